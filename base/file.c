@@ -1,0 +1,93 @@
+#include "base/file.h"
+
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static spw_status copy_text(const char *text, const char *suffix, char **out) {
+    size_t length = strlen(text) + strlen(suffix) + 1;
+    spw_status status = SPW_ALLOC(length, out);
+    if (status == SPW_OK) (void)snprintf(*out, length, "%s%s", text, suffix);
+    return status;
+}
+
+spw_status spw_file_begin(const char *path, spw_file *out) {
+    spw_status status = SPW_OK;
+    *out = (spw_file){NULL, NULL};
+    SPW_TRY(copy_text(path, "", &out->path));
+    SPW_TRY(copy_text(path, ".XXXXXX", &out->temporary));
+    int descriptor = mkstemp(out->temporary);
+    if (descriptor < 0) {
+        spw_free(out->temporary);
+        out->temporary = NULL; /* nothing to remove */
+        SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be created: %s", path, strerror(errno)));
+    }
+    mode_t mask = umask(0); /* mkstemp gives 0600; a result is as readable as any new file */
+    (void)umask(mask);
+    (void)fchmod(descriptor, 0666 & ~mask);
+    (void)close(descriptor);
+
+cleanup:
+    if (status != SPW_OK) spw_file_discard(out);
+    return status;
+}
+
+spw_status spw_file_commit(spw_file *file) {
+    spw_status status = SPW_OK;
+    int descriptor = open(file->temporary, O_RDONLY);
+    bool good = descriptor >= 0 && fsync(descriptor) == 0;
+    if (descriptor >= 0) (void)close(descriptor);
+    good = good && rename(file->temporary, file->path) == 0;
+    if (!good) status = spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno));
+    if (good) {
+        spw_free(file->temporary);
+        file->temporary = NULL;
+    }
+    spw_file_discard(file);
+    return status;
+}
+
+void spw_file_discard(spw_file *file) {
+    if (file->temporary != NULL) (void)unlink(file->temporary);
+    spw_free(file->temporary);
+    spw_free(file->path);
+    *file = (spw_file){NULL, NULL};
+}
+
+spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *length) {
+    spw_status status = SPW_OK;
+    char *buffer = NULL;
+    size_t capacity = 4096, used = 0;
+    *text = NULL;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
+    SPW_TRY(SPW_ALLOC(capacity, &buffer));
+    for (;;) {
+        used += fread(buffer + used, 1, capacity - 1 - used, file);
+        if (ferror(file)) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+        if (used + 1 < capacity) break;
+        if (used >= limit) SPW_TRY(spw_fail(SPW_EIO, "%s: larger than the %zu bytes allowed", path, limit));
+        char *larger = NULL;
+        SPW_TRY(SPW_ALLOC(capacity * 2, &larger));
+        memcpy(larger, buffer, used);
+        spw_free(buffer);
+        buffer = larger;
+        capacity *= 2;
+    }
+    if (used > limit) SPW_TRY(spw_fail(SPW_EIO, "%s: larger than the %zu bytes allowed", path, limit));
+    buffer[used] = '\0';
+    *text = buffer;
+    *length = used;
+    buffer = NULL;
+
+cleanup:
+    spw_free(buffer);
+    (void)fclose(file);
+    return status;
+}

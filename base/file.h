@@ -1,0 +1,29 @@
+/* Output that is never half written: work on a temporary file beside the target, then rename. */
+#ifndef SPW_BASE_FILE_H
+#define SPW_BASE_FILE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A file under way. `temporary` is the path to write to; it is in the folder of `path`. */
+typedef struct spw_file {
+    char *path, *temporary;
+} spw_file;
+
+/* Creates an empty temporary file beside `path`. Fails with SPW_EIO when the folder cannot be written. */
+SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
+
+/* Flushes the temporary file to the disk and renames it to `path`; frees `file`. On failure nothing is
+ * left behind and what stood at `path` before still stands. */
+SPW_MUST_CHECK spw_status spw_file_commit(spw_file *file);
+
+/* Removes the temporary file and frees `file`. Does nothing after a commit, or on a zeroed struct. */
+void spw_file_discard(spw_file *file);
+
+/* *text = the whole file at `path`, ended by a zero byte; the caller frees it with spw_free(). A file of more
+ * than `limit` bytes is refused with SPW_EIO. "-" is not special. */
+SPW_MUST_CHECK spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *length);
+
+#endif

@@ -1,0 +1,45 @@
+/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs: README.md, "Your own job"). */
+#ifndef SPW_SIM_JOB_H
+#define SPW_SIM_JOB_H
+
+#include "base/status.h"
+#include "sim/cluster.h"
+#include "sim/model.h"
+
+#include <stddef.h>
+
+enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
+
+typedef enum spw_remat { SPW_REMAT_NONE, SPW_REMAT_FULL, SPW_REMAT_COUNT } spw_remat;
+const char *spw_remat_name(spw_remat remat); /* "none", "full" */
+
+/* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1. */
+typedef struct spw_precision {
+    size_t weights, gradients, optimizer, activations;
+} spw_precision;
+
+typedef struct spw_job {
+    spw_model model;
+    spw_cluster cluster;
+    size_t expert, fsdp, pipeline, tensor; /* product = nodes x gpus_per_node; expert divides model.experts */
+    size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
+    size_t sequence_length;
+    spw_precision precision;
+    spw_remat remat;
+    double memory_fraction;                              /* (0, 1] */
+    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT];   /* as written; parsed by sim/scheme.h */
+    size_t schemes;
+} spw_job;
+
+/* Reads and checks a job file. Unknown key, wrong type, value out of range or a combination that cannot be is
+ * SPW_ECONFIG with "file:line: what; what would be right"; a file that cannot be read is SPW_EIO. */
+SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);
+/* The same from text; relative model and cluster paths are taken from `folder`. */
+SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
+                                        spw_job *out);
+/* Checks what reading checks of the combination; call it after changing a field (say, from the command line). */
+SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
+
+size_t spw_job_gpus(const spw_job *job); /* expert x fsdp x pipeline x tensor */
+
+#endif

@@ -1,0 +1,95 @@
+/* Status, checked memory, and output that is never half written. argv[1]: scratch directory. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "tests/check.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    if (file == NULL) return;
+    CHECK(fwrite(text, 1, strlen(text), file) == strlen(text));
+    CHECK(fclose(file) == 0);
+}
+
+static void check_content(const char *path, const char *want) {
+    char *text = NULL;
+    size_t length = 0;
+    CHECK_OK(spw_file_read(path, 1 << 20, &text, &length));
+    CHECK(text != NULL && length == strlen(want) && strcmp(text, want) == 0);
+    spw_free(text);
+}
+
+static void test_status(void) {
+    CHECK(strcmp(spw_status_name(SPW_EFORMAT), "SPW_EFORMAT") == 0);
+    CHECK(spw_status_exit(SPW_OK) == 0 && spw_status_exit(SPW_EMISMATCH) == 1);
+    CHECK(spw_status_exit(SPW_ECONFIG) == 2 && spw_status_exit(SPW_EIO) == 3);
+    CHECK(spw_status_exit((spw_status)99) == 3);
+    CHECK(spw_fail(SPW_EARG, "top_k %d", 3) == SPW_EARG && strcmp(spw_last_error(), "top_k 3") == 0);
+    CHECK(spw_fail_within(SPW_EARG, "line %d", 7) == SPW_EARG);
+    CHECK(strcmp(spw_last_error(), "line 7: top_k 3") == 0);
+}
+
+static void test_memory(void) {
+    double *numbers = NULL;
+    CHECK_OK(SPW_ALLOC(100, &numbers));
+    CHECK(numbers != NULL && numbers[99] == 0.0 && ((uintptr_t)numbers & 63) == 0);
+    spw_free(numbers);
+    CHECK_STATUS(SPW_ALLOC(SIZE_MAX / 4, &numbers), SPW_ENOMEM);
+    CHECK(numbers == NULL);
+    spw_alloc_fail_after(1);
+    CHECK_OK(SPW_ALLOC(1, &numbers));
+    spw_free(numbers);
+    CHECK_STATUS(SPW_ALLOC(1, &numbers), SPW_ENOMEM);
+    CHECK_OK(SPW_ALLOC(1, &numbers));
+    spw_free(numbers);
+}
+
+static void test_file(const char *folder) {
+    char path[512], gone[512];
+    snprintf(path, sizeof path, "%s/base_file.txt", folder);
+    spw_file file;
+    write_text(path, "before");
+    CHECK_OK(spw_file_begin(path, &file));
+    write_text(file.temporary, "half");
+    check_content(path, "before"); /* untouched until the commit */
+    snprintf(gone, sizeof gone, "%s", file.temporary);
+    spw_file_discard(&file);
+    CHECK(access(gone, F_OK) != 0);
+    spw_file_discard(&file);
+    check_content(path, "before");
+
+    CHECK_OK(spw_file_begin(path, &file));
+    write_text(file.temporary, "whole");
+    CHECK_OK(spw_file_commit(&file));
+    check_content(path, "whole");
+    spw_file_discard(&file);
+
+    CHECK_STATUS(spw_file_begin("/no/such/folder/x", &file), SPW_EIO);
+    char *text = NULL;
+    size_t length = 0;
+    CHECK_STATUS(spw_file_read("/no/such/file", 10, &text, &length), SPW_EIO);
+    CHECK_STATUS(spw_file_read(path, 4, &text, &length), SPW_EIO);
+    CHECK(text == NULL);
+    for (int n = 0; n < 3; n++) {
+        spw_alloc_fail_after(n);
+        spw_status status = spw_file_begin(path, &file);
+        spw_alloc_fail_after(-1);
+        CHECK(status == (n < 2 ? SPW_ENOMEM : SPW_OK));
+        spw_file_discard(&file);
+    }
+    (void)unlink(path);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    test_status();
+    test_memory();
+    test_file(argv[1]);
+    return check_done();
+}
