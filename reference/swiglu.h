@@ -1,0 +1,38 @@
+/* The activation between the two expert GEMMs. Source: Shazeer 2020, "GLU Variants Improve Transformer", eq.
+ * 6; clamped form: openai/gpt-oss gpt_oss/torch/model.py swiglu(). */
+#ifndef SPW_REFERENCE_SWIGLU_H
+#define SPW_REFERENCE_SWIGLU_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* limit = 0: act = g * sigmoid(g) * u.
+ * limit > 0 (gpt-oss: limit 7, alpha 1.702): with g' = min(g, limit), u' = clamp(u, -limit, limit):
+ *            act = g' * sigmoid(alpha g') * (u' + 1). */
+typedef struct spw_swiglu {
+    float limit, alpha; /* alpha is read only when limit > 0 */
+} spw_swiglu;
+
+/* act[i] of gate[i] = x w0 and up[i] = x w1, i < count; fp64, rounded once.
+ *   gate, up  [count]
+ *   act       [count]           overwritten; may be gate or up
+ *   scale     [count] or NULL   |act| (clamped: |g' sigmoid| (|u'| + 1)), the yardstick of an fp32 evaluation
+ */
+void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const float *up, float *act,
+                    float *scale);
+
+/* With s = sigmoid(alpha g), alpha = 1 when limit = 0:
+ *   d_gate = d_act * u (+ 1 if clamped) * s * (1 + alpha g (1 - s)), 0 where g was clamped (g > limit)
+ *   d_up   = d_act * g s,                                            0 where u was clamped (|u| > limit)
+ *   d_gate, d_up  [count]           overwritten; may be d_act, gate or up
+ *   gate_scale    [count] or NULL   |d_act| (|u| + 1 if clamped) s (1 + alpha |g| (1 - s)) */
+void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, const float *up,
+                             const float *d_act, float *d_gate, float *d_up, float *gate_scale);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
