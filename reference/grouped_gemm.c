@@ -1,0 +1,105 @@
+#include "reference/grouped_gemm.h"
+
+#include "base/memory.h"
+#include "reference/grouped_gemm_plain.h"
+#include "reference/matrix_product.h"
+
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Runs all blocks of all products; first[e] counts the blocks before product e. One thread owns one block. */
+static spw_status run(size_t count, const spw_product *product, size_t *first) {
+    first[0] = 0;
+    for (size_t e = 0; e < count; e++) first[e + 1] = first[e] + spw_ref_product_blocks(&product[e]);
+    const size_t stride = spw_ref_product_workspace();
+    double *workspace = NULL;
+    spw_status status = SPW_ALLOC((size_t)omp_get_max_threads() * stride, &workspace);
+    if (status != SPW_OK) return status;
+#pragma omp parallel
+    {
+        size_t e = 0; /* monotonic: a thread's blocks ascend, and so does its expert */
+#pragma omp for schedule(monotonic : dynamic)
+        for (size_t block = 0; block < first[count]; block++) {
+            while (block >= first[e + 1]) e++;
+            spw_ref_product_block(&product[e], block - first[e],
+                                  workspace + (size_t)omp_get_thread_num() * stride);
+        }
+    }
+    spw_free(workspace);
+    return SPW_OK;
+}
+
+static float *at(float *array, size_t i) { return array == NULL ? NULL : array + i; }
+
+static void clear(float *array, size_t from, size_t to) {
+    if (array != NULL && to > from) memset(array + from, 0, (to - from) * sizeof *array);
+}
+
+typedef spw_product product_of(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *a,
+                               const float *b, float *c, float *scale);
+
+static spw_product forward_product(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *x,
+                                   const float *w, float *y, float *scale) {
+    const size_t in_step = s.transposed ? 1 : s.out, out_step = s.transposed ? s.in : 1;
+    return (spw_product){.rows = rows,
+                         .columns = s.out,
+                         .terms = s.in,
+                         .a = {x + first * s.in, s.in, 1},
+                         .b = {w + e * s.in * s.out, in_step, out_step},
+                         .c = y + first * s.out,
+                         .scale = at(scale, first * s.out),
+                         .c_row = s.out,
+                         .c_column = 1};
+}
+
+static spw_product weight_product(spw_gemm_shape s, size_t e, size_t first, size_t rows, const float *x,
+                                  const float *dy, float *dw, float *scale) {
+    return (spw_product){.rows = s.in,
+                         .columns = s.out,
+                         .terms = rows,
+                         .a = {x + first * s.in, 1, s.in},
+                         .b = {dy + first * s.out, s.out, 1},
+                         .c = dw + e * s.in * s.out,
+                         .scale = at(scale, e * s.in * s.out),
+                         .c_row = s.transposed ? 1 : s.out,
+                         .c_column = s.transposed ? s.in : 1};
+}
+
+static spw_status grouped(spw_gemm_shape s, const size_t *offset, product_of *make, const float *a,
+                          const float *b, float *c, float *scale) {
+    spw_product *product = NULL;
+    size_t *first = NULL;
+    spw_status status = spw_ref_check_offsets(s, offset);
+    if (status != SPW_OK) return status;
+    SPW_TRY(SPW_ALLOC(s.experts, &product));
+    SPW_TRY(SPW_ALLOC(s.experts + 1, &first));
+    for (size_t e = 0; e < s.experts; e++) {
+        product[e] = make(s, e, offset[e], offset[e + 1] - offset[e], a, b, c, scale);
+    }
+    SPW_TRY(run(s.experts, product, first));
+cleanup:
+    spw_free(first), spw_free(product);
+    return status;
+}
+
+spw_status spw_ref_grouped_gemm(spw_gemm_shape s, const float *x, const float *w, const size_t *offset,
+                                float *y, float *scale) {
+    const spw_status status = grouped(s, offset, forward_product, x, w, y, scale);
+    if (status != SPW_OK) return status;
+    clear(y, offset[s.experts] * s.out, s.rows * s.out);
+    clear(scale, offset[s.experts] * s.out, s.rows * s.out);
+    return SPW_OK;
+}
+
+spw_status spw_ref_grouped_gemm_input_gradient(spw_gemm_shape s, const float *dy, const float *w,
+                                               const size_t *offset, float *dx, float *scale) {
+    const spw_gemm_shape mirrored = {
+        .experts = s.experts, .rows = s.rows, .in = s.out, .out = s.in, .transposed = !s.transposed};
+    return spw_ref_grouped_gemm(mirrored, dy, w, offset, dx, scale);
+}
+
+spw_status spw_ref_grouped_gemm_weight_gradient(spw_gemm_shape s, const float *x, const float *dy,
+                                                const size_t *offset, float *dw, float *scale) {
+    return grouped(s, offset, weight_product, x, dy, dw, scale);
+}
