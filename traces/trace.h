@@ -13,31 +13,36 @@
 typedef struct spw_trace spw_trace; /* opaque: an open file and its buffers */
 
 /* Limits that a file must keep before anything is allocated for it. */
-enum { SPW_TRACE_MAX_EXPERTS = 65535, SPW_TRACE_MAX_TOP_K = 1024, SPW_TRACE_MAX_LAYERS = 4096, SPW_TRACE_MAX_RANKS = 65536 };
+enum {
+    SPW_TRACE_MAX_EXPERTS = 65535,
+    SPW_TRACE_MAX_TOP_K = 1024,
+    SPW_TRACE_MAX_LAYERS = 4096,
+    SPW_TRACE_MAX_RANKS = 65536
+};
 
 /* What the file says of itself. Pointers live as long as the trace; a text that is absent is "". */
 typedef struct spw_trace_info {
     size_t steps, layers;
-    size_t experts, top_k;  /* the maxima over layers */
-    size_t ranks;           /* source ranks; 0 = the trace does not know them */
-    uint64_t tokens;        /* rows of /tokens; 0 = counts only */
+    size_t experts, top_k;                       /* the maxima over layers */
+    size_t ranks;                                /* source ranks; 0 = the trace does not know them */
+    uint64_t tokens;                             /* rows of /tokens; 0 = counts only */
     bool has_tokens, has_weights, has_sequences; /* has_sequences: every token names its sequence */
     bool has_routed, has_by_rank;                /* counts/routed, counts/by_rank */
     const int32_t *layer_id;                     /* [layers] index in the model */
     const uint32_t *layer_experts, *layer_top_k; /* [layers] */
     const int64_t *step_id;                      /* [steps] */
     const uint64_t *step_tokens;                 /* [steps] */
-    const uint64_t *step_offset;                 /* [steps + 1] first token row of each step; NULL = counts only */
-    const uint8_t *step_phase;                   /* [steps] 0 train, 1 eval, 2 prefill, 3 decode, 4 mixed */
+    const uint64_t *step_offset; /* [steps + 1] first token row of each step; NULL = counts only */
+    const uint8_t *step_phase;   /* [steps] 0 train, 1 eval, 2 prefill, 3 decode, 4 mixed */
     const char *source, *source_commit, *license, *generator, *created, *note, *content, *version;
     bool synthetic;
     /* the recorded model and machine; 0 = not said */
     const char *model_name, *router_score, *balance;
     size_t model_layers, model_hidden, model_ffn, groups, groups_kept, sequence_length, gpus_per_node;
     /* storage of tokens/expert_id, for the curious and for the benchmark */
-    size_t id_bytes;                    /* 1 or 2 */
-    uint16_t missing;                   /* the id that says: no choice */
-    bool fast_path;                     /* chunked with shuffle and deflate only: read without HDF5's own filters */
+    size_t id_bytes;  /* 1 or 2 */
+    uint16_t missing; /* the id that says: no choice */
+    bool fast_path;   /* chunked with shuffle and deflate only: read without HDF5's own filters */
 } spw_trace_info;
 
 /* The columns of the token rows [first, first + tokens). A column that the file lacks is NULL. */
@@ -66,17 +71,20 @@ void spw_trace_close(spw_trace *trace); /* NULL is fine */
 const spw_trace_info *spw_trace_get_info(const spw_trace *trace);
 
 /* Columns of steps [step, step + steps), which are consecutive rows. Valid until the next call. */
-SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out);
+SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps,
+                                                 spw_trace_columns *out);
 
 /* Choices of steps [step, step + steps) in layer position `layer`; weights only if asked for. Valid until the
- * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id is
- * checked: SPW_EFORMAT names step, layer, token and id. */
-SPW_MUST_CHECK spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
-                                                spw_trace_record *out);
+ * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id
+ * is checked: SPW_EFORMAT names step, layer, token and id. */
+SPW_MUST_CHECK spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
+                                                bool weights, spw_trace_record *out);
 
 /* routed [experts] of one step and layer, from counts/routed. */
-SPW_MUST_CHECK spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer, uint32_t *routed);
+SPW_MUST_CHECK spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer,
+                                                uint32_t *routed);
 /* by_rank [ranks][experts] of one step and layer, from counts/by_rank. */
-SPW_MUST_CHECK spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer, uint32_t *by_rank);
+SPW_MUST_CHECK spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer,
+                                                 uint32_t *by_rank);
 
 #endif

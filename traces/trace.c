@@ -1,0 +1,224 @@
+#include "traces/trace.h"
+
+#include "base/memory.h"
+#include "traces/trace_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* IEEE 754 binary16, which HDF5 1.10 does not predefine. */
+static hid_t half_type(void) {
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    bool good = type >= 0 && H5Tset_fields(type, 15, 10, 5, 0, 10) >= 0 && H5Tset_size(type, 2) >= 0 &&
+                H5Tset_ebias(type, 15) >= 0;
+    if (good) return type;
+    if (type >= 0) (void)H5Tclose(type);
+    return H5I_INVALID_HID;
+}
+
+spw_status spw_trace_open(const char *path, spw_trace **out) {
+    spw_status status = SPW_OK;
+    spw_trace *trace = NULL;
+    size_t length = strlen(path) + 1;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &trace));
+    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
+                                     &trace->position,  &trace->routed, &trace->by_rank};
+    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) datasets[i]->id = H5I_INVALID_HID;
+    trace->file = trace->half_type = H5I_INVALID_HID;
+    SPW_TRY(SPW_ALLOC(length, &trace->path));
+    memcpy(trace->path, path, length);
+    SPW_TRY(spw_hdf5_open_file(path, &trace->file));
+    trace->half_type = half_type();
+    if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
+    status = spw_trace_read_header(trace);
+    if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s", path);
+    if (status != SPW_OK) goto cleanup;
+    *out = trace;
+    trace = NULL; /* ownership moved to the caller */
+
+cleanup:
+    spw_trace_close(trace);
+    return status;
+}
+
+void spw_trace_close(spw_trace *trace) {
+    if (trace == NULL) return;
+    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
+                                     &trace->position,  &trace->routed, &trace->by_rank};
+    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) spw_hdf5_close_dataset(&datasets[i]->id);
+    if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
+    if (trace->file >= 0) (void)H5Fclose(trace->file);
+    void *owned[] = {trace->path,          trace->layer_id,     trace->layer_experts, trace->layer_top_k,
+                     trace->step_id,       trace->step_tokens,  trace->step_offset,   trace->step_phase,
+                     trace->record.data,   trace->weights.data, trace->ranks.data,    trace->sequences.data,
+                     trace->positions.data};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
+    for (size_t i = 0; i < SPW_TRACE_TEXTS; i++) spw_free(trace->text[i]);
+    spw_free(trace);
+}
+
+const spw_trace_info *spw_trace_get_info(const spw_trace *trace) { return &trace->info; }
+
+static spw_status grow(spw_trace_buffer *buffer, size_t count, size_t size) {
+    size_t bytes = 0;
+    if (!spw_mul_size(count, size, &bytes))
+        return spw_fail(SPW_ENOMEM, "record of %zu x %zu bytes", count, size);
+    if (bytes <= buffer->bytes) return SPW_OK;
+    spw_free(buffer->data);
+    *buffer = (spw_trace_buffer){NULL, 0};
+    spw_status status = spw_alloc(bytes, 1, &buffer->data);
+    if (status == SPW_OK) buffer->bytes = bytes;
+    return status;
+}
+
+static spw_status check_steps(const spw_trace *trace, size_t step, size_t steps) {
+    const spw_trace_info *info = &trace->info;
+    if (!info->has_tokens) return spw_fail(SPW_EARG, "%s: holds counts only, no tokens", trace->path);
+    if (step > info->steps || steps > info->steps - step) {
+        return spw_fail(SPW_EARG, "%s: steps %zu to %zu; the trace has %zu", trace->path, step, step + steps,
+                        info->steps);
+    }
+    return SPW_OK;
+}
+
+/* Position of the step that holds a row. */
+static size_t step_of_row(const spw_trace_info *info, uint64_t row) {
+    size_t low = 0, high = info->steps;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (info->step_offset[middle] <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static spw_status read_column(spw_trace *trace, const spw_trace_dataset *dataset, uint64_t first,
+                              uint64_t tokens, hid_t type, size_t size, spw_trace_buffer *buffer) {
+    spw_status status = grow(buffer, (size_t)tokens, size);
+    if (status != SPW_OK) return status;
+    status = spw_hdf5_read_block(dataset->id, 1, &first, &tokens, type, buffer->data);
+    return status == SPW_OK ? status : spw_fail_within(status, "%s: /%s", trace->path, dataset->path);
+}
+
+spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
+    spw_status status = SPW_OK;
+    const spw_trace_info *info = &trace->info;
+    memset(out, 0, sizeof *out);
+    SPW_TRY(check_steps(trace, step, steps));
+    uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
+    *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
+    if (trace->source_rank.id >= 0) {
+        SPW_TRY(read_column(trace, &trace->source_rank, first, tokens, H5T_NATIVE_UINT16, 2, &trace->ranks));
+        out->source_rank = trace->ranks.data;
+    }
+    if (trace->sequence.id >= 0) {
+        SPW_TRY(read_column(trace, &trace->sequence, first, tokens, H5T_NATIVE_INT32, 4, &trace->sequences));
+        out->sequence = trace->sequences.data;
+    }
+    if (trace->position.id >= 0) {
+        SPW_TRY(read_column(trace, &trace->position, first, tokens, H5T_NATIVE_INT32, 4, &trace->positions));
+        out->position = trace->positions.data;
+    }
+    for (size_t i = 0; out->source_rank != NULL && i < tokens; i++) {
+        if (out->source_rank[i] < info->ranks) continue;
+        size_t at = step_of_row(info, first + i);
+        SPW_TRY(spw_fail(SPW_EFORMAT, "%s: /tokens/source_rank: %u at step %lld, token %llu; must be < %zu",
+                         trace->path, out->source_rank[i], (long long)info->step_id[at],
+                         (unsigned long long)(first + i - info->step_offset[at]), info->ranks));
+    }
+
+cleanup:
+    return status;
+}
+
+/* First element of [count] that is neither < experts nor `missing`; count if there is none. */
+static size_t find_bad(const spw_trace_record *record) {
+    size_t count = record->tokens * record->top_k;
+    const uint8_t *narrow = record->expert_id;
+    const uint16_t *wide = record->expert_id;
+    for (size_t i = 0; i < count; i++) {
+        unsigned id = record->id_bytes == 1 ? narrow[i] : wide[i];
+        if (id >= record->experts && id != record->missing) return i;
+    }
+    return count;
+}
+
+static spw_status check_record(const spw_trace *trace, uint64_t first, size_t layer,
+                               const spw_trace_record *record) {
+    const spw_trace_info *info = &trace->info;
+    size_t bad = find_bad(record);
+    if (bad == record->tokens * record->top_k) return SPW_OK;
+    uint64_t row = first + bad / record->top_k;
+    size_t step = step_of_row(info, row);
+    unsigned id = record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[bad]
+                                        : ((const uint16_t *)record->expert_id)[bad];
+    return spw_fail(
+        SPW_EFORMAT,
+        "%s: /tokens/expert_id: id %u at step %lld, layer %d, token %llu; must be < %zu, or %u for missing",
+        trace->path, id, (long long)info->step_id[step], info->layer_id[layer],
+        (unsigned long long)(row - info->step_offset[step]), record->experts, record->missing);
+}
+
+spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
+                                 spw_trace_record *out) {
+    spw_status status = SPW_OK;
+    const spw_trace_info *info = &trace->info;
+    memset(out, 0, sizeof *out);
+    SPW_TRY(check_steps(trace, step, steps));
+    if (layer >= info->layers) {
+        SPW_TRY(spw_fail(SPW_EARG, "%s: layer position %zu; the trace has %zu", trace->path, layer,
+                         info->layers));
+    }
+    uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
+    const uint64_t start[] = {first, layer, 0}, count[] = {tokens, 1, info->top_k};
+    *out = (spw_trace_record){
+        (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};
+    SPW_TRY(grow(&trace->record, (size_t)tokens, info->top_k * info->id_bytes));
+    out->expert_id = trace->record.data;
+    status =
+        spw_hdf5_read_block(trace->expert_id.id, 3, start, count,
+                            info->id_bytes == 1 ? H5T_NATIVE_UINT8 : H5T_NATIVE_UINT16, trace->record.data);
+    if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s: /tokens/expert_id", trace->path));
+    SPW_TRY(check_record(trace, first, layer, out));
+    if (weights && info->has_weights) {
+        SPW_TRY(grow(&trace->weights, (size_t)tokens, info->top_k * 2));
+        out->weight = trace->weights.data;
+        status =
+            spw_hdf5_read_block(trace->weight.id, 3, start, count, trace->half_type, trace->weights.data);
+        if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s: /tokens/weight", trace->path));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status check_counts(const spw_trace *trace, const spw_trace_dataset *dataset, size_t step,
+                               size_t layer) {
+    const spw_trace_info *info = &trace->info;
+    if (dataset->id < 0) return spw_fail(SPW_EARG, "%s: has no /%s", trace->path, dataset->path);
+    if (step >= info->steps || layer >= info->layers) {
+        return spw_fail(SPW_EARG, "%s: step %zu, layer %zu; the trace has %zu and %zu", trace->path, step,
+                        layer, info->steps, info->layers);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer, uint32_t *routed) {
+    spw_status status = check_counts(trace, &trace->routed, step, layer);
+    if (status != SPW_OK) return status;
+    const uint64_t start[] = {step, layer, 0}, count[] = {1, 1, trace->info.experts};
+    status = spw_hdf5_read_block(trace->routed.id, 3, start, count, H5T_NATIVE_UINT32, routed);
+    return status == SPW_OK ? status : spw_fail_within(status, "%s: /counts/routed", trace->path);
+}
+
+spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer, uint32_t *by_rank) {
+    spw_status status = check_counts(trace, &trace->by_rank, step, layer);
+    if (status != SPW_OK) return status;
+    const uint64_t start[] = {step, 0, layer, 0}, count[] = {1, trace->info.ranks, 1, trace->info.experts};
+    status = spw_hdf5_read_block(trace->by_rank.id, 4, start, count, H5T_NATIVE_UINT32, by_rank);
+    return status == SPW_OK ? status : spw_fail_within(status, "%s: /counts/by_rank", trace->path);
+}
