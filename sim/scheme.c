@@ -1,0 +1,187 @@
+#include "sim/scheme.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/schemes/list.h"
+
+#define ROW(name) &name,
+const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
+#undef ROW
+
+const char *spw_phase_name(spw_phase phase) {
+    static const char *const names[SPW_PHASE_COUNT] = {"forward", "recompute", "backward"};
+    return names[phase];
+}
+
+spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
+    spw_layer_shape s = {.ranks = job->expert,
+                         .experts = job->model.experts,
+                         .top_k = job->model.top_k,
+                         .hidden = job->model.hidden,
+                         .ffn = job->model.expert_ffn,
+                         .sequences = sequences,
+                         .sequence_length = job->sequence_length,
+                         .element_bytes = job->precision.activations};
+    s.experts_per_rank = s.experts / s.ranks;
+    s.tokens = sequences * s.sequence_length;
+    s.assignments = s.tokens * s.top_k;
+    s.worst_rows = s.ranks * s.tokens * (s.experts_per_rank < s.top_k ? s.experts_per_rank : s.top_k);
+    return s;
+}
+
+/* --- Reading a scheme
+ * ---------------------------------------------------------------------------------------- */
+
+static spw_status unknown_scheme(const char *name, size_t length) {
+    char known[512] = "";
+    for (size_t i = 0; spw_scheme_types[i] != NULL; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                       spw_scheme_types[i]->name);
+    }
+    return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown; known schemes: %s", (int)length, name, known);
+}
+
+static spw_status set_option(spw_scheme *s, const char *text, size_t length, bool *given) {
+    const spw_scheme_option *options = s->type->options;
+    const char *equals = memchr(text, '=', length);
+    size_t key = equals != NULL ? (size_t)(equals - text) : length;
+    char known[256] = "";
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", options[i].name);
+        if (equals == NULL || strlen(options[i].name) != key || strncmp(options[i].name, text, key) != 0)
+            continue;
+        char number[64], *end = NULL;
+        (void)snprintf(number, sizeof number, "%.*s", (int)(length - key - 1), equals + 1);
+        double value = strtod(number, &end);
+        if (end == number || *end != '\0' || !(value >= options[i].minimum && value <= options[i].maximum)) {
+            return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be a number in [%g, %g] (%s)", s->text,
+                            options[i].name, number, options[i].minimum, options[i].maximum, options[i].help);
+        }
+        s->option[i] = value;
+        given[i] = true;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "scheme '%s': '%.*s' is no option of %s; %s%s", s->text, (int)length, text,
+                    s->type->name, known[0] != '\0' ? "write key=value with one of: " : "it has none", known);
+}
+
+spw_status spw_scheme_parse(const char *text, spw_scheme *out) {
+    bool given[SPW_SCHEME_OPTIONS] = {false};
+    size_t length = strcspn(text, ":");
+    *out = (spw_scheme){.type = NULL};
+    if (strlen(text) >= sizeof out->text)
+        return spw_fail(SPW_ECONFIG, "scheme '%.40s...' is longer than %zu characters", text,
+                        sizeof out->text - 1);
+    (void)snprintf(out->text, sizeof out->text, "%s", text);
+    for (size_t i = 0; spw_scheme_types[i] != NULL && out->type == NULL; i++) {
+        const spw_scheme_type *type = spw_scheme_types[i];
+        if (strlen(type->name) == length && strncmp(type->name, text, length) == 0) out->type = type;
+    }
+    if (out->type == NULL) return unknown_scheme(text, length);
+    const spw_scheme_option *options = out->type->options;
+    for (size_t i = 0; options[i].name != NULL; i++) out->option[i] = options[i].fallback;
+    for (const char *next = text + length; *next != '\0';) {
+        next++; /* past ':' or ',' */
+        size_t part = strcspn(next, ",");
+        spw_status status = set_option(out, next, part, given);
+        if (status != SPW_OK) return status;
+        next += part;
+    }
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        if (options[i].required && !given[i]) {
+            return spw_fail(SPW_ECONFIG, "scheme '%s' needs %s, as in %s:%s=1.25 (%s)", text, options[i].name,
+                            out->type->name, options[i].name, options[i].help);
+        }
+    }
+    return SPW_OK;
+}
+
+double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {
+    for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
+        if (strcmp(scheme->type->options[i].name, name) == 0) return scheme->option[i];
+    }
+    return NAN;
+}
+
+/* --- Tensors
+ * ------------------------------------------------------------------------------------------------- */
+
+size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
+    double factor = spw_scheme_option_value(scheme, "capacity_factor");
+    if (isnan(factor)) return 0;
+    size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
+    return (size_t)fmax((double)even * factor, factor);
+}
+
+static uint64_t multiply(uint64_t a, uint64_t b) {
+    uint64_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t add(uint64_t a, uint64_t b) {
+    uint64_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_tensor *tensor,
+                          char *formula, size_t formula_size) {
+    const struct {
+        uint64_t count;
+        const char *symbol;
+    } rows[] =
+        {
+            [SPW_ROWS_ASSIGNMENTS] = {s->assignments, "T K"},
+            [SPW_ROWS_GATHERED] = {s->ranks * s->tokens, "R T"},
+            [SPW_ROWS_BUFFER] = {scheme->type->buffer_rows(scheme, s), scheme->type->buffer_formula},
+            [SPW_ROWS_EXPANDED] = {multiply(s->experts_per_rank, scheme->type->buffer_rows(scheme, s)),
+                                   "e x rows"},
+            [SPW_ROWS_TOKENS] = {s->tokens, "T"},
+        },
+      width[] = {
+          [SPW_WIDTH_HIDDEN] = {s->hidden, "H"},
+          [SPW_WIDTH_FFN] = {s->ffn, "F"},
+          [SPW_WIDTH_SLOTS] = {multiply(s->experts, spw_scheme_capacity(scheme, s)), "E C"},
+      };
+    if (formula != NULL) {
+        (void)snprintf(formula, formula_size, "[%s, %s] x %zu B = %llu x %llu x %zu",
+                       rows[tensor->rows].symbol, width[tensor->width].symbol, s->element_bytes,
+                       (unsigned long long)rows[tensor->rows].count,
+                       (unsigned long long)width[tensor->width].count, s->element_bytes);
+    }
+    return multiply(multiply(rows[tensor->rows].count, width[tensor->width].count), s->element_bytes);
+}
+
+spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    const spw_scheme_type *type = scheme->type;
+    spw_live_set set = {.forward_step = "", .backward_step = ""};
+    uint64_t bytes[SPW_SCHEME_TENSORS], live = 0;
+    bool alive[SPW_SCHEME_TENSORS] = {false};
+    spw_phase phase = SPW_PHASE_FORWARD;
+    for (size_t i = 0; i < type->tensor_count; i++)
+        bytes[i] = spw_tensor_bytes(scheme, shape, &type->tensors[i], NULL, 0);
+    for (size_t i = 0; i < type->event_count; i++) {
+        const spw_event *event = &type->events[i];
+        if (phase == SPW_PHASE_FORWARD && event->phase != phase) { /* the layer's own tensors are gone */
+            memset(alive, 0, sizeof alive);
+            live = 0;
+        }
+        if (phase != SPW_PHASE_BACKWARD && event->phase == SPW_PHASE_BACKWARD) set.saved_bytes = live;
+        phase = event->phase;
+        alive[event->tensor] = event->sign > 0;
+        live = event->sign > 0 ? add(live, bytes[event->tensor]) : live - bytes[event->tensor];
+        if (phase == SPW_PHASE_FORWARD && live > set.forward_bytes) {
+            set.forward_bytes = live;
+            set.forward_step = event->step;
+        } else if (phase != SPW_PHASE_FORWARD && live > set.backward_bytes) {
+            set.backward_bytes = live;
+            set.backward_step = event->step;
+            memcpy(set.peak_live, alive, sizeof alive);
+        }
+    }
+    return set;
+}

@@ -1,0 +1,150 @@
+/* MaxText dense_matmul with a capacity factor, all-to-all layout (docs/schemes.md, section 1). Every sequence
+ * has C slots an expert; slots travel and are multiplied whether filled or not. */
+#include "sim/schemes/list.h"
+
+static const spw_scheme_option options[] = {
+    {"capacity_factor", 1e-3, 1e6, 1.0, true,
+     "slots of an expert as a multiple of the balanced load of a sequence"},
+    {.name = NULL},
+};
+
+enum {
+    COMBINE_MASK,
+    DISPATCH_MASK,
+    X,
+    W0,
+    W1,
+    ACT,
+    SENT,
+    Y,
+    RETURNED,
+    OUT_GRADIENT,
+    MASK_GRADIENT,
+    DY,
+    DW0,
+    DW1,
+    DX,
+    DX_BACK
+};
+
+static const spw_tensor tensors[] = {
+    [COMBINE_MASK] = {"combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
+    [DISPATCH_MASK] = {"dispatch_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
+    [X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [SENT] = {"dispatched", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [RETURNED] = {"y_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [OUT_GRADIENT] = {"dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [MASK_GRADIENT] = {"d_combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
+    [DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [DX] = {"dx", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DX_BACK] = {"dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+};
+
+/* Up to the experts' output, forward and recomputed alike. */
+#define TO_EXPERTS(phase) \
+    SPW_BORN(phase, "masks", COMBINE_MASK), SPW_BORN(phase, "masks", DISPATCH_MASK), \
+        SPW_BORN(phase, "dispatch", SENT), SPW_BORN(phase, "all-to-all", X), \
+        SPW_DIES(phase, "all-to-all", SENT), SPW_BORN(phase, "gemm w0", W0), SPW_BORN(phase, "gemm w1", W1), \
+        SPW_BORN(phase, "swiglu", ACT)
+
+static const spw_event events[] = {
+    TO_EXPERTS(FORWARD),
+    SPW_DIES(FORWARD, "swiglu", X),
+    SPW_DIES(FORWARD, "swiglu", W0),
+    SPW_DIES(FORWARD, "swiglu", W1),
+    SPW_DIES(FORWARD, "swiglu", DISPATCH_MASK),
+    SPW_BORN(FORWARD, "gemm wo", Y),
+    SPW_DIES(FORWARD, "gemm wo", ACT),
+    SPW_BORN(FORWARD, "all-to-all back", RETURNED),
+    SPW_DIES(FORWARD, "all-to-all back", Y),
+    SPW_DIES(FORWARD, "combine", RETURNED),
+    SPW_DIES(FORWARD, "combine", COMBINE_MASK),
+
+    TO_EXPERTS(RECOMPUTE),
+    SPW_BORN(RECOMPUTE, "gemm wo", Y),
+    SPW_BORN(RECOMPUTE, "all-to-all back", RETURNED),
+    SPW_DIES(RECOMPUTE, "all-to-all back", Y),
+
+    SPW_BORN(BACKWARD, "combine gradient", OUT_GRADIENT),
+    SPW_BORN(BACKWARD, "combine gradient", MASK_GRADIENT),
+    SPW_DIES(BACKWARD, "combine gradient", RETURNED),
+    SPW_DIES(BACKWARD, "combine gradient", COMBINE_MASK),
+    SPW_DIES(BACKWARD, "mask gradient", MASK_GRADIENT),
+    SPW_BORN(BACKWARD, "all-to-all of dy", DY),
+    SPW_DIES(BACKWARD, "all-to-all of dy", OUT_GRADIENT),
+    SPW_DIES(BACKWARD, "wo weight gradient",
+             ACT), /* then d_act takes its place, and splits into d_w0, d_w1 */
+    SPW_BORN(BACKWARD, "gemm wo input gradient", DW0),
+    SPW_DIES(BACKWARD, "gemm wo input gradient", DY),
+    SPW_DIES(BACKWARD, "swiglu gradient", W1),
+    SPW_BORN(BACKWARD, "swiglu gradient", DW1),
+    SPW_DIES(BACKWARD, "swiglu gradient", W0),
+    SPW_DIES(BACKWARD, "w0 w1 weight gradients", X),
+    SPW_BORN(BACKWARD, "gemm w0 w1 input gradient", DX),
+    SPW_DIES(BACKWARD, "gemm w0 w1 input gradient", DW0),
+    SPW_DIES(BACKWARD, "gemm w0 w1 input gradient", DW1),
+    SPW_BORN(BACKWARD, "all-to-all of dx", DX_BACK),
+    SPW_DIES(BACKWARD, "all-to-all of dx", DX),
+    SPW_DIES(BACKWARD, "dispatch gradient", DX_BACK),
+    SPW_DIES(BACKWARD, "dispatch gradient", DISPATCH_MASK),
+};
+
+/* D = p E C, before and after the exchange. */
+static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return s->sequences * s->experts * spw_scheme_capacity(scheme, s);
+}
+
+static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const uint64_t row = s->hidden * s->element_bytes;
+    const spw_exchange list[] = {
+        {"dispatch", SPW_PHASE_FORWARD, false, row},
+        {"combine", SPW_PHASE_FORWARD, true, row},
+        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row},
+        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
+        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
+    };
+    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
+    return SPW_COUNT_OF(list);
+}
+
+/* Within a sequence the earliest positions win; weights play no role. */
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    const size_t capacity = spw_scheme_capacity(scheme, s);
+    for (size_t i = 0; i < s->ranks * s->ranks; i++)
+        out->wire[i] = s->sequences * s->experts_per_rank * capacity;
+    for (size_t r = 0; r < s->ranks; r++) {
+        const size_t cells = s->sequences * s->experts;
+        const uint32_t *n = c->per_sequence + (group * s->ranks + r) * cells;
+        out->rows[r] = s->sequences * s->experts * capacity;
+        out->dropped[r] = 0;
+        for (size_t i = 0; i < cells; i++) {
+            out->limit[r * cells + i] = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
+            if (n[i] > capacity) out->dropped[r] += n[i] - capacity;
+        }
+    }
+}
+
+const spw_scheme_type spw_scheme_dense = {
+    .name = "dense",
+    .summary = "MaxText dense_matmul: a fixed number of slots a sequence and expert, the rest is dropped",
+    .section = "1",
+    .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
+    .options = options,
+    .tensors = tensors,
+    .events = events,
+    .tensor_count = SPW_COUNT_OF(tensors),
+    .event_count = SPW_COUNT_OF(events),
+    .limit_per_sequence = true,
+    .buffer_rows = buffer_rows,
+    .buffer_formula = "D = p E C",
+    .exchanges = exchanges,
+    .flow = flow,
+};

@@ -1,0 +1,27 @@
+/* The table of schemes. To add one: its file beside this one, its row here, its sources in
+ * sim/CMakeLists.txt, its executed counterpart in reference/schemes/, its section in docs/schemes.md. */
+#ifndef SPW_SIM_SCHEMES_LIST_H
+#define SPW_SIM_SCHEMES_LIST_H
+
+#include "sim/scheme.h"
+
+#define SPW_SCHEME_LIST(X) \
+    X(spw_scheme_dense) \
+    X(spw_scheme_ragged) \
+    X(spw_scheme_gmm) \
+    X(spw_scheme_gmm_deepep) \
+    X(spw_scheme_ring)
+
+#define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;
+SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
+#undef SPW_SCHEME_DECLARE
+
+/* How event lists are written: BORN(step, TENSOR), DIES(step, TENSOR), inside a list of one phase. */
+#define SPW_BORN(phase, step, tensor) \
+    { SPW_PHASE_##phase, step, tensor, +1 }
+#define SPW_DIES(phase, step, tensor) \
+    { SPW_PHASE_##phase, step, tensor, -1 }
+
+#define SPW_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+#endif

@@ -1,0 +1,172 @@
+/* MaxText ring of experts (docs/schemes.md, section 2.6): every rank gathers all tokens of its group,
+ * computes its own experts and the weighted partial sums are reduce-scattered. Volume does not depend on
+ * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
+ * a rank served in order. */
+#include "sim/schemes/list.h"
+
+static const spw_scheme_option options[] = {
+    {"buffer_factor", 0.0, 1e6, 0.0, false,
+     "rows kept for the experts as a multiple of the rows a rank routes; 0 = R T K, which never drops"},
+    {.name = NULL},
+};
+
+enum {
+    GATHERED,
+    REPEATED,
+    X,
+    W0,
+    W1,
+    ACT,
+    Y,
+    Y_UNSORTED,
+    PARTIAL,
+    PARTIAL_GRADIENT,
+    DY_UNSORTED,
+    DY,
+    DW0,
+    DW1,
+    DX0,
+    DX1,
+    DX_UNSORTED,
+    DX_GATHERED
+};
+
+static const spw_tensor tensors[] = {
+    [GATHERED] = {"gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
+    [REPEATED] = {"repeated", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [PARTIAL] = {"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
+    [PARTIAL_GRADIENT] = {"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
+    [DY_UNSORTED] = {"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
+    [DX0] = {"dx_w0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DX1] = {"dx_w1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+    [DX_GATHERED] = {"dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
+};
+
+static const spw_event events[] = {
+    SPW_BORN(FORWARD, "all-gather", GATHERED),
+    SPW_BORN(FORWARD, "repeat", REPEATED),
+    SPW_DIES(FORWARD, "repeat", GATHERED),
+    SPW_BORN(FORWARD, "sort", X),
+    SPW_DIES(FORWARD, "sort", REPEATED),
+    SPW_BORN(FORWARD, "gemm w0", W0),
+    SPW_BORN(FORWARD, "gemm w1", W1),
+    SPW_DIES(FORWARD, "gemm w1", X),
+    SPW_BORN(FORWARD, "swiglu", ACT),
+    SPW_DIES(FORWARD, "swiglu", W0),
+    SPW_DIES(FORWARD, "swiglu", W1),
+    SPW_BORN(FORWARD, "gemm wo", Y),
+    SPW_DIES(FORWARD, "gemm wo", ACT),
+    SPW_BORN(FORWARD, "unsort", Y_UNSORTED),
+    SPW_DIES(FORWARD, "unsort", Y),
+    SPW_BORN(FORWARD, "weighted partial sums", PARTIAL),
+    SPW_DIES(FORWARD, "weighted partial sums", Y_UNSORTED),
+    SPW_DIES(FORWARD, "reduce-scatter", PARTIAL),
+
+    SPW_BORN(RECOMPUTE, "all-gather", GATHERED),
+    SPW_BORN(RECOMPUTE, "repeat", REPEATED),
+    SPW_BORN(RECOMPUTE, "sort", X),
+    SPW_DIES(RECOMPUTE, "sort", REPEATED),
+    SPW_BORN(RECOMPUTE, "gemm w0", W0),
+    SPW_BORN(RECOMPUTE, "gemm w1", W1),
+    SPW_BORN(RECOMPUTE, "swiglu", ACT),
+    SPW_BORN(RECOMPUTE, "gemm wo", Y),
+    SPW_BORN(RECOMPUTE, "unsort", Y_UNSORTED),
+    SPW_DIES(RECOMPUTE, "unsort", Y),
+
+    SPW_BORN(BACKWARD, "all-gather of dy", PARTIAL_GRADIENT),
+    SPW_BORN(BACKWARD, "partial sums gradient", DY_UNSORTED),
+    SPW_DIES(BACKWARD, "partial sums gradient", Y_UNSORTED),
+    SPW_DIES(BACKWARD, "partial sums gradient", PARTIAL_GRADIENT),
+    SPW_BORN(BACKWARD, "unsort gradient", DY),
+    SPW_DIES(BACKWARD, "unsort gradient", DY_UNSORTED),
+    SPW_DIES(BACKWARD, "wo weight gradient", ACT), /* d_act takes its place, and becomes d_w0 */
+    SPW_BORN(BACKWARD, "gemm wo input gradient", DW0),
+    SPW_DIES(BACKWARD, "gemm wo input gradient", DY),
+    SPW_DIES(BACKWARD, "swiglu gradient", W1),
+    SPW_BORN(BACKWARD, "swiglu gradient", DW1),
+    SPW_DIES(BACKWARD, "swiglu gradient", W0),
+    SPW_BORN(BACKWARD, "gemm w0 input gradient", DX0),
+    SPW_BORN(BACKWARD, "gemm w1 input gradient", DX1),
+    SPW_DIES(BACKWARD, "w0 w1 weight gradients", X),
+    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW0),
+    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW1),
+    SPW_DIES(BACKWARD, "sum of dx", DX1),
+    SPW_BORN(BACKWARD, "sort gradient", DX_UNSORTED),
+    SPW_DIES(BACKWARD, "sort gradient", DX0),
+    SPW_BORN(BACKWARD, "sum over choices", DX_GATHERED),
+    SPW_DIES(BACKWARD, "sum over choices", DX_UNSORTED),
+    SPW_DIES(BACKWARD, "reduce-scatter of dx", DX_GATHERED),
+    SPW_DIES(BACKWARD, "reduce-scatter of dx", GATHERED),
+};
+
+static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const size_t all = s->ranks * s->assignments;
+    double factor = spw_scheme_option_value(scheme, "buffer_factor"), rows = (double)s->assignments * factor;
+    return factor > 0.0 && rows < (double)all ? (size_t)rows : all;
+}
+
+/* The all-gather takes the tokens and two fp32 logits an expert along. The recomputed partial sums are needed
+ * by nothing, so that reduce-scatter is dead code: 3 all-gathers and 2 reduce-scatters with remat full, which
+ * is what XLA compiles. */
+static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const uint64_t row = s->hidden * s->element_bytes, logits = 2 * s->experts * sizeof(float);
+    const spw_exchange list[] = {
+        {"dispatch", SPW_PHASE_FORWARD, false, row + logits},
+        {"combine", SPW_PHASE_FORWARD, true, row},
+        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
+        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
+    };
+    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
+    return SPW_COUNT_OF(list);
+}
+
+/* Local experts are served in order of id, and for an expert the gathered tokens in order of rank and
+ * position. */
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    const size_t buffer = buffer_rows(scheme, s);
+    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+    for (size_t i = 0; i < s->ranks * s->ranks; i++)
+        out->wire[i] = c->tokens[group * s->ranks + i / s->ranks];
+    for (size_t r = 0; r < s->ranks; r++) out->dropped[r] = 0;
+    for (size_t d = 0; d < s->ranks; d++) {
+        size_t room = buffer;
+        for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
+            for (size_t source = 0; source < s->ranks; source++) {
+                const uint32_t want = n[source * s->experts + x];
+                const uint32_t take = want < room ? want : (uint32_t)room;
+                out->limit[source * s->experts + x] = take;
+                out->dropped[source] += want - take;
+                room -= take;
+            }
+        }
+        out->rows[d] = buffer - room;
+    }
+}
+
+const spw_scheme_type spw_scheme_ring = {
+    .name = "ring",
+    .summary = "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
+    .section = "2.6",
+    .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
+    .options = options,
+    .tensors = tensors,
+    .events = events,
+    .tensor_count = SPW_COUNT_OF(tensors),
+    .event_count = SPW_COUNT_OF(events),
+    .buffer_rows = buffer_rows,
+    .buffer_formula = "R T K",
+    .exchanges = exchanges,
+    .flow = flow,
+};
