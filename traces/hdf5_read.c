@@ -206,6 +206,15 @@ cleanup:
     return status;
 }
 
+hid_t spw_hdf5_half_type(void) {
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    bool good = type >= 0 && H5Tset_fields(type, 15, 10, 5, 0, 10) >= 0 && H5Tset_size(type, 2) >= 0 &&
+                H5Tset_ebias(type, 15) >= 0;
+    if (good) return type;
+    if (type >= 0) (void)H5Tclose(type);
+    return H5I_INVALID_HID;
+}
+
 static spw_status read_fixed_text(hid_t attribute, hid_t type, const char *name, char **out) {
     size_t bytes = H5Tget_size(type);
     if (bytes > SPW_HDF5_MAX_TEXT)

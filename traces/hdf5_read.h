@@ -48,6 +48,9 @@ SPW_MUST_CHECK spw_status spw_hdf5_read_array(hid_t file, const char *path, hid_
 SPW_MUST_CHECK spw_status spw_hdf5_read_block(hid_t dataset, int rank, const uint64_t *start,
                                               const uint64_t *count, hid_t memory_type, void *out);
 
+/* A new type: IEEE 754 binary16, which HDF5 1.10 does not predefine. Invalid on failure. */
+hid_t spw_hdf5_half_type(void);
+
 /* Attributes of an open object. A text of fixed or variable length, at most SPW_HDF5_MAX_TEXT bytes; *out is
  * freed by the caller and is "" when there is no such text. A number of any width and kind; *out is left
  * alone when there is none. */

@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* IEEE 754 binary16, which HDF5 1.10 does not predefine. */
-static hid_t half_type(void) {
-    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    bool good = type >= 0 && H5Tset_fields(type, 15, 10, 5, 0, 10) >= 0 && H5Tset_size(type, 2) >= 0 &&
-                H5Tset_ebias(type, 15) >= 0;
-    if (good) return type;
-    if (type >= 0) (void)H5Tclose(type);
-    return H5I_INVALID_HID;
-}
-
 spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
@@ -29,7 +19,7 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
     SPW_TRY(spw_hdf5_open_file(path, &trace->file));
-    trace->half_type = half_type();
+    trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
     status = spw_trace_read_header(trace);
     if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s", path);

@@ -1,0 +1,414 @@
+#include "traces/generate.h"
+
+#include "base/memory.h"
+#include "base/progress.h"
+#include "traces/random_stream.h"
+#include "traces/sample.h"
+#include "traces/trace_write.h"
+
+#include <gsl/gsl_errno.h>
+#include <gsl/gsl_randist.h>
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PURPOSE_BASE = 1, PURPOSE_WALK = 2, PURPOSE_COLLAPSE = 3, PURPOSE_TOKENS = 4 };
+
+struct spw_generator {
+    const spw_generate_settings *settings;
+    size_t step;
+    double *base, *log_popularity; /* [layers][experts] at step 0; at this step, without the collapse */
+    double *inside, *of_group;     /* [experts], [groups]: scratch */
+};
+
+/* log p of one layer at step 0: a popularity whose order over the experts is random. */
+static spw_status draw_base(const spw_generate_settings *settings, size_t layer, double *log_p) {
+    const spw_distribution *distribution = &settings->distribution;
+    size_t experts = settings->experts;
+    spw_random_stream stream;
+    spw_status status = SPW_OK;
+    double *alpha = NULL, *p = NULL;
+    spw_random_stream_init(&stream, settings->seed, PURPOSE_BASE, layer, 0, 0);
+    for (size_t i = 0; i < experts; i++) {
+        if (distribution->popularity == SPW_ZIPF) log_p[i] = -distribution->exponent * log((double)(i + 1));
+        if (distribution->popularity == SPW_LOGNORMAL)
+            log_p[i] = gsl_ran_gaussian(&stream.rng, distribution->sigma);
+    }
+    if (distribution->popularity == SPW_ZIPF) gsl_ran_shuffle(&stream.rng, log_p, experts, sizeof *log_p);
+    if (distribution->popularity == SPW_DIRICHLET) {
+        SPW_TRY(SPW_ALLOC(experts, &alpha));
+        SPW_TRY(SPW_ALLOC(experts, &p));
+        for (size_t i = 0; i < experts; i++) alpha[i] = distribution->alpha;
+        gsl_ran_dirichlet(&stream.rng, experts, alpha, p);
+        for (size_t i = 0; i < experts; i++) log_p[i] = log(p[i] > 1e-12 ? p[i] : 1e-12);
+    }
+
+cleanup:
+    spw_free(alpha);
+    spw_free(p);
+    return status;
+}
+
+static spw_status check_settings(const spw_generate_settings *settings) {
+    const spw_distribution *d = &settings->distribution;
+    size_t experts = settings->experts, top_k = settings->top_k, groups = (size_t)d->groups,
+           kept = (size_t)d->kept;
+    size_t hot_ranks = (size_t)d->hot_ranks;
+    if (experts < 1 || experts > SPW_TRACE_MAX_EXPERTS || top_k < 1 || top_k > experts ||
+        top_k > SPW_TRACE_MAX_TOP_K) {
+        return spw_fail(SPW_EARG,
+                        "top_k %zu of %zu experts; must be 1 to %d of at most %d, and at most the experts",
+                        top_k, experts, SPW_TRACE_MAX_TOP_K, SPW_TRACE_MAX_EXPERTS);
+    }
+    if (settings->layers < 1 || settings->layers > SPW_TRACE_MAX_LAYERS || settings->steps < 1 ||
+        settings->ranks < 1 || settings->ranks > SPW_TRACE_MAX_RANKS || settings->tokens_per_rank < 1) {
+        return spw_fail(SPW_EARG,
+                        "%zu layers, %zu steps, %zu ranks, %zu tokens per rank; each must be at least 1",
+                        settings->layers, settings->steps, settings->ranks, settings->tokens_per_rank);
+    }
+    if (groups > 0 &&
+        (experts % groups != 0 || kept < 1 || kept > groups || top_k > kept * (experts / groups))) {
+        return spw_fail(SPW_EARG, "%zu of %zu groups cannot give top_k %zu of %zu experts", kept, groups,
+                        top_k, experts);
+    }
+    if (d->share > 0.0) {
+        if (hot_ranks < 1 || experts % hot_ranks != 0 || d->hot_rank >= d->hot_ranks || groups > 0) {
+            return spw_fail(SPW_EARG,
+                            "hot rank %g of %zu cannot be: %zu experts must divide evenly, without groups",
+                            d->hot_rank, hot_ranks, experts);
+        }
+        double hot = d->share * (double)top_k, local = (double)(experts / hot_ranks);
+        if (hot > local || (double)top_k - hot > (double)experts - local) {
+            return spw_fail(SPW_EARG,
+                            "share %g of top_k %zu is %g choices a token; a rank has %g of %zu experts",
+                            d->share, top_k, hot, local, experts);
+        }
+    }
+    return SPW_OK;
+}
+
+spw_status spw_generator_create(const spw_generate_settings *settings, spw_generator **out) {
+    spw_status status = SPW_OK;
+    spw_generator *generator = NULL;
+    *out = NULL;
+    (void)gsl_set_error_handler_off();
+    SPW_TRY(check_settings(settings));
+    SPW_TRY(SPW_ALLOC(1, &generator));
+    generator->settings = settings;
+    size_t count = settings->layers * settings->experts;
+    SPW_TRY(SPW_ALLOC(count, &generator->base));
+    SPW_TRY(SPW_ALLOC(count, &generator->log_popularity));
+    SPW_TRY(SPW_ALLOC(settings->experts, &generator->inside));
+    SPW_TRY(SPW_ALLOC(settings->experts, &generator->of_group));
+    for (size_t layer = 0; layer < settings->layers; layer++) {
+        SPW_TRY(draw_base(settings, layer, generator->base + layer * settings->experts));
+    }
+    memcpy(generator->log_popularity, generator->base, count * sizeof *generator->base);
+    *out = generator;
+    generator = NULL;
+
+cleanup:
+    spw_generator_destroy(generator);
+    return status;
+}
+
+void spw_generator_destroy(spw_generator *generator) {
+    if (generator == NULL) return;
+    spw_free(generator->base);
+    spw_free(generator->log_popularity);
+    spw_free(generator->inside);
+    spw_free(generator->of_group);
+    spw_free(generator);
+}
+
+/* Adds the change of log p that leads to `step`. */
+static void walk(spw_generator *generator, size_t step) {
+    const spw_generate_settings *settings = generator->settings;
+    for (size_t layer = 0; layer < settings->layers; layer++) {
+        spw_random_stream stream;
+        double *log_p = generator->log_popularity + layer * settings->experts;
+        spw_random_stream_init(&stream, settings->seed, PURPOSE_WALK, step, layer, 0);
+        for (size_t i = 0; i < settings->experts; i++) {
+            log_p[i] += gsl_ran_gaussian(&stream.rng, settings->distribution.drift);
+        }
+    }
+}
+
+void spw_generator_seek(spw_generator *generator, size_t step) {
+    const spw_generate_settings *settings = generator->settings;
+    if (step < generator->step) {
+        memcpy(generator->log_popularity, generator->base,
+               settings->layers * settings->experts * sizeof *generator->base);
+        generator->step = 0;
+    }
+    while (generator->step < step) {
+        generator->step++;
+        if (settings->distribution.drift > 0.0) walk(generator, generator->step);
+    }
+}
+
+static double concentration(const spw_distribution *distribution, size_t step) {
+    double at = (double)step;
+    if (at < distribution->rise) return distribution->peak * at / distribution->rise;
+    return distribution->peak * exp(-(at - distribution->rise) / distribution->recovery);
+}
+
+/* p[x] > 0 becomes min(1, c p[x]) with the sum `total`; p[x] = 0 stays. At least `total` of them must be > 0.
+ */
+static void scale_to(double *p, size_t count, double total) {
+    size_t capped = 0;
+    for (bool again = true; again;) {
+        double sum = 0.0;
+        again = false;
+        for (size_t i = 0; i < count; i++) sum += p[i] < 1.0 ? p[i] : 0.0;
+        if (!(sum > 0.0)) return;
+        double scale = (total - (double)capped) / sum;
+        for (size_t i = 0; i < count; i++) {
+            if (p[i] < 1.0 && p[i] * scale >= 1.0) {
+                p[i] = 1.0;
+                capped++;
+                again = true;
+            }
+        }
+        for (size_t i = 0; !again && i < count; i++) {
+            if (p[i] < 1.0) p[i] *= scale;
+        }
+    }
+}
+
+/* generator->inside = the popularity of a layer, sum 1, nothing quite 0. */
+static void popularity(spw_generator *generator, size_t layer) {
+    const spw_generate_settings *settings = generator->settings;
+    const double *log_p = generator->log_popularity + layer * settings->experts;
+    double *p = generator->inside, most = -INFINITY, sum = 0.0;
+    double strength =
+        settings->distribution.peak > 0.0 ? concentration(&settings->distribution, generator->step) : 0.0;
+    spw_random_stream stream;
+    spw_random_stream_init(&stream, settings->seed, PURPOSE_COLLAPSE, layer, 0, 0);
+    for (size_t i = 0; i < settings->experts; i++) {
+        p[i] = log_p[i] + (strength > 0.0 ? strength * gsl_ran_gaussian(&stream.rng, 1.0) : 0.0);
+        if (p[i] > most) most = p[i];
+    }
+    for (size_t i = 0; i < settings->experts; i++) {
+        p[i] = exp(p[i] - most) + 1e-12;
+        sum += p[i];
+    }
+    for (size_t i = 0; i < settings->experts; i++)
+        p[i] *= 0.5 / sum; /* below 1: scale_to() takes 1 for capped */
+}
+
+static void include_hot_rank(spw_generator *generator) {
+    const spw_generate_settings *settings = generator->settings;
+    const spw_distribution *distribution = &settings->distribution;
+    size_t local = settings->experts / (size_t)distribution->hot_ranks;
+    size_t first = (size_t)distribution->hot_rank * local;
+    double *rest = generator->inside, *hot = generator->of_group, total = (double)settings->top_k;
+    memcpy(hot, rest + first, local * sizeof *hot);
+    memset(rest + first, 0, local * sizeof *rest);
+    scale_to(hot, local, distribution->share * total);
+    scale_to(rest, settings->experts, (1.0 - distribution->share) * total);
+    memcpy(rest + first, hot, local * sizeof *hot);
+}
+
+/* generator->inside, of_group = what the sampler of this layer needs. */
+static void include(spw_generator *generator, size_t layer) {
+    const spw_generate_settings *settings = generator->settings;
+    const spw_distribution *distribution = &settings->distribution;
+    size_t groups = (size_t)distribution->groups;
+    double *p = generator->inside, total = (double)settings->top_k;
+    popularity(generator, layer);
+    if (distribution->share > 0.0) {
+        include_hot_rank(generator);
+    } else if (groups > 0) {
+        size_t size = settings->experts / groups;
+        for (size_t i = 0; i < groups; i++) {
+            generator->of_group[i] = 0.0;
+            for (size_t j = 0; j < size; j++) generator->of_group[i] += p[i * size + j];
+            scale_to(p + i * size, size, total / distribution->kept);
+        }
+        scale_to(generator->of_group, groups, distribution->kept);
+    } else {
+        scale_to(p, settings->experts, total);
+    }
+}
+
+void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inclusion) {
+    const spw_generate_settings *settings = generator->settings;
+    size_t groups = (size_t)settings->distribution.groups;
+    include(generator, layer);
+    for (size_t i = 0; i < settings->experts; i++) {
+        double of_group = groups > 0 ? generator->of_group[i / (settings->experts / groups)] : 1.0;
+        inclusion[i] = generator->inside[i] * of_group;
+    }
+}
+
+spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {
+    spw_status status = SPW_OK;
+    const spw_generate_settings *settings = generator->settings;
+    spw_sampler *sampler = NULL;
+    unsigned char *scratch = NULL;
+    size_t threads = (size_t)omp_get_max_threads(), step = generator->step;
+    include(generator, layer);
+    SPW_TRY(spw_sampler_create(generator->inside, settings->experts, settings->top_k, generator->of_group,
+                               (size_t)settings->distribution.groups, (size_t)settings->distribution.kept,
+                               &sampler));
+    size_t scratch_bytes = (spw_sampler_scratch_bytes(sampler) + 63) / 64 * 64;
+    SPW_TRY(SPW_ALLOC(threads * scratch_bytes, &scratch));
+#pragma omp parallel for schedule(static)
+    for (size_t rank = 0; rank < settings->ranks; rank++) {
+        spw_random_stream stream;
+        spw_random_stream_init(&stream, settings->seed, PURPOSE_TOKENS, step, layer, rank);
+        spw_sampler_draw(sampler, &stream, scratch + (size_t)omp_get_thread_num() * scratch_bytes,
+                         settings->tokens_per_rank,
+                         expert_id + rank * settings->tokens_per_rank * settings->top_k);
+    }
+
+cleanup:
+    spw_free(scratch);
+    spw_sampler_destroy(sampler);
+    return status;
+}
+
+/* The columns of one step and the layer tables. */
+typedef struct columns {
+    uint16_t *source_rank, *expert_id;
+    int32_t *sequence, *position, *layer_id;
+    uint32_t *layer_experts, *layer_top_k;
+} columns;
+
+static void free_columns(columns *made) {
+    spw_free(made->source_rank);
+    spw_free(made->expert_id);
+    spw_free(made->sequence);
+    spw_free(made->position);
+    spw_free(made->layer_id);
+    spw_free(made->layer_experts);
+    spw_free(made->layer_top_k);
+}
+
+static size_t sequence_length(const spw_generate_settings *settings) {
+    return settings->sequence_length > 0 ? settings->sequence_length : settings->tokens_per_rank;
+}
+
+static spw_status make_columns(const spw_generate_settings *settings, columns *out) {
+    spw_status status = SPW_OK;
+    size_t tokens = 0, choices = 0, per_rank = settings->tokens_per_rank;
+    *out = (columns){NULL};
+    if (!spw_mul_size(settings->ranks, per_rank, &tokens) ||
+        !spw_mul_size(tokens, settings->top_k, &choices)) {
+        SPW_TRY(spw_fail(SPW_EARG, "%zu ranks x %zu tokens overflow", settings->ranks, per_rank));
+    }
+    SPW_TRY(SPW_ALLOC(choices, &out->expert_id));
+    SPW_TRY(SPW_ALLOC(tokens, &out->source_rank));
+    SPW_TRY(SPW_ALLOC(tokens, &out->sequence));
+    SPW_TRY(SPW_ALLOC(tokens, &out->position));
+    SPW_TRY(SPW_ALLOC(settings->layers, &out->layer_id));
+    SPW_TRY(SPW_ALLOC(settings->layers, &out->layer_experts));
+    SPW_TRY(SPW_ALLOC(settings->layers, &out->layer_top_k));
+    for (size_t i = 0; i < settings->layers; i++) {
+        out->layer_id[i] = settings->first_layer + (int32_t)i;
+        out->layer_experts[i] = (uint32_t)settings->experts;
+        out->layer_top_k[i] = (uint32_t)settings->top_k;
+    }
+    for (size_t i = 0; i < tokens; i++) {
+        out->source_rank[i] = (uint16_t)(i / per_rank);
+        out->position[i] = (int32_t)(i % per_rank % sequence_length(settings));
+    }
+
+cleanup:
+    return status;
+}
+
+/* Sequences are numbered through the whole trace. */
+static spw_status number_sequences(const spw_generate_settings *settings, size_t step, columns *made) {
+    size_t length = sequence_length(settings), per_rank = (settings->tokens_per_rank + length - 1) / length;
+    if ((double)(step + 1) * (double)settings->ranks * (double)per_rank > (double)INT32_MAX) {
+        return spw_fail(SPW_EARG, "more than %d sequences", INT32_MAX);
+    }
+    for (size_t i = 0; i < settings->ranks * settings->tokens_per_rank; i++) {
+        size_t rank = i / settings->tokens_per_rank, token = i % settings->tokens_per_rank;
+        made->sequence[i] = (int32_t)((step * settings->ranks + rank) * per_rank + token / length);
+    }
+    return SPW_OK;
+}
+
+static spw_status create_writer(const spw_generate_settings *settings, const columns *made, const char *path,
+                                spw_trace_writer **out) {
+    spw_status status = SPW_OK;
+    char note[512];
+    (void)snprintf(note, sizeof note, "synthetic: distribution %s, seed %llu",
+                   settings->distribution_text != NULL ? settings->distribution_text : "?",
+                   (unsigned long long)settings->seed);
+    const spw_trace_info info = {.layers = settings->layers,
+                                 .experts = settings->experts,
+                                 .top_k = settings->top_k,
+                                 .ranks = settings->ranks,
+                                 .has_tokens = !settings->counts_only,
+                                 .has_sequences = !settings->counts_only,
+                                 .has_by_rank = true,
+                                 .layer_id = made->layer_id,
+                                 .layer_experts = made->layer_experts,
+                                 .layer_top_k = made->layer_top_k,
+                                 .source = "spillway trace generate",
+                                 .license = "CC0-1.0",
+                                 .generator = settings->generator,
+                                 .note = note,
+                                 .synthetic = true,
+                                 .model_name = "synthetic",
+                                 .model_layers = (size_t)settings->first_layer + settings->layers,
+                                 .model_hidden = settings->hidden,
+                                 .model_ffn = settings->ffn,
+                                 .groups = (size_t)settings->distribution.groups,
+                                 .groups_kept = (size_t)settings->distribution.kept,
+                                 .sequence_length = sequence_length(settings),
+                                 .gpus_per_node = 8};
+    const spw_trace_write_settings write = {
+        .info = &info, .tokens = settings->steps * settings->ranks * settings->tokens_per_rank, .level = 4};
+    SPW_TRY(spw_trace_writer_create(path, &write, out));
+    SPW_TRY(spw_trace_writer_set_integer(*out, "/", "seed", (int64_t)settings->seed));
+    if (settings->distribution_text != NULL) {
+        SPW_TRY(spw_trace_writer_set_text(*out, "/", "distribution", settings->distribution_text));
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_generate_trace(const spw_generate_settings *settings, const char *path) {
+    spw_status status = SPW_OK;
+    spw_generator *generator = NULL;
+    spw_trace_writer *writer = NULL;
+    columns made = {NULL};
+    spw_progress progress = spw_progress_begin("generate", settings->steps * settings->layers);
+    SPW_TRY(spw_generator_create(settings, &generator));
+    SPW_TRY(make_columns(settings, &made));
+    SPW_TRY(create_writer(settings, &made, path, &writer));
+    for (size_t step = 0; step < settings->steps; step++) {
+        spw_generator_seek(generator, step);
+        SPW_TRY(number_sequences(settings, step, &made));
+        const spw_trace_write_step begun = {.id = (int64_t)step,
+                                            .phase = 0,
+                                            .tokens = settings->ranks * settings->tokens_per_rank,
+                                            .tokens_kept = !settings->counts_only,
+                                            .source_rank = made.source_rank,
+                                            .sequence = made.sequence,
+                                            .position = made.position};
+        SPW_TRY(spw_trace_writer_begin_step(writer, &begun));
+        for (size_t layer = 0; layer < settings->layers; layer++) {
+            SPW_TRY(spw_generator_record(generator, layer, made.expert_id));
+            SPW_TRY(spw_trace_writer_put_layer(writer, layer, made.expert_id, NULL));
+            spw_progress_update(&progress, step * settings->layers + layer + 1);
+        }
+        SPW_TRY(spw_trace_writer_end_step(writer));
+    }
+    status = spw_trace_writer_finish(writer);
+    writer = NULL;
+
+cleanup:
+    spw_progress_end(&progress);
+    spw_trace_writer_abandon(writer);
+    spw_generator_destroy(generator);
+    free_columns(&made);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* Routing that follows a requested distribution, from a seed. The same seed gives the same bytes on any
+ * number of threads: every (step, layer, source rank) draws from a stream of its own.
+ *
+ * What "requested" means: a distribution gives each expert a popularity p[x] (sum 1). A token makes top_k
+ * different choices, so expert x is chosen by a token with the inclusion probability pi[x] = min(1, c p[x]),
+ * c such that the sum over x of pi[x] is top_k, and the sampling is such that this holds exactly: E[tokens
+ * that chose x] = tokens * pi[x], with a variance of tokens * pi[x] (1 - pi[x]) (tokens are independent up to
+ * the order in which experts are visited). It is systematic sampling of unequal probabilities over a randomly
+ * permuted list (Madow 1949, Ann. Math. Stat. 20, 333; Hartley and Rao 1962, Ann. Math. Stat. 33, 350); for
+ * equal probabilities it is a simple random sample without replacement. The slots of a token are in no order
+ * of preference. */
+#ifndef SPW_TRACES_GENERATE_H
+#define SPW_TRACES_GENERATE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum spw_popularity { SPW_UNIFORM, SPW_ZIPF, SPW_LOGNORMAL, SPW_DIRICHLET } spw_popularity;
+
+/* A popularity and what is done to it. Zero switches a feature off. */
+typedef struct spw_distribution {
+    spw_popularity popularity;
+    double exponent; /* zipf: p of the i-th most popular expert is proportional to i^-exponent */
+    double sigma;    /* lognormal: standard deviation of log p */
+    double alpha;    /* dirichlet: concentration, the same for every expert */
+    /* hot rank: the experts of expert-parallel rank `hot_rank` of `hot_ranks` get `share` of all choices */
+    double share, hot_rank, hot_ranks;
+    /* group-limited (DeepSeek): a token first picks `kept` of `groups` consecutive groups of experts, then
+     * top_k experts inside them; pi[x] = gamma[group] * q[x], gamma = min(1, c P[group]), sum kept; q =
+     * min(1, c' p[x]) inside the group, sum top_k / kept */
+    double groups, kept;
+    double drift; /* standard deviation of the change of log p from one step to the next (random walk) */
+    /* collapse: log p += concentration z[x], z normal; the concentration rises from 0 to `peak` over the
+     * first `rise` steps and then falls by exp(-1) every `recovery` steps */
+    double peak, rise, recovery;
+} spw_distribution;
+
+/* "NAME[:key=value,...]": uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse. A
+ * name sets defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups,
+ * kept, drift, peak, rise, recovery. SPW_EARG says which names or keys there are. */
+SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
+
+typedef struct spw_generate_settings {
+    size_t experts, top_k, layers, steps, ranks, tokens_per_rank;
+    int32_t first_layer;    /* index of the first MoE layer in the model */
+    size_t sequence_length; /* 0: tokens_per_rank */
+    size_t hidden, ffn;     /* recorded; 0 = not said */
+    bool counts_only;
+    spw_distribution distribution;
+    uint64_t seed;
+    const char *distribution_text, *generator; /* recorded in the file */
+} spw_generate_settings;
+
+typedef struct spw_generator spw_generator; /* the state of the popularities, step by step */
+
+/* SPW_EARG when the distribution cannot be had with these experts and top_k. `settings` must outlive it. */
+SPW_MUST_CHECK spw_status spw_generator_create(const spw_generate_settings *settings, spw_generator **out);
+void spw_generator_destroy(spw_generator *generator); /* NULL is fine */
+/* Moves to a step; backwards starts over. A new generator is at step 0. */
+void spw_generator_seek(spw_generator *generator, size_t step);
+/* inclusion [experts]: the requested pi of a layer at this step. */
+void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inclusion);
+/* expert_id [ranks * tokens_per_rank][top_k], rank-major. */
+SPW_MUST_CHECK spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id);
+
+/* Writes a whole trace. */
+SPW_MUST_CHECK spw_status spw_generate_trace(const spw_generate_settings *settings, const char *path);
+
+/* Tokens whose histogram is exactly `count` [experts]: sum = tokens * top_k, every count <= tokens, the
+ * experts of a token distinct. A systematic filling (one always exists: Gale 1957, Ryser 1957), then mixed by
+ * random exchanges between pairs of tokens ("curveball", Strona et al. 2014, Nat. Commun. 5, 4114), which
+ * keep the histogram. expert_id [tokens][top_k] is a function of the arguments alone. Any thread may call it.
+ */
+SPW_MUST_CHECK spw_status spw_compose_tokens(const uint32_t *count, size_t experts, size_t tokens,
+                                             size_t top_k, uint64_t seed, uint16_t *expert_id);
+
+#endif

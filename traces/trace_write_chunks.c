@@ -1,0 +1,158 @@
+/* Chunks are shuffled and compressed here, by several threads, and handed to HDF5 as they go into the file.
+ */
+#include "traces/trace_write_internal.h"
+
+#include "base/memory.h"
+
+#include <libdeflate.h>
+#include <omp.h>
+#include <string.h>
+
+enum { QUEUE_BYTES = 8 << 20 };
+
+typedef struct spw_chunk_job {
+    size_t layer;
+    uint64_t first_row;
+    unsigned char *plain, *shuffled, *packed;
+    size_t packed_bytes; /* 0: libdeflate had no memory */
+} spw_chunk_job;
+
+static size_t packed_bound(const spw_chunk_writer *chunks) {
+    return libdeflate_zlib_compress_bound(NULL, chunks->chunk_bytes);
+}
+
+spw_status spw_chunk_writer_create(hid_t dataset, size_t layers, size_t top_k, size_t element_bytes,
+                                   size_t chunk_rows, int level, spw_chunk_writer **out) {
+    spw_status status = SPW_OK;
+    spw_chunk_writer *chunks = NULL;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &chunks));
+    *chunks = (spw_chunk_writer){.dataset = dataset,
+                                 .layers = layers,
+                                 .top_k = top_k,
+                                 .element_bytes = element_bytes,
+                                 .chunk_rows = chunk_rows,
+                                 .chunk_bytes = chunk_rows * top_k * element_bytes,
+                                 .level = level};
+    chunks->capacity = QUEUE_BYTES / chunks->chunk_bytes;
+    if (chunks->capacity < 4) chunks->capacity = 4;
+    if (chunks->capacity > 256) chunks->capacity = 256;
+    SPW_TRY(SPW_ALLOC(layers, &chunks->rows));
+    SPW_TRY(SPW_ALLOC(layers, &chunks->filling));
+    SPW_TRY(SPW_ALLOC(chunks->capacity, &chunks->queue));
+    for (size_t i = 0; i < chunks->capacity; i++) {
+        SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->queue[i].plain));
+        if (element_bytes > 1) SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->queue[i].shuffled));
+        SPW_TRY(SPW_ALLOC(packed_bound(chunks), &chunks->queue[i].packed));
+    }
+    *out = chunks;
+    chunks = NULL;
+
+cleanup:
+    spw_chunk_writer_destroy(chunks);
+    return status;
+}
+
+void spw_chunk_writer_destroy(spw_chunk_writer *chunks) {
+    if (chunks == NULL) return;
+    for (size_t i = 0; chunks->queue != NULL && i < chunks->capacity; i++) {
+        spw_free(chunks->queue[i].plain);
+        spw_free(chunks->queue[i].shuffled);
+        spw_free(chunks->queue[i].packed);
+    }
+    for (size_t i = 0; chunks->filling != NULL && i < chunks->layers; i++) spw_free(chunks->filling[i]);
+    spw_free(chunks->queue);
+    spw_free(chunks->filling);
+    spw_free(chunks->rows);
+    spw_free(chunks);
+}
+
+static void pack(const spw_chunk_writer *chunks, spw_chunk_job *job,
+                 struct libdeflate_compressor *compressor) {
+    const unsigned char *from = job->plain;
+    if (chunks->element_bytes == 2) {
+        size_t count = chunks->chunk_bytes / 2;
+        for (size_t i = 0; i < count; i++) {
+            job->shuffled[i] = from[2 * i];
+            job->shuffled[count + i] = from[2 * i + 1];
+        }
+        from = job->shuffled;
+    }
+    job->packed_bytes = compressor == NULL ? 0
+                                           : libdeflate_zlib_compress(compressor, from, chunks->chunk_bytes,
+                                                                      job->packed, packed_bound(chunks));
+}
+
+static spw_status drain(spw_chunk_writer *chunks) {
+    size_t count = chunks->queued;
+    chunks->queued = 0;
+#pragma omp parallel if (count > 1)
+    {
+        struct libdeflate_compressor *compressor = libdeflate_alloc_compressor(chunks->level);
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < count; i++) pack(chunks, &chunks->queue[i], compressor);
+        libdeflate_free_compressor(compressor);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const spw_chunk_job *job = &chunks->queue[i];
+        const hsize_t offset[] = {job->first_row, job->layer, 0};
+        if (job->packed_bytes == 0)
+            return spw_fail(SPW_ENOMEM, "libdeflate has no memory to compress a chunk");
+        if (H5Dwrite_chunk(chunks->dataset, H5P_DEFAULT, 0, offset, job->packed_bytes, job->packed) < 0) {
+            return spw_fail(SPW_EIO, "a chunk cannot be written (disk full?)");
+        }
+    }
+    return SPW_OK;
+}
+
+/* Moves the filled chunk of a layer into the queue; the queue's spare buffer takes its place. */
+static spw_status enqueue(spw_chunk_writer *chunks, size_t layer, uint64_t first_row) {
+    spw_chunk_job *job = &chunks->queue[chunks->queued++];
+    unsigned char *filled = chunks->filling[layer];
+    chunks->filling[layer] = job->plain;
+    job->plain = filled;
+    job->layer = layer;
+    job->first_row = first_row;
+    return chunks->queued == chunks->capacity ? drain(chunks) : SPW_OK;
+}
+
+spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer, const uint16_t *data,
+                                   uint64_t rows) {
+    spw_status status = SPW_OK;
+    if (chunks->filling[layer] == NULL) SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->filling[layer]));
+    while (rows > 0) {
+        size_t filled = (size_t)(chunks->rows[layer] % chunks->chunk_rows);
+        size_t take = chunks->chunk_rows - filled < rows ? chunks->chunk_rows - filled : (size_t)rows;
+        size_t count = take * chunks->top_k;
+        unsigned char *into = chunks->filling[layer] + filled * chunks->top_k * chunks->element_bytes;
+        if (chunks->element_bytes == 2) {
+            memcpy(into, data, 2 * count);
+        } else {
+            for (size_t i = 0; i < count; i++) into[i] = (unsigned char)data[i];
+        }
+        chunks->rows[layer] += take;
+        data += count;
+        rows -= take;
+        if (filled + take == chunks->chunk_rows) {
+            SPW_TRY(enqueue(chunks, layer, chunks->rows[layer] - chunks->chunk_rows));
+        }
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_chunk_writer_flush(spw_chunk_writer *chunks) {
+    spw_status status = SPW_OK;
+    for (size_t layer = 0; layer < chunks->layers; layer++) {
+        size_t filled = (size_t)(chunks->rows[layer] % chunks->chunk_rows);
+        if (filled == 0) continue;
+        size_t used = filled * chunks->top_k * chunks->element_bytes;
+        memset(chunks->filling[layer] + used, 0xff, chunks->chunk_bytes - used);
+        SPW_TRY(enqueue(chunks, layer, chunks->rows[layer] - filled));
+    }
+    SPW_TRY(drain(chunks));
+
+cleanup:
+    return status;
+}
