@@ -45,9 +45,9 @@ SPW_MUST_CHECK spw_status spw_ref_expert_ffn(spw_expert_shape shape, const float
 /* d_act = dy wo^T; (d_gate, d_up) = swiglu gradient; d_wo = act^T dy; d_w0 = x^T d_gate; d_w1 = x^T d_up;
  * dx = d_gate w0^T + d_up w1^T (two rounded products, their sum rounded once more).
  *   dy      [rows][hidden]
- *   state   from the forward pass; act is overwritten by d_up, gate by d_gate, up by scratch
+ *   state   from the forward pass; gate is overwritten by d_gate and act by d_up
  *   dx      [rows][hidden]   overwritten
- * SPW_ENOMEM: one [rows][hidden] scratch. */
+ * SPW_ENOMEM: scratch of [rows][ffn] and [rows][hidden]. */
 SPW_MUST_CHECK spw_status spw_ref_expert_ffn_gradient(spw_expert_shape shape, const float *x, const float *dy,
                                                       spw_expert_weights weights, const size_t *offset,
                                                       spw_expert_state state, float *dx,

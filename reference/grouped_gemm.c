@@ -13,14 +13,17 @@ static spw_status run(size_t count, const spw_product *product, size_t *first) {
     first[0] = 0;
     for (size_t e = 0; e < count; e++) first[e + 1] = first[e] + spw_ref_product_blocks(&product[e]);
     const size_t stride = spw_ref_product_workspace();
+    const size_t blocks = first[count], most = (size_t)omp_get_max_threads(),
+                 threads = blocks < most ? blocks : most;
     double *workspace = NULL;
-    spw_status status = SPW_ALLOC((size_t)omp_get_max_threads() * stride, &workspace);
+    if (blocks == 0) return SPW_OK;
+    spw_status status = SPW_ALLOC(threads * stride, &workspace);
     if (status != SPW_OK) return status;
-#pragma omp parallel
+#pragma omp parallel num_threads((int)threads)
     {
         size_t e = 0; /* monotonic: a thread's blocks ascend, and so does its expert */
 #pragma omp for schedule(monotonic : dynamic)
-        for (size_t block = 0; block < first[count]; block++) {
+        for (size_t block = 0; block < blocks; block++) {
             while (block >= first[e + 1]) e++;
             spw_ref_product_block(&product[e], block - first[e],
                                   workspace + (size_t)omp_get_thread_num() * stride);

@@ -1,0 +1,48 @@
+#include "reference/swiglu.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+/* gate and up after clamping, and what follows from them. */
+typedef struct point {
+    double gate, up, sigmoid, alpha, shift; /* act = gate * sigmoid * (up + shift) */
+    bool gate_cut, up_cut;
+} point;
+
+static point at(spw_swiglu kind, float gate, float up) {
+    point p = {.gate = (double)gate, .up = (double)up, .alpha = 1.0, .shift = 0.0};
+    if (kind.limit > 0.0f) {
+        const double limit = (double)kind.limit;
+        p.gate_cut = p.gate > limit, p.up_cut = fabs(p.up) > limit;
+        p.gate = fmin(p.gate, limit), p.up = fmax(fmin(p.up, limit), -limit);
+        p.alpha = (double)kind.alpha, p.shift = 1.0;
+    }
+    p.sigmoid = 1.0 / (1.0 + exp(-p.alpha * p.gate)); /* exp may be infinite: then 0 is right */
+    return p;
+}
+
+void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const float *up, float *act,
+                    float *scale) {
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++) {
+        const point p = at(kind, gate[i], up[i]);
+        act[i] = (float)(p.gate * p.sigmoid * (p.up + p.shift));
+        if (scale != NULL) scale[i] = (float)(fabs(p.gate) * p.sigmoid * (fabs(p.up) + p.shift));
+    }
+}
+
+void spw_ref_swiglu_gradient(spw_swiglu kind, size_t count, const float *gate, const float *up,
+                             const float *d_act, float *d_gate, float *d_up, float *gate_scale) {
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++) {
+        const point p = at(kind, gate[i], up[i]);
+        const double d = (double)d_act[i], rest = p.alpha * (1.0 - p.sigmoid);
+        const double slope = p.sigmoid * (1.0 + p.gate * rest);
+        d_gate[i] = p.gate_cut ? 0.0f : (float)(d * (p.up + p.shift) * slope);
+        d_up[i] = p.up_cut ? 0.0f : (float)(d * p.gate * p.sigmoid);
+        if (gate_scale != NULL) {
+            gate_scale[i] =
+                (float)(fabs(d) * (fabs(p.up) + p.shift) * p.sigmoid * (1.0 + fabs(p.gate) * rest));
+        }
+    }
+}
