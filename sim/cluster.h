@@ -1,13 +1,17 @@
-/* The machine of a job. Presets are YAML files in sim/clusters/, compiled in; every figure carries its evidence. */
+/* The machine of a job. Presets are YAML files in sim/clusters/, compiled in; every figure carries its
+ * evidence. */
 #ifndef SPW_SIM_CLUSTER_H
 #define SPW_SIM_CLUSTER_H
 
 #include "base/status.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* How we know a number. One list, expanded into the enum and the names. */
-#define SPW_EVIDENCE_LIST(X) X(DATASHEET, "datasheet") X(PUBLISHED, "published") X(MEASURED, "measured") X(FITTED, "fitted") X(ASSUMED, "assumed")
+#define SPW_EVIDENCE_LIST(X) \
+    X(DATASHEET, "datasheet") \
+    X(PUBLISHED, "published") X(MEASURED, "measured") X(FITTED, "fitted") X(ASSUMED, "assumed")
 #define SPW_EVIDENCE_ENUM(name, text) SPW_EVIDENCE_##name,
 typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
 #undef SPW_EVIDENCE_ENUM
@@ -25,18 +29,20 @@ typedef struct spw_figure {
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
-    spw_figure hbm_gib;              /* visible to a program, per GPU */
+    spw_figure hbm_gib;               /* visible to a program, per GPU */
     spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
     spw_figure hbm_bytes_per_s;
-    spw_figure link_bytes_per_s;     /* one GPU, one direction, inside a node */
-    spw_figure nic_bytes_per_s;      /* one GPU, one direction, between nodes */
-    spw_figure launch_s;             /* one kernel launch */
+    spw_figure link_bytes_per_s; /* one GPU, one direction, inside a node */
+    spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
+    spw_figure launch_s;         /* one kernel launch */
 } spw_cluster;
 
-/* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to `folder`).
- * SPW_ECONFIG names file, line and what would be right. */
+/* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to
+ * `folder`). SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out);
-SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out);
+SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
+                                            spw_cluster *out);
 const char *const *spw_cluster_presets(void); /* ended by NULL */
+void spw_cluster_describe(FILE *out);         /* one line a key: what it is, default, range */
 
 #endif

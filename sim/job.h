@@ -1,4 +1,5 @@
-/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs: README.md, "Your own job"). */
+/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs: README.md, "Your
+ * own job"). */
 #ifndef SPW_SIM_JOB_H
 #define SPW_SIM_JOB_H
 
@@ -7,6 +8,7 @@
 #include "sim/model.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
@@ -26,8 +28,8 @@ typedef struct spw_job {
     size_t sequence_length;
     spw_precision precision;
     spw_remat remat;
-    double memory_fraction;                              /* (0, 1] */
-    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT];   /* as written; parsed by sim/scheme.h */
+    double memory_fraction;                            /* (0, 1] */
+    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/scheme.h */
     size_t schemes;
 } spw_job;
 
@@ -35,11 +37,13 @@ typedef struct spw_job {
  * SPW_ECONFIG with "file:line: what; what would be right"; a file that cannot be read is SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);
 /* The same from text; relative model and cluster paths are taken from `folder`. */
-SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
-                                        spw_job *out);
-/* Checks what reading checks of the combination; call it after changing a field (say, from the command line). */
+SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text,
+                                        size_t length, spw_job *out);
+/* Checks what reading checks of the combination; call it after changing a field (say, from the command line).
+ */
 SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 
 size_t spw_job_gpus(const spw_job *job); /* expert x fsdp x pipeline x tensor */
+void spw_job_describe(FILE *out);        /* one line a key of a job file: what it is, default, range */
 
 #endif

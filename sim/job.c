@@ -1,0 +1,202 @@
+#include "sim/job.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "sim/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *spw_remat_name(spw_remat remat) {
+    static const char *const names[SPW_REMAT_COUNT] = {"none", "full"};
+    return (unsigned)remat < SPW_REMAT_COUNT ? names[remat] : "?";
+}
+
+size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->pipeline * job->tensor; }
+
+/* --- Keys --- */
+
+enum { NAME_SIZE = 1024, MOST_RANKS = 65536 };
+
+/* What the file says; model and cluster are names until they are read. */
+typedef struct job_text {
+    char model[NAME_SIZE], cluster[NAME_SIZE];
+    spw_job job;
+} job_text;
+
+static const spw_choice element_bytes[] = {{"bf16", 2}, {"fp16", 2}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
+static const spw_choice remats[] = {{"none", SPW_REMAT_NONE}, {"full", SPW_REMAT_FULL}, {NULL, 0}};
+
+#define COUNT_ROW(name, field, low, high, preset, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_job, field), .minimum = (low), \
+        .maximum = (high), .fallback = (preset), .help = (text) \
+    }
+#define PRECISION_ROW(field, text) \
+    { \
+        .key = #field, .kind = SPW_SETTING_CHOICE, .offset = offsetof(spw_job, precision.field), \
+        .size = sizeof(size_t), .choices = element_bytes, .fallback = "bf16", .help = (text) \
+    }
+
+static const spw_setting parallel_rows[] = {
+    COUNT_ROW("expert", expert, 1, MOST_RANKS, NULL, "GPUs that share the experts of a layer"),
+    COUNT_ROW("fsdp", fsdp, 1, MOST_RANKS, NULL, "GPUs over which the state is sharded, beside expert"),
+    COUNT_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages"),
+    COUNT_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix"),
+    {.key = NULL}};
+
+static const spw_setting batch_rows[] = {
+    {.key = "sequences_per_gpu",
+     .kind = SPW_SETTING_COUNTS,
+     .offset = offsetof(spw_job, sequences_per_gpu),
+     .limit = SPW_JOB_MAX_BATCHES,
+     .count_offset = offsetof(spw_job, batches),
+     .minimum = 1,
+     .maximum = 1 << 20,
+     .help = "sequences of one GPU in one step; a list plans each"},
+    COUNT_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence"),
+    {.key = NULL}};
+
+static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
+                                             PRECISION_ROW(gradients, "gradients"),
+                                             PRECISION_ROW(optimizer, "each of the two moments of Adam"),
+                                             PRECISION_ROW(activations, "activations and what is exchanged"),
+                                             {.key = NULL}};
+
+#define GROUP_ROW(name, table, preset, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
+        .fallback = (preset), .help = (text) \
+    }
+
+static const spw_setting rows[] = {
+    {.key = "model",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(job_text, model),
+     .size = NAME_SIZE,
+     .help = "a preset, or the path of a Hugging Face config.json"},
+    {.key = "cluster",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(job_text, cluster),
+     .size = NAME_SIZE,
+     .help = "a preset, or the path of a YAML file"},
+    GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them"),
+    GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step"),
+    GROUP_ROW("precision", precision_rows, "{}", "number formats"),
+    {.key = "remat",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.remat),
+     .size = sizeof(spw_remat),
+     .choices = remats,
+     .fallback = "full",
+     .help = "what the backward pass computes again instead of keeping it"},
+    {.key = "memory_fraction",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(job_text, job.memory_fraction),
+     .minimum = 0.001,
+     .maximum = 1,
+     .fallback = "0.93",
+     .help = "share of the device memory that the program may take"},
+    {.key = "schemes",
+     .kind = SPW_SETTING_TEXTS,
+     .offset = offsetof(job_text, job.scheme),
+     .size = SPW_SCHEME_TEXT,
+     .limit = SPW_JOB_MAX_SCHEMES,
+     .count_offset = offsetof(job_text, job.schemes),
+     .fallback = "",
+     .help = "execution schemes to compare, such as gmm or dense:capacity_factor=1.25"},
+    {.key = NULL}};
+
+void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
+
+/* --- Combinations --- */
+
+/* `key` is where the job file is to be changed. */
+static spw_status check(const spw_job *job, const char **key) {
+    size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, largest = 0;
+    *key = "parallel";
+    if (spw_job_gpus(job) != gpus)
+        return spw_fail(SPW_ECONFIG,
+                        "expert %zu x fsdp %zu x pipeline %zu x tensor %zu = %zu GPUs, but cluster '%s' has "
+                        "%zu nodes x %zu "
+                        "GPUs = %zu; make the product %zu",
+                        job->expert, job->fsdp, job->pipeline, job->tensor, spw_job_gpus(job),
+                        job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, gpus, gpus);
+    *key = "parallel.expert";
+    for (size_t i = 1; i <= job->expert; i++)
+        if (job->model.experts % i == 0) largest = i;
+    if (job->model.experts % job->expert != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "expert %zu does not divide the %zu experts of model '%s'; the next smaller that does is %zu",
+            job->expert, job->model.experts, job->model.name, largest);
+    *key = "parallel.pipeline";
+    if (job->pipeline > job->model.layers)
+        return spw_fail(SPW_ECONFIG,
+                        "pipeline %zu is more than the %zu layers of model '%s'; use at most %zu",
+                        job->pipeline, job->model.layers, job->model.name, job->model.layers);
+    *key = "parallel.tensor";
+    if (job->model.heads % job->tensor != 0)
+        return spw_fail(SPW_ECONFIG, "tensor %zu does not divide the %zu attention heads of model '%s'",
+                        job->tensor, job->model.heads, job->model.name);
+    *key = "batch.sequence_length";
+    for (size_t i = 0; i < job->batches; i++) {
+        size_t tokens = 0;
+        if (!spw_mul_size(job->sequences_per_gpu[i], job->sequence_length, &tokens) || tokens > (size_t)1
+                                                                                                    << 31)
+            return spw_fail(SPW_ECONFIG,
+                            "%zu sequences of %zu tokens are more than 2^31 tokens on one GPU; use fewer",
+                            job->sequences_per_gpu[i], job->sequence_length);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_job_check(const spw_job *job) {
+    const char *key = NULL;
+    return check(job, &key);
+}
+
+/* --- Reading --- */
+
+spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
+                         spw_job *out) {
+    spw_status status = SPW_OK;
+    spw_settings *settings = NULL;
+    job_text *read = NULL;
+    const char *key = NULL; /* whose line a failure belongs to */
+    memset(out, 0, sizeof *out);
+    SPW_TRY(spw_settings_open(where, text, length, &settings));
+    SPW_TRY(SPW_ALLOC(1, &read));
+    SPW_TRY(spw_settings_read(settings, rows, read));
+    key = "model";
+    SPW_TRY(spw_model_read(read->model, folder, &read->job.model));
+    key = "cluster";
+    SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));
+    SPW_TRY(check(&read->job, &key));
+    *out = read->job;
+
+cleanup:
+    if (status != SPW_OK && key != NULL)
+        status = spw_fail_within(status, "%s:%zu", where, spw_settings_line(settings, key));
+    spw_free(read);
+    spw_settings_close(settings);
+    return status;
+}
+
+spw_status spw_job_read(const char *path, spw_job *out) {
+    spw_status status = SPW_OK;
+    char *text = NULL, *folder = NULL;
+    size_t length = 0;
+    const char *slash = strrchr(path, '/');
+    size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
+    SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
+    SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
+    memcpy(folder, path, folder_size - 1);
+    if (slash == path) folder[0] = '/'; /* "/job.yaml" */
+    status = spw_job_parse(path, folder, text, length, out);
+
+cleanup:
+    spw_free(folder);
+    spw_free(text);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* What an open text is made of; shared by settings_open.c (YAML to nodes) and settings.c (nodes to a struct).
+ */
+#ifndef SPW_SIM_SETTINGS_INTERNAL_H
+#define SPW_SIM_SETTINGS_INTERNAL_H
+
+#include "sim/settings.h"
+
+#include <yaml.h>
+
+struct spw_settings {
+    const char *where;
+    yaml_document_t document;
+    yaml_node_t *root;
+};
+
+enum { SPW_SETTINGS_SHOWN = 48 };
+
+/* Text of a stranger, fit for one line of a terminal: cut, control characters replaced by '?'. */
+const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_SETTINGS_SHOWN]);
+
+#endif
