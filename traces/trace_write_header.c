@@ -34,12 +34,10 @@ static spw_status set_attribute(hid_t file, const char *object, const char *name
 
 spw_status spw_trace_writer_set_text(spw_trace_writer *writer, const char *object, const char *name,
                                      const char *text) {
-    hid_t type = H5Tcopy(H5T_C_S1);
-    size_t length = strlen(text);
-    (void)H5Tset_size(type, length > 0 ? length : 1);
-    (void)H5Tset_strpad(type, H5T_STR_NULLPAD);
+    hid_t type = H5Tcopy(H5T_C_S1); /* of variable length: h5py then gives str, not bytes */
+    (void)H5Tset_size(type, H5T_VARIABLE);
     (void)H5Tset_cset(type, H5T_CSET_UTF8);
-    spw_status status = set_attribute(writer->file, object, name, type, type, text);
+    spw_status status = set_attribute(writer->file, object, name, type, type, &text);
     (void)H5Tclose(type);
     return status;
 }
@@ -268,14 +266,19 @@ spw_status spw_trace_write_steps(spw_trace_writer *writer) {
         SPW_TRY(spw_trace_write_array(file, "tokens/step_offset", H5T_STD_I64LE, H5T_NATIVE_INT64,
                                       writer->steps + 1, writer->step_offset));
     }
-    hid_t step = H5Dopen2(file, "steps/id", H5P_DEFAULT);
-    if (H5DSset_scale(step, "step") < 0) status = spw_fail(SPW_EIO, "/steps/id: cannot be a scale");
-    if (step >= 0) (void)H5Dclose(step);
+    /* Again in the root: netCDF readers look for the scales of /counts there and upwards, not in /steps. */
+    SPW_TRY(
+        spw_trace_write_array(file, "step", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps, writer->step_id));
+    for (int i = 0; i < 2 && status == SPW_OK; i++) {
+        hid_t step = H5Dopen2(file, i == 0 ? "step" : "steps/id", H5P_DEFAULT);
+        if (H5DSset_scale(step, "step") < 0) status = spw_fail(SPW_EIO, "/steps/id: cannot be a scale");
+        if (step >= 0) (void)H5Dclose(step);
+    }
     if (status != SPW_OK) goto cleanup;
-    SPW_TRY(attach(writer, writer->expert_id, (const char *const[]){NULL, "layer", "k"}, 3));
-    SPW_TRY(attach(writer, writer->weight, (const char *const[]){NULL, "layer", "k"}, 3));
-    SPW_TRY(attach(writer, writer->routed, (const char *const[]){"steps/id", "layer", "expert"}, 3));
-    SPW_TRY(attach(writer, writer->by_rank, (const char *const[]){"steps/id", "rank", "layer", "expert"}, 4));
+    /* not expert_id and weight: netCDF readers refuse a dataset of which one dimension (the tokens) has no
+     * scale */
+    SPW_TRY(attach(writer, writer->routed, (const char *const[]){"step", "layer", "expert"}, 3));
+    SPW_TRY(attach(writer, writer->by_rank, (const char *const[]){"step", "rank", "layer", "expert"}, 4));
 
 cleanup:
     return status;
