@@ -1,6 +1,8 @@
 /* config.json to spw_model. What differs between families of models is in the two tables below. */
 #include "sim/model.h"
 
+#include "sim/settings.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,18 +24,19 @@ typedef struct family {
     bool shared_width;   /* shared_expert_intermediate_size, with a gate */
     bool qkv_bias;       /* always; else attention_bias says */
     bool no_output_bias; /* attention_bias does not reach the output projection */
+    bool sigmoid_router; /* with a selection bias, unless scoring_func and topk_method say otherwise */
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks;
 } family;
 
 #define DEEPSEEK \
-    .experts = {"n_routed_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
     .expert_ffn = {"moe_intermediate_size"}, .attention = SPW_ATTENTION_MLA, .rule = FIRST_DENSE, \
     .shared_count = true
 
 static const family families[] = {
     {.model_type = "deepseek_v2", DEEPSEEK},
-    {.model_type = "deepseek_v3", DEEPSEEK},
-    {.model_type = "kimi_k2", DEEPSEEK},
+    {.model_type = "deepseek_v3", DEEPSEEK, .sigmoid_router = true},
+    {.model_type = "kimi_k2", DEEPSEEK, .sigmoid_router = true},
     {.model_type = "qwen2_moe",
      .experts = {"num_experts"},
      .top_k = {"num_experts_per_tok"},
@@ -127,14 +130,22 @@ typedef struct reading {
 } reading;
 
 static const char *json_words(const json_t *value, char text[64]) {
-    static const char *const names[] = {"a mapping", "a list", "a text", "", "", "true", "false", "null"};
+    static const char *const names[] = {[JSON_OBJECT] = "a mapping",
+                                        [JSON_ARRAY] = "a list",
+                                        [JSON_TRUE] = "true",
+                                        [JSON_FALSE] = "false",
+                                        [JSON_NULL] = "null"};
     json_type type = json_typeof(value);
+    char shown[SPW_SETTINGS_SHOWN];
     if (type == JSON_INTEGER)
         (void)snprintf(text, 64, "%lld", (long long)json_integer_value(value));
     else if (type == JSON_REAL)
         (void)snprintf(text, 64, "%g", json_real_value(value));
+    else if (type != JSON_STRING)
+        return names[type];
     else
-        (void)snprintf(text, 64, "%s", names[type]);
+        (void)snprintf(text, 64, "'%s'",
+                       spw_settings_shown(json_string_value(value), json_string_length(value), shown));
     return text;
 }
 
@@ -190,16 +201,18 @@ static spw_status read_flag(const reading *in, const char *key, bool fallback, b
                     json_words(value, found));
 }
 
-/* *is = the text at `key` is `word`. `other` (or absent) is the only other text allowed, NULL: any. */
+/* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed,
+ * NULL: any. */
 static spw_status read_word(const reading *in, const char *key, const char *word, const char *other,
-                            bool *is) {
+                            bool fallback, bool *is) {
     const json_t *value = lookup(in, key);
     const char *text = json_string_value(value);
-    *is = text != NULL && strcmp(text, word) == 0;
+    char found[64];
+    *is = value == NULL ? fallback : text != NULL && strcmp(text, word) == 0;
     if (value == NULL || *is || (text != NULL && (other == NULL || strcmp(text, other) == 0))) return SPW_OK;
-    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s%.40s%s; it must be '%s'%s%s%s", in->where, key,
-                    text != NULL ? "'" : "not a text", text != NULL ? text : "", text != NULL ? "'" : "",
-                    word, other != NULL ? " or '" : "", other != NULL ? other : "", other != NULL ? "'" : "");
+    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be '%s'%s%s%s", in->where, key,
+                    json_words(value, found), word, other != NULL ? " or '" : "", other != NULL ? other : "",
+                    other != NULL ? "'" : "");
 }
 
 static size_t or_default(int64_t value, size_t fallback) {
@@ -266,9 +279,9 @@ static spw_status read_experts(const reading *in, raw_config *raw, spw_model *m)
     m->shared_gate = f->shared_width && m->shared_ffn > 0;
     m->expert_bias = f->expert_bias;
     m->router_bias = f->router_bias;
-    SPW_TRY(read_word(in, "scoring_func", "sigmoid", "softmax", &m->sigmoid_router));
-    SPW_TRY(read_word(in, "topk_method", "noaux_tc", NULL, &m->selection_bias));
-    SPW_TRY(read_word(in, "topk_method", "greedy", NULL, &greedy));
+    SPW_TRY(read_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router, &m->sigmoid_router));
+    SPW_TRY(read_word(in, "topk_method", "noaux_tc", NULL, f->sigmoid_router, &m->selection_bias));
+    SPW_TRY(read_word(in, "topk_method", "greedy", NULL, false, &greedy));
     m->groups = greedy ? 1 : or_default(raw->groups, 1);
     m->groups_kept = greedy ? 1 : or_default(raw->groups_kept, m->groups);
     if (m->experts % m->groups != 0 || m->groups_kept > m->groups ||
@@ -368,10 +381,12 @@ static spw_status find_family(reading *in) {
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i].model_type);
     }
+    char shown[SPW_SETTINGS_SHOWN];
     if (type == NULL)
         return spw_fail(SPW_ECONFIG, "%s: key 'model_type' is missing; it must be one of: %s", in->where,
                         known);
-    return spw_fail(SPW_ECONFIG, "%s: model_type '%.40s' is unknown; known: %s", in->where, type, known);
+    return spw_fail(SPW_ECONFIG, "%s: model_type '%s' is unknown; known: %s", in->where,
+                    spw_settings_shown(type, strlen(type), shown), known);
 }
 
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {

@@ -49,9 +49,10 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
                                      file->name);
     }
     if (is_path(kind, name)) return open_file(name, folder, out);
+    char shown[SPW_SETTINGS_SHOWN];
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
-    return spw_fail(SPW_ECONFIG, "%s '%.64s' is unknown; %spresets: %s; or give the path of %s", kind->what,
-                    name, guess, known, kind->file_words);
+    return spw_fail(SPW_ECONFIG, "%s '%s' is unknown; %spresets: %s; or give the path of %s", kind->what,
+                    spw_settings_shown(name, strlen(name), shown), guess, known, kind->file_words);
 }
 
 void spw_preset_close(spw_preset_text *text) {

@@ -58,6 +58,12 @@ SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const 
 /* The line of a key, "batch.sequence_length"; of what encloses it when it is not given. Counts from 1. */
 size_t spw_settings_line(const spw_settings *settings, const char *path);
 
+enum { SPW_SETTINGS_SHOWN = 48 };
+
+/* Text of a stranger, fit for one line of a terminal: cut, control characters replaced by '?'. Returns
+ * `shown`. */
+const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_SETTINGS_SHOWN]);
+
 /* One line a key: name, what it takes, default, help. */
 void spw_settings_describe(const spw_setting *table, FILE *out);
 

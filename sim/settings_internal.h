@@ -13,9 +13,4 @@ struct spw_settings {
     yaml_node_t *root;
 };
 
-enum { SPW_SETTINGS_SHOWN = 48 };
-
-/* Text of a stranger, fit for one line of a terminal: cut, control characters replaced by '?'. */
-const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_SETTINGS_SHOWN]);
-
 #endif
