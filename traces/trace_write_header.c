@@ -13,9 +13,12 @@ spw_status spw_trace_write_array(hid_t file, const char *path, hid_t file_type, 
                                  size_t count, const void *data) {
     hsize_t extent = count;
     hid_t space = H5Screate_simple(1, &extent, NULL);
-    hid_t dataset = H5Dcreate2(file, path, file_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    (void)H5Pset_obj_track_times(list, false); /* the same content gives the same bytes */
+    hid_t dataset = H5Dcreate2(file, path, file_type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     bool good = dataset >= 0 && H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) (void)H5Dclose(dataset);
+    if (list >= 0) (void)H5Pclose(list);
     if (space >= 0) (void)H5Sclose(space);
     return good ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be written", path);
 }
@@ -143,7 +146,7 @@ static spw_status create_growing(spw_trace_writer *writer, const char *path, hid
     hid_t space = H5Screate_simple(rank, first, most);
     hid_t list = H5Pcreate(H5P_DATASET_CREATE), access_list = H5Pcreate(H5P_DATASET_ACCESS);
     bool good = H5Pset_chunk(list, rank, chunk) >= 0 && H5Pset_shuffle(list) >= 0 &&
-                H5Pset_deflate(list, 4) >= 0 &&
+                H5Pset_deflate(list, 4) >= 0 && H5Pset_obj_track_times(list, false) >= 0 &&
                 H5Pset_chunk_cache(access_list, 101, cache + 1024, 1.0) >= 0 &&
                 (!fill || H5Pset_fill_value(list, H5T_NATIVE_UINT16, &all_set) >= 0);
     *out =
