@@ -9,9 +9,9 @@
 enum {
     TILE_ROWS = 12, /* 12 x 16 sums fill 24 of the 32 registers of AVX-512 */
     TILE_COLUMNS = 16,
-    BLOCK_ROWS = 8 * TILE_ROWS, /* a, b and c of a block take 0.7 MiB as fp64 */
+    BLOCK_ROWS = 12 * TILE_ROWS, /* a, b and c of a block take 0.7 MiB as fp64 */
     BLOCK_COLUMNS = 12 * TILE_COLUMNS,
-    BLOCK_TERMS = 256,
+    BLOCK_TERMS = 192,
 };
 
 typedef void tile_function(size_t terms, const double *a, const double *b, double *c);
@@ -74,24 +74,21 @@ static size_t blocks(size_t count, size_t size) { return count / size + (count %
 static double value(float x, bool magnitude) { return magnitude ? fabs((double)x) : (double)x; }
 
 /* panel[j / width][k][j % width] = m(j, k) as fp64, for j < count, k < terms; the last panel is filled with
- * zeros. */
+ * zeros. The inner loop follows the memory of m. */
 static void pack(spw_matrix m, size_t count, size_t terms, size_t width, bool magnitude, double *panel) {
-    for (size_t first = 0; first < count; first += width, panel += width * terms) {
-        const size_t used = min(width, count - first);
-        const float *from = m.at + first * m.row;
-        if (used < width) memset(panel, 0, width * terms * sizeof *panel);
-        if (m.row == 1) {
-            for (size_t k = 0; k < terms; k++) {
-                for (size_t j = 0; j < used; j++)
-                    panel[k * width + j] = value(from[k * m.column + j], magnitude);
-            }
-        } else {
-            for (size_t j = 0; j < used; j++) {
-                for (size_t k = 0; k < terms; k++) {
-                    panel[k * width + j] = value(from[j * m.row + k * m.column], magnitude);
-                }
-            }
+    const size_t last = count / width * width;
+    if (last < count) memset(panel + last * terms, 0, width * terms * sizeof *panel);
+    for (size_t k = 0; k < terms && m.row == 1; k++) {
+        const float *from = m.at + k * m.column;
+        for (size_t j = 0; j < count; j += width) {
+            double *to = panel + j * terms + k * width;
+            for (size_t i = 0; i < min(width, count - j); i++) to[i] = value(from[j + i], magnitude);
         }
+    }
+    for (size_t j = 0; j < count && m.row != 1; j++) {
+        const float *from = m.at + j * m.row;
+        double *to = panel + j / width * width * terms + j % width;
+        for (size_t k = 0; k < terms; k++) to[k * width] = value(from[k * m.column], magnitude);
     }
 }
 

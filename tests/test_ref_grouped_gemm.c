@@ -17,7 +17,7 @@ typedef struct routing_case {
     size_t offset[5]; /* experts + 1 used */
 } routing_case;
 
-/* Tiles are 12 x 16, blocks 96 x 192, and sums are cut every 256 terms: the edges are around those. */
+/* Tiles are 12 x 16, blocks 144 x 192, and sums are cut every 192 terms: the edges are around those. */
 static const routing_case cases[] = {
     {"balanced", {4, 8, 16, 8, false}, {0, 2, 4, 6, 8}},
     {"empty expert", {4, 7, 5, 3, false}, {0, 3, 3, 6, 7}},
@@ -26,7 +26,7 @@ static const routing_case cases[] = {
     {"no rows", {2, 0, 4, 4, true}, {0, 0, 0}},
     {"unused tail", {3, 20, 12, 16, false}, {0, 12, 12, 13}},
     {"just over a tile", {2, 26, 13, 17, true}, {0, 13, 26}},
-    {"just over a block", {2, 300, 257, 193, false}, {0, 97, 300}},
+    {"just over a block", {2, 300, 193, 193, false}, {0, 145, 300}},
     {"just over a block, transposed", {2, 300, 193, 257, true}, {0, 0, 257}},
 };
 
