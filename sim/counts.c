@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-enum { WORD_BITS = 64, BLOCK = 128 /* tokens; a byte-wide counter must not overflow */ };
+enum {
+    WORD_BITS = 64,
+    BLOCK = 252 /* tokens; a byte-wide counter must not overflow, and 63 words of narrow sets are 21 adders */
+};
 
 spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out) {
     spw_status status = SPW_ALLOC(1, out);
@@ -112,67 +115,82 @@ void spw_counts_destroy(spw_counts *c) {
 /* --- One rank
  * ------------------------------------------------------------------------------------------------ */
 
-/* A token's set of destinations is a word: bit r = rank r of the group, and above them one bit a node. Sets
- * of a block are then summed bit by bit ("positional population count"): eight byte-wide counters a word. */
+/* A token's set of destinations is a word: bit r = rank r of the group, and above the ranks one bit a node.
+ * Sets of a block are summed bit by bit ("positional population count") in eight words of byte-wide counters.
+ * Narrow sets stand several to a word, so that eight ranks cost a quarter of sixty-four. */
 typedef struct bit_sums {
-    uint64_t byte[8]; /* byte j of byte[i] counts bit 8 j + i */
+    uint64_t byte[8]; /* byte j of byte[i] counts bit i of every j-th byte */
 } bit_sums;
 
-static void sum_bits(const uint64_t *set, size_t count, bit_sums *sums) {
+static void sum_bits(const uint64_t *word, size_t words, bit_sums *sums) {
     const uint64_t ones = 0x0101010101010101u;
     size_t i = 0;
-    for (; i + 3 <= count; i += 3) { /* a full adder: three sets become one of weight 1 and one of weight 2 */
-        uint64_t a = set[i], b = set[i + 1], c = set[i + 2], half = a ^ b;
+    for (; i + 3 <= words;
+         i += 3) { /* a full adder: three words become one of weight 1 and one of weight 2 */
+        uint64_t a = word[i], b = word[i + 1], c = word[i + 2], half = a ^ b;
         uint64_t one = half ^ c, two = (a & b) | (half & c);
         for (int bit = 0; bit < 8; bit++)
             sums->byte[bit] += ((one >> bit) & ones) + (((two >> bit) & ones) << 1);
     }
-    for (; i < count; i++) {
-        for (int bit = 0; bit < 8; bit++) sums->byte[bit] += (set[i] >> bit) & ones;
+    for (; i < words; i++) {
+        for (int bit = 0; bit < 8; bit++) sums->byte[bit] += (word[i] >> bit) & ones;
     }
 }
 
-static void spread_sums(const bit_sums *sums, size_t from, uint32_t *total, size_t count) {
-    for (size_t b = 0; b < count; b++) {
-        size_t bit = from + b;
-        total[b] += (uint32_t)(sums->byte[bit % 8] >> (bit / 8 * 8)) & 0xFFu;
+static void spread_sums(const bit_sums *sums, size_t set_bytes, uint32_t *total) {
+    for (size_t j = 0; j < sizeof(uint64_t); j++) {
+        for (size_t bit = 0; bit < 8; bit++)
+            total[j % set_bytes * 8 + bit] += (uint32_t)(sums->byte[bit] >> (j * 8)) & 0xFFu;
     }
 }
 
-/* Counts the tokens of a block into `row` and leaves each token's destination set. Inlined with constant
- * top_k and id width, so that the loop over choices unrolls. */
-static inline __attribute__((always_inline)) void count_block(const void *ids, size_t id_bytes, size_t tokens,
-                                                              size_t top_k, size_t experts,
-                                                              const uint64_t *bit, uint32_t *row,
-                                                              uint64_t *set) {
+/* What count_block needs to know; constants where it is inlined, so that its loops unroll. */
+typedef struct block_shape {
+    size_t id_bytes, top_k, set_bytes;
+    bool count; /* the experts too */
+} block_shape;
+
+/* Counts the experts of `tokens` tokens into `row` and leaves each token's destination set in `set`. */
+static inline __attribute__((always_inline)) void count_block(block_shape shape, const void *ids,
+                                                              size_t tokens, size_t experts,
+                                                              const uint64_t *bit, uint32_t *row, void *set) {
     const uint8_t *narrow = ids;
     const uint16_t *wide = ids;
     for (size_t t = 0; t < tokens; t++) {
         uint64_t destinations = 0;
-        for (size_t k = 0; k < top_k; k++) {
-            size_t x = id_bytes == 1 ? narrow[t * top_k + k] : wide[t * top_k + k];
+        for (size_t k = 0; k < shape.top_k; k++) {
+            size_t x = shape.id_bytes == 1 ? narrow[t * shape.top_k + k] : wide[t * shape.top_k + k];
             if (x >= experts) continue; /* missing */
-            row[x]++;
+            if (shape.count) row[x]++;
             destinations |= bit[x];
         }
-        set[t] = destinations;
+        if (shape.set_bytes == 2) {
+            ((uint16_t *)set)[t] = (uint16_t)destinations;
+        } else {
+            ((uint64_t *)set)[t] = destinations;
+        }
     }
 }
 
-static void count_any(const void *ids, size_t id_bytes, size_t tokens, size_t top_k, size_t experts,
-                      const uint64_t *bit, uint32_t *row, uint64_t *set) {
-#define CASE(width, k) \
-    case (width)*1000 + (k): count_block(ids, width, tokens, k, experts, bit, row, set); return;
-    switch (id_bytes * 1000 + top_k) {
-        CASE(1, 1)
-        CASE(1, 2) CASE(1, 4) CASE(1, 6) CASE(1, 8) CASE(2, 1) CASE(2, 2) CASE(2, 4) CASE(2, 6)
-            CASE(2, 8) default : break;
+static void count_any(block_shape shape, const void *ids, size_t tokens, size_t experts, const uint64_t *bit,
+                      uint32_t *row, void *set) {
+#define CASE(width, k, bytes) \
+    if (shape.id_bytes == (width) && shape.top_k == (k) && shape.set_bytes == (bytes) && shape.count) { \
+        count_block((block_shape){width, k, bytes, true}, ids, tokens, experts, bit, row, set); \
+        return; \
     }
+#define CASES(k) CASE(1, k, 2) CASE(1, k, 8) CASE(2, k, 2) CASE(2, k, 8)
+    CASES(1)
+    CASES(2) CASES(4) CASES(6) CASES(8)
+#undef CASES
 #undef CASE
-    if (id_bytes == 1) {
-        count_block(ids, 1, tokens, top_k, experts, bit, row, set);
-    } else {
-        count_block(ids, 2, tokens, top_k, experts, bit, row, set);
+        if (shape.id_bytes == 1) {
+        count_block((block_shape){1, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
+                    row, set);
+    }
+    else {
+        count_block((block_shape){2, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
+                    row, set);
     }
 }
 
@@ -195,21 +213,22 @@ static const void *row_of(const spw_trace_record *record, uint64_t token) {
 
 /* Counts the rank's tokens; `word` chooses the destinations, and only word 0 counts the experts. */
 static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_layout *layout, size_t rank,
-                       size_t word, const uint64_t *expert_bit, uint32_t *destination, uint32_t *spare) {
+                       size_t word, const uint64_t *expert_bit, uint32_t *destination) {
     const size_t experts = c->placement.experts;
+    const size_t destinations = c->placement.group_ranks + c->group_nodes;
+    const block_shape shape = {record->id_bytes, record->top_k, destinations <= 16 ? 2 : 8, word == 0};
     uint64_t set[BLOCK];
-    bit_sums sums;
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const spw_segment *segment = &layout->segment[i];
-        uint32_t *row =
-            word == 0 ? c->per_sequence + (rank * c->sequences + segment->sequence) * experts : spare;
+        uint32_t *row = c->per_sequence + (rank * c->sequences + segment->sequence) * experts;
         for (size_t done = 0; done < segment->tokens; done += BLOCK) {
             size_t tokens = segment->tokens - done < BLOCK ? segment->tokens - done : BLOCK;
-            count_any(row_of(record, segment->first + done), record->id_bytes, tokens, record->top_k, experts,
-                      expert_bit, row, set);
-            memset(&sums, 0, sizeof sums);
-            sum_bits(set, tokens, &sums);
-            spread_sums(&sums, 0, destination + word * WORD_BITS, WORD_BITS);
+            size_t words = (tokens * shape.set_bytes + sizeof *set - 1) / sizeof *set;
+            bit_sums sums = {{0}};
+            set[words - 1] = 0; /* the last word may be filled in part */
+            count_any(shape, row_of(record, segment->first + done), tokens, experts, expert_bit, row, set);
+            sum_bits(set, words, &sums);
+            spread_sums(&sums, shape.set_bytes, destination + word * WORD_BITS);
         }
         if (word == 0) c->tokens[rank] += segment->tokens;
     }
@@ -244,8 +263,8 @@ spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const 
 #pragma omp parallel
     {
         uint64_t *expert_bit = NULL;
-        uint32_t *destination = NULL, *spare = NULL;
-        bool good = SPW_ALLOC(p->experts, &expert_bit) == SPW_OK && SPW_ALLOC(p->experts, &spare) == SPW_OK &&
+        uint32_t *destination = NULL;
+        bool good = SPW_ALLOC(p->experts, &expert_bit) == SPW_OK &&
                     SPW_ALLOC(words * WORD_BITS, &destination) == SPW_OK;
         if (!good) {
 #pragma omp atomic write
@@ -260,12 +279,11 @@ spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const 
             for (size_t word = 0; word < words; word++) {
                 if (words > 1 || group != filled_group) fill_bits(p, group, word, expert_bit);
                 filled_group = group;
-                count_rank(c, record, layout, rank, word, expert_bit, destination, spare);
+                count_rank(c, record, layout, rank, word, expert_bit, destination);
             }
             finish_rank(c, rank, destination);
         }
         spw_free(destination);
-        spw_free(spare);
         spw_free(expert_bit);
     }
     return failed ? spw_fail(SPW_ENOMEM, "cannot allocate the tables of the routing counts") : SPW_OK;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "sim/settings.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->
 /* --- Keys --- */
 
 enum { NAME_SIZE = 1024, MOST_RANKS = 65536 };
+static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
 
 /* What the file says; model and cluster are names until they are read. */
 typedef struct job_text {
@@ -111,25 +113,37 @@ void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
 
 /* --- Combinations --- */
 
-/* `key` is where the job file is to be changed. */
-static spw_status check(const spw_job *job, const char **key) {
-    size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, largest = 0;
+static bool multiply(const size_t *factors, size_t count, size_t *product) {
+    *product = 1;
+    for (size_t i = 0; i < count; i++)
+        if (!spw_mul_size(*product, factors[i], product)) return false;
+    return true;
+}
+
+static size_t largest_divisor(size_t number, size_t limit) {
+    while (limit > 1 && number % limit != 0) limit--;
+    return limit;
+}
+
+/* In both functions `key` is where the job file is to be changed. */
+static spw_status check_split(const spw_job *job, const char **key) {
+    const size_t split[] = {job->expert, job->fsdp, job->pipeline, job->tensor};
+    size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, product = 0;
+    bool fits = multiply(split, sizeof split / sizeof *split, &product);
     *key = "parallel";
-    if (spw_job_gpus(job) != gpus)
-        return spw_fail(SPW_ECONFIG,
-                        "expert %zu x fsdp %zu x pipeline %zu x tensor %zu = %zu GPUs, but cluster '%s' has "
-                        "%zu nodes x %zu "
-                        "GPUs = %zu; make the product %zu",
-                        job->expert, job->fsdp, job->pipeline, job->tensor, spw_job_gpus(job),
-                        job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, gpus, gpus);
-    *key = "parallel.expert";
-    for (size_t i = 1; i <= job->expert; i++)
-        if (job->model.experts % i == 0) largest = i;
-    if (job->model.experts % job->expert != 0)
+    if (!fits || product != gpus || gpus == 0)
         return spw_fail(
             SPW_ECONFIG,
-            "expert %zu does not divide the %zu experts of model '%s'; the next smaller that does is %zu",
-            job->expert, job->model.experts, job->model.name, largest);
+            "expert %zu x fsdp %zu x pipeline %zu x tensor %zu is not the %zu GPUs of cluster '%s' "
+            "(%zu nodes x %zu); make the product %zu",
+            job->expert, job->fsdp, job->pipeline, job->tensor, gpus, job->cluster.name, job->cluster.nodes,
+            job->cluster.gpus_per_node, gpus);
+    *key = "parallel.expert";
+    if (job->model.experts % job->expert != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "expert %zu does not divide the %zu experts of model '%s'; use a divisor such as %zu",
+                        job->expert, job->model.experts, job->model.name,
+                        largest_divisor(job->model.experts, job->expert));
     *key = "parallel.pipeline";
     if (job->pipeline > job->model.layers)
         return spw_fail(SPW_ECONFIG,
@@ -137,17 +151,30 @@ static spw_status check(const spw_job *job, const char **key) {
                         job->pipeline, job->model.layers, job->model.name, job->model.layers);
     *key = "parallel.tensor";
     if (job->model.heads % job->tensor != 0)
-        return spw_fail(SPW_ECONFIG, "tensor %zu does not divide the %zu attention heads of model '%s'",
-                        job->tensor, job->model.heads, job->model.name);
-    *key = "batch.sequence_length";
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu does not divide the %zu attention heads of model '%s'; use a divisor such as %zu",
+            job->tensor, job->model.heads, job->model.name, largest_divisor(job->model.heads, job->tensor));
+    return SPW_OK;
+}
+
+static spw_status check(const spw_job *job, const char **key) {
+    spw_status status = check_split(job, key);
+    if (status != SPW_OK) return status;
+    *key = "batch.sequences_per_gpu";
+    if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)
+        return spw_fail(SPW_ECONFIG, "%zu batch sizes; give 1 to %d", job->batches, SPW_JOB_MAX_BATCHES);
     for (size_t i = 0; i < job->batches; i++) {
+        const size_t factors[] = {job->sequences_per_gpu[i], job->sequence_length};
         size_t tokens = 0;
-        if (!spw_mul_size(job->sequences_per_gpu[i], job->sequence_length, &tokens) || tokens > (size_t)1
-                                                                                                    << 31)
+        if (!multiply(factors, 2, &tokens) || tokens == 0 || tokens > MOST_TOKENS)
             return spw_fail(SPW_ECONFIG,
-                            "%zu sequences of %zu tokens are more than 2^31 tokens on one GPU; use fewer",
-                            job->sequences_per_gpu[i], job->sequence_length);
+                            "%zu sequences of %zu tokens on one GPU; give 1 to %zu tokens in all", factors[0],
+                            factors[1], MOST_TOKENS);
     }
+    *key = "memory_fraction";
+    if (!(job->memory_fraction > 0 && job->memory_fraction <= 1))
+        return spw_fail(SPW_ECONFIG, "memory_fraction %g; give a share in (0, 1]", job->memory_fraction);
     return SPW_OK;
 }
 
@@ -177,7 +204,7 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
 
 cleanup:
     if (status != SPW_OK && key != NULL)
-        status = spw_fail_within(status, "%s:%zu", where, spw_settings_line(settings, key));
+        status = spw_fail(status, "%s:%zu: %s", where, spw_settings_line(settings, key), spw_last_error());
     spw_free(read);
     spw_settings_close(settings);
     return status;

@@ -223,16 +223,19 @@ static size_t or_default(int64_t value, size_t fallback) {
 
 static spw_status mark_dense_list(const reading *in, spw_model *m) {
     const json_t *list = lookup(in, "mlp_only_layers");
-    if (list == NULL) return SPW_OK;
-    if (!json_is_array(list))
-        return spw_fail(SPW_ECONFIG, "%s: 'mlp_only_layers' must be a list of layer numbers", in->where);
+    char found[64];
+    if (list != NULL && !json_is_array(list))
+        return spw_fail(SPW_ECONFIG,
+                        "%s: 'mlp_only_layers' is %s; it must be a list of layer numbers in [0, %zu]",
+                        in->where, json_words(list, found), m->layers - 1);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         json_int_t layer = json_integer_value(item);
         if (!json_is_integer(item) || layer < 0 || (size_t)layer >= m->layers)
-            return spw_fail(SPW_ECONFIG,
-                            "%s: 'mlp_only_layers' has an entry that is no layer; write numbers in [0, %zu]",
-                            in->where, m->layers - 1);
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: 'mlp_only_layers' has the entry %s; it must be a list of layer numbers in [0, %zu]",
+                in->where, json_words(item, found), m->layers - 1);
         m->is_moe[layer] = 0;
     }
     return SPW_OK;
@@ -319,9 +322,10 @@ static spw_status read_gqa(const reading *in, raw_config *raw, spw_model *m) {
                         "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
                         in->where, m->hidden, m->heads);
     if (m->heads % m->kv_heads != 0)
-        return spw_fail(SPW_ECONFIG,
-                        "%s: num_attention_heads %zu is not a multiple of num_key_value_heads %zu", in->where,
-                        m->heads, m->kv_heads);
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: num_attention_heads %zu is not a multiple of num_key_value_heads %zu; give a divisor",
+            in->where, m->heads, m->kv_heads);
     return SPW_OK;
 }
 
@@ -358,8 +362,9 @@ static spw_status read_model(const reading *in, spw_model *m) {
     if (m->moe_layers < m->layers) {
         if (raw.ffn == ABSENT)
             return spw_fail(SPW_ECONFIG,
-                            "%s: key 'intermediate_size' is missing; %zu layers are dense and need it",
-                            in->where, m->layers - m->moe_layers);
+                            "%s: key 'intermediate_size' is missing; %zu layers are dense and need it: a "
+                            "whole number in [1, %d]",
+                            in->where, m->layers - m->moe_layers, WIDEST);
         m->dense_ffn = (size_t)raw.ffn;
     }
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)

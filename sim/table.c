@@ -82,16 +82,24 @@ void spw_table_count(spw_table *table, uint64_t value) {
 /* The formats come from our own tables, never from input. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-void spw_table_real(spw_table *table, double value, const char *shown_format) {
+void spw_table_scaled(spw_table *table, double value, double unit, const char *shown_format) {
     char text[64];
     if (!isfinite(value)) {
         spw_table_none(table);
         return;
     }
-    snprintf(text, sizeof text, shown_format != NULL ? shown_format : "%g", value);
+    snprintf(text, sizeof text, shown_format, value / unit);
     add(table, CELL_REAL, text, 0, value);
 }
 #pragma GCC diagnostic pop
+
+void spw_table_real(spw_table *table, double value, const char *shown_format) {
+    spw_table_scaled(table, value, 1.0, shown_format != NULL ? shown_format : "%g");
+}
+
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown) {
+    add(table, CELL_COUNT, shown, value, 0.0);
+}
 
 static void print_padded(FILE *out, const char *text, size_t width, bool left, bool last) {
     size_t length = 0; /* in characters, not bytes */

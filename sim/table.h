@@ -29,7 +29,10 @@ void spw_table_destroy(spw_table *table); /* NULL is fine */
 void spw_table_text(spw_table *table, const char *text);
 void spw_table_count(spw_table *table, uint64_t value);
 void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
-void spw_table_none(spw_table *table);                                         /* null, empty, "-" */
+void spw_table_scaled(spw_table *table, double value, double unit,
+                      const char *shown_format);                           /* shown / unit */
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
+void spw_table_none(spw_table *table);                                     /* null, empty, "-" */
 
 /* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings, a rule, rows.
  */

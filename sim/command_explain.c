@@ -1,0 +1,180 @@
+#include "sim/command.h"
+
+#include "base/memory.h"
+#include "sim/footprint.h"
+#include "sim/job_options.h"
+#include "sim/replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK };
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+typedef struct explain_options {
+    spw_job_options job;
+    const char *trace_path, *rank;
+} explain_options;
+
+static const struct argp_option own_options[] = {
+    {"trace", OPTION_TRACE, "FILE.h5", 0, "say also what the rank receives on this trace", 0},
+    {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    explain_options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
+    case OPTION_TRACE: o->trace_path = text; return 0;
+    case OPTION_RANK: o->rank = text; return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not expected; a trace is named with --trace", text);
+        return EINVAL;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = own_options,
+    .parser = parse,
+    .args_doc = "--job JOB.yaml --scheme S [--trace TRACE.h5 --rank N]",
+    .doc = "Where every byte of a rank's peak comes from: each component with its formula and its source.",
+    .children = children,
+};
+
+static const spw_column columns[] = {
+    {"scheme", NULL},       {"sequences_per_gpu", NULL}, {"component", "component"},
+    {"bytes", "GiB"},       {"upto_bytes", "sum"},       {"kind", "kind"},
+    {"at_peak", "at peak"}, {"formula", "formula"},      {"source", "source"},
+    {NULL, NULL},
+};
+
+/* The components of the peak from the largest group to the last, then those that live at another moment. */
+static void add_components(spw_table *t, const char *scheme, size_t sequences, const spw_footprint *f) {
+    uint64_t sum = 0;
+    for (int at_peak = 1; at_peak >= 0; at_peak--) {
+        for (size_t i = 0; i < f->components; i++) {
+            const spw_component *c = &f->component[i];
+            if (c->live[f->moment] != (at_peak == 1)) continue;
+            sum += at_peak == 1 ? c->bytes : 0;
+            spw_table_text(t, scheme);
+            spw_table_count(t, sequences);
+            spw_table_text(t, c->name);
+            spw_table_scaled(t, (double)c->bytes, GIB, "%.3f");
+            if (at_peak == 1) {
+                spw_table_scaled(t, (double)sum, GIB, "%.3f");
+            } else {
+                spw_table_none(t);
+            }
+            spw_table_text(t, c->argument ? "argument" : "temporary");
+            spw_table_text(t, at_peak == 1 ? "yes" : "no");
+            spw_table_text(t, c->formula);
+            spw_table_text(t, c->source);
+        }
+    }
+}
+
+static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                          const spw_footprint *f) {
+    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
+           job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
+           spw_remat_name(job->remat));
+    printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
+           (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
+           spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
+    printf("at the %s (%s); every rank allocates the same, whatever it receives\n",
+           spw_moment_name(f->moment), f->live_set.backward_step);
+}
+
+/* What the rank receives on the trace, beside the buffer that is kept for it. */
+typedef struct received {
+    size_t rank;
+    uint64_t most, records;
+    double sum;
+} received;
+
+static spw_status take(void *state, const spw_replay_step *step) {
+    received *r = state;
+    for (size_t l = 0; l < step->layers && step->row == 0; l++) {
+        const uint64_t rows = step->rows_received[l * step->ranks + r->rank];
+        r->most = rows > r->most ? rows : r->most;
+        r->sum += (double)rows;
+        r->records++;
+    }
+    return SPW_OK;
+}
+
+static spw_status explain_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
+                               size_t sequences) {
+    received r = {.rank = rank};
+    spw_result result = {NULL, 0, 0};
+    spw_job *job = NULL;
+    spw_status status = SPW_ALLOC(1, &job);
+    if (status != SPW_OK) return status;
+    *job = o->job.job;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = sequences;
+    const spw_replay_request request = {.trace = trace,
+                                        .job = job,
+                                        .scheme = &o->job.scheme[scheme],
+                                        .schemes = 1,
+                                        .seed = 1,
+                                        .sink = {&r, take}};
+    status = spw_replay_run(&request, &result);
+    if (status == SPW_OK) {
+        const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+        const size_t rows = o->job.scheme[scheme].type->buffer_rows(&o->job.scheme[scheme], &shape);
+        const double mean = r.sum / (double)r.records;
+        printf("rank %zu holds %.0f rows in the mean and %llu at most, in buffers of %zu: %.1f %% used at "
+               "most (%s)\n",
+               rank, mean, (unsigned long long)r.most, rows,
+               100.0 * (double)r.most / (double)(rows > 0 ? rows : 1), spw_match_name(result.row[0].match));
+    }
+    spw_result_clear(&result);
+    spw_free(job);
+    return status;
+}
+
+spw_status spw_command_explain(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    explain_options *o = NULL;
+    spw_footprint *f = NULL;
+    spw_table *table = NULL;
+    spw_trace *trace = NULL;
+    uint64_t rank = 0;
+    SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(SPW_ALLOC(1, &f));
+    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    SPW_TRY(spw_job_options_finish(&o->job));
+    const spw_job *job = &o->job.job;
+    if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, spw_job_gpus(job) - 1, &rank));
+    if (o->trace_path != NULL) SPW_TRY(spw_trace_open(o->trace_path, &trace));
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t b = 0; b < job->batches; b++) {
+        for (size_t s = 0; s < job->schemes; s++) {
+            spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
+            add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
+            if (o->job.format != SPW_FORMAT_TABLE) continue;
+            print_heading(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
+            if (trace != NULL) SPW_TRY(explain_rows(o, trace, rank, s, job->sequences_per_gpu[b]));
+            printf("\n");
+            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
+            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
+            spw_table_destroy(table);
+            table = NULL;
+            SPW_TRY(spw_table_create(columns, &table));
+        }
+    }
+    if (o->job.format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->job.format, stdout));
+
+cleanup:
+    spw_table_destroy(table);
+    spw_trace_close(trace);
+    spw_free(f);
+    spw_free(o);
+    return status;
+}

@@ -1,0 +1,229 @@
+#include "sim/footprint.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double TIGHT = 0.95; /* of the budget */
+enum { LOGITS_COPIES = 3, GATHERED_LAYERS = 2 };
+
+#define AT_MOE_LAYER \
+    { true, false, false }
+#define AT_DENSE_LAYER \
+    { false, true, false }
+#define AT_LAYERS \
+    { true, true, false }
+#define AT_LOSS \
+    { false, false, true }
+#define ALWAYS \
+    { true, true, true }
+
+const char *spw_moment_name(spw_moment moment) {
+    static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss"};
+    return names[moment];
+}
+
+const char *spw_verdict_name(spw_verdict verdict) {
+    static const char *const names[] = {"fits", "tight", "oom"};
+    return names[verdict];
+}
+
+spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
+    if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
+    return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;
+}
+
+/* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
+static uint64_t to_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : INT64_MAX; }
+
+__attribute__((format(printf, 5, 6))) static spw_component *
+add(spw_footprint *f, const char *name, double bytes, const char *source, const char *format, ...) {
+    spw_component *c = &f->component[f->components++];
+    *c = (spw_component){.bytes = to_bytes(bytes), .source = source};
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(c->formula, sizeof c->formula, format, args);
+    va_end(args);
+    return c;
+}
+
+static void set_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
+    memcpy(c->live, live, sizeof c->live);
+}
+#define LIVE(component, ...) set_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
+
+/* --- State: sharded over all GPUs
+ * ------------------------------------------------------------------------------ */
+
+static void add_state(spw_footprint *f, const spw_job *job, const spw_parameters *parameters) {
+    const double gpus = (double)spw_job_gpus(job), total = (double)parameters->total;
+    const spw_precision *p = &job->precision;
+    const char *source = "MaxText train state, sharded over all GPUs (7.1)";
+    spw_component *weights = add(f, "weights", total * (double)p->weights / gpus, source,
+                                 "P w / G = %.6g x %zu / %.0f", total, p->weights, gpus);
+    spw_component *optimizer = add(f, "optimizer", total * 2.0 * (double)p->optimizer / gpus, source,
+                                   "2 P o / G = 2 x %.6g x %zu / %.0f", total, p->optimizer, gpus);
+    spw_component *gradients =
+        add(f, "gradients", total * (double)p->gradients / gpus, "stacked gradients of the layer scan (7.7)",
+            "P g / G = %.6g x %zu / %.0f", total, p->gradients, gpus);
+    weights->argument = optimizer->argument = true;
+    LIVE(weights, ALWAYS);
+    LIVE(optimizer, ALWAYS);
+    LIVE(gradients, ALWAYS);
+}
+
+/* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
+ * ---------------------- */
+
+static void add_gathered(spw_footprint *f, const spw_job *job, const spw_parameters *parameters) {
+    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const double routed = job->fsdp > 1 ? (double)parameters->routed_per_layer / (double)job->expert : 0.0;
+    const double common = (double)(parameters->attention_per_layer + parameters->norms_per_layer);
+    const double rest = spw_job_gpus(job) > 1
+                            ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer)
+                            : 0.0;
+    const double dense = spw_job_gpus(job) > 1 ? common + (double)parameters->dense_ffn_per_layer : 0.0;
+    LIVE(add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
+             "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f", routed, w),
+         AT_MOE_LAYER);
+    LIVE(add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
+             "all-gather of attention, shared expert, router; next layer prefetched (7.2)", "2 x %.6g x %.0f",
+             rest, w),
+         AT_MOE_LAYER);
+    LIVE(add(f, "expert_weight_gradients", routed * g,
+             "gradients of a layer before their reduce-scatter (7.2)", "3 e H F g = %.6g x %.0f", routed, g),
+         AT_MOE_LAYER);
+    if (job->model.moe_layers < job->model.layers) {
+        LIVE(add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
+                 "a dense layer: weights, the next ones, gradients (7.2)", "(2 x %.0f + %.0f) x %.6g", w, g,
+                 dense),
+             AT_DENSE_LAYER);
+    }
+}
+
+/* --- Activations
+ * ------------------------------------------------------------------------------------------------ */
+
+/* Elements a token of one attention block keeps between its recomputation and its gradient, without the [S,
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). */
+static double attention_elements(const spw_model *m, char *formula, size_t size) {
+    if (m->attention == SPW_ATTENTION_MLA) {
+        size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
+        size_t elements = 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
+                          m->heads * m->nope_dim + 2 * value;
+        (void)snprintf(
+            formula, size,
+            "MLA: 3 H + 2 q_lora + 2 heads (nope + rope) + 2 kv_lora + rope + heads (nope + 2 v) = %zu",
+            elements);
+        return (double)elements;
+    }
+    size_t query = m->heads * m->head_dim, key = m->kv_heads * m->head_dim;
+    size_t elements = 3 * m->hidden + 3 * query + 3 * key;
+    (void)snprintf(formula, size, "GQA: 3 H + 3 heads head_dim + 3 kv_heads head_dim = %zu", elements);
+    return (double)elements;
+}
+
+static double add_activations(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const double tokens = (double)s->tokens, b = (double)s->element_bytes;
+    const double carry = tokens * (double)m->hidden * b;
+    char elements[96];
+    const double attention =
+        tokens * (attention_elements(m, elements, sizeof elements) * b + (double)m->heads * sizeof(float));
+    LIVE(add(f, "carries", (double)m->layers * carry, "inputs of the layers, stacked by the scan (7.3)",
+             "L T H b = %zu x %zu x %zu x %.0f", m->layers, s->tokens, m->hidden, b),
+         ALWAYS);
+    LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)", "T (%s) x %.0f + lse",
+             elements, b),
+         AT_LAYERS);
+    LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * sizeof(float) / (double)job->tensor,
+             "logits, one-hot, shifted exponentials in fp32 (7.5)", "3 x T V 4 = 3 x %zu x %zu x 4",
+             s->tokens, m->vocab),
+         AT_LOSS);
+    if (m->shared_ffn > 0) {
+        LIVE(add(f, "shared_expert", 3.0 * tokens * (double)m->shared_ffn * b,
+                 "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f", s->tokens,
+                 m->shared_ffn, b),
+             AT_MOE_LAYER);
+    }
+    if (m->moe_layers < m->layers) {
+        LIVE(add(f, "dense_ffn", 4.0 * tokens * (double)m->dense_ffn * b,
+                 "w0, w1, act and one gradient of a dense FFN (7.3)", "4 T F_dense b = 4 x %zu x %zu x %.0f",
+                 s->tokens, m->dense_ffn, b),
+             AT_DENSE_LAYER);
+    }
+    return attention;
+}
+
+/* The tensors that are live at the peak of the layer, one component each. */
+static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s) {
+    const spw_scheme_type *type = scheme->type;
+    f->live_set = spw_scheme_live_set(scheme, s);
+    for (size_t i = 0; i < type->tensor_count; i++) {
+        if (!f->live_set.peak_live[i]) continue;
+        char name[48], formula[SPW_COMPONENT_TEXT];
+        (void)snprintf(name, sizeof name, "moe.%s", type->tensors[i].name);
+        uint64_t bytes = spw_tensor_bytes(scheme, s, &type->tensors[i], formula, sizeof formula);
+        spw_component *c = add(f, name, 0.0, type->source, "%s", formula);
+        c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
+        LIVE(c, AT_MOE_LAYER);
+    }
+    if (type->communication_bytes != NULL) {
+        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(s),
+                 "DeepEP buffer hints (4.3)", "rings of the channels, independent of T"),
+             ALWAYS);
+    }
+}
+
+/* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
+ * peak. */
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention) {
+    const spw_model *m = &job->model;
+    const double tokens = (double)s->tokens * (double)s->element_bytes;
+    const double moe = (double)f->live_set.saved_bytes + attention + 3.0 * tokens * (double)m->shared_ffn;
+    const double dense = attention + 3.0 * tokens * (double)m->dense_ffn;
+    const double moe_layers = (double)m->moe_layers, dense_layers = (double)(m->layers - m->moe_layers);
+    LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
+             "no remat: residuals of all layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers, moe,
+             dense_layers, dense),
+         AT_LOSS);
+    LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
+             "no remat: residuals of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
+             moe, dense_layers, dense),
+         AT_LAYERS);
+}
+
+static void find_peak(spw_footprint *f) {
+    uint64_t total[SPW_MOMENT_COUNT] = {0};
+    for (size_t i = 0; i < f->components; i++) {
+        const spw_component *c = &f->component[i];
+        if (c->argument) f->argument_bytes += c->bytes;
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+            uint64_t room = (uint64_t)INT64_MAX - total[m];
+            if (c->live[m]) total[m] += c->bytes < room ? c->bytes : room;
+        }
+    }
+    f->moment = SPW_MOMENT_MOE_LAYER;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
+    }
+    f->peak_bytes = total[f->moment];
+    f->temporary_bytes = f->peak_bytes - f->argument_bytes;
+}
+
+void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                           spw_footprint *out) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    const spw_parameters parameters = spw_model_parameters(&job->model);
+    *out = (spw_footprint){.components = 0};
+    out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
+    add_state(out, job, &parameters);
+    add_gathered(out, job, &parameters);
+    const double attention = add_activations(out, job, &shape);
+    add_scheme(out, scheme, &shape);
+    if (job->remat == SPW_REMAT_NONE) add_saved(out, job, &shape, attention);
+    find_peak(out);
+}

@@ -1,0 +1,51 @@
+/* The memory of one rank, component by component (docs/schemes.md, section 7). Bytes. */
+#ifndef SPW_SIM_FOOTPRINT_H
+#define SPW_SIM_FOOTPRINT_H
+
+#include "base/status.h"
+#include "sim/job.h"
+#include "sim/scheme.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* When the peak is: in the backward pass of a MoE layer or of a dense one, or at the loss. */
+typedef enum spw_moment {
+    SPW_MOMENT_MOE_LAYER,
+    SPW_MOMENT_DENSE_LAYER,
+    SPW_MOMENT_LOSS,
+    SPW_MOMENT_COUNT
+} spw_moment;
+const char *spw_moment_name(spw_moment moment);
+
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 16 + SPW_SCHEME_TENSORS };
+
+typedef struct spw_component {
+    char name[48];
+    uint64_t bytes;
+    bool argument;                    /* resident state; everything else is temporary */
+    bool live[SPW_MOMENT_COUNT];      /* at which moments */
+    char formula[SPW_COMPONENT_TEXT]; /* with numbers */
+    const char *source;
+} spw_component;
+
+typedef enum spw_verdict { SPW_VERDICT_FITS, SPW_VERDICT_TIGHT, SPW_VERDICT_OOM } spw_verdict;
+const char *
+spw_verdict_name(spw_verdict verdict); /* "fits", "tight" (less than 5 % of the budget free), "oom" */
+
+typedef struct spw_footprint {
+    spw_component component[SPW_COMPONENTS];
+    size_t components;
+    spw_moment moment; /* of the peak */
+    uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    spw_live_set live_set;
+} spw_footprint;
+
+/* `moe_bytes` of a scheme whose buffers are fixed does not depend on the routing, so neither does the
+ * footprint. */
+void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                           spw_footprint *out);
+
+spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
+
+#endif

@@ -1,0 +1,49 @@
+#include "sim/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    spw_status (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
+    {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
+    {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
+    {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void usage(FILE *out) {
+    fprintf(out, "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more)\n");
+    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+}
+
+spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
+    int error = argp_parse(argp, argc, argv, 0, NULL, state);
+    return error == 0 ? SPW_OK : spw_fail(SPW_EARG, "%s", strerror(error));
+}
+
+int main(int argc, char **argv) {
+    argp_err_exit_status = 2;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
+        usage(stdout);
+        return 0;
+    }
+    for (int i = 0; argc > 1 && i < COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name) != 0) continue;
+        char name[64];
+        (void)snprintf(name, sizeof name, "spillway %s", commands[i].name);
+        argv[1] = name; /* what argp calls the program */
+        spw_status status = commands[i].run(argc - 1, argv + 1);
+        if (status == SPW_OK && (fflush(stdout) != 0 || ferror(stdout)))
+            status = spw_fail(SPW_EIO, "standard output cannot be written");
+        if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
+        return spw_status_exit(status);
+    }
+    if (argc > 1) fprintf(stderr, "spillway: '%s' is no command\n", argv[1]);
+    usage(stderr);
+    return 2;
+}

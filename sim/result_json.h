@@ -1,0 +1,10 @@
+/* The result as JSON, the contract other programs read (format "spillway-result"). */
+#ifndef SPW_SIM_RESULT_JSON_H
+#define SPW_SIM_RESULT_JSON_H
+
+#include "sim/result.h"
+
+SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
+                                                FILE *out);
+
+#endif

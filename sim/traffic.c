@@ -1,0 +1,101 @@
+#include "sim/traffic.h"
+
+#include <string.h>
+
+/* Bytes that each GPU of a group puts on its port inside the node and on its NIC, out and in. */
+typedef struct ports {
+    uint64_t link_out, link_in, nic_out, nic_in;
+} ports;
+
+static uint64_t greatest(const ports *p) {
+    uint64_t out = p->link_out > p->nic_out ? p->link_out : p->nic_out;
+    uint64_t in = p->link_in > p->nic_in ? p->link_in : p->nic_in;
+    return out > in ? out : in;
+}
+
+/* Every pair has its own way: inside a node the link, between nodes the NICs. */
+static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
+                        uint64_t row_bytes, ports *port) {
+    for (size_t source = 0; source < s->ranks; source++) {
+        for (size_t d = 0; d < s->ranks; d++) {
+            if (d == source) continue;
+            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
+            if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
+                port[source].link_out += bytes;
+                port[d].link_in += bytes;
+            } else {
+                port[source].nic_out += bytes;
+                port[d].nic_in += bytes;
+            }
+        }
+    }
+}
+
+/* The member of the group that sits on `node` with the local index of `rank`; a group that does not reach so
+ * far has none, and then the tokens go straight to `fallback`. */
+static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank, size_t fallback) {
+    const size_t first = group * p->group_ranks;
+    const size_t global =
+        (spw_placement_first_node(p, group) + node) * p->gpus_per_node + rank % p->gpus_per_node;
+    return global >= first && global < first + p->group_ranks ? global - first : fallback;
+}
+
+/* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards
+ * it inside the node to the ranks that want it (docs/schemes.md, section 4.1). */
+static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
+                          uint64_t row_bytes, ports *port) {
+    const spw_placement *p = &c->placement;
+    for (size_t source = 0; source < s->ranks; source++) {
+        const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
+        for (size_t node = 0; node < c->group_nodes; node++) {
+            if (node == home) continue;
+            const uint64_t bytes = c->distinct_node[rank * c->group_nodes + node] * row_bytes;
+            const size_t receiver = forwarder_on(p, group, node, rank, s->ranks);
+            port[source].nic_out += bytes;
+            if (receiver < s->ranks) port[receiver].nic_in += bytes;
+        }
+        for (size_t d = 0; d < s->ranks; d++) {
+            const size_t node = spw_placement_node(p, group, d);
+            const size_t from = node == home ? source : forwarder_on(p, group, node, rank, d);
+            if (from == d) continue; /* itself, or reached by the NIC */
+            port[from].link_out += flow->wire[source * s->ranks + d] * row_bytes;
+            port[d].link_in += flow->wire[source * s->ranks + d] * row_bytes;
+        }
+    }
+}
+
+void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                         size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
+                         uint64_t *received) {
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    const size_t exchanges = scheme->type->exchanges(s, exchange);
+    uint64_t off_rank = 0;
+    ports port[SPW_TRAFFIC_MAX_RANKS];
+    for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
+    *out = (spw_traffic){.dispatch_bytes = 0};
+    for (size_t i = 0; i < exchanges; i++) {
+        const uint64_t bytes = off_rank * exchange[i].row_bytes;
+        if (exchange[i].phase != SPW_PHASE_RECOMPUTE || recompute) out->layer_bytes += bytes;
+        if (exchange[i].phase == SPW_PHASE_FORWARD)
+            *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
+    }
+    memset(port, 0, s->ranks * sizeof *port);
+    if (scheme->type->by_node) {
+        route_by_node(s, c, group, flow, exchange[0].row_bytes, port);
+    } else {
+        route_pairs(s, &c->placement, group, flow, exchange[0].row_bytes, port);
+    }
+    for (size_t r = 0; r < s->ranks; r++) {
+        out->intra_node_bytes += port[r].link_out;
+        out->inter_node_bytes += port[r].nic_out;
+        const uint64_t most = greatest(&port[r]);
+        out->max_link_bytes = most > out->max_link_bytes ? most : out->max_link_bytes;
+        uint64_t out_rows = 0, in_rows = 0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
+            in_rows += d == r ? 0 : flow->wire[d * s->ranks + r];
+        }
+        if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
+        if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
+    }
+}
