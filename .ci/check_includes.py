@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Fails when a folder includes a header that the dependency order forbids, or two source files share a name."""
+import collections
+import pathlib
+import re
+import sys
+
+ALLOWED = {  # folder -> folders whose headers it may include (itself is always allowed)
+    "base": set(),
+    "traces": {"base"},
+    "reference": {"base"},
+    "kernels": {"base", "reference"},
+    "sim": {"base", "traces", "reference", "kernels"},
+    "tests": {"base", "traces", "reference", "kernels", "sim"},
+}
+EXTERNAL = {  # library header -> the only folders that may know it
+    "hdf5": {"traces", "sim", "tests"},
+    "gsl/": {"traces", "sim", "tests"},
+    "libdeflate.h": {"traces", "tests"},
+    "jansson.h": {"sim", "tests"},
+    "yaml.h": {"sim"},
+    "argp.h": {"sim"},
+    "cuda": {"kernels"},
+    "hip/": {"kernels"},
+    "omp.h": {"reference", "sim", "tests", "traces"},
+}
+
+root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+bad = files = 0
+names = collections.defaultdict(list)
+for path in sorted(p for folder in ALLOWED for p in (root / folder).rglob("*")
+                   if p.suffix in {".c", ".h", ".hip"} and "build" not in p.parts):
+    files += 1
+    folder = path.relative_to(root).parts[0]
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
+        for header, folders in EXTERNAL.items():
+            if match and match.group(1).startswith(header) and folder not in folders:
+                print(f"{path}:{number}: {folder} must not include {match.group(1)}")
+                bad += 1
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match and match.group(1).split("/")[0] not in ALLOWED[folder] | {folder}:
+            print(f"{path}:{number}: {folder} must not include {match.group(1)}")
+            bad += 1
+    if path.suffix == ".c" and path.with_suffix(".h").exists():
+        first = next((l for l in path.read_text().splitlines() if l.startswith("#include")), "")
+        if path.with_suffix(".h").relative_to(root).as_posix() not in first:
+            print(f"{path}: its own header must be the first include")
+            bad += 1
+    if folder != "tests":
+        names[path.name].append(path)
+for name, paths in names.items():
+    if len(paths) > 1:
+        print(f"{name} is there {len(paths)} times: {', '.join(map(str, paths))}")
+        bad += 1
+print(f"{files} files, {bad} violations")
+sys.exit(1 if bad or not files else 0)
