@@ -31,24 +31,25 @@ void spw_result_clear(spw_result *result) {
 }
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-static const spw_column columns[] = {
+enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, NODES_COLUMN = 15, COLUMNS = 24 };
+static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"first_step", "step"},
     {"last_step", NULL},
     {"sequences_per_gpu", "seq/GPU"},
     {"verdict", "memory"},
-    {"peak_bytes", "peak GiB"},
+    {"peak_bytes", "GiB/GPU"},
     {"budget_bytes", NULL},
-    {"argument_bytes", "state"},
-    {"temporary_bytes", "temp"},
+    {"argument_bytes", NULL},
+    {"temporary_bytes", NULL},
     {"oom_probability", NULL},
     {"rows_max", "rows max"},
-    {"rows_mean", "mean"},
+    {"rows_mean", NULL},
     {"max_over_mean", "max/mean"},
     {"dispatch_bytes_per_gpu", "dispatch MB"},
     {"combine_bytes_per_gpu", "combine MB"},
-    {"inter_node_bytes", "between nodes"},
-    {"max_link_bytes", "busiest link"},
+    {"inter_node_bytes", "by NIC MB"},
+    {"max_link_bytes", "busiest MB"},
     {"step_bytes_per_gpu", "step GB"},
     {"assignments", NULL},
     {"dropped", NULL},
@@ -57,6 +58,21 @@ static const spw_column columns[] = {
     {"evidence", NULL},
     {NULL, NULL},
 };
+
+/* A column whose cells all say the same is left out for a person; the heading above the table says it. */
+static void choose_columns(const spw_result *result, spw_column *columns) {
+    bool step = false, sequences = false, nodes = false;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i], *first = &result->row[0];
+        step = step || row->first_step != first->first_step || row->last_step != first->last_step;
+        sequences = sequences || row->sequences != first->sequences;
+        nodes = nodes || row->traffic.inter_node_bytes > 0.0;
+    }
+    memcpy(columns, all_columns, sizeof all_columns);
+    if (!step) columns[STEP_COLUMN].heading = NULL;
+    if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
+    if (!nodes) columns[NODES_COLUMN].heading = NULL;
+}
 
 static void add_steps(spw_table *t, const spw_result_row *r) {
     char text[64];
@@ -107,23 +123,27 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, %zu tokens a sequence, remat %s\n",
             job->model.name, job->cluster.name, job->expert, job->fsdp, job->sequence_length,
             spw_remat_name(job->remat));
-    fprintf(out, "memory    %.2f GiB a GPU may be used: %g of %.2f (%s)\n",
+    fprintf(out,
+            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
-            job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence));
+            job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
+            (double)result->row[0].footprint.argument_bytes / GIB);
 }
 
 /* What holds for every row is said once. */
 static void print_evidence(const spw_result *result, FILE *out) {
-    bool same = true;
-    for (size_t i = 1; i < result->rows; i++) same = same && result->row[i].match == result->row[0].match;
-    if (same) {
-        fprintf(out, "evidence  %s\n", spw_match_name(result->row[0].match));
-    } else {
-        for (size_t i = 0; i < result->rows; i++) {
-            if (i > 0 && result->row[i].match == result->row[i - 1].match) continue;
-            fprintf(out, "evidence  %s from %zu sequences per GPU\n", spw_match_name(result->row[i].match),
-                    result->row[i].sequences);
+    for (int match = 0; match < SPW_MATCH_COUNT; match++) {
+        size_t rows = 0, last = 0;
+        for (size_t i = 0; i < result->rows; i++) rows += result->row[i].match == (spw_match)match;
+        if (rows == 0) continue;
+        fprintf(out, "evidence  %s", spw_match_name((spw_match)match));
+        for (size_t i = 0; i < result->rows && rows < result->rows; i++) {
+            const spw_result_row *row = &result->row[i];
+            if (row->match != (spw_match)match || row->sequences == last) continue;
+            fprintf(out, "%s%zu", last == 0 ? " at sequences per GPU " : ", ", row->sequences);
+            last = row->sequences;
         }
+        fputc('\n', out);
     }
     spw_assumptions all = {.count = 0};
     for (size_t i = 0; i < result->rows; i++) {
@@ -137,7 +157,9 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
                             FILE *out) {
     if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
     if (format == SPW_FORMAT_JSON) return spw_result_print_json(result, settings, out);
+    spw_column columns[COLUMNS];
     spw_table *table = NULL;
+    choose_columns(result, columns);
     spw_status status = spw_table_create(columns, &table);
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i]);
@@ -147,6 +169,13 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         fputc('\n', out);
     }
     status = spw_table_print(table, format, out);
+    if (format == SPW_FORMAT_TABLE) {
+        fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
+              "in one exchange; busiest: most\n"
+              "that one GPU's port carries one way in one dispatch; step: all exchanges of all MoE layers, "
+              "forward to backward.\n",
+              out);
+    }
     spw_table_destroy(table);
     return status;
 }
