@@ -83,10 +83,12 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
+    printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s (%s); every rank allocates the same, whatever it receives\n",
+    printf("at the %s (%s); every rank allocates the same, whatever it receives; sections are those of "
+           "docs/schemes.md\n",
            spw_moment_name(f->moment), f->live_set.backward_step);
 }
 

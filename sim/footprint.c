@@ -7,7 +7,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
-enum { LOGITS_COPIES = 3, GATHERED_LAYERS = 2 };
+enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
 
 #define AT_MOE_LAYER \
     { true, false, false }
@@ -107,41 +107,32 @@ static void add_gathered(spw_footprint *f, const spw_job *job, const spw_paramet
 /* --- Activations
  * ------------------------------------------------------------------------------------------------ */
 
-/* Elements a token of one attention block keeps between its recomputation and its gradient, without the [S,
+/* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
  * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). */
-static double attention_elements(const spw_model *m, char *formula, size_t size) {
+static size_t attention_elements(const spw_model *m) {
     if (m->attention == SPW_ATTENTION_MLA) {
         size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
-        size_t elements = 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
-                          m->heads * m->nope_dim + 2 * value;
-        (void)snprintf(
-            formula, size,
-            "MLA: 3 H + 2 q_lora + 2 heads (nope + rope) + 2 kv_lora + rope + heads (nope + 2 v) = %zu",
-            elements);
-        return (double)elements;
+        return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
+               m->heads * m->nope_dim + 2 * value;
     }
-    size_t query = m->heads * m->head_dim, key = m->kv_heads * m->head_dim;
-    size_t elements = 3 * m->hidden + 3 * query + 3 * key;
-    (void)snprintf(formula, size, "GQA: 3 H + 3 heads head_dim + 3 kv_heads head_dim = %zu", elements);
-    return (double)elements;
+    return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
-    char elements[96];
-    const double attention =
-        tokens * (attention_elements(m, elements, sizeof elements) * b + (double)m->heads * sizeof(float));
+    const size_t elements = attention_elements(m);
+    const double attention = tokens * ((double)elements * b + (double)(m->heads * sizeof(float)));
     LIVE(add(f, "carries", (double)m->layers * carry, "inputs of the layers, stacked by the scan (7.3)",
              "L T H b = %zu x %zu x %zu x %.0f", m->layers, s->tokens, m->hidden, b),
          ALWAYS);
-    LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)", "T (%s) x %.0f + lse",
-             elements, b),
+    LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)",
+             "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)", s->tokens, elements, b, m->heads),
          AT_LAYERS);
-    LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * sizeof(float) / (double)job->tensor,
-             "logits, one-hot, shifted exponentials in fp32 (7.5)", "3 x T V 4 = 3 x %zu x %zu x 4",
-             s->tokens, m->vocab),
+    LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
+             "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
+             s->tokens, m->vocab, b),
          AT_LOSS);
     if (m->shared_ffn > 0) {
         LIVE(add(f, "shared_expert", 3.0 * tokens * (double)m->shared_ffn * b,
@@ -167,7 +158,7 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
         char name[48], formula[SPW_COMPONENT_TEXT];
         (void)snprintf(name, sizeof name, "moe.%s", type->tensors[i].name);
         uint64_t bytes = spw_tensor_bytes(scheme, s, &type->tensors[i], formula, sizeof formula);
-        spw_component *c = add(f, name, 0.0, type->source, "%s", formula);
+        spw_component *c = add(f, name, 0.0, type->section_source, "%s", formula);
         c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
         LIVE(c, AT_MOE_LAYER);
     }

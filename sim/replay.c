@@ -214,6 +214,8 @@ static void finish_row(const replay *r, size_t index, spw_result_row *out) {
     out->drops = row->drops;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
+    spw_assume(&out->assumptions,
+               "memory is what must be live; the copies and packing that a compiler adds are not in it");
 }
 
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {

@@ -95,8 +95,9 @@ typedef struct spw_scheme_option {
 } spw_scheme_option;
 
 typedef struct spw_scheme_type {
-    const char *name, *summary, *section; /* section of docs/schemes.md */
-    const char *source;                   /* the code it was read from */
+    const char *name, *summary;
+    const char *section_source; /* as "event list (2)": section of docs/schemes.md */
+    const char *source;         /* the code it was read from */
     const spw_scheme_option *options;
     const spw_tensor *tensors;
     const spw_event *events;

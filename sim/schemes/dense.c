@@ -135,7 +135,7 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 const spw_scheme_type spw_scheme_dense = {
     .name = "dense",
     .summary = "MaxText dense_matmul: a fixed number of slots a sequence and expert, the rest is dropped",
-    .section = "1",
+    .section_source = "event list of the scheme (1)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
     .options = options,
     .tensors = tensors,

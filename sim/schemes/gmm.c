@@ -42,7 +42,7 @@ static const spw_event events[] = {
 const spw_scheme_type spw_scheme_gmm = {
     .name = "gmm",
     .summary = "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
-    .section = "2",
+    .section_source = "event list of the scheme (2)",
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
     .options = spw_ragged_options,

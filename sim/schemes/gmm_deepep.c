@@ -143,7 +143,7 @@ static uint64_t communication_bytes(const spw_layer_shape *s) {
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",
     .summary = "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
-    .section = "3",
+    .section_source = "event list of the scheme (3)",
     .source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,
     .tensors = tensors,

@@ -158,7 +158,7 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
     .summary = "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
-    .section = "2.6",
+    .section_source = "event list of the scheme (2.6)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,
     .tensors = tensors,
