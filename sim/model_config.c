@@ -350,6 +350,7 @@ cleanup:
 static spw_status read_model(const reading *in, spw_model *m) {
     spw_status status = SPW_OK;
     raw_config raw;
+    memset(&raw, ABSENT, sizeof raw); /* -1 in every byte is -1 */
     SPW_TRY(read_rows(in, common_keys, &raw));
     m->layers = (size_t)raw.layers;
     m->hidden = (size_t)raw.hidden;

@@ -247,7 +247,7 @@ static spw_status check_keys(const place *at, const spw_setting *table, const ya
 }
 
 static spw_status read_mapping(const place *at, const spw_setting *table, const yaml_node_t *mapping,
-                               const yaml_node_t *around, char *out);
+                               bool given, char *out);
 
 static spw_status read_value(const place *at, const spw_setting *setting, const yaml_node_t *node,
                              char *out) {
@@ -260,7 +260,7 @@ static spw_status read_value(const place *at, const spw_setting *setting, const 
     char prefix[PATH_SIZE];
     (void)snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, setting->key);
     place inside = {at->settings, prefix};
-    return read_mapping(&inside, setting->fields, node, node, field);
+    return read_mapping(&inside, setting->fields, node, true, field);
 }
 
 static spw_status read_default(const place *at, const spw_setting *setting, const yaml_node_t *around,
@@ -277,7 +277,7 @@ static spw_status read_default(const place *at, const spw_setting *setting, cons
         char prefix[PATH_SIZE];
         (void)snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, setting->key);
         place inside = {at->settings, prefix};
-        return read_mapping(&inside, setting->fields, NULL, around, field);
+        return read_mapping(&inside, setting->fields, around, false, field);
     }
     if (list) *(size_t *)(void *)(out + setting->count_offset) = setting->fallback[0] != '\0';
     if (setting->fallback[0] == '\0') return SPW_OK;
@@ -286,26 +286,26 @@ static spw_status read_default(const place *at, const spw_setting *setting, cons
     return SPW_OK;
 }
 
-/* `mapping` NULL: nothing is given, `around` is what would contain it. */
+/* Not `given`: every key takes its default, and `mapping` is what would contain the group. */
 static spw_status read_mapping(const place *at, const spw_setting *table, const yaml_node_t *mapping,
-                               const yaml_node_t *around, char *out) {
-    spw_status status = mapping != NULL ? check_keys(at, table, mapping) : SPW_OK;
+                               bool given, char *out) {
+    spw_status status = given ? check_keys(at, table, mapping) : SPW_OK;
     for (; status == SPW_OK && table->key != NULL; table++) {
         const yaml_node_pair_t *again = NULL, *pair = NULL;
-        if (mapping != NULL) pair = find_pair(at->settings, mapping, table->key, strlen(table->key), &again);
-        if (again != NULL)
+        if (given) pair = find_pair(at->settings, mapping, table->key, strlen(table->key), &again);
+        if (pair != NULL && again != NULL)
             return spw_fail(SPW_ECONFIG, "%s:%zu: '%s%s' is given again (first on line %zu); keep one",
                             at->settings->where, line_of(node_of(at->settings, again->key)), at->prefix,
                             table->key, line_of(node_of(at->settings, pair->key)));
         status = pair != NULL ? read_value(at, table, node_of(at->settings, pair->value), out)
-                              : read_default(at, table, around, out);
+                              : read_default(at, table, mapping, out);
     }
     return status;
 }
 
 spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table, void *out) {
     place at = {settings, ""};
-    return read_mapping(&at, table, settings->root, settings->root, out);
+    return read_mapping(&at, table, settings->root, true, out);
 }
 
 size_t spw_settings_line(const spw_settings *settings, const char *path) {

@@ -9,16 +9,19 @@ const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_S
     size_t room = SPW_SETTINGS_SHOWN - 4, used = length < room ? length : room;
     while (used < length && used > 0 && (bytes[used] & 0xC0) == 0x80)
         used--; /* not in the middle of a character */
-    for (size_t i = 0; i < used; i++) shown[i] = bytes[i] < 0x20 || bytes[i] == 0x7F ? '?' : (char)bytes[i];
-    (void)strcpy(shown + used, used < length ? "..." : "");
+    for (size_t i = 0; i < used; i++) shown[i] = (char)(bytes[i] < 0x20 || bytes[i] == 0x7F ? '?' : bytes[i]);
+    (void)snprintf(shown + used, SPW_SETTINGS_SHOWN - used, "%s", used < length ? "..." : "");
     return shown;
 }
 
-static spw_status not_yaml(const char *where, const yaml_parser_t *parser) {
+/* libyaml gives a line for what it cannot parse, and an offset for what it cannot read. */
+static spw_status not_yaml(const char *where, const char *text, size_t length, const yaml_parser_t *parser) {
     if (parser->error == YAML_MEMORY_ERROR) return spw_fail(SPW_ENOMEM, "%s: out of memory", where);
     size_t line = parser->problem_mark.line + 1;
-    const char *problem = parser->problem != NULL ? parser->problem : "unreadable";
-    return spw_fail(SPW_ECONFIG, "%s:%zu: not YAML (%s); write 'key: value' lines", where, line, problem);
+    if (parser->error == YAML_READER_ERROR)
+        for (size_t i = 0; i < length && i < parser->problem_offset; i++) line += text[i] == '\n';
+    return spw_fail(SPW_ECONFIG, "%s:%zu: not YAML (%s); write 'key: value' lines", where, line,
+                    parser->problem != NULL ? parser->problem : "unreadable");
 }
 
 static void begin(yaml_parser_t *parser, const char *text, size_t length) {
@@ -62,7 +65,7 @@ static spw_status check_limits(const char *where, const char *text, size_t lengt
     begin(&parser, text, length);
     for (bool ended = false; !ended;) {
         yaml_event_t event;
-        if (yaml_parser_parse(&parser, &event) == 0) SPW_TRY(not_yaml(where, &parser));
+        if (yaml_parser_parse(&parser, &event) == 0) SPW_TRY(not_yaml(where, text, length, &parser));
         ended = event.type == YAML_STREAM_END_EVENT;
         status = check_event(where, &event, &depth, &nodes, &documents);
         yaml_event_delete(&event);
@@ -82,7 +85,7 @@ static spw_status load(spw_settings *settings, const char *text, size_t length) 
     begin(&parser, text, length);
     if (yaml_parser_load(&parser, &settings->document) == 0) {
         memset(&settings->document, 0, sizeof settings->document);
-        status = not_yaml(settings->where, &parser);
+        status = not_yaml(settings->where, text, length, &parser);
     }
     yaml_parser_delete(&parser);
     return status;
@@ -99,11 +102,10 @@ spw_status spw_settings_open(const char *where, const char *text, size_t length,
     settings->where = where;
     SPW_TRY(load(settings, text, length));
     settings->root = yaml_document_get_root_node(&settings->document);
-    if (settings->root == NULL)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%s:1: empty; write 'key: value' lines", where));
-    if (settings->root->type != YAML_MAPPING_NODE)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%s:%zu: not a mapping; write 'key: value' lines", where,
-                         settings->root->start_mark.line + 1));
+    if (settings->root == NULL || settings->root->type != YAML_MAPPING_NODE)
+        SPW_TRY(spw_fail(SPW_ECONFIG, "%s:%zu: %s; write 'key: value' lines", where,
+                         settings->root == NULL ? 1 : settings->root->start_mark.line + 1,
+                         settings->root == NULL ? "empty" : "not a mapping"));
     *out = settings;
     settings = NULL;
 
