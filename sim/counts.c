@@ -179,16 +179,21 @@ static void count_any(block_shape shape, const void *ids, size_t tokens, size_t 
         count_block((block_shape){width, k, bytes, true}, ids, tokens, experts, bit, row, set); \
         return; \
     }
-#define CASES(k) CASE(1, k, 2) CASE(1, k, 8) CASE(2, k, 2) CASE(2, k, 8)
-    CASES(1)
-    CASES(2) CASES(4) CASES(6) CASES(8)
+#define CASES(k) \
+    do { \
+        CASE(1, k, 2) CASE(1, k, 8) CASE(2, k, 2) CASE(2, k, 8) \
+    } while (0)
+    CASES(1);
+    CASES(2);
+    CASES(4);
+    CASES(6);
+    CASES(8);
 #undef CASES
 #undef CASE
-        if (shape.id_bytes == 1) {
+    if (shape.id_bytes == 1) {
         count_block((block_shape){1, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
                     row, set);
-    }
-    else {
+    } else {
         count_block((block_shape){2, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
                     row, set);
     }
