@@ -1,0 +1,114 @@
+/* Cluster files: presets, evidence, and the refusals. */
+#include "sim/cluster.h"
+
+#include "base/memory.h"
+#include "tests/check.h"
+
+#include <string.h>
+
+static void expect(const char *text, const char *message) {
+    spw_cluster cluster;
+    CHECK_STATUS(spw_cluster_parse("c.yaml", text, strlen(text), &cluster), SPW_ECONFIG);
+    bool same = strcmp(spw_last_error(), message) == 0;
+    CHECK(same);
+    if (!same) fprintf(stderr, "  got  %s\n  want %s\n", spw_last_error(), message);
+}
+
+static void check_figure(const char *cluster, const char *name, const spw_figure *figure) {
+    bool good =
+        figure->value > 0 && (unsigned)figure->evidence < SPW_EVIDENCE_COUNT && strlen(figure->source) > 10;
+    CHECK(good);
+    if (!good) fprintf(stderr, "  %s: %s\n", cluster, name);
+}
+
+/* Every preset loads, is named as its file, and no figure stands without evidence and source. */
+static void test_presets(void) {
+    size_t count = 0;
+    for (const char *const *name = spw_cluster_presets(); *name != NULL; name++, count++) {
+        spw_cluster c;
+        CHECK_OK(spw_cluster_read(*name, NULL, &c));
+        CHECK(strcmp(c.name, *name) == 0 && c.nodes == 8 && c.gpus_per_node == 8);
+        check_figure(*name, "hbm_gib", &c.hbm_gib);
+        check_figure(*name, "bf16_flops", &c.bf16_flops);
+        check_figure(*name, "fp8_flops", &c.fp8_flops);
+        check_figure(*name, "hbm_bytes_per_s", &c.hbm_bytes_per_s);
+        check_figure(*name, "link_bytes_per_s", &c.link_bytes_per_s);
+        check_figure(*name, "nic_bytes_per_s", &c.nic_bytes_per_s);
+        check_figure(*name, "launch_s", &c.launch_s);
+        CHECK(c.fp8_flops.value > 1.99 * c.bf16_flops.value && c.fp8_flops.value < 2.01 * c.bf16_flops.value);
+        CHECK(c.nic_bytes_per_s.value == 400e9 / 8 && c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
+    }
+    CHECK(count == 5);
+}
+
+/* Figures worked out by hand from the data sheets. */
+static void test_figures(void) {
+    spw_cluster c;
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+    CHECK(c.hbm_gib.value == 287.96 && c.hbm_gib.evidence == SPW_EVIDENCE_PUBLISHED);
+    CHECK(c.link_bytes_per_s.value == 7 * 76.8e9);
+    CHECK(c.bf16_flops.value > 0.9999 * 256 * 4096 * 2.4e9 &&
+          c.bf16_flops.value < 1.0001 * 256 * 4096 * 2.4e9);
+    CHECK_OK(spw_cluster_read("mi300x-8x8", NULL, &c));
+    CHECK(c.link_bytes_per_s.value == 7 * 64e9 && c.bf16_flops.value == 1307.4e12);
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &c));
+    CHECK(c.hbm_gib.value < 150109880320.0 / (1 << 30) &&
+          c.hbm_gib.value > 150109880320.0 / (1 << 30) - 0.01);
+    CHECK(c.hbm_gib.evidence == SPW_EVIDENCE_MEASURED && c.link_bytes_per_s.value == 450e9);
+    CHECK_OK(spw_cluster_read("b200-8x8", NULL, &c));
+    CHECK(c.link_bytes_per_s.value == 900e9);
+    CHECK(strcmp(spw_evidence_name(SPW_EVIDENCE_FITTED), "fitted") == 0);
+    CHECK(strcmp(spw_evidence_name((spw_evidence)99), "?") == 0);
+}
+
+#define FIGURE(name) #name ": {value: 1e12, evidence: assumed, source: here}\n"
+#define REST \
+    FIGURE(fp8_flops) \
+    FIGURE(hbm_bytes_per_s) \
+    FIGURE(link_bytes_per_s) \
+    FIGURE(nic_bytes_per_s) "launch_s: {value: 0, evidence: assumed, source: here}\n"
+#define HEAD "name: own\nnodes: 2\ngpus_per_node: 4\nhbm_gib: {value: 80, evidence: measured, source: here}\n"
+
+static void test_parse(void) {
+    spw_cluster c;
+    const char *text = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(strcmp(c.name, "own") == 0 && c.nodes == 2 && c.gpus_per_node == 4 && c.launch_s.value == 0);
+    CHECK(c.hbm_gib.value == 80 && c.hbm_gib.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK(strcmp(c.hbm_gib.source, "here") == 0);
+    expect(HEAD "bf16_flops: 1e15\n" REST, "c.yaml:5: 'bf16_flops' is '1e15'; it must be a mapping with the "
+                                           "keys: value, evidence, source (dense bf16 peak)");
+    expect(HEAD "bf16_flops: {value: 1e15, evidence: guessed, source: me}\n" REST,
+           "c.yaml:5: 'bf16_flops.evidence' is 'guessed'; it must be one of: datasheet, published, measured, "
+           "fitted, assumed "
+           "(how we know the value)");
+    expect(HEAD "bf16_flops: {value: 1e15, evidence: assumed}\n" REST,
+           "c.yaml:5: 'bf16_flops.source' is missing; it must be a text of 1 to 191 printable characters "
+           "(where the value was "
+           "read or measured)");
+    expect(HEAD "bf16_flops: {value: 2.5, evidence: assumed, source: me}\n" REST,
+           "c.yaml:5: 'bf16_flops.value' is '2.5'; it must be a number in [1e+09, 1e+18] (dense bf16 peak "
+           "per GPU, in FLOP/s)");
+    expect(HEAD REST, "c.yaml:1: 'bf16_flops' is missing; it must be a mapping with the keys: value, "
+                      "evidence, source (dense "
+                      "bf16 peak)");
+    expect(HEAD FIGURE(bf16_flop) REST,
+           "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
+           "gpus_per_node, hbm_gib, "
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s");
+}
+
+static void test_memory(void) {
+    spw_cluster c;
+    spw_alloc_fail_after(0);
+    CHECK_STATUS(spw_cluster_read("mi355x-8x8", NULL, &c), SPW_ENOMEM);
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+}
+
+int main(void) {
+    test_presets();
+    test_figures();
+    test_parse();
+    test_memory();
+    return check_done();
+}
