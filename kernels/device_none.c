@@ -2,3 +2,5 @@
 #include "kernels/device.h"
 
 int spw_device_count(void) { return 0; }
+int spw_device_multiprocessors(void) { return 0; }
+const char *spw_device_name(void) { return "none"; }
