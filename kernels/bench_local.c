@@ -1,0 +1,3 @@
+#include "kernels/bench.h"
+
+spw_status spw_bench_local(void) { return SPW_OK; }
