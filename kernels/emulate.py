@@ -1,0 +1,45 @@
+"""Runs every AMD code object in an emulator on small cases and judges the results. See emulator.py for what that can show.
+
+    TINYGRAD=<clone of tinygrad> python3 kernels/emulate.py build/kernels [gfx942 gfx950] [--only NAME]
+
+needs numpy and msgpack. Exit status 0 all agree and the wrong kernels were rejected, 1 not, 77 no emulator.
+"""
+import argparse
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import emulator
+from code_object import CodeObject
+from emulate_gemm import GEMM_TESTS
+from emulate_local import LOCAL_TESTS
+from emulate_memory import Judge
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", help="the folder with a folder of code objects for each target")
+    parser.add_argument("targets", nargs="*", default=["gfx942", "gfx950"])
+    parser.add_argument("--only", default="", help="tests whose name contains this")
+    arguments = parser.parse_args()
+    missing = emulator.available()
+    if missing:
+        print(f"AMD code not executed: {missing}")
+        return 77
+    judge = Judge()
+    for target in arguments.targets:
+        for file, test in GEMM_TESTS + LOCAL_TESTS:
+            if arguments.only not in file:
+                continue
+            start, before = time.monotonic(), judge.comparisons
+            code = CodeObject(os.path.join(arguments.build, target, file + ".co"))
+            assert code.target == target, f"{file}.co in {target} is for {code.target}"
+            test(emulator.Program(code), judge, f"{target} {file}")
+            print(f"{target} {file:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
+    print(f"{judge.comparisons} comparisons, {judge.failed} failed, {judge.rejected} wrong results rejected")
+    return 0 if judge.comparisons and judge.rejected and not judge.failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

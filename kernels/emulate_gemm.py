@@ -1,0 +1,121 @@
+"""Grouped GEMM kernels in the emulator: every variant on ragged, empty, one-row and one-expert groups and on edges of tiles."""
+import struct
+
+import numpy as np
+
+from emulate_memory import Array, from_bf16, integer, interval_bf16, problem_of, to_bf16
+
+ROWS, WEIGHTS = 0, 1
+# counts of rows by expert, unused rows behind them, inner, columns
+CASES = {
+    "one row": ([1], 0, 8, 8),
+    "ragged, an empty expert": ([33, 0, 70, 5], 0, 72, 40),
+    "one expert owns all": ([0, 100, 0], 0, 40, 136),
+    "unused rows behind": ([3, 20], 9, 32, 24),
+    "several tiles": ([300, 9], 0, 104, 264),
+}
+
+
+def operands(rng, case, form, inner_contiguous, exact):
+    counts, unused, inner, columns = case
+    experts, rows = len(counts), sum(counts) + unused
+    offset = np.array([0, *np.cumsum(counts)], np.int32)
+
+    def draw(*shape):
+        numbers = rng.integers(-8, 9, shape) if exact else rng.standard_normal(shape)
+        return to_bf16(numbers.astype(np.float32))
+
+    a = draw(rows, inner)
+    a[offset[-1] :] = 0x7FC0  # a neighbour's or an unused row must not leak
+    if form == WEIGHTS:
+        b = draw(rows, columns)
+        b[offset[-1] :] = 0x7FC0
+    else:
+        b = draw(experts, columns, inner) if inner_contiguous else draw(experts, inner, columns)
+    return offset, a, b
+
+
+def reference(case, form, inner_contiguous, offset, a, b):
+    """The answer and its yardstick in fp64, and the number of terms."""
+    counts, unused, inner, columns = case
+    experts, rows = len(counts), sum(counts) + unused
+    a, b = from_bf16(a).astype(np.float64), from_bf16(b).astype(np.float64)
+    want = np.zeros((experts, inner, columns) if form == WEIGHTS else (rows, columns))
+    scale = np.zeros_like(want)
+    for e in range(experts):
+        group = slice(offset[e], offset[e + 1])
+        if form == WEIGHTS:
+            want[e], scale[e] = a[group].T @ b[group], abs(a[group]).T @ abs(b[group])
+        else:
+            w = b[e].T if inner_contiguous else b[e]
+            want[group], scale[group] = a[group] @ w, abs(a[group]) @ abs(w)
+    return want, scale, max(counts) if form == WEIGHTS else inner
+
+
+def problem_argument(case, inner_contiguous, blocks, a, b, offset, c):
+    counts, unused, inner, columns = case
+    return struct.pack("<6i", len(counts), sum(counts) + unused, inner, columns, inner_contiguous, blocks) + b"".join(
+        array.pointer() for array in (a, b, offset, c))
+
+
+def tester(variant, tile_m, tile_n, threads, persistent, kernels):
+    """kernels: name suffix, form, inner_contiguous."""
+
+    def test(program, judge, label):
+        rng = np.random.default_rng(7)
+        for suffix, form, inner_contiguous in kernels:
+            for name, case in CASES.items():
+                for exact in (True, False):
+                    check(program, judge, f"{label} {suffix}, {name}, {'integers' if exact else 'normal'}",
+                          f"gemm_{variant}_{suffix}", form, inner_contiguous, case, exact, rng)
+
+    def check(program, judge, label, kernel, form, inner_contiguous, case, exact, rng):
+        counts, unused, inner, columns = case
+        offset, a, b = operands(rng, case, form, inner_contiguous, exact)
+        want, scale, terms = reference(case, form, inner_contiguous, offset, a, b)
+        inputs = [Array(a), Array(b), Array(offset)]
+        c = Array(shape=want.shape, dtype=np.uint16)
+        across = -(-columns // tile_n)
+        limit = (-(-inner // tile_m) * len(counts) if form == WEIGHTS
+                 else (sum(counts) + unused) // tile_m + len(counts) + 1) * across
+        blocks = 2 if persistent else limit  # a persistent kernel must get through any number of tiles
+        program.launch(kernel, blocks, threads, [problem_argument(case, inner_contiguous, blocks, *inputs, c)])
+
+        def verdict():
+            low, high = (want, want) if exact else interval_bf16(want, scale, terms)
+            got = from_bf16(c.view)
+            good = c.view == to_bf16(want) if exact else (got >= low) & (got <= high)
+            return problem_of([c], inputs, [("values", good)])
+
+        judge.count(label, verdict())
+        if exact and name_of_first(case):
+            spoil(judge, label, c, verdict)
+
+    def name_of_first(case):
+        return case is CASES["ragged, an empty expert"]
+
+    return test
+
+
+def spoil(judge, label, c, verdict):
+    """What a wrong kernel could have left: an unwritten element, a neighbour's value, a write outside."""
+    flat = c.view.reshape(-1)
+    kept = flat.copy()
+    flat[-1] = 0xFFFF
+    judge.expect_rejection(label + ", element not written", verdict())
+    flat[...] = np.roll(kept, 1)
+    judge.expect_rejection(label + ", elements shifted", verdict())
+    flat[...] = kept
+    outside = c.band[c.start + c.size : c.start + c.size + 2]
+    outside[...] = 0
+    judge.expect_rejection(label + ", write behind the array", verdict())
+    outside[...] = 0xA5
+
+
+PLAIN = [("rows", ROWS, 0), ("rows", ROWS, 1), ("weights", WEIGHTS, 0)]
+GEMM_TESTS = [
+    ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN)),
+    ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN)),
+    ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True,
+                                 [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)])),
+]

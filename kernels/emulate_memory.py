@@ -1,0 +1,95 @@
+"""Arrays with poison and guard bands for kernels run in the emulator, and the judge of their results."""
+import struct
+
+import numpy as np
+
+GUARD, BAND = 0xA5, 4096
+
+
+class Array:
+    """Memory of a kernel between two guard bands. Holds `values`, or poison (every byte 0xff: NaN, or -1) when only a shape and a
+    type are given."""
+
+    def __init__(self, values=None, shape=None, dtype=None):
+        if values is not None:
+            values = np.ascontiguousarray(values)
+            shape, dtype = values.shape, values.dtype
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self.band = np.full(size + 2 * BAND + 256, GUARD, np.uint8)
+        self.start = BAND + -(self.band.ctypes.data + BAND) % 256
+        self.size = size
+        self.view = self.band[self.start : self.start + size].view(dtype).reshape(shape)
+        if values is None:
+            self.view.view(np.uint8)[...] = 0xFF
+        else:
+            self.view[...] = values
+            self.original = values.copy()
+
+    def pointer(self):
+        return struct.pack("<Q", self.band.ctypes.data + self.start)
+
+    def guards_intact(self):
+        return bool((self.band[: self.start] == GUARD).all() and (self.band[self.start + self.size :] == GUARD).all())
+
+    def unchanged(self):
+        return self.guards_intact() and self.view.tobytes() == self.original.tobytes()
+
+
+def integer(value):
+    return struct.pack("<i", value)
+
+
+def long_integer(value):
+    return struct.pack("<q", value)
+
+
+def real(value):
+    return struct.pack("<f", value)
+
+
+def to_bf16(x):
+    """Nearest bf16, ties to even, as 16 bits; finite numbers only."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits):
+    return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def interval_bf16(want, scale, terms):
+    """What a sum of `terms` fp32 products may be once rounded to bf16: see judge.h."""
+    allowed = (terms + 2) * 2.0**-24 * scale
+    return from_bf16(to_bf16(want - allowed)), from_bf16(to_bf16(want + allowed))
+
+
+class Judge:
+    def __init__(self):
+        self.comparisons = self.failed = self.rejected = 0
+
+    def count(self, label, problem):
+        """problem: None, or what is wrong."""
+        self.comparisons += 1
+        if problem:
+            self.failed += 1
+            print(f"FAILED {label}: {problem}", flush=True)
+
+    def expect_rejection(self, label, problem):
+        """The same for a result that is wrong on purpose."""
+        if problem:
+            self.rejected += 1
+        else:
+            self.failed += 1
+            print(f"FAILED {label}: a wrong result was accepted", flush=True)
+
+
+def problem_of(outputs, inputs, checks):
+    """First thing wrong with a launch, or None. checks: pairs (name, array of bool)."""
+    if not all(a.guards_intact() for a in outputs):
+        return "a guard band was written"
+    if not all(a.unchanged() for a in inputs):
+        return "an input was written"
+    for name, good in checks:
+        if not np.all(good):
+            return f"{name}: {int(np.size(good) - np.count_nonzero(good))} of {np.size(good)} elements are wrong"
+    return None
