@@ -46,29 +46,35 @@ bool spw_hdf5_exists(hid_t file, const char *path) {
 }
 
 static spw_status read_filters(hid_t list, const char *path, spw_hdf5_shape *shape) {
-    int filters = H5Pget_nfilters(list);
+    int filters = H5Pget_nfilters(list), before = -1;
     bool ordered = true, shuffle_fits = true;
+    const struct {
+        H5Z_filter_t filter;
+        int order;
+        int *at;
+    } known[] = {{H5Z_FILTER_SHUFFLE, 0, &shape->shuffle_at},
+                 {H5Z_FILTER_DEFLATE, 1, &shape->deflate_at},
+                 {H5Z_FILTER_FLETCHER32, 2, &shape->fletcher32_at}};
     if (filters < 0 || filters > 8) return spw_fail(SPW_EFORMAT, "/%s: unreadable filters", path);
-    for (unsigned i = 0; i < (unsigned)filters; i++) {
+    for (int i = 0; i < filters; i++) {
         unsigned flags = 0, values[8] = {0}, config = 0;
         size_t count = 8;
         char name[64] = "";
-        H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &count, values, sizeof name, name, &config);
-        if (filter == H5Z_FILTER_SHUFFLE && !shape->shuffle) {
-            ordered = ordered && i == 0;
-            shuffle_fits = count >= 1 && values[0] == shape->element_bytes;
-            shape->shuffle = true;
-        } else if (filter == H5Z_FILTER_DEFLATE && !shape->deflate) {
-            shape->deflate = true;
-        } else if (filter == H5Z_FILTER_FLETCHER32 && !shape->fletcher32) {
-            shape->fletcher32 = true;
-        } else {
+        H5Z_filter_t filter =
+            H5Pget_filter2(list, (unsigned)i, &flags, &count, values, sizeof name, name, &config);
+        int j = 0;
+        while (j < 3 && (known[j].filter != filter || *known[j].at >= 0)) j++;
+        if (j == 3) {
             return spw_fail(SPW_EFORMAT,
-                            "/%s: filter %d (%s); a trace uses shuffle, deflate and fletcher32, each once",
+                            "/%s: filter %d (%.60s); a trace uses shuffle, deflate and fletcher32, each once",
                             path, (int)filter, filter < 0 ? "unreadable" : name);
         }
+        *known[j].at = i;
+        ordered = ordered && known[j].order > before;
+        before = known[j].order;
+        if (filter == H5Z_FILTER_SHUFFLE) shuffle_fits = count >= 1 && values[0] == shape->element_bytes;
     }
-    shape->plain_pipeline = shape->chunk[0] > 0 && !shape->fletcher32 && ordered && shuffle_fits;
+    shape->plain_pipeline = ordered && shuffle_fits;
     return SPW_OK;
 }
 
@@ -86,7 +92,7 @@ static spw_status check_stored(hid_t dataset, const char *path, const spw_hdf5_s
         }
     }
     uint64_t stored = H5Dget_storage_size(dataset);
-    uint64_t most = stored, ratio = shape->deflate ? DEFLATE_RATIO : 1;
+    uint64_t most = stored, ratio = shape->deflate_at >= 0 ? DEFLATE_RATIO : 1;
     if (__builtin_mul_overflow(stored, ratio, &most)) most = UINT64_MAX;
     uint64_t slack = layout == H5D_CHUNKED ? SPARSE_BYTES : 0;
     if (bytes > most && bytes - most > slack) {
@@ -100,7 +106,7 @@ static spw_status read_shape(hid_t dataset, const char *path, int rank, spw_hdf5
     spw_status status = SPW_OK;
     hsize_t extent[SPW_HDF5_MAX_RANK] = {0}, chunk[SPW_HDF5_MAX_RANK] = {0};
     hid_t list = H5Dget_create_plist(dataset), space = H5Dget_space(dataset), type = H5Dget_type(dataset);
-    memset(shape, 0, sizeof *shape);
+    *shape = (spw_hdf5_shape){.shuffle_at = -1, .deflate_at = -1, .fletcher32_at = -1};
     if (list < 0 || space < 0 || type < 0) SPW_TRY(spw_fail(SPW_EFORMAT, "/%s: unreadable header", path));
     int dimensions = H5Sget_simple_extent_ndims(space);
     if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || dimensions != rank) {

@@ -21,9 +21,8 @@ typedef struct spw_hdf5_shape {
     H5T_class_t type_class;
     size_t element_bytes;
     bool is_signed;
-    bool shuffle, deflate, fletcher32;
-    bool
-        plain_pipeline; /* chunked; filters are none, deflate, or shuffle of this element size then deflate */
+    int shuffle_at, deflate_at, fletcher32_at; /* place in the pipeline; -1: not there */
+    bool plain_pipeline; /* chunked, and the filters stand in that order, shuffle for this element size */
 } spw_hdf5_shape;
 
 /* Opens the file for reading. SPW_EIO: missing or unreadable; SPW_EFORMAT: not HDF5. */

@@ -36,13 +36,15 @@ void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
     spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
                                      &trace->position,  &trace->routed, &trace->by_rank};
-    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) spw_hdf5_close_dataset(&datasets[i]->id);
+    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) {
+        spw_chunk_store_destroy(datasets[i]->chunks);
+        spw_hdf5_close_dataset(&datasets[i]->id);
+        spw_free(datasets[i]->buffer.data);
+    }
     if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
     if (trace->file >= 0) (void)H5Fclose(trace->file);
-    void *owned[] = {trace->path,          trace->layer_id,     trace->layer_experts, trace->layer_top_k,
-                     trace->step_id,       trace->step_tokens,  trace->step_offset,   trace->step_phase,
-                     trace->record.data,   trace->weights.data, trace->ranks.data,    trace->sequences.data,
-                     trace->positions.data};
+    void *owned[] = {trace->path,    trace->layer_id,    trace->layer_experts, trace->layer_top_k,
+                     trace->step_id, trace->step_tokens, trace->step_offset,   trace->step_phase};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
     for (size_t i = 0; i < SPW_TRACE_TEXTS; i++) spw_free(trace->text[i]);
     spw_free(trace);
@@ -86,11 +88,15 @@ static size_t step_of_row(const spw_trace_info *info, uint64_t row) {
     return low;
 }
 
-static spw_status read_column(spw_trace *trace, const spw_trace_dataset *dataset, uint64_t first,
-                              uint64_t tokens, hid_t type, size_t size, spw_trace_buffer *buffer) {
-    spw_status status = grow(buffer, (size_t)tokens, size);
+/* *out = [tokens] of a column, or NULL when the file lacks it. */
+static spw_status read_column(spw_trace *trace, spw_trace_dataset *dataset, uint64_t first, uint64_t tokens,
+                              hid_t type, const void **out) {
+    *out = NULL;
+    if (dataset->id < 0) return SPW_OK;
+    spw_status status = grow(&dataset->buffer, (size_t)tokens, H5Tget_size(type));
     if (status != SPW_OK) return status;
-    status = spw_hdf5_read_block(dataset->id, 1, &first, &tokens, type, buffer->data);
+    *out = dataset->buffer.data;
+    status = spw_hdf5_read_block(dataset->id, 1, &first, &tokens, type, dataset->buffer.data);
     return status == SPW_OK ? status : spw_fail_within(status, "%s: /%s", trace->path, dataset->path);
 }
 
@@ -101,18 +107,13 @@ spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, s
     SPW_TRY(check_steps(trace, step, steps));
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
-    if (trace->source_rank.id >= 0) {
-        SPW_TRY(read_column(trace, &trace->source_rank, first, tokens, H5T_NATIVE_UINT16, 2, &trace->ranks));
-        out->source_rank = trace->ranks.data;
-    }
-    if (trace->sequence.id >= 0) {
-        SPW_TRY(read_column(trace, &trace->sequence, first, tokens, H5T_NATIVE_INT32, 4, &trace->sequences));
-        out->sequence = trace->sequences.data;
-    }
-    if (trace->position.id >= 0) {
-        SPW_TRY(read_column(trace, &trace->position, first, tokens, H5T_NATIVE_INT32, 4, &trace->positions));
-        out->position = trace->positions.data;
-    }
+    const void *ranks = NULL, *sequences = NULL, *positions = NULL;
+    SPW_TRY(read_column(trace, &trace->source_rank, first, tokens, H5T_NATIVE_UINT16, &ranks));
+    SPW_TRY(read_column(trace, &trace->sequence, first, tokens, H5T_NATIVE_INT32, &sequences));
+    SPW_TRY(read_column(trace, &trace->position, first, tokens, H5T_NATIVE_INT32, &positions));
+    out->source_rank = ranks;
+    out->sequence = sequences;
+    out->position = positions;
     for (size_t i = 0; out->source_rank != NULL && i < tokens; i++) {
         if (out->source_rank[i] < info->ranks) continue;
         size_t at = step_of_row(info, first + i);
@@ -125,23 +126,39 @@ cleanup:
     return status;
 }
 
-/* First element of [count] that is neither < experts nor `missing`; count if there is none. */
-static size_t find_bad(const spw_trace_record *record) {
+/* True when some element is neither < experts nor `missing`. */
+static bool any_bad(const spw_trace_record *record) {
     size_t count = record->tokens * record->top_k;
+    unsigned bad = 0;
+    if (record->id_bytes == 1) {
+        const uint8_t *id = record->expert_id, experts = (uint8_t)record->experts,
+                      missing = (uint8_t)record->missing;
+#pragma omp simd reduction(| : bad)
+        for (size_t i = 0; i < count; i++) bad |= (uint8_t)((id[i] >= experts) & (id[i] != missing));
+    } else {
+        const uint16_t *id = record->expert_id, experts = (uint16_t)record->experts,
+                       missing = record->missing;
+#pragma omp simd reduction(| : bad)
+        for (size_t i = 0; i < count; i++) bad |= (uint16_t)((id[i] >= experts) & (id[i] != missing));
+    }
+    return bad != 0;
+}
+
+/* The first such element; there is one. */
+static size_t find_bad(const spw_trace_record *record) {
     const uint8_t *narrow = record->expert_id;
     const uint16_t *wide = record->expert_id;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0;; i++) {
         unsigned id = record->id_bytes == 1 ? narrow[i] : wide[i];
         if (id >= record->experts && id != record->missing) return i;
     }
-    return count;
 }
 
 static spw_status check_record(const spw_trace *trace, uint64_t first, size_t layer,
                                const spw_trace_record *record) {
     const spw_trace_info *info = &trace->info;
+    if (!any_bad(record)) return SPW_OK;
     size_t bad = find_bad(record);
-    if (bad == record->tokens * record->top_k) return SPW_OK;
     uint64_t row = first + bad / record->top_k;
     size_t step = step_of_row(info, row);
     unsigned id = record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[bad]
@@ -153,10 +170,37 @@ static spw_status check_record(const spw_trace *trace, uint64_t first, size_t la
         (unsigned long long)(row - info->step_offset[step]), record->experts, record->missing);
 }
 
+/* *out = [tokens][top_k] of one layer. *suspect: an id of it may be out of range. */
+static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uint64_t first, uint64_t tokens,
+                               size_t layer, const void **out, bool *suspect) {
+    spw_status status = SPW_OK;
+    const uint64_t start[] = {first, layer, 0}, count[] = {tokens, 1, trace->info.top_k};
+    const uint32_t *limit = dataset == &trace->expert_id ? trace->layer_experts : NULL;
+    *suspect = true;
+    if (dataset->fast) {
+        if (dataset->chunks == NULL) {
+            SPW_TRY(spw_chunk_store_create(dataset->id, &dataset->shape, limit, trace->info.missing,
+                                           &dataset->chunks));
+        }
+        status = spw_chunk_store_read(dataset->chunks, first, tokens, layer, out, suspect);
+    } else {
+        status =
+            spw_hdf5_read_block(dataset->id, 3, start, count, dataset->memory_type, dataset->buffer.data);
+    }
+    if (status == SPW_EFORMAT) {
+        status = spw_fail_within(status, "%s: /%s, layer %d", trace->path, dataset->path,
+                                 trace->info.layer_id[layer]);
+    }
+
+cleanup:
+    return status;
+}
+
 spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
                                  spw_trace_record *out) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = &trace->info;
+    bool suspect = true;
     memset(out, 0, sizeof *out);
     SPW_TRY(check_steps(trace, step, steps));
     if (layer >= info->layers) {
@@ -164,22 +208,14 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
                          info->layers));
     }
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
-    const uint64_t start[] = {first, layer, 0}, count[] = {tokens, 1, info->top_k};
     *out = (spw_trace_record){
         (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};
-    SPW_TRY(grow(&trace->record, (size_t)tokens, info->top_k * info->id_bytes));
-    out->expert_id = trace->record.data;
-    status =
-        spw_hdf5_read_block(trace->expert_id.id, 3, start, count,
-                            info->id_bytes == 1 ? H5T_NATIVE_UINT8 : H5T_NATIVE_UINT16, trace->record.data);
-    if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s: /tokens/expert_id", trace->path));
-    SPW_TRY(check_record(trace, first, layer, out));
+    SPW_TRY(read_choices(trace, &trace->expert_id, first, tokens, layer, &out->expert_id, &suspect));
+    if (suspect) SPW_TRY(check_record(trace, first, layer, out));
     if (weights && info->has_weights) {
-        SPW_TRY(grow(&trace->weights, (size_t)tokens, info->top_k * 2));
-        out->weight = trace->weights.data;
-        status =
-            spw_hdf5_read_block(trace->weight.id, 3, start, count, trace->half_type, trace->weights.data);
-        if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s: /tokens/weight", trace->path));
+        const void *weight = NULL;
+        SPW_TRY(read_choices(trace, &trace->weight, first, tokens, layer, &weight, &suspect));
+        out->weight = weight;
     }
 
 cleanup:

@@ -2,23 +2,27 @@
 #ifndef SPW_TRACES_TRACE_INTERNAL_H
 #define SPW_TRACES_TRACE_INTERNAL_H
 
+#include "traces/chunk_store.h"
 #include "traces/hdf5_read.h"
 #include "traces/trace.h"
 
 enum { SPW_TRACE_TEXTS = 11, SPW_TRACE_MAX_STEPS = 1 << 22 };
-
-/* A dataset of the trace; `id` is invalid when the file lacks it. */
-typedef struct spw_trace_dataset {
-    const char *path;
-    hid_t id;
-    spw_hdf5_shape shape;
-} spw_trace_dataset;
 
 /* A buffer that only grows. */
 typedef struct spw_trace_buffer {
     void *data;
     size_t bytes;
 } spw_trace_buffer;
+
+/* A dataset of the trace; `id` is invalid when the file lacks it. */
+typedef struct spw_trace_dataset {
+    const char *path;
+    hid_t id, memory_type; /* memory_type: of what is read from it; borrowed */
+    spw_hdf5_shape shape;
+    bool fast;               /* read chunk by chunk, not by HDF5 */
+    spw_chunk_store *chunks; /* NULL until used */
+    spw_trace_buffer buffer;
+} spw_trace_dataset;
 
 struct spw_trace {
     char *path;
@@ -31,7 +35,6 @@ struct spw_trace {
     int64_t *step_id;
     uint64_t *step_tokens, *step_offset;
     uint8_t *step_phase;
-    spw_trace_buffer record, weights, ranks, sequences, positions;
 };
 
 /* Fills trace->info and opens the datasets; trace->path and trace->file are set. */

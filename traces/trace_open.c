@@ -258,6 +258,14 @@ cleanup:
     return status;
 }
 
+/* Chunks that can be decoded here, of elements that need no conversion. */
+static bool can_be_fast(const spw_trace_dataset *dataset) {
+    hid_t type = H5Dget_type(dataset->id);
+    bool same = type >= 0 && H5Tequal(type, dataset->memory_type) > 0;
+    if (type >= 0) (void)H5Tclose(type);
+    return same && spw_chunk_store_fits(&dataset->shape);
+}
+
 static spw_status open_tokens(spw_trace *trace) {
     spw_status status = SPW_OK;
     spw_trace_info *info = &trace->info;
@@ -276,7 +284,10 @@ static spw_status open_tokens(spw_trace *trace) {
     info->has_tokens = true;
     info->has_weights = trace->weight.id >= 0;
     info->has_sequences = trace->sequence.id >= 0;
-    info->fast_path = trace->expert_id.shape.plain_pipeline;
+    trace->expert_id.memory_type = info->id_bytes == 1 ? H5T_NATIVE_UINT8 : H5T_NATIVE_UINT16;
+    trace->weight.memory_type = trace->half_type;
+    trace->expert_id.fast = info->fast_path = can_be_fast(&trace->expert_id);
+    trace->weight.fast = info->has_weights && can_be_fast(&trace->weight);
 
 cleanup:
     return status;
