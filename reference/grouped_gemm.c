@@ -10,9 +10,13 @@
 
 /* Runs all blocks of all products; first[e] counts the blocks before product e. One thread owns one block. */
 static spw_status run(size_t count, const spw_product *product, size_t *first) {
+    size_t stride = 0;
     first[0] = 0;
-    for (size_t e = 0; e < count; e++) first[e + 1] = first[e] + spw_ref_product_blocks(&product[e]);
-    const size_t stride = spw_ref_product_workspace();
+    for (size_t e = 0; e < count; e++) {
+        const size_t needed = spw_ref_product_workspace(&product[e]);
+        first[e + 1] = first[e] + spw_ref_product_blocks(&product[e]);
+        if (needed > stride) stride = needed;
+    }
     const size_t blocks = first[count], most = (size_t)omp_get_max_threads(),
                  threads = blocks < most ? blocks : most;
     double *workspace = NULL;

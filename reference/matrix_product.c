@@ -101,9 +101,21 @@ size_t spw_ref_product_blocks(const spw_product *p) {
     return blocks(p->rows, BLOCK_ROWS) * blocks(p->columns, BLOCK_COLUMNS);
 }
 
-size_t spw_ref_product_workspace(void) {
-    return (size_t)BLOCK_ROWS * BLOCK_TERMS + (size_t)BLOCK_TERMS * BLOCK_COLUMNS +
-           (size_t)BLOCK_ROWS * BLOCK_COLUMNS;
+/* fp64 numbers of the three parts of a workspace; c has rows of BLOCK_COLUMNS. */
+typedef struct parts {
+    size_t a, b, c;
+} parts;
+
+static parts parts_of(const spw_product *p) {
+    const size_t rows = blocks(min(BLOCK_ROWS, p->rows), TILE_ROWS) * TILE_ROWS;
+    const size_t columns = blocks(min(BLOCK_COLUMNS, p->columns), TILE_COLUMNS) * TILE_COLUMNS;
+    const size_t terms = min(BLOCK_TERMS, p->terms);
+    return (parts){rows * terms, columns * terms, rows * BLOCK_COLUMNS};
+}
+
+size_t spw_ref_product_workspace(const spw_product *p) {
+    const parts n = parts_of(p);
+    return n.a + n.b + n.c;
 }
 
 /* The sums of one block in fp64, or of the magnitudes. */
@@ -112,7 +124,7 @@ static void block_sums(const spw_product *p, size_t row, size_t column, bool mag
     tile_function *tile = has_v4() ? tile_v4 : has_v3() ? tile_v3 : tile_baseline;
     const size_t rows = min(BLOCK_ROWS, p->rows - row), columns = min(BLOCK_COLUMNS, p->columns - column);
     const spw_matrix b_transposed = {p->b.at, p->b.column, p->b.row};
-    memset(c, 0, (size_t)BLOCK_ROWS * BLOCK_COLUMNS * sizeof *c);
+    memset(c, 0, parts_of(p).c * sizeof *c);
     for (size_t k = 0; k < p->terms; k += BLOCK_TERMS) {
         const size_t terms = min(BLOCK_TERMS, p->terms - k);
         pack(moved(p->a, row, k), rows, terms, TILE_ROWS, magnitude, a);
@@ -129,8 +141,8 @@ void spw_ref_product_block(const spw_product *p, size_t block, double *workspace
     const size_t across = blocks(p->columns, BLOCK_COLUMNS);
     const size_t row = block / across * BLOCK_ROWS, column = block % across * BLOCK_COLUMNS;
     const size_t rows = min(BLOCK_ROWS, p->rows - row), columns = min(BLOCK_COLUMNS, p->columns - column);
-    double *a = workspace, *b = a + (size_t)BLOCK_ROWS * BLOCK_TERMS,
-           *c = b + (size_t)BLOCK_TERMS * BLOCK_COLUMNS;
+    const parts n = parts_of(p);
+    double *a = workspace, *b = a + n.a, *c = b + n.b;
     float *const result[] = {p->c, p->scale};
     for (int magnitude = 0; magnitude < 2; magnitude++) {
         float *to = result[magnitude];

@@ -23,8 +23,8 @@ typedef struct spw_product {
 /* Blocks of the result; they can be computed in any order, by any threads. */
 size_t spw_ref_product_blocks(const spw_product *product);
 
-/* Numbers of fp64 that a thread needs as `workspace` for spw_ref_product_block(); 64-byte aligned. */
-size_t spw_ref_product_workspace(void);
+/* fp64 numbers that a thread needs as `workspace` for spw_ref_product_block(). */
+size_t spw_ref_product_workspace(const spw_product *product);
 
 /* Computes block number `block`, less than spw_ref_product_blocks(). */
 void spw_ref_product_block(const spw_product *product, size_t block, double *workspace);

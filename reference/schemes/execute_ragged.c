@@ -1,0 +1,193 @@
+/* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5): without a grouped library XLA makes of it
+ * a dense product over all local experts, of an operand [local][rows][width] that holds every row once and zeros
+ * elsewhere. The operand really is built and read here; products with its zeros are left out. A rank's operands live
+ * for its own product only, so one rank's at a time take this machine's memory. */
+#include "reference/grouped_gemm.h"
+#include "reference/schemes/execute_list.h"
+#include "reference/schemes/execute_ragged_exchange.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static const char hidden_operand[] = "ragged_dot_hidden_operand", ffn_operand[] = "ragged_dot_ffn_operand";
+
+typedef struct operand {
+    float *at; /* [local][rows][width] */
+    size_t rank, width;
+} operand;
+
+static spw_status operand_create(spw_execution *run, const spw_experts *e, size_t rank, const char *name,
+                                 size_t width, const float *rows, operand *out) {
+    const size_t *offset = e->offset + rank * (run->local + 1);
+    size_t elements = 0, bytes = 0;
+    if (!spw_mul_size(run->local * e->rows, width, &elements) ||
+        !spw_mul_size(elements, run->shape.element_bytes, &bytes)) {
+        return spw_fail(SPW_EARG, "%s of rank %zu overflows size_t", name, rank);
+    }
+    *out = (operand){.rank = rank, .width = width};
+    const spw_status status = spw_arena_take(run->arena, rank, name, elements, bytes, &out->at);
+    if (status != SPW_OK) return status;
+    for (size_t x = 0; x < run->local; x++) {
+        memcpy(out->at + (x * e->rows + offset[x]) * width, rows + offset[x] * width,
+               (offset[x + 1] - offset[x]) * width * sizeof *rows);
+    }
+    return SPW_OK;
+}
+
+static void operand_destroy(spw_execution *run, operand *o) { spw_arena_give(run->arena, o->rank, o->at); }
+
+/* One expert's rows of the operand, [first, end). */
+static const float *slice(const operand *o, const spw_experts *e, size_t expert, size_t first) {
+    return o->at + (expert * e->rows + first) * o->width;
+}
+
+/* y of the rank = operand times weights, expert by expert; gradient: dx = operand times weights transposed. */
+static spw_status multiply(spw_execution *run, const spw_experts *e, const operand *o, int weight,
+                           bool gradient, float *y) {
+    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn,
+                 *offset = e->offset + o->rank * (run->local + 1);
+    const size_t in = weight == 2 ? ffn : hidden, out = weight == 2 ? hidden : ffn,
+                 width = gradient ? in : out;
+    spw_status status = SPW_OK;
+    for (size_t x = 0; x < run->local && status == SPW_OK; x++) {
+        const size_t rows = offset[x + 1] - offset[x], all[] = {0, rows};
+        const spw_gemm_shape s = {.experts = 1, .rows = rows, .in = in, .out = out};
+        const float *w = spw_rank_weights(run, o->rank, weight) + x * in * out;
+        status = (gradient ? spw_ref_grouped_gemm_input_gradient : spw_ref_grouped_gemm)(
+            s, slice(o, e, x, offset[x]), w, all, y + offset[x] * width, NULL);
+    }
+    return status;
+}
+
+static spw_status weight_gradient(spw_execution *run, const spw_experts *e, const operand *o, int weight,
+                                  const float *dy) {
+    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn,
+                 *offset = e->offset + o->rank * (run->local + 1);
+    const size_t in = weight == 2 ? ffn : hidden, out = weight == 2 ? hidden : ffn;
+    spw_status status = SPW_OK;
+    for (size_t x = 0; x < run->local && status == SPW_OK; x++) {
+        const size_t rows = offset[x + 1] - offset[x], all[] = {0, rows};
+        const spw_gemm_shape s = {.experts = 1, .rows = rows, .in = in, .out = out};
+        status = spw_ref_grouped_gemm_weight_gradient(
+            s, slice(o, e, x, offset[x]), dy + offset[x] * out, all,
+            spw_rank_weight_gradients(run, o->rank, weight) + x * in * out, NULL);
+    }
+    return status;
+}
+
+/* y = ragged_dot(x, w); y is born here. */
+static spw_status ragged_dot(spw_execution *run, const spw_experts *e, int weight, const spw_spread *x,
+                             const char *name, spw_spread *y) {
+    static const char *const steps[] = {"ragged_dot w0", "ragged_dot w1", "ragged_dot wo"};
+    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
+    spw_status status = SPW_OK;
+    spw_step(run, steps[weight]);
+    SPW_TRY(spw_born(run, y, name, e->rows, weight == 2 ? hidden : ffn));
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        operand o;
+        SPW_TRY(operand_create(run, e, r, weight == 2 ? ffn_operand : hidden_operand,
+                               weight == 2 ? ffn : hidden, x->at[r], &o));
+        SPW_TRY(multiply(run, e, &o, weight, false, y->at[r]));
+        operand_destroy(run, &o);
+    }
+cleanup:
+    return status;
+}
+
+static spw_status forward(spw_execution *run, spw_experts *e, bool keep) {
+    spw_status status = SPW_OK;
+    SPW_TRY(ragged_dot(run, e, 0, &e->x, "w0_out", &e->w0));
+    SPW_TRY(ragged_dot(run, e, 1, &e->x, "w1_out", &e->w1));
+    if (!keep) spw_dies(run, &e->x);
+    spw_step(run, "swiglu");
+    SPW_TRY(spw_born(run, &e->act, "act", e->rows, run->shape.ffn));
+    spw_experts_swiglu(run, e);
+    if (!keep) spw_dies(run, &e->w0), spw_dies(run, &e->w1);
+    SPW_TRY(ragged_dot(run, e, 2, &e->act, "y", &e->y));
+    if (!keep) spw_dies(run, &e->act);
+cleanup:
+    return status;
+}
+
+/* Both gradients of wo: d_act, which d_w0_out holds until the next step, and the weights'. A rank's act and dy die with
+ * its operands. */
+static spw_status gradients_of_wo(spw_execution *run, spw_experts *e) {
+    spw_status status = SPW_OK;
+    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
+    size_t bytes = e->rows * ffn * run->shape.element_bytes;
+    spw_step(run, "gradients of wo");
+    e->dw0 = (spw_spread){.rows = e->rows, .width = ffn};
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        operand of_dy, of_act;
+        SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->dy.at[r], &of_dy));
+        SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, e->act.at[r], &of_act));
+        spw_arena_give(run->arena, r, e->act.at[r]);
+        SPW_TRY(spw_arena_take(run->arena, r, "d_w0_out", e->rows * ffn, bytes, &e->dw0.at[r]));
+        SPW_TRY(weight_gradient(run, e, &of_act, 2, e->dy.at[r]));
+        operand_destroy(run, &of_act);
+        SPW_TRY(multiply(run, e, &of_dy, 2, true, e->dw0.at[r]));
+        operand_destroy(run, &of_dy);
+        spw_arena_give(run->arena, r, e->dy.at[r]);
+    }
+    e->act = e->dy = (spw_spread){.rows = 0};
+cleanup:
+    return status;
+}
+
+/* Both gradients of w0 or w1: dx (born here) and the weights'; the gradient of the product dies. */
+static spw_status gradients_of_w(spw_execution *run, spw_experts *e, int weight, spw_spread *d,
+                                 const char *name, spw_spread *dx) {
+    static const char *const steps[] = {"gradients of w0", "gradients of w1"};
+    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
+    spw_status status = SPW_OK;
+    spw_step(run, steps[weight]);
+    SPW_TRY(spw_born(run, dx, name, e->rows, hidden));
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        operand of_d, of_x;
+        SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, d->at[r], &of_d));
+        SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->x.at[r], &of_x));
+        SPW_TRY(weight_gradient(run, e, &of_x, weight, d->at[r]));
+        operand_destroy(run, &of_x);
+        SPW_TRY(multiply(run, e, &of_d, weight, true, dx->at[r]));
+        operand_destroy(run, &of_d);
+    }
+    spw_dies(run, d);
+cleanup:
+    return status;
+}
+
+static spw_status backward(spw_execution *run, spw_experts *e) {
+    spw_status status = SPW_OK;
+    SPW_TRY(gradients_of_wo(run, e));
+    spw_experts_swiglu_gradient(run, e);
+    SPW_TRY(gradients_of_w(run, e, 0, &e->dw0, "dx_w0", &e->dx0));
+    SPW_TRY(gradients_of_w(run, e, 1, &e->dw1, "dx_w1", &e->dx1));
+    spw_dies(run, &e->x);
+    spw_experts_sum_dx(run, e);
+cleanup:
+    return status;
+}
+
+spw_status spw_execute_ragged(spw_execution *run) {
+    spw_ragged *g = NULL;
+    spw_status status = SPW_SCRATCH(run, 1, &g);
+    if (status != SPW_OK) return status;
+    SPW_TRY(spw_ragged_create(run, g));
+    run->pass = SPW_PASS_FORWARD;
+    SPW_TRY(spw_ragged_dispatch(run, g, "dispatch"));
+    SPW_TRY(forward(run, &g->experts, false));
+    SPW_TRY(spw_ragged_combine(run, g, "combine"));
+    spw_ragged_output(run, g);
+    run->pass = SPW_PASS_RECOMPUTE;
+    SPW_TRY(spw_ragged_dispatch(run, g, "dispatch again"));
+    SPW_TRY(forward(run, &g->experts, true));
+    SPW_TRY(spw_ragged_combine(run, g, "combine again"));
+    run->pass = SPW_PASS_BACKWARD;
+    SPW_TRY(spw_ragged_combine_gradient(run, g));
+    SPW_TRY(backward(run, &g->experts));
+    SPW_TRY(spw_ragged_dispatch_gradient(run, g));
+cleanup:
+    spw_ragged_destroy(run, g);
+    return status;
+}

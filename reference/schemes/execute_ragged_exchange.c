@@ -1,0 +1,280 @@
+#include "reference/schemes/execute_ragged_exchange.h"
+
+#include "base/memory.h"
+#include "reference/combine.h"
+
+/* Rows of the receive buffer: int(N f), or the worst case R T min(e, K). */
+static size_t buffer_rows(const spw_execution *run) {
+    const spw_execution_shape *s = &run->shape;
+    if (s->factor > 0.0) return (size_t)((double)run->assignments * s->factor);
+    return s->ranks * run->tokens * (run->local < s->top_k ? run->local : s->top_k);
+}
+
+/* Every rank sends its counts to every other, so that all can agree on who has room. */
+static spw_status gather_counts(spw_execution *run, size_t rank, size_t *count) {
+    const size_t experts = run->shape.experts;
+    for (size_t source = 0; source < run->shape.ranks; source++) {
+        const spw_status status =
+            spw_fabric_receive(run->fabric, rank, source, count + source * experts, experts, sizeof *count);
+        if (status != SPW_OK) return status;
+    }
+    return SPW_OK;
+}
+
+/* count [ranks][experts] becomes what is kept: the buffer of each destination is filled in order of source rank, inside a
+ * source in order of expert (MaxText _truncate_matrix). */
+static void truncate_counts(const spw_execution *run, size_t buffer, size_t *count) {
+    for (size_t d = 0; d < run->shape.ranks; d++) {
+        size_t room = buffer;
+        for (size_t source = 0; source < run->shape.ranks; source++) {
+            for (size_t x = d * run->local; x < (d + 1) * run->local; x++) {
+                size_t *n = &count[source * run->shape.experts + x];
+                if (*n > room) *n = room;
+                room -= *n;
+            }
+        }
+    }
+}
+
+/* Fills in what `rank` does with the agreed counts. */
+static void agree(spw_execution *run, spw_ragged *g, size_t rank, const size_t *kept) {
+    const size_t ranks = run->shape.ranks, experts = run->shape.experts, local = run->local;
+    spw_ragged_rank *r = &g->rank[rank];
+    size_t *offset = g->experts.offset + rank * (local + 1);
+    for (size_t x = 0; x < experts; x++) {
+        r->kept[x] = kept[rank * experts + x];
+        run->out.dropped[rank] += r->plan.count[x] - r->kept[x];
+    }
+    for (size_t i = 0; i < run->assignments; i++) r->unsorted[i] = r->plan.row[i] < 0 ? -1 : (int32_t)i;
+    for (size_t source = 0; source < ranks; source++) {
+        for (size_t x = 0; x < local; x++) {
+            r->taken[source * local + x] = kept[source * experts + rank * local + x];
+        }
+    }
+    size_t row = 0;
+    for (size_t x = 0; x < local;
+         x++) { /* sorted by expert, then by source: a stable sort of what was received */
+        size_t place = 0;
+        offset[x] = row;
+        for (size_t i = 0; i < ranks * local; i++) {
+            for (size_t n = 0; n < r->taken[i] && i % local == x; n++)
+                r->from_x[row++] = (int32_t)(place + n);
+            place += r->taken[i];
+        }
+    }
+    offset[local] = run->out.rows[rank] = row;
+    for (; row < g->experts.rows; row++) r->from_x[row] = -1;
+}
+
+spw_status spw_ragged_create(spw_execution *run, spw_ragged *g) {
+    const size_t ranks = run->shape.ranks, experts = run->shape.experts;
+    size_t *count = NULL;
+    spw_status status = SPW_OK;
+    *g = (spw_ragged){.experts = {.rows = 0}};
+    SPW_TRY(spw_experts_create(run, buffer_rows(run), &g->experts));
+    SPW_TRY(SPW_SCRATCH(run, ranks * experts, &count));
+    SPW_TRY(spw_fabric_begin(run->fabric, "counts"));
+    for (size_t r = 0; r < ranks; r++) {
+        SPW_TRY(spw_ref_plan_create(run->tokens, run->shape.top_k, experts, spw_rank_expert(run, r),
+                                    &g->rank[r].plan));
+        for (size_t d = 0; d < ranks; d++) {
+            SPW_TRY(spw_fabric_send(run->fabric, r, d, g->rank[r].plan.count, experts, sizeof *count,
+                                    sizeof(int32_t)));
+        }
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        SPW_TRY(SPW_SCRATCH(run, experts, &g->rank[r].kept));
+        SPW_TRY(SPW_SCRATCH(run, run->assignments, &g->rank[r].unsorted));
+        SPW_TRY(SPW_SCRATCH(run, experts, &g->rank[r].taken));
+        SPW_TRY(SPW_SCRATCH(run, g->experts.rows, &g->rank[r].from_x));
+        SPW_TRY(gather_counts(run, r, count));
+        truncate_counts(run, g->experts.rows, count);
+        agree(run, g, r, count);
+    }
+cleanup:
+    return status;
+}
+
+void spw_ragged_destroy(spw_execution *run, spw_ragged *g) {
+    for (size_t r = 0; r < run->shape.ranks; r++) spw_ref_plan_destroy(&g->rank[r].plan);
+}
+
+/* The ragged all-to-all: a rank's rows, sorted by expert, to the receive buffers; what has no room stays behind. */
+static spw_status to_experts(spw_execution *run, spw_ragged *g, const spw_spread *sorted,
+                             spw_spread *received) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_ragged_rank *from = &g->rank[r];
+        for (size_t x = 0; x < run->shape.experts; x++) {
+            SPW_TRY(spw_send_rows(run, r, x / run->local, sorted->at[r] + from->plan.offset[x] * hidden,
+                                  from->kept[x], hidden));
+        }
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        size_t place = 0;
+        for (size_t i = 0; i < ranks * run->local; i++) {
+            const size_t rows = g->rank[r].taken[i];
+            SPW_TRY(spw_receive_rows(run, r, i / run->local, received->at[r] + place * hidden, rows, hidden));
+            place += rows;
+        }
+    }
+cleanup:
+    return status;
+}
+
+/* And back. Rows that were left behind keep the zeros that they were born with. */
+static spw_status from_experts(spw_execution *run, spw_ragged *g, const spw_spread *unsorted,
+                               spw_spread *returned) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t place = 0;
+        for (size_t i = 0; i < ranks * run->local; i++) {
+            const size_t rows = g->rank[r].taken[i];
+            SPW_TRY(spw_send_rows(run, r, i / run->local, unsorted->at[r] + place * hidden, rows, hidden));
+            place += rows;
+        }
+    }
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_ragged_rank *to = &g->rank[r];
+        for (size_t x = 0; x < run->shape.experts; x++) {
+            SPW_TRY(spw_receive_rows(run, r, x / run->local, returned->at[r] + to->plan.offset[x] * hidden,
+                                     to->kept[x], hidden));
+        }
+    }
+cleanup:
+    return status;
+}
+
+spw_status spw_ragged_dispatch(spw_execution *run, spw_ragged *g, const char *exchange) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden, top_k = run->shape.top_k;
+    spw_status status = SPW_OK;
+    spw_step(run, "repeat");
+    SPW_TRY(spw_born(run, &g->repeated, "repeated", run->assignments, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        for (size_t i = 0; i < run->assignments * hidden; i++) {
+            g->repeated.at[r][i] = spw_rank_x(run, r)[i / hidden / top_k * hidden + i % hidden];
+        }
+    }
+    spw_step(run, "sort");
+    SPW_TRY(spw_born(run, &g->sorted, "sorted", run->assignments, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_plan *plan = &g->rank[r].plan;
+        spw_gather_rows(g->repeated.at[r], plan->assignment, plan->rows, hidden, g->sorted.at[r]);
+    }
+    spw_dies(run, &g->repeated);
+    spw_step(run, "dispatch");
+    SPW_TRY(spw_fabric_begin(run->fabric, exchange));
+    SPW_TRY(spw_born(run, &g->received, "received", g->experts.rows, hidden));
+    SPW_TRY(to_experts(run, g, &g->sorted, &g->received));
+    spw_dies(run, &g->sorted);
+    spw_step(run, "local sort");
+    SPW_TRY(spw_born(run, &g->experts.x, "x", g->experts.rows, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        spw_gather_rows(g->received.at[r], g->rank[r].from_x, g->experts.rows, hidden, g->experts.x.at[r]);
+    }
+    spw_dies(run, &g->received);
+cleanup:
+    return status;
+}
+
+spw_status spw_ragged_combine(spw_execution *run, spw_ragged *g, const char *exchange) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    spw_status status = SPW_OK;
+    spw_step(run, "local unsort");
+    SPW_TRY(spw_born(run, &g->returned, "returned", run->assignments, hidden));
+    SPW_TRY(spw_born(run, &g->y_unsorted, "y_unsorted", g->experts.rows, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        spw_scatter_rows(g->experts.y.at[r], g->rank[r].from_x, g->experts.rows, hidden, g->y_unsorted.at[r]);
+    }
+    spw_dies(run, &g->experts.y);
+    spw_step(run, "combine");
+    SPW_TRY(spw_fabric_begin(run->fabric, exchange));
+    SPW_TRY(from_experts(run, g, &g->y_unsorted, &g->returned));
+    spw_dies(run, &g->y_unsorted);
+    spw_step(run, "unsort");
+    SPW_TRY(spw_born(run, &g->returned_unsorted, "returned_unsorted", run->assignments, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_plan *plan = &g->rank[r].plan;
+        spw_scatter_rows(g->returned.at[r], plan->assignment, plan->rows, hidden, g->returned_unsorted.at[r]);
+    }
+    spw_dies(run, &g->returned);
+cleanup:
+    return status;
+}
+
+/* A plan whose rows stand in the order of the assignments. */
+static spw_plan own_order(const spw_execution *run, const spw_ragged *g, size_t rank) {
+    return (spw_plan){.tokens = run->tokens, .top_k = run->shape.top_k, .row = g->rank[rank].unsorted};
+}
+
+void spw_ragged_output(spw_execution *run, spw_ragged *g) {
+    const size_t hidden = run->shape.hidden;
+    spw_step(run, "sum over choices");
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        const spw_plan plan = own_order(run, g, r);
+        spw_ref_combine(&plan, hidden, g->returned_unsorted.at[r], spw_rank_weight(run, r),
+                        run->out.y + r * run->tokens * hidden, NULL);
+    }
+    spw_dies(run, &g->returned_unsorted);
+}
+
+spw_status spw_ragged_combine_gradient(spw_execution *run, spw_ragged *g) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    spw_status status = SPW_OK;
+    spw_step(run, "combine gradient");
+    SPW_TRY(spw_born(run, &g->d_returned, "d_returned", run->assignments, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_plan plan = own_order(run, g, r);
+        spw_ref_combine_gradient(&plan, hidden, spw_rank_dy(run, r), g->returned_unsorted.at[r],
+                                 spw_rank_weight(run, r), g->d_returned.at[r],
+                                 run->out.d_weight + r * run->assignments, NULL);
+    }
+    spw_dies(run, &g->returned_unsorted);
+    spw_step(run, "sort of dy");
+    SPW_TRY(spw_born(run, &g->d_returned_sorted, "d_returned_sorted", run->assignments, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        const spw_plan *plan = &g->rank[r].plan;
+        spw_gather_rows(g->d_returned.at[r], plan->assignment, plan->rows, hidden,
+                        g->d_returned_sorted.at[r]);
+    }
+    spw_step(run, "dispatch of dy");
+    SPW_TRY(spw_fabric_begin(run->fabric, "combine gradient"));
+    SPW_TRY(spw_born(run, &g->dy_received, "dy_received", g->experts.rows, hidden));
+    SPW_TRY(to_experts(run, g, &g->d_returned_sorted, &g->dy_received));
+    spw_step(run, "local sort of dy");
+    SPW_TRY(spw_born(run, &g->experts.dy, "dy", g->experts.rows, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        spw_gather_rows(g->dy_received.at[r], g->rank[r].from_x, g->experts.rows, hidden,
+                        g->experts.dy.at[r]);
+    }
+    spw_dies(run, &g->dy_received), spw_dies(run, &g->d_returned_sorted), spw_dies(run, &g->d_returned);
+cleanup:
+    return status;
+}
+
+spw_status spw_ragged_dispatch_gradient(spw_execution *run, spw_ragged *g) {
+    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    spw_status status = SPW_OK;
+    spw_step(run, "local unsort of dx");
+    SPW_TRY(spw_born(run, &g->dx_unsorted, "dx_unsorted", g->experts.rows, hidden));
+    for (size_t r = 0; r < ranks; r++) {
+        spw_scatter_rows(g->experts.dx0.at[r], g->rank[r].from_x, g->experts.rows, hidden,
+                         g->dx_unsorted.at[r]);
+    }
+    spw_dies(run, &g->experts.dx0);
+    spw_step(run, "combine of dx");
+    SPW_TRY(spw_fabric_begin(run->fabric, "dispatch gradient"));
+    SPW_TRY(spw_born(run, &g->dx_returned, "dx_returned", run->assignments, hidden));
+    SPW_TRY(from_experts(run, g, &g->dx_unsorted, &g->dx_returned));
+    spw_dies(run, &g->dx_unsorted);
+    spw_step(run, "sum over choices");
+    for (size_t r = 0; r < ranks; r++) {
+        spw_ref_permute_gradient(&g->rank[r].plan, hidden, g->dx_returned.at[r],
+                                 run->out.dx + r * run->tokens * hidden, NULL);
+    }
+    spw_dies(run, &g->dx_returned);
+cleanup:
+    return status;
+}

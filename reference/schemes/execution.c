@@ -1,0 +1,71 @@
+#include "reference/schemes/execution.h"
+
+#include "reference/schemes/execute_list.h"
+#include "reference/schemes/ranks.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+const spw_executor spw_executors[] = {
+    {"dense", spw_execute_dense},           {"ragged", spw_execute_ragged}, {"gmm", spw_execute_gmm},
+    {"gmm-deepep", spw_execute_gmm_deepep}, {"ring", spw_execute_ring},     {.name = NULL},
+};
+
+const spw_executor *spw_executor_find(const char *name) {
+    for (const spw_executor *e = spw_executors; e->name != NULL; e++) {
+        if (strcmp(e->name, name) == 0) return e;
+    }
+    return NULL;
+}
+
+static spw_status check(const spw_execution_shape *s, const int32_t *expert) {
+    size_t tokens = 0, assignments = 0, all = 0;
+    if (s->ranks == 0 || s->ranks > SPW_EXECUTION_RANKS || s->experts == 0 || s->experts % s->ranks != 0) {
+        return spw_fail(SPW_EARG, "%zu ranks; 1 to %d that divide the %zu experts would be right", s->ranks,
+                        SPW_EXECUTION_RANKS, s->experts);
+    }
+    if (s->top_k == 0 || s->top_k > s->experts) {
+        return spw_fail(SPW_EARG, "top_k %zu of %zu experts; 1 to experts would be right", s->top_k,
+                        s->experts);
+    }
+    if (!spw_mul_size(s->sequences, s->sequence_length, &tokens) ||
+        !spw_mul_size(tokens, s->top_k, &assignments) || !spw_mul_size(assignments, s->ranks, &all) ||
+        all > INT32_MAX) {
+        return spw_fail(SPW_EARG,
+                        "%zu ranks x %zu sequences x %zu tokens x top_k %zu exceed 2^31 - 1 assignments",
+                        s->ranks, s->sequences, s->sequence_length, s->top_k);
+    }
+    if (!isfinite(s->factor) || s->factor < 0.0)
+        return spw_fail(SPW_EARG, "factor %g is not 0 or more", s->factor);
+    for (size_t i = 0; i < all; i++) {
+        if (expert[i] >= 0 && (size_t)expert[i] >= s->experts) {
+            return spw_fail(SPW_EARG, "rank %zu, token %zu names expert %d of %zu", i / assignments,
+                            i % assignments / s->top_k, (int)expert[i], s->experts);
+        }
+    }
+    return SPW_OK;
+}
+
+spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *shape,
+                       const spw_execution_input *input, const spw_execution_output *output, spw_arena *arena,
+                       spw_fabric *fabric) {
+    spw_status status = check(shape, input->expert);
+    if (status != SPW_OK) return status;
+    const size_t tokens = shape->sequences * shape->sequence_length, assignments = tokens * shape->top_k;
+    spw_execution run = {.shape = *shape,
+                         .tokens = tokens,
+                         .assignments = assignments,
+                         .local = shape->experts / shape->ranks,
+                         .in = *input,
+                         .out = *output,
+                         .arena = arena,
+                         .fabric = fabric};
+    memset(output->d_weight, 0, shape->ranks * assignments * sizeof *output->d_weight);
+    for (size_t r = 0; r < shape->ranks; r++) output->rows[r] = output->dropped[r] = 0;
+    status = executor->run(&run);
+    spw_scratch_free(&run);
+    if (status != SPW_OK) return spw_fail_within(status, "%s", executor->name);
+    return spw_fabric_begin(fabric, "end"); /* refuses letters that nobody read */
+}

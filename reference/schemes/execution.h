@@ -1,0 +1,71 @@
+/* An expert-parallel layer, executed: virtual ranks with their own buffers (arena.h) that reach each other
+ * through the fabric (fabric.h) only. A scheme is one file beside this one and a row of the table: forward,
+ * recompute and backward pass of the layer, with tensors born and dying under the names and in the order of
+ * the simulator's event list. */
+#ifndef SPW_REFERENCE_SCHEMES_EXECUTION_H
+#define SPW_REFERENCE_SCHEMES_EXECUTION_H
+
+#include "base/status.h"
+#include "reference/arena.h"
+#include "reference/expert_ffn.h"
+#include "reference/fabric.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SPW_EXECUTION_RANKS = 256 };
+
+typedef struct spw_execution_shape {
+    size_t ranks;          /* at most SPW_EXECUTION_RANKS; divides experts */
+    size_t experts, top_k; /* expert x lives on rank x / (experts / ranks) */
+    size_t hidden, ffn;
+    size_t sequences, sequence_length; /* of every rank; tokens = sequences * sequence_length */
+    size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
+    double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
+} spw_execution_shape;
+
+/* All borrowed. */
+typedef struct spw_execution_input {
+    const int32_t *expert;      /* [ranks][tokens][top_k] distinct ids in a token, or < 0: unused slot */
+    const float *weight;        /* [ranks][tokens][top_k] */
+    const float *x, *dy;        /* [ranks][tokens][hidden] */
+    spw_expert_weights weights; /* of all experts; a rank reads its own slice */
+} spw_execution_input;
+
+/* The caller's memory, all overwritten. A dropped assignment contributes 0 everywhere. */
+typedef struct spw_execution_output {
+    float *y, *dx;                  /* [ranks][tokens][hidden] */
+    float *d_weight;                /* [ranks][tokens][top_k] */
+    spw_expert_gradients gradients; /* of all experts; a rank writes its own slice */
+    uint64_t *rows;    /* [ranks] rows that the rank holds for its experts, empty slots included */
+    uint64_t *dropped; /* [ranks] assignments of this source rank that found no room */
+} spw_execution_output;
+
+typedef struct spw_execution spw_execution; /* schemes/ranks.h */
+
+typedef struct spw_executor {
+    const char *name; /* of the scheme in the simulator */
+    spw_status (*run)(spw_execution *run);
+} spw_executor;
+
+/* All schemes, ended by a NULL name. */
+extern const spw_executor spw_executors[];
+const spw_executor *spw_executor_find(const char *name); /* NULL when there is none */
+
+/* Runs forward, recompute and backward pass once. The arena and the fabric are the caller's, made for
+ * shape.ranks, and keep what was counted. Sums have the order of the plain layer: fp64 over choices, rounded
+ * once, wherever the scheme brings all terms to one place; partial sums of ranks are rounded to fp32 and
+ * added in order of rank. SPW_EARG: a shape or ids that cannot be. SPW_EMISMATCH: a message that nobody
+ * received. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *shape,
+                                      const spw_execution_input *input, const spw_execution_output *output,
+                                      spw_arena *arena, spw_fabric *fabric);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
