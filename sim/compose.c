@@ -103,9 +103,15 @@ static void match_layers(spw_composer *c) {
     }
     char text[SPW_ASSUMPTION_TEXT];
     if (c->layers == model->moe_layers) return;
-    (void)snprintf(text, sizeof text,
-                   "%zu layers of the trace stand for the %zu MoE layers of the job, in turn", c->layers,
-                   model->moe_layers);
+    if (c->layers < model->moe_layers) {
+        (void)snprintf(text, sizeof text,
+                       "%zu layers of the trace stand for the %zu MoE layers of the job, in turn", c->layers,
+                       model->moe_layers);
+    } else {
+        (void)snprintf(text, sizeof text,
+                       "the job has %zu MoE layers: step totals take the first of the trace's %zu",
+                       model->moe_layers, c->layers);
+    }
     assume_all(c, text);
     if (!subset) c->layer_match = SPW_MATCH_RESAMPLED;
 }
@@ -126,12 +132,12 @@ static spw_status plan_steps(spw_composer *c) {
         enough = tokens > enough ? tokens : enough;
     }
     for (size_t s = r->step_begin; s < r->step_end; s++) {
-        bool pool = c->info->has_tokens && !is_training(c->info, s) && pooled > 0 && pooled < enough;
-        if (!pool) {
+        const bool training = is_training(c->info, s) || !c->info->has_tokens;
+        if (training || pooled == 0 || pooled >= enough) {
             c->step_begin[c->steps++] = s;
             pooled = 0;
         }
-        pooled += c->info->step_tokens[s];
+        pooled = training ? 0 : pooled + c->info->step_tokens[s];
     }
     c->step_begin[c->steps] = r->step_end;
     if (c->steps < r->step_end - r->step_begin)
@@ -287,6 +293,19 @@ static uint64_t tokens_of_runs(const spw_composer *c, size_t begin, size_t end) 
     return tokens;
 }
 
+/* Whether every sequence of the step has the job's length; runs of a sequence stand together. */
+static bool sequences_are_the_jobs(const spw_composer *c) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < c->runs; i++) {
+        const token_run *run = &c->run[i], *next = i + 1 < c->runs ? run + 1 : NULL;
+        tokens += run->tokens;
+        if (next != NULL && next->rank == run->rank && next->sequence == run->sequence) continue;
+        if (tokens != c->request.job->sequence_length) return false;
+        tokens = 0;
+    }
+    return true;
+}
+
 /* Tries to give every job rank `per_rank` source ranks. *done says whether their tokens suffice: exactly when
  * the ranks are the job's own, at least when they are folded. */
 static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank, bool *done) {
@@ -295,6 +314,12 @@ static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank
     for (size_t rank = 0; rank < c->ranks; rank++) {
         uint64_t have = tokens_of_runs(c, first_run(c, rank * per_rank), first_run(c, (rank + 1) * per_rank));
         if (per_rank == 1 ? have != want : have < want) return SPW_OK;
+    }
+    if (c->info->has_sequences && !sequences_are_the_jobs(c)) {
+        spw_assume(&c->assumptions[batch],
+                   "the trace's sequences are not %zu tokens long: they are cut to the job's, and so are "
+                   "capacity groups",
+                   c->request.job->sequence_length);
     }
     for (size_t rank = 0; rank < c->ranks; rank++) {
         spw_status status = take_runs(c, batch, rank, first_run(c, rank * per_rank),
@@ -335,7 +360,8 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     bool drew = false, dealt = next == 0;
     gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
     if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
-    gsl_rng_set(random, (unsigned long)(c->request.seed * 1000003 + c->step * 1009 + batch));
+    gsl_rng_set(random,
+                (unsigned long)(c->request.seed * 1000003 + c->step * 1009 + c->request.sequences[batch]));
     spw_status status = SPW_OK;
     for (size_t i = 0; i < c->ranks * c->request.sequences[batch] && status == SPW_OK; i++) {
         size_t rank = i / c->request.sequences[batch], sequence = i % c->request.sequences[batch];
@@ -408,7 +434,7 @@ static spw_status begin_counts(spw_composer *c) {
         }
         worsen(&c->match[b], SPW_MATCH_RESAMPLED);
         spw_assume(&c->assumptions[b],
-                   "a trace of counts: which experts meet in a token is drawn, the experts' counts are kept");
+                   "a trace of counts: experts keep their shares, which of them meet in a token is drawn");
     }
     return SPW_OK;
 }

@@ -202,6 +202,7 @@ static void find_peak(spw_footprint *f) {
         if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
     }
     f->peak_bytes = total[f->moment];
+    if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
     f->temporary_bytes = f->peak_bytes - f->argument_bytes;
 }
 

@@ -11,6 +11,7 @@ static const struct {
     {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
+    {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
 };
 

@@ -58,7 +58,8 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         char number[64], *end = NULL;
         (void)snprintf(number, sizeof number, "%.*s", (int)(length - key - 1), equals + 1);
         double value = strtod(number, &end);
-        if (end == number || *end != '\0' || !(value >= options[i].minimum && value <= options[i].maximum)) {
+        if (length - key - 1 >= sizeof number || end == number || *end != '\0' ||
+            !(value >= options[i].minimum && value <= options[i].maximum)) {
             return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be a number in [%g, %g] (%s)", s->text,
                             options[i].name, number, options[i].minimum, options[i].maximum, options[i].help);
         }

@@ -13,6 +13,16 @@ static uint64_t greatest(const ports *p) {
     return out > in ? out : in;
 }
 
+static void by_link(ports *port, size_t from, size_t to, uint64_t bytes) {
+    port[from].link_out += from == to ? 0 : bytes;
+    port[to].link_in += from == to ? 0 : bytes;
+}
+
+static void by_nic(ports *port, size_t from, size_t to, uint64_t bytes) {
+    port[from].nic_out += bytes;
+    port[to].nic_in += bytes;
+}
+
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                         uint64_t row_bytes, ports *port) {
@@ -21,45 +31,44 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
             if (d == source) continue;
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
             if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
-                port[source].link_out += bytes;
-                port[d].link_in += bytes;
+                by_link(port, source, d, bytes);
             } else {
-                port[source].nic_out += bytes;
-                port[d].nic_in += bytes;
+                by_nic(port, source, d, bytes);
             }
         }
     }
 }
 
-/* The member of the group that sits on `node` with the local index of `rank`; a group that does not reach so
- * far has none, and then the tokens go straight to `fallback`. */
-static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank, size_t fallback) {
+/* The member of the group that sits on `node` with the local index of `rank`; s->ranks when the group has none there. */
+static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank) {
     const size_t first = group * p->group_ranks;
     const size_t global =
         (spw_placement_first_node(p, group) + node) * p->gpus_per_node + rank % p->gpus_per_node;
-    return global >= first && global < first + p->group_ranks ? global - first : fallback;
+    return global >= first && global < first + p->group_ranks ? global - first : p->group_ranks;
 }
 
-/* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards
- * it inside the node to the ranks that want it (docs/schemes.md, section 4.1). */
+/* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
+ * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
+ * pair by pair. */
 static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
                           uint64_t row_bytes, ports *port) {
     const spw_placement *p = &c->placement;
     for (size_t source = 0; source < s->ranks; source++) {
         const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
         for (size_t node = 0; node < c->group_nodes; node++) {
-            if (node == home) continue;
-            const uint64_t bytes = c->distinct_node[rank * c->group_nodes + node] * row_bytes;
-            const size_t receiver = forwarder_on(p, group, node, rank, s->ranks);
-            port[source].nic_out += bytes;
-            if (receiver < s->ranks) port[receiver].nic_in += bytes;
+            const size_t receiver = forwarder_on(p, group, node, rank);
+            if (node != home && receiver < s->ranks)
+                by_nic(port, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
         }
         for (size_t d = 0; d < s->ranks; d++) {
             const size_t node = spw_placement_node(p, group, d);
-            const size_t from = node == home ? source : forwarder_on(p, group, node, rank, d);
-            if (from == d) continue; /* itself, or reached by the NIC */
-            port[from].link_out += flow->wire[source * s->ranks + d] * row_bytes;
-            port[d].link_in += flow->wire[source * s->ranks + d] * row_bytes;
+            const size_t from = node == home ? source : forwarder_on(p, group, node, rank);
+            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
+            if (from < s->ranks) {
+                by_link(port, from, d, bytes);
+            } else {
+                by_nic(port, source, d, bytes);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
  * computes its own experts and the weighted partial sums are reduce-scattered. Volume does not depend on
  * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
  * a rank served in order. */
-#include "sim/schemes/list.h"
+#include "sim/schemes/ragged_exchange.h"
 
 static const spw_scheme_option options[] = {
     {"buffer_factor", 0.0, 1e6, 0.0, false,
@@ -166,7 +166,8 @@ const spw_scheme_type spw_scheme_ring = {
     .tensor_count = SPW_COUNT_OF(tensors),
     .event_count = SPW_COUNT_OF(events),
     .buffer_rows = buffer_rows,
-    .buffer_formula = "R T K",
+    .buffer_formula = "rows",
     .exchanges = exchanges,
     .flow = flow,
+    .check = spw_ragged_check,
 };

@@ -1,0 +1,26 @@
+/* The routed layer without any parallelism, on given choices: what every scheme must come to. */
+#ifndef SPW_SIM_PLAIN_LAYER_H
+#define SPW_SIM_PLAIN_LAYER_H
+
+#include "base/status.h"
+#include "reference/expert_ffn.h"
+#include "sim/scheme.h"
+
+#include <stdint.h>
+
+/* tokens = ranks x tokens of a rank. Owns all its arrays. */
+typedef struct spw_plain_layer {
+    float *x, *dy, *weight;     /* [tokens][hidden], [tokens][hidden], [tokens][top_k]; drawn by seed */
+    spw_expert_weights weights; /* drawn by seed */
+    float *y, *dx, *d_weight;   /* results; d_weight is 0 where a choice is dropped */
+    float *y_scale, *dx_scale;  /* [tokens][hidden] sums of magnitudes over choices */
+    spw_expert_gradients gradients;
+    float *drawn[3]; /* what weights points to */
+} spw_plain_layer;
+
+/* expert [ranks][tokens][top_k]: ids, or -1: dropped or not chosen. */
+SPW_MUST_CHECK spw_status spw_plain_layer_create(const spw_layer_shape *shape, const int32_t *expert,
+                                                 uint64_t seed, spw_plain_layer *out);
+void spw_plain_layer_destroy(spw_plain_layer *layer); /* a zeroed layer is fine */
+
+#endif
