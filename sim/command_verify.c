@@ -4,7 +4,7 @@
 #include "base/progress.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
-#include "sim/verify.h"
+#include "sim/agreement.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+#include "sim/settings.h"
+
 #include "sim/settings_internal.h"
 
 #include "sim/nearest.h"

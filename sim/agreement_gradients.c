@@ -1,5 +1,5 @@
 /* The gradients of the plain layer against central differences of its formula in fp64. */
-#include "sim/verify.h"
+#include "sim/agreement.h"
 
 #include "base/memory.h"
 #include "sim/plain_layer.h"

@@ -1,7 +1,7 @@
 /* The simulator held against the reference that executes: for one group and one layer of a trace, rows, bytes of every
  * rank pair and exchange, drops and peak bytes, predicted and executed; and the values that come out. */
-#ifndef SPW_SIM_VERIFY_H
-#define SPW_SIM_VERIFY_H
+#ifndef SPW_SIM_AGREEMENT_H
+#define SPW_SIM_AGREEMENT_H
 
 #include "base/status.h"
 #include "sim/counts.h"

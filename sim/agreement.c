@@ -1,4 +1,4 @@
-#include "sim/verify.h"
+#include "sim/agreement.h"
 
 #include "base/memory.h"
 #include "reference/combine.h"
