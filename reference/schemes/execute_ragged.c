@@ -85,7 +85,7 @@ static spw_status ragged_dot(spw_execution *run, const spw_experts *e, int weigh
     spw_step(run, steps[weight]);
     SPW_TRY(spw_born(run, y, name, e->rows, weight == 2 ? hidden : ffn));
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand o;
+        operand o = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, weight == 2 ? ffn_operand : hidden_operand,
                                weight == 2 ? ffn : hidden, x->at[r], &o));
         SPW_TRY(multiply(run, e, &o, weight, false, y->at[r]));
@@ -119,7 +119,7 @@ static spw_status gradients_of_wo(spw_execution *run, spw_experts *e) {
     spw_step(run, "gradients of wo");
     e->dw0 = (spw_spread){.rows = e->rows, .width = ffn};
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand of_dy, of_act;
+        operand of_dy = {.at = NULL}, of_act = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->dy.at[r], &of_dy));
         SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, e->act.at[r], &of_act));
         spw_arena_give(run->arena, r, e->act.at[r]);
@@ -144,7 +144,7 @@ static spw_status gradients_of_w(spw_execution *run, spw_experts *e, int weight,
     spw_step(run, steps[weight]);
     SPW_TRY(spw_born(run, dx, name, e->rows, hidden));
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand of_d, of_x;
+        operand of_d = {.at = NULL}, of_x = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, d->at[r], &of_d));
         SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->x.at[r], &of_x));
         SPW_TRY(weight_gradient(run, e, &of_x, weight, d->at[r]));
