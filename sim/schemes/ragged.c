@@ -82,7 +82,7 @@ const spw_scheme_type spw_scheme_ragged = {
     .event_count = SPW_COUNT_OF(events),
     .buffer_rows = spw_ragged_buffer_rows,
     .buffer_formula = "buffer",
-    .exchanges = spw_ragged_exchanges,
+    .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
 };
