@@ -122,9 +122,11 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
         if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);
         fprintf(out, "\n");
     }
-    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, %zu tokens a sequence, remat %s\n",
-            job->model.name, job->cluster.name, job->expert, job->fsdp, job->sequence_length,
-            spw_remat_name(job->remat));
+    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, ", job->model.name, job->cluster.name,
+            job->expert, job->fsdp);
+    if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
+    fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
+            job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
     fprintf(out,
             "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
