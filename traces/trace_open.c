@@ -151,11 +151,11 @@ static spw_status read_steps(spw_trace *trace) {
     SPW_TRY(SPW_ALLOC(info->steps, &trace->step_phase));
     SPW_TRY(spw_read_array(trace->file, "steps/id", H5T_NATIVE_INT64, info->steps, trace->step_id));
     SPW_TRY(
-        spw_read_array(trace->file, "steps/num_tokens", H5T_NATIVE_UINT64, info->steps, trace->step_tokens));
+        spw_read_array(trace->file, "steps/num_tokens", H5T_NATIVE_INT64, info->steps, trace->step_tokens));
     for (size_t i = 0; i < info->steps; i++) {
-        if (trace->step_tokens[i] > MAX_TOKENS) {
-            SPW_TRY(spw_fail(SPW_EFORMAT, "/steps/num_tokens: %llu at position %zu; must be at most %llu",
-                             (unsigned long long)trace->step_tokens[i], i, (unsigned long long)MAX_TOKENS));
+        if (trace->step_tokens[i] > MAX_TOKENS) { /* also what was negative: HDF5 would make 0 of it */
+            SPW_TRY(spw_fail(SPW_EFORMAT, "/steps/num_tokens: %lld at position %zu; must be 0 to %llu",
+                             (long long)trace->step_tokens[i], i, (unsigned long long)MAX_TOKENS));
         }
     }
     memset(trace->step_phase, 4, info->steps); /* not said: mixed */
@@ -176,7 +176,7 @@ static spw_status read_offsets(spw_trace *trace) {
     uint64_t *offset = NULL;
     SPW_TRY(SPW_ALLOC(info->steps + 1, &trace->step_offset));
     offset = trace->step_offset;
-    SPW_TRY(spw_read_array(trace->file, "tokens/step_offset", H5T_NATIVE_UINT64, info->steps + 1, offset));
+    SPW_TRY(spw_read_array(trace->file, "tokens/step_offset", H5T_NATIVE_INT64, info->steps + 1, offset));
     if (offset[0] != 0) {
         SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/step_offset: starts at %llu; must start at 0",
                          (unsigned long long)offset[0]));

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CPU_SECONDS = 10, REPLY_BYTES = (SPW_TRACE_TEXTS + 2) * (SPW_HDF5_MAX_TEXT + 64) };
+enum { CPU_SECONDS = 5, REPLY_BYTES = (SPW_TRACE_TEXTS + 2) * (SPW_HDF5_MAX_TEXT + 64) };
 
 static bool put(int pipe, const void *data, size_t bytes) {
     const char *at = data;
