@@ -3,8 +3,11 @@
 #include "base/memory.h"
 #include "traces/trace_internal.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_THREADS = 16 };
 
 spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
@@ -43,6 +46,7 @@ void spw_trace_close(spw_trace *trace) {
         spw_hdf5_close_dataset(&datasets[i]->id);
         spw_free(datasets[i]->buffer.data);
     }
+    spw_worker_pool_destroy(trace->pool);
     if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
     if (trace->file >= 0) (void)H5Fclose(trace->file);
     void *owned[] = {trace->path,    trace->layer_id,    trace->layer_experts, trace->layer_top_k,
@@ -184,6 +188,12 @@ static spw_status check_record(const spw_trace *trace, uint64_t first, size_t la
         (unsigned long long)(row - info->step_offset[step]), record->experts, record->missing);
 }
 
+/* As many threads as OpenMP would take, within reason: chunks come from one thread. */
+static spw_status create_pool(spw_worker_pool **out) {
+    int threads = omp_get_max_threads();
+    return spw_worker_pool_create(threads < MAX_THREADS ? (size_t)threads : MAX_THREADS, out);
+}
+
 /* *out = [tokens][top_k] of one layer. *suspect: an id of it may be out of range. */
 static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uint64_t first, uint64_t tokens,
                                size_t layer, const void **out, bool *suspect) {
@@ -192,9 +202,10 @@ static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uin
     const uint32_t *limit = dataset == &trace->expert_id ? trace->layer_experts : NULL;
     *suspect = true;
     if (dataset->fast) {
+        if (trace->pool == NULL) SPW_TRY(create_pool(&trace->pool));
         if (dataset->chunks == NULL) {
             SPW_TRY(spw_chunk_store_create(dataset->id, &dataset->shape, limit, trace->info.missing,
-                                           &dataset->chunks));
+                                           trace->pool, &dataset->chunks));
         }
         status = spw_chunk_store_read(dataset->chunks, first, tokens, layer, out, suspect);
     } else {
