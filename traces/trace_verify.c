@@ -1,4 +1,4 @@
-#include "traces/verify.h"
+#include "traces/trace_verify.h"
 
 #include "base/memory.h"
 #include "base/progress.h"
