@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 16 };
+enum { MAX_THREADS = 16, DATASETS = 7 };
 
 spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
@@ -15,9 +15,10 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     size_t length = strlen(path) + 1;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &trace));
-    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
-                                     &trace->position,  &trace->routed, &trace->by_rank};
-    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) datasets[i]->id = H5I_INVALID_HID;
+    spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
+                                             &trace->sequence,  &trace->position, &trace->routed,
+                                             &trace->by_rank};
+    for (size_t i = 0; i < DATASETS; i++) datasets[i]->id = H5I_INVALID_HID;
     trace->file = trace->half_type = H5I_INVALID_HID;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
@@ -38,9 +39,10 @@ cleanup:
 
 void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
-    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
-                                     &trace->position,  &trace->routed, &trace->by_rank};
-    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) {
+    spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
+                                             &trace->sequence,  &trace->position, &trace->routed,
+                                             &trace->by_rank};
+    for (size_t i = 0; i < DATASETS; i++) {
         spw_chunk_store_destroy(datasets[i]->chunks);
         spw_block_reader_destroy(datasets[i]->blocks);
         spw_hdf5_close_dataset(&datasets[i]->id);
