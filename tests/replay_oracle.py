@@ -478,6 +478,7 @@ def run_real(program, folder, path, expert, steps=None):
 def run_xarray(program, folder):
     """The output file as a data set with named axes, units and settings."""
     try:
+        import h5netcdf  # noqa: F401  the engine
         import xarray
     except ImportError as missing:
         print(f"without xarray: {missing}")
@@ -485,12 +486,7 @@ def run_xarray(program, folder):
     case, trace, rng = random_case(3)
     path, job, out = trace.write(folder / "x.h5"), case.write(folder, "x"), folder / "x_out.h5"
     replay(program, path, job, "--output", out)
-    try:
-        import h5netcdf
-        engine = "h5netcdf"
-    except ImportError:
-        engine = "netcdf4"
-    with xarray.open_dataset(out, engine=engine) as data:
+    with xarray.open_dataset(out, engine="h5netcdf") as data:
         for field in FIELDS + ("peak_gib",):
             assert data[field].dims == ("result", "step", "layer", "rank")[:data[field].ndim], field
             assert data[field].attrs["units"] and data[field].attrs["long_name"], field
