@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Reads the AMD code objects and prints what the compiler made of every kernel; fails where it is not what it must be.
 
-    python3 .ci/check_kernels.py build/kernels [--mca]
+    python3 .ci/check_kernels.py [build/kernels] [--no-mca]
 
 A row is a kernel and a target: matrix instructions, vector and accumulation registers, LDS bytes, waves a SIMD that registers and LDS
 allow, scratch bytes, spilled registers. Scratch and spills must be 0, and a matrix-core kernel must hold matrix instructions in
-its innermost loop. --mca adds the share of that loop's cycles in which the matrix pipe is busy, by LLVM's static model
-(llvm-mca knows the issue rates of the pipes, not the latency of memory). Needs msgpack and llvm-22. Exit status 1: a check failed.
+its innermost loop. Where llvm-mca is present, the last column is the share of that loop's cycles in which the matrix pipe is busy, by LLVM's static model
+(it knows the issue rates of the pipes, not the latency of memory). Needs llvm-22. Exit status 1: a check failed.
 """
 import argparse
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -84,9 +85,13 @@ def occupancy(kernel, target):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", help="the folder with a folder of code objects for each target")
-    parser.add_argument("--mca", action="store_true", help="also ask llvm-mca about the loops with matrix instructions")
+    parser.add_argument("build", nargs="?", default="build/kernels", help="the folder with a folder of code objects for each target")
+    parser.add_argument("--no-mca", action="store_true", help="do not ask llvm-mca about the loops with matrix instructions")
     arguments = parser.parse_args()
+    if shutil.which(tool("objdump")) is None:
+        print(f"AMD code objects not checked: {tool('objdump')} is absent")
+        return 0
+    arguments.mca = not arguments.no_mca and shutil.which(tool("mca")) is not None
     problems, rows = [], 0
     print(f"{'target':7} {'kernel':22} {'matrix':>6} {'vgpr':>5} {'agpr':>5} {'lds':>6} {'waves':>5} {'scratch':>7} {'spills':>6}  busy")
     for target in LDS_BYTES:

@@ -1,7 +1,7 @@
 # `./run emulate`: builds the AMD code objects and executes all of them in an emulator, on a machine without an AMD GPU. Sourced by
 # ./run, or run alone:
 #     TINYGRAD=<clone of tinygrad> bash kernels/emulate.sh [gfx942 gfx950] [--only NAME]
-# Needs clang-22, lld-22, python3 with numpy and msgpack (SPW_PYTHON names another python3). Exit status 77: something is absent.
+# Needs clang-22, lld-22, python3 with numpy (SPW_PYTHON names another python3). Exit status 77: something is absent.
 
 spw_kernels_emulate() {
     if ! command -v "${SPW_CLANG:-clang++-22}" >/dev/null; then
