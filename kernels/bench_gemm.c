@@ -94,12 +94,32 @@ cleanup:
     return status;
 }
 
+/* The fast variant over rows per expert, for the figures of a cluster file: 32 experts, equal rows, weights [out][in]. */
+static spw_status bench_rows_per_expert(const spw_gemm_variant *fast) {
+    static const size_t widths[][2] = {{7168, 4096}, {2048, 7168}, {2048, 2048}, {4096, 28672}};
+    enum { EXPERTS = 32 };
+    spw_status status = SPW_OK;
+    int offset[EXPERTS + 1];
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        for (size_t rows = 64; rows <= 4096; rows *= 2) {
+            const bench_shape b = {"rows per expert", EXPERTS,      EXPERTS * rows,
+                                   widths[i][0],      widths[i][1], SPW_ROUTING_UNIFORM};
+            for (size_t e = 0; e <= EXPERTS; e++) offset[e] = (int)(e * rows);
+            for (int operation = 0; operation < 3; operation++)
+                SPW_TRY(bench_operation(work, &b, fast, (spw_gemm_operation)operation, true, offset));
+        }
+    }
+cleanup:
+    return status;
+}
+
 spw_status spw_bench_gemm(void) {
     spw_status status = SPW_OK;
     size_t *offset = NULL;
     int *offset32 = NULL;
     const spw_gemm_variant *fast = spw_gemm_variants;
     while (fast[1].name != NULL) fast++;
+    SPW_TRY(bench_rows_per_expert(fast));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const bench_shape *b = &shapes[i];
         SPW_TRY(SPW_ALLOC(b->experts + 1, &offset));
