@@ -10,6 +10,7 @@
 #include <hip/hip_runtime.h>
 #define GPU_HOST 1
 #define cudaError_t hipError_t
+#define cudaErrorInvalidValue hipErrorInvalidValue
 #define cudaGetLastError hipGetLastError
 #define cudaMemsetAsync hipMemsetAsync
 #define cudaStream_t hipStream_t
@@ -26,7 +27,6 @@
 
 #if defined(__CUDACC__)
 #define GPU_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-#define GPU_SHARED extern __shared__ __align__(1024)
 #else
 #define GPU_KERNEL(threads) \
     extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads))) void

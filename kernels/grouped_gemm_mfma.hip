@@ -271,6 +271,11 @@ MFMA_KERNEL gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, 
 
 #if GPU_HOST
 int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    /* Offsets into a group are 32 bits; see share. */
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner,
+                             columns = (unsigned)p.columns;
+    if (rows * inner >= most || rows * columns >= most || inner * columns >= most)
+        return cudaErrorInvalidValue;
     if (form == SPW_GEMM_WEIGHTS)
         gemm_mfma_weights<<<p.blocks, THREADS, 0, stream>>>(p);
     else if (p.inner_contiguous)
