@@ -1,5 +1,7 @@
 #include "sim/footprint.h"
 
+#include "sim/remat.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -189,6 +191,16 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shap
          AT_LAYERS);
 }
 
+/* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
+static void add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const size_t elements = spw_remat_token_elements(&job->model, job->remat);
+    if (elements == 0) return;
+    LIVE(add(f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
+             "projections that the remat policy keeps, all layers (7.3)", "%zu x T b = %zu x %zu x %zu",
+             elements, elements, s->tokens, s->element_bytes),
+         ALWAYS);
+}
+
 static void find_peak(spw_footprint *f) {
     uint64_t total[SPW_MOMENT_COUNT] = {0};
     for (size_t i = 0; i < f->components; i++) {
@@ -220,5 +232,6 @@ void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t 
     const double attention = add_activations(out, job, &shape);
     add_scheme(out, scheme, &shape);
     if (job->remat == SPW_REMAT_NONE) add_saved(out, job, &shape, attention);
+    add_policy(out, job, &shape);
     find_peak(out);
 }

@@ -12,6 +12,7 @@ static const struct {
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
+    {"score", spw_command_score, "predictions beside published and compiled runs"},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
 };
 
