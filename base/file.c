@@ -4,11 +4,48 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Temporary files under way, for a program that is asked to stop. Slots are taken and left by one thread. */
+enum { MOST_FILES = 16 };
+static char *volatile under_way[MOST_FILES];
+
+static void remove_and_stop(int signal_number) {
+    for (int i = 0; i < MOST_FILES; i++) {
+        char *path = under_way[i];
+        if (path != NULL) (void)unlink(path);
+    }
+    (void)signal(signal_number, SIG_DFL);
+    (void)raise(signal_number);
+}
+
+/* Signals that end a program remove its temporary files first; one that is ignored stays ignored. */
+static void watch(char *path) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGXCPU};
+    static bool installed = false;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0] && !installed; i++) {
+        struct sigaction old;
+        if (sigaction(signals[i], NULL, &old) != 0 || old.sa_handler != SIG_DFL) continue;
+        (void)sigaction(signals[i], &(struct sigaction){.sa_handler = remove_and_stop}, NULL);
+    }
+    installed = true;
+    for (int i = 0; i < MOST_FILES; i++) {
+        if (under_way[i] != NULL) continue;
+        under_way[i] = path;
+        return;
+    }
+}
+
+static void unwatch(const char *path) {
+    for (int i = 0; i < MOST_FILES; i++) {
+        if (under_way[i] == path) under_way[i] = NULL;
+    }
+}
 
 static spw_status copy_text(const char *text, const char *suffix, char **out) {
     size_t length = strlen(text) + strlen(suffix) + 1;
@@ -28,6 +65,7 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
         out->temporary = NULL; /* nothing to remove */
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be created: %s", path, strerror(errno)));
     }
+    watch(out->temporary);
     mode_t mask = umask(0); /* mkstemp gives 0600; a result is as readable as any new file */
     (void)umask(mask);
     (void)fchmod(descriptor, 0666 & ~mask);
@@ -46,6 +84,7 @@ spw_status spw_file_commit(spw_file *file) {
     good = good && rename(file->temporary, file->path) == 0;
     if (!good) status = spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno));
     if (good) {
+        unwatch(file->temporary);
         spw_free(file->temporary);
         file->temporary = NULL;
     }
@@ -54,7 +93,10 @@ spw_status spw_file_commit(spw_file *file) {
 }
 
 void spw_file_discard(spw_file *file) {
-    if (file->temporary != NULL) (void)unlink(file->temporary);
+    if (file->temporary != NULL) {
+        (void)unlink(file->temporary);
+        unwatch(file->temporary);
+    }
     spw_free(file->temporary);
     spw_free(file->path);
     *file = (spw_file){NULL, NULL};

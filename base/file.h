@@ -12,7 +12,7 @@ typedef struct spw_file {
     char *path, *temporary;
 } spw_file;
 
-/* Creates an empty temporary file beside `path`. Fails with SPW_EIO when the folder cannot be written. */
+/* Creates an empty temporary file beside `path`; a program that is stopped by a signal it can see removes it. Fails with SPW_EIO when the folder cannot be written. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
 
 /* Flushes the temporary file to the disk and renames it to `path`; frees `file`. On failure nothing is

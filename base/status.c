@@ -43,3 +43,25 @@ spw_status spw_fail_within(spw_status status, const char *format, ...) {
     va_end(args);
     return spw_fail(status, "%s: %s", prefix, last_error);
 }
+
+void spw_plain_text(const char *text, char *out, size_t size) {
+    size_t used = 0;
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c != '\0' && used + 5 < size) {
+        const int more = *c < 0x80                 ? 0
+                         : *c >= 0xC2 && *c < 0xE0 ? 1
+                         : *c >= 0xE0 && *c < 0xF0 ? 2
+                         : *c >= 0xF0 && *c < 0xF5 ? 3
+                                                   : -1;
+        int good = more >= 0 && *c >= 0x20 && *c != 0x7F &&
+                   !(*c == 0xC2 && c[1] < 0xA0); /* U+0080..9F control too */
+        for (int i = 1; i <= more && good; i++) good = (c[i] & 0xC0) == 0x80;
+        if (good) {
+            for (int i = 0; i <= more; i++) out[used++] = (char)*c++;
+        } else {
+            out[used++] = '?';
+            c++;
+        }
+    }
+    out[used] = '\0';
+}

@@ -3,6 +3,8 @@
 #ifndef SPW_BASE_STATUS_H
 #define SPW_BASE_STATUS_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -35,6 +37,9 @@ const char *spw_last_error(void);
  * the call:  return spw_fail(SPW_EARG, "top_k %zu exceeds experts %zu", k, e);
  * A message says what was found, where (file, line, dataset), and what would be right. */
 spw_status spw_fail(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Copies text of unknown origin for a message or a table: control characters and what is not UTF-8 become '?'. */
+void spw_plain_text(const char *text, char *out, size_t size);
 
 /* Puts "prefix: " before the message of a status that came from below and returns that status. */
 spw_status spw_fail_within(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -7,6 +7,7 @@
 typedef struct tensor {
     const char *name;
     float *memory;
+    size_t elements;
     uint64_t bytes;
 } tensor;
 
@@ -17,7 +18,16 @@ typedef struct holder {
     spw_arena_peak peak[2]; /* forward; recompute and backward */
 } holder;
 
+/* Memory of the dead waits here for a tensor of its size: fresh pages cost more than the arithmetic of a small layer. */
+enum { RECYCLED = 256 };
+typedef struct block {
+    float *memory;
+    size_t elements;
+} block;
+
 struct spw_arena {
+    block recycled[RECYCLED];
+    size_t blocks;
     size_t ranks;
     holder *rank;
     spw_pass pass;
@@ -45,6 +55,7 @@ void spw_arena_destroy(spw_arena *arena) {
     for (size_t r = 0; r < arena->ranks; r++) {
         for (size_t i = 0; i < arena->rank[r].tensors; i++) spw_free(arena->rank[r].live[i].memory);
     }
+    for (size_t i = 0; i < arena->blocks; i++) spw_free(arena->recycled[i].memory);
     spw_free(arena->rank);
     spw_free(arena);
 }
@@ -69,6 +80,25 @@ static void note(const spw_arena *arena, holder *h) {
     }
 }
 
+static spw_status take_memory(spw_arena *arena, size_t elements, float **out) {
+    for (size_t i = arena->blocks; i-- > 0;) {
+        if (arena->recycled[i].elements != elements) continue;
+        *out = arena->recycled[i].memory;
+        arena->recycled[i] = arena->recycled[--arena->blocks];
+        memset(*out, 0, elements * sizeof **out);
+        return SPW_OK;
+    }
+    return SPW_ALLOC(elements, out);
+}
+
+static void give_memory(spw_arena *arena, float *memory, size_t elements) {
+    if (arena->blocks == RECYCLED) {
+        spw_free(memory);
+    } else {
+        arena->recycled[arena->blocks++] = (block){memory, elements};
+    }
+}
+
 spw_status spw_arena_take(spw_arena *arena, size_t rank, const char *name, size_t elements, uint64_t bytes,
                           float **out) {
     holder *h = &arena->rank[rank];
@@ -77,9 +107,9 @@ spw_status spw_arena_take(spw_arena *arena, size_t rank, const char *name, size_
         return spw_fail(SPW_EARG, "rank %zu holds %d tensors already, no room for %s", rank,
                         SPW_ARENA_TENSORS, name);
     }
-    const spw_status status = SPW_ALLOC(elements, out);
+    const spw_status status = take_memory(arena, elements, out);
     if (status != SPW_OK) return spw_fail_within(status, "rank %zu, %s", rank, name);
-    h->live[h->tensors++] = (tensor){name, *out, bytes};
+    h->live[h->tensors++] = (tensor){name, *out, elements, bytes};
     h->bytes += bytes;
     note(arena, h);
     return SPW_OK;
@@ -95,10 +125,10 @@ void spw_arena_give(spw_arena *arena, size_t rank, float *memory) {
     holder *h = &arena->rank[rank];
     const size_t i = find(h, memory);
     if (memory == NULL || i == h->tensors) return;
+    give_memory(arena, memory, h->live[i].elements);
     h->bytes -= h->live[i].bytes;
     h->tensors--;
     memmove(&h->live[i], &h->live[i + 1], (h->tensors - i) * sizeof h->live[0]);
-    spw_free(memory);
 }
 
 void spw_arena_rename(spw_arena *arena, size_t rank, const float *memory, const char *name) {

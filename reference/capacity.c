@@ -41,7 +41,7 @@ static int compare_entries(const void *left, const void *right) {
 /* How a rule turns assignment i of expert x into an entry; `rule` holds what it needs. */
 typedef struct drop_rule {
     spw_choices choices;
-    size_t group, ranks; /* tokens a group; expert-parallel size */
+    size_t group, ranks, local; /* tokens a group; expert-parallel size; experts a rank */
     const float *preference;
 } drop_rule;
 typedef entry entry_of(const drop_rule *rule, size_t i, size_t x);
@@ -117,7 +117,7 @@ spw_status spw_ref_keep_by_choice_rank(spw_choices choices, const float *priorit
 }
 
 static spw_status check_ranks(spw_choices c, size_t ranks) {
-    if (ranks == 0 || c.experts % ranks != 0 || c.tokens % ranks != 0) {
+    if (ranks == 0 || c.experts < ranks || c.experts % ranks != 0 || c.tokens % ranks != 0) {
         return spw_fail(SPW_EARG, "%zu ranks do not divide %zu experts and %zu tokens", ranks, c.experts,
                         c.tokens);
     }
@@ -126,24 +126,26 @@ static spw_status check_ranks(spw_choices c, size_t ranks) {
 
 static entry by_source_rank(const drop_rule *rule, size_t i, size_t x) {
     const spw_choices c = rule->choices;
-    const size_t source = i / c.top_k / (c.tokens / rule->ranks), local = c.experts / rule->ranks;
-    return (entry){.queue = x / local, .key = source * c.experts + x, .place = i};
+    const size_t source = i / c.top_k / (c.tokens / rule->ranks);
+    return (entry){.queue = x / rule->local, .key = source * c.experts + x, .place = i};
 }
 
 spw_status spw_ref_keep_by_source_rank(spw_choices choices, size_t ranks, size_t rows, uint8_t *keep,
                                        size_t *dropped) {
     const spw_status status = check_ranks(choices, ranks);
-    const drop_rule rule = {.choices = choices, .ranks = ranks};
-    return status != SPW_OK ? status : serve(&rule, by_source_rank, rows, keep, dropped);
+    if (status != SPW_OK) return status;
+    const drop_rule rule = {.choices = choices, .ranks = ranks, .local = choices.experts / ranks};
+    return serve(&rule, by_source_rank, rows, keep, dropped);
 }
 
 static entry by_expert_id(const drop_rule *rule, size_t i, size_t x) {
-    return (entry){.queue = x / (rule->choices.experts / rule->ranks), .key = x, .place = i};
+    return (entry){.queue = x / rule->local, .key = x, .place = i};
 }
 
 spw_status spw_ref_keep_by_expert_id(spw_choices choices, size_t ranks, size_t rows, uint8_t *keep,
                                      size_t *dropped) {
     const spw_status status = check_ranks(choices, ranks);
-    const drop_rule rule = {.choices = choices, .ranks = ranks};
-    return status != SPW_OK ? status : serve(&rule, by_expert_id, rows, keep, dropped);
+    if (status != SPW_OK) return status;
+    const drop_rule rule = {.choices = choices, .ranks = ranks, .local = choices.experts / ranks};
+    return serve(&rule, by_expert_id, rows, keep, dropped);
 }

@@ -13,14 +13,14 @@ enum { CHAINS = 12, STEPS = 100000 }; /* 12 chains hide the latency of 4 to 5 cy
 /* STEPS dependent x = x * a + b on each of CHAINS vectors; returns something that needs them all. */
 #define DEFINE_CHAINS(name, LANES) \
     static float name(float seed) { \
-        typedef float lanes __attribute__((vector_size(LANES * sizeof(float)))); \
+        typedef float lanes __attribute__((vector_size((LANES) * sizeof(float)))); \
         lanes x[CHAINS], a = {0}, b = {0}; \
         a += 0.999f, b += seed; \
         _Pragma("GCC unroll 12") for (size_t c = 0; c < CHAINS; c++) x[c] = b * (float)c; \
         for (size_t step = 0; step < STEPS; step++) \
             _Pragma("GCC unroll 12") for (size_t c = 0; c < CHAINS; c++) x[c] = x[c] * a + b; \
         _Pragma("GCC unroll 12") for (size_t c = 1; c < CHAINS; c++) x[0] += x[c]; \
-        return x[0][0] + x[0][LANES - 1]; \
+        return x[0][0] + x[0][(LANES)-1]; \
     }
 
 typedef float chains_function(float seed);

@@ -20,18 +20,18 @@ typedef void tile_function(size_t terms, const double *a, const double *b, doubl
  * a is a panel [terms][TILE_ROWS], b a panel [terms][TILE_COLUMNS], c has rows of BLOCK_COLUMNS. */
 #define DEFINE_SUMS(name, LANES, ROWS, VECTORS) \
     static void name(size_t terms, const double *a, const double *b, double *c) { \
-        typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(8))); \
+        typedef double lanes __attribute__((vector_size((LANES) * sizeof(double)), aligned(8))); \
         lanes sum[ROWS][VECTORS]; \
-        _Pragma("GCC unroll 12") for (size_t i = 0; i < ROWS; i++) \
-            _Pragma("GCC unroll 2") for (size_t v = 0; v < VECTORS; v++) sum[i][v] = \
-                *(const lanes *)(c + i * BLOCK_COLUMNS + v * LANES); \
+        _Pragma("GCC unroll 12") for (size_t i = 0; i < (ROWS); i++) \
+            _Pragma("GCC unroll 2") for (size_t v = 0; v < (VECTORS); v++) sum[i][v] = \
+                *(const lanes *)(c + i * BLOCK_COLUMNS + v * (LANES)); \
         for (size_t k = 0; k < terms; k++, a += TILE_ROWS, b += TILE_COLUMNS) \
-            _Pragma("GCC unroll 12") for (size_t i = 0; i < ROWS; i++) \
-                _Pragma("GCC unroll 2") for (size_t v = 0; v < VECTORS; v++) sum[i][v] += \
-                a[i] * *(const lanes *)(b + v * LANES); \
-        _Pragma("GCC unroll 12") for (size_t i = 0; i < ROWS; i++) \
-                _Pragma("GCC unroll 2") for (size_t v = 0; v < VECTORS; v++) * \
-            (lanes *)(c + i * BLOCK_COLUMNS + v * LANES) = sum[i][v]; \
+            _Pragma("GCC unroll 12") for (size_t i = 0; i < (ROWS); i++) \
+                _Pragma("GCC unroll 2") for (size_t v = 0; v < (VECTORS); v++) sum[i][v] += \
+                a[i] * *(const lanes *)(b + v * (LANES)); \
+        _Pragma("GCC unroll 12") for (size_t i = 0; i < (ROWS); i++) \
+                _Pragma("GCC unroll 2") for (size_t v = 0; v < (VECTORS); v++) * \
+            (lanes *)(c + i * BLOCK_COLUMNS + v * (LANES)) = sum[i][v]; \
     }
 
 DEFINE_SUMS(sums_baseline, 2, 4, 2)

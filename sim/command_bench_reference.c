@@ -152,9 +152,14 @@ static spw_status print(const bench_options *o, bench *b) {
     void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     void *symbol = blas == NULL ? NULL : dlsym(blas, "cblas_sgemm");
     spw_table *table = NULL;
+    double load = 0.0;
     spw_status status = SPW_OK;
     fprintf(stderr, "%d threads, %s; %zu experts, %zu rows, %zu -> %zu\n", threads, spw_ref_product_isa(),
             o->experts, o->rows, o->in, o->out);
+    if (getloadavg(&load, 1) == 1 && load > 0.5 * threads) {
+        fprintf(stderr, "the machine is busy (load %.1f): the products share its cores, the limit does not\n",
+                load);
+    }
     SPW_TRY(spw_table_create(columns, &table));
     spw_table_text(table, "fused multiply-adds in registers");
     spw_table_text(table, "fp32");

@@ -110,11 +110,14 @@ static spw_status take(void *state, const spw_replay_step *step) {
     return SPW_OK;
 }
 
-static spw_status explain_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
-                               size_t sequences) {
+/* *line says how full the buffers of `rank` get on the trace. */
+static spw_status describe_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
+                                size_t sequences, char *line, size_t size) {
     received r = {.rank = rank};
     spw_result result = {NULL, 0, 0};
     spw_job *job = NULL;
+    line[0] = '\0';
+    if (trace == NULL) return SPW_OK;
     spw_status status = SPW_ALLOC(1, &job);
     if (status != SPW_OK) return status;
     *job = o->job.job;
@@ -130,11 +133,14 @@ static spw_status explain_rows(const explain_options *o, spw_trace *trace, size_
     if (status == SPW_OK) {
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         const size_t rows = o->job.scheme[scheme].type->buffer_rows(&o->job.scheme[scheme], &shape);
-        const double mean = r.sum / (double)r.records;
-        printf("rank %zu holds %.0f rows in the mean and %llu at most, in buffers of %zu: %.1f %% used at "
-               "most (%s)\n",
-               rank, mean, (unsigned long long)r.most, rows,
-               100.0 * (double)r.most / (double)(rows > 0 ? rows : 1), spw_match_name(result.row[0].match));
+        (void)snprintf(line, size,
+                       "rank %zu holds %.0f rows in the mean and %llu at most, in buffers of %zu: %.1f %% "
+                       "used at most (%s)\n",
+                       rank, r.sum / (double)r.records, (unsigned long long)r.most, rows,
+                       100.0 * (double)r.most / (double)(rows > 0 ? rows : 1),
+                       spw_match_name(result.row[0].match));
+    } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
+        status = spw_fail_within(status, "%s", o->trace_path);
     }
     spw_result_clear(&result);
     spw_free(job);
@@ -160,10 +166,11 @@ spw_status spw_command_explain(int argc, char **argv) {
         for (size_t s = 0; s < job->schemes; s++) {
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
+            char rows[256];
+            SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));
             if (o->job.format != SPW_FORMAT_TABLE) continue;
             print_heading(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
-            if (trace != NULL) SPW_TRY(explain_rows(o, trace, rank, s, job->sequences_per_gpu[b]));
-            printf("\n");
+            printf("%s\n", rows);
             SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
             if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
             spw_table_destroy(table);

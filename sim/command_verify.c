@@ -2,9 +2,9 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/agreement.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
-#include "sim/agreement.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "sim/compose.h"
 
 #include "base/memory.h"
-#include "traces/generate.h"
+#include "sim/counted_tokens.h"
 
 #include <gsl/gsl_rng.h>
 #include <inttypes.h>
@@ -33,9 +33,7 @@ struct spw_composer {
     spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
     token_run *run; /* of the step begun, sorted by rank, sequence, row */
     size_t runs, run_capacity;
-    uint32_t *count;     /* [ranks][experts] counts-only traces */
-    uint16_t *expert_id; /* [tokens][top_k] composed from counts */
-    size_t expert_id_capacity;
+    spw_counted_tokens *counted; /* of a trace that has no tokens */
 };
 
 const char *spw_match_name(spw_match match) {
@@ -163,10 +161,7 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
     }
     for (size_t b = 0; b < request->batches; b++)
         SPW_TRY(spw_layout_create(c->ranks, request->sequences[b], &c->layout[b]));
-    if (!c->info->has_tokens) {
-        size_t cells = c->ranks > c->info->ranks ? c->ranks : c->info->ranks;
-        SPW_TRY(SPW_ALLOC(cells * c->info->experts, &c->count));
-    }
+    if (!c->info->has_tokens) SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
     match_layers(c);
     if (c->info->synthetic) assume_all(c, "the trace is synthetic");
     SPW_TRY(plan_steps(c));
@@ -183,8 +178,7 @@ void spw_composer_destroy(spw_composer *c) {
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(c->layout[b]);
     spw_free(c->step_begin);
     spw_free(c->run);
-    spw_free(c->count);
-    spw_free(c->expert_id);
+    spw_counted_tokens_destroy(c->counted);
     spw_free(c);
 }
 
@@ -439,100 +433,6 @@ static spw_status begin_counts(spw_composer *c) {
     return SPW_OK;
 }
 
-/* Cuts `total` assignments into shares proportional to weight[x], none above `most`, in whole numbers that
- * sum up to it exactly. `phase` in [0, 1) decides who gets the fractions. */
-static void apportion(const uint32_t *weight, size_t experts, uint64_t total, uint64_t most, double phase,
-                      uint32_t *share) {
-    double sum = 0.0, run = phase;
-    uint64_t given = 0;
-    for (size_t x = 0; x < experts; x++) sum += weight[x];
-    for (size_t x = 0; x < experts; x++) {
-        run += sum > 0.0 ? (double)total * weight[x] / sum : (double)total / (double)experts;
-        uint64_t upto = x + 1 == experts ? total : (uint64_t)run;
-        upto = upto < total ? upto : total;
-        uint64_t want = upto > given ? upto - given : 0;
-        share[x] = (uint32_t)want;
-        given += want;
-    }
-    uint64_t spill = 0; /* what exceeds a token's single visit goes to the others */
-    for (size_t x = 0; x < experts; x++) {
-        if (share[x] <= most) continue;
-        spill += share[x] - most;
-        share[x] = (uint32_t)most;
-    }
-    for (size_t x = 0; x < experts && spill > 0; x++) {
-        uint64_t room = most - share[x], take = room < spill ? room : spill;
-        share[x] += (uint32_t)take;
-        spill -= take;
-    }
-}
-
-/* The counts of the job's ranks: the trace's own where rank and tokens agree, else its shares. */
-static spw_status counts_of_ranks(spw_composer *c, size_t layer, size_t tokens) {
-    const size_t experts = c->info->experts, step = c->step_begin[c->step];
-    const size_t position = c->request.layer_begin + layer, total = tokens * c->info->top_k;
-    uint32_t *all = NULL;
-    spw_status status = SPW_OK;
-    if (c->info->has_by_rank && c->info->ranks == c->ranks) {
-        SPW_TRY(spw_trace_read_by_rank(c->request.trace, step, position, c->count));
-        for (size_t r = 0; r < c->ranks; r++) {
-            uint64_t sum = 0, most = 0;
-            uint32_t *row = c->count + r * experts;
-            for (size_t x = 0; x < experts; x++) {
-                sum += row[x];
-                most = row[x] > most ? row[x] : most;
-            }
-            if (sum == total && most <= tokens) continue;
-            SPW_TRY(SPW_ALLOC(experts, &all));
-            memcpy(all, row, experts * sizeof *all);
-            apportion(all, experts, total, tokens, 0.5, row);
-            spw_free(all);
-            all = NULL;
-        }
-        return SPW_OK;
-    }
-    if (!c->info->has_routed)
-        return spw_fail(SPW_EFORMAT,
-                        "counts/by_rank has %zu ranks, the job %zu, and counts/routed is missing",
-                        c->info->ranks, c->ranks);
-    SPW_TRY(SPW_ALLOC(experts, &all));
-    SPW_TRY(spw_trace_read_routed(c->request.trace, step, position, all));
-    for (size_t r = 0; r < c->ranks; r++)
-        apportion(all, experts, total, tokens, ((double)r + 0.5) / (double)c->ranks, c->count + r * experts);
-
-cleanup:
-    spw_free(all);
-    return status;
-}
-
-static spw_status compose_record(spw_composer *c, size_t layer, size_t batch, spw_trace_record *record) {
-    const size_t tokens = batch_tokens(c, batch), top_k = c->info->top_k, experts = c->info->experts;
-    size_t cells = 0;
-    spw_status status = SPW_OK;
-    if (!spw_mul_size(tokens, top_k, &cells) || !spw_mul_size(cells, c->ranks, &cells))
-        return spw_fail(SPW_ENOMEM, "%zu tokens a rank overflow", tokens);
-    if (cells > c->expert_id_capacity) {
-        spw_free(c->expert_id);
-        c->expert_id_capacity = 0;
-        status = SPW_ALLOC(cells, &c->expert_id);
-        if (status != SPW_OK) return status;
-        c->expert_id_capacity = cells;
-    }
-    status = counts_of_ranks(c, layer, tokens);
-    for (size_t r = 0; r < c->ranks && status == SPW_OK; r++) {
-        uint64_t seed = c->request.seed + 7919 * (r + c->ranks * (layer + c->layers * c->step));
-        status = spw_compose_tokens(c->count + r * experts, experts, tokens, top_k, seed,
-                                    c->expert_id + r * tokens * top_k);
-    }
-    *record = (spw_trace_record){.tokens = c->ranks * tokens,
-                                 .top_k = top_k,
-                                 .experts = experts,
-                                 .id_bytes = 2,
-                                 .missing = UINT16_MAX,
-                                 .expert_id = c->expert_id};
-    return status;
-}
-
 /* --- The two calls of a replay
  * ---------------------------------------------------------------------------------- */
 
@@ -546,7 +446,11 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
                               const spw_layout **layout) {
     const size_t begin = c->step_begin[c->step], steps = c->step_begin[c->step + 1] - begin;
     *layout = c->layout[batch];
-    if (!c->info->has_tokens) return compose_record(c, layer, batch, record);
+    if (!c->info->has_tokens) {
+        const uint64_t seed = c->request.seed + 7919 * c->ranks * (layer + c->layers * c->step);
+        return spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
+                                       batch_tokens(c, batch), seed, record);
+    }
     if (layer != c->record_layer) { /* batches share it */
         spw_status status = spw_trace_read_record(c->request.trace, begin, steps,
                                                   c->request.layer_begin + layer, false, &c->record);

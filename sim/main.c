@@ -1,7 +1,9 @@
 #include "sim/command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -29,7 +31,17 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
     return error == 0 ? SPW_OK : spw_fail(SPW_EARG, "%s", strerror(error));
 }
 
+/* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
+ * slower with one other process on 2 cores). The OpenMP library reads its setting before main, so the program starts
+ * itself once more with it. */
+static void wait_passively(char **argv) {
+    if (getenv("OMP_WAIT_POLICY") != NULL || setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
+    (void)execv("/proc/self/exe",
+                argv); /* comes back only when that is not possible, and then nothing is lost */
+}
+
 int main(int argc, char **argv) {
+    wait_passively(argv);
     argp_err_exit_status = 2;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);

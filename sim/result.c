@@ -114,15 +114,19 @@ static void add_row(spw_table *t, const spw_result_row *r) {
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
     if (s->trace != NULL) {
+        char name[128];
+        spw_plain_text(s->trace->model_name, name, sizeof name);
         fprintf(out, "trace     %s: %s, %zu steps x %zu layers, top-%zu of %zu", s->trace_path,
-                s->trace->model_name[0] != '\0' ? s->trace->model_name : "no model named", s->trace->steps,
-                s->trace->layers, s->trace->top_k, s->trace->experts);
+                name[0] != '\0' ? name : "no model named", s->trace->steps, s->trace->layers, s->trace->top_k,
+                s->trace->experts);
         if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);
         fprintf(out, "\n");
     }
-    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, %zu tokens a sequence, remat %s\n",
-            job->model.name, job->cluster.name, job->expert, job->fsdp, job->sequence_length,
-            spw_remat_name(job->remat));
+    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, ", job->model.name, job->cluster.name,
+            job->expert, job->fsdp);
+    if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
+    fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
+            job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
     fprintf(out,
             "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,

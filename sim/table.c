@@ -70,7 +70,12 @@ static void add(spw_table *table, cell_kind kind, const char *text, uint64_t cou
     table->cells[table->used++] = (cell){kind, copy, count, real};
 }
 
-void spw_table_text(spw_table *table, const char *text) { add(table, CELL_TEXT, text, 0, 0.0); }
+void spw_table_text(spw_table *table, const char *text) {
+    char plain[1024]; /* a cell may hold what a file says */
+    spw_plain_text(text, plain, sizeof plain);
+    add(table, CELL_TEXT, plain, 0, 0.0);
+}
+
 void spw_table_none(spw_table *table) { add(table, CELL_NONE, "-", 0, 0.0); }
 
 void spw_table_count(spw_table *table, uint64_t value) {

@@ -35,6 +35,16 @@ static void test_status(void) {
     CHECK(strcmp(spw_last_error(), "line 7: top_k 3") == 0);
 }
 
+static void test_plain_text(void) {
+    char out[32];
+    spw_plain_text("a\x1b[2Jb\n\x7f", out, sizeof out);
+    CHECK(strcmp(out, "a?[2Jb??") == 0);
+    spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out, sizeof out); /* e acute; a control; no UTF-8; cut short */
+    CHECK(strcmp(out, "\xc3\xa9?????") == 0);
+    spw_plain_text("0123456789", out, 10);
+    CHECK(strlen(out) < 10);
+}
+
 static void test_memory(void) {
     double *numbers = NULL;
     CHECK_OK(SPW_ALLOC(100, &numbers));
@@ -89,6 +99,7 @@ static void test_file(const char *folder) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_status();
+    test_plain_text();
     test_memory();
     test_file(argv[1]);
     return check_done();

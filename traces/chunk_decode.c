@@ -45,33 +45,66 @@ static void unshuffle(const unsigned char *restrict from, size_t count, unsigned
     }
 }
 
-static bool applied(int place, unsigned filter_mask) { return place >= 0 && (filter_mask >> place & 1) == 0; }
+static void unshuffle_any(const unsigned char *from, size_t bytes, size_t size, unsigned char *to) {
+    size_t count = bytes / size;
+    for (size_t b = 0; b < size; b++) {
+        for (size_t i = 0; i < count; i++) to[i * size + b] = from[b * count + i];
+    }
+    memcpy(to + count * size, from + count * size, bytes - count * size);
+}
+
+const char *spw_decode_text(spw_decode_result result) {
+    static const char *const text[] = {"good", "wrong checksum", "damaged deflate stream",
+                                       "wrong size of a chunk"};
+    return text[result];
+}
+
+size_t spw_chunk_most_bytes(size_t chunk_bytes) { return chunk_bytes + chunk_bytes / 8 + 4096; }
+size_t spw_chunk_scratch_bytes(size_t chunk_bytes) { return chunk_bytes + CHECKSUM_BYTES; }
 
 spw_decode_result spw_chunk_decode(const spw_hdf5_shape *shape, unsigned filter_mask,
                                    const unsigned char *raw, size_t raw_bytes,
                                    struct libdeflate_decompressor *inflater, unsigned char *scratch,
                                    unsigned char *data, size_t chunk_bytes) {
-    bool shuffled = applied(shape->shuffle_at, filter_mask) && shape->element_bytes == 2;
-    if (applied(shape->fletcher32_at, filter_mask)) {
-        if (raw_bytes < CHECKSUM_BYTES) return SPW_DECODE_SIZE;
-        raw_bytes -= CHECKSUM_BYTES;
-        uint32_t stored = stored_checksum(raw + raw_bytes), sum = spw_fletcher32(raw, raw_bytes);
-        if (stored != sum && stored != swap_halves(sum)) return SPW_DECODE_CHECKSUM;
-    }
-    if (applied(shape->deflate_at, filter_mask)) {
-        unsigned char *to = shuffled ? scratch : data;
-        if (libdeflate_zlib_decompress(inflater, raw, raw_bytes, to, chunk_bytes, NULL) !=
-            LIBDEFLATE_SUCCESS) {
-            return SPW_DECODE_DEFLATE;
+    const unsigned char *at = raw;
+    for (int place = 2; place >= 0; place--) {
+        if (filter_mask >> place & 1) continue;
+        if (place == shape->fletcher32_at) {
+            if (raw_bytes < CHECKSUM_BYTES) return SPW_DECODE_SIZE;
+            raw_bytes -= CHECKSUM_BYTES;
+            uint32_t stored = stored_checksum(at + raw_bytes), sum = spw_fletcher32(at, raw_bytes);
+            if (stored != sum && stored != swap_halves(sum)) return SPW_DECODE_CHECKSUM;
+        } else if (place == shape->deflate_at) {
+            bool summed = shape->fletcher32_at >= 0 && shape->fletcher32_at < place &&
+                          (filter_mask >> shape->fletcher32_at & 1) == 0;
+            bool shuffled = shape->shuffle_at >= 0 && shape->shuffle_at < place;
+            unsigned char *to = shuffled || summed ? scratch : data;
+            size_t bytes = chunk_bytes + (summed ? CHECKSUM_BYTES : 0);
+            if (libdeflate_zlib_decompress(inflater, at, raw_bytes, to, bytes, NULL) != LIBDEFLATE_SUCCESS) {
+                return SPW_DECODE_DEFLATE;
+            }
+            at = to;
+            raw_bytes = bytes;
+        } else if (place == shape->shuffle_at && shape->shuffle_bytes > 1) {
+            if (raw_bytes != chunk_bytes || at == data) return SPW_DECODE_SIZE;
+            if (shape->shuffle_bytes == 2 && raw_bytes % 2 == 0) {
+                unshuffle(at, raw_bytes / 2, data);
+            } else {
+                unshuffle_any(at, raw_bytes, shape->shuffle_bytes, data);
+            }
+            at = data;
         }
-        raw = to;
-        raw_bytes = chunk_bytes;
     }
     if (raw_bytes != chunk_bytes) return SPW_DECODE_SIZE;
-    if (shuffled) {
-        unshuffle(raw, chunk_bytes / 2, data);
-    } else if (raw != data) {
-        memcpy(data, raw, chunk_bytes);
-    }
+    if (at != data) memcpy(data, at, chunk_bytes);
     return SPW_DECODE_GOOD;
+}
+
+void spw_chunk_fill(hid_t dataset, size_t element_bytes, unsigned char *data, size_t chunk_bytes) {
+    unsigned char value[8] = {0};
+    hid_t list = H5Dget_create_plist(dataset), type = H5Dget_type(dataset);
+    if (list >= 0 && type >= 0 && element_bytes <= sizeof value) (void)H5Pget_fill_value(list, type, value);
+    for (size_t i = 0; i < chunk_bytes; i++) data[i] = value[i % element_bytes % sizeof value];
+    if (list >= 0) (void)H5Pclose(list);
+    if (type >= 0) (void)H5Tclose(type);
 }

@@ -62,22 +62,9 @@ struct spw_chunk_store {
 
 bool spw_chunk_store_fits(const spw_hdf5_shape *shape) {
     size_t bytes = shape->element_bytes;
-    if (!shape->plain_pipeline || shape->rank != 3 || shape->chunk[2] != shape->extent[2]) return false;
+    if (shape->chunk[0] == 0 || shape->rank != 3 || shape->chunk[2] != shape->extent[2]) return false;
     for (int i = 0; i < 3; i++) bytes *= (size_t)shape->chunk[i]; /* checked when the dataset was opened */
     return bytes <= MAX_CHUNK_BYTES && (shape->element_bytes == 1 || shape->element_bytes == 2);
-}
-
-static spw_status read_fill(spw_chunk_store *store) {
-    spw_status status = SPW_ALLOC(store->chunk_bytes, &store->fill);
-    if (status != SPW_OK) return status;
-    size_t size = store->shape.element_bytes;
-    unsigned char value[2] = {0, 0};
-    hid_t list = H5Dget_create_plist(store->dataset), type = H5Dget_type(store->dataset);
-    if (list >= 0 && type >= 0) (void)H5Pget_fill_value(list, type, value);
-    for (size_t i = 0; i < store->chunk_bytes; i++) store->fill[i] = value[i % size];
-    if (list >= 0) (void)H5Pclose(list);
-    if (type >= 0) (void)H5Tclose(type);
-    return SPW_OK;
 }
 
 spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, const uint32_t *limit,
@@ -111,7 +98,8 @@ spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, co
     SPW_TRY(SPW_ALLOC(store->capacity * store->chunk_bytes, &store->arena));
     SPW_TRY(SPW_ALLOC(store->job_capacity, &store->jobs));
     for (size_t i = 0; i < store->capacity; i++) store->key[i] = NOBODY;
-    SPW_TRY(read_fill(store));
+    SPW_TRY(SPW_ALLOC(store->chunk_bytes, &store->fill));
+    spw_chunk_fill(dataset, shape->element_bytes, store->fill, store->chunk_bytes);
     *out = store;
     store = NULL;
 
@@ -157,7 +145,7 @@ static spw_status prepare_threads(spw_chunk_store *store) {
     for (size_t i = 0; i < threads; i++) {
         store->inflater[i] = libdeflate_alloc_decompressor();
         if (store->inflater[i] == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "libdeflate has no memory to inflate"));
-        if (store->shape.element_bytes == 2) SPW_TRY(SPW_ALLOC(store->chunk_bytes, &store->scratch[i]));
+        SPW_TRY(SPW_ALLOC(spw_chunk_scratch_bytes(store->chunk_bytes), &store->scratch[i]));
     }
 
 cleanup:
@@ -235,7 +223,7 @@ static void read_ahead(spw_chunk_store *store, uint64_t first, uint64_t last, ui
 
 /* Asks HDF5 for the size of every chunk and makes room for them. */
 static spw_status measure(spw_chunk_store *store) {
-    size_t total = 0, most = store->chunk_bytes + store->chunk_bytes / 8 + 4096;
+    size_t total = 0, most = spw_chunk_most_bytes(store->chunk_bytes);
     for (size_t i = 0; i < store->job_count; i++) {
         job *one = &store->jobs[i];
         hsize_t bytes = 0;
@@ -310,13 +298,12 @@ static void fetch_and_decode(spw_chunk_store *store) {
 }
 
 static spw_status check_jobs(spw_chunk_store *store) {
-    static const char *const what[] = {"", "wrong checksum", "damaged deflate stream", "wrong size"};
     for (size_t i = 0; i < store->job_count; i++) {
         const job *one = &store->jobs[i];
         if (!one->unreadable && one->result == SPW_DECODE_GOOD) continue;
         return spw_fail(SPW_EFORMAT, "chunk at row %llu, layer position %llu: %s",
                         (unsigned long long)one->offset[0], (unsigned long long)one->offset[1],
-                        one->unreadable ? "unreadable (file cut short?)" : what[one->result]);
+                        one->unreadable ? "unreadable (file cut short?)" : spw_decode_text(one->result));
     }
     return SPW_OK;
 }

@@ -10,9 +10,8 @@
 
 typedef struct spw_chunk_store spw_chunk_store;
 
-/* True when a dataset of this shape can be read so: filters none, or in the order shuffle, deflate,
- * fletcher32; chunks that span top_k and are not huge. The element type must be of this machine: the caller's
- * to check. */
+/* True when a dataset of this shape can be read so: chunks that span top_k and are not huge. The element type must be of
+ * this machine: the caller's to check. */
 bool spw_chunk_store_fits(const spw_hdf5_shape *shape);
 
 /* Borrows `dataset`, whose shape fits. limit [layers] or NULL: values of a layer that are neither below its

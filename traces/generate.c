@@ -294,7 +294,7 @@ static size_t sequence_length(const spw_generate_settings *settings) {
 static spw_status make_columns(const spw_generate_settings *settings, columns *out) {
     spw_status status = SPW_OK;
     size_t tokens = 0, choices = 0, per_rank = settings->tokens_per_rank;
-    *out = (columns){NULL};
+    *out = (columns){.source_rank = NULL};
     if (!spw_mul_size(settings->ranks, per_rank, &tokens) ||
         !spw_mul_size(tokens, settings->top_k, &choices)) {
         SPW_TRY(spw_fail(SPW_EARG, "%zu ranks x %zu tokens overflow", settings->ranks, per_rank));
@@ -379,7 +379,7 @@ spw_status spw_generate_trace(const spw_generate_settings *settings, const char 
     spw_status status = SPW_OK;
     spw_generator *generator = NULL;
     spw_trace_writer *writer = NULL;
-    columns made = {NULL};
+    columns made = {.source_rank = NULL};
     spw_progress progress = spw_progress_begin("generate", settings->steps * settings->layers);
     SPW_TRY(spw_generator_create(settings, &generator));
     SPW_TRY(make_columns(settings, &made));

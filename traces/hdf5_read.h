@@ -20,9 +20,9 @@ typedef struct spw_hdf5_shape {
     uint64_t chunk[SPW_HDF5_MAX_RANK]; /* of the chunks; 0 = not chunked */
     H5T_class_t type_class;
     size_t element_bytes;
-    bool is_signed;
+    bool is_signed, plain_number; /* plain_number: an integer or IEEE float that fills its bytes */
     int shuffle_at, deflate_at, fletcher32_at; /* place in the pipeline; -1: not there */
-    bool plain_pipeline; /* chunked, and the filters stand in that order, shuffle for this element size */
+    size_t shuffle_bytes;                      /* element size that shuffle was told */
 } spw_hdf5_shape;
 
 /* Opens the file for reading. SPW_EIO: missing or unreadable; SPW_EFORMAT: not HDF5. */
@@ -39,11 +39,7 @@ SPW_MUST_CHECK spw_status spw_hdf5_open_dataset(hid_t file, const char *path, in
                                                 hid_t *out, spw_hdf5_shape *shape);
 void spw_hdf5_close_dataset(hid_t *dataset); /* an invalid id is fine */
 
-/* Reads a whole 1-D integer dataset of exactly `count` elements as `memory_type`. */
-SPW_MUST_CHECK spw_status spw_hdf5_read_array(hid_t file, const char *path, hid_t memory_type, size_t count,
-                                              void *out);
-
-/* Reads the block [start, start + count) of an open dataset as `memory_type`. */
+/* Reads the block [start, start + count) of an open dataset that is not chunked as `memory_type`. */
 SPW_MUST_CHECK spw_status spw_hdf5_read_block(hid_t dataset, int rank, const uint64_t *start,
                                               const uint64_t *count, hid_t memory_type, void *out);
 

@@ -84,7 +84,8 @@ static spw_status create_writer(cut *c, const char *path) {
     spw_status status = SPW_OK;
     const spw_trace_info *from = spw_trace_get_info(c->in);
     const spw_slice_settings *settings = c->settings;
-    char *note = NULL, *order = NULL, what[256];
+    char *note = NULL, what[256];
+    const char *order = c->in->text[SPW_TRACE_ORDER];
     spw_trace_info info = *from;
     uint64_t tokens = 0;
     bool all_tokens = true, any_tokens = false;
@@ -109,11 +110,8 @@ static spw_status create_writer(cut *c, const char *path) {
     SPW_TRY(SPW_ALLOC(NOTE_BYTES, &note));
     (void)snprintf(note, NOTE_BYTES, "slice (%s) of: %s", what, from->note);
     info.note = note;
-    if (from->has_tokens) SPW_TRY(spw_hdf5_read_text(c->in->expert_id.id, "order", &order));
-    const spw_trace_write_settings write = {.info = &info,
-                                            .order = order != NULL && order[0] != '\0' ? order : NULL,
-                                            .tokens = tokens,
-                                            .level = settings->level};
+    const spw_trace_write_settings write = {
+        .info = &info, .order = order[0] != '\0' ? order : NULL, .tokens = tokens, .level = settings->level};
     SPW_TRY(spw_trace_writer_create(path, &write, &c->out));
     SPW_TRY(spw_trace_writer_set_text(c->out, "/", "slice", what));
     SPW_TRY(SPW_ALLOC(from->experts, &c->routed));
@@ -121,7 +119,6 @@ static spw_status create_writer(cut *c, const char *path) {
 
 cleanup:
     spw_free(note);
-    spw_free(order);
     return status;
 }
 

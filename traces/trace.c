@@ -18,9 +18,10 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     trace->file = trace->half_type = H5I_INVALID_HID;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
-    SPW_TRY(spw_hdf5_open_file(path, &trace->file));
     trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
+    SPW_TRY(spw_trace_probe(trace));
+    SPW_TRY(spw_hdf5_open_file(path, &trace->file));
     status = spw_trace_read_header(trace);
     if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s", path);
     if (status != SPW_OK) goto cleanup;
@@ -38,6 +39,7 @@ void spw_trace_close(spw_trace *trace) {
                                      &trace->position,  &trace->routed, &trace->by_rank};
     for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) {
         spw_chunk_store_destroy(datasets[i]->chunks);
+        spw_block_reader_destroy(datasets[i]->blocks);
         spw_hdf5_close_dataset(&datasets[i]->id);
         spw_free(datasets[i]->buffer.data);
     }
@@ -88,6 +90,19 @@ static size_t step_of_row(const spw_trace_info *info, uint64_t row) {
     return low;
 }
 
+/* A block of a dataset, with its name in front of what went wrong. */
+static spw_status read_block(spw_trace *trace, spw_trace_dataset *dataset, const uint64_t *start,
+                             const uint64_t *count, hid_t type, void *out) {
+    spw_status status = SPW_OK;
+    if (dataset->blocks == NULL)
+        SPW_TRY(spw_block_reader_create(dataset->id, &dataset->shape, &dataset->blocks));
+    status = spw_block_reader_read(dataset->blocks, start, count, type, out);
+    if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s: /%s", trace->path, dataset->path);
+
+cleanup:
+    return status;
+}
+
 /* *out = [tokens] of a column, or NULL when the file lacks it. */
 static spw_status read_column(spw_trace *trace, spw_trace_dataset *dataset, uint64_t first, uint64_t tokens,
                               hid_t type, const void **out) {
@@ -96,8 +111,7 @@ static spw_status read_column(spw_trace *trace, spw_trace_dataset *dataset, uint
     spw_status status = grow(&dataset->buffer, (size_t)tokens, H5Tget_size(type));
     if (status != SPW_OK) return status;
     *out = dataset->buffer.data;
-    status = spw_hdf5_read_block(dataset->id, 1, &first, &tokens, type, dataset->buffer.data);
-    return status == SPW_OK ? status : spw_fail_within(status, "%s: /%s", trace->path, dataset->path);
+    return read_block(trace, dataset, &first, &tokens, type, dataset->buffer.data);
 }
 
 spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
@@ -184,8 +198,10 @@ static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uin
         }
         status = spw_chunk_store_read(dataset->chunks, first, tokens, layer, out, suspect);
     } else {
-        status =
-            spw_hdf5_read_block(dataset->id, 3, start, count, dataset->memory_type, dataset->buffer.data);
+        SPW_TRY(
+            grow(&dataset->buffer, (size_t)tokens, trace->info.top_k * H5Tget_size(dataset->memory_type)));
+        *out = dataset->buffer.data;
+        SPW_TRY(read_block(trace, dataset, start, count, dataset->memory_type, dataset->buffer.data));
     }
     if (status == SPW_EFORMAT) {
         status = spw_fail_within(status, "%s: /%s, layer %d", trace->path, dataset->path,
@@ -237,14 +253,12 @@ spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer, ui
     spw_status status = check_counts(trace, &trace->routed, step, layer);
     if (status != SPW_OK) return status;
     const uint64_t start[] = {step, layer, 0}, count[] = {1, 1, trace->info.experts};
-    status = spw_hdf5_read_block(trace->routed.id, 3, start, count, H5T_NATIVE_UINT32, routed);
-    return status == SPW_OK ? status : spw_fail_within(status, "%s: /counts/routed", trace->path);
+    return read_block(trace, &trace->routed, start, count, H5T_NATIVE_UINT32, routed);
 }
 
 spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer, uint32_t *by_rank) {
     spw_status status = check_counts(trace, &trace->by_rank, step, layer);
     if (status != SPW_OK) return status;
     const uint64_t start[] = {step, 0, layer, 0}, count[] = {1, trace->info.ranks, 1, trace->info.experts};
-    status = spw_hdf5_read_block(trace->by_rank.id, 4, start, count, H5T_NATIVE_UINT32, by_rank);
-    return status == SPW_OK ? status : spw_fail_within(status, "%s: /counts/by_rank", trace->path);
+    return read_block(trace, &trace->by_rank, start, count, H5T_NATIVE_UINT32, by_rank);
 }

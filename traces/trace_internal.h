@@ -2,11 +2,14 @@
 #ifndef SPW_TRACES_TRACE_INTERNAL_H
 #define SPW_TRACES_TRACE_INTERNAL_H
 
+#include "traces/block_reader.h"
 #include "traces/chunk_store.h"
 #include "traces/hdf5_read.h"
 #include "traces/trace.h"
 
-enum { SPW_TRACE_TEXTS = 11, SPW_TRACE_MAX_STEPS = 1 << 22 };
+/* Texts of the file: those of the info, in its order, and some that only this folder asks for. */
+enum { SPW_TRACE_FORMAT = 11, SPW_TRACE_ORDER, SPW_TRACE_AXIS, SPW_TRACE_TEXTS };
+enum { SPW_TRACE_MAX_STEPS = 1 << 22 };
 
 /* A buffer that only grows. */
 typedef struct spw_trace_buffer {
@@ -19,8 +22,9 @@ typedef struct spw_trace_dataset {
     const char *path;
     hid_t id, memory_type; /* memory_type: of what is read from it; borrowed */
     spw_hdf5_shape shape;
-    bool fast;               /* read chunk by chunk, not by HDF5 */
-    spw_chunk_store *chunks; /* NULL until used */
+    bool fast;                /* read by `chunks`, else by `blocks` */
+    spw_chunk_store *chunks;  /* NULL until used */
+    spw_block_reader *blocks; /* NULL until used */
     spw_trace_buffer buffer;
 } spw_trace_dataset;
 
@@ -37,7 +41,11 @@ struct spw_trace {
     uint8_t *step_phase;
 };
 
-/* Fills trace->info and opens the datasets; trace->path and trace->file are set. */
+/* Fills trace->text by a child process, which also tries the rest of the header. */
+SPW_MUST_CHECK spw_status spw_trace_probe(spw_trace *trace);
+/* Fills trace->text from the file: for the child. */
+SPW_MUST_CHECK spw_status spw_trace_read_texts(spw_trace *trace);
+/* Fills trace->info and opens the datasets; path, file, half_type and text are set. */
 SPW_MUST_CHECK spw_status spw_trace_read_header(spw_trace *trace);
 
 #endif

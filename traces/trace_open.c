@@ -11,7 +11,7 @@
 enum { COLUMN_CACHE = 1 << 20, CHUNK_CACHE = 32 << 20 };
 
 static const struct {
-    const char *group, *name;
+    const char *object, *name;
     size_t offset;
 } texts[SPW_TRACE_TEXTS] = {
     {"/", "source", offsetof(spw_trace_info, source)},
@@ -25,6 +25,9 @@ static const struct {
     {"model", "name", offsetof(spw_trace_info, model_name)},
     {"model", "router_score", offsetof(spw_trace_info, router_score)},
     {"model", "balance", offsetof(spw_trace_info, balance)},
+    [SPW_TRACE_FORMAT] = {"/", "format", 0},
+    [SPW_TRACE_ORDER] = {"tokens/expert_id", "order", 0},
+    [SPW_TRACE_AXIS] = {"tokens/expert_id", "expert_axis", 0},
 };
 
 static const struct {
@@ -40,21 +43,28 @@ static const struct {
     {"parallel", "gpus_per_node", offsetof(spw_trace_info, gpus_per_node)},
 };
 
-static hid_t open_group(hid_t file, const char *group) {
-    if (strcmp(group, "/") != 0 && !spw_hdf5_exists(file, group)) return H5I_INVALID_HID;
-    return H5Oopen(file, group, H5P_DEFAULT);
+static hid_t open_object(hid_t file, const char *path) {
+    if (strcmp(path, "/") != 0 && !spw_hdf5_exists(file, path)) return H5I_INVALID_HID;
+    return H5Oopen(file, path, H5P_DEFAULT);
+}
+
+spw_status spw_trace_read_texts(spw_trace *trace) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < SPW_TRACE_TEXTS && status == SPW_OK; i++) {
+        hid_t object = open_object(trace->file, texts[i].object);
+        status = spw_hdf5_read_text(object, texts[i].name, &trace->text[i]);
+        if (object >= 0) (void)H5Oclose(object);
+    }
+    return status;
 }
 
 static spw_status read_attributes(spw_trace *trace) {
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < SPW_TRACE_TEXTS && status == SPW_OK; i++) {
-        hid_t group = open_group(trace->file, texts[i].group);
-        status = spw_hdf5_read_text(group, texts[i].name, &trace->text[i]);
+    for (size_t i = 0; i < SPW_TRACE_FORMAT; i++) {
         memcpy((char *)&trace->info + texts[i].offset, &trace->text[i], sizeof(char *));
-        if (group >= 0) (void)H5Oclose(group);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == SPW_OK; i++) {
-        hid_t group = open_group(trace->file, numbers[i].group);
+        hid_t group = open_object(trace->file, numbers[i].group);
         double value = 0.0;
         status = spw_hdf5_read_number(group, numbers[i].name, &value);
         size_t whole = value >= 1.0 && value < 1e15 ? (size_t)value : 0;
@@ -68,13 +78,10 @@ static spw_status read_attributes(spw_trace *trace) {
 }
 
 static spw_status check_format(spw_trace *trace) {
-    char *format = NULL;
-    spw_status status = spw_hdf5_read_text(trace->file, "format", &format);
-    if (status == SPW_OK && strcmp(format, "moe-routing-trace") != 0) {
-        status = spw_fail(SPW_EFORMAT, "attribute format is '%.60s'; must be 'moe-routing-trace'", format);
+    const char *format = trace->text[SPW_TRACE_FORMAT];
+    if (strcmp(format, "moe-routing-trace") != 0) {
+        return spw_fail(SPW_EFORMAT, "attribute format is '%.60s'; must be 'moe-routing-trace'", format);
     }
-    spw_free(format);
-    if (status != SPW_OK) return status;
     char *end = NULL;
     long major = strtol(trace->info.version, &end, 10);
     if (end == trace->info.version || major != 1 || (*end != '.' && *end != '\0')) {
@@ -88,7 +95,7 @@ static spw_status check_format(spw_trace *trace) {
 static spw_status read_length(hid_t file, const char *path, uint64_t least, uint64_t most, size_t *out) {
     hid_t dataset = H5I_INVALID_HID;
     spw_hdf5_shape shape;
-    spw_status status = spw_hdf5_open_dataset(file, path, 1, COLUMN_CACHE, &dataset, &shape);
+    spw_status status = spw_hdf5_open_dataset(file, path, 1, 0, &dataset, &shape);
     spw_hdf5_close_dataset(&dataset);
     if (status != SPW_OK) return status;
     if (shape.extent[0] < least || shape.extent[0] > most) {
@@ -110,10 +117,9 @@ static spw_status read_layers(spw_trace *trace) {
     SPW_TRY(SPW_ALLOC(info->layers, &trace->layer_id));
     SPW_TRY(SPW_ALLOC(info->layers, &trace->layer_experts));
     SPW_TRY(SPW_ALLOC(info->layers, &trace->layer_top_k));
-    SPW_TRY(spw_hdf5_read_array(file, "layer", H5T_NATIVE_INT32, info->layers, trace->layer_id));
-    SPW_TRY(spw_hdf5_read_array(file, "model/num_experts", H5T_NATIVE_UINT32, info->layers,
-                                trace->layer_experts));
-    SPW_TRY(spw_hdf5_read_array(file, "model/top_k", H5T_NATIVE_UINT32, info->layers, trace->layer_top_k));
+    SPW_TRY(spw_read_array(file, "layer", H5T_NATIVE_INT32, info->layers, trace->layer_id));
+    SPW_TRY(spw_read_array(file, "model/num_experts", H5T_NATIVE_UINT32, info->layers, trace->layer_experts));
+    SPW_TRY(spw_read_array(file, "model/top_k", H5T_NATIVE_UINT32, info->layers, trace->layer_top_k));
     for (size_t i = 0; i < info->layers; i++) {
         size_t experts = trace->layer_experts[i], top_k = trace->layer_top_k[i];
         if (experts < 1 || experts > info->experts) {
@@ -143,19 +149,18 @@ static spw_status read_steps(spw_trace *trace) {
     SPW_TRY(SPW_ALLOC(info->steps, &trace->step_id));
     SPW_TRY(SPW_ALLOC(info->steps, &trace->step_tokens));
     SPW_TRY(SPW_ALLOC(info->steps, &trace->step_phase));
-    SPW_TRY(spw_hdf5_read_array(trace->file, "steps/id", H5T_NATIVE_INT64, info->steps, trace->step_id));
-    SPW_TRY(spw_hdf5_read_array(trace->file, "steps/num_tokens", H5T_NATIVE_UINT64, info->steps,
-                                trace->step_tokens));
+    SPW_TRY(spw_read_array(trace->file, "steps/id", H5T_NATIVE_INT64, info->steps, trace->step_id));
+    SPW_TRY(
+        spw_read_array(trace->file, "steps/num_tokens", H5T_NATIVE_INT64, info->steps, trace->step_tokens));
     for (size_t i = 0; i < info->steps; i++) {
-        if (trace->step_tokens[i] > MAX_TOKENS) {
-            SPW_TRY(spw_fail(SPW_EFORMAT, "/steps/num_tokens: %llu at position %zu; must be at most %llu",
-                             (unsigned long long)trace->step_tokens[i], i, (unsigned long long)MAX_TOKENS));
+        if (trace->step_tokens[i] > MAX_TOKENS) { /* also what was negative: HDF5 would make 0 of it */
+            SPW_TRY(spw_fail(SPW_EFORMAT, "/steps/num_tokens: %lld at position %zu; must be 0 to %llu",
+                             (long long)trace->step_tokens[i], i, (unsigned long long)MAX_TOKENS));
         }
     }
     memset(trace->step_phase, 4, info->steps); /* not said: mixed */
     if (spw_hdf5_exists(trace->file, "steps/phase")) {
-        SPW_TRY(spw_hdf5_read_array(trace->file, "steps/phase", H5T_NATIVE_UINT8, info->steps,
-                                    trace->step_phase));
+        SPW_TRY(spw_read_array(trace->file, "steps/phase", H5T_NATIVE_UINT8, info->steps, trace->step_phase));
     }
     info->step_id = trace->step_id;
     info->step_tokens = trace->step_tokens;
@@ -171,8 +176,7 @@ static spw_status read_offsets(spw_trace *trace) {
     uint64_t *offset = NULL;
     SPW_TRY(SPW_ALLOC(info->steps + 1, &trace->step_offset));
     offset = trace->step_offset;
-    SPW_TRY(
-        spw_hdf5_read_array(trace->file, "tokens/step_offset", H5T_NATIVE_UINT64, info->steps + 1, offset));
+    SPW_TRY(spw_read_array(trace->file, "tokens/step_offset", H5T_NATIVE_INT64, info->steps + 1, offset));
     if (offset[0] != 0) {
         SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/step_offset: starts at %llu; must start at 0",
                          (unsigned long long)offset[0]));
@@ -218,7 +222,7 @@ static spw_status open_optional(spw_trace *trace, spw_trace_dataset *dataset, co
     dataset->path = path;
     if (!spw_hdf5_exists(trace->file, path)) return SPW_OK;
     SPW_TRY(spw_hdf5_open_dataset(trace->file, path, rank, cache, &dataset->id, &dataset->shape));
-    if (dataset->shape.type_class != type || dataset->shape.element_bytes > 8) {
+    if (dataset->shape.type_class != type || !dataset->shape.plain_number) {
         SPW_TRY(spw_fail(SPW_EFORMAT, "/%s: must hold %s", path,
                          type == H5T_FLOAT ? "floating-point numbers" : "integers"));
     }
@@ -232,8 +236,8 @@ static spw_status check_ids(spw_trace *trace) {
     spw_status status = SPW_OK;
     spw_trace_info *info = &trace->info;
     const spw_hdf5_shape *shape = &trace->expert_id.shape;
-    char *axis = NULL;
-    if (shape->type_class != H5T_INTEGER || shape->is_signed || shape->element_bytes > 2) {
+    if (shape->type_class != H5T_INTEGER || shape->is_signed || shape->element_bytes > 2 ||
+        !shape->plain_number) {
         return spw_fail(SPW_EFORMAT, "/tokens/expert_id: must be uint8 or uint16");
     }
     info->id_bytes = shape->element_bytes;
@@ -247,14 +251,12 @@ static spw_status check_ids(spw_trace *trace) {
             missing, info->experts, info->id_bytes, info->experts, largest));
     }
     info->missing = (uint16_t)missing;
-    SPW_TRY(spw_hdf5_read_text(trace->expert_id.id, "expert_axis", &axis));
-    if (strcmp(axis, "physical") == 0) {
+    if (strcmp(trace->text[SPW_TRACE_AXIS], "physical") == 0) {
         SPW_TRY(spw_fail(SPW_EFORMAT,
                          "/tokens/expert_id: expert_axis is physical; this program reads logical experts"));
     }
 
 cleanup:
-    spw_free(axis);
     return status;
 }
 
@@ -270,17 +272,16 @@ static spw_status open_tokens(spw_trace *trace) {
     spw_status status = SPW_OK;
     spw_trace_info *info = &trace->info;
     trace->expert_id.path = "tokens/expert_id";
-    SPW_TRY(spw_hdf5_open_dataset(trace->file, "tokens/expert_id", 3, CHUNK_CACHE, &trace->expert_id.id,
+    SPW_TRY(spw_hdf5_open_dataset(trace->file, "tokens/expert_id", 3, 0, &trace->expert_id.id,
                                   &trace->expert_id.shape));
     SPW_TRY(check_ids(trace));
     const uint64_t ids[] = {info->tokens, info->layers, info->top_k};
     SPW_TRY(check_extent(&trace->expert_id, ids));
     SPW_TRY(read_offsets(trace));
-    SPW_TRY(open_optional(trace, &trace->weight, "tokens/weight", 3, ids, CHUNK_CACHE, H5T_FLOAT));
-    SPW_TRY(
-        open_optional(trace, &trace->source_rank, "tokens/source_rank", 1, ids, COLUMN_CACHE, H5T_INTEGER));
-    SPW_TRY(open_optional(trace, &trace->sequence, "tokens/sequence", 1, ids, COLUMN_CACHE, H5T_INTEGER));
-    SPW_TRY(open_optional(trace, &trace->position, "tokens/position", 1, ids, COLUMN_CACHE, H5T_INTEGER));
+    SPW_TRY(open_optional(trace, &trace->weight, "tokens/weight", 3, ids, 0, H5T_FLOAT));
+    SPW_TRY(open_optional(trace, &trace->source_rank, "tokens/source_rank", 1, ids, 0, H5T_INTEGER));
+    SPW_TRY(open_optional(trace, &trace->sequence, "tokens/sequence", 1, ids, 0, H5T_INTEGER));
+    SPW_TRY(open_optional(trace, &trace->position, "tokens/position", 1, ids, 0, H5T_INTEGER));
     info->has_tokens = true;
     info->has_weights = trace->weight.id >= 0;
     info->has_sequences = trace->sequence.id >= 0;
@@ -298,15 +299,14 @@ static spw_status open_counts(spw_trace *trace) {
     spw_trace_info *info = &trace->info;
     const uint64_t routed[] = {info->steps, info->layers, info->experts};
     const uint64_t by_rank[] = {info->steps, info->ranks, info->layers, info->experts};
-    SPW_TRY(open_optional(trace, &trace->routed, "counts/routed", 3, routed, CHUNK_CACHE, H5T_INTEGER));
+    SPW_TRY(open_optional(trace, &trace->routed, "counts/routed", 3, routed, 0, H5T_INTEGER));
     if (info->ranks > 0) {
         size_t size = 0;
         if (!spw_mul_size(info->ranks, info->experts, &size) || size > MAX_BY_RANK) {
             SPW_TRY(spw_fail(SPW_EFORMAT, "%zu ranks x %zu experts; their product must be at most %zu",
                              info->ranks, info->experts, MAX_BY_RANK));
         }
-        SPW_TRY(open_optional(trace, &trace->by_rank, "counts/by_rank", 4, by_rank, 2 * (size_t)CHUNK_CACHE,
-                              H5T_INTEGER));
+        SPW_TRY(open_optional(trace, &trace->by_rank, "counts/by_rank", 4, by_rank, 0, H5T_INTEGER));
     } else if (spw_hdf5_exists(trace->file, "counts/by_rank") || trace->source_rank.id >= 0) {
         SPW_TRY(
             spw_fail(SPW_EFORMAT, "/rank: missing, but the file has source ranks; must be int32 [ranks]"));

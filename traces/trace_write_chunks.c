@@ -40,11 +40,6 @@ spw_status spw_chunk_writer_create(hid_t dataset, size_t layers, size_t top_k, s
     SPW_TRY(SPW_ALLOC(layers, &chunks->rows));
     SPW_TRY(SPW_ALLOC(layers, &chunks->filling));
     SPW_TRY(SPW_ALLOC(chunks->capacity, &chunks->queue));
-    for (size_t i = 0; i < chunks->capacity; i++) {
-        SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->queue[i].plain));
-        if (element_bytes > 1) SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->queue[i].shuffled));
-        SPW_TRY(SPW_ALLOC(packed_bound(chunks), &chunks->queue[i].packed));
-    }
     *out = chunks;
     chunks = NULL;
 
@@ -107,13 +102,22 @@ static spw_status drain(spw_chunk_writer *chunks) {
 
 /* Moves the filled chunk of a layer into the queue; the queue's spare buffer takes its place. */
 static spw_status enqueue(spw_chunk_writer *chunks, size_t layer, uint64_t first_row) {
-    spw_chunk_job *job = &chunks->queue[chunks->queued++];
+    spw_status status = SPW_OK;
+    spw_chunk_job *job = &chunks->queue[chunks->queued];
+    if (job->plain == NULL) SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &job->plain));
+    if (job->packed == NULL) SPW_TRY(SPW_ALLOC(packed_bound(chunks), &job->packed));
+    if (job->shuffled == NULL && chunks->element_bytes > 1)
+        SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &job->shuffled));
+    chunks->queued++;
     unsigned char *filled = chunks->filling[layer];
     chunks->filling[layer] = job->plain;
     job->plain = filled;
     job->layer = layer;
     job->first_row = first_row;
-    return chunks->queued == chunks->capacity ? drain(chunks) : SPW_OK;
+    if (chunks->queued == chunks->capacity) SPW_TRY(drain(chunks));
+
+cleanup:
+    return status;
 }
 
 spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer, const uint16_t *data,

@@ -64,12 +64,10 @@ static uint64_t count_tokens(verifier *v, size_t step, size_t layer, const spw_t
     size_t top_k = record->top_k, used = v->info->layer_top_k[layer];
     uint64_t missing = 0;
     memset(v->histogram, 0, v->info->experts * sizeof *v->histogram);
-    if (v->from_ranks != NULL)
-        memset(v->from_ranks, 0, v->info->ranks * v->info->experts * sizeof *v->from_ranks);
+    v->ranks_counted = source_rank != NULL && v->from_ranks != NULL;
+    if (v->ranks_counted) memset(v->from_ranks, 0, v->info->ranks * v->info->experts * sizeof *v->from_ranks);
     for (size_t token = 0; token < record->tokens; token++) {
-        uint32_t *of_rank = source_rank != NULL && v->from_ranks != NULL
-                                ? v->from_ranks + source_rank[token] * v->info->experts
-                                : NULL;
+        uint32_t *of_rank = v->ranks_counted ? v->from_ranks + source_rank[token] * v->info->experts : NULL;
         for (size_t k = 0; k < top_k; k++) {
             unsigned id = id_at(record, token * top_k + k);
             if (id == record->missing) {

@@ -1,7 +1,6 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5): without a grouped library XLA makes of it
  * a dense product over all local experts, of an operand [local][rows][width] that holds every row once and zeros
- * elsewhere. The operand really is built and read here; products with its zeros are left out. A rank's operands live
- * for its own product only, so one rank's at a time take this machine's memory. */
+ * elsewhere. The operand counts whole and is stored as the rows that are not zero; products with its zeros are left out. */
 #include "reference/grouped_gemm.h"
 #include "reference/schemes/execute_list.h"
 #include "reference/schemes/execute_ragged_exchange.h"
@@ -13,67 +12,38 @@
 static const char hidden_operand[] = "ragged_dot_hidden_operand", ffn_operand[] = "ragged_dot_ffn_operand";
 
 typedef struct operand {
-    float *at; /* [local][rows][width] */
-    size_t rank, width;
+    float *at; /* [rows][width]: of [local][rows][width] what is not 0 */
+    size_t rank;
 } operand;
 
 static spw_status operand_create(spw_execution *run, const spw_experts *e, size_t rank, const char *name,
                                  size_t width, const float *rows, operand *out) {
-    const size_t *offset = e->offset + rank * (run->local + 1);
-    size_t elements = 0, bytes = 0;
-    if (!spw_mul_size(run->local * e->rows, width, &elements) ||
-        !spw_mul_size(elements, run->shape.element_bytes, &bytes)) {
+    size_t bytes = 0;
+    if (!spw_mul_size(run->local * e->rows, width, &bytes) ||
+        !spw_mul_size(bytes, run->shape.element_bytes, &bytes)) {
         return spw_fail(SPW_EARG, "%s of rank %zu overflows size_t", name, rank);
     }
-    *out = (operand){.rank = rank, .width = width};
-    const spw_status status = spw_arena_take(run->arena, rank, name, elements, bytes, &out->at);
-    if (status != SPW_OK) return status;
-    for (size_t x = 0; x < run->local; x++) {
-        memcpy(out->at + (x * e->rows + offset[x]) * width, rows + offset[x] * width,
-               (offset[x + 1] - offset[x]) * width * sizeof *rows);
-    }
-    return SPW_OK;
+    *out = (operand){.rank = rank};
+    const spw_status status = spw_arena_take(run->arena, rank, name, e->rows * width, bytes, &out->at);
+    if (status == SPW_OK) memcpy(out->at, rows, e->rows * width * sizeof *rows);
+    return status;
 }
 
 static void operand_destroy(spw_execution *run, operand *o) { spw_arena_give(run->arena, o->rank, o->at); }
 
-/* One expert's rows of the operand, [first, end). */
-static const float *slice(const operand *o, const spw_experts *e, size_t expert, size_t first) {
-    return o->at + (expert * e->rows + first) * o->width;
-}
-
-/* y of the rank = operand times weights, expert by expert; gradient: dx = operand times weights transposed. */
+/* y of the rank = operand times weights; gradient: dx = operand times weights transposed. */
 static spw_status multiply(spw_execution *run, const spw_experts *e, const operand *o, int weight,
                            bool gradient, float *y) {
-    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn,
-                 *offset = e->offset + o->rank * (run->local + 1);
-    const size_t in = weight == 2 ? ffn : hidden, out = weight == 2 ? hidden : ffn,
-                 width = gradient ? in : out;
-    spw_status status = SPW_OK;
-    for (size_t x = 0; x < run->local && status == SPW_OK; x++) {
-        const size_t rows = offset[x + 1] - offset[x], all[] = {0, rows};
-        const spw_gemm_shape s = {.experts = 1, .rows = rows, .in = in, .out = out};
-        const float *w = spw_rank_weights(run, o->rank, weight) + x * in * out;
-        status = (gradient ? spw_ref_grouped_gemm_input_gradient : spw_ref_grouped_gemm)(
-            s, slice(o, e, x, offset[x]), w, all, y + offset[x] * width, NULL);
-    }
-    return status;
+    return (gradient ? spw_ref_grouped_gemm_input_gradient : spw_ref_grouped_gemm)(
+        spw_experts_shape(run, e, weight), o->at, spw_rank_weights(run, o->rank, weight),
+        spw_experts_offset(run, e, o->rank), y, NULL);
 }
 
 static spw_status weight_gradient(spw_execution *run, const spw_experts *e, const operand *o, int weight,
                                   const float *dy) {
-    const size_t hidden = run->shape.hidden, ffn = run->shape.ffn,
-                 *offset = e->offset + o->rank * (run->local + 1);
-    const size_t in = weight == 2 ? ffn : hidden, out = weight == 2 ? hidden : ffn;
-    spw_status status = SPW_OK;
-    for (size_t x = 0; x < run->local && status == SPW_OK; x++) {
-        const size_t rows = offset[x + 1] - offset[x], all[] = {0, rows};
-        const spw_gemm_shape s = {.experts = 1, .rows = rows, .in = in, .out = out};
-        status = spw_ref_grouped_gemm_weight_gradient(
-            s, slice(o, e, x, offset[x]), dy + offset[x] * out, all,
-            spw_rank_weight_gradients(run, o->rank, weight) + x * in * out, NULL);
-    }
-    return status;
+    return spw_ref_grouped_gemm_weight_gradient(spw_experts_shape(run, e, weight), o->at, dy,
+                                                spw_experts_offset(run, e, o->rank),
+                                                spw_rank_weight_gradients(run, o->rank, weight), NULL);
 }
 
 /* y = ragged_dot(x, w); y is born here. */
@@ -85,7 +55,7 @@ static spw_status ragged_dot(spw_execution *run, const spw_experts *e, int weigh
     spw_step(run, steps[weight]);
     SPW_TRY(spw_born(run, y, name, e->rows, weight == 2 ? hidden : ffn));
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand o;
+        operand o = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, weight == 2 ? ffn_operand : hidden_operand,
                                weight == 2 ? ffn : hidden, x->at[r], &o));
         SPW_TRY(multiply(run, e, &o, weight, false, y->at[r]));
@@ -119,7 +89,7 @@ static spw_status gradients_of_wo(spw_execution *run, spw_experts *e) {
     spw_step(run, "gradients of wo");
     e->dw0 = (spw_spread){.rows = e->rows, .width = ffn};
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand of_dy, of_act;
+        operand of_dy = {.at = NULL}, of_act = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->dy.at[r], &of_dy));
         SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, e->act.at[r], &of_act));
         spw_arena_give(run->arena, r, e->act.at[r]);
@@ -144,7 +114,7 @@ static spw_status gradients_of_w(spw_execution *run, spw_experts *e, int weight,
     spw_step(run, steps[weight]);
     SPW_TRY(spw_born(run, dx, name, e->rows, hidden));
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        operand of_d, of_x;
+        operand of_d = {.at = NULL}, of_x = {.at = NULL};
         SPW_TRY(operand_create(run, e, r, ffn_operand, ffn, d->at[r], &of_d));
         SPW_TRY(operand_create(run, e, r, hidden_operand, hidden, e->x.at[r], &of_x));
         SPW_TRY(weight_gradient(run, e, &of_x, weight, d->at[r]));

@@ -22,16 +22,16 @@ typedef struct spw_ragged {
 } spw_ragged;
 
 /* Counts are exchanged and all sizes agreed upon; the plans are freed by the other one. */
-SPW_MUST_CHECK spw_status spw_ragged_create(spw_execution *run, spw_ragged *out);
-void spw_ragged_destroy(spw_execution *run, spw_ragged *ragged);
+SPW_MUST_CHECK spw_status spw_ragged_create(spw_execution *run, spw_ragged *g);
+void spw_ragged_destroy(spw_execution *run, spw_ragged *g);
 
 /* Tokens to x; y to `returned_unsorted`. */
-SPW_MUST_CHECK spw_status spw_ragged_dispatch(spw_execution *run, spw_ragged *ragged, const char *exchange);
-SPW_MUST_CHECK spw_status spw_ragged_combine(spw_execution *run, spw_ragged *ragged, const char *exchange);
+SPW_MUST_CHECK spw_status spw_ragged_dispatch(spw_execution *run, spw_ragged *g, const char *exchange);
+SPW_MUST_CHECK spw_status spw_ragged_combine(spw_execution *run, spw_ragged *g, const char *exchange);
 /* The output: the weighted sum of `returned_unsorted`, which dies. */
-void spw_ragged_output(spw_execution *run, spw_ragged *ragged);
+void spw_ragged_output(spw_execution *run, spw_ragged *g);
 /* The gradients: of the output to dy, and of x (in dx0) to the tokens. */
-SPW_MUST_CHECK spw_status spw_ragged_combine_gradient(spw_execution *run, spw_ragged *ragged);
-SPW_MUST_CHECK spw_status spw_ragged_dispatch_gradient(spw_execution *run, spw_ragged *ragged);
+SPW_MUST_CHECK spw_status spw_ragged_combine_gradient(spw_execution *run, spw_ragged *g);
+SPW_MUST_CHECK spw_status spw_ragged_dispatch_gradient(spw_execution *run, spw_ragged *g);
 
 #endif

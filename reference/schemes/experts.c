@@ -9,7 +9,7 @@ spw_status spw_experts_create(spw_execution *run, size_t rows, spw_experts *out)
     return SPW_SCRATCH(run, run->shape.ranks * (run->local + 1), &out->offset);
 }
 
-static spw_gemm_shape shape_of(const spw_execution *run, const spw_experts *e, int weight) {
+spw_gemm_shape spw_experts_shape(const spw_execution *run, const spw_experts *e, int weight) {
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     return (spw_gemm_shape){.experts = run->local,
                             .rows = e->rows,
@@ -17,7 +17,7 @@ static spw_gemm_shape shape_of(const spw_execution *run, const spw_experts *e, i
                             .out = weight == 2 ? hidden : ffn};
 }
 
-static const size_t *offsets(const spw_execution *run, const spw_experts *e, size_t rank) {
+const size_t *spw_experts_offset(const spw_execution *run, const spw_experts *e, size_t rank) {
     return e->offset + rank * (run->local + 1);
 }
 
@@ -25,8 +25,9 @@ spw_status spw_experts_product(spw_execution *run, const spw_experts *e, int wei
                                spw_spread *y) {
     spw_status status = SPW_OK;
     for (size_t r = 0; r < run->shape.ranks && status == SPW_OK; r++) {
-        status = spw_ref_grouped_gemm(shape_of(run, e, weight), x->at[r], spw_rank_weights(run, r, weight),
-                                      offsets(run, e, r), y->at[r], NULL);
+        status = spw_ref_grouped_gemm(spw_experts_shape(run, e, weight), x->at[r],
+                                      spw_rank_weights(run, r, weight), spw_experts_offset(run, e, r),
+                                      y->at[r], NULL);
     }
     return status;
 }
@@ -35,9 +36,9 @@ spw_status spw_experts_input_gradient(spw_execution *run, const spw_experts *e, 
                                       const spw_spread *dy, spw_spread *dx) {
     spw_status status = SPW_OK;
     for (size_t r = 0; r < run->shape.ranks && status == SPW_OK; r++) {
-        status = spw_ref_grouped_gemm_input_gradient(shape_of(run, e, weight), dy->at[r],
-                                                     spw_rank_weights(run, r, weight), offsets(run, e, r),
-                                                     dx->at[r], NULL);
+        status = spw_ref_grouped_gemm_input_gradient(spw_experts_shape(run, e, weight), dy->at[r],
+                                                     spw_rank_weights(run, r, weight),
+                                                     spw_experts_offset(run, e, r), dx->at[r], NULL);
     }
     return status;
 }
@@ -46,8 +47,8 @@ spw_status spw_experts_weight_gradient(spw_execution *run, const spw_experts *e,
                                        const spw_spread *x, const spw_spread *dy) {
     spw_status status = SPW_OK;
     for (size_t r = 0; r < run->shape.ranks && status == SPW_OK; r++) {
-        status = spw_ref_grouped_gemm_weight_gradient(shape_of(run, e, weight), x->at[r], dy->at[r],
-                                                      offsets(run, e, r),
+        status = spw_ref_grouped_gemm_weight_gradient(spw_experts_shape(run, e, weight), x->at[r], dy->at[r],
+                                                      spw_experts_offset(run, e, r),
                                                       spw_rank_weight_gradients(run, r, weight), NULL);
     }
     return status;
@@ -55,16 +56,16 @@ spw_status spw_experts_weight_gradient(spw_execution *run, const spw_experts *e,
 
 void spw_experts_swiglu(spw_execution *run, spw_experts *e) {
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_ref_swiglu((spw_swiglu){0}, offsets(run, e, r)[run->local] * run->shape.ffn, e->w0.at[r],
-                       e->w1.at[r], e->act.at[r], NULL);
+        spw_ref_swiglu((spw_swiglu){0}, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn,
+                       e->w0.at[r], e->w1.at[r], e->act.at[r], NULL);
     }
 }
 
 void spw_experts_swiglu_gradient(spw_execution *run, spw_experts *e) {
     spw_step(run, "swiglu gradient");
     for (size_t r = 0; r < run->shape.ranks; r++) { /* both in place */
-        spw_ref_swiglu_gradient((spw_swiglu){0}, offsets(run, e, r)[run->local] * run->shape.ffn, e->w0.at[r],
-                                e->w1.at[r], e->dw0.at[r], e->dw0.at[r], e->w1.at[r], NULL);
+        spw_ref_swiglu_gradient((spw_swiglu){0}, spw_experts_offset(run, e, r)[run->local] * run->shape.ffn,
+                                e->w0.at[r], e->w1.at[r], e->dw0.at[r], e->dw0.at[r], e->w1.at[r], NULL);
     }
     spw_becomes(run, &e->w1, &e->dw1, "d_w1_out");
     spw_dies(run, &e->w0);

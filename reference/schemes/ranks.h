@@ -2,6 +2,7 @@
 #ifndef SPW_REFERENCE_SCHEMES_RANKS_H
 #define SPW_REFERENCE_SCHEMES_RANKS_H
 
+#include "reference/grouped_gemm.h"
 #include "reference/schemes/execution.h"
 
 #include <stdbool.h>
@@ -85,6 +86,10 @@ void spw_experts_swiglu(spw_execution *run, spw_experts *experts);
 void spw_experts_swiglu_gradient(spw_execution *run, spw_experts *experts);
 /* "sum of dx": dx0 += dx1, which dies. */
 void spw_experts_sum_dx(spw_execution *run, spw_experts *experts);
+
+/* Shape and offsets [local + 1] of a rank's grouped GEMM with one of the weights. */
+spw_gemm_shape spw_experts_shape(const spw_execution *run, const spw_experts *experts, int weight);
+const size_t *spw_experts_offset(const spw_execution *run, const spw_experts *experts, size_t rank);
 
 /* The slices of rank's experts in the weights and their gradients; weight as above. */
 const float *spw_rank_weights(const spw_execution *run, size_t rank, int weight);

@@ -106,20 +106,6 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->sequences * s->experts * spw_scheme_capacity(scheme, s);
 }
 
-static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const uint64_t row = s->hidden * s->element_bytes;
-    const spw_exchange list[] = {
-        {"dispatch", SPW_PHASE_FORWARD, false, row},
-        {"combine", SPW_PHASE_FORWARD, true, row},
-        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row},
-        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
-        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
-        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
-    };
-    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
-    return SPW_COUNT_OF(list);
-}
-
 /* Within a sequence the earliest positions win; weights play no role. */
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
@@ -167,7 +153,7 @@ const spw_scheme_type spw_scheme_dense = {
     .limit_per_sequence = true,
     .buffer_rows = buffer_rows,
     .buffer_formula = "D = p E C",
-    .exchanges = exchanges,
+    .exchanges = spw_row_exchanges,
     .flow = flow,
     .compiled = compiled,
 };

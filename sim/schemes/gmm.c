@@ -14,38 +14,13 @@ static const spw_scheme_option options[] = {
 static const spw_tensor tensors[] = {SPW_RAGGED_TENSOR_ROWS};
 
 static const spw_event events[] = {
-    SPW_RAGGED_DISPATCH(FORWARD),
-    SPW_BORN(FORWARD, "gemm w0", SPW_RAGGED_W0),
-    SPW_BORN(FORWARD, "gemm w1", SPW_RAGGED_W1),
-    SPW_DIES(FORWARD, "gemm w1", SPW_RAGGED_X),
-    SPW_BORN(FORWARD, "swiglu", SPW_RAGGED_ACT),
-    SPW_DIES(FORWARD, "swiglu", SPW_RAGGED_W0),
-    SPW_DIES(FORWARD, "swiglu", SPW_RAGGED_W1),
-    SPW_BORN(FORWARD, "gemm wo", SPW_RAGGED_Y),
-    SPW_DIES(FORWARD, "gemm wo", SPW_RAGGED_ACT),
-    SPW_RAGGED_COMBINE(FORWARD),
-    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
+    SPW_RAGGED_DISPATCH(FORWARD),   SPW_EXPERTS_FORWARD(SPW_RAGGED_),
+    SPW_RAGGED_COMBINE(FORWARD),    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
 
-    SPW_RAGGED_DISPATCH(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "gemm w0", SPW_RAGGED_W0),
-    SPW_BORN(RECOMPUTE, "gemm w1", SPW_RAGGED_W1),
-    SPW_BORN(RECOMPUTE, "swiglu", SPW_RAGGED_ACT),
-    SPW_BORN(RECOMPUTE, "gemm wo", SPW_RAGGED_Y),
+    SPW_RAGGED_DISPATCH(RECOMPUTE), SPW_EXPERTS_RECOMPUTE(SPW_RAGGED_),
     SPW_RAGGED_COMBINE(RECOMPUTE),
 
-    SPW_RAGGED_COMBINE_GRADIENT,
-    SPW_DIES(BACKWARD, "wo weight gradient", SPW_RAGGED_ACT), /* d_act takes its place, and becomes d_w0 */
-    SPW_BORN(BACKWARD, "gemm wo input gradient", SPW_RAGGED_DW0),
-    SPW_DIES(BACKWARD, "gemm wo input gradient", SPW_RAGGED_DY),
-    SPW_DIES(BACKWARD, "swiglu gradient", SPW_RAGGED_W1), /* in place: d_w1 where w1_out was */
-    SPW_BORN(BACKWARD, "swiglu gradient", SPW_RAGGED_DW1),
-    SPW_DIES(BACKWARD, "swiglu gradient", SPW_RAGGED_W0),
-    SPW_BORN(BACKWARD, "gemm w0 input gradient", SPW_RAGGED_DX0),
-    SPW_BORN(BACKWARD, "gemm w1 input gradient", SPW_RAGGED_DX1),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", SPW_RAGGED_X),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", SPW_RAGGED_DW0),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", SPW_RAGGED_DW1),
-    SPW_DIES(BACKWARD, "sum of dx", SPW_RAGGED_DX1),
+    SPW_RAGGED_COMBINE_GRADIENT,    SPW_EXPERTS_GRADIENT(SPW_RAGGED_),
     SPW_RAGGED_DISPATCH_GRADIENT,
 };
 
@@ -71,7 +46,7 @@ const spw_scheme_type spw_scheme_gmm = {
     .event_count = SPW_COUNT_OF(events),
     .buffer_rows = spw_ragged_buffer_rows,
     .buffer_formula = "buffer",
-    .exchanges = spw_ragged_exchanges,
+    .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
     .compiled = compiled,

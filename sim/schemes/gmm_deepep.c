@@ -1,7 +1,7 @@
 /* Grouped GEMM behind DeepEP in JAX (Primus-Turbo, ROCm MaxText; docs/schemes.md, sections 3.1 and 3.3). A
  * token travels once a rank; it is received into R T rows and fanned out to W rows for the experts. */
 #include "sim/schemes/deepep_buffers.h"
-#include "sim/schemes/list.h"
+#include "sim/schemes/expert_events.h"
 
 static const char *const fan_ins[] = {"gather", "scatter1", "scatter2", NULL};
 
@@ -34,21 +34,12 @@ enum {
 };
 
 static const spw_tensor tensors[] = {
+    SPW_EXPERT_TENSORS(),
     [RECEIVED] = {"received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [OUT] = {"fanned_in", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
     [OUT_GRADIENT] = {"d_fanned_in", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
     [DY_UNSORTED] = {"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DX0] = {"dx_w0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DX1] = {"dx_w1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [DX_RECEIVED] = {"dx_received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
 };
@@ -57,14 +48,7 @@ static const spw_event events[] = {
     SPW_BORN(FORWARD, "dispatch", RECEIVED),
     SPW_BORN(FORWARD, "fan-out", X),
     SPW_DIES(FORWARD, "fan-out", RECEIVED),
-    SPW_BORN(FORWARD, "gemm w0", W0),
-    SPW_BORN(FORWARD, "gemm w1", W1),
-    SPW_DIES(FORWARD, "gemm w1", X),
-    SPW_BORN(FORWARD, "swiglu", ACT),
-    SPW_DIES(FORWARD, "swiglu", W0),
-    SPW_DIES(FORWARD, "swiglu", W1),
-    SPW_BORN(FORWARD, "gemm wo", Y),
-    SPW_DIES(FORWARD, "gemm wo", ACT),
+    SPW_EXPERTS_FORWARD(),
     SPW_BORN(FORWARD, "unsort", Y_UNSORTED),
     SPW_DIES(FORWARD, "unsort", Y),
     SPW_BORN(FORWARD, "fan-in", OUT),
@@ -75,10 +59,7 @@ static const spw_event events[] = {
      */
     SPW_BORN(RECOMPUTE, "dispatch", RECEIVED),
     SPW_BORN(RECOMPUTE, "fan-out", X),
-    SPW_BORN(RECOMPUTE, "gemm w0", W0),
-    SPW_BORN(RECOMPUTE, "gemm w1", W1),
-    SPW_BORN(RECOMPUTE, "swiglu", ACT),
-    SPW_BORN(RECOMPUTE, "gemm wo", Y),
+    SPW_EXPERTS_RECOMPUTE(),
     SPW_BORN(RECOMPUTE, "unsort", Y_UNSORTED),
     SPW_DIES(RECOMPUTE, "unsort", Y),
 
@@ -88,18 +69,7 @@ static const spw_event events[] = {
     SPW_DIES(BACKWARD, "fan-in gradient", OUT_GRADIENT),
     SPW_BORN(BACKWARD, "unsort gradient", DY),
     SPW_DIES(BACKWARD, "unsort gradient", DY_UNSORTED),
-    SPW_DIES(BACKWARD, "wo weight gradient", ACT), /* d_act takes its place, and becomes d_w0 */
-    SPW_BORN(BACKWARD, "gemm wo input gradient", DW0),
-    SPW_DIES(BACKWARD, "gemm wo input gradient", DY),
-    SPW_DIES(BACKWARD, "swiglu gradient", W1),
-    SPW_BORN(BACKWARD, "swiglu gradient", DW1),
-    SPW_DIES(BACKWARD, "swiglu gradient", W0),
-    SPW_BORN(BACKWARD, "gemm w0 input gradient", DX0),
-    SPW_BORN(BACKWARD, "gemm w1 input gradient", DX1),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", X),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW0),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW1),
-    SPW_DIES(BACKWARD, "sum of dx", DX1),
+    SPW_EXPERTS_GRADIENT(),
     SPW_BORN(BACKWARD, "fan-out gradient", DX_UNSORTED),
     SPW_DIES(BACKWARD, "fan-out gradient", DX0),
     SPW_BORN(BACKWARD, "fan-out gradient", DX_RECEIVED),

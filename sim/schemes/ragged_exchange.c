@@ -15,21 +15,6 @@ spw_status spw_ragged_check(const spw_scheme *scheme, const spw_layer_shape *s) 
     return SPW_OK;
 }
 
-/* Remat full repeats both, since the gradient of the router weights needs the returned rows. */
-size_t spw_ragged_exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const uint64_t row = s->hidden * s->element_bytes;
-    const spw_exchange list[] = {
-        {"dispatch", SPW_PHASE_FORWARD, false, row},
-        {"combine", SPW_PHASE_FORWARD, true, row},
-        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row},
-        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
-        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
-        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
-    };
-    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
-    return SPW_COUNT_OF(list);
-}
-
 void spw_ragged_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                      spw_flow *out) {
     const size_t buffer = spw_ragged_buffer_rows(scheme, s);

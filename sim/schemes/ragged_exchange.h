@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCHEMES_RAGGED_EXCHANGE_H
 #define SPW_SIM_SCHEMES_RAGGED_EXCHANGE_H
 
-#include "sim/schemes/list.h"
+#include "sim/schemes/expert_events.h"
 
 /* buffer_factor; 0 = the worst case. */
 #define SPW_RAGGED_OPTION_ROWS \
@@ -16,7 +16,6 @@
 
 /* buffer_factor > 0: trunc(N f); else W = R T min(e, K). */
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *shape);
-size_t spw_ragged_exchanges(const spw_layer_shape *shape, spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
 /* Rows that fit into the buffer of their destination: source ranks are served in order, and of a source its
  * experts in order; what comes later is dropped (section 2.4). */
@@ -50,27 +49,18 @@ enum {
     SPW_RAGGED_TENSORS
 };
 #define SPW_RAGGED_TENSOR_ROWS \
-    [SPW_RAGGED_REPEATED] = {"repeated", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_SORTED] = {"sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_RECEIVED] = {"received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, \
-    [SPW_RAGGED_W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, \
-    [SPW_RAGGED_ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, \
-    [SPW_RAGGED_Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_RETURNED] = {"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_RETURNED_UNSORTED] = {"returned_unsorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_OUT_GRADIENT] = {"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_OUT_GRADIENT_SORTED] = {"d_returned_sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DY_RECEIVED] = {"dy_received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, \
-    [SPW_RAGGED_DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, \
-    [SPW_RAGGED_DX0] = {"dx_w0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DX1] = {"dx_w1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-    [SPW_RAGGED_DX_RETURNED] = {"dx_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}
+    SPW_EXPERT_TENSORS(SPW_RAGGED_), \
+        [SPW_RAGGED_REPEATED] = {"repeated", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_SORTED] = {"sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_RECEIVED] = {"received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_RETURNED] = {"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_RETURNED_UNSORTED] = {"returned_unsorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_OUT_GRADIENT] = {"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_OUT_GRADIENT_SORTED] = {"d_returned_sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_DY_RECEIVED] = {"dy_received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
+        [SPW_RAGGED_DX_RETURNED] = {"dx_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}
 
 /* The parts of the event list that do not touch a GEMM. */
 #define SPW_RAGGED_DISPATCH(phase) \

@@ -2,6 +2,7 @@
  * computes its own experts and the weighted partial sums are reduce-scattered. Volume does not depend on
  * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
  * a rank served in order. */
+#include "sim/schemes/expert_events.h"
 #include "sim/schemes/ragged_exchange.h"
 
 static const char *const no_yes[] = {"false", "true", NULL};
@@ -43,22 +44,13 @@ enum {
 };
 
 static const spw_tensor tensors[] = {
+    SPW_EXPERT_TENSORS(),
     [GATHERED] = {"gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
     [REPEATED] = {"repeated", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [PARTIAL] = {"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
     [PARTIAL_GRADIENT] = {"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
     [DY_UNSORTED] = {"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DX0] = {"dx_w0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DX1] = {"dx_w1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
     [DX_GATHERED] = {"dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
 };
@@ -69,14 +61,7 @@ static const spw_event events[] = {
     SPW_DIES(FORWARD, "repeat", GATHERED),
     SPW_BORN(FORWARD, "sort", X),
     SPW_DIES(FORWARD, "sort", REPEATED),
-    SPW_BORN(FORWARD, "gemm w0", W0),
-    SPW_BORN(FORWARD, "gemm w1", W1),
-    SPW_DIES(FORWARD, "gemm w1", X),
-    SPW_BORN(FORWARD, "swiglu", ACT),
-    SPW_DIES(FORWARD, "swiglu", W0),
-    SPW_DIES(FORWARD, "swiglu", W1),
-    SPW_BORN(FORWARD, "gemm wo", Y),
-    SPW_DIES(FORWARD, "gemm wo", ACT),
+    SPW_EXPERTS_FORWARD(),
     SPW_BORN(FORWARD, "unsort", Y_UNSORTED),
     SPW_DIES(FORWARD, "unsort", Y),
     SPW_BORN(FORWARD, "weighted partial sums", PARTIAL),
@@ -87,10 +72,7 @@ static const spw_event events[] = {
     SPW_BORN(RECOMPUTE, "repeat", REPEATED),
     SPW_BORN(RECOMPUTE, "sort", X),
     SPW_DIES(RECOMPUTE, "sort", REPEATED),
-    SPW_BORN(RECOMPUTE, "gemm w0", W0),
-    SPW_BORN(RECOMPUTE, "gemm w1", W1),
-    SPW_BORN(RECOMPUTE, "swiglu", ACT),
-    SPW_BORN(RECOMPUTE, "gemm wo", Y),
+    SPW_EXPERTS_RECOMPUTE(),
     SPW_BORN(RECOMPUTE, "unsort", Y_UNSORTED),
     SPW_DIES(RECOMPUTE, "unsort", Y),
 
@@ -100,18 +82,7 @@ static const spw_event events[] = {
     SPW_DIES(BACKWARD, "partial sums gradient", PARTIAL_GRADIENT),
     SPW_BORN(BACKWARD, "unsort gradient", DY),
     SPW_DIES(BACKWARD, "unsort gradient", DY_UNSORTED),
-    SPW_DIES(BACKWARD, "wo weight gradient", ACT), /* d_act takes its place, and becomes d_w0 */
-    SPW_BORN(BACKWARD, "gemm wo input gradient", DW0),
-    SPW_DIES(BACKWARD, "gemm wo input gradient", DY),
-    SPW_DIES(BACKWARD, "swiglu gradient", W1),
-    SPW_BORN(BACKWARD, "swiglu gradient", DW1),
-    SPW_DIES(BACKWARD, "swiglu gradient", W0),
-    SPW_BORN(BACKWARD, "gemm w0 input gradient", DX0),
-    SPW_BORN(BACKWARD, "gemm w1 input gradient", DX1),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", X),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW0),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", DW1),
-    SPW_DIES(BACKWARD, "sum of dx", DX1),
+    SPW_EXPERTS_GRADIENT(),
     SPW_BORN(BACKWARD, "sort gradient", DX_UNSORTED),
     SPW_DIES(BACKWARD, "sort gradient", DX0),
     SPW_BORN(BACKWARD, "sum over choices", DX_GATHERED),

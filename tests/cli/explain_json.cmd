@@ -1,0 +1,1 @@
+explain --job job.yaml --scheme ring --format json --sequences-per-gpu 1

@@ -1,0 +1,1 @@
+replay text.h5 --job job.yaml

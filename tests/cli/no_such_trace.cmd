@@ -1,0 +1,1 @@
+replay nowhere.h5 --job job.yaml

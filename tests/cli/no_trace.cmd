@@ -1,0 +1,1 @@
+replay --job job.yaml

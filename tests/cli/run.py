@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Golden tests of the command line. Each case: NAME.cmd (arguments), NAME.out (stdout, exact), NAME.err (stderr,
+exact; absent = nothing) and NAME.exit (absent = 0). The program runs in a scratch folder that holds the job of
+files/ and a tiny trace, so that no path of a machine is printed.
+
+run.py SPILLWAY SCRATCH [--accept] [NAME]...    --accept rewrites the expectations"""
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+program, scratch = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "cli"
+accept, names = "--accept" in sys.argv, [a for a in sys.argv[3:] if not a.startswith("--")]
+environment = {k: v for k, v in os.environ.items() if k not in ("ARGP_HELP_FMT", "COLUMNS")}
+environment.update(LC_ALL="C", OMP_NUM_THREADS="2")
+
+
+def spillway(arguments):
+    return subprocess.run([program, *arguments], cwd=scratch, capture_output=True, text=True, env=environment)
+
+
+def compare(case, suffix, got):
+    """Whether the text is the expected one; an expectation that is absent is an empty text."""
+    path = case.with_suffix(suffix)
+    want = path.read_text() if path.exists() else ""
+    if accept:
+        path.write_text(got) if got else path.unlink(missing_ok=True)
+    elif got != want:
+        print(f"FAIL {case.stem}{suffix}\n--- want\n{want}--- got\n{got}")
+        return False
+    return True
+
+
+shutil.rmtree(scratch, ignore_errors=True)
+shutil.copytree(here / "files", scratch)
+made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
+if made.returncode != 0:
+    sys.exit(f"the trace cannot be made: {made.stderr}")
+bad = count = 0
+for case in sorted(here.glob("*.cmd")):
+    if names and case.stem not in names:
+        continue
+    done = spillway(shlex.split(case.read_text()))
+    status = f"{done.returncode}\n" if done.returncode else ""
+    results = [compare(case, ".out", done.stdout), compare(case, ".err", done.stderr), compare(case, ".exit", status)]
+    count += 1
+    bad += not all(results)
+print(f"{count} cases, {bad} failed")
+sys.exit(1 if bad or not count else 0)
