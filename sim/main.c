@@ -23,7 +23,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void usage(FILE *out) {
     fprintf(out, "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more)\n");
-    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
 }
 
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
