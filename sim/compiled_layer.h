@@ -19,8 +19,19 @@
 typedef enum spw_packing { SPW_PACKING_LIST(SPW_PACKING_ENUM) SPW_PACKING_COUNT } spw_packing;
 #undef SPW_PACKING_ENUM
 
+/* How the layer's exchanges are compiled. */
+typedef enum spw_compiled_exchange {
+    SPW_COMPILED_EXCHANGE_NONE,       /* weights come to the tokens */
+    SPW_COMPILED_EXCHANGE_ALL_TO_ALL, /* of the whole buffer */
+    SPW_COMPILED_EXCHANGE_PEELED,     /* all-to-alls of the buffer, two of them at the width of F */
+    SPW_COMPILED_EXCHANGE_RAGGED,     /* ragged all-to-alls of the assignments */
+    SPW_COMPILED_EXCHANGE_GATHER,     /* all-gather there, reduce-scatter back */
+    SPW_COMPILED_EXCHANGE_LIBRARY     /* a call that XLA does not see into */
+} spw_compiled_exchange;
+
 typedef struct spw_compiled_layer {
     spw_packing packing;
+    spw_compiled_exchange exchange;
     unsigned hidden_live, hidden_copies; /* [buffer rows, H]: what the backward pass needs; layout copies */
     unsigned ffn;                        /* [buffer rows, F] */
     unsigned masks;                      /* [T, E C] */

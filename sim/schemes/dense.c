@@ -129,13 +129,19 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
  * gradient of one. Without an exchange one copy is left, for the einsum over the expert axis. The peeled layout
  * multiplies [256, 64, 160, 7168] in DeepSeek-V3: the dispatched slots of all GPUs at once. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer exchange = {SPW_PACKING_DENSE, .hidden_live = 3, .hidden_copies = 3,
-                                                .ffn = 3, .masks = 3};
-    static const spw_compiled_layer gathered = {
-        SPW_PACKING_DENSE_GATHERED, .hidden_live = 3, .hidden_copies = 1, .ffn = 3, .masks = 2,
-        .all_experts = true};
-    static const spw_compiled_layer peeled = {SPW_PACKING_DENSE, .hidden_live = 3, .hidden_copies = 3,
-                                              .ffn = 3,          .masks = 3,       .whole_dispatch = true};
+    static const spw_compiled_layer exchange = {SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
+                                                .hidden_live = 3,  .hidden_copies = 3,
+                                                .ffn = 3,          .masks = 3};
+    static const spw_compiled_layer gathered = {SPW_PACKING_DENSE_GATHERED,
+                                                SPW_COMPILED_EXCHANGE_NONE,
+                                                .hidden_live = 3,
+                                                .hidden_copies = 1,
+                                                .ffn = 3,
+                                                .masks = 2,
+                                                .all_experts = true};
+    static const spw_compiled_layer peeled = {
+        SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_PEELED, .hidden_live = 3, .hidden_copies = 3, .ffn = 3,
+        .masks = 3,        .whole_dispatch = true};
     if (spw_scheme_option_is(scheme, "layout", "gathered")) return &gathered;
     return spw_scheme_option_is(scheme, "layout", "peeled") ? &peeled : &exchange;
 }

@@ -27,8 +27,9 @@ static const spw_event events[] = {
 /* x, dy as received and as sorted, and a copy of it in the layout [rows, 1, H] that the exchange wants; the
  * products of SwiGLU are recomputed so late that two of the three live; d_returned and its sorted copy. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {SPW_PACKING_GMM, .hidden_live = 3, .hidden_copies = 1, .ffn = 2,
-                                            .assignments = 2};
+    static const spw_compiled_layer list = {SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED,
+                                            .hidden_live = 3, .hidden_copies = 1,
+                                            .ffn = 2,         .assignments = 2};
     (void)scheme;
     return &list;
 }

@@ -120,8 +120,9 @@ static uint64_t communication_bytes(const spw_layer_shape *s) {
 
 /* x, y unsorted, dy, and one copy of a sort; two of the SwiGLU products; received and d_fanned_in. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {SPW_PACKING_DEEPEP, .hidden_live = 3, .hidden_copies = 1,
-                                            .ffn = 2, .gathered = 2};
+    static const spw_compiled_layer list = {SPW_PACKING_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
+                                            .hidden_live = 3,   .hidden_copies = 1,
+                                            .ffn = 2,           .gathered = 2};
     (void)scheme;
     return &list;
 }

@@ -72,8 +72,9 @@ static const spw_event events[] = {
 
 /* As gmm, and the masked operands. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {SPW_PACKING_GMM, .hidden_live = 3, .hidden_copies = 1,
-                                            .ffn = 2,        .assignments = 2, .masked_operands = true};
+    static const spw_compiled_layer list = {
+        SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED, .hidden_live = 3, .hidden_copies = 1, .ffn = 2,
+        .assignments = 2, .masked_operands = true};
     (void)scheme;
     return &list;
 }

@@ -140,10 +140,15 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 /* x, y unsorted, dy and a copy of a sort; w0, w1, act; the gathered tokens. The ragged sort is a gather of its
  * own, forward and backward, with one more copy. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer plain = {SPW_PACKING_RING, .hidden_live = 3, .hidden_copies = 1, .ffn = 3,
-                                             .gathered = 1};
-    static const spw_compiled_layer sorted = {SPW_PACKING_RING_SORTED, .hidden_live = 3, .hidden_copies = 2,
-                                              .ffn = 3, .gathered = 1};
+    static const spw_compiled_layer plain = {SPW_PACKING_RING, SPW_COMPILED_EXCHANGE_GATHER,
+                                             .hidden_live = 3, .hidden_copies = 1,
+                                             .ffn = 3,         .gathered = 1};
+    static const spw_compiled_layer sorted = {SPW_PACKING_RING_SORTED,
+                                              SPW_COMPILED_EXCHANGE_GATHER,
+                                              .hidden_live = 3,
+                                              .hidden_copies = 2,
+                                              .ffn = 3,
+                                              .gathered = 1};
     return spw_scheme_option_is(scheme, "ragged_sort", "true") ||
                    spw_scheme_option_value(scheme, "buffer_factor") > 0.0
                ? &sorted
