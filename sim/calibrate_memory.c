@@ -342,7 +342,7 @@ static void name_tables(const spw_calibrate_request *request, spw_stack *stack) 
 
 spw_status spw_calibrate_memory(const spw_calibrate_request *request, spw_calibration *out) {
     spw_status status = SPW_OK;
-    double errors[SPW_STACK_FITTED], *row_errors = NULL;
+    double errors[SPW_STACK_FITTED] = {0.0}, *row_errors = NULL;
     memset(out, 0, sizeof *out);
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     SPW_TRY(read_before(request, &out->before));

@@ -187,14 +187,17 @@ cleanup:
 spw_status spw_csv_read(const char *path, spw_csv **out) {
     spw_status status = SPW_OK;
     char *text = NULL, *copy = NULL;
+    spw_csv *csv = NULL;
     size_t length = 0;
+    const size_t path_size = strlen(path) + 1;
     *out = NULL;
     SPW_TRY(spw_file_read(path, SPW_CSV_BYTES, &text, &length));
-    SPW_TRY(SPW_ALLOC(strlen(path) + 1, &copy));
-    strcpy(copy, path);
-    SPW_TRY(spw_csv_parse(copy, text, length, out));
-    (*out)->path = copy;
+    SPW_TRY(SPW_ALLOC(path_size, &copy));
+    memcpy(copy, path, path_size);
+    SPW_TRY(spw_csv_parse(copy, text, length, &csv));
+    csv->path = copy;
     copy = NULL;
+    *out = csv;
 
 cleanup:
     spw_free(copy);

@@ -91,7 +91,7 @@ static spw_status copy_field(const fields *f, const char *column, char *out, siz
     if (strlen(text) >= size)
         return spw_fail(SPW_EFORMAT, "%s:%zu: %s has more than %zu characters", spw_csv_where(f->csv),
                         spw_csv_line(f->csv, f->row), column, size - 1);
-    strcpy(out, text);
+    memcpy(out, text, strlen(text) + 1);
     return SPW_OK;
 }
 
