@@ -195,9 +195,11 @@ spw_status spw_csv_read(const char *path, spw_csv **out) {
     SPW_TRY(SPW_ALLOC(path_size, &copy));
     memcpy(copy, path, path_size);
     SPW_TRY(spw_csv_parse(copy, text, length, &csv));
-    csv->path = copy;
-    copy = NULL;
-    *out = csv;
+    if (csv != NULL) { /* always, which the analyzer cannot see */
+        csv->path = copy;
+        copy = NULL;
+        *out = csv;
+    }
 
 cleanup:
     spw_free(copy);
