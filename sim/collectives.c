@@ -36,7 +36,7 @@ static void add_exchanges(spw_collectives *out, const spw_scheme *scheme, const 
             add(out, SPW_COLLECTIVE_ALL_TO_ALL, backward, 1, scheme->type->buffer_rows(scheme, s) * row);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
             add(out, SPW_COLLECTIVE_RAGGED_ALL_TO_ALL, backward, 1, s->assignments * row);
-        } else {
+        } else if (exchange[i].row_bytes >= row) { /* not what goes for the router alone */
             add(out, exchange[i].back ? SPW_COLLECTIVE_TOKEN_SCATTER : SPW_COLLECTIVE_TOKEN_GATHER, backward,
                 1, s->ranks * s->tokens * row);
         }

@@ -91,9 +91,9 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s (%s); every rank allocates the same, whatever it receives; sections are those of "
-           "docs/schemes.md\n",
-           spw_moment_name(f->moment), f->live_set.backward_step);
+    printf("at the %s", spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
+    printf("; every rank allocates the same, whatever it receives; sections are those of docs/schemes.md\n");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */

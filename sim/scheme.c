@@ -70,12 +70,14 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", options[i].name);
         if (equals == NULL || strlen(options[i].name) != key || strncmp(options[i].name, text, key) != 0)
             continue;
+        if (given[i])
+            return spw_fail(SPW_ECONFIG, "scheme '%s': %s is given twice", s->text, options[i].name);
         char number[64], *end = NULL;
         (void)snprintf(number, sizeof number, "%.*s", (int)(length - key - 1), equals + 1);
         given[i] = true;
         if (options[i].choices != NULL) return set_choice(s, &options[i], number, &s->option[i]);
-        double value = strtod(number, &end);
-        if (length - key - 1 >= sizeof number || end == number || *end != '\0' ||
+        double value = number[strspn(number, "0123456789.eE+-")] == '\0' ? strtod(number, &end) : 0.0;
+        if (length - key - 1 >= sizeof number || end == NULL || end == number || *end != '\0' ||
             !(value >= options[i].minimum && value <= options[i].maximum)) {
             return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be a number in [%g, %g] (%s)", s->text,
                             options[i].name, number, options[i].minimum, options[i].maximum, options[i].help);
