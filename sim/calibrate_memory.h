@@ -1,9 +1,10 @@
 /* Fits the coefficients of a stack (sim/stack.h) to tables of compiled or published runs.
  *
- * Least squares (GSL, Levenberg-Marquardt) over log(predicted / true) of every row with a figure; a row that says only
- * fits or oom counts with twice the logarithm by which the prediction is on the wrong side, or nearer than 1 %. The
- * sum is robust (soft L1 at 5 %), since the scheduler's bumps are no noise around a mean. Every coefficient is held to
- * its value before the fit by 5 % over its spread, so what the tables do not speak of stays. */
+ * Least squares (GSL, Levenberg-Marquardt) over log(predicted / true) of every row with a figure; a row
+ * that says only fits or oom counts with twice the logarithm by which the prediction is on the wrong side,
+ * or nearer than 1 %. The sum is robust (soft L1 at 5 %), since the scheduler's bumps are no noise around a
+ * mean. Every coefficient is held to its value before the fit by 5 % over its spread, so what the tables do
+ * not speak of stays. */
 #ifndef SPW_SIM_CALIBRATE_MEMORY_H
 #define SPW_SIM_CALIBRATE_MEMORY_H
 

@@ -14,8 +14,8 @@ static void add(spw_collectives *out, spw_collective collective, bool backward, 
     out->sum[collective][backward].bytes += count * bytes;
 }
 
-/* The peeled layout exchanges D slots: going there as inputs of hidden width, coming back before the last product,
- * as rows of F; backward three of hidden width and one of F. */
+/* The peeled layout exchanges D slots: going there as inputs of hidden width, coming back before the last
+ * product, as rows of F; backward three of hidden width and one of F. */
 static void add_peeled(spw_collectives *out, uint64_t slots, const spw_layer_shape *s) {
     const uint64_t hidden = slots * s->hidden * s->element_bytes, ffn = slots * s->ffn * s->element_bytes;
     add(out, SPW_COLLECTIVE_ALL_TO_ALL, false, 1, hidden);
@@ -24,7 +24,8 @@ static void add_peeled(spw_collectives *out, uint64_t slots, const spw_layer_sha
     add(out, SPW_COLLECTIVE_ALL_TO_ALL, true, 1, ffn);
 }
 
-/* One collective an exchange. Backward, a ragged one needs its sizes again: four exchanges of a count a rank. */
+/* One collective an exchange. Backward, a ragged one needs its sizes again: four exchanges of a count a
+ * rank. */
 static void add_exchanges(spw_collectives *out, const spw_scheme *scheme, const spw_layer_shape *s,
                           spw_compiled_exchange kind) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];

@@ -1,7 +1,8 @@
-/* The exchanges of one MoE layer as XLA compiles them: which collectives, how many and how large, forward and backward.
- * Backward includes the recomputation. Bytes are of the whole tensor that one GPU sees: the operand of an all-to-all
- * (of a ragged one T K rows, the balanced average, since its sizes are known only at run time) and of a
- * reduce-scatter, the result of an all-gather; of ring the tokens alone, without the logits beside them. Checked against notebooks_data/compiled/maxtext_collectives.csv. */
+/* The exchanges of one MoE layer as XLA compiles them: which collectives, how many and how large, forward
+ * and backward. Backward includes the recomputation. Bytes are of the whole tensor that one GPU sees: the
+ * operand of an all-to-all (of a ragged one T K rows, the balanced average, since its sizes are known only
+ * at run time) and of a reduce-scatter, the result of an all-gather; of ring the tokens alone, without the
+ * logits beside them. Checked against notebooks_data/compiled/maxtext_collectives.csv. */
 #ifndef SPW_SIM_COLLECTIVES_H
 #define SPW_SIM_COLLECTIVES_H
 

@@ -6,11 +6,12 @@
  *   part      = recovered share x packing x layer
  *   temporary = wanted - part x (1 - exp(-max(0, wanted - masked - dispatch - limit) / part))
  *
- * `layer` is the list of tensors in the scheme's file (sim/compiled_layer.h). Below the limit nothing is recovered;
- * past it XLA rematerialises as long as a layer holds something that can be computed again, with diminishing
- * returns: it never gets more than `part`. Only packing, the recovered shares and masked operands are fitted; none
- * depends on the model or the batch. The interval is temporary x exp(+-h), h = half_width + half_width_recovered x
- * recovered / temporary: the scheduler's bumps are not modelled, so they are its width. */
+ * `layer` is the list of tensors in the scheme's file (sim/compiled_layer.h). Below the limit nothing is
+ * recovered; past it XLA rematerialises as long as a layer holds something that can be computed again, with
+ * diminishing returns: it never gets more than `part`. Only packing, the recovered shares and masked
+ * operands are fitted; none depends on the model or the batch. The interval is temporary x exp(+-h), h =
+ * half_width + half_width_recovered x recovered / temporary: the scheduler's bumps are not modelled, so
+ * they are its width. */
 #ifndef SPW_SIM_COMPILED_MEMORY_H
 #define SPW_SIM_COMPILED_MEMORY_H
 

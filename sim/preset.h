@@ -1,5 +1,5 @@
-/* Files that come with the program: sim/models/, sim/clusters/ and sim/stacks/, compiled in by sim/embed.cmake. A name in
- * a job is one of them or the path of a file. */
+/* Files that come with the program: sim/models/, sim/clusters/ and sim/stacks/, compiled in by
+ * sim/embed.cmake. A name in a job is one of them or the path of a file. */
 #ifndef SPW_SIM_PRESET_H
 #define SPW_SIM_PRESET_H
 

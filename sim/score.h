@@ -16,8 +16,8 @@ typedef struct spw_score {
     spw_score_stacks stacks;
 } spw_score;
 
-/* Reads the tables and predicts every row with the stack that it names, or with `stack` (a preset or a file) when
- * that is not NULL. Closed by spw_score_close. */
+/* Reads the tables and predicts every row with the stack that it names, or with `stack` (a preset or a
+ * file) when that is not NULL. Closed by spw_score_close. */
 SPW_MUST_CHECK spw_status spw_score_open(const char *const *tables, size_t count, const char *stack,
                                          spw_score *out);
 void spw_score_close(spw_score *score);

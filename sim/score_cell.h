@@ -40,8 +40,8 @@ SPW_MUST_CHECK spw_status spw_score_stacks_open(const char *name,
                                                 spw_score_stacks *out); /* NULL: all presets */
 void spw_score_stacks_close(spw_score_stacks *stacks);
 
-/* A bad number or a missing column is SPW_EFORMAT with file and line; a model, cluster, scheme, policy or stack that
- * is not known is a reason in `skipped`. */
+/* A bad number or a missing column is SPW_EFORMAT with file and line; a model, cluster, scheme, policy or
+ * stack that is not known is a reason in `skipped`. */
 SPW_MUST_CHECK spw_status spw_score_cell_read(const spw_csv *csv, size_t row, const spw_score_stacks *stacks,
                                               spw_score_cell *out);
 

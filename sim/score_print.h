@@ -7,8 +7,8 @@
 
 enum { SPW_SCORE_TABLES = 64 };
 
-/* table: every row, the rows left out, wrong verdicts by name, a summary a scheme and of all; json: one object; csv:
- * the rows. */
+/* table: every row, the rows left out, wrong verdicts by name, a summary a scheme and of all; json: one
+ * object; csv: the rows. */
 SPW_MUST_CHECK spw_status spw_score_print(const spw_score *score, spw_format format, FILE *out);
 
 #endif

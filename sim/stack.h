@@ -1,5 +1,5 @@
-/* A software stack whose programs XLA compiles whole: the few coefficients of sim/compiled_memory.h, fitted for it.
- * Presets are YAML files in sim/stacks/, compiled in and written by `spillway calibrate memory`. */
+/* A software stack whose programs XLA compiles whole: the few coefficients of sim/compiled_memory.h, fitted
+ * for it. Presets are YAML files in sim/stacks/, compiled in and written by `spillway calibrate memory`. */
 #ifndef SPW_SIM_STACK_H
 #define SPW_SIM_STACK_H
 

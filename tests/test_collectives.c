@@ -78,7 +78,8 @@ static void test_compiled(const char *folder) {
     spw_csv_close(memory);
 }
 
-/* 2 ranks, 4 experts, top 2, 8 tokens, hidden 16, ffn 4, bf16. ring: 2 x 8 x 16 x 2 = 512 bytes a collective. */
+/* 2 ranks, 4 experts, top 2, 8 tokens, hidden 16, ffn 4, bf16. ring: 2 x 8 x 16 x 2 = 512 bytes a
+ * collective. */
 static void test_by_hand(void) {
     const spw_layer_shape s = {.ranks = 2,
                                .experts = 4,

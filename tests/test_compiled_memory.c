@@ -39,7 +39,8 @@ static void near(double bytes, double gib, const char *what) {
 }
 
 /* DeepSeek-V3, expert 8 x fsdp 8, one sequence of 4096, bf16. GiB a unit: T H b 0.0546875, T K H b 0.4375,
- * W H b 3.5, W F b 1 (W = 64 T rows), E C b T 0.3125 at factor 1.25, where D H b is 0.546875 and D F b 0.15625. */
+ * W H b 3.5, W F b 1 (W = 64 T rows), E C b T 0.3125 at factor 1.25, where D H b is 0.546875 and D F b
+ * 0.15625. */
 static void test_by_hand(void) {
     const spw_stack counted = stack_of("counted");
     spw_compiled_memory m = predict(&counted, "gmm", 1, UNBOUNDED);
@@ -70,7 +71,8 @@ static void test_by_hand(void) {
     near(m.part_bytes[SPW_COMPILED_LAYER], 4 * 3.5 + 2 * 1.0 + 2 * 0.4375, "layer of gmm-deepep");
 }
 
-/* 61 layers, 7 sequences: q and k 128 x 192, v and context 128 x 128; 58 shared experts of 2048, 3 dense of 18432. */
+/* 61 layers, 7 sequences: q and k 128 x 192, v and context 128 x 128; 58 shared experts of 2048, 3 dense of
+ * 18432. */
 static void test_remat(void) {
     const double unit = 7 * 4096 * 2.0 / GIB; /* GiB an element a token */
     static const struct {
@@ -123,8 +125,8 @@ static void test_other_model(void) {
     job = before;
 }
 
-/* Past the limit: something is recovered, never more than its part, more of it the farther past; the temporary still
- * grows with what is wanted and with the pool. */
+/* Past the limit: something is recovered, never more than its part, more of it the farther past; the
+ * temporary still grows with what is wanted and with the pool. */
 static void test_limit(void) {
     static const char *const presets[] = {"xla-cuda-0.10.2", "xla-rocm-0.10.2-amd", "maxtext-rocm-2026-05"};
     static const char *const schemes[] = {"dense:capacity_factor=4", "gmm", "gmm-deepep", "ring", "ragged"};

@@ -1,5 +1,5 @@
-/* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every sequence
- * has C slots an expert; slots travel and are multiplied whether filled or not. */
+/* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every
+ * sequence has C slots an expert; slots travel and are multiplied whether filled or not. */
 #include "sim/schemes/list.h"
 
 static const char *const layouts[] = {"exchange", "gathered", "peeled", NULL};
@@ -126,8 +126,8 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 }
 
 /* dispatched, y and dy with a layout copy each before or after an exchange; w0, w1, act; both masks and the
- * gradient of one. Without an exchange one copy is left, for the einsum over the expert axis. The peeled layout
- * multiplies [256, 64, 160, 7168] in DeepSeek-V3: the dispatched slots of all GPUs at once. */
+ * gradient of one. Without an exchange one copy is left, for the einsum over the expert axis. The peeled
+ * layout multiplies [256, 64, 160, 7168] in DeepSeek-V3: the dispatched slots of all GPUs at once. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
     static const spw_compiled_layer exchange = {SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
                                                 .hidden_live = 3,  .hidden_copies = 3,

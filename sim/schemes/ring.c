@@ -108,7 +108,8 @@ static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EX
         {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits},
         {"combine gradient", SPW_PHASE_BACKWARD, false, row},
         {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
-        {"router gradient", SPW_PHASE_BACKWARD, true, s->experts * sizeof(float)}, /* of the gathered logits */
+        {"router gradient", SPW_PHASE_BACKWARD, true,
+         s->experts * sizeof(float)}, /* of the gathered logits */
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
     return SPW_COUNT_OF(list);
