@@ -88,10 +88,10 @@ static spw_status copy_field(const fields *f, const char *column, char *out, siz
     const char *text = NULL;
     spw_status status = text_field(f, column, &text);
     if (status != SPW_OK) return status;
-    if (strlen(text) >= size)
+    if (strlen(text) + 5 >= size)
         return spw_fail(SPW_EFORMAT, "%s:%zu: %s has more than %zu characters", spw_csv_where(f->csv),
-                        spw_csv_line(f->csv, f->row), column, size - 1);
-    memcpy(out, text, strlen(text) + 1);
+                        spw_csv_line(f->csv, f->row), column, size - 6);
+    spw_plain_text(text, out, size);
     return SPW_OK;
 }
 
