@@ -70,8 +70,7 @@ static size_t batch_tokens(const spw_composer *c, size_t batch) {
     return c->request.sequences[batch] * c->request.job->sequence_length;
 }
 
-/* --- What is replayed
- * ------------------------------------------------------------------------------------------ */
+/* --- What is replayed --- */
 
 static spw_status check_model(const spw_trace_info *info, const spw_model *model) {
     bool same = info->experts == model->experts && info->top_k == model->top_k;
@@ -206,8 +205,7 @@ const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t ba
     return &c->assumptions[batch];
 }
 
-/* --- Layouts from token columns
- * -------------------------------------------------------------------------------- */
+/* --- Layouts from token columns --- */
 
 static int compare_runs(const void *left, const void *right) {
     const token_run *a = left, *b = right;
@@ -447,7 +445,7 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
 }
 
 static spw_status begin_tokens(spw_composer *c) {
-    bool drawn[SPW_JOB_MAX_BATCHES], any = false;
+    bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
     spw_status status = find_runs(c);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
@@ -461,8 +459,7 @@ static spw_status begin_tokens(spw_composer *c) {
     return status;
 }
 
-/* --- Tokens from counts
- * ---------------------------------------------------------------------------------------- */
+/* --- Tokens from counts --- */
 
 static spw_status begin_counts(spw_composer *c) {
     for (size_t b = 0; b < c->request.batches; b++) {
@@ -480,8 +477,7 @@ static spw_status begin_counts(spw_composer *c) {
     return SPW_OK;
 }
 
-/* --- The two calls of a replay
- * ---------------------------------------------------------------------------------- */
+/* --- The two calls of a replay --- */
 
 spw_status spw_composer_begin(spw_composer *c, size_t step) {
     c->step = step;
