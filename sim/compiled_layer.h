@@ -1,7 +1,8 @@
 /* What lives in XLA's arena at the peak of a MoE layer's backward pass: tensors that the mathematics needs
  * then, and copies that the compiler adds. A list belongs to a scheme (its file says which tensors they
- * are); it is counted, not fitted, in the largest slots of compiled programs and in the scheme's event
- * list. The model on top of it: sim/compiled_memory.h, docs/validation_memory.md. */
+ * are). The numbers are whole and chosen by hand, so that they agree with the scheme's event list and with
+ * the slopes of compiled programs of two models; what is left is the packing coefficient of a stack. The
+ * model on top of it: sim/compiled_memory.h, docs/validation_memory.md. */
 #ifndef SPW_SIM_COMPILED_LAYER_H
 #define SPW_SIM_COMPILED_LAYER_H
 
