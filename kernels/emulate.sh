@@ -4,6 +4,10 @@
 # Needs clang-22, lld-22, python3 with numpy (SPW_PYTHON names another python3). Exit status 77: something is absent.
 
 spw_kernels_emulate() {
+    if [ -z "${TINYGRAD:-}" ]; then
+        echo "AMD code not executed: TINYGRAD does not name a clone of tinygrad (docs/validation_gpu.md says which commit)"
+        return 77
+    fi
     if ! command -v "${SPW_CLANG:-clang++-22}" >/dev/null; then
         echo "AMD code not executed: ${SPW_CLANG:-clang++-22} is absent"
         return 77
