@@ -49,11 +49,12 @@ static void test_runs(const char *tables, const char *traces) {
     CHECK(e.within == 380);
     e = errors_of(&score, "requested after forward", requested_after_forward);
     CHECK(e.within == 380);
-    errors_of(&score, "allocated before", allocated_before);
-    errors_of(&score, "allocated after forward", allocated_after_forward);
-    errors_of(&score, "allocated peak", allocated_peak);
-    e = errors_of(&score, "reserved", reserved);
-    CHECK(e.max_relative < 0.15);
+    /* Allocated = requested + what best fit leaves unsplit, up to 1 MiB a block: a matter of the smallest tensors. */
+    CHECK(errors_of(&score, "allocated before", allocated_before).within >= 360);
+    CHECK(errors_of(&score, "allocated after forward", allocated_after_forward).within >= 330);
+    e = errors_of(&score, "allocated peak", allocated_peak);
+    CHECK(e.within >= 330 && e.max_relative < 0.001);
+    CHECK(errors_of(&score, "reserved", reserved).max_relative < 0.10);
     spw_measured_score_close(&score);
 }
 
