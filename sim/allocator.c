@@ -1,6 +1,7 @@
-#include "sim/allocator_internal.h"
+#include "sim/allocator.h"
 
 #include "base/memory.h"
+#include "sim/allocator_internal.h"
 
 #include <string.h>
 

@@ -80,6 +80,7 @@ static spw_status read_run_shape(const spw_csv *csv, size_t row, run_shape *out)
     const char *factor = NULL, *module = NULL;
     size_t padded = 0;
     spw_status status = SPW_OK;
+    *out = (run_shape){.sequential = false};
     SPW_TRY(field_count(csv, row, "gpus", MOST_RANKS, &b->ranks));
     SPW_TRY(field_count(csv, row, "layers", MOST_LAYERS, &b->layers));
     SPW_TRY(field_count(csv, row, "tokens_per_rank", 1 << 24, &b->tokens));

@@ -214,9 +214,8 @@ static void random_walk(spw_allocator *a, uint64_t seed, spw_allocator_stats *ou
             bytes[at] = bytes[used];
         }
         const spw_allocator_stats s = spw_allocator_get_stats(a);
-        if (s.allocated_bytes > s.reserved_bytes || s.requested_bytes != live ||
-            s.requested_bytes > s.allocated_bytes)
-            CHECK(!"requested <= allocated <= reserved");
+        CHECK(s.allocated_bytes <= s.reserved_bytes);
+        CHECK(s.requested_bytes == live && s.requested_bytes <= s.allocated_bytes);
     }
     *out = spw_allocator_get_stats(a);
     while (used > 0) give(a, slot[--used]);
