@@ -25,25 +25,6 @@ int spw_status_exit(spw_status status) { return (unsigned)status < SPW_STATUS_CO
 
 const char *spw_last_error(void) { return last_error; }
 
-spw_status spw_fail(spw_status status, const char *format, ...) {
-    char message[sizeof last_error]; /* an argument may be spw_last_error() itself */
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    memcpy(last_error, message, sizeof message);
-    return status;
-}
-
-spw_status spw_fail_within(spw_status status, const char *format, ...) {
-    char prefix[256];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(prefix, sizeof prefix, format, args);
-    va_end(args);
-    return spw_fail(status, "%s: %s", prefix, last_error);
-}
-
 void spw_plain_text(const char *text, char *out, size_t size) {
     size_t used = 0;
     const unsigned char *c = (const unsigned char *)text;
@@ -64,4 +45,23 @@ void spw_plain_text(const char *text, char *out, size_t size) {
         }
     }
     out[used] = '\0';
+}
+
+spw_status spw_fail(spw_status status, const char *format, ...) {
+    char message[sizeof last_error]; /* an argument may be spw_last_error() itself */
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    spw_plain_text(message, last_error, sizeof last_error); /* what it quotes may come from a hostile file */
+    return status;
+}
+
+spw_status spw_fail_within(spw_status status, const char *format, ...) {
+    char prefix[256];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(prefix, sizeof prefix, format, args);
+    va_end(args);
+    return spw_fail(status, "%s: %s", prefix, last_error);
 }

@@ -4,11 +4,12 @@
 #   verify   spillway-verify and spillway-bench-kernels with nvcc and a C compiler: no CMake, no HDF5, no GSL
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 
-spw_kernels_portable="grouped_gemm_naive grouped_gemm_tiled numbers"
+spw_kernels_portable="capacity combine combine_gradient fan_out grouped_gemm_naive grouped_gemm_tiled numbers router \
+routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
-spw_kernels_nvidia="grouped_gemm_wgmma"
-spw_kernels_reference="bf16 grouped_gemm grouped_gemm_plain matrix_product"
-spw_kernels_host="bench bench_ceilings bench_gemm bench_local device grouped_gemm_gpu judge routing tensor_map verify \
+spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
+spw_kernels_reference="bf16 capacity combine fma_peak grouped_gemm grouped_gemm_plain matrix_product plan router swiglu token_rounding"
+spw_kernels_host="bench bench_ceilings bench_gemm bench_local device device_pool grouped_gemm_gpu judge routing tensor_map verify \
 verify_gemm verify_local"
 
 spw_kernels_out() { mkdir -p "${SPW_KERNELS_BUILD:=build/kernels}/$1" && echo "$SPW_KERNELS_BUILD/$1"; }

@@ -4,9 +4,42 @@ Formats: LLVM, "User Guide for AMDGPU Backend", code object V5 metadata and kern
 """
 import struct
 
-import msgpack
-
 SEGMENT_LOAD, SEGMENT_NOTE, SECTION_DYNAMIC_SYMBOLS, NOTE_METADATA = 1, 4, 11, 32
+
+
+def unpack(data, at):
+    """The value at `at` in MessagePack, of the kinds that metadata uses, and the place behind it. Format: msgpack/spec.md."""
+    head = data[at]
+    at += 1
+    if head < 0x80 or head >= 0xE0:
+        return head - (256 if head >= 0xE0 else 0), at
+    if head in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[head], at
+    if 0xCC <= head <= 0xD3:  # integers of 1, 2, 4, 8 bytes
+        size = 1 << (head & 3)
+        return int.from_bytes(data[at : at + size], "big", signed=head >= 0xD0), at + size
+    if 0xA0 <= head < 0xC0 or 0xD9 <= head <= 0xDB:  # text
+        size, at = (head & 31, at) if head < 0xC0 else _length(data, at, head - 0xD9)
+        return data[at : at + size].decode(), at + size
+    if head < 0x90 or head in (0xDE, 0xDF):  # a map
+        size, at = (head & 15, at) if head < 0x90 else _length(data, at, head - 0xDD)
+        result = {}
+        for _ in range(size):
+            key, at = unpack(data, at)
+            result[key], at = unpack(data, at)
+        return result, at
+    if head < 0xA0 or head in (0xDC, 0xDD):  # an array
+        size, at = (head & 15, at) if head < 0xA0 else _length(data, at, head - 0xDB)
+        result = []
+        for _ in range(size):
+            value, at = unpack(data, at)
+            result.append(value)
+        return result, at
+    raise ValueError(f"metadata: MessagePack type 0x{head:02x}")
+
+
+def _length(data, at, power):
+    return int.from_bytes(data[at : at + (1 << power)], "big"), at + (1 << power)
 
 
 class CodeObject:
@@ -37,7 +70,7 @@ class CodeObject:
                 name_bytes, content_bytes, kind = struct.unpack_from("<III", self.data, at)
                 content = at + 12 + -(-name_bytes // 4) * 4
                 if kind == NOTE_METADATA:
-                    return msgpack.unpackb(self.data[content : content + content_bytes])
+                    return unpack(self.data[content : content + content_bytes], 0)[0]
                 at = content + -(-content_bytes // 4) * 4
         raise ValueError("no AMDGPU metadata")
 

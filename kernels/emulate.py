@@ -2,7 +2,7 @@
 
     TINYGRAD=<clone of tinygrad> python3 kernels/emulate.py build/kernels [gfx942 gfx950] [--only NAME]
 
-needs numpy and msgpack. Exit status 0 all agree and the wrong kernels were rejected, 1 not, 77 no emulator.
+needs numpy. Exit status 0 all agree and the wrong kernels were rejected, 1 not, 77 no emulator.
 """
 import argparse
 import os

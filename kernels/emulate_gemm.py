@@ -13,6 +13,7 @@ CASES = {
     "one expert owns all": ([0, 100, 0], 0, 40, 136),
     "unused rows behind": ([3, 20], 9, 32, 24),
     "several tiles": ([300, 9], 0, 104, 264),
+    "every row of a tile": ([40], 0, 296, 136),
 }
 
 

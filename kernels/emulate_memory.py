@@ -39,14 +39,6 @@ def integer(value):
     return struct.pack("<i", value)
 
 
-def long_integer(value):
-    return struct.pack("<q", value)
-
-
-def real(value):
-    return struct.pack("<f", value)
-
-
 def to_bf16(x):
     """Nearest bf16, ties to even, as 16 bits; finite numbers only."""
     bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)

@@ -8,8 +8,10 @@ Work-groups run one after another, waves of a group in turn up to the next barri
 and matrix operand layouts are executed truly; races between waves, memory order and speed are not seen.
 """
 import ctypes
+import functools
 import mmap
 import os
+import re
 import struct
 import sys
 
@@ -29,8 +31,19 @@ def available():
     return None
 
 
+class LocalMemory:
+    """Room for every 32-bit LDS address, reserved but not used: the emulator reads LDS for switched-off lanes too, at whatever address
+    they hold, and only then throws the value away."""
+
+    def __init__(self):
+        no_reserve = 0x4000
+        self.memory = mmap.mmap(-1, (1 << 32) + 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+
 def _emulator():
-    """The emulator's module, with one mend: CDNA calls the bit by which an atomic returns the old value sc0, not glc."""
+    """The emulator's module, with three mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the memory
+    of LDS is a LocalMemory; and the factors of a matrix instruction may be accumulation registers (its field acc, one bit each)."""
     os.environ.setdefault("DEV", "CPU")
     if os.environ["TINYGRAD"] not in sys.path:
         sys.path.insert(0, os.environ["TINYGRAD"])
@@ -44,6 +57,52 @@ def _emulator():
             return original(instruction, renamed, default)
 
         emu._iattr, emu.spw_returning_atomics = attribute, True
+
+        plain_buffer = emu.Buffer
+
+        def buffer(device, size, dtype, *rest, **named):
+            if size == emu.spw_lds_words and not rest and not named:
+                emu.spw_lds = LocalMemory()
+                named["options"] = emu.BufferSpec(external_ptr=emu.spw_lds.address)
+                emu.spw_lds_words = None
+            return plain_buffer(device, size, dtype, *rest, **named)
+
+        emu.Buffer = buffer
+
+        plain_matrix, plain_read, plain_source = emu._compile_mfma, emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn
+
+        def matrix(instruction, context):
+            accumulation, shape = int(getattr(instruction, "acc", 0)), re.search(r"16X16X(\d+)", emu._op_name(instruction))
+            if not accumulation:
+                return plain_matrix(instruction, context)
+            if not shape:
+                raise NotImplementedError(f"accumulation registers as factors of {emu._op_name(instruction)}")
+            factor_reads = int(shape[1]) // 4 * 2  # each number of a lane: first of the one factor, then of the other
+            reads, within_source = 0, False
+
+            def read(self, register, lane, *rest):
+                nonlocal reads
+                if within_source:  # the other reading, for a factor that is no vector register
+                    return plain_read(self, register, lane, *rest)
+                reads += 1
+                from_accumulation = reads <= factor_reads and accumulation >> (1 - reads % 2) & 1
+                return (self.raccvgpr_dyn if from_accumulation else functools.partial(plain_read, self))(register, lane, *rest)
+
+            def read_source(self, *arguments, **named):
+                nonlocal within_source
+                within_source = True
+                try:
+                    return plain_source(self, *arguments, **named)
+                finally:
+                    within_source = False
+
+            emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn = read, read_source
+            try:
+                return plain_matrix(instruction, context)
+            finally:
+                emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn = plain_read, plain_source
+
+        emu._compile_mfma = matrix
     return emu
 
 
@@ -77,8 +136,9 @@ class Program:
         entry = self.base + descriptor["entry"] + (256 if preload_words else 0)
         granules = -(-descriptor["lds_bytes"] // LDS_GRANULE)
         resource2 = descriptor["resource2"] & ~(0x1FF << 15) | granules << 15
-        _emulator().run_asm(entry, 0, blocks, 1, 1, threads, 1, 1, address, resource2, descriptor["scratch_bytes"], "cdna",
-                            registers)
+        emu = _emulator()
+        emu.spw_lds_words = max(granules * LDS_GRANULE // 4, 1)  # the first buffer of this size that is made is LDS
+        emu.run_asm(entry, 0, blocks, 1, 1, threads, 1, 1, address, resource2, descriptor["scratch_bytes"], "cdna", registers)
 
     @staticmethod
     def _argument(name, slot, given, blocks, threads):

@@ -61,8 +61,9 @@ template <bool INNER, int LOADS> struct share {
     words4 v[LOADS];
     const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
     unsigned bytes;
-    unsigned offset[LOADS], step; /* in bytes, of the next loads; from one step to the next */
-    int to;                       /* place in LDS of the first row */
+    unsigned offset, apart,
+        step; /* in bytes: of the first of the next loads, from one to the next, from step to step */
+    int to;   /* place in LDS of the first row */
 
     /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; the tile starts at row0.
      */
@@ -73,11 +74,9 @@ template <bool INNER, int LOADS> struct share {
         base = operand;
         bytes = (unsigned)(INNER ? rows : terms) * row_bytes;
         step = INNER ? ROW_BYTES : TILE_K * row_bytes;
-#pragma unroll
-        for (unsigned i = 0; i < LOADS; i++) {
-            offset[i] = INNER ? (row + thread / 4 + 64 * i) * row_bytes + thread % 4 * 16
-                              : (thread % ALONG * LOADS + i) * row_bytes + (row + thread / ALONG * 8) * 2;
-        }
+        apart = INNER ? 64 * row_bytes : row_bytes;
+        offset = INNER ? (row + thread / 4) * row_bytes + thread % 4 * 16
+                       : thread % ALONG * LOADS * row_bytes + (row + thread / ALONG * 8) * 2;
         const int t = gpu_thread(), k = t % ALONG * LOADS;
         to = INNER ? place(t / 4, t % 4) : place(t / ALONG * 8, k / 8) + k % 8 * 2;
     }
@@ -86,12 +85,13 @@ template <bool INNER, int LOADS> struct share {
         (void)left;
 #if defined(__AMDGCN__)
         const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
-        const bool inside = !INNER || gpu_thread() % 4 * 8 < left; /* else the next row's numbers */
+        /* Else the next row's numbers: an offset behind any operand, and three times `apart` does not bring it round. */
+        const bool inside = !INNER || gpu_thread() % 4 * 8 < left;
+        const unsigned from = inside ? offset : 0xf0000000;
 #pragma unroll
-        for (int i = 0; i < LOADS; i++) {
-            v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(inside ? offset[i] : ~0u), 0, 0);
-            offset[i] += step;
-        }
+        for (unsigned i = 0; i < LOADS; i++)
+            v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(from + i * apart), 0, 0);
+        offset += step;
 #endif
     }
     GPU_MEMBER void store(unsigned char *lds) const {
@@ -180,6 +180,18 @@ template <int COUNT, int KIND, int MATRIX> GPU_DEVICE void interleave() {
 #endif
 }
 
+/* The same for writes to LDS with the two moves that put their numbers together. */
+template <int COUNT, int MATRIX> GPU_DEVICE void interleave_moves() {
+#if defined(__AMDGCN__)
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
+        __builtin_amdgcn_sched_group_barrier(2, 2, 0);
+        __builtin_amdgcn_sched_group_barrier(LDS_WRITE, 1, 0);
+    }
+#endif
+}
+
 /* One step, whose numbers are in `lds`; those of the next go from registers to `lds_next`, and those of the
  * one after that, from which on the sum has `left` terms, are loaded. The result's rows are b's and its
  * columns a's: a lane then holds four neighbours of a row of c. */
@@ -206,10 +218,10 @@ GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left,
     b.store(lds_next + A_BYTES), b.load(left);
     a.store(lds_next), a.load(left);
     multiply<FIRST, DOWN>(av, bv, sum);
-    interleave<B_WRITES, LDS_WRITE, EACH>();
+    interleave_moves<B_WRITES, EACH>();
     interleave<2, MEMORY_READ, 0>();
-    interleave<A_WRITES, LDS_WRITE, EACH>();
-    interleave<4, MEMORY_READ, EACH>();
+    interleave_moves<A_WRITES, EACH>();
+    interleave<4, MEMORY_READ, 0>();
     gpu_barrier();
     fence_schedule();
 }
@@ -259,6 +271,11 @@ MFMA_KERNEL gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, 
 
 #if GPU_HOST
 int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    /* Offsets into a group are 32 bits; see share. */
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner,
+                             columns = (unsigned)p.columns;
+    if (rows * inner >= most || rows * columns >= most || inner * columns >= most)
+        return cudaErrorInvalidValue;
     if (form == SPW_GEMM_WEIGHTS)
         gemm_mfma_weights<<<p.blocks, THREADS, 0, stream>>>(p);
     else if (p.inner_contiguous)

@@ -11,6 +11,7 @@ void spw_judge_count(spw_judge *judge, spw_status status, const char *format, ..
     judge->comparisons++;
     if (status == SPW_OK) return;
     judge->failed++;
+    if (judge->quiet) return;
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "FAILED ");

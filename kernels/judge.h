@@ -11,6 +11,7 @@
 /* A count of comparisons; one comparison is one array of one kernel in one case. */
 typedef struct spw_judge {
     size_t comparisons, failed;
+    bool quiet;   /* do not print: failures are expected */
     double worst; /* largest error over its allowance among those that passed */
 } spw_judge;
 

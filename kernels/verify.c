@@ -51,11 +51,53 @@ static const struct {
     {"full", full_cases, sizeof full_cases / sizeof *full_cases, true},
 };
 
+/* Kernels that are wrong on purpose: the judge must reject every result of theirs. */
+static int forget_an_expert(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.experts--;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int write_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.c += 8;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int read_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.a += 8;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int do_nothing(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    (void)form, (void)p, (void)stream;
+    return 0;
+}
+
+static spw_status reject_wrong_kernels(spw_judge *judge) {
+    static const spw_gemm_variant wrong[] = {{"forgets an expert", forget_an_expert},
+                                             {"writes beside", write_beside},
+                                             {"reads beside", read_beside},
+                                             {"does nothing", do_nothing},
+                                             {NULL, NULL}};
+    static const spw_gemm_case one = {"wrong on purpose", 3, 200, 64, 72, SPW_ROUTING_UNIFORM, false};
+    spw_judge unseen = {.quiet = true};
+    const spw_status status = spw_verify_gemm(wrong, &one, &unseen);
+    if (status != SPW_OK) return status;
+    printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
+    spw_judge_count(
+        judge,
+        unseen.failed == unseen.comparisons && unseen.failed > 0
+            ? SPW_OK
+            : spw_fail(SPW_EMISMATCH, "%zu wrong results were accepted", unseen.comparisons - unseen.failed),
+        "wrong kernels");
+    return SPW_OK;
+}
+
 static spw_status run_level(size_t level, spw_judge *judge) {
     spw_status status = SPW_OK;
     const double start = spw_clock_s();
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm(spw_gemm_variants, &levels[level].cases[i], judge));
+#if !defined(SPW_HIP)
+    for (size_t i = 0; i < levels[level].count; i++)
+        SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
+#endif
     printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
            levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
     SPW_TRY(spw_verify_local((int)level, judge));
@@ -84,6 +126,7 @@ int main(int argc, char **argv) {
         return 3;
     }
     printf("%s, %d multiprocessors\n", spw_device_name(), spw_device_multiprocessors());
+    status = reject_wrong_kernels(&judge);
     for (size_t level = first; level <= last && status == SPW_OK; level++) status = run_level(level, &judge);
     if (status != SPW_OK) fprintf(stderr, "stopped: %s\n", spw_last_error());
     printf("%zu comparisons, %zu failed\n", judge.comparisons, judge.failed);

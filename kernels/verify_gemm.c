@@ -5,7 +5,9 @@
 #include "kernels/numbers.h"
 #include "kernels/numbers_launch.h"
 #include "reference/bf16.h"
+#include "reference/swiglu.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SAMPLE_ROWS = 640, SAMPLE_COLUMNS = 96, SEED_LEFT = 11, SEED_RIGHT = 12, SEED_ROUTING = 13 };
@@ -266,6 +268,79 @@ spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case
         for (int operation = SPW_GEMM_FORWARD; operation <= SPW_GEMM_WEIGHT_GRADIENT; operation++)
             for (int kind = SPW_NUMBERS_BELL; kind <= SPW_NUMBERS_INTEGER; kind++)
                 SPW_TRY(verify_operation(variants, c, &d, (spw_gemm_operation)operation, kind, judge));
+    }
+cleanup:
+    data_destroy(&d);
+    return status;
+}
+
+/* want [rows][pairs] and its yardstick from the sums of gate and up: to first order an error d of the sums moves act by
+ * |d act / d gate| d + |d act / d up| d, and 1.1 bounds the slope of silu; 10 more terms evaluate it (swiglu_math.h). */
+static void activate(size_t rows, size_t pairs, const answer *sums, float *want, float *scale) {
+    for (size_t r = 0; r < rows; r++) {
+        const float *gate = sums->want + r * 2 * pairs, *up = gate + pairs,
+                    *both = sums->scale + r * 2 * pairs;
+        spw_ref_swiglu((spw_swiglu){0, 0}, pairs, gate, up, want + r * pairs, NULL);
+        for (size_t i = 0; i < pairs; i++)
+            scale[r * pairs + i] =
+                1.1f * fabsf(up[i]) * both[i] + fabsf(gate[i]) * both[pairs + i] + fabsf(want[r * pairs + i]);
+    }
+}
+
+static spw_status verify_swiglu_layout(const spw_gemm_case *c, data *d, spw_judge *judge) {
+    spw_status status = SPW_OK;
+    const size_t ffn = c->out / 2, pairs = d->out.count / 2, count = c->rows * ffn;
+    answer sums = {0};
+    float *want = NULL, *scale = NULL;
+    spw_bf16 *all = NULL, *got = NULL;
+    const spw_device_array result = {d->result.data, count * sizeof *all};
+    SPW_TRY(answer_create(d, SPW_GEMM_FORWARD, SPW_NUMBERS_BELL, &sums));
+    SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &want));
+    SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &scale));
+    SPW_TRY(SPW_ALLOC(d->rows.count * pairs, &got));
+    SPW_TRY(SPW_ALLOC(count, &all));
+    activate(d->rows.count, pairs, &sums, want, scale);
+    SPW_TRY(spw_device_check(
+        spw_launch_fill_bf16(d->x.data, (long)(c->rows * c->in), SPW_NUMBERS_BELL, SEED_LEFT, NULL), "fill"));
+    SPW_TRY(spw_device_check(spw_launch_fill_bf16(d->w.data, (long)(c->experts * c->in * c->out),
+                                                  SPW_NUMBERS_BELL, SEED_RIGHT, NULL),
+                             "fill"));
+    SPW_TRY(spw_device_array_poison(&d->result));
+    SPW_TRY(spw_gpu_grouped_gemm_swiglu(d->shape, d->x.data, d->w.data, d->device_offset.data, d->result.data,
+                                        NULL));
+    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_download(&result, all));
+    for (size_t r = 0; r < d->rows.count; r++)
+        for (size_t i = 0; i < pairs; i++) got[r * pairs + i] = all[d->rows.at[r] * ffn + d->out.at[i]];
+    spw_status verdict =
+        spw_judge_bf16(judge, false, d->rows.count * pairs, sums.terms + 10, got, want, scale);
+    for (size_t i = 0; i < count && verdict == SPW_OK; i++)
+        if ((all[i] & 0x7f80) == 0x7f80) verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
+    if (verdict == SPW_OK) verdict = spw_device_array_guards(&d->result);
+    spw_judge_count(judge, verdict, "wgmma with SwiGLU, %s, %s, %s", c->name, spw_routing_names[c->routing],
+                    d->shape.transposed ? "[out][in]" : "[in][out]");
+cleanup:
+    spw_free(all), spw_free(got), spw_free(scale), spw_free(want);
+    answer_destroy(&sums);
+    return status;
+}
+
+spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge) {
+    spw_status status = SPW_OK;
+    data d;
+    if (c->out % 16 != 0) return SPW_OK;
+    SPW_TRY(data_create(c, &d));
+    spw_free(d.out.at), d.out.at = NULL;
+    SPW_TRY(sample_create(c->out / 2, SAMPLE_COLUMNS, &d.out)); /* of gate; then the same of up */
+    size_t *both = NULL;
+    SPW_TRY(SPW_ALLOC(2 * d.out.count, &both));
+    for (size_t i = 0; i < d.out.count; i++)
+        both[i] = d.out.at[i], both[d.out.count + i] = c->out / 2 + d.out.at[i];
+    spw_free(d.out.at);
+    d.out = (sample){2 * d.out.count, both};
+    for (int transposed = 0; transposed < 2; transposed++) {
+        d.shape.transposed = transposed;
+        SPW_TRY(verify_swiglu_layout(c, &d, judge));
     }
 cleanup:
     data_destroy(&d);

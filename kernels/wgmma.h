@@ -23,15 +23,6 @@ GPU_DEVICE void barrier_expect(uint64_t *barrier, uint32_t bytes) {
 GPU_DEVICE void barrier_arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* The barrier of the same place in another block of the cluster. */
-GPU_DEVICE void barrier_arrive_remote(uint64_t *barrier, int block_rank) {
-    asm volatile(
-        "{\n.reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-        "r"(block_rank)
-        : "memory");
-}
 /* Returns once the phase of this parity has completed. */
 GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
     asm volatile("{\n.reg .pred done;\n"
@@ -41,24 +32,6 @@ GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
                  "r"(parity)
                  : "memory");
 }
-GPU_DEVICE void barrier_wait_cluster(uint64_t *barrier, uint32_t parity) {
-    asm volatile("{\n.reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n}" ::"r"(shared_address(barrier)),
-                 "r"(parity)
-                 : "memory");
-}
-GPU_DEVICE int cluster_rank() {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return (int)rank;
-}
-GPU_DEVICE void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
-
 /* A barrier among `threads` threads of the block; id 0 is __syncthreads. */
 GPU_DEVICE void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -89,17 +62,6 @@ GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier,
                  "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(group)
                  : "memory");
 }
-/* The same into every block of the cluster whose bit is set in `blocks`, at the same place, with their
- * barriers. */
-GPU_DEVICE void tensor_load_shared(const CUtensorMap *map, void *to, uint64_t *barrier, int inner, int outer,
-                                   uint16_t blocks) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
-                 "cluster [%0], "
-                 "[%1, {%4, %5}], [%2], %3;" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "h"(blocks), "r"(inner), "r"(outer)
-                 : "memory");
-}
-
 /* Describes an operand in shared memory, written by a bulk tensor copy with the 128-byte swizzle: rows of 128
  * bytes, eight rows an atom. Inner dimension contiguous: `next_eight` is the step between groups of eight
  * rows. Outer dimension contiguous: `next_eight` steps eight along the sum, `next_chunk` from 64 outer

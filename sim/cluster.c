@@ -43,6 +43,37 @@ FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in
 FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
 FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
 
+/* A list of the points; `number` is its place in spw_gemm_points.lengths. */
+#define POINTS_ROW(name, number, high, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(spw_gemm_points, name), \
+        .limit = SPW_GEMM_POINTS, \
+        .count_offset = offsetof(spw_gemm_points, lengths) + (number) * sizeof(size_t), .minimum = 1, \
+        .maximum = (high), .fallback = "", .help = (text) \
+    }
+
+static const spw_setting gemm_rows[] = {
+    POINTS_ROW(rows_per_expert, 0, 1e9, "rows of every expert"),
+    POINTS_ROW(in, 1, 1e6, "width of the rows that come in"),
+    POINTS_ROW(out, 2, 1e6, "width of the rows that go out"),
+    POINTS_ROW(forward_tflops, 3, 1e6, "10^12 FLOP/s of the forward pass"),
+    POINTS_ROW(input_gradient_tflops, 4, 1e6, "10^12 FLOP/s of the input gradient"),
+    POINTS_ROW(weight_gradient_tflops, 5, 1e6, "10^12 FLOP/s of the weight gradient"),
+    {.key = "evidence",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_gemm_points, evidence),
+     .size = sizeof(spw_evidence),
+     .choices = evidences,
+     .fallback = "assumed",
+     .help = "how we know the points"},
+    {.key = "source",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_gemm_points, source),
+     .size = SPW_FIGURE_SOURCE,
+     .fallback = "",
+     .help = "where the points were measured"},
+    {.key = NULL}};
+
 #define FIGURE(name, text) \
     { \
         .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
@@ -73,15 +104,48 @@ static const spw_setting rows[] = {{.key = "name",
                                    FIGURE(link_bytes_per_s, "link inside a node"),
                                    FIGURE(nic_bytes_per_s, "link between nodes"),
                                    FIGURE(launch_s, "launch of a kernel"),
+                                   {.key = "gemm",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, gemm),
+                                    .fields = gemm_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of a grouped GEMM at points"},
                                    {.key = NULL}};
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
+
+/* Lists of one length, with a source, and rows that rise inside a shape. */
+static spw_status check_points(const char *where, const spw_settings *settings, spw_gemm_points *g) {
+    const size_t lists = sizeof g->lengths / sizeof *g->lengths, line = spw_settings_line(settings, "gemm");
+    g->points = g->lengths[0];
+    for (size_t i = 1; i < lists; i++) {
+        if (g->lengths[i] == g->points) continue;
+        return spw_fail(SPW_ECONFIG,
+                        "%s:%zu: 'gemm.%s' has %zu elements, 'gemm.rows_per_expert' %zu; the lists are one "
+                        "length, an element a point",
+                        where, line, gemm_rows[i].key, g->lengths[i], g->points);
+    }
+    if (g->points > 0 && g->source[0] == '\0')
+        return spw_fail(SPW_ECONFIG, "%s:%zu: 'gemm.source' is missing; say where the points were measured",
+                        where, line);
+    for (size_t i = 1; i < g->points; i++) {
+        if (g->in[i] == g->in[i - 1] && g->out[i] == g->out[i - 1] &&
+            g->rows_per_expert[i] <= g->rows_per_expert[i - 1])
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s:%zu: 'gemm.rows_per_expert' goes from %zu to %zu at point %zu; inside a shape "
+                "it must rise",
+                where, line, g->rows_per_expert[i - 1], g->rows_per_expert[i], i + 1);
+    }
+    return SPW_OK;
+}
 
 spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
     spw_status status = spw_settings_open(where, text, length, &settings);
     if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
+    if (status == SPW_OK) status = check_points(where, settings, &out->gemm);
     spw_settings_close(settings);
     return status;
 }

@@ -17,7 +17,7 @@ typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_CO
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
 
-enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192 };
+enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192, SPW_GEMM_POINTS = 64 };
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
 typedef struct spw_figure {
@@ -25,6 +25,19 @@ typedef struct spw_figure {
     spw_evidence evidence;
     char source[SPW_FIGURE_SOURCE];
 } spw_figure;
+
+/* The speed of a grouped GEMM at points: 10^12 FLOP/s of one GPU with rows_per_expert rows for each of many
+ * experts. In YAML parallel lists of one length; none without measurements. Inside a shape (in, out) the rows
+ * rise. */
+typedef struct spw_gemm_points {
+    size_t points;
+    size_t rows_per_expert[SPW_GEMM_POINTS], in[SPW_GEMM_POINTS], out[SPW_GEMM_POINTS];
+    size_t forward_tflops[SPW_GEMM_POINTS], input_gradient_tflops[SPW_GEMM_POINTS],
+        weight_gradient_tflops[SPW_GEMM_POINTS];
+    size_t lengths[6]; /* of the lists above as read; equal to `points` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_gemm_points;
 
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
@@ -35,6 +48,7 @@ typedef struct spw_cluster {
     spw_figure link_bytes_per_s; /* one GPU, one direction, inside a node */
     spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
     spw_figure launch_s;         /* one kernel launch */
+    spw_gemm_points gemm;
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to

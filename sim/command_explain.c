@@ -1,6 +1,7 @@
 #include "sim/command.h"
 
 #include "base/memory.h"
+#include "sim/explain_compiled.h"
 #include "sim/footprint.h"
 #include "sim/job_options.h"
 #include "sim/replay.h"
@@ -9,18 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK };
+enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK };
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 typedef struct explain_options {
     spw_job_options job;
-    const char *trace_path, *rank;
+    const char *trace_path, *rank, *stack;
 } explain_options;
 
 static const struct argp_option own_options[] = {
     {"trace", OPTION_TRACE, "FILE.h5", 0, "say also what the rank receives on this trace", 0},
     {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
+    {"stack", OPTION_STACK, "NAME|FILE", 0,
+     "the memory that XLA needs, by the coefficients of this stack, instead of what must be live", 0},
     {0},
 };
 
@@ -30,6 +33,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
     case OPTION_TRACE: o->trace_path = text; return 0;
     case OPTION_RANK: o->rank = text; return 0;
+    case OPTION_STACK: o->stack = text; return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not expected; a trace is named with --trace", text);
         return EINVAL;
@@ -87,9 +91,9 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s (%s); every rank allocates the same, whatever it receives; sections are those of "
-           "docs/schemes.md\n",
-           spw_moment_name(f->moment), f->live_set.backward_step);
+    printf("at the %s", spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
+    printf("; every rank allocates the same, whatever it receives; sections are those of docs/schemes.md\n");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */
@@ -158,6 +162,13 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->stack != NULL) {
+        status =
+            o->trace_path != NULL || o->rank != NULL
+                ? spw_fail(SPW_EARG, "--stack does not go with --trace or --rank; every rank needs the same")
+                : spw_explain_compiled(&o->job, o->stack);
+        goto cleanup;
+    }
     const spw_job *job = &o->job.job;
     if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, spw_job_gpus(job) - 1, &rank));
     if (o->trace_path != NULL) SPW_TRY(spw_trace_open(o->trace_path, &trace));

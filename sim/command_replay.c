@@ -125,7 +125,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     if (status != SPW_OK) goto cleanup;
-    if (o->each_step) qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
+    if (o->each_step && result.row != NULL)
+        qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
     SPW_TRY(spw_result_print(&result, &settings, o->job.format, stdout));
 

@@ -4,7 +4,7 @@
 #include "sim/job_options.h"
 #include "sim/table.h"
 #include "traces/trace.h"
-#include "traces/verify.h"
+#include "traces/trace_verify.h"
 
 #include <inttypes.h>
 #include <stdint.h>

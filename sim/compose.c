@@ -12,10 +12,11 @@
 
 enum { PHASE_TRAIN = 0, PHASE_MIXED = 4 };
 
-/* Consecutive rows of one source rank and sequence; `order` keeps equal ones in file order. */
+/* Consecutive rows of one source rank and sequence, in order of position. */
 typedef struct token_run {
     uint32_t rank;
     int32_t sequence;
+    int64_t position; /* of the first row; the row itself where the trace has no positions */
     uint64_t first;
     uint64_t tokens;
 } token_run;
@@ -33,7 +34,10 @@ struct spw_composer {
     spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
     token_run *run; /* of the step begun, sorted by rank, sequence, row */
     size_t runs, run_capacity;
-    spw_counted_tokens *counted; /* of a trace that has no tokens */
+    size_t *piece; /* [pieces + 1] runs of each piece of at most a job sequence, for drawing */
+    size_t pieces, piece_capacity;
+    spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
+    bool from_counts;            /* the step begun is one */
 };
 
 const char *spw_match_name(spw_match match) {
@@ -66,8 +70,7 @@ static size_t batch_tokens(const spw_composer *c, size_t batch) {
     return c->request.sequences[batch] * c->request.job->sequence_length;
 }
 
-/* --- What is replayed
- * ------------------------------------------------------------------------------------------ */
+/* --- What is replayed --- */
 
 static spw_status check_model(const spw_trace_info *info, const spw_model *model) {
     bool same = info->experts == model->experts && info->top_k == model->top_k;
@@ -130,7 +133,8 @@ static spw_status plan_steps(spw_composer *c) {
         enough = tokens > enough ? tokens : enough;
     }
     for (size_t s = r->step_begin; s < r->step_end; s++) {
-        const bool training = is_training(c->info, s) || !c->info->has_tokens;
+        const bool training = is_training(c->info, s) || !c->info->has_tokens ||
+                              c->info->step_offset[s] == c->info->step_offset[s + 1];
         if (training || pooled == 0 || pooled >= enough) {
             c->step_begin[c->steps++] = s;
             pooled = 0;
@@ -161,7 +165,8 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
     }
     for (size_t b = 0; b < request->batches; b++)
         SPW_TRY(spw_layout_create(c->ranks, request->sequences[b], &c->layout[b]));
-    if (!c->info->has_tokens) SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
+    if (c->info->has_routed || c->info->has_by_rank)
+        SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
     match_layers(c);
     if (c->info->synthetic) assume_all(c, "the trace is synthetic");
     SPW_TRY(plan_steps(c));
@@ -178,6 +183,7 @@ void spw_composer_destroy(spw_composer *c) {
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(c->layout[b]);
     spw_free(c->step_begin);
     spw_free(c->run);
+    spw_free(c->piece);
     spw_counted_tokens_destroy(c->counted);
     spw_free(c);
 }
@@ -191,19 +197,21 @@ int32_t spw_composer_layer_id(const spw_composer *c, size_t layer) {
     return c->info->layer_id[c->request.layer_begin + layer];
 }
 spw_match spw_composer_match(const spw_composer *c, size_t batch) {
+    if (c->match[batch] == SPW_MATCH_FOLDED)
+        return SPW_MATCH_FOLDED; /* folding reads layers by position, cycled */
     return c->match[batch] > c->layer_match ? c->match[batch] : c->layer_match;
 }
 const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t batch) {
     return &c->assumptions[batch];
 }
 
-/* --- Layouts from token columns
- * -------------------------------------------------------------------------------- */
+/* --- Layouts from token columns --- */
 
 static int compare_runs(const void *left, const void *right) {
     const token_run *a = left, *b = right;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
+    if (a->position != b->position) return a->position < b->position ? -1 : 1;
     return a->first < b->first ? -1 : a->first > b->first;
 }
 
@@ -233,11 +241,14 @@ static spw_status find_runs(spw_composer *c) {
         while (columns.first + t >= c->info->step_offset[trace_step + 1]) trace_step++;
         uint32_t rank = columns.source_rank != NULL ? columns.source_rank[t] : 0;
         int32_t sequence = columns.sequence != NULL ? columns.sequence[t] : (int32_t)(trace_step - begin);
+        int64_t position =
+            columns.sequence != NULL && columns.position != NULL ? columns.position[t] : (int64_t)t;
         token_run *last = c->runs > 0 ? &c->run[c->runs - 1] : NULL;
-        if (last != NULL && last->rank == rank && last->sequence == sequence) {
+        if (last != NULL && last->rank == rank && last->sequence == sequence &&
+            last->position + (int64_t)last->tokens == position) {
             last->tokens++;
         } else {
-            status = add_run(c, (token_run){rank, sequence, t, 1});
+            status = add_run(c, (token_run){rank, sequence, position, t, 1});
             if (status != SPW_OK) return status;
         }
     }
@@ -324,25 +335,60 @@ static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank
     return SPW_OK;
 }
 
-/* Makes runs of at most a job sequence out of the sorted runs, for drawing: pieces of one sequence stay
- * whole. */
+static bool same_sequence(const token_run *a, const token_run *b) {
+    return a->rank == b->rank && a->sequence == b->sequence;
+}
+
+/* Cuts the sorted runs where a sequence of the trace fills one of the job, and notes which runs are a piece. */
 static spw_status cut_runs(spw_composer *c) {
     const uint64_t length = c->request.job->sequence_length;
     const size_t whole = c->runs;
+    token_run *const run = c->run;
+    uint64_t filled = 0; /* of the piece under way */
+    spw_status status = SPW_OK;
+    c->run = NULL;
+    c->runs = c->run_capacity = c->pieces = 0;
     for (size_t i = 0; i < whole; i++) {
-        for (uint64_t used = length; used < c->run[i].tokens; used += length) {
-            uint64_t left = c->run[i].tokens - used;
-            token_run piece = c->run[i];
-            piece.first += used;
-            piece.tokens = left < length ? left : length;
-            spw_status status = add_run(c, piece);
-            if (status != SPW_OK) return status;
+        if (i > 0 && !same_sequence(&run[i], &run[i - 1])) filled = 0;
+        for (uint64_t used = 0; used < run[i].tokens;) {
+            token_run part = run[i];
+            const uint64_t left = part.tokens - used, room = length - filled;
+            part.first += used;
+            part.position += (int64_t)used;
+            part.tokens = left < room ? left : room;
+            SPW_TRY(add_run(c, part));
+            used += part.tokens;
+            filled = (filled + part.tokens) % length;
         }
     }
-    for (size_t i = 0; i < whole; i++)
-        c->run[i].tokens = c->run[i].tokens < length ? c->run[i].tokens : length;
-    qsort(c->run, c->runs, sizeof *c->run, compare_runs);
-    return SPW_OK;
+    spw_free(c->piece);
+    SPW_TRY(SPW_ALLOC(c->runs + 1, &c->piece));
+    filled = 0;
+    for (size_t i = 0; i < c->runs; i++) {
+        if (i > 0 && !same_sequence(&c->run[i], &c->run[i - 1])) filled = 0;
+        if (filled == 0) c->piece[c->pieces++] = i;
+        filled = (filled + c->run[i].tokens) % length;
+    }
+    c->piece[c->pieces] = c->runs;
+
+cleanup:
+    spw_free(run);
+    return status;
+}
+
+/* Gives a sequence of the job `room` tokens of piece `index`, or all it has; *taken says how many. */
+static spw_status take_piece(spw_composer *c, size_t batch, size_t rank, size_t sequence, size_t index,
+                             size_t room, size_t *taken) {
+    spw_status status = SPW_OK;
+    *taken = 0;
+    for (size_t i = c->piece[index]; i < c->piece[index + 1] && *taken < room && status == SPW_OK; i++) {
+        const token_run *run = &c->run[i];
+        const size_t part = run->tokens < room - *taken ? (size_t)run->tokens : room - *taken;
+        status = spw_layout_append(c->layout[batch], rank,
+                                   (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
+        *taken += part;
+    }
+    return status;
 }
 
 /* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
@@ -350,7 +396,7 @@ static spw_status cut_runs(spw_composer *c) {
 static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     const size_t length = c->request.job->sequence_length;
     const uint64_t want = (uint64_t)c->ranks * batch_tokens(c, batch);
-    size_t next = c->info->ranks == 0 && tokens_of_runs(c, 0, c->runs) >= want ? 0 : c->runs;
+    size_t next = c->info->ranks == 0 && tokens_of_runs(c, 0, c->runs) >= want ? 0 : c->pieces;
     bool drew = false, dealt = next == 0;
     gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
     if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
@@ -360,11 +406,10 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     for (size_t i = 0; i < c->ranks * c->request.sequences[batch] && status == SPW_OK; i++) {
         size_t rank = i / c->request.sequences[batch], sequence = i % c->request.sequences[batch];
         for (size_t filled = 0; filled < length && status == SPW_OK;) {
-            drew = drew || next == c->runs;
-            const token_run *run = &c->run[next < c->runs ? next++ : gsl_rng_uniform_int(random, c->runs)];
-            size_t part = run->tokens < length - filled ? (size_t)run->tokens : length - filled;
-            status = spw_layout_append(c->layout[batch], rank,
-                                       (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
+            size_t part = 0;
+            drew = drew || next == c->pieces;
+            const size_t index = next < c->pieces ? next++ : gsl_rng_uniform_int(random, c->pieces);
+            status = take_piece(c, batch, rank, sequence, index, length - filled, &part);
             filled += part;
         }
     }
@@ -400,7 +445,7 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
 }
 
 static spw_status begin_tokens(spw_composer *c) {
-    bool drawn[SPW_JOB_MAX_BATCHES], any = false;
+    bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
     spw_status status = find_runs(c);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
@@ -414,8 +459,7 @@ static spw_status begin_tokens(spw_composer *c) {
     return status;
 }
 
-/* --- Tokens from counts
- * ---------------------------------------------------------------------------------------- */
+/* --- Tokens from counts --- */
 
 static spw_status begin_counts(spw_composer *c) {
     for (size_t b = 0; b < c->request.batches; b++) {
@@ -433,20 +477,22 @@ static spw_status begin_counts(spw_composer *c) {
     return SPW_OK;
 }
 
-/* --- The two calls of a replay
- * ---------------------------------------------------------------------------------- */
+/* --- The two calls of a replay --- */
 
 spw_status spw_composer_begin(spw_composer *c, size_t step) {
     c->step = step;
     c->record_layer = SIZE_MAX;
-    return c->info->has_tokens ? begin_tokens(c) : begin_counts(c);
+    const uint64_t *offset = c->info->step_offset;
+    const bool tokens = c->info->has_tokens && offset[c->step_begin[step]] < offset[c->step_begin[step + 1]];
+    c->from_counts = !tokens && c->counted != NULL;
+    return c->from_counts ? begin_counts(c) : begin_tokens(c);
 }
 
 spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_trace_record *record,
                               const spw_layout **layout) {
     const size_t begin = c->step_begin[c->step], steps = c->step_begin[c->step + 1] - begin;
     *layout = c->layout[batch];
-    if (!c->info->has_tokens) {
+    if (c->from_counts) {
         const uint64_t seed = c->request.seed + 7919 * c->ranks * (layer + c->layers * c->step);
         return spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
                                        batch_tokens(c, batch), seed, record);

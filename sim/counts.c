@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+static const size_t MOST_CELLS = (size_t)1 << 30; /* 4 GiB */
+
 enum {
     WORD_BITS = 64,
     BLOCK = 252 /* tokens; a byte-wide counter must not overflow, and 63 words of narrow sets are 21 adders */
@@ -82,6 +84,13 @@ spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out
     if (!spw_mul_size(p.ranks, sequences, &rows) || !spw_mul_size(rows, p.experts, &rows)) {
         return spw_fail(SPW_ENOMEM, "%zu ranks x %zu sequences x %zu experts overflow", p.ranks, sequences,
                         p.experts);
+    }
+    if (rows > MOST_CELLS) {
+        return spw_fail(SPW_ECONFIG,
+                        "%zu sequences a GPU on %zu ranks with %zu experts are %zu counts, above the %zu "
+                        "allowed; use fewer "
+                        "sequences",
+                        sequences, p.ranks, p.experts, rows, MOST_CELLS);
     }
     SPW_TRY(SPW_ALLOC(1, &c));
     c->placement = p;

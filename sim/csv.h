@@ -1,6 +1,6 @@
-/* Tables of published figures: comma-separated values with a header line (RFC 4180). Quoted fields may hold commas,
- * doubled quotes and line ends. Text is hostile until proven: a limit on its size, every row as wide as the header,
- * no zero bytes, no stray quotes. */
+/* Tables of published figures: comma-separated values with a header line (RFC 4180). Quoted fields may hold
+ * commas, doubled quotes and line ends. Text is hostile until proven: a limit on its size, every row as
+ * wide as the header, no zero bytes, no stray quotes. */
 #ifndef SPW_SIM_CSV_H
 #define SPW_SIM_CSV_H
 

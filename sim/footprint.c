@@ -1,5 +1,7 @@
 #include "sim/footprint.h"
 
+#include "sim/remat.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,9 +80,11 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_parameters
 /* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
  * ---------------------- */
 
-static void add_gathered(spw_footprint *f, const spw_job *job, const spw_parameters *parameters) {
+static void add_gathered(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
+                         bool all_experts) {
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const double routed = job->fsdp > 1 ? (double)parameters->routed_per_layer / (double)job->expert : 0.0;
+    const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
+    const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
     const double common = (double)(parameters->attention_per_layer + parameters->norms_per_layer);
     const double rest = spw_job_gpus(job) > 1
                             ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer)
@@ -187,6 +191,16 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shap
          AT_LAYERS);
 }
 
+/* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
+static void add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const size_t elements = spw_remat_token_elements(&job->model, job->remat);
+    if (elements == 0) return;
+    LIVE(add(f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
+             "projections that the remat policy keeps, all layers (7.3)", "%zu x T b = %zu x %zu x %zu",
+             elements, elements, s->tokens, s->element_bytes),
+         ALWAYS);
+}
+
 static void find_peak(spw_footprint *f) {
     uint64_t total[SPW_MOMENT_COUNT] = {0};
     for (size_t i = 0; i < f->components; i++) {
@@ -213,9 +227,11 @@ void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t 
     *out = (spw_footprint){.components = 0};
     out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     add_state(out, job, &parameters);
-    add_gathered(out, job, &parameters);
+    add_gathered(out, job, &parameters,
+                 scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
     const double attention = add_activations(out, job, &shape);
     add_scheme(out, scheme, &shape);
     if (job->remat == SPW_REMAT_NONE) add_saved(out, job, &shape, attention);
+    add_policy(out, job, &shape);
     find_peak(out);
 }

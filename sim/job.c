@@ -8,9 +8,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#define REMAT_TEXT(name, text) text,
 const char *spw_remat_name(spw_remat remat) {
-    static const char *const names[SPW_REMAT_COUNT] = {"none", "full"};
+    static const char *const names[SPW_REMAT_COUNT] = {SPW_REMAT_LIST(REMAT_TEXT)};
     return (unsigned)remat < SPW_REMAT_COUNT ? names[remat] : "?";
+}
+
+spw_status spw_remat_parse(const char *text, spw_remat *out) {
+    char known[192] = "";
+    for (int i = 0; i < SPW_REMAT_COUNT; i++) {
+        const char *name = spw_remat_name((spw_remat)i);
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", name);
+        if (strcmp(text, name) != 0) continue;
+        *out = (spw_remat)i;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s", text, known);
 }
 
 size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->pipeline * job->tensor; }
@@ -27,7 +41,8 @@ typedef struct job_text {
 } job_text;
 
 static const spw_choice element_bytes[] = {{"bf16", 2}, {"fp16", 2}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
-static const spw_choice remats[] = {{"none", SPW_REMAT_NONE}, {"full", SPW_REMAT_FULL}, {NULL, 0}};
+#define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
+static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
 
 #define COUNT_ROW(name, field, low, high, preset, text) \
     { \

@@ -12,8 +12,22 @@
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
-typedef enum spw_remat { SPW_REMAT_NONE, SPW_REMAT_FULL, SPW_REMAT_COUNT } spw_remat;
-const char *spw_remat_name(spw_remat remat); /* "none", "full" */
+/* MaxText's names. What each of them keeps: sim/remat.h. */
+#define SPW_REMAT_LIST(X) \
+    X(NONE, "none") \
+    X(FULL, "full") \
+    X(MINIMAL, "minimal") \
+    X(MINIMAL_WITH_CONTEXT, "minimal_with_context") \
+    X(SAVE_OUT_PROJ, "save_out_proj") \
+    X(SAVE_QKV_PROJ, "save_qkv_proj") \
+    X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
+    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi")
+#define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
+typedef enum spw_remat { SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT } spw_remat;
+#undef SPW_REMAT_ENUM
+const char *spw_remat_name(spw_remat remat);
+/* SPW_ECONFIG lists the names. */
+SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
 
 /* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1. */
 typedef struct spw_precision {

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +62,7 @@ static spw_status set_sequences(spw_job *job, const char *text) {
     char copy[256], *rest = NULL;
     if (strlen(text) >= sizeof copy)
         return spw_fail(SPW_EARG, "--sequences-per-gpu: a list of more than %zu characters", sizeof copy - 1);
-    strcpy(copy, text);
+    (void)snprintf(copy, sizeof copy, "%s", text);
     job->batches = 0;
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
@@ -109,7 +110,7 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     for (size_t i = 0; i < o->scheme_texts; i++) {
         if (strlen(o->scheme_text[i]) >= SPW_SCHEME_TEXT)
             return spw_fail(SPW_ECONFIG, "scheme '%.40s...' is too long", o->scheme_text[i]);
-        strcpy(job->scheme[i], o->scheme_text[i]);
+        (void)snprintf(job->scheme[i], sizeof job->scheme[i], "%s", o->scheme_text[i]);
     }
     if (job->schemes == 0)
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");

@@ -14,6 +14,8 @@ static const struct {
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
+    {"score", spw_command_score, "predictions beside published and compiled runs"},
+    {"calibrate", spw_command_calibrate, "fit the memory of compiled programs to tables of runs"},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
 };
 
@@ -21,7 +23,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void usage(FILE *out) {
     fprintf(out, "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more)\n");
-    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
 }
 
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {

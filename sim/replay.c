@@ -33,7 +33,7 @@ typedef struct replay {
 static void destroy(replay *r) {
     spw_composer_destroy(r->composer);
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_counts_destroy(r->counts[b]);
-    for (size_t i = 0; i < r->row_count && r->row != NULL; i++) {
+    for (size_t i = 0; i < r->row_count; i++) {
         spw_free(r->row[i].rows_received);
         spw_free(r->row[i].bytes_sent);
         spw_free(r->row[i].bytes_received);
@@ -71,9 +71,9 @@ static spw_status create(replay *r) {
     const spw_replay_request *q = r->request;
     const spw_job *job = q->job;
     spw_status status = SPW_OK;
+    const size_t rows = job->batches * q->schemes;
     size_t most = 1;
     r->ranks = spw_job_gpus(job);
-    r->row_count = job->batches * q->schemes;
     if (job->expert > SPW_TRAFFIC_MAX_RANKS) {
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",
                         job->expert, SPW_TRAFFIC_MAX_RANKS);
@@ -90,8 +90,10 @@ static spw_status create(replay *r) {
         SPW_TRY(spw_counts_create(placement, sequences, &r->counts[b]));
         most = sequences > most ? sequences : most;
     }
-    SPW_TRY(SPW_ALLOC(r->row_count, &r->row));
-    SPW_TRY(SPW_ALLOC(r->row_count, &r->footprint));
+    if (rows == 0) SPW_TRY(spw_fail(SPW_EARG, "no scheme or no batch to replay"));
+    SPW_TRY(SPW_ALLOC(rows, &r->row));
+    SPW_TRY(SPW_ALLOC(rows, &r->footprint));
+    r->row_count = rows;
     for (size_t i = 0; i < r->row_count; i++) SPW_TRY(create_row(r, i));
     SPW_TRY(SPW_ALLOC(job->expert * job->expert, &r->flow.wire));
     SPW_TRY(SPW_ALLOC(job->expert, &r->flow.rows));
@@ -233,7 +235,7 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
         if (status == SPW_OK) status = hand_over(&r, step);
     }
     spw_progress_end(&progress);
-    for (size_t i = 0; i < r.row_count && status == SPW_OK; i++) {
+    for (size_t i = 0; i < r.row_count && r.row != NULL && status == SPW_OK; i++) {
         spw_result_row *row = NULL;
         status = spw_result_append(result, &row);
         if (status == SPW_OK) finish_row(&r, i, row);

@@ -45,6 +45,21 @@ static spw_status unknown_scheme(const char *name, size_t length) {
     return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown; known schemes: %s", (int)length, name, known);
 }
 
+/* The position of `word` among the choices of an option. */
+static spw_status set_choice(const spw_scheme *s, const spw_scheme_option *option, const char *word,
+                             double *out) {
+    char known[128] = "";
+    for (size_t i = 0; option->choices[i] != NULL; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", option->choices[i]);
+        if (strcmp(word, option->choices[i]) != 0) continue;
+        *out = (double)i;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be one of: %s (%s)", s->text, option->name, word,
+                    known, option->help);
+}
+
 static spw_status set_option(spw_scheme *s, const char *text, size_t length, bool *given) {
     const spw_scheme_option *options = s->type->options;
     const char *equals = memchr(text, '=', length);
@@ -55,16 +70,19 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", options[i].name);
         if (equals == NULL || strlen(options[i].name) != key || strncmp(options[i].name, text, key) != 0)
             continue;
+        if (given[i])
+            return spw_fail(SPW_ECONFIG, "scheme '%s': %s is given twice", s->text, options[i].name);
         char number[64], *end = NULL;
         (void)snprintf(number, sizeof number, "%.*s", (int)(length - key - 1), equals + 1);
-        double value = strtod(number, &end);
-        if (length - key - 1 >= sizeof number || end == number || *end != '\0' ||
+        given[i] = true;
+        if (options[i].choices != NULL) return set_choice(s, &options[i], number, &s->option[i]);
+        double value = number[strspn(number, "0123456789.eE+-")] == '\0' ? strtod(number, &end) : 0.0;
+        if (length - key - 1 >= sizeof number || end == NULL || end == number || *end != '\0' ||
             !(value >= options[i].minimum && value <= options[i].maximum)) {
             return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be a number in [%g, %g] (%s)", s->text,
                             options[i].name, number, options[i].minimum, options[i].maximum, options[i].help);
         }
         s->option[i] = value;
-        given[i] = true;
         return SPW_OK;
     }
     return spw_fail(SPW_ECONFIG, "scheme '%s': '%.*s' is no option of %s; %s%s", s->text, (int)length, text,
@@ -107,6 +125,15 @@ double spw_scheme_option_value(const spw_scheme *scheme, const char *name) {
         if (strcmp(scheme->type->options[i].name, name) == 0) return scheme->option[i];
     }
     return NAN;
+}
+
+bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word) {
+    for (size_t i = 0; scheme->type->options[i].name != NULL; i++) {
+        const spw_scheme_option *option = &scheme->type->options[i];
+        if (strcmp(option->name, name) == 0 && option->choices != NULL)
+            return strcmp(option->choices[(size_t)scheme->option[i]], word) == 0;
+    }
+    return false;
 }
 
 /* --- Tensors

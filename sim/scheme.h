@@ -6,6 +6,7 @@
 #define SPW_SIM_SCHEME_H
 
 #include "base/status.h"
+#include "sim/compiled_layer.h"
 #include "sim/counts.h"
 #include "sim/job.h"
 
@@ -92,6 +93,8 @@ typedef struct spw_scheme_option {
     double minimum, maximum, fallback;
     bool required;
     const char *help;
+    const char *const *choices; /* ended by NULL: the value is one of these words, kept as its position; NULL:
+                                   the value is a number */
 } spw_scheme_option;
 
 typedef struct spw_scheme_type {
@@ -112,6 +115,8 @@ typedef struct spw_scheme_type {
     uint64_t (*communication_bytes)(
         const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
+    const spw_compiled_layer *(*compiled)(
+        const spw_scheme *scheme); /* NULL = not a program that XLA compiles whole */
 } spw_scheme_type;
 
 /* A scheme with its options set. */
@@ -126,7 +131,10 @@ extern const spw_scheme_type *const spw_scheme_types[];
 
 /* Reads "name[:key=value,...]". SPW_ECONFIG lists the known schemes or options. */
 SPW_MUST_CHECK spw_status spw_scheme_parse(const char *text, spw_scheme *out);
+/* A number, or the position of the word among the choices; NAN when the scheme has no such option. */
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name);
+/* Is option `name` there and set to `word`? */
+bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word);
 
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -40,6 +40,11 @@ spw_status spw_table_create(const spw_column *columns, spw_table **out) {
     if (status != SPW_OK) return status;
     (*out)->columns = columns;
     while (columns[(*out)->width].key != NULL) (*out)->width++;
+    if ((*out)->width == 0) {
+        spw_table_destroy(*out);
+        *out = NULL;
+        return spw_fail(SPW_EARG, "a table without columns");
+    }
     return SPW_OK;
 }
 
@@ -199,7 +204,7 @@ static spw_status print_json(const spw_table *table, FILE *out) {
 }
 
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
-    if (table->failed) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
     switch (format) {
     case SPW_FORMAT_TABLE: print_for_a_person(table, out); break;
     case SPW_FORMAT_CSV: print_csv(table, out); break;

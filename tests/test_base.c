@@ -39,7 +39,8 @@ static void test_plain_text(void) {
     char out[32];
     spw_plain_text("a\x1b[2Jb\n\x7f", out, sizeof out);
     CHECK(strcmp(out, "a?[2Jb??") == 0);
-    spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out, sizeof out); /* e acute; a control; no UTF-8; cut short */
+    spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out,
+                   sizeof out); /* e acute; a control; no UTF-8; cut short */
     CHECK(strcmp(out, "\xc3\xa9?????") == 0);
     spw_plain_text("0123456789", out, 10);
     CHECK(strlen(out) < 10);

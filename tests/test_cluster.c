@@ -95,7 +95,43 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s");
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm");
+}
+
+#define LISTS(rows, more) \
+    HEAD FIGURE(bf16_flops) REST "gemm:\n  rows_per_expert: " rows "\n  in: [8, 8]\n  out: [16, 16]\n" \
+                                 "  forward_tflops: [3, 4]\n  input_gradient_tflops: [5, 6]\n" more
+#define MEASURED "  weight_gradient_tflops: [7, 8]\n  evidence: measured\n"
+
+/* Points of the grouped GEMM: read, optional, and refused when the lists do not belong together. */
+static void test_points(void) {
+    spw_cluster c;
+    const char *text = LISTS("[64, 128]", MEASURED "  source: here\n"), *none = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.gemm.points == 2 && c.gemm.rows_per_expert[1] == 128 && c.gemm.in[0] == 8 && c.gemm.out[1] == 16);
+    CHECK(c.gemm.forward_tflops[0] == 3 && c.gemm.input_gradient_tflops[1] == 6);
+    CHECK(c.gemm.weight_gradient_tflops[1] == 8 && c.gemm.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK_OK(spw_cluster_parse("c.yaml", none, strlen(none), &c));
+    CHECK(c.gemm.points == 0);
+    expect(LISTS("[64]", MEASURED "  source: here\n"),
+           "c.yaml:11: 'gemm.in' has 2 elements, 'gemm.rows_per_expert' 1; the lists are one length, an "
+           "element a point");
+    expect(LISTS("[64, 64]", MEASURED "  source: here\n"),
+           "c.yaml:11: 'gemm.rows_per_expert' goes from 64 to 64 at point 2; inside a shape it must rise");
+    expect(LISTS("[64, 128]", MEASURED),
+           "c.yaml:11: 'gemm.source' is missing; say where the points were measured");
+    expect(LISTS("[64, 128]", "  evidence: measured\n"),
+           "c.yaml:11: 'gemm.weight_gradient_tflops' has 0 elements, 'gemm.rows_per_expert' 2; the lists are "
+           "one length, an element a point");
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &c));
+    CHECK(c.gemm.points == 28 && c.gemm.evidence == SPW_EVIDENCE_MEASURED && strlen(c.gemm.source) > 10);
+    for (size_t i = 0; i < c.gemm.points; i++) {
+        const double peak = c.bf16_flops.value / 1e12;
+        CHECK((double)c.gemm.forward_tflops[i] < peak && (double)c.gemm.input_gradient_tflops[i] < peak);
+        CHECK((double)c.gemm.weight_gradient_tflops[i] < peak);
+    }
+    CHECK(c.gemm.in[2] == 7168 && c.gemm.out[2] == 4096 && c.gemm.rows_per_expert[2] == 256);
+    CHECK(c.gemm.forward_tflops[2] == 730 && c.gemm.weight_gradient_tflops[27] == 694);
 }
 
 static void test_memory(void) {
@@ -109,6 +145,7 @@ int main(void) {
     test_presets();
     test_figures();
     test_parse();
+    test_points();
     test_memory();
     return check_done();
 }

@@ -396,7 +396,7 @@ static void test_refusals(void) {
     CHECK_STATUS(spw_counts_create((spw_placement){8, 8, 8, 8}, 0, &c), SPW_ECONFIG);
     CHECK(strcmp(spw_last_error(), "") != 0);
     CHECK_STATUS(spw_counts_create((spw_placement){8, 8, 8, 8}, SIZE_MAX / 8, &c), SPW_ENOMEM);
-    CHECK_STATUS(spw_counts_create((spw_placement){8, 8, 8, 8}, SIZE_MAX / 64, &c), SPW_ENOMEM);
+    CHECK_STATUS(spw_counts_create((spw_placement){8, 8, 8, 8}, SIZE_MAX / 64, &c), SPW_ECONFIG);
     CHECK(c == NULL);
 }
 

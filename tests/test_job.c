@@ -39,7 +39,8 @@ static void test_defaults(void) {
     CHECK(job.precision.weights == 2 && job.precision.gradients == 2 && job.precision.optimizer == 2 &&
           job.precision.activations == 2);
     CHECK(job.remat == SPW_REMAT_FULL && job.memory_fraction == 0.93 && job.schemes == 0);
-    CHECK(strcmp(spw_remat_name(job.remat), "full") == 0 && strcmp(spw_remat_name((spw_remat)7), "?") == 0);
+    CHECK(strcmp(spw_remat_name(job.remat), "full") == 0 &&
+          strcmp(spw_remat_name(SPW_REMAT_COUNT), "?") == 0);
 }
 
 static void test_all_keys(void) {
@@ -131,9 +132,10 @@ static void test_types(void) {
         {FRACTION("1e"), FRACTION_OF("'1e'")},
         {FRACTION("93%"), FRACTION_OF("'93%'")},
         {FRACTION("0,93"), FRACTION_OF("'0,93'")},
-        {JOB "remat: some\n",
-         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full (what the backward pass computes "
-         "again instead of keeping it)"},
+        {JOB "remat: some\n", "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
+                              "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
+                              "save_dot_except_mlpwi (what the backward pass computes "
+                              "again instead of keeping it)"},
         {JOB "precision: {weights: bf17}\n",
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",

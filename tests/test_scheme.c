@@ -76,21 +76,27 @@ static void test_refusals(void) {
         {"dense:capacity_factor=1e999", RANGE("1e999")},
         {"dense:capacity_factor", "scheme 'dense:capacity_factor': 'capacity_factor' is no option of dense; "
                                   "write key=value with one of: "
-                                  "capacity_factor"},
-        {"dense:", "scheme 'dense:': '' is no option of dense; write key=value with one of: capacity_factor"},
+                                  "capacity_factor, layout"},
+        {"dense:",
+         "scheme 'dense:': '' is no option of dense; write key=value with one of: capacity_factor, layout"},
         {"dense:capacity_factor=1,",
          "scheme 'dense:capacity_factor=1,': '' is no option of dense; write key=value with one of: "
-         "capacity_factor"},
+         "capacity_factor, layout"},
         {"dense:capacity=1",
          "scheme 'dense:capacity=1': 'capacity=1' is no option of dense; write key=value with one of: "
-         "capacity_factor"},
+         "capacity_factor, layout"},
         {"dense:capacity_factor=1,x=2",
          "scheme 'dense:capacity_factor=1,x=2': 'x=2' is no option of dense; write key=value with one of: "
-         "capacity_factor"},
+         "capacity_factor, layout"},
         {"gmm:buffer_factor=-1",
          "scheme 'gmm:buffer_factor=-1': buffer_factor=-1 must be a number in [0, 1e+06] (" ROWS ")"},
-        {"gmm-deepep:buffer_factor=1",
-         "scheme 'gmm-deepep:buffer_factor=1': 'buffer_factor=1' is no option of gmm-deepep; it has none"},
+        {"dense:capacity_factor=1,layout=ragged", "scheme 'dense:capacity_factor=1,layout=ragged': "
+                                                  "layout=ragged must be one of: exchange, gathered, peeled "
+                                                  "(tokens go to the experts by all-to-all, or all experts' "
+                                                  "weights come to the tokens, or the expert axis "
+                                                  "is peeled off the batch)"},
+        {"gmm-deepep:buffer_factor=1", "scheme 'gmm-deepep:buffer_factor=1': 'buffer_factor=1' is no option "
+                                       "of gmm-deepep; write key=value with one of: fan_in"},
     };
     spw_scheme scheme;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -117,6 +123,14 @@ static void test_reading(void) {
     CHECK(spw_scheme_option_value(&s, "buffer_factor") == 0.0);
     s = scheme_of("ring:buffer_factor=1e6");
     CHECK(spw_scheme_option_value(&s, "buffer_factor") == 1e6);
+    CHECK(spw_scheme_option_value(&s, "token_chunks") == 1.0 &&
+          spw_scheme_option_is(&s, "ragged_sort", "false"));
+    CHECK(!spw_scheme_option_is(&s, "buffer_factor", "1e6") &&
+          !spw_scheme_option_is(&s, "layout", "exchange"));
+    s = scheme_of("dense:layout=peeled,capacity_factor=2");
+    CHECK(spw_scheme_option_is(&s, "layout", "peeled") && !spw_scheme_option_is(&s, "layout", "gathered"));
+    CHECK(spw_scheme_option_value(&s, "capacity_factor") == 2.0 &&
+          spw_scheme_option_value(&s, "layout") == 2.0);
     for (size_t i = 0; spw_scheme_types[i] != NULL; i++) { /* what every row of the table must say */
         const spw_scheme_type *t = spw_scheme_types[i];
         CHECK(t->summary != NULL && t->source != NULL && t->section_source != NULL && t->options != NULL);
@@ -302,7 +316,7 @@ static void test_exchanges(void) {
         {"gmm", 4, 6, 14336, 14336},
         {"ragged", 4, 6, 14336, 14336},
         {"gmm-deepep", 4, 5, 14404, 14340},
-        {"ring", 4, 5, 14336 + 8 * 256, 14336},
+        {"ring", 5, 6, 14336 + 8 * 256, 14336},
     };
     const spw_layer_shape v3 = deepseek(1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -6,7 +6,7 @@
 #include "traces/slice.h"
 #include "traces/statistics.h"
 #include "traces/trace.h"
-#include "traces/verify.h"
+#include "traces/trace_verify.h"
 
 #include <dirent.h>
 #include <math.h>

@@ -4,7 +4,6 @@
 #include "traces/chunk_decode.h"
 
 #include <libdeflate.h>
-#include <omp.h>
 #include <string.h>
 
 enum {
@@ -37,6 +36,7 @@ struct spw_chunk_store {
     spw_hdf5_shape shape;
     const uint32_t *limit;
     uint16_t missing;
+    spw_worker_pool *pool;
     size_t row_bytes, chunk_bytes, chunk_rows, chunk_layers; /* row: top_k elements */
     uint64_t row_chunks, layer_chunks;
     uint64_t *key; /* [slots] chunk in the slot: row chunk * layer_chunks + layer chunk */
@@ -68,7 +68,7 @@ bool spw_chunk_store_fits(const spw_hdf5_shape *shape) {
 }
 
 spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, const uint32_t *limit,
-                                  uint16_t missing, spw_chunk_store **out) {
+                                  uint16_t missing, spw_worker_pool *pool, spw_chunk_store **out) {
     spw_status status = SPW_OK;
     spw_chunk_store *store = NULL;
     *out = NULL;
@@ -77,6 +77,7 @@ spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, co
     store->shape = *shape;
     store->limit = limit;
     store->missing = missing;
+    store->pool = pool;
     store->row_bytes = (size_t)shape->extent[2] * shape->element_bytes;
     store->chunk_rows = (size_t)shape->chunk[0];
     store->chunk_layers = (size_t)shape->chunk[1];
@@ -136,9 +137,8 @@ void spw_chunk_store_destroy(spw_chunk_store *store) {
 /* An inflater and scratch memory for every thread there may be. */
 static spw_status prepare_threads(spw_chunk_store *store) {
     spw_status status = SPW_OK;
-    size_t threads = (size_t)omp_get_max_threads();
-    if (threads <= store->threads) return SPW_OK;
-    free_threads(store);
+    size_t threads = spw_worker_pool_threads(store->pool);
+    if (threads == store->threads) return SPW_OK;
     SPW_TRY(SPW_ALLOC(threads, &store->inflater));
     SPW_TRY(SPW_ALLOC(threads, &store->scratch));
     store->threads = threads;
@@ -269,32 +269,29 @@ static bool any_out_of_range(const spw_chunk_store *store, const job *one) {
     return bad != 0;
 }
 
-static void decode(spw_chunk_store *store, job *one) {
-    size_t thread = (size_t)omp_get_thread_num();
-    unsigned char *data = data_of(store, one->slot);
-    if (one->raw_bytes == 0) {
-        memcpy(data, store->fill, store->chunk_bytes);
-        store->slots[one->slot].suspect = store->limit != NULL && any_out_of_range(store, one);
-        return;
-    }
-    one->result = spw_chunk_decode(&store->shape, one->filter_mask, store->raw + one->raw_at, one->raw_bytes,
-                                   store->inflater[thread], store->scratch[thread], data, store->chunk_bytes);
-    store->slots[one->slot].suspect =
-        store->limit != NULL && one->result == SPW_DECODE_GOOD && any_out_of_range(store, one);
+/* Runs on the calling thread, which alone talks to HDF5. */
+static void fetch(void *context, size_t item) {
+    spw_chunk_store *store = context;
+    job *one = &store->jobs[item];
+    if (one->raw_bytes == 0) return;
+    one->unreadable = H5Dread_chunk(store->dataset, H5P_DEFAULT, one->offset, &one->filter_mask,
+                                    store->raw + one->raw_at) < 0;
 }
 
-/* Runs on the calling thread, which alone talks to HDF5; the others take the chunks as they come. */
-static void fetch_and_decode(spw_chunk_store *store) {
-    for (size_t i = 0; i < store->job_count; i++) {
-        job *one = &store->jobs[i];
-        if (one->raw_bytes > 0 && H5Dread_chunk(store->dataset, H5P_DEFAULT, one->offset, &one->filter_mask,
-                                                store->raw + one->raw_at) < 0) {
-            one->unreadable = true;
-            continue;
-        }
-#pragma omp task firstprivate(one) if (store->job_count > 1)
-        decode(store, one);
+static void decode(void *context, size_t item, size_t thread) {
+    spw_chunk_store *store = context;
+    job *one = &store->jobs[item];
+    slot *into = &store->slots[one->slot];
+    unsigned char *data = data_of(store, one->slot);
+    if (one->unreadable) return;
+    if (one->raw_bytes == 0) {
+        memcpy(data, store->fill, store->chunk_bytes);
+    } else {
+        one->result =
+            spw_chunk_decode(&store->shape, one->filter_mask, store->raw + one->raw_at, one->raw_bytes,
+                             store->inflater[thread], store->scratch[thread], data, store->chunk_bytes);
     }
+    into->suspect = store->limit != NULL && one->result == SPW_DECODE_GOOD && any_out_of_range(store, one);
 }
 
 static spw_status check_jobs(spw_chunk_store *store) {
@@ -313,9 +310,7 @@ static spw_status run_jobs(spw_chunk_store *store) {
     if (store->job_count == 0) return SPW_OK;
     SPW_TRY(prepare_threads(store));
     SPW_TRY(measure(store));
-#pragma omp parallel if (store->job_count > 1)
-#pragma omp master
-    fetch_and_decode(store);
+    spw_worker_pool_run(store->pool, &(spw_work){store->job_count, fetch, decode, store});
     SPW_TRY(check_jobs(store));
 
 cleanup:

@@ -7,6 +7,7 @@
 #define SPW_TRACES_CHUNK_STORE_H
 
 #include "traces/hdf5_read.h"
+#include "traces/worker_pool.h"
 
 typedef struct spw_chunk_store spw_chunk_store;
 
@@ -14,11 +15,11 @@ typedef struct spw_chunk_store spw_chunk_store;
  * this machine: the caller's to check. */
 bool spw_chunk_store_fits(const spw_hdf5_shape *shape);
 
-/* Borrows `dataset`, whose shape fits. limit [layers] or NULL: values of a layer that are neither below its
+/* Borrows `dataset`, whose shape fits, and `pool`. limit [layers] or NULL: values of a layer that are neither below its
  * limit nor `missing` make a chunk suspect; borrowed too. */
 SPW_MUST_CHECK spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape,
                                                  const uint32_t *limit, uint16_t missing,
-                                                 spw_chunk_store **out);
+                                                 spw_worker_pool *pool, spw_chunk_store **out);
 void spw_chunk_store_destroy(spw_chunk_store *store); /* NULL is fine */
 
 /* *out [rows][top_k] = rows [first, first + rows) of one layer, valid until the next read. *suspect: one of the chunks read is; the bad

@@ -75,6 +75,7 @@ spw_status spw_compose_tokens(const uint32_t *count, size_t experts, size_t toke
     uint16_t *work = NULL;
     spw_random_stream stream;
     SPW_TRY(check_counts(count, experts, tokens, top_k));
+    if (tokens == 0) goto cleanup;
     SPW_TRY(SPW_ALLOC(experts, &order));
     SPW_TRY(SPW_ALLOC(tokens, &row));
     SPW_TRY(SPW_ALLOC(4 * top_k, &work));
@@ -85,10 +86,13 @@ spw_status spw_compose_tokens(const uint32_t *count, size_t experts, size_t toke
     shuffle_rows(&stream, row, tokens);
     /* The experts stand on a line, count[x] places each; token t gets the places t, t + tokens, t + 2 tokens
      * ... An expert has at most `tokens` places in a row, so no token meets it twice. */
-    uint64_t place = 0;
+    size_t token = 0, slot = 0;
     for (size_t i = 0; i < experts; i++) {
-        for (uint32_t n = 0; n < count[order[i]]; n++, place++) {
-            expert_id[(size_t)row[place % tokens] * top_k + (size_t)(place / tokens)] = (uint16_t)order[i];
+        for (uint32_t n = 0; n < count[order[i]]; n++) {
+            expert_id[row[token] * top_k + slot] = (uint16_t)order[i];
+            if (++token < tokens) continue;
+            token = 0;
+            slot++;
         }
     }
     for (int round = 0; round < MIXING_ROUNDS; round++) {

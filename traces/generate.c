@@ -78,7 +78,8 @@ static spw_status check_settings(const spw_generate_settings *settings) {
                             "hot rank %g of %zu cannot be: %zu experts must divide evenly, without groups",
                             d->hot_rank, hot_ranks, experts);
         }
-        double hot = d->share * (double)top_k, local = (double)(experts / hot_ranks);
+        size_t per_rank = experts / hot_ranks;
+        double hot = d->share * (double)top_k, local = (double)per_rank;
         if (hot > local || (double)top_k - hot > (double)experts - local) {
             return spw_fail(SPW_EARG,
                             "share %g of top_k %zu is %g choices a token; a rank has %g of %zu experts",

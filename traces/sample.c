@@ -12,7 +12,7 @@
 enum { TOKENS_PER_ORDER = 8 };
 
 struct spw_sampler {
-    size_t experts, top_k, groups, kept;
+    size_t experts, top_k, groups, group_size, kept;
     unsigned cell_shift; /* a cell of the guide table covers 2^cell_shift */
     size_t cells;
     uint64_t *weight;       /* [experts] inclusion * ONE */
@@ -57,6 +57,7 @@ spw_status spw_sampler_create(const double *inclusion, size_t experts, size_t to
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &sampler));
     *sampler = (spw_sampler){.experts = experts, .top_k = top_k, .groups = groups, .kept = kept};
+    sampler->group_size = groups > 0 ? experts / groups : experts;
     uint64_t total = (uint64_t)top_k * ONE;
     while ((total >> sampler->cell_shift) > 4 * experts) sampler->cell_shift++;
     sampler->cells = (size_t)(total >> sampler->cell_shift) + 1;
@@ -64,7 +65,7 @@ spw_status spw_sampler_create(const double *inclusion, size_t experts, size_t to
     if (groups == 0) {
         quantise(inclusion, experts, total, sampler->weight);
     } else {
-        size_t size = experts / groups;
+        size_t size = sampler->group_size;
         SPW_TRY(SPW_ALLOC(groups, &sampler->group_weight));
         quantise(group_inclusion, groups, kept * ONE, sampler->group_weight);
         for (size_t i = 0; i < groups; i++) {
@@ -144,13 +145,13 @@ static void choose_groups(const spw_sampler *sampler, spw_random_stream *stream,
 /* As draw_token(), over the experts of the chosen groups only. */
 static void draw_token_of_groups(const spw_sampler *sampler, spw_random_stream *stream, scratch *s,
                                  uint16_t *expert_id) {
-    size_t size = sampler->experts / sampler->groups, k = 0;
+    size_t k = 0;
     uint64_t top_k = sampler->top_k, total = top_k * ONE / sampler->kept * sampler->kept, sum = 0;
     choose_groups(sampler, stream, s);
     uint64_t point = spw_random_below(stream, total - (top_k - 1) * ONE);
     for (size_t i = 0; k < top_k && i < sampler->experts; i++) {
         uint16_t expert = s->order[i];
-        if (!s->chosen[expert / size]) continue;
+        if (!s->chosen[expert / sampler->group_size]) continue;
         sum += sampler->weight[expert];
         if (sum <= point) continue;
         expert_id[k++] = expert;

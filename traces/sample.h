@@ -20,8 +20,8 @@ void spw_sampler_destroy(spw_sampler *sampler); /* NULL is fine */
 
 /* Bytes of scratch memory that spw_sampler_draw() needs; one a thread. */
 size_t spw_sampler_scratch_bytes(const spw_sampler *sampler);
-/* expert_id [tokens][top_k]. */
-void spw_sampler_draw(const spw_sampler *sampler, spw_random_stream *stream, void *scratch, size_t tokens,
+/* expert_id [tokens][top_k]; memory: the scratch memory of this thread. */
+void spw_sampler_draw(const spw_sampler *sampler, spw_random_stream *stream, void *memory, size_t tokens,
                       uint16_t *expert_id);
 
 #endif

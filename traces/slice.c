@@ -32,9 +32,9 @@ spw_status spw_slice_add_run(spw_slice_runs *runs, uint64_t first, uint64_t coun
         last->count += count;
         return SPW_OK;
     }
-    if (runs->used == runs->capacity) {
+    if (runs->run == NULL || runs->used == runs->capacity) {
         SPW_TRY(SPW_ALLOC(runs->capacity * 2 + 16, &larger));
-        if (runs->used > 0) memcpy(larger, runs->run, runs->used * sizeof *larger);
+        if (runs->run != NULL) memcpy(larger, runs->run, runs->used * sizeof *larger);
         spw_free(runs->run);
         runs->run = larger;
         runs->capacity = runs->capacity * 2 + 16;

@@ -3,8 +3,11 @@
 #include "base/memory.h"
 #include "traces/trace_internal.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_THREADS = 16, DATASETS = 7 };
 
 spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
@@ -12,9 +15,10 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     size_t length = strlen(path) + 1;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &trace));
-    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
-                                     &trace->position,  &trace->routed, &trace->by_rank};
-    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) datasets[i]->id = H5I_INVALID_HID;
+    spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
+                                             &trace->sequence,  &trace->position, &trace->routed,
+                                             &trace->by_rank};
+    for (size_t i = 0; i < DATASETS; i++) datasets[i]->id = H5I_INVALID_HID;
     trace->file = trace->half_type = H5I_INVALID_HID;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
@@ -35,14 +39,16 @@ cleanup:
 
 void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
-    spw_trace_dataset *datasets[] = {&trace->expert_id, &trace->weight, &trace->source_rank, &trace->sequence,
-                                     &trace->position,  &trace->routed, &trace->by_rank};
-    for (size_t i = 0; i < sizeof datasets / sizeof *datasets; i++) {
+    spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
+                                             &trace->sequence,  &trace->position, &trace->routed,
+                                             &trace->by_rank};
+    for (size_t i = 0; i < DATASETS; i++) {
         spw_chunk_store_destroy(datasets[i]->chunks);
         spw_block_reader_destroy(datasets[i]->blocks);
         spw_hdf5_close_dataset(&datasets[i]->id);
         spw_free(datasets[i]->buffer.data);
     }
+    spw_worker_pool_destroy(trace->pool);
     if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
     if (trace->file >= 0) (void)H5Fclose(trace->file);
     void *owned[] = {trace->path,    trace->layer_id,    trace->layer_experts, trace->layer_top_k,
@@ -184,6 +190,12 @@ static spw_status check_record(const spw_trace *trace, uint64_t first, size_t la
         (unsigned long long)(row - info->step_offset[step]), record->experts, record->missing);
 }
 
+/* As many threads as OpenMP would take, within reason: chunks come from one thread. */
+static spw_status create_pool(spw_worker_pool **out) {
+    int threads = omp_get_max_threads();
+    return spw_worker_pool_create(threads < MAX_THREADS ? (size_t)threads : MAX_THREADS, out);
+}
+
 /* *out = [tokens][top_k] of one layer. *suspect: an id of it may be out of range. */
 static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uint64_t first, uint64_t tokens,
                                size_t layer, const void **out, bool *suspect) {
@@ -192,9 +204,10 @@ static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uin
     const uint32_t *limit = dataset == &trace->expert_id ? trace->layer_experts : NULL;
     *suspect = true;
     if (dataset->fast) {
+        if (trace->pool == NULL) SPW_TRY(create_pool(&trace->pool));
         if (dataset->chunks == NULL) {
             SPW_TRY(spw_chunk_store_create(dataset->id, &dataset->shape, limit, trace->info.missing,
-                                           &dataset->chunks));
+                                           trace->pool, &dataset->chunks));
         }
         status = spw_chunk_store_read(dataset->chunks, first, tokens, layer, out, suspect);
     } else {

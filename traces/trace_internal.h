@@ -32,6 +32,7 @@ struct spw_trace {
     char *path;
     hid_t file, half_type;
     spw_trace_info info;
+    spw_worker_pool *pool; /* NULL until used */
     spw_trace_dataset expert_id, weight, source_rank, sequence, position, routed, by_rank;
     char *text[SPW_TRACE_TEXTS]; /* what the texts of `info` point to */
     int32_t *layer_id;

@@ -207,7 +207,7 @@ cleanup:
 }
 
 static spw_status check_extent(const spw_trace_dataset *dataset, const uint64_t *want) {
-    for (int i = 0; i < dataset->shape.rank; i++) {
+    for (int i = 0; i < dataset->shape.rank && i < SPW_HDF5_MAX_RANK; i++) {
         if (dataset->shape.extent[i] == want[i]) continue;
         return spw_fail(SPW_EFORMAT, "/%s: %llu in dimension %d; must be %llu", dataset->path,
                         (unsigned long long)dataset->shape.extent[i], i, (unsigned long long)want[i]);
@@ -275,7 +275,7 @@ static spw_status open_tokens(spw_trace *trace) {
     SPW_TRY(spw_hdf5_open_dataset(trace->file, "tokens/expert_id", 3, 0, &trace->expert_id.id,
                                   &trace->expert_id.shape));
     SPW_TRY(check_ids(trace));
-    const uint64_t ids[] = {info->tokens, info->layers, info->top_k};
+    const uint64_t ids[SPW_HDF5_MAX_RANK] = {info->tokens, info->layers, info->top_k};
     SPW_TRY(check_extent(&trace->expert_id, ids));
     SPW_TRY(read_offsets(trace));
     SPW_TRY(open_optional(trace, &trace->weight, "tokens/weight", 3, ids, 0, H5T_FLOAT));
@@ -297,8 +297,8 @@ cleanup:
 static spw_status open_counts(spw_trace *trace) {
     spw_status status = SPW_OK;
     spw_trace_info *info = &trace->info;
-    const uint64_t routed[] = {info->steps, info->layers, info->experts};
-    const uint64_t by_rank[] = {info->steps, info->ranks, info->layers, info->experts};
+    const uint64_t routed[SPW_HDF5_MAX_RANK] = {info->steps, info->layers, info->experts};
+    const uint64_t by_rank[SPW_HDF5_MAX_RANK] = {info->steps, info->ranks, info->layers, info->experts};
     SPW_TRY(open_optional(trace, &trace->routed, "counts/routed", 3, routed, 0, H5T_INTEGER));
     if (info->ranks > 0) {
         size_t size = 0;

@@ -227,7 +227,7 @@ static spw_status count_ids(spw_trace_writer *writer, size_t layer, const uint16
     }
     for (uint64_t token = 0; token < writer->step.tokens; token++) {
         uint32_t *count = routed;
-        if (writer->has_by_rank)
+        if (writer->has_by_rank && source_rank != NULL)
             count = writer->by_rank_counts + (source_rank[token] * writer->layers + layer) * experts;
         for (size_t k = 0; k < top_k; k++) {
             unsigned id = expert_id[token * top_k + k];
@@ -272,7 +272,7 @@ spw_status spw_trace_writer_put_counts(spw_trace_writer *writer, size_t layer, c
         SPW_TRY(spw_fail(SPW_EARG, "counts alone for a step whose tokens are kept"));
     if (writer->has_by_rank && by_rank == NULL) SPW_TRY(spw_fail(SPW_EARG, "no counts by rank given"));
     memcpy(writer->routed_counts + layer * experts, routed, experts * sizeof *routed);
-    for (size_t rank = 0; writer->has_by_rank && rank < writer->ranks; rank++) {
+    for (size_t rank = 0; by_rank != NULL && writer->has_by_rank && rank < writer->ranks; rank++) {
         memcpy(writer->by_rank_counts + (rank * writer->layers + layer) * experts, by_rank + rank * experts,
                experts * sizeof *by_rank);
     }

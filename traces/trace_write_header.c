@@ -207,7 +207,7 @@ static spw_status create_counts(spw_trace_writer *writer) {
     hsize_t steps = COUNTS_CHUNK_BYTES / (layers * experts * 4);
     const hsize_t extent[] = {0, layers, experts};
     hsize_t chunk[] = {steps < 1 ? 1 : steps > 64 ? 64 : steps, layers, experts};
-    while (chunk[1] > 1 && chunk[0] * chunk[1] * experts * 4 > 16 * COUNTS_CHUNK_BYTES)
+    while (chunk[1] > 1 && chunk[0] * chunk[1] * experts * 4 > (hsize_t)16 * COUNTS_CHUNK_BYTES)
         chunk[1] = (chunk[1] + 1) / 2;
     SPW_TRY(
         create_growing(writer, "counts/routed", H5T_STD_U32LE, 3, extent, chunk, 4, false, &writer->routed));
@@ -216,9 +216,9 @@ static spw_status create_counts(spw_trace_writer *writer) {
     if (writer->has_by_rank) {
         const hsize_t whole[] = {0, ranks, layers, experts};
         hsize_t part[] = {1, ranks, layers, experts};
-        while (part[2] > 1 && part[1] * part[2] * experts * 4 > 32 * COUNTS_CHUNK_BYTES)
+        while (part[2] > 1 && part[1] * part[2] * experts * 4 > (hsize_t)32 * COUNTS_CHUNK_BYTES)
             part[2] = (part[2] + 1) / 2;
-        while (part[1] > 1 && part[1] * part[2] * experts * 4 > 32 * COUNTS_CHUNK_BYTES)
+        while (part[1] > 1 && part[1] * part[2] * experts * 4 > (hsize_t)32 * COUNTS_CHUNK_BYTES)
             part[1] = (part[1] + 1) / 2;
         SPW_TRY(create_growing(writer, "counts/by_rank", H5T_STD_U32LE, 4, whole, part, 4, false,
                                &writer->by_rank));

@@ -1,10 +1,16 @@
-/* MaxText dense_matmul with a capacity factor, all-to-all layout (docs/schemes.md, section 1). Every sequence
- * has C slots an expert; slots travel and are multiplied whether filled or not. */
+/* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every
+ * sequence has C slots an expert; slots travel and are multiplied whether filled or not. */
 #include "sim/schemes/list.h"
+
+static const char *const layouts[] = {"exchange", "gathered", "peeled", NULL};
 
 static const spw_scheme_option options[] = {
     {"capacity_factor", 1e-3, 1e6, 1.0, true,
-     "slots of an expert as a multiple of the balanced load of a sequence"},
+     "slots of an expert as a multiple of the balanced load of a sequence", NULL},
+    {"layout", 0.0, 0.0, 0.0, false,
+     "tokens go to the experts by all-to-all, or all experts' weights come to the tokens, or the expert axis "
+     "is peeled off the batch",
+     layouts},
     {.name = NULL},
 };
 
@@ -104,8 +110,9 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
     const size_t capacity = spw_scheme_capacity(scheme, s);
+    const bool exchanged = !spw_scheme_option_is(scheme, "layout", "gathered");
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
-        out->wire[i] = s->sequences * s->experts_per_rank * capacity;
+        out->wire[i] = exchanged ? s->sequences * s->experts_per_rank * capacity : 0;
     for (size_t r = 0; r < s->ranks; r++) {
         const size_t cells = s->sequences * s->experts;
         const uint32_t *n = c->per_sequence + (group * s->ranks + r) * cells;
@@ -116,6 +123,27 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
             if (n[i] > capacity) out->dropped[r] += n[i] - capacity;
         }
     }
+}
+
+/* dispatched, y and dy with a layout copy each before or after an exchange; w0, w1, act; both masks and the
+ * gradient of one. Without an exchange one copy is left, for the einsum over the expert axis. The peeled
+ * layout multiplies [256, 64, 160, 7168] in DeepSeek-V3: the dispatched slots of all GPUs at once. */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer exchange = {SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
+                                                .hidden_live = 3,  .hidden_copies = 3,
+                                                .ffn = 3,          .masks = 3};
+    static const spw_compiled_layer gathered = {SPW_PACKING_DENSE_GATHERED,
+                                                SPW_COMPILED_EXCHANGE_NONE,
+                                                .hidden_live = 3,
+                                                .hidden_copies = 1,
+                                                .ffn = 3,
+                                                .masks = 2,
+                                                .all_experts = true};
+    static const spw_compiled_layer peeled = {
+        SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_PEELED, .hidden_live = 3, .hidden_copies = 3, .ffn = 3,
+        .masks = 3,        .whole_dispatch = true};
+    if (spw_scheme_option_is(scheme, "layout", "gathered")) return &gathered;
+    return spw_scheme_option_is(scheme, "layout", "peeled") ? &peeled : &exchange;
 }
 
 const spw_scheme_type spw_scheme_dense = {
@@ -133,4 +161,5 @@ const spw_scheme_type spw_scheme_dense = {
     .buffer_formula = "D = p E C",
     .exchanges = spw_row_exchanges,
     .flow = flow,
+    .compiled = compiled,
 };

@@ -1,6 +1,16 @@
 /* MaxText sparse_matmul with a grouped GEMM and ragged all-to-alls (docs/schemes.md, sections 2 and 3.2). */
 #include "sim/schemes/ragged_exchange.h"
 
+static const char *const exchanges[] = {"rccl", "oneshot", NULL};
+
+static const spw_scheme_option options[] = {
+    SPW_RAGGED_OPTION_ROWS,
+    {"exchange", 0.0, 0.0, 0.0, false,
+     "kernel of the ragged all-to-all: the library's, or XLA's one-shot kernel; same bytes, same buffers",
+     exchanges},
+    {.name = NULL},
+};
+
 static const spw_tensor tensors[] = {SPW_RAGGED_TENSOR_ROWS};
 
 static const spw_event events[] = {
@@ -14,13 +24,23 @@ static const spw_event events[] = {
     SPW_RAGGED_DISPATCH_GRADIENT,
 };
 
+/* x, dy as received and as sorted, and a copy of it in the layout [rows, 1, H] that the exchange wants; the
+ * products of SwiGLU are recomputed so late that two of the three live; d_returned and its sorted copy. */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer list = {SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED,
+                                            .hidden_live = 3, .hidden_copies = 1,
+                                            .ffn = 2,         .assignments = 2};
+    (void)scheme;
+    return &list;
+}
+
 const spw_scheme_type spw_scheme_gmm = {
     .name = "gmm",
     .summary = "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
     .section_source = "event list of the scheme (2)",
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
-    .options = spw_ragged_options,
+    .options = options,
     .tensors = tensors,
     .events = events,
     .tensor_count = SPW_COUNT_OF(tensors),
@@ -30,4 +50,5 @@ const spw_scheme_type spw_scheme_gmm = {
     .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
+    .compiled = compiled,
 };

@@ -3,7 +3,15 @@
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/expert_events.h"
 
-static const spw_scheme_option options[] = {{.name = NULL}};
+static const char *const fan_ins[] = {"gather", "scatter1", "scatter2", NULL};
+
+static const spw_scheme_option options[] = {
+    {"fan_in", 0.0, 0.0, 0.0, false,
+     "how the rows of a token are summed on the receiver: by a gather, the later version, or by one or two "
+     "scatters; same bytes",
+     fan_ins},
+    {.name = NULL},
+};
 
 enum {
     RECEIVED,
@@ -110,6 +118,15 @@ static uint64_t communication_bytes(const spw_layer_shape *s) {
     return b.nvl_bytes + b.rdma_bytes;
 }
 
+/* x, y unsorted, dy, and one copy of a sort; two of the SwiGLU products; received and d_fanned_in. */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer list = {SPW_PACKING_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
+                                            .hidden_live = 3,   .hidden_copies = 1,
+                                            .ffn = 2,           .gathered = 2};
+    (void)scheme;
+    return &list;
+}
+
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",
     .summary = "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
@@ -126,4 +143,5 @@ const spw_scheme_type spw_scheme_gmm_deepep = {
     .exchanges = exchanges,
     .flow = flow,
     .communication_bytes = communication_bytes,
+    .compiled = compiled,
 };

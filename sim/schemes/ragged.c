@@ -4,6 +4,8 @@
  * (measured on one H200: 28.03 and 44.0 GiB for [65536, 7168] x [32, 7168, 4096], jax 0.11.2). */
 #include "sim/schemes/ragged_exchange.h"
 
+static const spw_scheme_option options[] = {SPW_RAGGED_OPTION_ROWS, {.name = NULL}};
+
 enum { HIDDEN_OPERAND = SPW_RAGGED_TENSORS, FFN_OPERAND };
 
 static const spw_tensor tensors[] = {
@@ -68,6 +70,15 @@ static const spw_event events[] = {
     SPW_RAGGED_DISPATCH_GRADIENT,
 };
 
+/* As gmm, and the masked operands. */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer list = {
+        SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED, .hidden_live = 3, .hidden_copies = 1, .ffn = 2,
+        .assignments = 2, .masked_operands = true};
+    (void)scheme;
+    return &list;
+}
+
 const spw_scheme_type spw_scheme_ragged = {
     .name = "ragged",
     .summary =
@@ -75,7 +86,7 @@ const spw_scheme_type spw_scheme_ragged = {
     .section_source = "event list of the scheme (2.5)",
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",
-    .options = spw_ragged_options,
+    .options = options,
     .tensors = tensors,
     .events = events,
     .tensor_count = SPW_COUNT_OF(tensors),
@@ -85,4 +96,5 @@ const spw_scheme_type spw_scheme_ragged = {
     .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
+    .compiled = compiled,
 };

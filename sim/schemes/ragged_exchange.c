@@ -1,12 +1,5 @@
 #include "sim/schemes/ragged_exchange.h"
 
-const spw_scheme_option spw_ragged_options[] = {
-    {"buffer_factor", 0.0, 1e6, 0.0, false,
-     "rows of the receive buffer as a multiple of the rows a rank sends; 0 = the worst case, which never "
-     "drops"},
-    {.name = NULL},
-};
-
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "buffer_factor");
     return factor > 0.0 ? (size_t)((double)s->assignments * factor) : s->worst_rows;

@@ -5,7 +5,14 @@
 
 #include "sim/schemes/expert_events.h"
 
-extern const spw_scheme_option spw_ragged_options[]; /* buffer_factor; 0 = the worst case */
+/* buffer_factor; 0 = the worst case. */
+#define SPW_RAGGED_OPTION_ROWS \
+    { \
+        "buffer_factor", 0.0, 1e6, 0.0, false, \
+            "rows of the receive buffer as a multiple of the rows a rank sends; 0 = the worst case, which " \
+            "never drops", \
+            NULL \
+    }
 
 /* buffer_factor > 0: trunc(N f); else W = R T min(e, K). */
 size_t spw_ragged_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *shape);

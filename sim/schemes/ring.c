@@ -5,9 +5,20 @@
 #include "sim/schemes/expert_events.h"
 #include "sim/schemes/ragged_exchange.h"
 
+static const char *const no_yes[] = {"false", "true", NULL};
+
 static const spw_scheme_option options[] = {
     {"buffer_factor", 0.0, 1e6, 0.0, false,
-     "rows kept for the experts as a multiple of the rows a rank routes; 0 = R T K, which never drops"},
+     "rows kept for the experts as a multiple of the rows a rank routes; 0 = R T K, which never drops", NULL},
+    {"ragged_sort", 0.0, 0.0, 0.0, false,
+     "MaxText's use_ragged_sort: rows of other ranks' experts are left out of the sort; a buffer_factor "
+     "implies it",
+     no_yes},
+    {"token_chunks", 1.0, 1024.0, 1.0, false,
+     "parts of the sequence that are exchanged and computed one after the other; XLA keeps their buffers "
+     "side "
+     "by side, so they take no less memory",
+     NULL},
     {.name = NULL},
 };
 
@@ -97,6 +108,8 @@ static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EX
         {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits},
         {"combine gradient", SPW_PHASE_BACKWARD, false, row},
         {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
+        {"router gradient", SPW_PHASE_BACKWARD, true,
+         s->experts * sizeof(float)}, /* of the gathered logits */
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
     return SPW_COUNT_OF(list);
@@ -126,6 +139,24 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
+/* x, y unsorted, dy and a copy of a sort; w0, w1, act; the gathered tokens. The ragged sort is a gather of its
+ * own, forward and backward, with one more copy. */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer plain = {SPW_PACKING_RING, SPW_COMPILED_EXCHANGE_GATHER,
+                                             .hidden_live = 3, .hidden_copies = 1,
+                                             .ffn = 3,         .gathered = 1};
+    static const spw_compiled_layer sorted = {SPW_PACKING_RING_SORTED,
+                                              SPW_COMPILED_EXCHANGE_GATHER,
+                                              .hidden_live = 3,
+                                              .hidden_copies = 2,
+                                              .ffn = 3,
+                                              .gathered = 1};
+    return spw_scheme_option_is(scheme, "ragged_sort", "true") ||
+                   spw_scheme_option_value(scheme, "buffer_factor") > 0.0
+               ? &sorted
+               : &plain;
+}
+
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
     .summary = "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
@@ -140,5 +171,6 @@ const spw_scheme_type spw_scheme_ring = {
     .buffer_formula = "rows",
     .exchanges = exchanges,
     .flow = flow,
+    .compiled = compiled,
     .check = spw_ragged_check,
 };

@@ -1,7 +1,7 @@
 /* The seven checks of a trace's content (docs/trace_format.md): data that is well-formed and yet cannot be
  * true. */
-#ifndef SPW_TRACES_VERIFY_H
-#define SPW_TRACES_VERIFY_H
+#ifndef SPW_TRACES_TRACE_VERIFY_H
+#define SPW_TRACES_TRACE_VERIFY_H
 
 #include "traces/trace.h"
 

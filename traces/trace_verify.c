@@ -1,4 +1,4 @@
-#include "traces/verify.h"
+#include "traces/trace_verify.h"
 
 #include "base/memory.h"
 #include "base/progress.h"
@@ -49,7 +49,7 @@ static void find(verifier *v, int check, size_t step, size_t layer, uint64_t num
     };
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(finding->text, sizeof finding->text, format, args);
+    (void)vsnprintf(finding->text, sizeof finding->text, format, args); /* NOLINT(clang-analyzer-valist*) */
     va_end(args);
 }
 
@@ -67,7 +67,9 @@ static uint64_t count_tokens(verifier *v, size_t step, size_t layer, const spw_t
     v->ranks_counted = source_rank != NULL && v->from_ranks != NULL;
     if (v->ranks_counted) memset(v->from_ranks, 0, v->info->ranks * v->info->experts * sizeof *v->from_ranks);
     for (size_t token = 0; token < record->tokens; token++) {
-        uint32_t *of_rank = v->ranks_counted ? v->from_ranks + source_rank[token] * v->info->experts : NULL;
+        uint32_t *of_rank = source_rank != NULL && v->ranks_counted
+                                ? v->from_ranks + source_rank[token] * v->info->experts
+                                : NULL;
         for (size_t k = 0; k < top_k; k++) {
             unsigned id = id_at(record, token * top_k + k);
             if (id == record->missing) {

@@ -1,0 +1,58 @@
+#include "sim/command.h"
+
+#include "base/memory.h"
+#include "sim/score.h"
+#include "sim/score_print.h"
+
+#include <string.h>
+
+enum { OPTION_STACK = 0x100, OPTION_FORMAT };
+
+typedef struct score_options {
+    const char *table[SPW_SCORE_TABLES], *stack, *format_text;
+    size_t tables;
+} score_options;
+
+static const struct argp_option options[] = {
+    {"stack", OPTION_STACK, "NAME|FILE", 0,
+     "predict every row with this stack (default: the one that the row names)", 0},
+    {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    score_options *o = state->input;
+    switch (key) {
+    case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_FORMAT: o->format_text = text; return 0;
+    case ARGP_KEY_ARG:
+        if (o->tables == SPW_SCORE_TABLES) argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
+        o->table[o->tables++] = text;
+        return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "no table; tables come in notebooks_data/"); return EINVAL;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "TABLE.csv...",
+    .doc =
+        "Predictions beside published and compiled runs: verdict, GiB, interval, and how far off they are.",
+};
+
+spw_status spw_command_score(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    score_options o = {.tables = 0};
+    spw_score score = {NULL, 0, {NULL, 0, false}};
+    spw_format format = SPW_FORMAT_TABLE;
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    SPW_TRY(spw_score_open(o.table, o.tables, o.stack, &score));
+    SPW_TRY(spw_score_print(&score, format, stdout));
+
+cleanup:
+    spw_score_close(&score);
+    return status;
+}

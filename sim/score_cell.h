@@ -1,0 +1,48 @@
+/* One row of a table of published or compiled runs: the job it describes and what became of it. */
+#ifndef SPW_SIM_SCORE_CELL_H
+#define SPW_SIM_SCORE_CELL_H
+
+#include "base/status.h"
+#include "sim/csv.h"
+#include "sim/job.h"
+#include "sim/scheme.h"
+#include "sim/stack.h"
+
+#include <stdbool.h>
+
+typedef enum spw_outcome { SPW_OUTCOME_FITS, SPW_OUTCOME_OOM, SPW_OUTCOME_UNKNOWN } spw_outcome;
+const char *spw_outcome_name(spw_outcome outcome); /* "fits", "oom", "" */
+
+enum { SPW_CELL_TEXT = 128, SPW_CELL_REASON = 256 };
+
+typedef struct spw_score_cell {
+    char table[SPW_CELL_TEXT]; /* file name without its folder */
+    char id[SPW_CELL_TEXT];
+    size_t line;
+    char stack_name[SPW_CELL_TEXT], scheme_text[SPW_SCHEME_TEXT];
+    char skipped
+        [SPW_CELL_REASON]; /* why the row is not predicted; "" when it is. Then only the fields above are set */
+    const spw_stack *stack;
+    spw_job job; /* one batch size */
+    spw_scheme scheme;
+    double pool_bytes, budget_bytes; /* what the compiler plans for; what may be used */
+    spw_outcome status;
+    double temporary_gib, total_gib; /* NAN when the row gives none */
+} spw_score_cell;
+
+/* All stacks that ship, or one that the caller names. */
+typedef struct spw_score_stacks {
+    spw_stack *stack;
+    size_t count;
+    bool forced; /* one stack for every row, whatever the row names */
+} spw_score_stacks;
+SPW_MUST_CHECK spw_status spw_score_stacks_open(const char *name,
+                                                spw_score_stacks *out); /* NULL: all presets */
+void spw_score_stacks_close(spw_score_stacks *stacks);
+
+/* A bad number or a missing column is SPW_EFORMAT with file and line; a model, cluster, scheme, policy or
+ * stack that is not known is a reason in `skipped`. */
+SPW_MUST_CHECK spw_status spw_score_cell_read(const spw_csv *csv, size_t row, const spw_score_stacks *stacks,
+                                              spw_score_cell *out);
+
+#endif
