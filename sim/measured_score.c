@@ -376,28 +376,50 @@ static int compare_doubles(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-spw_status spw_measured_score_errors(const spw_measured_score *score, spw_measured_figure figure,
-                                     double bound, spw_measured_errors *out) {
-    double *error = NULL;
-    *out = (spw_measured_errors){.median_bytes = NAN, .max_bytes = NAN, .max_relative = NAN};
-    spw_status status = SPW_ALLOC(score->cells, &error);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < score->cells; i++) {
-        const spw_measured_pair pair = figure(&score->cell[i]);
-        if (pair.measured == 0) continue;
-        const double off = fabs((double)pair.predicted - (double)pair.measured),
-                     relative = off / (double)pair.measured;
-        error[out->count++] = off;
-        out->within += off <= bound ? 1 : 0;
-        if (!(relative <= out->max_relative)) out->max_relative = relative;
+/* Sorts. */
+static double median_of(double *value, size_t count) {
+    qsort(value, count, sizeof *value, compare_doubles);
+    return 0.5 * (value[(count - 1) / 2] + value[count / 2]);
+}
+
+spw_status spw_measured_score_errors(const spw_measured_score *scores, size_t count,
+                                     spw_measured_figure figure, double bound, spw_measured_errors *out) {
+    double *bytes = NULL, *relative = NULL;
+    size_t cells = 0;
+    spw_status status = SPW_OK;
+    *out = (spw_measured_errors){NAN, NAN, NAN, NAN, 0, 0};
+    for (size_t s = 0; s < count; s++) cells += scores[s].cells;
+    SPW_TRY(SPW_ALLOC(cells, &bytes));
+    SPW_TRY(SPW_ALLOC(cells, &relative));
+    for (size_t s = 0; s < count; s++) {
+        for (size_t i = 0; i < scores[s].cells; i++) {
+            const spw_measured_pair pair = figure(&scores[s].cell[i]);
+            if (pair.measured == 0) continue;
+            bytes[out->count] = fabs((double)pair.predicted - (double)pair.measured);
+            relative[out->count] = bytes[out->count] / (double)pair.measured;
+            out->within += bytes[out->count++] <= bound ? 1 : 0;
+        }
     }
-    qsort(error, out->count, sizeof *error, compare_doubles);
     if (out->count > 0) {
-        out->median_bytes = 0.5 * (error[(out->count - 1) / 2] + error[out->count / 2]);
-        out->max_bytes = error[out->count - 1];
+        out->median_bytes = median_of(bytes, out->count);
+        out->median_relative = median_of(relative, out->count);
+        out->max_bytes = bytes[out->count - 1];
+        out->max_relative = relative[out->count - 1];
     }
-    spw_free(error);
-    return SPW_OK;
+
+cleanup:
+    spw_free(bytes);
+    spw_free(relative);
+    return status;
+}
+
+bool spw_measured_is_table(const char *path) {
+    spw_csv *csv = NULL;
+    if (spw_csv_read(path, &csv) != SPW_OK) return false;
+    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "rows_received_per_layer") != NULL &&
+                    spw_csv_field(csv, 0, "allocated_peak_bytes") != NULL;
+    spw_csv_close(csv);
+    return is;
 }
 
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score) {

@@ -39,13 +39,13 @@ SPW_MUST_CHECK spw_status spw_measured_score_open(const char *path, const char *
                                                   spw_measured_score *out);
 void spw_measured_score_close(spw_measured_score *score);
 
-/* Absolute errors in bytes: median and maximum, how many there are and how many of them are at most `bound`. */
+/* Absolute errors over all cells of `count` scores: in bytes and as parts of what was measured. */
 typedef struct spw_measured_errors {
-    double median_bytes, max_bytes, max_relative; /* NAN when there are none */
-    size_t count, within;
+    double median_bytes, max_bytes, median_relative, max_relative; /* NAN when there are none */
+    size_t count, within; /* within: errors of at most `bound` bytes */
 } spw_measured_errors;
 typedef spw_measured_pair (*spw_measured_figure)(const spw_measured_cell *cell);
-SPW_MUST_CHECK spw_status spw_measured_score_errors(const spw_measured_score *score,
+SPW_MUST_CHECK spw_status spw_measured_score_errors(const spw_measured_score *scores, size_t count,
                                                     spw_measured_figure figure, double bound,
                                                     spw_measured_errors *out);
 
@@ -53,5 +53,8 @@ typedef struct spw_measured_agreement {
     size_t composed, agreed; /* cells whose rows, drops and bytes were composed; equal in all columns */
 } spw_measured_agreement;
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score);
+
+/* Is this a table of measured runs? false when it cannot be read. */
+bool spw_measured_is_table(const char *path);
 
 #endif

@@ -23,7 +23,7 @@ static spw_measured_pair reserved(const spw_measured_cell *c) { return c->reserv
 static spw_measured_errors errors_of(const spw_measured_score *score, const char *name,
                                      spw_measured_figure figure) {
     spw_measured_errors e;
-    CHECK_OK(spw_measured_score_errors(score, figure, MB, &e));
+    CHECK_OK(spw_measured_score_errors(score, 1, figure, MB, &e));
     printf("%-24s %4zu cells, %4zu within 1 MB; median %.6f MB, most %.3f MB, most %.2f %%\n", name, e.count,
            e.within, e.median_bytes / MB, e.max_bytes / MB, 100.0 * e.max_relative);
     return e;
