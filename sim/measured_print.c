@@ -162,7 +162,7 @@ spw_status spw_measured_print(const char *const *tables, size_t count, const cha
     spw_measured_score *score = NULL;
     spw_status status = SPW_ALLOC(count, &score);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < count; i++) SPW_TRY(spw_measured_score_open(tables[i], traces, &score[i]));
+    for (size_t i = 0; i < count; i++) SPW_TRY(spw_measured_score_open(tables[i], traces, NULL, &score[i]));
     if (format == SPW_FORMAT_JSON) {
         SPW_TRY(print_json(score, count, out));
     } else {

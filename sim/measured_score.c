@@ -1,7 +1,6 @@
 #include "sim/measured_score.h"
 
 #include "base/memory.h"
-#include "sim/allocator.h"
 #include "sim/event_list.h"
 #include "sim/measured_batch.h"
 #include "sim/megatron_stack.h"
@@ -148,7 +147,7 @@ static void process_end(process *p) {
     *p = (process){.stack = NULL};
 }
 
-static spw_status process_begin(const run_shape *run, process *p) {
+static spw_status process_begin(const run_shape *run, const spw_allocator_settings *settings, process *p) {
     const spw_measured_shape *b = &run->batch;
     const spw_megatron_shape shape = {.layers = b->layers,
                                       .tokens = b->tokens,
@@ -164,7 +163,7 @@ static spw_status process_begin(const run_shape *run, process *p) {
     spw_status status = SPW_OK;
     *p = (process){.stack = NULL};
     SPW_TRY(spw_megatron_stack_create(&shape, &p->stack));
-    SPW_TRY(spw_allocator_create(&(spw_allocator_settings){0}, &p->allocator));
+    SPW_TRY(spw_allocator_create(settings, &p->allocator));
     SPW_TRY(SPW_ALLOC(spw_megatron_stack_slots(p->stack), &p->live));
     for (size_t i = 0; i < spw_megatron_stack_slots(p->stack); i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
     SPW_TRY(spw_megatron_stack_begin(p->stack, &p->list));
@@ -257,8 +256,9 @@ static spw_status compare_rows(const spw_csv *csv, size_t row, const spw_measure
     return SPW_OK;
 }
 
-static spw_status score_run(const spw_csv *csv, size_t row, const run_shape *run, const uint64_t *routed,
-                            bool known, spw_measured_cell *cell) {
+static spw_status score_run(const spw_measured_score *score, size_t row, const run_shape *run,
+                            const uint64_t *routed, bool known, spw_measured_cell *cell) {
+    const spw_csv *csv = score->table;
     const spw_measured_shape *b = &run->batch;
     uint64_t received[MOST_LAYERS], sent[MOST_LAYERS];
     spw_measured_rows layer[MOST_LAYERS];
@@ -278,7 +278,7 @@ static spw_status score_run(const spw_csv *csv, size_t row, const run_shape *run
         SPW_TRY(field_list(csv, row, "rows_received_per_layer", b->layers, received));
         SPW_TRY(field_list(csv, row, "rows_sent_per_layer", b->layers, sent));
     }
-    SPW_TRY(process_begin(run, &p));
+    SPW_TRY(process_begin(run, &score->settings, &p));
     for (size_t step = 0; step <= WARM_STEPS; step++) SPW_TRY(process_step(&p, received, sent, &replay));
     SPW_TRY(set_figures(csv, row, &replay, false, cell));
 
@@ -307,7 +307,7 @@ static spw_status score_runs(spw_measured_score *score, const char *traces) {
             SPW_TRY(SPW_ALLOC(cells, &routed));
             SPW_TRY(spw_measured_batch(&run.batch, cell->routing, traces, routed, &known));
         }
-        SPW_TRY(score_run(score->table, row, &run, routed, known, cell));
+        SPW_TRY(score_run(score, row, &run, routed, known, cell));
     }
 
 cleanup:
@@ -335,7 +335,7 @@ static spw_status score_sequence(spw_measured_score *score) {
         cell->run = name;
         for (size_t r = 0; r < MOST_RANKS && last != NULL && strcmp(name, last) != 0; r++) process_end(&p[r]);
         last = name;
-        if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &p[cell->rank]));
+        if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &score->settings, &p[cell->rank]));
         SPW_TRY(process_step(&p[cell->rank], received, sent, &replay));
         SPW_TRY(set_figures(score->table, row, &replay, true, cell));
     }
@@ -347,9 +347,11 @@ cleanup:
 
 /* --- Both --- */
 
-spw_status spw_measured_score_open(const char *path, const char *traces, spw_measured_score *out) {
+spw_status spw_measured_score_open(const char *path, const char *traces,
+                                   const spw_allocator_settings *settings, spw_measured_score *out) {
     spw_status status = SPW_OK;
     *out = (spw_measured_score){.cells = 0};
+    if (settings != NULL) out->settings = *settings;
     SPW_TRY(spw_csv_read(path, &out->table));
     out->cells = spw_csv_rows(out->table);
     SPW_TRY(SPW_ALLOC(out->cells, &out->cell));

@@ -5,6 +5,7 @@
 #define SPW_SIM_MEASURED_SCORE_H
 
 #include "base/status.h"
+#include "sim/allocator.h"
 #include "sim/csv.h"
 
 #include <stdbool.h>
@@ -32,10 +33,13 @@ typedef struct spw_measured_score {
     spw_measured_cell *cell;
     size_t cells;
     bool sequence;
+    spw_allocator_settings settings;
 } spw_measured_score;
 
-/* `traces`: a folder with the traces of the routings, or NULL. Closed by spw_measured_score_close. */
+/* `traces`: a folder with the traces of the routings, or NULL. `settings` of the allocator; the tables were measured
+ * with the defaults (NULL). Closed by spw_measured_score_close. */
 SPW_MUST_CHECK spw_status spw_measured_score_open(const char *path, const char *traces,
+                                                  const spw_allocator_settings *settings,
                                                   spw_measured_score *out);
 void spw_measured_score_close(spw_measured_score *score);
 

@@ -33,7 +33,7 @@ static void test_runs(const char *tables, const char *traces) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/megatron_h200_runs.csv", tables);
     spw_measured_score score;
-    CHECK_OK(spw_measured_score_open(path, traces, &score));
+    CHECK_OK(spw_measured_score_open(path, traces, NULL, &score));
     CHECK(score.cells == 380 && !score.sequence);
     const spw_measured_agreement rows = spw_measured_score_agreement(&score);
     printf("rows, drops, bytes: %zu of %zu composed cells equal in every column\n", rows.agreed,
@@ -62,7 +62,7 @@ static void test_sequence(const char *tables) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/megatron_h200_reserved.csv", tables);
     spw_measured_score score;
-    CHECK_OK(spw_measured_score_open(path, NULL, &score));
+    CHECK_OK(spw_measured_score_open(path, NULL, NULL, &score));
     CHECK(score.cells == 56 && score.sequence);
     CHECK(errors_of(&score, "sequence: requested peak", requested_peak).max_bytes == 0.0);
     errors_of(&score, "sequence: before", allocated_before);
@@ -72,10 +72,41 @@ static void test_sequence(const char *tables) {
     spw_measured_score_close(&score);
 }
 
+/* Expandable segments: the same tensors and no run-away. They strand holes too, so that a single step can reserve more
+ * than with default settings; the most of a sequence does not. */
+static void test_expandable(const char *tables) {
+    static const char *const names[] = {"megatron_h200_runs.csv", "megatron_h200_reserved.csv"};
+    const spw_allocator_settings expandable = {.expandable_segments = true};
+    for (size_t t = 0; t < 2; t++) {
+        char path[4096];
+        spw_measured_score plain, grown;
+        uint64_t most_plain = 0, most_grown = 0;
+        size_t more = 0;
+        (void)snprintf(path, sizeof path, "%s/%s", tables, names[t]);
+        CHECK_OK(spw_measured_score_open(path, NULL, NULL, &plain));
+        CHECK_OK(spw_measured_score_open(path, NULL, &expandable, &grown));
+        for (size_t i = 0; i < plain.cells; i++) {
+            const uint64_t a = plain.cell[i].reserved.predicted, b = grown.cell[i].reserved.predicted;
+            CHECK(grown.cell[i].requested_peak.predicted == plain.cell[i].requested_peak.predicted);
+            CHECK(grown.cell[i].allocated_peak.predicted <= b);
+            more += b > a ? 1 : 0;
+            most_plain = a > most_plain ? a : most_plain;
+            most_grown = b > most_grown ? b : most_grown;
+        }
+        printf("%s: at most %.2f GB reserved, %.2f with expandable segments, more in %zu cells\n", names[t],
+               (double)most_plain / 1e9, (double)most_grown / 1e9, more);
+        if (t == 1)
+            CHECK(more <= 1 && most_plain > 124 * UINT64_C(1000000000) &&
+                  most_grown < 54 * UINT64_C(1000000000));
+        spw_measured_score_close(&plain);
+        spw_measured_score_close(&grown);
+    }
+}
+
 static void test_damage(const char *scratch) {
     spw_measured_score score;
     char path[4096];
-    CHECK_STATUS(spw_measured_score_open("/nonexistent.csv", NULL, &score), SPW_EIO);
+    CHECK_STATUS(spw_measured_score_open("/nonexistent.csv", NULL, NULL, &score), SPW_EIO);
     static const char *const text[] = {"a,b\n1,2\n", "routing,sequence,model\naux:1,x,unknown\n",
                                        "routing,run,gpus\naux:1,a,x\n"};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
@@ -85,7 +116,7 @@ static void test_damage(const char *scratch) {
         if (file == NULL) return;
         CHECK(fputs(text[i], file) >= 0);
         CHECK(fclose(file) == 0);
-        CHECK_STATUS(spw_measured_score_open(path, NULL, &score), SPW_EFORMAT);
+        CHECK_STATUS(spw_measured_score_open(path, NULL, NULL, &score), SPW_EFORMAT);
         (void)remove(path);
     }
 }
@@ -97,6 +128,7 @@ int main(int argc, char **argv) {
     }
     test_runs(argv[1], argv[2]);
     test_sequence(argv[1]);
+    test_expandable(argv[1]);
     test_damage(argv[3]);
     return check_done();
 }
