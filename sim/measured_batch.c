@@ -19,19 +19,23 @@ size_t spw_measured_capacity(const spw_measured_shape *shape, double factor) {
 
 /* --- Composed by rule --- */
 
+/* Whole turns over the experts first, so that the time does not depend on the tokens. */
 static void compose_balanced(const spw_measured_shape *s, uint64_t *routed) {
-    const size_t stride = s->experts / s->top_k;
+    const size_t stride = s->experts / s->top_k, turns = s->tokens / s->experts;
     for (size_t row = 0; row < s->layers * s->ranks; row++) {
-        for (size_t t = 0; t < s->tokens; t++) {
-            for (size_t j = 0; j < s->top_k; j++) routed[row * s->experts + (t + j * stride) % s->experts]++;
+        uint64_t *n = routed + row * s->experts;
+        for (size_t x = 0; x < s->experts; x++) n[x] += turns * s->top_k;
+        for (size_t t = 0; t < s->tokens % s->experts; t++) {
+            for (size_t j = 0; j < s->top_k; j++) n[(t + j * stride) % s->experts]++;
         }
     }
 }
 
 static void compose_hot(const spw_measured_shape *s, uint64_t *routed) {
-    const size_t local = s->experts / s->ranks;
+    const size_t local = s->experts / s->ranks, assignments = s->tokens * s->top_k;
     for (size_t row = 0; row < s->layers * s->ranks; row++) {
-        for (size_t i = 0; i < s->tokens * s->top_k; i++) routed[row * s->experts + i % local]++;
+        for (size_t x = 0; x < local; x++)
+            routed[row * s->experts + x] = assignments / local + (x < assignments % local ? 1 : 0);
     }
 }
 

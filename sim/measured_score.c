@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LAYERS = 64, MOST_RANKS = 64, WARM_STEPS = 1 };
+enum { MOST_LAYERS = 64, MOST_RANKS = 64, MOST_EXPERTS = 4096, WARM_STEPS = 1 };
 
 /* --- Fields --- */
 
@@ -83,8 +83,8 @@ static spw_status read_run_shape(const spw_csv *csv, size_t row, run_shape *out)
     SPW_TRY(field_count(csv, row, "gpus", MOST_RANKS, &b->ranks));
     SPW_TRY(field_count(csv, row, "layers", MOST_LAYERS, &b->layers));
     SPW_TRY(field_count(csv, row, "tokens_per_rank", 1 << 24, &b->tokens));
-    SPW_TRY(field_count(csv, row, "top_k", 1 << 16, &b->top_k));
-    SPW_TRY(field_count(csv, row, "experts", 1 << 16, &b->experts));
+    SPW_TRY(field_count(csv, row, "top_k", MOST_EXPERTS, &b->top_k));
+    SPW_TRY(field_count(csv, row, "experts", MOST_EXPERTS, &b->experts));
     SPW_TRY(field_count(csv, row, "hidden", 1 << 20, &b->hidden));
     SPW_TRY(field_count(csv, row, "ffn", 1 << 20, &b->ffn));
     SPW_TRY(field_count(csv, row, "pad_to_capacity", 1, &padded));
@@ -128,6 +128,14 @@ static spw_status read_sequence_shape(const spw_csv *csv, size_t row, run_shape 
 
 cleanup:
     return status;
+}
+
+static bool are_equal(const run_shape *left, const run_shape *right) {
+    const spw_measured_shape *a = &left->batch, *b = &right->batch;
+    return a->ranks == b->ranks && a->layers == b->layers && a->tokens == b->tokens && a->top_k == b->top_k &&
+           a->experts == b->experts && a->hidden == b->hidden && a->ffn == b->ffn &&
+           a->capacity == b->capacity && a->padded == b->padded && left->recompute == right->recompute &&
+           left->sequential == right->sequential;
 }
 
 /* --- A process: stack, allocator and what is live --- */
@@ -290,15 +298,17 @@ cleanup:
 static spw_status score_runs(spw_measured_score *score, const char *traces) {
     uint64_t *routed = NULL;
     bool known = false;
+    run_shape run, last = {.sequential = false};
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        run_shape run;
         SPW_TRY(field_text(score->table, row, "run", &cell->run));
         SPW_TRY(read_run_shape(score->table, row, &run));
         SPW_TRY(field_count(score->table, row, "rank", run.batch.ranks - 1, &cell->rank));
-        if (row == 0 || strcmp(cell->run, cell[-1].run) != 0) { /* a run is one batch */
+        if (row == 0 || strcmp(cell->run, cell[-1].run) != 0 ||
+            !are_equal(&run, &last)) { /* a run is one batch */
             size_t cells = 0;
+            last = run;
             spw_free(routed);
             routed = NULL;
             if (!spw_mul_size(run.batch.layers * run.batch.ranks, run.batch.experts, &cells))
@@ -320,10 +330,10 @@ cleanup:
 static spw_status score_sequence(spw_measured_score *score) {
     process p[MOST_RANKS] = {{.stack = NULL}};
     const char *name = NULL, *last = NULL;
+    run_shape run, first = {.sequential = false};
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        run_shape run;
         uint64_t received[MOST_LAYERS], sent[MOST_LAYERS];
         spw_list_replay replay;
         SPW_TRY(field_text(score->table, row, "sequence", &name));
@@ -334,6 +344,8 @@ static spw_status score_sequence(spw_measured_score *score) {
         for (size_t l = 0; l < run.batch.layers; l++) sent[l] = run.batch.tokens * run.batch.top_k;
         cell->run = name;
         for (size_t r = 0; r < MOST_RANKS && last != NULL && strcmp(name, last) != 0; r++) process_end(&p[r]);
+        if (last == NULL || strcmp(name, last) != 0) first = run;
+        if (!are_equal(&run, &first)) SPW_TRY(field_error(score->table, row, "model", "another shape"));
         last = name;
         if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &score->settings, &p[cell->rank]));
         SPW_TRY(process_step(&p[cell->rank], received, sent, &replay));

@@ -114,6 +114,11 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
     }
     if (shape->layers > UINT16_MAX / 2)
         return spw_fail(SPW_EARG, "%zu layers: at most %d", shape->layers, UINT16_MAX / 2);
+    const double weights = 12.0 * (double)shape->layers * (double)shape->experts_per_rank *
+                           (double)shape->hidden * (double)shape->ffn,
+                 routing = 8.0 * (double)shape->layers * (double)shape->tokens *
+                           ((double)shape->experts + (double)shape->top_k + (double)shape->hidden);
+    if (weights > 1e17 || routing > 1e17) return spw_fail(SPW_EARG, "a stack of more than 10^17 bytes");
     if (shape->padded && shape->capacity == 0) return spw_fail(SPW_EARG, "padding needs a capacity");
     SPW_TRY(SPW_ALLOC(1, &s));
     s->shape = *shape;
@@ -418,8 +423,8 @@ static void backward(spw_megatron_stack *s, const uint64_t *received, const uint
 spw_status spw_megatron_stack_step(spw_megatron_stack *s, const uint64_t *received, const uint64_t *sent,
                                    spw_event_list *list) {
     for (size_t l = 0; l < s->shape.layers; l++) {
-        if (received[l] >> 40 != 0 || sent[l] >> 40 != 0)
-            return spw_fail(SPW_EARG, "layer %zu: more than 2^40 rows", l);
+        if (received[l] >> 32 != 0 || sent[l] >> 32 != 0)
+            return spw_fail(SPW_EARG, "layer %zu: more than 2^32 rows", l);
     }
     spw_event_list_clear(list);
     s->list = list;
