@@ -5,6 +5,7 @@
 #include "sim/agreement.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
+#include "sim/trace_group.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -140,55 +141,6 @@ static void finish_shape(spw_layer_shape *s) {
 
 /* --- Routing from a trace --------------------------------------------------------------------------------------- */
 
-static size_t shrunk(size_t width, uint64_t shrink, size_t least) {
-    return width / shrink > least ? (size_t)(width / shrink) : least;
-}
-
-/* A job just large enough to lay the trace out: its own ranks, or one group when it knows none. */
-static void describe_job(const verification *v, const spw_trace_info *info, spw_job *job) {
-    size_t group = v->o->expert_parallel;
-    for (size_t r = 1; r <= 8 && v->o->expert_parallel == 0; r++) {
-        if (info->experts % r == 0 && (info->ranks == 0 || info->ranks % r == 0)) group = r;
-    }
-    const size_t ranks = info->ranks > 0 ? info->ranks : group;
-    size_t tokens = info->ranks > 0 && info->step_tokens[0] >= ranks ? (size_t)info->step_tokens[0] / ranks
-                                                                     : v->o->tokens;
-    const size_t length =
-        info->sequence_length > 0 && tokens % info->sequence_length == 0 ? info->sequence_length : tokens;
-    job->model.layers = job->model.moe_layers = info->layers;
-    job->model.experts = info->experts;
-    job->model.top_k = info->top_k;
-    job->model.hidden = shrunk(info->model_hidden, v->o->shrink, 8);
-    job->model.expert_ffn = shrunk(info->model_ffn, v->o->shrink, 4);
-    job->cluster.gpus_per_node = 8;
-    job->expert = group;
-    job->fsdp = ranks / group;
-    job->pipeline = job->tensor = 1;
-    job->batches = 1;
-    job->sequences_per_gpu[0] = tokens / length;
-    job->sequence_length = length;
-    job->precision.activations = 2;
-}
-
-/* expert [ranks][tokens][top_k] of one group, from the rows that the layout gives its ranks. */
-static void gather_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
-                           const spw_layer_shape *s, int32_t *expert) {
-    const uint8_t *narrow = record->expert_id;
-    const uint16_t *wide = record->expert_id;
-    for (size_t r = 0; r < s->ranks; r++) {
-        int32_t *out = expert + r * s->assignments, *end = out + s->assignments;
-        for (size_t i = layout->begin[first_rank + r]; i < layout->begin[first_rank + r + 1]; i++) {
-            const size_t first = layout->segment[i].first * s->top_k,
-                         count = layout->segment[i].tokens * s->top_k;
-            for (size_t j = first; j < first + count && out < end; j++) {
-                const size_t x = record->id_bytes == 1 ? narrow[j] : wide[j];
-                *out++ = x < s->experts ? (int32_t)x : -1;
-            }
-        }
-        while (out < end) *out++ = -1;
-    }
-}
-
 static spw_status verify_layer(verification *v, spw_composer *composer, const spw_job *job, size_t step,
                                size_t layer) {
     spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
@@ -200,7 +152,7 @@ static spw_status verify_layer(verification *v, spw_composer *composer, const sp
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &expert));
     for (size_t group = 0; group < job->fsdp; group++) {
         if (!v->o->all_groups && group != (step + layer) % job->fsdp) continue;
-        gather_choices(&record, layout, group * shape.ranks, &shape, expert);
+        spw_trace_group_choices(&record, layout, group * shape.ranks, &shape, expert);
         const spw_verify_case c = {shape, expert, step * 1000 + layer};
         SPW_TRY(run_case(v, &c));
     }
@@ -220,12 +172,8 @@ static spw_status verify_trace(verification *v, spw_trace *trace) {
     if (v->o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", v->o->layers, &request.layer_begin, &request.layer_end));
     SPW_TRY(SPW_ALLOC(1, &job));
-    const spw_trace_info *info = spw_trace_get_info(trace);
-    describe_job(v, info, job);
-    if (info->experts % job->expert != 0 || (info->ranks > 0 && info->ranks % job->expert != 0)) {
-        SPW_TRY(spw_fail(SPW_EARG, "--expert-parallel %zu must divide the trace's %zu experts and %zu ranks",
-                         job->expert, info->experts, info->ranks));
-    }
+    const spw_trace_group_settings group = {v->o->expert_parallel, v->o->tokens, v->o->shrink};
+    SPW_TRY(spw_trace_group_job(spw_trace_get_info(trace), &group, job));
     request.trace = trace;
     request.job = job;
     request.sequences = job->sequences_per_gpu;

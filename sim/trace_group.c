@@ -1,0 +1,54 @@
+#include "sim/trace_group.h"
+
+static size_t shrunk(size_t width, size_t shrink, size_t least) {
+    return width / shrink > least ? width / shrink : least;
+}
+
+spw_status spw_trace_group_job(const spw_trace_info *info, const spw_trace_group_settings *settings,
+                               spw_job *job) {
+    size_t group = settings->expert_parallel;
+    for (size_t r = 1; r <= 8 && settings->expert_parallel == 0; r++) {
+        if (info->experts % r == 0 && (info->ranks == 0 || info->ranks % r == 0)) group = r;
+    }
+    if (info->experts % group != 0 || (info->ranks > 0 && info->ranks % group != 0)) {
+        return spw_fail(SPW_EARG, "--expert-parallel %zu must divide the trace's %zu experts and %zu ranks",
+                        group, info->experts, info->ranks);
+    }
+    const size_t ranks = info->ranks > 0 ? info->ranks : group;
+    size_t tokens = info->ranks > 0 && info->step_tokens[0] >= ranks ? (size_t)info->step_tokens[0] / ranks
+                                                                     : settings->tokens;
+    const size_t length =
+        info->sequence_length > 0 && tokens % info->sequence_length == 0 ? info->sequence_length : tokens;
+    job->model.layers = job->model.moe_layers = info->layers;
+    job->model.experts = info->experts;
+    job->model.top_k = info->top_k;
+    job->model.hidden = shrunk(info->model_hidden, settings->shrink, 8);
+    job->model.expert_ffn = shrunk(info->model_ffn, settings->shrink, 4);
+    job->cluster.gpus_per_node = 8;
+    job->expert = group;
+    job->fsdp = ranks / group;
+    job->pipeline = job->tensor = 1;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = tokens / length;
+    job->sequence_length = length;
+    job->precision.activations = 2;
+    return SPW_OK;
+}
+
+void spw_trace_group_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
+                             const spw_layer_shape *s, int32_t *expert) {
+    const uint8_t *narrow = record->expert_id;
+    const uint16_t *wide = record->expert_id;
+    for (size_t r = 0; r < s->ranks; r++) {
+        int32_t *out = expert + r * s->assignments, *end = out + s->assignments;
+        for (size_t i = layout->begin[first_rank + r]; i < layout->begin[first_rank + r + 1]; i++) {
+            const size_t first = layout->segment[i].first * s->top_k,
+                         count = layout->segment[i].tokens * s->top_k;
+            for (size_t j = first; j < first + count && out < end; j++) {
+                const size_t x = record->id_bytes == 1 ? narrow[j] : wide[j];
+                *out++ = x < s->experts ? (int32_t)x : -1;
+            }
+        }
+        while (out < end) *out++ = -1;
+    }
+}

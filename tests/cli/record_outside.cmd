@@ -1,0 +1,1 @@
+trace slice trace.h5 --record r --layer 99
