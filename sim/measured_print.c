@@ -1,0 +1,177 @@
+#include "sim/measured_print.h"
+
+#include "base/memory.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static const double GB = 1e9, MB = 1e6;
+
+static spw_measured_pair requested(const spw_measured_cell *c) { return c->requested_peak; }
+static spw_measured_pair after_forward(const spw_measured_cell *c) { return c->allocated_after_forward; }
+static spw_measured_pair allocated(const spw_measured_cell *c) { return c->allocated_peak; }
+static spw_measured_pair reserved(const spw_measured_cell *c) { return c->reserved; }
+
+static const struct {
+    const char *key, *what;
+    spw_measured_figure figure;
+} figures[] = {{"requested", "requested peak", requested},
+               {"allocated_after_forward", "allocated after forward", after_forward},
+               {"allocated", "allocated peak", allocated},
+               {"reserved", "reserved", reserved}};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+static const char *agreement_of(const spw_measured_cell *cell) {
+    if (!cell->composed) return "rows as measured";
+    return cell->differs == NULL ? "equal" : cell->differs;
+}
+
+/* --- For a person, and as CSV --- */
+
+static spw_status print_rows(const spw_measured_score *score, size_t count, spw_format format, FILE *out) {
+    static const spw_column columns[] = {{"run", "run"},
+                                         {"step", "step"},
+                                         {"rank", "rank"},
+                                         {"routing", "routing"},
+                                         {"rows", "rows"},
+                                         {"allocated_peak_bytes", "allocated GB"},
+                                         {"true_allocated_peak_bytes", "measured"},
+                                         {"reserved_bytes", "reserved GB"},
+                                         {"true_reserved_bytes", "measured"},
+                                         {NULL, NULL}};
+    spw_table *table = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t s = 0; s < count; s++) {
+        for (size_t i = 0; i < score[s].cells; i++) {
+            const spw_measured_cell *c = &score[s].cell[i];
+            spw_table_text(table, c->run);
+            spw_table_count(table, c->step);
+            spw_table_count(table, c->rank);
+            spw_table_text(table, c->routing);
+            spw_table_text(table, agreement_of(c));
+            spw_table_scaled(table, (double)c->allocated_peak.predicted, GB, "%.3f");
+            spw_table_scaled(table, (double)c->allocated_peak.measured, GB, "%.3f");
+            spw_table_scaled(table, (double)c->reserved.predicted, GB, "%.3f");
+            spw_table_scaled(table, (double)c->reserved.measured, GB, "%.3f");
+        }
+    }
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    return status;
+}
+
+static spw_measured_agreement agreement(const spw_measured_score *score, size_t count) {
+    spw_measured_agreement sum = {0, 0};
+    for (size_t s = 0; s < count; s++) {
+        const spw_measured_agreement one = spw_measured_score_agreement(&score[s]);
+        sum.composed += one.composed;
+        sum.agreed += one.agreed;
+    }
+    return sum;
+}
+
+static spw_status print_summary(const spw_measured_score *score, size_t count, FILE *out) {
+    const spw_measured_agreement rows = agreement(score, count);
+    spw_measured_errors e;
+    fprintf(out, "\nrows, drops and bytes: equal in %zu of %zu cells whose routing can be composed\n",
+            rows.agreed, rows.composed);
+    for (size_t f = 0; f < FIGURES; f++) {
+        spw_status status = spw_measured_score_errors(score, count, figures[f].figure, MB, &e);
+        if (status != SPW_OK) return status;
+        if (e.count == 0) continue;
+        fprintf(out, "%s: median %.3f MB off, most %.3f MB (%.2f %%); %zu of %zu within 1 MB\n",
+                figures[f].what, e.median_bytes / MB, e.max_bytes / MB, 100.0 * e.max_relative, e.within,
+                e.count);
+    }
+    return SPW_OK;
+}
+
+/* --- JSON --- */
+
+static void put(json_t *object, const char *key, json_t *value) {
+    (void)json_object_set_new(object, key, value);
+}
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
+static json_t *text(const char *value) {
+    json_t *json = json_string(value);
+    return json != NULL ? json : json_string("");
+}
+
+static json_t *cell_json(const spw_measured_cell *c) {
+    json_t *object = json_object();
+    put(object, "line", number(c->line));
+    put(object, "run", text(c->run));
+    put(object, "step", number(c->step));
+    put(object, "rank", number(c->rank));
+    put(object, "routing", text(c->routing));
+    put(object, "rows", text(agreement_of(c)));
+    put(object, "approximated", json_boolean(c->approximated));
+    for (size_t f = 0; f < FIGURES; f++) {
+        const spw_measured_pair pair = figures[f].figure(c);
+        char key[64];
+        (void)snprintf(key, sizeof key, "%s_bytes", figures[f].key);
+        put(object, key, number(pair.predicted));
+        (void)snprintf(key, sizeof key, "true_%s_bytes", figures[f].key);
+        put(object, key, pair.measured > 0 ? number(pair.measured) : json_null());
+    }
+    return object;
+}
+
+static spw_status print_json(const spw_measured_score *score, size_t count, FILE *out) {
+    const spw_measured_agreement rows = agreement(score, count);
+    json_t *object = json_object(), *list = json_array();
+    spw_status status = SPW_OK;
+    size_t cells = 0;
+    for (size_t s = 0; s < count; s++) {
+        cells += score[s].cells;
+        for (size_t i = 0; i < score[s].cells; i++)
+            (void)json_array_append_new(list, cell_json(&score[s].cell[i]));
+    }
+    put(object, "format", text("spillway-score-measured"));
+    put(object, "version", number(1));
+    put(object, "cells", number(cells));
+    put(object, "composed", number(rows.composed));
+    put(object, "rows_agreement",
+        real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));
+    for (size_t f = 0; f < FIGURES; f++) {
+        char key[64];
+        spw_measured_errors e;
+        SPW_TRY(spw_measured_score_errors(score, count, figures[f].figure, MB, &e));
+        (void)snprintf(key, sizeof key, "%s_median_abs_error", figures[f].key);
+        put(object, key, real(e.median_relative));
+        (void)snprintf(key, sizeof key, "%s_max_abs_error", figures[f].key);
+        put(object, key, real(e.max_relative));
+        (void)snprintf(key, sizeof key, "%s_within_1_mb", figures[f].key);
+        put(object, key, number(e.within));
+    }
+    put(object, "rows", json_incref(list));
+    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
+        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
+    fprintf(out, "\n");
+
+cleanup:
+    json_decref(list);
+    json_decref(object);
+    return status;
+}
+
+spw_status spw_measured_print(const char *const *tables, size_t count, const char *traces, spw_format format,
+                              FILE *out) {
+    spw_measured_score *score = NULL;
+    spw_status status = SPW_ALLOC(count, &score);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < count; i++) SPW_TRY(spw_measured_score_open(tables[i], traces, NULL, &score[i]));
+    if (format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(score, count, out));
+    } else {
+        SPW_TRY(print_rows(score, count, format, out));
+        if (format == SPW_FORMAT_TABLE) SPW_TRY(print_summary(score, count, out));
+    }
+
+cleanup:
+    for (size_t i = 0; i < count; i++) spw_measured_score_close(&score[i]);
+    spw_free(score);
+    return status;
+}

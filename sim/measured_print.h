@@ -1,0 +1,18 @@
+/* Measured runs beside their predictions, printed. */
+#ifndef SPW_SIM_MEASURED_PRINT_H
+#define SPW_SIM_MEASURED_PRINT_H
+
+#include "base/status.h"
+#include "sim/measured_score.h"
+#include "sim/table.h"
+
+#include <stdio.h>
+
+/* Scores `count` tables of measured runs and prints them: one row a run and rank (or step and rank); for a person a
+ * summary follows, in JSON its keys stand beside `rows`: cells, composed, rows_agreement (share of the composed cells
+ * whose rows, drops and bytes are equal), and FIGURE_median_abs_error, FIGURE_max_abs_error (parts of what was
+ * measured) and FIGURE_within_1_mb for allocated (peak), allocated_after_forward, requested and reserved. */
+SPW_MUST_CHECK spw_status spw_measured_print(const char *const *tables, size_t count, const char *traces,
+                                             spw_format format, FILE *out);
+
+#endif
