@@ -9,10 +9,11 @@ routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
 spw_kernels_reference="bf16 capacity combine fma_peak grouped_gemm grouped_gemm_plain matrix_product plan router swiglu token_rounding"
-spw_kernels_host="bench bench_ceilings bench_gemm bench_local device device_pool grouped_gemm_gpu judge routing tensor_map verify \
-verify_gemm verify_local"
+spw_kernels_host="bench bench_ceilings bench_gemm bench_local device device_pool grouped_gemm_gpu judge record routing tensor_map verify \
+verify_device verify_gemm verify_local verify_record"
 
-spw_kernels_out() { mkdir -p "${SPW_KERNELS_BUILD:=build/kernels}/$1" && echo "$SPW_KERNELS_BUILD/$1"; }
+SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
+spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }
 
 # Runs the commands read from standard input, one a line, on ${SPW_JOBS:-2} processes.
 spw_kernels_parallel() { xargs -r -P "${SPW_JOBS:-2}" -I{} sh -c '{}'; }
@@ -76,14 +77,14 @@ spw_kernels_verify() {
     {
         for file in $spw_kernels_host; do echo "kernels/$file"; done
         for file in $spw_kernels_reference; do echo "reference/$file"; done
-        for file in memory progress status; do echo "base/$file"; done
+        for file in file memory progress status; do echo "base/$file"; done
     } | while read -r file; do
         echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. -isystem $cuda/include \
 -c $file.c -o $out/$(basename "$file").o"
     done | spw_kernels_parallel || return 1
     device=$(for kernel in $spw_kernels_portable $spw_kernels_nvidia; do echo "$SPW_KERNELS_BUILD/sm_90a/$kernel.hip.o"; done)
     shared=$(for file in $spw_kernels_host; do case $file in bench* | verify) ;; *) echo "$out/$file.o" ;; esac; done)
-    shared="$shared $(for file in $spw_kernels_reference memory progress status; do echo "$out/$file.o"; done)"
+    shared="$shared $(for file in $spw_kernels_reference file memory progress status; do echo "$out/$file.o"; done)"
     # shellcheck disable=SC2086 # lists of files
     nvcc -o "$SPW_KERNELS_BUILD/spillway-verify" "$out/verify.o" $shared $device -Xcompiler -fopenmp -lm || return 1
     # shellcheck disable=SC2086

@@ -1,6 +1,14 @@
 /* Stands in for device.c where no GPU compiler was there, so that no other file needs an #ifdef. */
 #include "kernels/device.h"
+#include "kernels/verify_device.h"
 
 int spw_device_count(void) { return 0; }
 int spw_device_multiprocessors(void) { return 0; }
 const char *spw_device_name(void) { return "none"; }
+
+spw_status spw_verify_device(const char *level, const char *record_path) {
+    (void)level, (void)record_path;
+    return spw_fail(
+        SPW_EDEVICE,
+        "this build has no GPU; on a GPU machine build and run spillway-verify (kernels/build.sh)");
+}

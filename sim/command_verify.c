@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "kernels/verify_device.h"
 #include "sim/agreement.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
@@ -312,13 +313,9 @@ spw_status spw_command_verify(int argc, char **argv) {
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &o.format));
     if (strcmp(o.device, "cpu") != 0) {
-        SPW_TRY(
-            strcmp(o.device, "gpu") == 0
-                ? spw_fail(
-                      SPW_EDEVICE,
-                      "--device gpu: this build has no GPU; on a GPU machine build and run spillway-verify "
-                      "(kernels/build.sh)")
-                : spw_fail(SPW_EARG, "--device '%s' is unknown; use cpu or gpu", o.device));
+        if (strcmp(o.device, "gpu") != 0)
+            SPW_TRY(spw_fail(SPW_EARG, "--device '%s' is unknown; use cpu or gpu", o.device));
+        return spw_fail_within(spw_verify_device("small", NULL), "--device gpu");
     }
     SPW_TRY(SPW_ALLOC(1, &v));
     v->o = &o;
