@@ -9,7 +9,7 @@ routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
 spw_kernels_reference="bf16 capacity combine fma_peak grouped_gemm grouped_gemm_plain matrix_product plan router swiglu token_rounding"
-spw_kernels_host="bench bench_ceilings bench_gemm bench_local device device_pool grouped_gemm_gpu judge record routing tensor_map verify \
+spw_kernels_host="bench bench_ceilings bench_device bench_gemm bench_local device device_pool grouped_gemm_gpu judge record routing tensor_map verify \
 verify_device verify_gemm verify_local verify_record"
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}

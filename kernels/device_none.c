@@ -1,4 +1,5 @@
 /* Stands in for device.c where no GPU compiler was there, so that no other file needs an #ifdef. */
+#include "kernels/bench_device.h"
 #include "kernels/device.h"
 #include "kernels/verify_device.h"
 
@@ -11,4 +12,11 @@ spw_status spw_verify_device(const char *level, const char *record_path) {
     return spw_fail(
         SPW_EDEVICE,
         "this build has no GPU; on a GPU machine build and run spillway-verify (kernels/build.sh)");
+}
+
+spw_status spw_bench_device(const char *only) {
+    (void)only;
+    return spw_fail(
+        SPW_EDEVICE,
+        "this build has no GPU; on a GPU machine build and run spillway-bench-kernels (kernels/build.sh)");
 }

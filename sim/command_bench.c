@@ -1,7 +1,14 @@
 #include "sim/command.h"
 
+#include "kernels/bench_device.h"
+
 #include <stdio.h>
 #include <string.h>
+
+static spw_status bench_kernels(int argc, char **argv) {
+    const spw_status status = spw_bench_device(argc > 1 ? argv[1] : "");
+    return status == SPW_OK ? SPW_OK : spw_fail_within(status, "bench kernels");
+}
 
 static const struct {
     const char *name;
@@ -11,6 +18,8 @@ static const struct {
     {"replay", spw_command_bench_replay, "routing counts per second, from memory and from a compressed file"},
     {"reference", spw_command_bench_reference,
      "the CPU reference's grouped GEMM beside sgemm and the machine's peak"},
+    {"kernels", bench_kernels,
+     "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
 };
 
 enum { BENCHES = sizeof benches / sizeof benches[0] };
