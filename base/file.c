@@ -33,6 +33,7 @@ static void watch(char *path) {
         if (sigaction(signals[i], NULL, &old) != 0 || old.sa_handler != SIG_DFL) continue;
         (void)sigaction(signals[i], &(struct sigaction){.sa_handler = remove_and_stop}, NULL);
     }
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write past the limit then fails like any other */
     installed = true;
     for (int i = 0; i < MOST_FILES; i++) {
         if (under_way[i] != NULL) continue;
@@ -54,11 +55,23 @@ static spw_status copy_text(const char *text, const char *suffix, char **out) {
     return status;
 }
 
+spw_status spw_file_differs(const char *output, const char *input) {
+    struct stat a, b;
+    if (stat(output, &a) != 0 || stat(input, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return SPW_OK;
+    return spw_fail(SPW_EARG, "%s is the input %s itself; write to another file", output, input);
+}
+
 spw_status spw_file_begin(const char *path, spw_file *out) {
     spw_status status = SPW_OK;
+    struct stat there;
+    char *real = NULL; /* a link stays, its target is replaced */
     *out = (spw_file){NULL, NULL};
-    SPW_TRY(copy_text(path, "", &out->path));
-    SPW_TRY(copy_text(path, ".XXXXXX", &out->temporary));
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return spw_fail(SPW_EIO, "%s: is no regular file; name a file to write", path);
+    real = realpath(path, NULL);
+    SPW_TRY(copy_text(real != NULL ? real : path, "", &out->path));
+    SPW_TRY(copy_text(out->path, ".XXXXXX", &out->temporary));
     int descriptor = mkstemp(out->temporary);
     if (descriptor < 0) {
         spw_free(out->temporary);
@@ -72,6 +85,7 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
     (void)close(descriptor);
 
 cleanup:
+    free(real);
     if (status != SPW_OK) spw_file_discard(out);
     return status;
 }

@@ -12,8 +12,13 @@ typedef struct spw_file {
     char *path, *temporary;
 } spw_file;
 
-/* Creates an empty temporary file beside `path`; a program that is stopped by a signal it can see removes it. Fails with SPW_EIO when the folder cannot be written. */
+/* Creates an empty temporary file beside `path`; a program that is stopped by a signal it can see removes it. Follows
+ * links. Fails with SPW_EIO when the folder cannot be written, or when what stands at `path` is no regular file. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
+
+/* SPW_EARG when `output` is the very file `input` (by any name or link): an output never replaces what it is made of. A path
+ * that does not exist differs from every other. */
+SPW_MUST_CHECK spw_status spw_file_differs(const char *output, const char *input);
 
 /* Flushes the temporary file to the disk and renames it to `path`; frees `file`. On failure nothing is
  * left behind and what stood at `path` before still stands. */

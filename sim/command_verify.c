@@ -324,6 +324,8 @@ spw_status spw_command_verify(int argc, char **argv) {
     if (o.trace_path != NULL) SPW_TRY(spw_trace_open(o.trace_path, &trace));
     const spw_trace_info *info = trace != NULL ? spw_trace_get_info(trace) : NULL;
     const size_t of_trace = info != NULL ? (info->experts + info->top_k - 1) / info->top_k : 0;
+    if (trace == NULL && o.random_cases == 0)
+        SPW_TRY(spw_fail(SPW_EARG, "nothing to verify: name a trace with --trace, or cases with --random N"));
     SPW_TRY(read_schemes(v, o.random_cases > 0 && of_trace < MOST_EXPERTS ? MOST_EXPERTS : of_trace));
     if (trace != NULL) SPW_TRY(verify_trace(v, trace));
     for (uint64_t i = 0; i < o.random_cases; i++) SPW_TRY(verify_random(v, i + 1));

@@ -64,6 +64,8 @@ static spw_status set_sequences(spw_job *job, const char *text) {
         return spw_fail(SPW_EARG, "--sequences-per-gpu: a list of more than %zu characters", sizeof copy - 1);
     (void)snprintf(copy, sizeof copy, "%s", text);
     job->batches = 0;
+    if (text[0] == ',' || text[strlen(text) - (text[0] != '\0')] == ',' || strstr(text, ",,") != NULL)
+        return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
         spw_status status = spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value);

@@ -1,5 +1,6 @@
 #include "sim/command.h"
 
+#include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ static void wait_passively(char **argv) {
 
 int main(int argc, char **argv) {
     wait_passively(argv);
+    (void)
+        H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);

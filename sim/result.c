@@ -114,9 +114,10 @@ static void add_row(spw_table *t, const spw_result_row *r) {
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
     if (s->trace != NULL) {
-        char name[128];
+        char name[128], path[512];
+        spw_plain_text(s->trace_path, path, sizeof path);
         spw_plain_text(s->trace->model_name, name, sizeof name);
-        fprintf(out, "trace     %s: %s, %zu steps x %zu layers, top-%zu of %zu", s->trace_path,
+        fprintf(out, "trace     %s: %s, %zu steps x %zu layers, top-%zu of %zu", path,
                 name[0] != '\0' ? name : "no model named", s->trace->steps, s->trace->layers, s->trace->top_k,
                 s->trace->experts);
         if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);

@@ -117,18 +117,19 @@ cleanup:
     return status;
 }
 
-/* scheme and sequences_per_gpu of every result. */
+/* scheme and sequences_per_gpu of every result. The names are of variable length: netCDF's own reader fails on others. */
 static spw_status write_results(spw_result_file *f) {
     spw_status status = SPW_OK;
     const spw_job *job = f->settings->job;
-    char(*name)[SPW_SCHEME_TEXT] = NULL;
+    const char **name = NULL;
     uint64_t *sequences = NULL;
     hid_t type = H5Tcopy(H5T_C_S1);
-    (void)H5Tset_size(type, SPW_SCHEME_TEXT);
+    (void)H5Tset_size(type, H5T_VARIABLE);
+    (void)H5Tset_cset(type, H5T_CSET_UTF8);
     SPW_TRY(SPW_ALLOC(f->results, &name));
     SPW_TRY(SPW_ALLOC(f->results, &sequences));
     for (size_t i = 0; i < f->results; i++) {
-        memcpy(name[i], f->scheme[i % job->schemes].text, sizeof name[i]);
+        name[i] = f->scheme[i % job->schemes].text;
         sequences[i] = job->sequences_per_gpu[i / job->schemes];
     }
     SPW_TRY(write_array(f, "scheme", type, f->results, name));

@@ -6,10 +6,13 @@
 
 enum { VERSION = 1 };
 
-/* Text from a file may not be UTF-8; what is not is left out, never an error. */
+/* Text from a file may not be UTF-8; what is not becomes '?', never an error. */
 static json_t *text(const char *value) {
     json_t *json = json_string(value);
-    return json != NULL ? json : json_string("");
+    if (json != NULL) return json;
+    char plain[1024];
+    spw_plain_text(value, plain, sizeof plain);
+    return json_string(plain);
 }
 
 static json_t *count(uint64_t value) {

@@ -82,6 +82,20 @@ static void test_file(const char *folder) {
     spw_file_discard(&file);
 
     CHECK_STATUS(spw_file_begin("/no/such/folder/x", &file), SPW_EIO);
+    char link[512];
+    snprintf(link, sizeof link, "%s/base_link.txt", folder);
+    (void)unlink(link);
+    CHECK(symlink(path, link) == 0);
+    CHECK_STATUS(spw_file_differs(path, path), SPW_EARG);
+    CHECK_STATUS(spw_file_differs(link, path), SPW_EARG);
+    CHECK_OK(spw_file_differs("/no/such/file", path));
+    CHECK_STATUS(spw_file_begin("/dev/null", &file), SPW_EIO); /* never replaced by a file */
+    CHECK_STATUS(spw_file_begin(folder, &file), SPW_EIO);
+    CHECK_OK(spw_file_begin(link, &file));
+    write_text(file.temporary, "through");
+    CHECK_OK(spw_file_commit(&file));
+    check_content(path, "through"); /* the link stays, its target is replaced */
+    (void)unlink(link);
     char *text = NULL;
     size_t length = 0;
     CHECK_STATUS(spw_file_read("/no/such/file", 10, &text, &length), SPW_EIO);
