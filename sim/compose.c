@@ -5,7 +5,6 @@
 
 #include <gsl/gsl_rng.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,26 +38,6 @@ struct spw_composer {
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
 };
-
-const char *spw_match_name(spw_match match) {
-#define NAME(name, text) text,
-    static const char *const names[] = {SPW_MATCH_LIST(NAME)};
-#undef NAME
-    return names[match];
-}
-
-void spw_assume(spw_assumptions *list, const char *format, ...) {
-    if (list->count == SPW_ASSUMPTIONS) return;
-    char *text = list->text[list->count];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, SPW_ASSUMPTION_TEXT, format, args);
-    va_end(args);
-    for (size_t i = 0; i < list->count; i++) {
-        if (strcmp(list->text[i], text) == 0) return;
-    }
-    list->count++;
-}
 
 static void assume_all(spw_composer *c, const char *text) {
     for (size_t b = 0; b < c->request.batches; b++) spw_assume(&c->assumptions[b], "%s", text);
