@@ -1,6 +1,5 @@
 /* Test data by counting: element i of stream `seed` is a function of (seed, i) alone, so that the host can
- * form any part of an array that was filled on the device. The integers behind a number are the same on both.
- */
+ * form any part of an array that was filled on the device. The integers behind a number are the same on both. */
 #ifndef SPW_KERNELS_NUMBERS_H
 #define SPW_KERNELS_NUMBERS_H
 

@@ -35,14 +35,14 @@ SPW_MUST_CHECK spw_status spw_ref_keep_by_position(spw_choices choices, size_t t
                                                    size_t capacity, uint8_t *keep, size_t *dropped);
 
 /* An expert keeps its `capacity` choices of largest probability; ties to the lower token, then the lower
- * slot. Nothing is dropped when capacity > tokens. Megatron policy "probs" (5.1). probability [tokens][top_k]
- */
+ * slot. Nothing is dropped when capacity > tokens. Megatron policy "probs" (5.1).
+ *   probability  [tokens][top_k] */
 SPW_MUST_CHECK spw_status spw_ref_keep_by_probability(spw_choices choices, const float *probability,
                                                       size_t capacity, uint8_t *keep, size_t *dropped);
 
 /* An expert keeps its first `capacity` choices in the order: all first choices by token, then all second ...
- * With `priority` [tokens] (the token's best score) tokens stand by falling priority, ties to the lower
- * token. Tutel (6.2). priority [tokens] or NULL */
+ * With `priority` (the token's best score) tokens stand by falling priority, ties to the lower token. Tutel (6.2).
+ *   priority  [tokens] or NULL */
 SPW_MUST_CHECK spw_status spw_ref_keep_by_choice_rank(spw_choices choices, const float *priority,
                                                       size_t capacity, uint8_t *keep, size_t *dropped);
 

@@ -10,9 +10,12 @@ extern "C" {
 #endif
 
 /* y[t] = sum over k of weight[t][k] * rows[row[t][k]], k ascending, fp64, rounded once; slots without a row
- * give 0, and the other weights are not renormalised. rows    [plan->rows][width] weight  [tokens][top_k] or
- * NULL   NULL: all weights are 1 y       [tokens][width]           overwritten scale   [tokens][width] or
- * NULL   sum of magnitudes; top_k terms One thread owns one token. */
+ * give 0, and the other weights are not renormalised.
+ *   rows    [plan->rows][width]
+ *   weight  [tokens][top_k] or NULL   NULL: all weights are 1
+ *   y       [tokens][width]           overwritten
+ *   scale   [tokens][width] or NULL   sum of magnitudes; top_k terms
+ * One thread owns one token. */
 void spw_ref_combine(const spw_plan *plan, size_t width, const float *rows, const float *weight, float *y,
                      float *scale);
 

@@ -23,8 +23,7 @@ void spw_fabric_destroy(spw_fabric *fabric); /* NULL is fine */
 SPW_MUST_CHECK spw_status spw_fabric_begin(spw_fabric *fabric, const char *exchange);
 
 /* Rank `from` sends `count` things of `size` bytes, each of which counts as `wire_bytes` on the wire (an
- * element of another type is emulated in fp32). To itself, too: counted on the diagonal. The data is copied.
- */
+ * element of another type is emulated in fp32). To itself, too: counted on the diagonal. The data is copied. */
 SPW_MUST_CHECK spw_status spw_fabric_send(spw_fabric *fabric, size_t from, size_t to, const void *data,
                                           size_t count, size_t size, uint64_t wire_bytes);
 
@@ -33,8 +32,7 @@ SPW_MUST_CHECK spw_status spw_fabric_send(spw_fabric *fabric, size_t from, size_
 SPW_MUST_CHECK spw_status spw_fabric_receive(spw_fabric *fabric, size_t to, size_t from, void *data,
                                              size_t count, size_t size);
 
-/* Bytes that `to` has not yet received from `from`: a receiver that does not know how much comes asks this.
- */
+/* Bytes that `to` has not yet received from `from`: a receiver that does not know how much comes asks this. */
 size_t spw_fabric_waiting(const spw_fabric *fabric, size_t to, size_t from);
 
 /* Bytes that were sent in an exchange, 0 for a name that never was. */

@@ -19,8 +19,7 @@ extern "C" {
 #endif
 
 /* rows: routed tokens, sorted by expert. in, out: the widths of x and y. transposed: w and dw are stored
- * [experts][out][in] (a PyTorch Linear) instead of [experts][in][out] (JAX); the meaning of w[e][i][o] stays.
- */
+ * [experts][out][in] (a PyTorch Linear) instead of [experts][in][out] (JAX); the meaning of w[e][i][o] stays. */
 typedef struct spw_gemm_shape {
     size_t experts, rows, in, out;
     bool transposed;

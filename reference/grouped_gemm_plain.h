@@ -1,5 +1,4 @@
-/* Grouped GEMM as three plain loops: the oracle of grouped_gemm.h, whose contracts hold here word for word.
- */
+/* Grouped GEMM as three plain loops: the oracle of grouped_gemm.h, whose contracts hold here word for word. */
 #ifndef SPW_REFERENCE_GROUPED_GEMM_PLAIN_H
 #define SPW_REFERENCE_GROUPED_GEMM_PLAIN_H
 

@@ -46,9 +46,8 @@ typedef struct spw_moe_gradients {
     spw_expert_gradients routed, shared;
 } spw_moe_gradients;
 
-/* logits = x router; (expert, weight) = router of logits; y[t] = sum over k of weight[t][k] *
- * ffn_expert(t,k)(x[t])
- * + shared ffn(x[t]). Each stage is rounded to fp32.
+/* logits = x router; (expert, weight) = router of logits;
+ * y[t] = sum over k of weight[t][k] * ffn_expert(t,k)(x[t]) + shared ffn(x[t]). Each stage is rounded to fp32.
  *   x      [tokens][hidden]
  *   y      [tokens][hidden]   overwritten
  *   state  filled; the caller calls spw_ref_moe_destroy(), also after a failure */
@@ -56,8 +55,9 @@ SPW_MUST_CHECK spw_status spw_ref_moe(const spw_moe_shape *shape, const float *x
                                       const spw_moe_weights *weights, spw_moe_state *state, float *y);
 
 /* The gradients of sum over t, h of dy[t][h] * y[t][h] + auxiliary_loss + z_loss. The parts of dx (through
- * the experts, the router, the shared expert) are each rounded to fp32 and then added, in that order. dy
- * [tokens][hidden] state  of the forward pass; routed and shared are used up */
+ * the experts, the router, the shared expert) are each rounded to fp32 and then added, in that order.
+ *   dy     [tokens][hidden]
+ *   state  of the forward pass; routed and shared are used up */
 SPW_MUST_CHECK spw_status spw_ref_moe_gradient(const spw_moe_shape *shape, const float *x, const float *dy,
                                                const spw_moe_weights *weights, spw_moe_state *state,
                                                spw_moe_gradients *out);

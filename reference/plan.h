@@ -34,9 +34,11 @@ void spw_ref_plan_destroy(spw_plan *plan); /* a zeroed plan is fine */
  *   rows  [plan->rows][width]   overwritten; pure data movement */
 void spw_ref_permute(const spw_plan *plan, size_t width, const float *x, float *rows);
 
-/* Its gradient: dx[t] = sum over k of d_rows[row[t][k]], k ascending, fp64, rounded once; dropped slots give
- * 0. d_rows  [plan->rows][width] dx      [tokens][width]     overwritten scale   [tokens][width] or NULL sum
- * of magnitudes; top_k terms One thread owns one token. */
+/* Its gradient: dx[t] = sum over k of d_rows[row[t][k]], k ascending, fp64, rounded once; dropped slots give 0.
+ *   d_rows  [plan->rows][width]
+ *   dx      [tokens][width]           overwritten
+ *   scale   [tokens][width] or NULL   sum of magnitudes; top_k terms
+ * One thread owns one token. */
 void spw_ref_permute_gradient(const spw_plan *plan, size_t width, const float *d_rows, float *dx,
                               float *scale);
 

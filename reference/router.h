@@ -31,10 +31,14 @@ typedef struct spw_router {
  * of largest choice are taken. Ties go to the lower group and the lower expert id. Chosen experts stand by
  * falling choice. weight[t][k] = scaling * s_k / (s_1 + ... + s_K) if renormalize, else scaling * s_k, with
  * s_k the score (without bias) of the k-th choice; fp64 from the fp32 scores, rounded once. If all chosen
- * scores are 0 the weights are 0. logits  [tokens][experts] bias    [experts] or NULL score [tokens][experts]
- * overwritten expert  [tokens][top_k]     overwritten; ids in [0, experts) weight  [tokens][top_k]
- * overwritten SPW_EARG: top_k does not fit the groups kept, groups do not divide experts, group_terms beyond
- * the group's size, scaling not finite, or a logit or bias that is not finite. One thread owns one token. */
+ * scores are 0 the weights are 0.
+ *   logits  [tokens][experts]
+ *   bias    [experts] or NULL
+ *   score   [tokens][experts]   overwritten
+ *   expert  [tokens][top_k]     overwritten; ids in [0, experts)
+ *   weight  [tokens][top_k]     overwritten
+ * SPW_EARG: top_k does not fit the groups kept, groups do not divide experts, group_terms beyond the group's size,
+ * scaling not finite, or a logit or bias that is not finite. One thread owns one token. */
 SPW_MUST_CHECK spw_status spw_ref_router(const spw_router *router, const float *logits, const float *bias,
                                          float *score, int32_t *expert, float *weight);
 
@@ -45,13 +49,18 @@ SPW_MUST_CHECK spw_status spw_ref_router_weights(const spw_router *router, const
                                                  const int32_t *expert, float *weight);
 
 /* The gradient to the logits of a loss that depends on the weights and, through the auxiliary loss, on the
- * scores; the choice itself is a constant. With s the scores and S their sum over the token's choices: g[x]
- * = d_score[x] + (x chosen as k) scaling * (d_weight[k] / S - sum over j of d_weight[j] s_j / S^2) (without
- * renormalize: scaling * d_weight[k]) d_logits  = s[x] * (g[x] - sum over z of g[z] s[z])      softmax = s[x]
- * * (1 - s[x]) * g[x]                     sigmoid logits    [tokens][experts]   scores are formed again in
- * fp64 expert    [tokens][top_k]     an id < 0 is an unused slot d_weight  [tokens][top_k] d_score
- * [tokens][experts] or NULL d_logits  [tokens][experts]   overwritten scale     [tokens][experts] or NULL:
- * the same sums over magnitudes; about 2 * (top_k + experts) terms One thread owns one token. */
+ * scores; the choice itself is a constant. With s the scores and S their sum over the token's choices:
+ *   g[x]      = d_score[x] + (x chosen as k) scaling * (d_weight[k] / S - sum over j of d_weight[j] s_j / S^2)
+ *               (without renormalize: scaling * d_weight[k])
+ *   d_logits  = s[x] * (g[x] - sum over z of g[z] s[z])      softmax
+ *             = s[x] * (1 - s[x]) * g[x]                     sigmoid
+ *   logits    [tokens][experts]           scores are formed again in fp64
+ *   expert    [tokens][top_k]             an id < 0 is an unused slot
+ *   d_weight  [tokens][top_k]
+ *   d_score   [tokens][experts] or NULL
+ *   d_logits  [tokens][experts]           overwritten
+ *   scale     [tokens][experts] or NULL   the same sums over magnitudes; about 2 * (top_k + experts) terms
+ * One thread owns one token. */
 SPW_MUST_CHECK spw_status spw_ref_router_gradient(const spw_router *router, const float *logits,
                                                   const int32_t *expert, const float *d_weight,
                                                   const float *d_score, float *d_logits, float *scale);

@@ -19,8 +19,7 @@ typedef struct spw_swiglu {
 /* act[i] of gate[i] = x w0 and up[i] = x w1, i < count; fp64, rounded once.
  *   gate, up  [count]
  *   act       [count]           overwritten; may be gate or up
- *   scale     [count] or NULL   |act| (clamped: |g' sigmoid| (|u'| + 1)), the yardstick of an fp32 evaluation
- */
+ *   scale     [count] or NULL   |act| (clamped: |g' sigmoid| (|u'| + 1)), the yardstick of an fp32 evaluation */
 void spw_ref_swiglu(spw_swiglu kind, size_t count, const float *gate, const float *up, float *act,
                     float *scale);
 

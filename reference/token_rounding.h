@@ -19,12 +19,15 @@ typedef enum spw_rounding { SPW_ROUND_NEAREST, SPW_ROUND_UP, SPW_ROUND_DOWN } sp
 size_t spw_ref_rounded_count(size_t count, size_t tile, spw_rounding rounding);
 
 /* Expert x takes the g = min(rounded count, tokens) tokens that it prefers: those that chose it by falling
- * weight, then the others by falling score; ties to the lower token. score   [tokens][experts]   softmax over
- * all experts; in [0, 1] expert  [tokens][top_k]     the choices, ids in [0, experts) weight  [tokens][top_k]
- * of the choices, renormalised taken   [tokens][experts]   overwritten: the weight with which t goes to x
- * (the score for tokens that had not chosen it), or 0 with member = 0 member  [tokens][experts] overwritten:
- * 1 when t goes to x count   [experts]           overwritten: tokens taken The weights are not renormalised
- * afterwards. SPW_EARG: an id out of range, tile = 0. */
+ * weight, then the others by falling score; ties to the lower token. The weights are not renormalised afterwards.
+ *   score   [tokens][experts]   softmax over all experts; in [0, 1]
+ *   expert  [tokens][top_k]     the choices, ids in [0, experts)
+ *   weight  [tokens][top_k]     of the choices, renormalised
+ *   taken   [tokens][experts]   overwritten: the weight with which t goes to x (the score for tokens that had not
+ *                               chosen it), or 0 with member = 0
+ *   member  [tokens][experts]   overwritten: 1 when t goes to x
+ *   count   [experts]           overwritten: tokens taken
+ * SPW_EARG: an id out of range, tile = 0. */
 SPW_MUST_CHECK spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, size_t tile,
                                                  spw_rounding rounding, const float *score,
                                                  const int32_t *expert, const float *weight, float *taken,

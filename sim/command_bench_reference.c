@@ -1,5 +1,4 @@
-/* spillway bench reference: how fast the CPU reference multiplies, beside OpenBLAS and the cores' own limit.
- */
+/* spillway bench reference: how fast the CPU reference multiplies, beside OpenBLAS and the cores' own limit. */
 #include "sim/command.h"
 
 #include "base/memory.h"

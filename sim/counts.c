@@ -209,8 +209,7 @@ static void count_any(block_shape shape, const void *ids, size_t tokens, size_t 
 }
 
 /* expert_bit [experts]: the destinations of expert x whose numbers are in [word * 64, word * 64 + 64).
- * Destinations are the ranks of the group, then its nodes. Returns false when none of them holds an expert.
- */
+ * Destinations are the ranks of the group, then its nodes. Returns false when none of them holds an expert. */
 static void fill_bits(const spw_placement *p, size_t group, size_t word, uint64_t *expert_bit) {
     size_t experts_per_rank = p->experts / p->group_ranks;
     for (size_t x = 0; x < p->experts; x++) {

@@ -1,5 +1,4 @@
-/* The result by step, layer and rank, in an HDF5 file that h5py and xarray read (dimension scales attached).
- */
+/* The result by step, layer and rank, in an HDF5 file that h5py and xarray read (dimension scales attached). */
 #ifndef SPW_SIM_RESULT_HDF5_H
 #define SPW_SIM_RESULT_HDF5_H
 

@@ -1,5 +1,4 @@
-/* What an open text is made of; shared by settings_open.c (YAML to nodes) and settings.c (nodes to a struct).
- */
+/* What an open text is made of; shared by settings_open.c (YAML to nodes) and settings.c (nodes to a struct). */
 #ifndef SPW_SIM_SETTINGS_INTERNAL_H
 #define SPW_SIM_SETTINGS_INTERNAL_H
 

@@ -29,8 +29,7 @@ static void begin(yaml_parser_t *parser, const char *text, size_t length) {
     yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
 }
 
-/* Limits one event; libyaml's loader has none of its own, and takes time quadratic in the number of anchors.
- */
+/* Limits one event; libyaml's loader has none of its own, and takes time quadratic in the number of anchors. */
 static spw_status check_event(const char *where, const yaml_event_t *event, size_t *depth, size_t *nodes,
                               size_t *documents) {
     size_t line = event->start_mark.line + 1;

@@ -34,8 +34,7 @@ void spw_table_scaled(spw_table *table, double value, double unit,
 void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
 void spw_table_none(spw_table *table);                                     /* null, empty, "-" */
 
-/* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings, a rule, rows.
- */
+/* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings, a rule, rows. */
 SPW_MUST_CHECK spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* Models: published parameter totals, a case counted by hand, and the refusals. argv[1]: scratch directory.
- */
+/* Models: published parameter totals, a case counted by hand, and the refusals. argv[1]: scratch directory. */
 #include "sim/model.h"
 
 #include "base/memory.h"

@@ -122,8 +122,7 @@ static void pencil(void) {
     CHECK_OK(compare_exact(got, dwt, 12));
 }
 
-/* y is bilinear, so <dy, y(x)> has the gradients dx and dw exactly: <dx, v> = <dy, y(v)>, <dw, v> likewise.
- */
+/* y is bilinear, so <dy, y(x)> has the gradients dx and dw exactly: <dx, v> = <dy, y(v)>, <dw, v> likewise. */
 static void adjoint(void) {
     enum { ROWS = 9, IN = 5, OUT = 7, EXPERTS = 3 };
     const spw_gemm_shape s = {.experts = EXPERTS, .rows = ROWS, .in = IN, .out = OUT};

@@ -58,8 +58,7 @@ static void pencil(void) {
     CHECK(fabs(loss - 2.0 * log(4.0) * log(4.0)) < 1e-14);
 }
 
-/* The rule of selection once more, by sorting whole lists: what the loops of the reference must agree with.
- */
+/* The rule of selection once more, by sorting whole lists: what the loops of the reference must agree with. */
 static int chosen_before(const float *choice, size_t a, size_t b) {
     return choice[a] > choice[b] || (choice[a] == choice[b] && a < b);
 }

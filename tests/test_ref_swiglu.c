@@ -37,8 +37,7 @@ static void pencil(void) {
     CHECK(act[1] == 200.0f);
 }
 
-/* fp64 differences with h = 1e-5 err by about 1e-9; results are rounded once. The points stay off the kinks.
- */
+/* fp64 differences with h = 1e-5 err by about 1e-9; results are rounded once. The points stay off the kinks. */
 static void differences(spw_swiglu kind, uint64_t seed) {
     float gate[COUNT], up[COUNT], d[COUNT], want[COUNT], want_g[COUNT], want_u[COUNT];
     float *act = fenced_create(COUNT), *scale = fenced_create(COUNT), *dg = fenced_create(COUNT),

@@ -155,8 +155,7 @@ static double concentration(const spw_distribution *distribution, size_t step) {
     return distribution->peak * exp(-(at - distribution->rise) / distribution->recovery);
 }
 
-/* p[x] > 0 becomes min(1, c p[x]) with the sum `total`; p[x] = 0 stays. At least `total` of them must be > 0.
- */
+/* p[x] > 0 becomes min(1, c p[x]) with the sum `total`; p[x] = 0 stays. At least `total` of them must be > 0. */
 static void scale_to(double *p, size_t count, double total) {
     size_t capped = 0;
     for (bool again = true; again;) {

@@ -72,8 +72,7 @@ SPW_MUST_CHECK spw_status spw_generate_trace(const spw_generate_settings *settin
 /* Tokens whose histogram is exactly `count` [experts]: sum = tokens * top_k, every count <= tokens, the
  * experts of a token distinct. A systematic filling (one always exists: Gale 1957, Ryser 1957), then mixed by
  * random exchanges between pairs of tokens ("curveball", Strona et al. 2014, Nat. Commun. 5, 4114), which
- * keep the histogram. expert_id [tokens][top_k] is a function of the arguments alone. Any thread may call it.
- */
+ * keep the histogram. expert_id [tokens][top_k] is a function of the arguments alone. Any thread may call it. */
 SPW_MUST_CHECK spw_status spw_compose_tokens(const uint32_t *count, size_t experts, size_t tokens,
                                              size_t top_k, uint64_t seed, uint16_t *expert_id);
 

@@ -33,8 +33,7 @@ bool spw_hdf5_exists(hid_t file, const char *path);
 
 /* Opens a dataset of `rank` dimensions and checks its storage: inside this file, chunks of at most
  * SPW_HDF5_MAX_CHUNK_BYTES, no filters but shuffle, deflate and fletcher32, enough bytes stored for its
- * extent (deflate packs 1032 : 1 at most). `cache_bytes` is HDF5's chunk cache, at least one chunk is kept.
- */
+ * extent (deflate packs 1032 : 1 at most). `cache_bytes` is HDF5's chunk cache, at least one chunk is kept. */
 SPW_MUST_CHECK spw_status spw_hdf5_open_dataset(hid_t file, const char *path, int rank, size_t cache_bytes,
                                                 hid_t *out, spw_hdf5_shape *shape);
 void spw_hdf5_close_dataset(hid_t *dataset); /* an invalid id is fine */

@@ -1,6 +1,5 @@
 /* Drawing the choices of tokens with given inclusion probabilities: systematic sampling over a permuted list.
- * The probabilities are held as whole multiples of 2^-32, so that no expert can be drawn twice for a token.
- */
+ * The probabilities are held as whole multiples of 2^-32, so that no expert can be drawn twice for a token. */
 #ifndef SPW_TRACES_SAMPLE_H
 #define SPW_TRACES_SAMPLE_H
 

@@ -1,6 +1,5 @@
 /* Writing a routing trace, step by step, in the storage that docs/trace_format.md recommends. The counts are
- * made here from the ids, so that a file cannot contradict itself. Chunks are compressed by several threads.
- */
+ * made here from the ids, so that a file cannot contradict itself. Chunks are compressed by several threads. */
 #ifndef SPW_TRACES_TRACE_WRITE_H
 #define SPW_TRACES_TRACE_WRITE_H
 
@@ -46,8 +45,7 @@ SPW_MUST_CHECK spw_status spw_trace_writer_set_integer(spw_trace_writer *writer,
 SPW_MUST_CHECK spw_status spw_trace_writer_begin_step(spw_trace_writer *writer,
                                                       const spw_trace_write_step *step);
 /* expert_id [tokens][top_k] uint16, the value SPW_TRACE_MISSING for a missing choice; weight [tokens][top_k]
- * half bits or NULL. Written if the tokens are kept, counted in any case. SPW_EARG names an id out of range.
- */
+ * half bits or NULL. Written if the tokens are kept, counted in any case. SPW_EARG names an id out of range. */
 enum { SPW_TRACE_MISSING = 65535 };
 SPW_MUST_CHECK spw_status spw_trace_writer_put_layer(spw_trace_writer *writer, size_t layer,
                                                      const uint16_t *expert_id, const uint16_t *weight);

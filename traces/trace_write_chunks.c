@@ -1,5 +1,4 @@
-/* Chunks are shuffled and compressed here, by several threads, and handed to HDF5 as they go into the file.
- */
+/* Chunks are shuffled and compressed here, by several threads, and handed to HDF5 as they go into the file. */
 #include "traces/trace_write_internal.h"
 
 #include "base/memory.h"

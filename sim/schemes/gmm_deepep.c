@@ -55,8 +55,7 @@ static const spw_event events[] = {
     SPW_DIES(FORWARD, "fan-in", Y_UNSORTED),
     SPW_DIES(FORWARD, "combine", OUT),
 
-    /* The received rows stay to the end of the layer; the combine is not repeated, nothing needs its result.
-     */
+    /* The received rows stay to the end of the layer; the combine is not repeated, nothing needs its result. */
     SPW_BORN(RECOMPUTE, "dispatch", RECEIVED),
     SPW_BORN(RECOMPUTE, "fan-out", X),
     SPW_EXPERTS_RECOMPUTE(),
