@@ -2,6 +2,23 @@
 
 #include "base/memory.h"
 #include "reference/combine.h"
+#include "reference/plan.h"
+
+/* What a rank knows of the exchange: its own sorting, and what the all-gather of counts told it. */
+typedef struct spw_ragged_rank {
+    spw_plan plan;     /* of its own assignments */
+    size_t *kept;      /* [experts] rows it may send to each expert */
+    int32_t *unsorted; /* [assignments] own place of the assignment, -1: unused slot */
+    size_t *taken;     /* [ranks][local] rows it receives from each source for each local expert */
+    int32_t *from_x;   /* [buffer] place among the received rows of each row of x; -1: none */
+} spw_ragged_rank;
+
+typedef struct spw_ragged {
+    spw_experts experts;
+    spw_ragged_rank rank[SPW_EXECUTION_RANKS];
+    spw_spread repeated, sorted, received, y_unsorted, returned, returned_unsorted, d_returned,
+        d_returned_sorted, dy_received, dx_unsorted, dx_returned;
+} spw_ragged;
 
 /* Rows of the receive buffer: int(N f), or the worst case R T min(e, K). */
 static size_t buffer_rows(const spw_execution *run) {
@@ -66,7 +83,7 @@ static void agree(spw_execution *run, spw_ragged *g, size_t rank, const size_t *
     for (; row < g->experts.rows; row++) r->from_x[row] = -1;
 }
 
-spw_status spw_ragged_create(spw_execution *run, spw_ragged *g) {
+static spw_status create(spw_execution *run, spw_ragged *g) {
     const size_t ranks = run->shape.ranks, experts = run->shape.experts;
     size_t *count = NULL;
     spw_status status = SPW_OK;
@@ -95,7 +112,7 @@ cleanup:
     return status;
 }
 
-void spw_ragged_destroy(spw_execution *run, spw_ragged *g) {
+static void destroy(spw_execution *run, spw_ragged *g) {
     for (size_t r = 0; r < run->shape.ranks; r++) spw_ref_plan_destroy(&g->rank[r].plan);
 }
 
@@ -147,7 +164,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_ragged_dispatch(spw_execution *run, spw_ragged *g, const char *exchange) {
+static spw_status dispatch(spw_execution *run, spw_ragged *g, const char *exchange) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden, top_k = run->shape.top_k;
     spw_status status = SPW_OK;
     spw_step(run, "repeat");
@@ -179,7 +196,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_ragged_combine(spw_execution *run, spw_ragged *g, const char *exchange) {
+static spw_status combine(spw_execution *run, spw_ragged *g, const char *exchange) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "local unsort");
@@ -209,7 +226,7 @@ static spw_plan own_order(const spw_execution *run, const spw_ragged *g, size_t 
     return (spw_plan){.tokens = run->tokens, .top_k = run->shape.top_k, .row = g->rank[rank].unsorted};
 }
 
-void spw_ragged_output(spw_execution *run, spw_ragged *g) {
+static void output(spw_execution *run, spw_ragged *g) {
     const size_t hidden = run->shape.hidden;
     spw_step(run, "sum over choices");
     for (size_t r = 0; r < run->shape.ranks; r++) {
@@ -220,7 +237,7 @@ void spw_ragged_output(spw_execution *run, spw_ragged *g) {
     spw_dies(run, &g->returned_unsorted);
 }
 
-spw_status spw_ragged_combine_gradient(spw_execution *run, spw_ragged *g) {
+static spw_status combine_gradient(spw_execution *run, spw_ragged *g) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
@@ -254,7 +271,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_ragged_dispatch_gradient(spw_execution *run, spw_ragged *g) {
+static spw_status dispatch_gradient(spw_execution *run, spw_ragged *g) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "local unsort of dx");
@@ -276,5 +293,30 @@ spw_status spw_ragged_dispatch_gradient(spw_execution *run, spw_ragged *g) {
     }
     spw_dies(run, &g->dx_returned);
 cleanup:
+    return status;
+}
+
+spw_status spw_ragged_execute(spw_execution *run, spw_ragged_forward *forward,
+                              spw_ragged_backward *backward) {
+    spw_ragged *g = NULL;
+    spw_status status = SPW_SCRATCH(run, 1, &g);
+    if (status != SPW_OK) return status;
+    SPW_TRY(create(run, g));
+    run->pass = SPW_PASS_FORWARD;
+    SPW_TRY(dispatch(run, g, "dispatch"));
+    SPW_TRY(forward(run, &g->experts, false));
+    SPW_TRY(combine(run, g, "combine"));
+    output(run, g);
+    run->pass = SPW_PASS_RECOMPUTE;
+    SPW_TRY(dispatch(run, g, "dispatch again"));
+    SPW_TRY(forward(run, &g->experts, true));
+    SPW_TRY(combine(run, g, "combine again"));
+    run->pass = SPW_PASS_BACKWARD;
+    SPW_TRY(combine_gradient(run, g));
+    SPW_TRY(backward(run, &g->experts));
+    SPW_TRY(dispatch_gradient(run, g));
+
+cleanup:
+    destroy(run, g);
     return status;
 }
