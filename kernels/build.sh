@@ -7,7 +7,7 @@
 spw_kernels_portable="capacity combine combine_gradient exchange_layout exchange_reduce exchange_send fan_out grouped_gemm_naive grouped_gemm_tiled links numbers router \
 routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
-spw_kernels_nvidia="exchange_reduce_bulk exchange_send_bulk grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
+spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
 spw_kernels_reference="arena bf16 capacity combine dispatch expert_ffn fabric float8 fma_peak grouped_gemm grouped_gemm_plain matrix_product plan \
 router schemes/execute_dense schemes/execute_gmm schemes/execute_gmm_deepep schemes/execute_ragged schemes/execute_ragged_exchange \
 schemes/execute_ring schemes/execution schemes/experts schemes/ranks swiglu token_rounding"

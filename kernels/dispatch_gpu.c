@@ -13,9 +13,6 @@ enum { SCALE_BLOCK = 128 };
 
 const spw_exchange_variant spw_exchange_variants[] = {
     {"stores", spw_launch_exchange_send, spw_launch_exchange_reduce},
-#if !defined(SPW_HIP)
-    {"bulk", spw_launch_exchange_send_bulk, spw_launch_exchange_reduce_bulk},
-#endif
     {NULL, NULL, NULL},
 };
 

@@ -80,7 +80,7 @@ class World:
             base = address(self.handle[r]) + HANDLE.fields["base"][1]
             argument += struct.pack("<3Q", 0, base, address(self.handle[r])) + addresses(self.window)
             argument += struct.pack(f"<{RANKS_MAX}i", *([self.worst] * self.ranks + [0] * (RANKS_MAX - self.ranks)))
-            program.launch("exchange_send", 2, 256, [argument, self.peers(r, epoch)])
+            program.launch("exchange_send", 2, 512, [argument, self.peers(r, epoch)])
 
     def expected(self, rank):
         """Source rank and token of every row that the rank receives."""
@@ -151,7 +151,7 @@ def combine(w, program, judge, name, rng):
             argument += y.pointer() + sums.pointer() + addresses(returned)
             sources = [address(w.window[d]) + w.worst * (w.row_bytes + 4 * (w.scales + 2 * w.top_k)) for d in range(w.ranks)]
             argument += addresses(sources) + struct.pack(f"<{RANKS_MAX}i", *([w.worst] * w.ranks + [0] * (RANKS_MAX - w.ranks)))
-            program.launch("exchange_reduce", 2, 256, [argument, w.peers(r, 3)])
+            program.launch("exchange_reduce", 2, 512, [argument, w.peers(r, 3)])
             at = np.where(w.wanted[r], w.first[r] + w.place[r], 0)  # [token][destination]
             there = w.wanted[r][:, :, None]
             terms = np.where(there, from_bf16(rows)[np.arange(w.ranks), at].astype(np.float64), 0)

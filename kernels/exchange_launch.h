@@ -82,7 +82,7 @@ typedef struct spw_send_gpu {
     int capacity[SPW_WORLD_RANKS];
 } spw_send_gpu;
 typedef int spw_send_launcher(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream);
-spw_send_launcher spw_launch_exchange_send, spw_launch_exchange_send_bulk;
+spw_send_launcher spw_launch_exchange_send;
 
 /* Nothing is sent: waits for the notices and fills `handle`. */
 int spw_launch_exchange_notices(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream);
@@ -101,7 +101,7 @@ typedef struct spw_reduce_gpu {
     int capacity[SPW_WORLD_RANKS];
 } spw_reduce_gpu;
 typedef int spw_reduce_launcher(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream);
-spw_reduce_launcher spw_launch_exchange_reduce, spw_launch_exchange_reduce_bulk;
+spw_reduce_launcher spw_launch_exchange_reduce;
 
 #ifdef __cplusplus
 }
