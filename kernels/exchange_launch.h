@@ -103,6 +103,19 @@ typedef struct spw_reduce_gpu {
 typedef int spw_reduce_launcher(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream);
 spw_reduce_launcher spw_launch_exchange_reduce;
 
+/* Where every choice of a rank goes, when a row travels for each of them. experts <= SPW_WORLD_EXPERTS.
+ *   expert, row     [tokens][top_k]   row, count [experts], offset [experts + 1]: local_launch.h, spw_plan_gpu
+ *   place, to       [tokens][top_k]   its row in the buffer of rank to, by expert, source, position; -1: no choice or no room
+ *   received        [experts of this rank + 1]   where the rows of each expert begin here
+ * `capacity`: rows of every rank's buffer. All ranks publish, then all assign. */
+typedef struct spw_ragged_gpu {
+    int tokens, top_k, experts, capacity, blocks, pad;
+    const int *expert, *row, *count, *offset;
+    int *place, *to, *received;
+} spw_ragged_gpu;
+int spw_launch_ragged_publish(spw_ragged_gpu ragged, spw_peers peers, gpu_stream stream);
+int spw_launch_ragged_assign(spw_ragged_gpu ragged, spw_peers peers, gpu_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

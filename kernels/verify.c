@@ -42,8 +42,18 @@ static bool parse_count(const char *text, size_t *out) {
     return text[0] >= '1' && text[0] <= '9' && *end == '\0' && value <= 1000000000;
 }
 
+static spw_status verify_ranks(spw_exchange_request *q, const char *record_path) {
+    spw_record record = {.ranks = 0};
+    spw_status status = record_path == NULL ? SPW_OK : spw_record_read(record_path, &record);
+    if (record_path != NULL) q->record = &record;
+    if (status == SPW_OK) status = spw_verify_exchange(q);
+    spw_record_destroy(&record);
+    return status;
+}
+
 int main(int argc, char **argv) {
     spw_exchange_request q = {.ranks = 0};
+    const char *record_path = NULL;
     bool good = true, exchange = false;
     for (int key = 0; good && (key = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (key) {
@@ -53,20 +63,20 @@ int main(int argc, char **argv) {
         case PHASES: q.phases = exchange = true; break;
         case PROCESSES: q.processes = exchange = true; break;
         case FULL: q.full = exchange = true; break;
-        case RECORD: q.record_path = optarg; break;
+        case RECORD: record_path = optarg; break;
         default: good = false;
         }
     }
     const int levels = argc - optind;
-    if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || q.record_path != NULL)) ||
+    if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || record_path != NULL)) ||
         (exchange && q.ranks == 0) || (q.processes && (q.phases || q.gpus > 0))) {
         fputs(usage, stderr);
         return 2;
     }
     const char *level = levels == 1 ? argv[optind] : "small";
     const spw_status status = q.ranks > 0
-                                  ? spw_verify_exchange(&q)
-                                  : spw_verify_device(q.record_path != NULL ? NULL : level, q.record_path);
+                                  ? verify_ranks(&q, record_path)
+                                  : spw_verify_device(record_path != NULL ? NULL : level, record_path);
     if (status != SPW_OK) fprintf(stderr, "spillway-verify: %s\n", spw_last_error());
     return spw_status_exit(status);
 }

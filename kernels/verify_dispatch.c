@@ -223,7 +223,8 @@ static spw_status begin(run *r, uint64_t seed) {
     spw_ref_dispatch_destroy(&r->plan);
     SPW_TRY(spw_ref_dispatch_create(r->ranks, r->tokens, r->top_k, r->c->shape.experts, r->expert, &r->plan));
     for (size_t i = 0; i < r->ranks * r->ranks; i++)
-        r->wire[i] = r->c->wire != NULL ? r->c->wire[i] : r->plan.sent[i];
+        r->wire[i] =
+            r->c->predicted != NULL ? r->c->predicted->wire[i / r->ranks][i % r->ranks] : r->plan.sent[i];
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
         TRY_GPU(
             cudaMemcpy(r->memory[rank][2], r->expert + rank * choices, choices * 4, cudaMemcpyHostToDevice),
@@ -376,17 +377,25 @@ cleanup:
 
 static spw_status check_counters(run *r) {
     const uint64_t row = r->row_bytes + 4 * r->scales, k = r->top_k, back = 2 * r->c->shape.hidden;
+    const spw_record_scheme *p = r->c->predicted;
+    const uint64_t received = r->worst * r->row_bytes;
     spw_status status = SPW_OK;
     for (size_t s = r->world->first; s < r->world->behind; s++) {
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_DISPATCH, row + 8 * k + 4, "bytes of the dispatch"));
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_COMBINE, back + 4, "bytes of the combine"));
+        SPW_TRY(check_bytes(r, s, SPW_COUNT_DISPATCH, p != NULL ? p->row_bytes : row + 8 * k + 4,
+                            "bytes of the dispatch"));
+        SPW_TRY(check_bytes(r, s, SPW_COUNT_COMBINE, p != NULL ? p->back_bytes : back + 4,
+                            "bytes of the combine"));
         SPW_TRY(check_bytes(r, s, SPW_COUNT_COMBINE_GRADIENT, row + 4, "bytes of the combine's gradient"));
         SPW_TRY(check_bytes(r, s, SPW_COUNT_DISPATCH_GRADIENT, back + 4 * k + 4,
                             "bytes of the dispatch's gradient"));
-        count(r,
-              same(r->dispatch->capacity[s] * r->row_bytes,
-                   r->ranks * r->tokens * r->c->shape.hidden * r->c->shape.element_bytes),
-              s, "bytes allocated for received rows");
+        count(r, same(r->dispatch->capacity[s] * r->row_bytes, p != NULL ? p->buffer_bytes : received), s,
+              "bytes allocated");
+        if (p == NULL) continue;
+        int held = 0;
+        TRY_GPU(cudaMemcpy(&held, &r->dispatch->handle[s]->offset[r->c->shape.experts / r->ranks],
+                           sizeof held, cudaMemcpyDeviceToHost),
+                "download");
+        count(r, same((uint64_t)held, p->rows[s]), s, "rows held");
     }
 cleanup:
     return status;
@@ -450,7 +459,7 @@ spw_status spw_verify_dispatch(spw_world *world, const spw_dispatch_case *c,
     for (size_t i = 0; i < repetitions; i++) {
         SPW_TRY(once(r, i, whole));
         if (whole) continue;
-        if (c->wire == NULL) SPW_TRY(executed_wire(r));
+        if (c->predicted == NULL) SPW_TRY(executed_wire(r));
         SPW_TRY(backward(r, i, whole));
         SPW_TRY(check_counters(r));
         SPW_TRY(exact(r));

@@ -5,13 +5,16 @@
 #include "kernels/choices.h"
 #include "kernels/dispatch_gpu.h"
 #include "kernels/judge.h"
+#include "kernels/record.h"
 
 typedef struct spw_dispatch_case {
     const char *name;
     spw_dispatch_shape shape;
     spw_choice_kind routing;
     const int32_t *expert; /* [ranks][tokens][top_k], or NULL: made up */
-    const uint64_t *wire; /* [ranks][ranks] predicted rows of a dispatch, or NULL: the executed reference's */
+    const spw_record_scheme
+        *predicted; /* rows and bytes; NULL: the rows are the executed reference's, the bytes
+                                           those of docs/schemes.md */
 } spw_dispatch_case;
 
 /* Values, places, counts, bytes of every pair, the memory allocated and what was left alone. `repetitions` > 1: with fresh routing and whole numbers each

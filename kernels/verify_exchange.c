@@ -2,7 +2,10 @@
 
 #include "base/progress.h"
 #include "kernels/device.h"
+#include "kernels/record.h"
+#include "kernels/record_rules.h"
 #include "kernels/verify_dispatch.h"
+#include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
 
 #include <stdio.h>
@@ -122,6 +125,48 @@ cleanup:
     return status;
 }
 
+/* --- A record --- */
+
+static spw_status run_scheme(spw_world *world, const spw_record *r, const spw_record_scheme *s,
+                             const spw_exchange_variant *variant, spw_judge *judge) {
+    if (s->rule != SPW_RECORD_TOKEN) return spw_verify_plain(world, r, s, variant, judge);
+    const spw_dispatch_case c = {.name = s->text,
+                                 .shape = {spw_record_tokens(r), r->top_k, r->experts, r->hidden, 2},
+                                 .expert = r->expert,
+                                 .predicted = s};
+    return spw_verify_dispatch(world, &c, variant, 1, judge);
+}
+
+/* Every prediction off by one: each scheme must be rejected. */
+static spw_status reject_wrong_prediction(spw_world *world, const spw_record *r, const spw_record_scheme *s,
+                                          spw_judge *judge) {
+    spw_record_scheme wrong_scheme = *s;
+    spw_judge unseen = {.quiet = true};
+    wrong_scheme.wire[0][r->ranks - 1]++;
+    const spw_status status = run_scheme(world, r, &wrong_scheme, spw_exchange_variants, &unseen);
+    if (status != SPW_OK) return status;
+    spw_judge_count(judge,
+                    unseen.failed > 0 ? SPW_OK : spw_fail(SPW_EMISMATCH, "a row too many was accepted"),
+                    "%s, wrong prediction", s->text);
+    return SPW_OK;
+}
+
+static spw_status run_record(spw_world *world, const spw_record *r, const spw_exchange_variant *variant,
+                             spw_judge *judge) {
+    spw_status status = SPW_OK;
+    printf("record: %s; top-%zu of %zu experts, %zu tokens a rank, hidden %zu\n", r->origin, r->top_k,
+           r->experts, spw_record_tokens(r), r->hidden);
+    for (size_t i = 0; i < r->schemes; i++) {
+        const size_t before = judge->comparisons, failed = judge->failed;
+        SPW_TRY(run_scheme(world, r, &r->scheme[i], variant, judge));
+        printf("%-28s %-8s %6zu comparisons, %zu failed\n", r->scheme[i].text, variant->name,
+               judge->comparisons - before, judge->failed - failed);
+        if (world->link == NULL) SPW_TRY(reject_wrong_prediction(world, r, &r->scheme[i], judge));
+    }
+cleanup:
+    return status;
+}
+
 static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw_judge *judge) {
     spw_status status = SPW_OK;
     printf("%zu ranks on %zu GPUs (%s), %s\n", world->ranks, q->processes ? world->ranks : world->gpus,
@@ -130,7 +175,7 @@ static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw
            : world->wait ? "kernels wait for each other"
                          : "in phases");
     for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++)
-        SPW_TRY(run_cases(world, q, v, judge));
+        SPW_TRY(q->record != NULL ? run_record(world, q->record, v, judge) : run_cases(world, q, v, judge));
 cleanup:
     return status;
 }
@@ -150,11 +195,13 @@ spw_status spw_verify_exchange(const spw_exchange_request *request) {
     spw_judge judge = {0};
     spw_world *world = NULL;
     spw_status status = SPW_OK;
+    if (q.record != NULL && q.record->ranks != q.ranks)
+        return spw_fail(SPW_EARG, "the record has %zu ranks, --ranks is %zu", q.record->ranks, q.ranks);
     if (q.processes) {
         SPW_TRY(spw_verify_processes(q.ranks, run_process, &q, &judge));
     } else {
         SPW_TRY(spw_world_create(q.ranks, q.gpus, q.phases, &world));
-        SPW_TRY(reject_wrong_kernels(&q, &judge));
+        if (q.record == NULL) SPW_TRY(reject_wrong_kernels(&q, &judge));
         SPW_TRY(run_world(world, &q, &judge));
     }
 cleanup:
