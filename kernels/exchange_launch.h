@@ -103,9 +103,9 @@ typedef struct spw_reduce_gpu {
 typedef int spw_reduce_launcher(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream);
 spw_reduce_launcher spw_launch_exchange_reduce;
 
-/* Where every choice of a rank goes, when a row travels for each of them. experts <= SPW_WORLD_EXPERTS.
+/* Where every row of a rank goes, when one travels for each choice. experts <= SPW_WORLD_EXPERTS.
  *   expert, row     [tokens][top_k]   row, count [experts], offset [experts + 1]: local_launch.h, spw_plan_gpu
- *   place, to       [tokens][top_k]   its row in the buffer of rank to, by expert, source, position; -1: no choice or no room
+ *   place, to       [tokens * top_k]  of the plan's row: its row in the buffer of rank to, by expert, source, position; -1: unused, or no room
  *   received        [experts of this rank + 1]   where the rows of each expert begin here
  * `capacity`: rows of every rank's buffer. All ranks publish, then all assign. */
 typedef struct spw_ragged_gpu {

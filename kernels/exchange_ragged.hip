@@ -66,9 +66,12 @@ GPU_KERNEL(THREADS) ragged_assign(GPU_ARGUMENT spw_ragged_gpu a, GPU_ARGUMENT sp
     }
     gpu_barrier();
     for (int i = gpu_block() * THREADS + gpu_thread(); i < choices; i += a.blocks * THREADS) {
-        const int x = a.expert[i], position = x < 0 ? 0 : a.row[i] - a.offset[x];
-        a.to[i] = x < 0 ? p.rank : x / local;
-        a.place[i] = x >= 0 && position < kept[x] ? base[x] + position : -1;
+        if (i >= a.offset[a.experts]) a.to[i] = p.rank, a.place[i] = -1; /* no choice has this row */
+        const int x = a.expert[i], row = a.row[i];
+        if (x < 0) continue;
+        const int position = row - a.offset[x];
+        a.to[row] = x / local;
+        a.place[row] = position < kept[x] ? base[x] + position : -1;
     }
 }
 

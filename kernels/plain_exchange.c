@@ -70,6 +70,7 @@ static spw_status create_rank(spw_plain_exchange *e, size_t rank) {
         TRY_GPU(cudaMalloc((void **)&p->row, choices * 4), "allocate a plan");
         TRY_GPU(cudaMalloc((void **)&p->assignment, choices * 4), "allocate a plan");
         TRY_GPU(cudaMalloc((void **)&e->offset[rank], (s.experts + 1) * 4), "allocate offsets");
+        TRY_GPU(cudaMalloc((void **)&e->local[rank], e->items * s.hidden * 2), "allocate rows");
         return SPW_OK;
     }
     if (s.kind == SPW_PLAIN_CAPACITY) {
@@ -79,7 +80,7 @@ static spw_status create_rank(spw_plain_exchange *e, size_t rank) {
                                 .capacity = (int)s.capacity};
         TRY_GPU(cudaMalloc((void **)&c->row, choices * 4), "allocate slots");
         TRY_GPU(cudaMalloc((void **)&c->assignment, e->items * 4), "allocate slots");
-        TRY_GPU(cudaMalloc((void **)&e->slot_rows[rank], e->items * s.hidden * 2), "allocate slots");
+        TRY_GPU(cudaMalloc((void **)&e->local[rank], e->items * s.hidden * 2), "allocate slots");
     }
     SPW_TRY(fixed_places(e, rank));
 cleanup:
@@ -100,7 +101,7 @@ spw_status spw_plain_create(spw_world *world, spw_plain_shape shape, const spw_e
     const size_t slots = shape.experts * shape.sequences * shape.capacity;
     const struct {
         size_t rows, items, copies;
-    } sizes[] = {[SPW_PLAIN_RAGGED] = {shape.buffer_rows, e->tokens, shape.top_k},
+    } sizes[] = {[SPW_PLAIN_RAGGED] = {shape.buffer_rows, e->tokens * shape.top_k, 1},
                  [SPW_PLAIN_CAPACITY] = {slots, slots, 1},
                  [SPW_PLAIN_GATHER] = {world->ranks * e->tokens, e->tokens, world->ranks}};
     e->rows = sizes[shape.kind].rows, e->items = sizes[shape.kind].items,
@@ -131,7 +132,7 @@ void spw_plain_destroy(spw_plain_exchange *e) {
                           e->plan[r].count, e->plan[r].offset,
                           e->plan[r].row,   e->plan[r].assignment,
                           e->slots[r].row,  e->slots[r].assignment,
-                          e->slot_rows[r]};
+                          e->local[r]};
         if (spw_world_use(e->world, r) != SPW_OK) continue;
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) (void)cudaFree(memory[i]);
     }
@@ -172,32 +173,36 @@ cleanup:
     return status;
 }
 
-static spw_status fill_slots(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert) {
+const int *spw_plain_choice_rows(const spw_plain_exchange *e, size_t rank) {
+    return e->shape.kind == SPW_PLAIN_RAGGED ? e->plan[rank].row : e->slots[rank].row;
+}
+
+/* Tokens to the rows of `local`. */
+static spw_status fan_out(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert) {
     const int width = (int)e->shape.hidden;
     spw_status status = SPW_OK;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
         spw_capacity_gpu *c = &e->slots[r];
         gpu_stream stream = e->world->stream[r];
+        const bool slots = e->shape.kind == SPW_PLAIN_CAPACITY;
         c->expert = expert[r];
         SPW_TRY(spw_world_use(e->world, r));
-        TRY_GPU(spw_launch_capacity(*c, stream), "capacity");
-        TRY_GPU(spw_launch_fan_out((int)e->tokens, width, (int)e->shape.top_k, c->row, x[r], e->slot_rows[r],
-                                   stream),
+        if (slots) TRY_GPU(spw_launch_capacity(*c, stream), "capacity");
+        TRY_GPU(spw_launch_fan_out((int)e->tokens, width, (int)e->shape.top_k, spw_plain_choice_rows(e, r),
+                                   x[r], e->local[r], stream),
                 "fan-out");
-        TRY_GPU(spw_launch_fan_out_clear((int)e->items, width, c->assignment, e->slot_rows[r], stream),
-                "clear slots");
+        if (slots)
+            TRY_GPU(spw_launch_fan_out_clear((int)e->items, width, c->assignment, e->local[r], stream),
+                    "clear slots");
     }
 cleanup:
     return status;
 }
 
-spw_status spw_plain_send(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert,
-                          const float *const *words) {
-    const spw_plain_kind kind = e->shape.kind;
+spw_status spw_plain_send_rows(spw_plain_exchange *e, const spw_bf16 *const *rows, const float *const *words,
+                               spw_dispatch_counter counter) {
     spw_status status = SPW_OK;
     e->world->epoch++;
-    if (kind == SPW_PLAIN_RAGGED) SPW_TRY(assign(e, expert));
-    if (kind == SPW_PLAIN_CAPACITY) SPW_TRY(fill_slots(e, x, expert));
     for (size_t r = e->world->first; r < e->world->behind; r++) {
         spw_send_gpu a = {.items = (int)e->items,
                           .copies = (int)e->copies,
@@ -205,10 +210,9 @@ spw_status spw_plain_send(spw_plain_exchange *e, const spw_bf16 *const *x, const
                           .scales = (int)e->shape.words,
                           .local = (int)(e->shape.experts / e->world->ranks),
                           .parts = words != NULL ? SPW_SEND_SCALES : 0,
-                          .counter = SPW_COUNT_DISPATCH,
+                          .counter = (int)counter,
                           .blocks = e->blocks,
-                          .payload =
-                              (const unsigned char *)(kind == SPW_PLAIN_CAPACITY ? e->slot_rows[r] : x[r]),
+                          .payload = (const unsigned char *)rows[r],
                           .scale = words != NULL ? words[r] : NULL,
                           .place = e->place[r],
                           .to = e->to[r]};
@@ -223,33 +227,55 @@ cleanup:
     return status;
 }
 
+spw_status spw_plain_send(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert,
+                          const float *const *words) {
+    const spw_plain_kind kind = e->shape.kind;
+    spw_status status = SPW_OK;
+    e->world->epoch++;
+    if (kind == SPW_PLAIN_RAGGED) SPW_TRY(assign(e, expert));
+    if (kind != SPW_PLAIN_GATHER) SPW_TRY(fan_out(e, x, expert));
+    SPW_TRY(spw_plain_send_rows(e, kind == SPW_PLAIN_GATHER ? x : (const spw_bf16 *const *)e->local, words,
+                                SPW_COUNT_DISPATCH));
+cleanup:
+    return status;
+}
+
 /* --- Back --- */
 
-spw_status spw_plain_return(spw_plain_exchange *e, const float *const *weight, spw_bf16 *const *y) {
-    const spw_plain_kind kind = e->shape.kind;
+spw_status spw_plain_return_rows(spw_plain_exchange *e, spw_bf16 *const *rows, spw_dispatch_counter counter) {
     spw_status status = SPW_OK;
     e->world->epoch++;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
         spw_reduce_gpu a = {.items = (int)e->items,
                             .copies = (int)e->copies,
                             .width = (int)e->shape.hidden,
-                            .counter = SPW_COUNT_COMBINE,
+                            .counter = (int)counter,
                             .blocks = e->blocks,
                             .place = e->place[r],
                             .to = e->to[r],
-                            .weight = kind == SPW_PLAIN_RAGGED ? weight[r] : NULL,
-                            .y = kind == SPW_PLAIN_CAPACITY ? e->slot_rows[r] : y[r]};
+                            .y = rows[r]};
         const spw_peers peers = spw_world_peers(e->world, r);
         for (size_t d = 0; d < e->world->ranks; d++)
             a.window[d] = e->returned[d], a.capacity[d] = (int)e->rows;
         SPW_TRY(spw_world_use(e->world, r));
         TRY_GPU(e->variant->reduce(&a, &peers, e->world->stream[r]), e->variant->name);
-        if (kind != SPW_PLAIN_CAPACITY) continue;
-        TRY_GPU(spw_launch_combine((int)e->tokens, (int)e->shape.hidden, (int)e->shape.top_k, e->slots[r].row,
-                                   weight[r], e->slot_rows[r], y[r], e->world->stream[r]),
-                "combine");
     }
     SPW_TRY(spw_world_phase(e->world));
+cleanup:
+    return status;
+}
+
+spw_status spw_plain_return(spw_plain_exchange *e, const float *const *weight, spw_bf16 *const *y,
+                            spw_dispatch_counter counter) {
+    if (e->shape.kind == SPW_PLAIN_GATHER) return spw_plain_return_rows(e, y, counter);
+    spw_status status = spw_plain_return_rows(e, e->local, counter);
+    for (size_t r = e->world->first; r < e->world->behind && status == SPW_OK; r++) {
+        SPW_TRY(spw_world_use(e->world, r));
+        TRY_GPU(spw_launch_combine((int)e->tokens, (int)e->shape.hidden, (int)e->shape.top_k,
+                                   spw_plain_choice_rows(e, r), weight != NULL ? weight[r] : NULL,
+                                   e->local[r], y[r], e->world->stream[r]),
+                "combine");
+    }
 cleanup:
     return status;
 }

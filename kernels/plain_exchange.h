@@ -21,6 +21,7 @@ typedef struct spw_plain_shape {
     size_t words;       /* GATHER: fp32 numbers that travel with a token (its logits) */
 } spw_plain_shape;
 
+/* A rank keeps its rows sorted (RAGGED: by expert; CAPACITY: by slot) in `local`, and of these one copy travels each. */
 typedef struct spw_plain_exchange {
     spw_world *world;
     spw_plain_shape shape;
@@ -34,7 +35,7 @@ typedef struct spw_plain_exchange {
     int *offset[SPW_WORLD_RANKS];            /* RAGGED: [experts of the rank + 1] where their rows begin */
     spw_plan_gpu plan[SPW_WORLD_RANKS];      /* RAGGED */
     spw_capacity_gpu slots[SPW_WORLD_RANKS]; /* CAPACITY */
-    spw_bf16 *slot_rows[SPW_WORLD_RANKS];    /* CAPACITY: [items][hidden] */
+    spw_bf16 *local[SPW_WORLD_RANKS];        /* [items][hidden]: sent last, or returned last; not of GATHER */
 } spw_plain_exchange;
 
 SPW_MUST_CHECK spw_status spw_plain_create(spw_world *world, spw_plain_shape shape,
@@ -42,12 +43,21 @@ SPW_MUST_CHECK spw_status spw_plain_create(spw_world *world, spw_plain_shape sha
                                            spw_plain_exchange **out);
 void spw_plain_destroy(spw_plain_exchange *exchange); /* NULL is fine */
 
-/* x [ranks] of [tokens][hidden]; expert [ranks] of [tokens][top_k], not of GATHER; words [ranks] of [tokens][words] or NULL. No wait on the host.
- * Counts under SPW_COUNT_DISPATCH. */
+/* The row in `local` of each choice of a rank, or -1: [tokens][top_k] on its GPU; after a send. Not of GATHER. */
+const int *spw_plain_choice_rows(const spw_plain_exchange *exchange, size_t rank);
+
+/* x [ranks] of [tokens][hidden]; expert [ranks] of [tokens][top_k], not of GATHER; words [ranks] of [tokens][words] or NULL. No wait on the
+ * host. */
 SPW_MUST_CHECK spw_status spw_plain_send(spw_plain_exchange *exchange, const spw_bf16 *const *x,
                                          const int *const *expert, const float *const *words);
-/* y[t] = the sum of what was returned for t, with weight [ranks] of [tokens][top_k] (not of GATHER). SPW_COUNT_COMBINE. */
+/* y[t] = the sum of what was returned for t, with weight [ranks] of [tokens][top_k] (NULL: 1; not of GATHER). What was returned stays in `local`. */
 SPW_MUST_CHECK spw_status spw_plain_return(spw_plain_exchange *exchange, const float *const *weight,
-                                           spw_bf16 *const *y);
+                                           spw_bf16 *const *y, spw_dispatch_counter counter);
+
+/* The parts of these between ranks: rows [ranks] of [items][hidden] to the places of the last send, and back from `returned`. */
+SPW_MUST_CHECK spw_status spw_plain_send_rows(spw_plain_exchange *exchange, const spw_bf16 *const *rows,
+                                              const float *const *words, spw_dispatch_counter counter);
+SPW_MUST_CHECK spw_status spw_plain_return_rows(spw_plain_exchange *exchange, spw_bf16 *const *rows,
+                                                spw_dispatch_counter counter);
 
 #endif

@@ -233,10 +233,14 @@ static spw_status check_rank(run *k, size_t r) {
         count(k, result, r, back ? "bytes of the way back" : "bytes of the way there");
     }
     if (kind == SPW_PLAIN_GATHER) return SPW_OK;
-    const int *place = kind == SPW_PLAIN_RAGGED ? k->e->place[r] : k->e->slots[r].row;
+    const bool ragged =
+        kind == SPW_PLAIN_RAGGED; /* its places are those of rows, the others those of choices */
     int *got = (int *)(void *)k->got;
-    TRY_GPU(cudaMemcpy(got, place, k->choices * 4, cudaMemcpyDeviceToHost), "download");
-    for (size_t i = 0; i < k->choices; i++) dropped += k->r->expert[r * k->choices + i] >= 0 && got[i] < 0;
+    TRY_GPU(
+        cudaMemcpy(got, ragged ? k->e->place[r] : k->e->slots[r].row, k->choices * 4, cudaMemcpyDeviceToHost),
+        "download");
+    for (size_t i = 0; i < k->choices; i++)
+        dropped += (uint64_t)(k->r->expert[r * k->choices + i] >= 0) - (got[i] >= 0);
     count(k, same(dropped, k->s->dropped[r]), r, "drops");
     int rows = (int)k->e->rows;
     if (kind == SPW_PLAIN_RAGGED)
@@ -290,7 +294,7 @@ spw_status spw_verify_plain(spw_world *world, const spw_record *record, const sp
         logits[r] = k->memory[r][3], y[r] = k->memory[r][4];
     SPW_TRY(spw_world_share(world, NULL));
     SPW_TRY(spw_plain_send(k->e, x, expert, shape.words > 0 ? logits : NULL));
-    SPW_TRY(spw_plain_return(k->e, weight, y));
+    SPW_TRY(spw_plain_return(k->e, weight, y, SPW_COUNT_COMBINE));
     SPW_TRY(spw_world_synchronize(world));
     for (size_t r = world->first; r < world->behind; r++) SPW_TRY(check_rank(k, r));
 cleanup:
