@@ -71,11 +71,11 @@ class World:
             argument += b"".join(a.pointer() for a in (self.inputs[r][2], self.places[r], *self.numbers[r]))
             program.launch("exchange_layout", self.ranks, 1024, [argument, self.peers(r, 1)])
 
-    def run_send(self, program, parts, epoch, counter):
+    def run_send(self, program, parts, epoch, counter, spread=1):
         for r in range(self.ranks):
             payload, scale, expert, weight = self.inputs[r]
             argument = struct.pack("<10i", self.tokens, self.ranks, self.row_bytes, self.scales, self.top_k, self.local, parts,
-                                   counter, 2, 0)
+                                   counter, 2, spread)
             argument += b"".join(a.pointer() for a in (payload, scale, expert, weight, self.places[r]))
             base = address(self.handle[r]) + HANDLE.fields["base"][1]
             argument += struct.pack("<3Q", 0, base, address(self.handle[r])) + addresses(self.window)
@@ -131,7 +131,7 @@ def test_exchange(layout, send, reduce, judge, label):
         for r in range(ranks):  # other rows to the same places
             w.x[r] ^= 0x55
             w.inputs[r][0] = Array(w.x[r])
-        w.run_send(send, SOURCE | (SCALES if scales else 0), 2, 2)
+        w.run_send(send, SOURCE | (SCALES if scales else 0), 2, 2, 4)  # walked in four runs
         for r in range(ranks):
             judge.count(f"{name} again {r}", problem_of([w.window[r], w.control[r]], w.inputs[r],
                                                         w.check_received(r) + w.check_bytes(r, 2, w.row_bytes + 4 * scales + 4)))
@@ -146,7 +146,7 @@ def combine(w, program, judge, name, rng):
         returned = [Array(np.concatenate([rows[r].reshape(-1).view(np.uint8), side[r].reshape(-1).view(np.uint8)])) for r in range(w.ranks)]
         for r in range(w.ranks):
             y, sums = Array(shape=(w.tokens, w.hidden), dtype=np.uint16), Array(shape=(w.tokens, w.top_k), dtype=np.float32)
-            argument = struct.pack("<6i", w.tokens, w.ranks, w.hidden, w.top_k if with_side else 0, 3 + with_side, 2)
+            argument = struct.pack("<8i", w.tokens, w.ranks, w.hidden, w.top_k if with_side else 0, 3 + with_side, 2, 1 + 2 * with_side, 0)
             argument += struct.pack("<4Q", address(w.places[r]), 0, address(w.handle[r]) + HANDLE.fields["base"][1], 0)
             argument += y.pointer() + sums.pointer() + addresses(returned)
             sources = [address(w.window[d]) + w.worst * (w.row_bytes + 4 * (w.scales + 2 * w.top_k)) for d in range(w.ranks)]
