@@ -3,6 +3,7 @@ import struct
 
 import numpy as np
 
+from emulate_local import plan_of
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 
 RANKS_MAX, EXPERTS_MAX, COUNTERS = 64, 512, 8
@@ -164,4 +165,39 @@ def combine(w, program, judge, name, rng):
             judge.count(f"{name} combine {r}", problem_of([y, sums, w.control[r]], returned, checks))
 
 
-EXCHANGE_TESTS = [(("exchange_layout", "exchange_send", "exchange_reduce"), test_exchange)]
+def test_ragged(program, judge, label):
+    rng = np.random.default_rng(11)
+    for ranks, tokens, top_k, experts, capacity in ((4, 30, 3, 12, 1000), (4, 30, 3, 12, 61), (2, 7, 2, 6, 5)):
+        local = experts // ranks
+        expert = np.argsort(rng.random((ranks, tokens, experts)) * (1 + np.arange(experts)), axis=2)[:, :, :top_k].astype(np.int32)
+        expert[rng.random(expert.shape) < 0.15] = -1
+        plans = [plan_of(expert[r], experts) for r in range(ranks)]
+        room, kept = np.full(ranks, capacity), np.zeros((ranks, experts), int)  # by source, then expert: docs/schemes.md, 2.4
+        for s in range(ranks):
+            for x in range(experts):
+                kept[s, x] = min(plans[s][0][x], room[x // local])
+                room[x // local] -= kept[s, x]
+        control = [Array(np.zeros(1, CONTROL)) for _ in range(ranks)]
+        peers = lambda rank: struct.pack("<iiiI", ranks, rank, 0, 1) + addresses(control)  # noqa: E731
+        outputs = [[Array(shape=n, dtype=np.int32) for n in (tokens * top_k, tokens * top_k, local + 1)] for _ in range(ranks)]
+        inputs = [[Array(a) for a in (expert[r], plans[r][2], plans[r][0], plans[r][1])] for r in range(ranks)]
+        for kernel, blocks in (("ragged_publish", 1), ("ragged_assign", 2)):
+            for r in range(ranks):
+                argument = struct.pack("<6i", tokens, top_k, experts, capacity, 2, 0)
+                argument += b"".join(a.pointer() for a in inputs[r] + outputs[r])
+                program.launch(kernel, blocks, 512, [argument, peers(r)])
+        for r in range(ranks):
+            place, to = np.full(tokens * top_k, -1, np.int32), np.full(tokens * top_k, r, np.int32)
+            for x in range(experts):
+                first, same = x // local * local, plans[r][1][x]
+                base = kept[:, first:x].sum() + kept[:r, x].sum()
+                place[same : same + kept[r, x]] = base + np.arange(kept[r, x])
+                to[same : same + plans[r][0][x]] = x // local
+            begins = np.concatenate(([0], np.cumsum(kept[:, r * local : (r + 1) * local].sum(0))))
+            judge.count(f"{label} {ranks} ranks, room {capacity}, {r}", problem_of(outputs[r] + [control[r]], inputs[r], [
+                ("places", outputs[r][0].view == place), ("ranks", outputs[r][1].view == to), ("offsets", outputs[r][2].view == begins)]))
+            outputs[r][0].view[0] += 1
+            judge.expect_rejection(label, problem_of(outputs[r], [], [("places", outputs[r][0].view == place)]))
+
+
+EXCHANGE_TESTS = [(("exchange_layout", "exchange_send", "exchange_reduce"), test_exchange), ("exchange_ragged", test_ragged)]
