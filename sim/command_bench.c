@@ -20,6 +20,8 @@ static const struct {
      "the CPU reference's grouped GEMM beside sgemm and the machine's peak"},
     {"kernels", bench_kernels,
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
+    {"dispatch", spw_command_bench_dispatch,
+     "dispatch and combine between GPUs beside their links and NCCL; needs a build with SPW_CUDA"},
 };
 
 enum { BENCHES = sizeof benches / sizeof benches[0] };
