@@ -217,6 +217,7 @@ static spw_status verify_random(verification *v, uint64_t seed) {
     s.hidden = 1 + below(&state, 12);
     s.ffn = 1 + below(&state, 12);
     finish_shape(&s);
+    s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
     int32_t *expert = NULL;
     spw_status status = SPW_ALLOC(s.ranks * s.assignments, &expert);
     for (size_t t = 0; t < s.ranks * s.tokens && status == SPW_OK; t++) {
