@@ -10,6 +10,7 @@ spw_status spw_execute_gmm(spw_execution *run);           /* MaxText sparse_matm
 spw_status spw_execute_gmm_deepep(spw_execution *run);    /* a grouped GEMM behind DeepEP in JAX */
 spw_status spw_execute_ragged_deepep(spw_execution *run); /* ragged_dot behind DeepEP in JAX */
 spw_status spw_execute_deepep(spw_execution *run);        /* DeepEP with exact receive counts, in PyTorch */
+spw_status spw_execute_deepep_ll(spw_execution *run);     /* DeepEP, low latency */
 spw_status spw_execute_ring(spw_execution *run);          /* MaxText ring of experts */
 
 #endif

@@ -9,10 +9,15 @@
 #include <string.h>
 
 const spw_executor spw_executors[] = {
-    {"dense", spw_execute_dense},   {"ragged", spw_execute_ragged},
-    {"gmm", spw_execute_gmm},       {"gmm-deepep", spw_execute_gmm_deepep},
-    {"ring", spw_execute_ring},     {"ragged-deepep", spw_execute_ragged_deepep},
-    {"deepep", spw_execute_deepep}, {.name = NULL},
+    {"dense", spw_execute_dense},
+    {"ragged", spw_execute_ragged},
+    {"gmm", spw_execute_gmm},
+    {"gmm-deepep", spw_execute_gmm_deepep},
+    {"ring", spw_execute_ring},
+    {"ragged-deepep", spw_execute_ragged_deepep},
+    {"deepep", spw_execute_deepep},
+    {"deepep-ll", spw_execute_deepep_ll},
+    {.name = NULL},
 };
 
 const spw_executor *spw_executor_find(const char *name) {
