@@ -254,6 +254,7 @@ static void find_peak(spw_footprint *f) {
     f->peak_bytes = total[f->moment];
     if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
     f->temporary_bytes = f->peak_bytes - f->argument_bytes;
+    f->low_bytes = f->high_bytes = f->peak_bytes;
 }
 
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,

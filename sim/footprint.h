@@ -39,6 +39,7 @@ typedef struct spw_footprint {
     size_t components;
     spw_moment moment; /* of the peak */
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
     uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
 } spw_footprint;

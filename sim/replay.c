@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/compiled_footprint.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -32,6 +33,8 @@ typedef struct row_state {
     uint64_t *step_peak; /* [steps] of the rank that holds most */
     uint64_t peak_bytes;
     spw_routed_memory worst;
+    bool compiled;    /* its memory is that of a stack's compiled program */
+    char outside[96]; /* why the stack's fit does not cover it */
 } row_state;
 
 typedef struct replay {
@@ -75,6 +78,11 @@ static spw_status create_row(replay *r, size_t index) {
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
+    row->compiled = q->stack != NULL && spw_compiled_footprint_covers(q->job, row->scheme);
+    if (row->compiled) {
+        return spw_compiled_footprint_compute(q->stack, q->job, row->scheme, row->shape.sequences,
+                                              &r->footprint[index], row->outside);
+    }
     row->dynamic = spw_scheme_is_dynamic(row->scheme, &row->shape);
     if (row->dynamic) {
         SPW_TRY(SPW_ALLOC(r->ranks, &row->rank));
@@ -294,8 +302,15 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
     out->drops = row->drops;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
-    spw_assume(&out->assumptions,
-               "memory is what must be live; the copies and packing that a compiler adds are not in it");
+    if (!row->compiled) {
+        spw_assume(&out->assumptions,
+                   "memory is what must be live; the copies and packing that a compiler adds are not in it");
+        return;
+    }
+    spw_assume(&out->assumptions, "memory is what XLA's arena holds, by the coefficients of stack %s",
+               r->request->stack->name);
+    if (row->outside[0] != '\0')
+        spw_assume(&out->assumptions, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
 }
 
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
