@@ -255,7 +255,7 @@ spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, sp
     workspace w = {.scheme = scheme, .c = c, .tally = tally};
     SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
     SPW_TRY(predict(&w));
-    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, &w.plain));
+    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, scheme->type->weighted_activation, &w.plain));
     SPW_TRY(execute(&w));
     judge(&w);
 

@@ -158,6 +158,8 @@ typedef struct spw_scheme_type {
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
+    bool
+        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
@@ -177,7 +179,8 @@ typedef struct spw_scheme_type {
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
     const spw_compiled_layer *(*compiled)(
-        const spw_scheme *scheme); /* NULL = not compiled whole by XLA, or never compared with such a program */
+        const spw_scheme
+            *scheme); /* NULL = not compiled whole by XLA, or never compared with such a program */
 } spw_scheme_type;
 
 /* A scheme with its options set. */
