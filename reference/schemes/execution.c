@@ -17,6 +17,7 @@ const spw_executor spw_executors[] = {
     {"ragged-deepep", spw_execute_ragged_deepep},
     {"deepep", spw_execute_deepep},
     {"deepep-ll", spw_execute_deepep_ll},
+    {"hybrid-ep", spw_execute_hybrid_ep},
     {.name = NULL},
 };
 

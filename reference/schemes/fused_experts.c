@@ -68,6 +68,11 @@ static void weigh(const spw_execution *run, const spw_fused_experts *e, size_t r
         act[i] = (float)((double)e->weight->at[rank][i / ffn] * (double)act[i]);
 }
 
+static void fc1_dies(spw_execution *run, spw_fused_experts *e) {
+    spw_dies(run, &e->fc1);
+    if (e->weight != NULL) spw_dies(run, e->weight);
+}
+
 spw_status spw_fused_forward(spw_execution *run, spw_fused_experts *e, bool keep) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden, ffn = run->shape.ffn;
     spw_status status = SPW_OK;
@@ -86,7 +91,7 @@ spw_status spw_fused_forward(spw_execution *run, spw_fused_experts *e, bool keep
                        e->act.at[r], NULL);
         weigh(run, e, r, e->act.at[r]);
     }
-    if (!keep) spw_dies(run, &e->fc1);
+    if (!keep) fc1_dies(run, e);
     spw_step(run, "fc2");
     SPW_TRY(spw_fused_born(run, e, &e->y, "y", hidden, 0));
     for (size_t i = 0; i < ranks * run->local; i++) {
@@ -167,7 +172,8 @@ spw_status spw_fused_backward(spw_execution *run, spw_fused_experts *e) {
         spw_ref_swiglu_gradient((spw_swiglu){0}, e->rows[r] * ffn, e->fc1.at[r], up_of(run, e, &e->fc1, r),
                                 e->d_act.at[r], e->d_fc1.at[r], up_of(run, e, &e->d_fc1, r), NULL);
     }
-    spw_dies(run, &e->d_act), spw_dies(run, &e->fc1);
+    spw_dies(run, &e->d_act);
+    fc1_dies(run, e);
     SPW_TRY(fc1_gradient(run, e));
 cleanup:
     return status;

@@ -9,8 +9,7 @@
 typedef struct spw_fused_experts {
     const size_t *rows;    /* [ranks] of every tensor; borrowed */
     size_t *begin, *count; /* [ranks][local] rows of each expert */
-    const spw_spread
-        *weight; /* [rows] of each rank, multiplied into act; NULL: act is not weighted. Borrowed */
+    spw_spread *weight;    /* [rows], multiplied into act; dies with fc1_out. NULL: act is not weighted */
     spw_spread x, fc1, act, y, dy, d_act, d_fc1, dx; /* fc1, d_fc1: gate [rows][ffn], then up */
     spw_spread d_weight;                             /* born with d_fc1 where act is weighted */
     spw_spread x_scales, dy_scales; /* die with x and dy where the scheme has them; else empty */
