@@ -73,6 +73,18 @@ static const char *const default_schemes[] = {
     "gmm-deepep",
     "ring",
     "ring:buffer_factor=1",
+    "ragged-deepep",
+    "moe-dedup:buffer_factor=1",
+    "moe-dedup:buffer_factor=0.6,overflow_factor=0.5",
+    "moe-dedup:buffer_factor=1,overflow_factor=1,max_shards=2",
+    "deepep",
+    "deepep:dtype=fp8,pad=16",
+    "deepep-ll",
+    "deepep-ll:dtype=bf16",
+    "hybrid-ep",
+    "hybrid-ep:pad=16",
+    "hybrid-ep:budget=1",
+    "hybrid-ep:budget=0.7,pad=4",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 32 };
+enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 48 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 typedef struct spw_layer_shape {

@@ -12,6 +12,7 @@ spw_status spw_execute_ragged_deepep(spw_execution *run); /* ragged_dot behind D
 spw_status spw_execute_deepep(spw_execution *run);        /* DeepEP with exact receive counts, in PyTorch */
 spw_status spw_execute_deepep_ll(spw_execution *run);     /* DeepEP, low latency */
 spw_status spw_execute_hybrid_ep(spw_execution *run);     /* HybridEP under Megatron-Core */
+spw_status spw_execute_moe_dedup(spw_execution *run);     /* ROCm MaxText moe_dedup */
 spw_status spw_execute_ring(spw_execution *run);          /* MaxText ring of experts */
 
 #endif

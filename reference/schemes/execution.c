@@ -18,6 +18,7 @@ const spw_executor spw_executors[] = {
     {"deepep", spw_execute_deepep},
     {"deepep-ll", spw_execute_deepep_ll},
     {"hybrid-ep", spw_execute_hybrid_ep},
+    {"moe-dedup", spw_execute_moe_dedup},
     {.name = NULL},
 };
 

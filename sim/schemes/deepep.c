@@ -44,7 +44,7 @@ enum {
 };
 
 #define SHARED_TENSORS(bytes) \
-    SPW_FUSED_TENSORS(, SPW_ROWS_HELD, bytes), \
+    SPW_FUSED_TENSORS(, "", SPW_ROWS_HELD, bytes), \
         [IN_RANK] = {"is_token_in_rank", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 1}, \
         [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .element_bytes = (bytes)}, \
         [SOURCE] = {"received_source", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4}, \
@@ -91,7 +91,7 @@ static const spw_tensor narrow[] = {
             SPW_DIES(FORWARD, "combine", WEIGHT), SPW_DIES(FORWARD, "combine", SOURCE), \
             SPW_DIES(FORWARD, "combine", SEND_HEAD), SPW_DIES(FORWARD, "combine", IN_RANK), \
 \
-            DISPATCH(RECOMPUTE, SCALED) SPW_FUSED_RECOMPUTE(), SPW_BORN(RECOMPUTE, "unpermute", SUMMED), \
+            DISPATCH(RECOMPUTE, SCALED) SPW_FUSED_RECOMPUTE(, ""), SPW_BORN(RECOMPUTE, "unpermute", SUMMED), \
             SPW_DIES(RECOMPUTE, "combine", SUMMED), SPW_DIES(RECOMPUTE, "combine", INDEX), \
             SPW_DIES(RECOMPUTE, "combine", WEIGHT), \
 \
@@ -103,10 +103,10 @@ static const spw_tensor narrow[] = {
             SPW_DIES(BACKWARD, "unpermute gradient", D_SUMMED), \
             SCALED(SPW_DIES(BACKWARD, "unpermute gradient", D_SCALES)) \
                 SPW_DIES(BACKWARD, "unpermute gradient", Y), \
-            SPW_DIES(BACKWARD, "unpermute gradient", ROW_WEIGHT), SPW_FUSED_FC2_GRADIENT(), \
+            SPW_DIES(BACKWARD, "unpermute gradient", ROW_WEIGHT), SPW_FUSED_FC2_GRADIENT(, ""), \
             SCALED(SPW_DIES(BACKWARD, "fc2 gradient", DY_SCALES)) \
                 SPW_BORN(BACKWARD, "swiglu gradient", D_FC1), \
-            SPW_FUSED_SWIGLU_GRADIENT(), SPW_FUSED_FC1_GRADIENT(), \
+            SPW_FUSED_SWIGLU_GRADIENT(, ""), SPW_FUSED_FC1_GRADIENT(, ""), \
             SCALED(SPW_DIES(BACKWARD, "fc1 gradient", X_SCALES)) \
                 SPW_BORN(BACKWARD, "permute gradient", D_RECEIVED), \
             SPW_BORN(BACKWARD, "permute gradient", D_WEIGHT), SPW_DIES(BACKWARD, "permute gradient", DX), \

@@ -19,7 +19,7 @@ static const spw_scheme_option options[] = {
 enum { X, SOURCE, FC1, ACT, Y, RETURNED, D_RETURNED, DY, D_ACT, D_FC1, DX, X_SCALES, DY_SCALES };
 
 #define SHARED_TENSORS(bytes) \
-    SPW_FUSED_TENSORS(, SPW_ROWS_BUFFER, bytes), \
+    SPW_FUSED_TENSORS(, "", SPW_ROWS_BUFFER, bytes), \
         [SOURCE] = {"received_source", SPW_ROWS_BUFFER, SPW_WIDTH_ONE, .element_bytes = 4}, \
         [RETURNED] = {"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
         [D_RETURNED] = {"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}
@@ -41,17 +41,17 @@ static const spw_tensor narrow[] = {
             SPW_DIES(FORWARD, "combine", Y), SPW_DIES(FORWARD, "combine", SOURCE), \
 \
             SPW_BORN(RECOMPUTE, "dispatch", X), SPW_BORN(RECOMPUTE, "dispatch", SOURCE), \
-            SCALED(SPW_BORN(RECOMPUTE, "dispatch", X_SCALES)) SPW_FUSED_RECOMPUTE(), \
+            SCALED(SPW_BORN(RECOMPUTE, "dispatch", X_SCALES)) SPW_FUSED_RECOMPUTE(, ""), \
             SPW_BORN(RECOMPUTE, "combine", RETURNED), SPW_DIES(RECOMPUTE, "combine", Y), \
 \
             SPW_BORN(BACKWARD, "weighted dy", D_RETURNED), SPW_DIES(BACKWARD, "weighted dy", RETURNED), \
             SPW_BORN(BACKWARD, "combine gradient", DY), \
             SCALED(SPW_BORN(BACKWARD, "combine gradient", DY_SCALES)) \
                 SPW_DIES(BACKWARD, "combine gradient", D_RETURNED), \
-            SPW_FUSED_FC2_GRADIENT(), \
+            SPW_FUSED_FC2_GRADIENT(, ""), \
             SCALED(SPW_DIES(BACKWARD, "fc2 gradient", DY_SCALES)) \
                 SPW_BORN(BACKWARD, "swiglu gradient", D_FC1), \
-            SPW_FUSED_SWIGLU_GRADIENT(), SPW_FUSED_FC1_GRADIENT(), \
+            SPW_FUSED_SWIGLU_GRADIENT(, ""), SPW_FUSED_FC1_GRADIENT(, ""), \
             SCALED(SPW_DIES(BACKWARD, "fc1 gradient", X_SCALES)) \
                 SPW_DIES(BACKWARD, "dispatch gradient", DX), \
             SPW_DIES(BACKWARD, "dispatch gradient", SOURCE), \

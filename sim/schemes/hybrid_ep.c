@@ -33,7 +33,7 @@ enum {
 
 #define TENSORS(r) \
     { \
-        SPW_FUSED_TENSORS(, r, 0), \
+        SPW_FUSED_TENSORS(, "", r, 0), \
             [ROUTING] = {"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1}, \
             [PLACES] = {"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4}, \
             [LOCAL_ROUTING] = {"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, \
@@ -67,16 +67,16 @@ static const spw_event events[] = {
     SPW_DIES(FORWARD, "combine", EXPERT_ROWS),
 
     DISPATCH(RECOMPUTE),
-    SPW_FUSED_RECOMPUTE(),
+    SPW_FUSED_RECOMPUTE(, ""),
     SPW_DIES(RECOMPUTE, "combine", Y),
 
     SPW_BORN(BACKWARD, "combine gradient", DY),
-    SPW_FUSED_FC2_GRADIENT(),
+    SPW_FUSED_FC2_GRADIENT(, ""),
     SPW_BORN(BACKWARD, "swiglu gradient", D_FC1),
     SPW_BORN(BACKWARD, "swiglu gradient", D_ROW_WEIGHT),
-    SPW_FUSED_SWIGLU_GRADIENT(),
+    SPW_FUSED_SWIGLU_GRADIENT(, ""),
     SPW_DIES(BACKWARD, "swiglu gradient", ROW_WEIGHT),
-    SPW_FUSED_FC1_GRADIENT(),
+    SPW_FUSED_FC1_GRADIENT(, ""),
     SPW_DIES(BACKWARD, "dispatch gradient", DX),
     SPW_DIES(BACKWARD, "dispatch gradient", D_ROW_WEIGHT),
     SPW_DIES(BACKWARD, "dispatch gradient", PLACES),
