@@ -177,6 +177,7 @@ typedef struct spw_scheme_type {
                  size_t group, spw_flow *out);
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
+    const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
     const spw_compiled_layer *(*compiled)(
         const spw_scheme

@@ -142,5 +142,7 @@ const spw_scheme_type spw_scheme_deepep_ll = {
     .exchanges = exchanges,
     .flow = flow,
     .communication_bytes = communication_bytes,
+    .communication_source = "low-latency buffer hint (4.5)",
+    .communication_formula = "2 sets of E max_tokens messages to send and to receive",
     .check = check,
 };

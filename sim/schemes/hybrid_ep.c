@@ -180,5 +180,8 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
     .exchanges = exchanges,
     .flow = flow,
     .communication_bytes = communication_bytes,
+    .communication_source = "registered buffers (4.8)",
+    .communication_formula =
+        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
     .check = check,
 };
