@@ -106,6 +106,8 @@ spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
     scheme->type->flow(scheme, &s, counts, 0, &flow);
     spw_traffic_compute(scheme, &s, counts, 0, &flow, true, &traffic, NULL, NULL);
     spw_routing_load_raise(scheme, &s, counts, 0, &flow, &traffic, out);
+    if (!scheme->type->limit_per_sequence)
+        out->tiled_rows = out->rows + (double)s.experts_per_rank * SPW_TILE_ROWS / 2.0;
 
 cleanup:
     spw_free(flow.limit);
