@@ -24,7 +24,8 @@ typedef struct spw_replay_sink {
 
 typedef struct spw_replay_request {
     spw_trace *trace;
-    const spw_job *job;
+    const spw_job *job;       /* [splits] jobs that differ in their parallel split alone */
+    size_t splits;            /* 0 counts as 1 */
     const spw_scheme *scheme; /* [schemes] */
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
@@ -34,7 +35,8 @@ typedef struct spw_replay_request {
     spw_replay_sink sink;
 } spw_replay_request;
 
-/* Appends job->batches x schemes rows to `result`, batch by batch. */
+/* Appends splits x batches x schemes rows to `result`, split by split and batch by batch. A split that a scheme cannot run
+ * on gets no row when there are several splits, else SPW_ECONFIG. */
 SPW_MUST_CHECK spw_status spw_replay_run(const spw_replay_request *request, spw_result *result);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct spw_result_drops {
 
 typedef struct spw_result_row {
     spw_scheme scheme;
-    size_t sequences;
+    size_t sequences, expert, fsdp;
     int64_t first_step, last_step; /* ids */
     size_t steps, layers;          /* replayed */
     spw_footprint footprint;

@@ -163,8 +163,8 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "scheme", text(r->scheme.text));
     put(object, "model", text(job->model.name));
     put(object, "cluster", text(job->cluster.name));
-    put(object, "expert_parallel", count(job->expert));
-    put(object, "fsdp", count(job->fsdp));
+    put(object, "expert_parallel", count(r->expert));
+    put(object, "fsdp", count(r->fsdp));
     put(object, "pipeline", count(job->pipeline));
     put(object, "sequences_per_gpu", count(r->sequences));
     put(object, "sequence_length", count(job->sequence_length));
