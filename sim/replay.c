@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/replay_time.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -38,6 +39,8 @@ typedef struct row_state {
     spw_routed_memory worst;
     bool compiled;    /* its memory is that of a stack's compiled program */
     char outside[96]; /* why the stack's fit does not cover it */
+    bool timed;
+    spw_replay_time time;
 } row_state;
 
 typedef struct replay {
@@ -64,6 +67,7 @@ static void destroy(replay *r) {
         spw_free(r->row[i].bytes_received);
         spw_free(r->row[i].dropped);
         spw_free(r->row[i].rank);
+        spw_replay_time_destroy(&r->row[i].time);
         spw_free(r->row[i].step_peak);
     }
     spw_free(r->row);
@@ -90,6 +94,10 @@ static spw_status create_row(replay *r, size_t index) {
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
+    row->timed = q->time_stack != NULL && spw_compiled_footprint_covers(row->job, row->scheme);
+    if (row->timed)
+        SPW_TRY(spw_replay_time_create(q->time_stack, row->job, row->scheme, row->shape.sequences, r->layers,
+                                       q->imbalance, &row->time));
     row->compiled = q->stack != NULL && spw_compiled_footprint_covers(row->job, row->scheme);
     if (row->compiled) {
         return spw_compiled_footprint_compute(q->stack, row->job, row->scheme, row->shape.sequences,
@@ -164,11 +172,22 @@ static size_t stands_for(const replay *r, size_t layer) {
     return moe_layers / r->layers + (layer < moe_layers % r->layers ? 1 : 0);
 }
 
+/* A rank that holds and receives so many times the mean. */
+static spw_rank_rows stated_rows(const row_state *row, double times) {
+    spw_rank_rows rows = spw_balanced_rows(row->scheme, &row->shape);
+    const uint64_t most = row->shape.ranks * row->shape.assignments;
+    const double held = times * (double)rows.held, received = times * (double)rows.received;
+    rows.held = held < (double)most ? (uint64_t)held : most;
+    rows.received = received < (double)most ? (uint64_t)received : most;
+    return rows;
+}
+
 /* The layers of a step replace each other where memory is concerned, except for what they save. */
 static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t layer, size_t first) {
     for (size_t d = 0; d < row->shape.ranks && row->dynamic; d++) {
         rank_memory *rank = &row->rank[first + d];
-        const spw_rank_rows rows = spw_flow_rows(&row->shape, flow, d);
+        const double times = r->request->imbalance;
+        const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
         const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
         rank->saved_bytes += live.saved_bytes * stands_for(r, layer);
         if (rank->layer != SIZE_MAX && live.backward_bytes <= rank->live.backward_bytes) continue;
@@ -200,19 +219,24 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
         row->drops.assignments += counts->assignments[first + d];
     }
     note_memory(r, row, flow, layer, first);
+    if (row->timed)
+        spw_replay_time_layer(&row->time, layer, &row->shape, spw_selection_counts(selection), group, flow);
 }
 
 static void begin_step(replay *r) {
     for (size_t i = 0; i < r->row_count; i++) {
         for (size_t rank = 0; rank < r->ranks && r->row[i].dynamic; rank++)
             r->row[i].rank[rank] = (rank_memory){.layer = SIZE_MAX};
+        if (r->row[i].timed) spw_replay_time_begin(&r->row[i].time);
     }
 }
 
-static void end_step(replay *r, size_t step) {
+static spw_status end_step(replay *r, size_t step) {
     const bool saves = r->request->job->remat == SPW_REMAT_NONE;
+    spw_status status = SPW_OK;
     for (size_t i = 0; i < r->row_count; i++) {
         row_state *row = &r->row[i];
+        if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
         for (size_t n = 0; n < r->ranks && row->dynamic; n++) {
             const rank_memory *rank = &row->rank[n];
             const uint64_t peak = spw_footprint_peak(&r->footprint[i], saves, &rank->live, rank->saved_bytes);
@@ -225,6 +249,9 @@ static void end_step(replay *r, size_t step) {
             row->memory.worst_rank = n;
         }
     }
+
+cleanup:
+    return status;
 }
 
 /* All schemes of one split and batch. */
@@ -310,7 +337,7 @@ static void finish_memory(replay *r, size_t index, spw_result_row *out) {
     out->memory.oom_probability = (double)refused / (double)steps;
 }
 
-static void finish_row(replay *r, size_t index, spw_result_row *out) {
+static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     row_state *row = &r->row[index];
     const size_t steps = spw_composer_steps(r->composer);
     const double records = (double)steps * (double)r->layers, cells = records * (double)r->ranks;
@@ -323,6 +350,11 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
     out->steps = steps;
     out->layers = r->layers;
     finish_memory(r, index, out);
+    out->timed = row->timed;
+    if (row->timed) {
+        const spw_status status = spw_replay_time_finish(&row->time, &out->time, &out->balanced_step_s);
+        if (status != SPW_OK) return status;
+    }
     out->footprint = r->footprint[index];
     out->traffic =
         (spw_result_traffic){.dispatch_bytes_per_gpu = row->dispatch / cells,
@@ -339,12 +371,13 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");
-        return;
+        return SPW_OK;
     }
     spw_assume(&out->assumptions, "memory is what XLA's arena holds, by the coefficients of stack %s",
                r->request->stack->name);
     if (row->outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
+    return SPW_OK;
 }
 
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
@@ -360,14 +393,15 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
             status = run_layer(&r, step, layer);
             spw_progress_update(&progress, step * r.layers + layer + 1);
         }
-        if (status == SPW_OK) end_step(&r, step), status = hand_over(&r, step);
+        if (status == SPW_OK) status = end_step(&r, step);
+        if (status == SPW_OK) status = hand_over(&r, step);
     }
     spw_progress_end(&progress);
     for (size_t i = 0; i < r.row_count && r.row != NULL && status == SPW_OK; i++) {
         spw_result_row *row = NULL;
         if (r.row[i].refused) continue;
         status = spw_result_append(result, &row);
-        if (status == SPW_OK) finish_row(&r, i, row);
+        if (status == SPW_OK) status = finish_row(&r, i, row);
     }
 
 cleanup:

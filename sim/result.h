@@ -8,6 +8,7 @@
 #include "sim/job.h"
 #include "sim/scheme.h"
 #include "sim/table.h"
+#include "sim/timeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,6 +45,9 @@ typedef struct spw_result_row {
     spw_result_memory memory;
     spw_result_traffic traffic;
     spw_result_drops drops;
+    bool timed;             /* the time model speaks of this scheme */
+    spw_timeline time;      /* mean over the steps */
+    double balanced_step_s; /* the same job with every expert chosen alike */
     spw_match match;
     spw_assumptions assumptions;
 } spw_result_row;
