@@ -141,16 +141,40 @@ static spw_status make_trace(const spw_job *job, const char *routing, uint64_t s
     return spw_generate_trace(&settings, path);
 }
 
-/* The newest stack that knows times on this cluster's GPUs and covers its memory; NULL when there is none. */
+static bool has_word(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+/* The last of the presets that was fitted on this cluster, else the last of all: names end in a date. */
+static spw_status newest_time_stack(const spw_job *job, spw_time_stack *out) {
+    const char *const *names = spw_time_stack_presets();
+    const char *chosen = NULL;
+    bool fitted = false;
+    for (size_t i = 0; names[i] != NULL; i++) {
+        const spw_status status = spw_time_stack_read(names[i], NULL, out);
+        if (status != SPW_OK) return status;
+        const bool here = has_word(out->clusters, job->cluster.name);
+        if (chosen != NULL && (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0))) continue;
+        chosen = names[i], fitted = here;
+    }
+    return spw_time_stack_read(chosen, NULL, out);
+}
+
 static spw_status choose_stack(const char *name, const spw_job *job, spw_stack *stack, spw_time_stack *time,
                                spw_plan_request *request) {
     spw_status status = SPW_OK;
     if (name != NULL && strcmp(name, "none") == 0) return SPW_OK;
-    if (name == NULL) name = spw_time_stack_of_cluster(job->cluster.name);
-    if (name == NULL) return SPW_OK;
-    SPW_TRY(spw_stack_read(name, NULL, stack));
+    if (name == NULL) {
+        SPW_TRY(newest_time_stack(job, time));
+    } else {
+        SPW_TRY(spw_time_stack_read(name, NULL, time));
+    }
+    SPW_TRY(spw_stack_read(time->name, NULL, stack));
     request->stack = stack;
-    SPW_TRY(spw_time_stack_read(name, NULL, time));
     request->time_stack = time;
 
 cleanup:

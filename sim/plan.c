@@ -44,6 +44,8 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
                                         .layer_begin = q->layer_begin,
                                         .layer_end = q->layer_end,
                                         .seed = q->seed,
+                                        .drawn_sequences = 1,
+                                        .skips_lost_tokens = true,
                                         .imbalance = q->imbalance,
                                         .stack = q->stack,
                                         .time_stack = q->time_stack};
@@ -61,9 +63,9 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
     char text[SPW_SCHEME_TEXT];
     (void)snprintf(text, sizeof text, "dense:capacity_factor=%.6f", factor);
     if (spw_scheme_parse(text, &dense) != SPW_OK) return NAN;
-    const spw_routing_layer layer = spw_routing_load_stated(job, &dense, sequences, 1.0);
-    const spw_time_routing routing = {&layer, 1};
-    if (spw_compiled_time_predict(q->time_stack, job, &dense, sequences, &routing, &time) != SPW_OK) return NAN;
+    const spw_time_request request = {
+        .stack = q->time_stack, .job = job, .scheme = &dense, .sequences = sequences};
+    if (!spw_compiled_time_covers(job, &dense) || spw_compiled_time_predict(&request, &time) != SPW_OK) return NAN;
     return time.step_s;
 }
 

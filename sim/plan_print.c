@@ -5,6 +5,7 @@
 #include "sim/plan_json.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;

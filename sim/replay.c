@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
 #include "sim/replay_time.h"
+#include "sim/segment_counts.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -49,6 +50,8 @@ typedef struct replay {
     size_t ranks, layers, row_count, places;
     spw_counts **counts;       /* [places] */
     spw_selection **selection; /* [places] */
+    spw_segment_counts **cache; /* [splits] */
+    size_t splits;
     row_state *row;
     spw_footprint *footprint; /* [row_count] */
 } replay;
@@ -61,6 +64,8 @@ static void destroy(replay *r) {
     }
     spw_free(r->counts);
     spw_free(r->selection);
+    for (size_t i = 0; i < r->splits && r->cache != NULL; i++) spw_segment_counts_destroy(r->cache[i]);
+    spw_free(r->cache);
     for (size_t i = 0; i < r->row_count; i++) {
         spw_free(r->row[i].rows_received);
         spw_free(r->row[i].bytes_sent);
@@ -94,7 +99,7 @@ static spw_status create_row(replay *r, size_t index) {
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
-    row->timed = q->time_stack != NULL && spw_compiled_footprint_covers(row->job, row->scheme);
+    row->timed = q->time_stack != NULL && spw_compiled_time_covers(row->job, row->scheme);
     if (row->timed)
         SPW_TRY(spw_replay_time_create(q->time_stack, row->job, row->scheme, row->shape.sequences, r->layers,
                                        q->imbalance, &row->time));
@@ -130,14 +135,29 @@ static spw_status create(replay *r) {
     bool weights = false;
     for (size_t i = 0; i < q->schemes; i++)
         weights = weights || spw_scheme_drop_rule(&q->scheme[i]) == SPW_DROP_BY_WEIGHT;
-    const spw_composer_request compose = {q->trace,      job,         job->sequences_per_gpu, job->batches,
-                                          q->step_begin, q->step_end, q->layer_begin,         q->layer_end,
-                                          q->seed,       weights};
+    const spw_composer_request compose = {.trace = q->trace,
+                                          .job = job,
+                                          .sequences = job->sequences_per_gpu,
+                                          .batches = job->batches,
+                                          .step_begin = q->step_begin,
+                                          .step_end = q->step_end,
+                                          .layer_begin = q->layer_begin,
+                                          .layer_end = q->layer_end,
+                                          .seed = q->seed,
+                                          .drawn_sequences = q->drawn_sequences,
+                                          .weights = weights};
     SPW_TRY(spw_composer_create(&compose, &r->composer));
     r->layers = spw_composer_layers(r->composer);
     SPW_TRY(SPW_ALLOC(places, &r->counts));
     SPW_TRY(SPW_ALLOC(places, &r->selection));
     r->places = places;
+    SPW_TRY(SPW_ALLOC(splits, &r->cache));
+    r->splits = splits;
+    for (size_t i = 0; i < splits; i++) {
+        const spw_placement placement = {r->ranks, job[i].expert, job[i].cluster.gpus_per_node,
+                                         job[i].model.experts};
+        SPW_TRY(spw_segment_counts_create(placement, &r->cache[i]));
+    }
     for (size_t i = 0; i < places; i++) {
         const spw_job *split = &job[i / job->batches];
         const size_t sequences = job->sequences_per_gpu[i % job->batches];
@@ -220,7 +240,8 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     }
     note_memory(r, row, flow, layer, first);
     if (row->timed)
-        spw_replay_time_layer(&row->time, layer, &row->shape, spw_selection_counts(selection), group, flow);
+        spw_replay_time_layer(&row->time, layer, &row->shape, spw_selection_counts(selection), group, flow,
+                              &traffic);
 }
 
 static void begin_step(replay *r) {
@@ -259,14 +280,14 @@ static spw_status run_place(replay *r, size_t place, size_t step, size_t layer,
                             const spw_trace_record *record, const spw_layout *layout) {
     const size_t schemes = r->request->schemes;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_counts_fill(r->counts[place], record, layout));
+    SPW_TRY(spw_segment_counts_fill(r->cache[place / r->request->job->batches], r->counts[place], record, layout));
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
         row_state *row = &r->row[i];
         const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
         if (row->refused) continue;
         SPW_TRY(spw_selection_run(r->selection[place], row->scheme, r->counts[place], record, layout));
         for (size_t g = 0; g < r->ranks / row->shape.ranks; g++) run_group(r, row, step, layer, g);
-        if (row->drops.dropped == dropped_before) continue;
+        if (row->drops.dropped == dropped_before || r->request->skips_lost_tokens) continue;
         SPW_TRY(spw_selection_lost_tokens(r->selection[place], &lost));
         for (size_t rank = 0; rank < r->ranks; rank++) row->drops.tokens_fully_dropped += lost[rank];
     }
@@ -275,13 +296,20 @@ cleanup:
     return status;
 }
 
+static void forget(replay *r) {
+    for (size_t i = 0; i < r->splits; i++) spw_segment_counts_forget(r->cache[i]);
+}
+
 static spw_status run_layer(replay *r, size_t step, size_t layer) {
     const size_t batches = r->request->job->batches;
     spw_status status = SPW_OK;
+    const void *ids = NULL;
     for (size_t b = 0; b < batches; b++) { /* every split has the same tokens */
         spw_trace_record record;
         const spw_layout *layout = NULL;
         SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
+        if (b == 0 || record.expert_id != ids) forget(r);
+        ids = record.expert_id;
         for (size_t place = b; place < r->places; place += batches)
             SPW_TRY(run_place(r, place, step, layer, &record, layout));
     }

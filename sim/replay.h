@@ -31,6 +31,8 @@ typedef struct spw_replay_request {
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
+    size_t drawn_sequences;  /* as in spw_composer_request */
+    bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
     double imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
                          rows; 0: as the routing is */
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */

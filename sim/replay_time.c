@@ -8,6 +8,10 @@ spw_status spw_replay_time_create(const spw_time_stack *stack, const spw_job *jo
                                   size_t sequences, size_t layers, double imbalance, spw_replay_time *out) {
     *out = (spw_replay_time){
         .stack = stack, .job = job, .scheme = scheme, .sequences = sequences, .layers = layers, .imbalance = imbalance};
+    if (imbalance > 0.0) {
+        const spw_status status = spw_routing_load_stated(job, scheme, sequences, imbalance, &out->stated);
+        if (status != SPW_OK) return status;
+    }
     return SPW_ALLOC(layers, &out->load);
 }
 
@@ -19,12 +23,22 @@ void spw_replay_time_destroy(spw_replay_time *t) {
 void spw_replay_time_begin(spw_replay_time *t) { memset(t->load, 0, t->layers * sizeof *t->load); }
 
 void spw_replay_time_layer(spw_replay_time *t, size_t layer, const spw_layer_shape *shape,
-                           const spw_counts *counts, size_t group, const spw_flow *flow) {
+                           const spw_counts *counts, size_t group, const spw_flow *flow,
+                           const spw_traffic *traffic) {
     if (t->imbalance > 0.0) {
-        t->load[layer] = spw_routing_load_stated(t->job, t->scheme, t->sequences, t->imbalance);
-        return;
+        t->load[layer] = t->stated;
+    } else {
+        spw_routing_load_raise(t->scheme, shape, counts, group, flow, traffic, &t->load[layer]);
     }
-    spw_routing_load_raise(t->scheme, shape, counts, group, flow, &t->load[layer]);
+}
+
+static spw_time_request request_of(const spw_replay_time *t, const spw_routing_layer *load) {
+    return (spw_time_request){.stack = t->stack,
+                              .job = t->job,
+                              .scheme = t->scheme,
+                              .sequences = t->sequences,
+                              .layer = load,
+                              .layers = load != NULL ? t->layers : 0};
 }
 
 static void add(spw_timeline *sum, const spw_timeline *step) {
@@ -39,9 +53,8 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
 
 spw_status spw_replay_time_end(spw_replay_time *t) {
     spw_timeline step;
-    const spw_time_routing routing = {t->load, t->layers};
-    const spw_status status =
-        spw_compiled_time_predict(t->stack, t->job, t->scheme, t->sequences, &routing, &step);
+    const spw_time_request request = request_of(t, t->load);
+    const spw_status status = spw_compiled_time_predict(&request, &step);
     if (status != SPW_OK) return status;
     if (t->steps++ == 0) {
         t->sum = step;
@@ -53,11 +66,9 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
 
 spw_status spw_replay_time_finish(spw_replay_time *t, spw_timeline *mean, double *balanced_step_s) {
     const double steps = (double)t->steps;
-    const spw_routing_layer layer = spw_routing_load_stated(t->job, t->scheme, t->sequences, 1.0);
-    const spw_time_routing routing = {&layer, 1};
+    const spw_time_request request = request_of(t, NULL);
     spw_timeline balanced;
-    const spw_status status =
-        spw_compiled_time_predict(t->stack, t->job, t->scheme, t->sequences, &routing, &balanced);
+    const spw_status status = spw_compiled_time_predict(&request, &balanced);
     if (status != SPW_OK) return status;
     *mean = t->sum;
     for (size_t i = 0; i < mean->components; i++) {

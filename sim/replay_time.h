@@ -17,6 +17,7 @@ typedef struct spw_replay_time {
     size_t sequences, layers, steps;
     double imbalance;
     spw_routing_layer *load; /* [layers] of the step under way */
+    spw_routing_layer stated;
     spw_timeline sum;        /* over the steps done */
 } spw_replay_time;
 
@@ -29,7 +30,8 @@ void spw_replay_time_destroy(spw_replay_time *time); /* a zeroed one is fine */
 
 void spw_replay_time_begin(spw_replay_time *time); /* a step */
 void spw_replay_time_layer(spw_replay_time *time, size_t layer, const spw_layer_shape *shape,
-                           const spw_counts *counts, size_t group, const spw_flow *flow);
+                           const spw_counts *counts, size_t group, const spw_flow *flow,
+                           const spw_traffic *traffic);
 SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
 
 /* The mean over the steps, and the step with every expert chosen alike. */

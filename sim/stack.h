@@ -6,8 +6,10 @@
 #include "base/status.h"
 #include "sim/cluster.h"
 #include "sim/compiled_layer.h"
+#include "sim/settings.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 enum { SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
 
@@ -17,6 +19,8 @@ typedef struct spw_coefficient {
     spw_evidence evidence;
     char source[SPW_FIGURE_SOURCE];
 } spw_coefficient;
+extern const spw_setting spw_coefficient_settings[]; /* its YAML keys */
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
