@@ -11,8 +11,8 @@ static double tiles(double rows) { return ceil(rows / SPW_TILE_ROWS) * SPW_TILE_
 static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                           size_t group, const spw_flow *flow, size_t expert) {
     double rows = 0.0;
-    if (scheme->type->limit_per_sequence)
-        return (double)flow->rows[expert / s->experts_per_rank] / (double)s->experts_per_rank;
+    const size_t rank = expert / s->experts_per_rank;
+    if (scheme->type->limit_per_sequence) return (double)flow->rows[rank] / (double)s->experts_per_rank;
     for (size_t source = 0; source < s->ranks; source++) {
         const uint32_t routed = c->routed[(group * s->ranks + source) * s->experts + expert];
         const uint32_t limit = flow->limit[source * s->experts + expert];
@@ -106,6 +106,8 @@ spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
     scheme->type->flow(scheme, &s, counts, 0, &flow);
     spw_traffic_compute(scheme, &s, counts, 0, &flow, true, &traffic, NULL, NULL);
     spw_routing_load_raise(scheme, &s, counts, 0, &flow, &traffic, out);
+    if (!scheme->type->limit_per_sequence)
+        out->tiled_rows = out->rows + (double)s.experts_per_rank * SPW_TILE_ROWS / 2.0;
 
 cleanup:
     spw_free(flow.limit);

@@ -123,6 +123,14 @@ bool spw_stack_covers(const spw_stack *stack, const char *name) {
     return false;
 }
 
+bool spw_has_word(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
 void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
     fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
     if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);

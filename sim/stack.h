@@ -53,6 +53,7 @@ SPW_MUST_CHECK spw_status spw_stack_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out);
 const char *const *spw_stack_presets(void); /* ended by NULL */
 bool spw_stack_covers(const spw_stack *stack, const char *name);
+bool spw_has_word(const char *words, const char *word); /* words stand between blanks */
 
 /* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
 SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);
