@@ -35,7 +35,8 @@ static const struct argp_option own_options[] = {
     {"routing", OPTION_ROUTING, "NAME[:KEY=VALUE,...]", 0,
      "made routing, by the names of `trace generate --distribution` (default: uniform)", 0},
     {"imbalance", OPTION_IMBALANCE, "X", 0,
-     "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean", 0},
+     "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean",
+     0},
     {"stack", OPTION_STACK, "NAME|none", 0,
      "software whose compiled programs and speed are planned (default: the newest known for the cluster)", 0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
@@ -69,7 +70,8 @@ static const struct argp argp = {
     .options = own_options,
     .parser = parse,
     .args_doc = "--job JOB.yaml",
-    .doc = "Sweeps schemes, parallel splits and batch sizes: what fits, what is fastest, what real routing costs.\v"
+    .doc = "Sweeps schemes, parallel splits and batch sizes: what fits, what is fastest, what real routing "
+           "costs.\v"
            "--expert-parallel takes a list, as in 4,8,16, or `all`.",
     .children = children,
 };
@@ -85,7 +87,8 @@ static spw_status parse_tokens(const char *text, double *out) {
         end++;
     }
     if (end == NULL || *end != '\0' || !(value >= 1.0 && value <= 1e18))
-        return spw_fail(SPW_EARG, "--tokens %s: write a number of tokens from 1 to 1e18, as in 300B or 1T", text);
+        return spw_fail(SPW_EARG, "--tokens %s: write a number of tokens from 1 to 1e18, as in 300B or 1T",
+                        text);
     *out = value;
     return SPW_OK;
 }
@@ -94,7 +97,8 @@ static spw_status parse_imbalance(const char *text, double *out) {
     char *end = NULL;
     *out = isdigit((unsigned char)text[0]) ? strtod(text, &end) : 0.0;
     if (end == NULL || *end != '\0' || !(*out >= 1.0 && *out <= 1e6))
-        return spw_fail(SPW_EARG, "--imbalance %s: write the fullest rank's rows over the mean, 1 or more", text);
+        return spw_fail(SPW_EARG, "--imbalance %s: write the fullest rank's rows over the mean, 1 or more",
+                        text);
     return SPW_OK;
 }
 
@@ -105,23 +109,31 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
         request->splits = spw_plan_all_splits(job, request->expert);
         return SPW_OK;
     }
-    if (strlen(text) >= sizeof copy) return spw_fail(SPW_EARG, "--expert-parallel: a list of over 255 characters");
+    if (strlen(text) >= sizeof copy)
+        return spw_fail(SPW_EARG, "--expert-parallel: a list of over 255 characters");
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
         const spw_status status = spw_parse_count("--expert-parallel", part, 1 << 20, &value);
         if (status != SPW_OK) return status;
+        if (value > 0 && job->expert * job->fsdp % value != 0)
+            return spw_fail(SPW_EARG,
+                            "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs", text,
+                            part, job->expert * job->fsdp);
         if (value == 0 || request->splits == SPW_PLAN_SPLITS)
-            return spw_fail(SPW_EARG, "--expert-parallel %s: write 1 to %d sizes above 0, as in 4,8,16, or all", text,
+            return spw_fail(SPW_EARG,
+                            "--expert-parallel %s: write 1 to %d sizes above 0, as in 4,8,16, or all", text,
                             SPW_PLAN_SPLITS);
         request->expert[request->splits++] = (size_t)value;
     }
-    return request->splits > 0 ? SPW_OK
-                               : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
+    return request->splits > 0
+               ? SPW_OK
+               : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
 }
 
 /* A trace of one sequence a GPU, one step and two layers, in the folder for temporary files; the caller removes it. */
-static spw_status make_trace(const spw_job *job, const char *routing, uint64_t seed, char *path, size_t size) {
+static spw_status make_trace(const spw_job *job, const char *routing, uint64_t seed, char *path,
+                             size_t size) {
     const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
     spw_generate_settings settings = {.experts = job->model.experts,
                                       .top_k = job->model.top_k,
@@ -186,14 +198,15 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
     char name[128];
     spw_plain_text(info->model_name, name, sizeof name);
     if (o->trace_path != NULL) {
-        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", o->trace_path, name, info->steps,
-                       info->layers, info->top_k, info->experts);
+        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", o->trace_path, name,
+                       info->steps, info->layers, info->top_k, info->experts);
     } else {
         (void)snprintf(out, size, "%s, made by a seed", o->routing != NULL ? o->routing : "uniform");
     }
     if (imbalance > 0.0) {
         const size_t used = strlen(out);
-        (void)snprintf(out + used, size - used, "; times with the fullest rank at %.2f times the mean", imbalance);
+        (void)snprintf(out + used, size - used, "; times with the fullest rank at %.2f times the mean",
+                       imbalance);
     }
 }
 
@@ -218,8 +231,10 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->tokens != NULL) SPW_TRY(parse_tokens(o->tokens, &tokens));
     if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
-    if (o->steps != NULL) SPW_TRY(spw_parse_range("--steps", o->steps, &request.step_begin, &request.step_end));
-    if (o->layers != NULL) SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
+    if (o->steps != NULL)
+        SPW_TRY(spw_parse_range("--steps", o->steps, &request.step_begin, &request.step_end));
+    if (o->layers != NULL)
+        SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
     splits = o->job.expert_parallel;
     o->job.expert_parallel = NULL;
     SPW_TRY(spw_job_options_finish(&o->job));

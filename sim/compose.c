@@ -459,8 +459,8 @@ static spw_status begin_counts(spw_composer *c) {
             if (status != SPW_OK) return status;
         }
         if (drawn < sequences)
-            spw_assume(&c->assumptions[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s", drawn,
-                       drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
+            spw_assume(&c->assumptions[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s",
+                       drawn, drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
         worsen(&c->match[b], SPW_MATCH_RESAMPLED);
         spw_assume(&c->assumptions[b],
                    "a trace of counts: experts keep their shares, which of them meet in a token is drawn");

@@ -65,7 +65,8 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
     if (spw_scheme_parse(text, &dense) != SPW_OK) return NAN;
     const spw_time_request request = {
         .stack = q->time_stack, .job = job, .scheme = &dense, .sequences = sequences};
-    if (!spw_compiled_time_covers(job, &dense) || spw_compiled_time_predict(&request, &time) != SPW_OK) return NAN;
+    if (!spw_compiled_time_covers(job, &dense) || spw_compiled_time_predict(&request, &time) != SPW_OK)
+        return NAN;
     return time.step_s;
 }
 

@@ -67,6 +67,8 @@ spw_plan_change spw_plan_change_of(const spw_result *result, const spw_result_ro
             fewer = other;
     }
     change.to = split != NULL ? split : fewer;
-    change.kind = split != NULL ? SPW_CHANGE_SPLIT : fewer != NULL ? SPW_CHANGE_SEQUENCES : SPW_CHANGE_IMPOSSIBLE;
+    change.kind = split != NULL   ? SPW_CHANGE_SPLIT
+                  : fewer != NULL ? SPW_CHANGE_SEQUENCES
+                                  : SPW_CHANGE_IMPOSSIBLE;
     return change;
 }

@@ -35,8 +35,9 @@ spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *
     (void)json_object_set_new(plan, "front", list);
     (void)json_object_set_new(plan, "fastest", position(v, fastest));
     (void)json_object_set_new(plan, "fastest_dropless", position(v, dropless));
-    (void)json_object_set_new(plan, "break_even_capacity_factor",
-                              real_or_null(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
+    (void)json_object_set_new(
+        plan, "break_even_capacity_factor",
+        real_or_null(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
     (void)json_object_set_new(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
     (void)json_object_set_new(plan, "fastest_cost", costs(v, fastest));
     (void)json_object_set_new(plan, "fastest_dropless_cost", costs(v, dropless));

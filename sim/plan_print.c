@@ -53,7 +53,8 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->expert);
     spw_table_count(t, r->fsdp);
     spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes)));
+    spw_table_text(t,
+                   spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes)));
     spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.1f");
     spw_table_count(t, r->footprint.low_bytes);
     spw_table_count(t, r->footprint.high_bytes);
@@ -130,7 +131,8 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
     spw_table_shown(t, r->sequences, text);
 }
 
-static const spw_result_row *find(const spw_result *result, const char *scheme, size_t expert, size_t sequences) {
+static const spw_result_row *find(const spw_result *result, const char *scheme, size_t expert,
+                                  size_t sequences) {
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *r = &result->row[i];
         if (r->expert == expert && r->sequences == sequences && strcmp(r->scheme.text, scheme) == 0) return r;
@@ -164,8 +166,10 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
                 speed_cell(table, find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
         }
     }
-    fprintf(out, "tokens/s per GPU by sequences per GPU (oom N: needs N GiB; ?: the interval of memory reaches over "
-                 "the budget)\n");
+    fprintf(
+        out,
+        "tokens/s per GPU by sequences per GPU (oom N: needs N GiB; ?: the interval of memory reaches over "
+        "the budget)\n");
     status = spw_table_print(table, SPW_FORMAT_TABLE, out);
 
 cleanup:
@@ -180,9 +184,9 @@ static void print_choice(const char *what, const spw_plan_view *v, const spw_res
         fprintf(out, "%-17s none of the points that fit\n", what);
         return;
     }
-    fprintf(out, "%-17s %s, expert %zu x fsdp %zu, %zu sequences: %.0f tokens/s a GPU, step %.2f s, %.1f GiB", what,
-            r->scheme.text, r->expert, r->fsdp, r->sequences, r->time.tokens_per_s_per_gpu, r->time.step_s,
-            (double)r->memory.max_bytes / GIB);
+    fprintf(out, "%-17s %s, expert %zu x fsdp %zu, %zu sequences: %.0f tokens/s a GPU, step %.2f s, %.1f GiB",
+            what, r->scheme.text, r->expert, r->fsdp, r->sequences, r->time.tokens_per_s_per_gpu,
+            r->time.step_s, (double)r->memory.max_bytes / GIB);
     if (spw_point_drops(r)) fprintf(out, ", drops %.2f %%", 100.0 * spw_point_drop_fraction(r));
     fprintf(out, "\n");
     if (v->tokens > 0.0) {
@@ -193,12 +197,13 @@ static void print_choice(const char *what, const spw_plan_view *v, const spw_res
 }
 
 static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    const spw_plan_change c =
-        spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
+    const spw_plan_change c = spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
     fprintf(out, "  %-26s expert %zu, %zu sequences: %.0f GiB do not fit; ", r->scheme.text, r->expert,
             r->sequences, (double)r->memory.max_bytes / GIB);
     switch (c.kind) {
-    case SPW_CHANGE_FRACTION: fprintf(out, "memory_fraction %.2f would do\n", ceil(100.0 * c.fraction) / 100.0); return;
+    case SPW_CHANGE_FRACTION:
+        fprintf(out, "memory_fraction %.2f would do\n", ceil(100.0 * c.fraction) / 100.0);
+        return;
     case SPW_CHANGE_SEQUENCES: fprintf(out, "%zu sequences do\n", c.to->sequences); return;
     case SPW_CHANGE_SPLIT: fprintf(out, "expert %zu x fsdp %zu does\n", c.to->expert, c.to->fsdp); return;
     default: fprintf(out, "no point of this plan does\n");
@@ -231,31 +236,52 @@ static void print_answers(const spw_plan_view *v, FILE *out) {
     if (dropless != fastest) print_choice("without drops", v, dropless, out);
     if (dropless == NULL) return;
     fprintf(out, "%-17s %s takes %.3f times its step with balanced routing (%.2f s)\n", "real routing",
-            dropless->scheme.text, dropless->time.step_s / dropless->balanced_step_s, dropless->balanced_step_s);
+            dropless->scheme.text, dropless->time.step_s / dropless->balanced_step_s,
+            dropless->balanced_step_s);
     const double factor = spw_plan_break_even_factor(v->request, dropless);
     if (isfinite(factor))
-        fprintf(out, "%-17s dense takes as long as %s at capacity factor %.2f\n", "break-even", dropless->scheme.text,
-                factor);
+        fprintf(out, "%-17s dense takes as long as %s at capacity factor %.2f\n", "break-even",
+                dropless->scheme.text, factor);
+}
+
+/* How many points have which evidence, and how many sentences say what was assumed. */
+static void print_evidence(const spw_result *result, FILE *out) {
+    size_t rows[SPW_MATCH_COUNT] = {0};
+    spw_assumptions all = {.count = 0};
+    for (size_t i = 0; i < result->rows; i++) {
+        rows[result->row[i].match]++;
+        for (size_t a = 0; a < result->row[i].assumptions.count; a++)
+            spw_assume(&all, "%s", result->row[i].assumptions.text[a]);
+    }
+    fprintf(out, "; evidence:");
+    for (int match = 0; match < SPW_MATCH_COUNT; match++) {
+        if (rows[match] > 0) fprintf(out, " %zu %s", rows[match], spw_match_name((spw_match)match));
+    }
+    fprintf(out, " (what is assumed: --format json)");
 }
 
 static void print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     size_t fit = 0;
     for (size_t i = 0; i < v->result->rows; i++) fit += spw_point_fits(&v->result->row[i]);
-    fprintf(out, "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
+    fprintf(out,
+            "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
             job->model.name, job->cluster.name, spw_job_gpus(job), job->sequence_length,
             spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
     fprintf(out, "routing   %s\n", v->routing);
     if (v->settings->stack != NULL)
         fprintf(out, "software  %s: memory of compiled programs and step times by its fitted coefficients\n",
                 v->settings->stack);
-    fprintf(out, "points    %zu, %zu fit\n\n", v->result->rows, fit);
+    fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
+    print_evidence(v->result, out);
+    fprintf(out, "\n\n");
 }
 
 spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) {
     spw_status status = SPW_OK;
     bool *front = NULL;
-    if (v->result->rows == 0) return spw_fail(SPW_ECONFIG, "no point of this plan can be: no scheme runs on any split");
+    if (v->result->rows == 0)
+        return spw_fail(SPW_ECONFIG, "no point of this plan can be: no scheme runs on any split");
     SPW_TRY(SPW_ALLOC(v->result->rows, &front));
     spw_plan_front(v->result, front);
     if (format == SPW_FORMAT_JSON) {

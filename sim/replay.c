@@ -48,8 +48,8 @@ typedef struct replay {
     const spw_replay_request *request;
     spw_composer *composer;
     size_t ranks, layers, row_count, places;
-    spw_counts **counts;       /* [places] */
-    spw_selection **selection; /* [places] */
+    spw_counts **counts;        /* [places] */
+    spw_selection **selection;  /* [places] */
     spw_segment_counts **cache; /* [splits] */
     size_t splits;
     row_state *row;
@@ -207,7 +207,8 @@ static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t 
     for (size_t d = 0; d < row->shape.ranks && row->dynamic; d++) {
         rank_memory *rank = &row->rank[first + d];
         const double times = r->request->imbalance;
-        const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
+        const spw_rank_rows rows =
+            times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
         const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
         rank->saved_bytes += live.saved_bytes * stands_for(r, layer);
         if (rank->layer != SIZE_MAX && live.backward_bytes <= rank->live.backward_bytes) continue;
@@ -280,7 +281,8 @@ static spw_status run_place(replay *r, size_t place, size_t step, size_t layer,
                             const spw_trace_record *record, const spw_layout *layout) {
     const size_t schemes = r->request->schemes;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_segment_counts_fill(r->cache[place / r->request->job->batches], r->counts[place], record, layout));
+    SPW_TRY(spw_segment_counts_fill(r->cache[place / r->request->job->batches], r->counts[place], record,
+                                    layout));
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
         row_state *row = &r->row[i];
         const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
@@ -394,8 +396,12 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
                              .rows_max = row->rows_max,
                              .rows_mean = row->rows / cells};
     out->drops = row->drops;
+    out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
+    if (row->timed && out->time.outside[0] != '\0')
+        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
+                   out->time.outside);
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");

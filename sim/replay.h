@@ -31,13 +31,14 @@ typedef struct spw_replay_request {
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
-    size_t drawn_sequences;  /* as in spw_composer_request */
+    size_t drawn_sequences; /* as in spw_composer_request */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
-    double imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
+    double
+        imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
                          rows; 0: as the routing is */
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
     const spw_time_stack *time_stack; /* NULL: no times */
-    size_t first_row;       /* number of the first row for the sink */
+    size_t first_row;                 /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;
 

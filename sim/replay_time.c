@@ -6,8 +6,12 @@
 
 spw_status spw_replay_time_create(const spw_time_stack *stack, const spw_job *job, const spw_scheme *scheme,
                                   size_t sequences, size_t layers, double imbalance, spw_replay_time *out) {
-    *out = (spw_replay_time){
-        .stack = stack, .job = job, .scheme = scheme, .sequences = sequences, .layers = layers, .imbalance = imbalance};
+    *out = (spw_replay_time){.stack = stack,
+                             .job = job,
+                             .scheme = scheme,
+                             .sequences = sequences,
+                             .layers = layers,
+                             .imbalance = imbalance};
     if (imbalance > 0.0) {
         const spw_status status = spw_routing_load_stated(job, scheme, sequences, imbalance, &out->stated);
         if (status != SPW_OK) return status;

@@ -18,7 +18,7 @@ typedef struct spw_replay_time {
     double imbalance;
     spw_routing_layer *load; /* [layers] of the step under way */
     spw_routing_layer stated;
-    spw_timeline sum;        /* over the steps done */
+    spw_timeline sum; /* over the steps done */
 } spw_replay_time;
 
 /* All borrowed. `layers` of the replay. imbalance >= 1: the loads are those of a stated imbalance, whatever the flows; 0: of

@@ -34,6 +34,7 @@ typedef struct spw_result_traffic {
 
 typedef struct spw_result_drops {
     uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
+    bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
 } spw_result_drops;
 
 typedef struct spw_result_row {

@@ -146,7 +146,7 @@ static json_t *drops_json(const spw_result_drops *d) {
     put(object, "dropped", count(d->dropped));
     put(object, "fraction",
         json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
-    put(object, "tokens_fully_dropped", count(d->tokens_fully_dropped));
+    put(object, "tokens_fully_dropped", d->lost_unknown ? json_null() : count(d->tokens_fully_dropped));
     return object;
 }
 

@@ -131,7 +131,8 @@ static void add(uint32_t *sum, const uint32_t *row, size_t count_) {
 }
 
 static void sum_rank(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout, size_t rank) {
-    const size_t group = c->placement.group_ranks, experts = c->placement.experts, nodes = counts->group_nodes;
+    const size_t group = c->placement.group_ranks, experts = c->placement.experts,
+                 nodes = counts->group_nodes;
     uint32_t *sequence = counts->per_sequence + rank * counts->sequences * experts,
              *routed = counts->routed + rank * experts, *distinct = counts->distinct + rank * group,
              *node = counts->distinct_node + rank * nodes;
@@ -157,7 +158,8 @@ spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, co
     size_t fresh = 0;
     if (segments == 0 || !groups_are_alike(&c->placement)) return spw_counts_fill(counts, record, layout);
     spw_status status = collect(c, layout, &fresh);
-    if (status == SPW_OK && fresh == segments && c->pieces == 0) return spw_counts_fill(counts, record, layout);
+    if (status == SPW_OK && fresh == segments && c->pieces == 0)
+        return spw_counts_fill(counts, record, layout);
     if (status == SPW_OK && fresh > 0) status = count(c, record, fresh);
     if (status != SPW_OK) return spw_fail_within(status, "routing counts of a drawn batch");
 #pragma omp parallel for schedule(static)
