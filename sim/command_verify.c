@@ -126,9 +126,10 @@ typedef struct verification {
 static spw_status run_case(verification *v, const spw_verify_case *c) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
-        if (v->scheme[i].type->check != NULL && v->scheme[i].type->check(&v->scheme[i], &c->shape) != SPW_OK)
-            continue;
-        status = spw_verify_run(&v->scheme[i], c, &v->tally[i]);
+        if (spw_scheme_check(&v->scheme[i], &c->shape) != SPW_OK) continue;
+        spw_verify_case own = *c; /* who keeps what arrives, and who repeats the activation */
+        if (v->scheme[i].type->compiled == NULL && c->seed % 2 == 1) own.shape.remat = SPW_REMAT_MOE_ACT;
+        status = spw_verify_run(&v->scheme[i], &own, &v->tally[i]);
     }
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/remat.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &name,
@@ -158,6 +159,16 @@ static uint64_t add(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
+            "of MaxText's would be right",
+            scheme->text, spw_remat_name(shape->remat));
+    return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+}
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_scheme_type *type = scheme->type;
     return type->layer_of != NULL ? *type->layer_of(scheme, shape) : type->layer;
@@ -194,6 +205,7 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
         }
         rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
     }
+    if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
     return rows;
 }
 
