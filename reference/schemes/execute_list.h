@@ -9,5 +9,6 @@ spw_status spw_execute_ragged(spw_execution *run);     /* MaxText sparse_matmul 
 spw_status spw_execute_gmm(spw_execution *run);        /* MaxText sparse_matmul with a grouped GEMM */
 spw_status spw_execute_gmm_deepep(spw_execution *run); /* a grouped GEMM behind DeepEP in JAX */
 spw_status spw_execute_ring(spw_execution *run);       /* MaxText ring of experts */
+spw_status spw_execute_megatron_alltoall(spw_execution *run);
 
 #endif

@@ -9,8 +9,13 @@
 #include <string.h>
 
 const spw_executor spw_executors[] = {
-    {"dense", spw_execute_dense},           {"ragged", spw_execute_ragged}, {"gmm", spw_execute_gmm},
-    {"gmm-deepep", spw_execute_gmm_deepep}, {"ring", spw_execute_ring},     {.name = NULL},
+    {"dense", spw_execute_dense},
+    {"ragged", spw_execute_ragged},
+    {"gmm", spw_execute_gmm},
+    {"gmm-deepep", spw_execute_gmm_deepep},
+    {"ring", spw_execute_ring},
+    {"megatron-alltoall", spw_execute_megatron_alltoall},
+    {.name = NULL},
 };
 
 const spw_executor *spw_executor_find(const char *name) {

@@ -10,7 +10,8 @@
     X(spw_scheme_ragged) \
     X(spw_scheme_gmm) \
     X(spw_scheme_gmm_deepep) \
-    X(spw_scheme_ring)
+    X(spw_scheme_ring) \
+    X(spw_scheme_megatron_alltoall)
 
 #define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;
 SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
