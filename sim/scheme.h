@@ -72,6 +72,8 @@ typedef enum spw_width {
     SPW_WIDTH_TOP_K,         /* K */
     SPW_WIDTH_EXPERTS,       /* E */
     SPW_WIDTH_LOCAL_EXPERTS, /* e */
+    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
+    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
     SPW_WIDTH_ONE,
     SPW_WIDTH_COUNT
 } spw_width;
@@ -157,6 +159,8 @@ typedef struct spw_scheme_type {
     bool
         weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(
+        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
     size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
@@ -202,6 +206,8 @@ SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_l
 
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+bool spw_scheme_once_a_rank(const spw_scheme *scheme);
+bool spw_scheme_by_node(const spw_scheme *scheme);
 /* Do its tensors follow the routing? */
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
 

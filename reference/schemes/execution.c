@@ -15,6 +15,9 @@ const spw_executor spw_executors[] = {
     {"gmm-deepep", spw_execute_gmm_deepep},
     {"ring", spw_execute_ring},
     {"megatron-alltoall", spw_execute_megatron_alltoall},
+    {"megatron-allgather", spw_execute_megatron_allgather},
+    {"megatron-flex", spw_execute_megatron_flex},
+    {"primus-syncfree", spw_execute_primus_syncfree},
     {.name = NULL},
 };
 

@@ -6,7 +6,16 @@
 
 #include <string.h>
 
-typedef enum tensor_width { WIDTH_HIDDEN, WIDTH_FFN, WIDTH_EXPERTS, WIDTH_TOP_K, WIDTH_ONE } tensor_width;
+typedef enum tensor_width {
+    WIDTH_HIDDEN,
+    WIDTH_FFN,
+    WIDTH_EXPERTS,
+    WIDTH_LOCAL,
+    WIDTH_TOP_K,
+    WIDTH_ROW_IDS,
+    WIDTH_LOCAL_ROW_IDS,
+    WIDTH_ONE
+} tensor_width;
 
 #define TENSOR_ROW(tensor, name, rows, width, times, element) \
     {name, SPW_MEGATRON_ROWS_##rows, WIDTH_##width, times, element},
@@ -18,11 +27,11 @@ static const struct {
 } tensors[] = {SPW_MEGATRON_TENSOR_LIST(TENSOR_ROW)};
 
 spw_status spw_megatron_born(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor) {
-    const size_t width[] = {[WIDTH_HIDDEN] = run->shape.hidden,
-                            [WIDTH_FFN] = run->shape.ffn,
-                            [WIDTH_EXPERTS] = run->shape.experts,
-                            [WIDTH_TOP_K] = run->shape.top_k,
-                            [WIDTH_ONE] = 1};
+    const size_t width[] = {
+        [WIDTH_HIDDEN] = run->shape.hidden,         [WIDTH_FFN] = run->shape.ffn,
+        [WIDTH_EXPERTS] = run->shape.experts,       [WIDTH_LOCAL] = run->local,
+        [WIDTH_TOP_K] = run->shape.top_k,           [WIDTH_ROW_IDS] = 2 * run->shape.experts + 1,
+        [WIDTH_LOCAL_ROW_IDS] = 2 * run->local + 1, [WIDTH_ONE] = 1};
     return spw_born_at(run, &g->tensor[tensor], tensors[tensor].name, g->rows[tensors[tensor].rows],
                        width[tensors[tensor].width] * tensors[tensor].times, tensors[tensor].element_bytes);
 }
@@ -138,7 +147,6 @@ spw_status spw_megatron_create(spw_execution *run, const spw_megatron_settings *
         SPW_TRY(SPW_SCRATCH(run, ranks * run->local, &p->arrived));
         SPW_TRY(SPW_SCRATCH(run, run->local + 1, &p->segment));
         (*out)->rows[SPW_MEGATRON_ROWS_TOKENS][r] = run->tokens;
-        (*out)->rows[SPW_MEGATRON_ROWS_GATHERED][r] = ranks * run->tokens;
         SPW_TRY(route(run, *out, r, keep));
     }
     SPW_TRY(spw_experts_create_at(run, (*out)->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS], &(*out)->experts));
@@ -166,6 +174,56 @@ void spw_megatron_hand_over_weights(spw_execution *run, const spw_megatron *g) {
                     g->tensor[SPW_MEGATRON_D_PROBS].at[r][i];
         }
     }
+}
+
+/* --- Rows that arrive as tokens --- */
+
+spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank, const uint8_t *map,
+                                    const int32_t *choice, size_t multiple, size_t fixed) {
+    const size_t local = run->local, arrived = g->rows[SPW_MEGATRON_ROWS_RECEIVED][rank];
+    spw_megatron_rank *p = &g->rank[rank];
+    size_t *offset = g->experts.offset + rank * (local + 1), row = 0;
+    spw_status status = SPW_OK;
+    for (size_t x = 0; x < local; x++) {
+        size_t rows = 0;
+        for (size_t i = 0; i < arrived; i++) rows += map[i * local + x];
+        offset[x + 1] = offset[x] + spw_megatron_round_up(rows, multiple);
+    }
+    run->out.rows[rank] = offset[local];
+    g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][rank] = fixed > 0 ? fixed : offset[local];
+    SPW_TRY(SPW_SCRATCH(run, offset[local], &p->local_row));
+    SPW_TRY(SPW_SCRATCH(run, offset[local], &p->local_slot));
+    for (size_t x = 0; x < local; x++) {
+        for (size_t i = 0; i < arrived; i++) {
+            if (!map[i * local + x]) continue;
+            p->local_row[row] = (int32_t)i;
+            p->local_slot[row++] = choice[i * local + x];
+        }
+        for (; row < offset[x + 1]; row++) p->local_row[row] = p->local_slot[row] = -1;
+    }
+cleanup:
+    return status;
+}
+
+spw_status spw_megatron_add_local(const spw_execution *run, const spw_megatron *g, size_t rank,
+                                  const float *from, float *to) {
+    const size_t hidden = run->shape.hidden, cells = g->rows[SPW_MEGATRON_ROWS_RECEIVED][rank] * hidden;
+    const spw_megatron_rank *p = &g->rank[rank];
+    double *sum = NULL;
+    const spw_status status = SPW_ALLOC(cells, &sum);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < run->out.rows[rank]; i++) {
+        for (size_t h = 0; h < hidden && p->local_row[i] >= 0; h++)
+            sum[(size_t)p->local_row[i] * hidden + h] += (double)from[i * hidden + h];
+    }
+    for (size_t i = 0; i < cells; i++) to[i] = (float)sum[i];
+    spw_free(sum);
+    return SPW_OK;
+}
+
+void spw_megatron_copy_local(const spw_execution *run, const spw_megatron *g, size_t rank, const float *from,
+                             float *to) {
+    spw_gather_rows(from, g->rank[rank].local_row, run->out.rows[rank], run->shape.hidden, to);
 }
 
 /* --- Experts --- */

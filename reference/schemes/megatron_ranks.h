@@ -16,7 +16,7 @@
     X(MAPPING, "permutation", SENT, ONE, 1, 8) \
     X(PROB_COLUMNS, "probs_by_expert", TOKENS, EXPERTS, 1, 4) \
     X(PROB_INDEX, "prob_index", SENT, ONE, 1, 8) \
-    X(ROW_ID_MAP, "row_id_map", TOKENS, EXPERTS, 2, 4) \
+    X(ROW_ID_MAP, "row_id_map", TOKENS, ROW_IDS, 1, 4) \
     X(SORT_ID_MAP, "sort_id_map", RECEIVED, ONE, 1, 4) \
     X(SENT_PROBS, "sent_probs", SENT, ONE, 1, 4) \
     X(SENT, "sent_rows", SENT, HIDDEN, 1, 0) \
@@ -48,6 +48,34 @@
     X(D_SENT, "d_sent_rows", SENT, HIDDEN, 1, 0) \
     X(D_SENT_PROBS, "d_sent_probs", SENT, ONE, 1, 4) \
     X(D_X, "dx", TOKENS, HIDDEN, 1, 0) \
+    X(SORTED_IDS, "sorted_ids", TOKENS, EXPERTS, 1, 8) \
+    X(TOP_PROBS, "top_probs", TOKENS, TOP_K, 1, 4) \
+    X(TOP_INDEX, "top_index", TOKENS, TOP_K, 1, 8) \
+    X(RECEIVED_INDEX, "received_index", RECEIVED, TOP_K, 1, 8) \
+    X(TOKEN_PROBS, "received_probs", RECEIVED, TOP_K, 1, 4) \
+    X(SOURCE, "source_index", RECEIVED, ONE, 1, 4) \
+    X(GATHERED, "gathered_rows", RECEIVED, HIDDEN, 1, 0) \
+    X(GATHERED_MAP, "gathered_map", RECEIVED, EXPERTS, 1, 1) \
+    X(GATHERED_PROBS, "gathered_probs", RECEIVED, EXPERTS, 1, 4) \
+    X(MULTIHOT, "multihot", RECEIVED, LOCAL, 1, 8) \
+    X(LOCAL_PROBS, "local_probs", RECEIVED, LOCAL, 1, 4) \
+    X(LOCAL_MAP, "local_map", RECEIVED, LOCAL, 1, 1) \
+    X(LOCAL_COLUMNS, "map_by_expert", RECEIVED, LOCAL, 1, 1) \
+    X(LOCAL_ARGSORT, "argsort", RECEIVED, LOCAL, 1, 8) \
+    X(LOCAL_MAPPING, "permutation", EXPERT_ROWS, ONE, 1, 8) \
+    X(LOCAL_PROB_COLUMNS, "probs_by_expert", RECEIVED, LOCAL, 1, 4) \
+    X(PROB_MASK, "prob_mask", RECEIVED, LOCAL, 1, 1) \
+    X(LOCAL_ROW_ID_MAP, "row_id_map", RECEIVED, LOCAL_ROW_IDS, 1, 4) \
+    X(RESTORED, "restored_rows", RECEIVED, HIDDEN, 1, 0) \
+    X(CAST, "restored_fp32", RECEIVED, HIDDEN, 1, 4) \
+    X(REDUCED, "reduced_fp32", TOKENS, HIDDEN, 1, 4) \
+    X(D_REDUCED, "d_reduced_fp32", TOKENS, HIDDEN, 1, 4) \
+    X(D_CAST, "d_restored_fp32", RECEIVED, HIDDEN, 1, 4) \
+    X(D_RESTORED, "d_restored_rows", RECEIVED, HIDDEN, 1, 0) \
+    X(D_LOCAL_PROBS, "d_local_probs", RECEIVED, LOCAL, 1, 4) \
+    X(D_TOKEN_PROBS, "d_received_probs", RECEIVED, TOP_K, 1, 4) \
+    X(D_GATHERED_PROBS, "d_gathered_probs", RECEIVED, EXPERTS, 1, 4) \
+    X(D_TOP_PROBS, "d_top_probs", TOKENS, TOP_K, 1, 4) \
     X(D_PROBS, "d_probs", TOKENS, EXPERTS, 1, 4) \
     X(D_LOGITS, "d_logits", TOKENS, EXPERTS, 1, 4)
 
@@ -60,9 +88,8 @@ typedef enum spw_megatron_tensor {
 typedef enum spw_megatron_rows {
     SPW_MEGATRON_ROWS_TOKENS,
     SPW_MEGATRON_ROWS_SENT,
-    SPW_MEGATRON_ROWS_RECEIVED,
+    SPW_MEGATRON_ROWS_RECEIVED,    /* rows that arrive: choices, tokens, or all tokens of the group */
     SPW_MEGATRON_ROWS_EXPERT_ROWS, /* of the experts' tensors: rows held, or a fixed buffer */
-    SPW_MEGATRON_ROWS_GATHERED,
     SPW_MEGATRON_ROWS_COUNT
 } spw_megatron_rows;
 
@@ -78,13 +105,15 @@ typedef struct spw_megatron_settings {
 } spw_megatron_settings;
 
 typedef struct spw_megatron_rank {
-    uint8_t *map;    /* [tokens][experts] 1: the token has a row for the expert */
-    int32_t *choice; /* [tokens][experts] slot of a kept choice, else -1 */
-    size_t *count;   /* [experts] rows that this rank has for each */
-    int32_t *token;  /* [rows sent] by expert, then token */
-    int32_t *slot;   /* [rows sent] the choice, or -1: padding */
-    size_t *arrived; /* [ranks][local] rows of each source and expert of this rank */
-    size_t *segment; /* [local + 1] where an expert's rows stand before they are padded */
+    uint8_t *map;        /* [tokens][experts] 1: the token has a row for the expert */
+    int32_t *choice;     /* [tokens][experts] slot of a kept choice, else -1 */
+    size_t *count;       /* [experts] rows that this rank has for each */
+    int32_t *token;      /* [rows sent] by expert, then token */
+    int32_t *slot;       /* [rows sent] the choice, or -1: padding */
+    size_t *arrived;     /* [ranks][local] rows of each source and expert of this rank */
+    int32_t *local_row;  /* [rows of the experts] which row that arrived, or -1: empty */
+    int32_t *local_slot; /* [rows of the experts] the choice of its token, or -1: padding */
+    size_t *segment;     /* [local + 1] where an expert's rows stand before they are padded */
 } spw_megatron_rank;
 
 typedef struct spw_megatron {
@@ -113,6 +142,20 @@ void spw_megatron_die(spw_execution *run, spw_megatron *g, const spw_megatron_te
 
 /* probs and routing_map as the router hands them on. */
 void spw_megatron_fill_map(spw_execution *run, spw_megatron *g);
+
+/* Where rows that arrive are tokens: the experts' rows from `map` [rows that arrived][local], 1 where a row has the
+ * expert, and `choice` of the same shape, which choice of the token that is, or -1. By expert, then row; segments are
+ * filled to `multiple` with empty rows. Fills local_row, local_slot, offsets, and rows of the experts with `fixed`, or
+ * as many as there are when it is 0. */
+SPW_MUST_CHECK spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank,
+                                                   const uint8_t *map, const int32_t *choice, size_t multiple,
+                                                   size_t fixed);
+/* to[row that arrived] = sum of its rows at the experts, in order of expert. */
+SPW_MUST_CHECK spw_status spw_megatron_add_local(const spw_execution *run, const spw_megatron *g, size_t rank,
+                                                 const float *from, float *to);
+/* The mirror: copies; empty rows are left alone. */
+void spw_megatron_copy_local(const spw_execution *run, const spw_megatron *g, size_t rank, const float *from,
+                             float *to);
 
 /* out.d_weight from d_probs: of kept choices only. */
 void spw_megatron_hand_over_weights(spw_execution *run, const spw_megatron *g);
