@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/remat.h"
 #include "sim/replay_time.h"
 #include "sim/segment_counts.h"
 #include "sim/selection.h"
@@ -89,12 +90,10 @@ static spw_status create_row(replay *r, size_t index) {
     row->job = &q->job[row->place / q->job->batches];
     row->scheme = &q->scheme[index % q->schemes];
     row->shape = spw_layer_shape_of(row->job, q->job->sequences_per_gpu[row->batch]);
-    if (row->scheme->type->check != NULL) {
-        status = row->scheme->type->check(row->scheme, &row->shape);
-        row->refused = status == SPW_ECONFIG && q->splits > 1;
-        if (row->refused) return SPW_OK;
-        SPW_TRY(status);
-    }
+    status = spw_scheme_check(row->scheme, &row->shape);
+    row->refused = status == SPW_ECONFIG && q->splits > 1;
+    if (row->refused) return SPW_OK;
+    SPW_TRY(status);
     SPW_TRY(SPW_ALLOC(cells, &row->rows_received));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
@@ -223,7 +222,7 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     const size_t ranks = row->shape.ranks, first = group * ranks, cell = layer * r->ranks + first;
     spw_traffic traffic;
     spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
-                        row->job->remat != SPW_REMAT_NONE, &traffic, row->bytes_sent + cell,
+                        !spw_remat_keeps_experts(row->job->remat), &traffic, row->bytes_sent + cell,
                         row->bytes_received + cell);
     row->dispatch += (double)traffic.dispatch_bytes;
     row->combine += (double)traffic.combine_bytes;
@@ -254,7 +253,7 @@ static void begin_step(replay *r) {
 }
 
 static spw_status end_step(replay *r, size_t step) {
-    const bool saves = r->request->job->remat == SPW_REMAT_NONE;
+    const bool saves = spw_remat_keeps_experts(r->request->job->remat);
     spw_status status = SPW_OK;
     for (size_t i = 0; i < r->row_count; i++) {
         row_state *row = &r->row[i];
