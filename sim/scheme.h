@@ -74,6 +74,8 @@ typedef enum spw_width {
     SPW_WIDTH_TOP_K,         /* K */
     SPW_WIDTH_EXPERTS,       /* E */
     SPW_WIDTH_LOCAL_EXPERTS, /* e */
+    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
+    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
     SPW_WIDTH_RANKS,         /* R */
     SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
     SPW_WIDTH_ONE,
@@ -161,6 +163,8 @@ typedef struct spw_scheme_type {
     bool
         weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(
+        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
     size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
@@ -175,6 +179,8 @@ typedef struct spw_scheme_type {
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                  size_t group, spw_flow *out);
+    /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
+    void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
@@ -204,8 +210,13 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
+SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+bool spw_scheme_once_a_rank(const spw_scheme *scheme);
+bool spw_scheme_by_node(const spw_scheme *scheme);
 /* Do its tensors follow the routing? */
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
 

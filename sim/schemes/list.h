@@ -11,6 +11,10 @@
     X(spw_scheme_gmm) \
     X(spw_scheme_gmm_deepep) \
     X(spw_scheme_ring) \
+    X(spw_scheme_megatron_alltoall) \
+    X(spw_scheme_megatron_allgather) \
+    X(spw_scheme_megatron_flex) \
+    X(spw_scheme_primus_syncfree) \
     X(spw_scheme_ragged_deepep) \
     X(spw_scheme_deepep) \
     X(spw_scheme_deepep_ll) \
