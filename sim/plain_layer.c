@@ -144,6 +144,9 @@ static spw_status run_weighted(const spw_layer_shape *s, const spw_plan *plan, s
     spw_ref_permute(plan, s->hidden, l->x, a.x);
     spw_ref_permute(plan, s->hidden, l->dy, a.dy);
     SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
+    if (l->scaled)
+        SPW_TRY(spw_plain_scales_create(
+            s, plan, &(spw_plain_inputs){l->x, l->dy, l->weight, l->weights, a.state}, &l->scales));
     SPW_TRY(run_weighted_down(s, plan, &a, d_act, l));
     spw_ref_combine(plan, s->hidden, a.y, NULL, l->y, l->y_scale);
     float *d_gate = a.state.act, *d_up = d_act;
