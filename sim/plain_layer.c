@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "reference/combine.h"
+#include "reference/grouped_gemm.h"
 #include "reference/plan.h"
 
 #include <math.h>
@@ -39,17 +40,23 @@ cleanup:
     return status;
 }
 
-static spw_status allocate_results(const spw_layer_shape *s, spw_plain_layer *l) {
+static spw_status allocate_results(const spw_layer_shape *s, const spw_plain_routing *routing,
+                                   spw_plain_layer *l) {
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->y));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->dx));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->y_scale));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->dx_scale));
-    SPW_TRY(SPW_ALLOC(tokens * s->top_k, &l->d_weight));
+    SPW_TRY(SPW_ALLOC(tokens * routing->slots, &l->d_weight));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.w0));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.w1));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.wo));
+    if (!routing->bounds) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(tokens * routing->slots, &l->d_weight_scale));
+    SPW_TRY(SPW_ALLOC(matrix, &l->gradient_scale.w0));
+    SPW_TRY(SPW_ALLOC(matrix, &l->gradient_scale.w1));
+    SPW_TRY(SPW_ALLOC(matrix, &l->gradient_scale.wo));
 
 cleanup:
     return status;
@@ -80,7 +87,35 @@ static void free_rows(row_arrays *a) {
     spw_free(a->state.gate), spw_free(a->state.up), spw_free(a->state.act);
 }
 
-static spw_status run(const spw_layer_shape *s, const spw_plan *plan, spw_plain_layer *l) {
+/* |dy| times the sum over ffn of |act||wo|: a score's gradient may be summed over ffn first. */
+static spw_status bound_weights(const spw_layer_shape *s, const spw_plan *plan, const row_arrays *a,
+                                spw_plain_layer *l) {
+    const spw_gemm_shape shape = {.experts = s->experts, .rows = plan->rows, .in = s->ffn, .out = s->hidden};
+    float *unused = NULL, *scale = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(plan->rows * s->hidden, &unused));
+    SPW_TRY(SPW_ALLOC(plan->rows * s->hidden, &scale));
+    SPW_TRY(spw_ref_grouped_gemm(shape, a->state.act, l->weights.wo, plan->offset, unused, scale));
+    spw_ref_combine_gradient(plan, s->hidden, l->dy, scale, NULL, NULL, NULL, l->d_weight_scale);
+
+cleanup:
+    spw_free(scale), spw_free(unused);
+    return status;
+}
+
+static spw_status bound_gradient(const spw_layer_shape *s, const spw_plan *plan, const float *x, size_t in,
+                                 const float *dy, size_t out, float *scale) {
+    const spw_gemm_shape shape = {.experts = s->experts, .rows = plan->rows, .in = in, .out = out};
+    float *unused = NULL;
+    spw_status status = SPW_ALLOC(s->experts * in * out, &unused);
+    if (status == SPW_OK)
+        status = spw_ref_grouped_gemm_weight_gradient(shape, x, dy, plan->offset, unused, scale);
+    spw_free(unused);
+    return status;
+}
+
+static spw_status run(const spw_layer_shape *s, const spw_plan *plan, const spw_plain_routing *routing,
+                      spw_plain_layer *l) {
     const spw_expert_shape shape = {
         .experts = s->experts, .rows = plan->rows, .hidden = s->hidden, .ffn = s->ffn};
     row_arrays a = {.x = NULL};
@@ -88,11 +123,19 @@ static spw_status run(const spw_layer_shape *s, const spw_plan *plan, spw_plain_
     SPW_TRY(allocate_rows(s, plan->rows, &a));
     spw_ref_permute(plan, s->hidden, l->x, a.x);
     SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
-    spw_ref_combine(plan, s->hidden, a.y, l->weight, l->y, l->y_scale);
-    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, l->weight, a.dy, l->d_weight, NULL);
+    spw_ref_combine(plan, s->hidden, a.y, routing->weight, l->y, l->y_scale);
+    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, routing->weight, a.dy, l->d_weight, NULL);
+    if (routing->bounds) {
+        SPW_TRY(bound_weights(s, plan, &a, l));
+        SPW_TRY(bound_gradient(s, plan, a.state.act, s->ffn, a.dy, s->hidden, l->gradient_scale.wo));
+    }
     SPW_TRY(
         spw_ref_expert_ffn_gradient(shape, a.x, a.dy, l->weights, plan->offset, a.state, a.dx, l->gradients));
     spw_ref_permute_gradient(plan, s->hidden, a.dx, l->dx, l->dx_scale);
+    if (routing->bounds) { /* d_gate and d_up stand where gate and act were */
+        SPW_TRY(bound_gradient(s, plan, a.x, s->hidden, a.state.gate, s->ffn, l->gradient_scale.w0));
+        SPW_TRY(bound_gradient(s, plan, a.x, s->hidden, a.state.act, s->ffn, l->gradient_scale.w1));
+    }
 
 cleanup:
     free_rows(&a);
@@ -106,12 +149,13 @@ spw_status spw_plain_layer_create(const spw_layer_shape *s, uint64_t seed, spw_p
     return status;
 }
 
-spw_status spw_plain_layer_run(const spw_layer_shape *s, const int32_t *expert, spw_plain_layer *layer) {
+spw_status spw_plain_layer_run(const spw_layer_shape *s, const spw_plain_routing *routing,
+                               spw_plain_layer *layer) {
     spw_status status = SPW_OK;
     spw_plan plan = {.tokens = 0};
-    SPW_TRY(allocate_results(s, layer));
-    SPW_TRY(spw_ref_plan_create(s->ranks * s->tokens, s->top_k, s->experts, expert, &plan));
-    SPW_TRY(run(s, &plan, layer));
+    SPW_TRY(allocate_results(s, routing, layer));
+    SPW_TRY(spw_ref_plan_create(s->ranks * s->tokens, routing->slots, s->experts, routing->expert, &plan));
+    SPW_TRY(run(s, &plan, routing, layer));
 
 cleanup:
     spw_ref_plan_destroy(&plan);
@@ -119,9 +163,24 @@ cleanup:
 }
 
 void spw_plain_layer_destroy(spw_plain_layer *l) {
-    void *const owned[] = {
-        l->x,  l->dy,       l->weight,  l->drawn[0], l->drawn[1],     l->drawn[2],     l->y,
-        l->dx, l->d_weight, l->y_scale, l->dx_scale, l->gradients.w0, l->gradients.w1, l->gradients.wo};
+    void *const owned[] = {l->x,
+                           l->dy,
+                           l->weight,
+                           l->drawn[0],
+                           l->drawn[1],
+                           l->drawn[2],
+                           l->y,
+                           l->dx,
+                           l->d_weight,
+                           l->y_scale,
+                           l->dx_scale,
+                           l->gradients.w0,
+                           l->gradients.w1,
+                           l->gradients.wo,
+                           l->d_weight_scale,
+                           l->gradient_scale.w0,
+                           l->gradient_scale.w1,
+                           l->gradient_scale.wo};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) spw_free(owned[i]);
     *l = (spw_plain_layer){.x = NULL};
 }

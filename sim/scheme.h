@@ -73,6 +73,7 @@ typedef enum spw_width {
     SPW_WIDTH_EXPERTS,       /* E */
     SPW_WIDTH_LOCAL_EXPERTS, /* e */
     SPW_WIDTH_ONE,
+    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
     SPW_WIDTH_COUNT
 } spw_width;
 
@@ -154,7 +155,10 @@ typedef struct spw_scheme_type {
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
-    bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool
+        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
+                                layer's within the bound, not bit for bit */
+    bool once_a_rank; /* a token travels once to a rank, whatever the number of its experts there */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
     size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
@@ -166,6 +170,9 @@ typedef struct spw_scheme_type {
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                  size_t group, spw_flow *out);
+    bool (*adds_tokens)(
+        const spw_scheme *scheme); /* may tokens go to experts that they did not choose? Then rows are
+                                                      more than the kept choices. NULL: no */
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
