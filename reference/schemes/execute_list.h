@@ -9,5 +9,9 @@ spw_status spw_execute_ragged(spw_execution *run);     /* MaxText sparse_matmul 
 spw_status spw_execute_gmm(spw_execution *run);        /* MaxText sparse_matmul with a grouped GEMM */
 spw_status spw_execute_gmm_deepep(spw_execution *run); /* a grouped GEMM behind DeepEP in JAX */
 spw_status spw_execute_ring(spw_execution *run);       /* MaxText ring of experts */
+spw_status spw_execute_megablocks(spw_execution *run); /* MegaBlocks dMoE with expert parallelism */
+spw_status spw_execute_tutel(spw_execution *run);      /* Tutel, places by choice rank */
+spw_status spw_execute_scattermoe(spw_execution *run); /* ScatterMoE, one rank */
+spw_status spw_execute_sonicmoe(spw_execution *run);   /* SonicMoE with or without token rounding, one rank */
 
 #endif
