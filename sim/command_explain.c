@@ -93,7 +93,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
     printf("at the %s", spw_moment_name(f->moment));
     if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
-    printf("; every rank allocates the same, whatever it receives; sections are those of docs/schemes.md\n");
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    printf("; %s; sections are those of docs/schemes.md\n",
+           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
+                                                 : "every rank allocates the same, whatever it receives");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */
@@ -112,6 +115,11 @@ static spw_status take(void *state, const spw_replay_step *step) {
         r->records++;
     }
     return SPW_OK;
+}
+
+static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    return scheme->type->check != NULL ? scheme->type->check(scheme, &shape) : SPW_OK;
 }
 
 /* *line says how full the buffers of `rank` get on the trace. */
@@ -136,15 +144,18 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
     status = spw_replay_run(&request, &result);
     if (status == SPW_OK) {
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-        const size_t rows = o->job.scheme[scheme].type->buffer_rows(&o->job.scheme[scheme], &shape);
-        (void)snprintf(line, size,
-                       "rank %zu holds %.0f rows in the mean and %llu at most, in buffers of %zu: %.1f %% "
-                       "used at most (%s)\n",
-                       rank, r.sum / (double)r.records, (unsigned long long)r.most, rows,
-                       100.0 * (double)r.most / (double)(rows > 0 ? rows : 1),
-                       spw_match_name(result.row[0].match));
-    } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
-        status = spw_fail_within(status, "%s", o->trace_path);
+        const spw_scheme *described = &o->job.scheme[scheme];
+        const size_t rows =
+            described->type->buffer_rows != NULL ? described->type->buffer_rows(described, &shape) : 0;
+        const int used = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most", rank,
+                                  r.sum / (double)r.records, (unsigned long long)r.most);
+        if (rows > 0) {
+            (void)snprintf(line + used, size - (size_t)used,
+                           ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           100.0 * (double)r.most / (double)rows, spw_match_name(result.row[0].match));
+        } else {
+            (void)snprintf(line + used, size - (size_t)used, " (%s)\n", spw_match_name(result.row[0].match));
+        }
     }
     spw_result_clear(&result);
     spw_free(job);
@@ -177,6 +188,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
+            SPW_TRY(check_scheme(job, &o->job.scheme[s], job->sequences_per_gpu[b]));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];

@@ -11,6 +11,9 @@ enum { CAPACITY_FACTOR, ALIGNMENT, BATCH_PRIORITIZED }; /* the options in their 
 enum { FP32 = 4 };
 
 typedef struct tutel {
+    double factor;
+    size_t alignment;
+    bool prioritized;
     spw_routed routed;
     spw_autograd_glu glu;
     size_t tokens[SPW_EXECUTION_RANKS]; /* rows of a tensor of tokens */
@@ -46,16 +49,15 @@ static spw_status fullest_expert(spw_execution *run, size_t *out) {
     return status;
 }
 
-static spw_status capacity_of(spw_execution *run, size_t *capacity) {
+static spw_status capacity_of(spw_execution *run, const tutel *g, size_t *capacity) {
     const spw_execution_shape *s = &run->shape;
-    const double factor = s->option[CAPACITY_FACTOR];
-    const size_t alignment = (size_t)s->option[ALIGNMENT];
+    const double factor = g->factor;
     size_t fullest = 0;
     const spw_status status = fullest_expert(run, &fullest);
     const size_t limit =
         spw_ref_capacity_tutel(run->tokens, s->top_k, s->experts, factor < 0.0 ? -factor : factor, 1);
     size_t places = factor > 0.0 || (factor < 0.0 && limit < fullest) ? limit : fullest;
-    while (places % alignment != 0) places++;
+    while (places % g->alignment != 0) places++;
     *capacity = places;
     return status;
 }
@@ -74,10 +76,10 @@ static int by_best(const void *left, const void *right) {
 
 /* place [assignments] of one rank: of the choices that the rule keeps, each takes its expert's next place; choice 0 of all
  * tokens comes first, then choice 1 ...; tokens stand by falling best weight when prioritized. */
-static spw_status take_places(spw_execution *run, size_t r, size_t capacity, int32_t *place) {
+static spw_status take_places(spw_execution *run, const tutel *g, size_t r, size_t capacity, int32_t *place) {
     const size_t top_k = run->shape.top_k;
     const int32_t *expert = spw_rank_expert(run, r);
-    const bool prioritized = run->shape.option[BATCH_PRIORITIZED] > 0.0;
+    const bool prioritized = g->prioritized;
     float *best = NULL;
     uint8_t *keep = NULL;
     int32_t *next = NULL;
@@ -108,12 +110,17 @@ static spw_status create(spw_execution *run, tutel *g) {
     int32_t *place = NULL;
     size_t capacity = 0;
     spw_status status = SPW_OK;
-    if (run->shape.option == NULL) return spw_fail(SPW_EARG, "the options of tutel are missing");
+    g->factor = run->shape.factor, g->alignment = 1;
+    if (run->shape.option != NULL) {
+        g->factor = run->shape.option[CAPACITY_FACTOR];
+        g->alignment = (size_t)run->shape.option[ALIGNMENT];
+        g->prioritized = run->shape.option[BATCH_PRIORITIZED] > 0.0;
+    }
     SPW_TRY(SPW_SCRATCH(run, run->shape.ranks * run->assignments, &place));
-    SPW_TRY(capacity_of(run, &capacity));
+    SPW_TRY(capacity_of(run, g, &capacity));
     for (size_t r = 0; r < run->shape.ranks; r++) {
         g->tokens[r] = run->tokens;
-        SPW_TRY(take_places(run, r, capacity, place + r * run->assignments));
+        SPW_TRY(take_places(run, g, r, capacity, place + r * run->assignments));
     }
     SPW_TRY(spw_routed_by_place(run, place, capacity, &g->routed, &g->glu.experts));
 cleanup:

@@ -249,8 +249,8 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     if (!prioritized(scheme) || factor_of(scheme) > 0.0) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
-        "scheme '%s': with batch_prioritized Tutel takes a capacity of its own accord from the last "
-        "token only; capacity_factor above 0, or batch_prioritized=false, would be right",
+        "scheme '%s': with batch_prioritized Tutel's code reads the fullest expert off the last token "
+        "alone, which is not modelled; capacity_factor above 0, or no batch_prioritized, would be right",
         scheme->text);
 }
 
