@@ -226,7 +226,7 @@ static void check_tutel(world *w, double factor, size_t alignment, bool prioriti
     const spw_layer_shape *s = &w->shape;
     const uint8_t *kept = NULL;
     size_t fullest = 0,
-           capacity = s->top_k * (size_t)(fabs(factor) * (double)((s->tokens - 1) / s->experts + 1));
+           capacity = s->top_k * (size_t)(fabs(factor) * ceil((double)s->tokens / (double)s->experts));
     char text[128];
     (void)snprintf(text, sizeof text, "tutel:capacity_factor=%g,alignment=%zu,batch_prioritized=%s", factor,
                    alignment, prioritized ? "true" : "false");

@@ -98,9 +98,11 @@ static spw_status take_places(spw_execution *run, const tutel *g, size_t r, size
     if (run->tokens > 0) qsort(order, run->tokens, sizeof *order, by_best);
     const spw_choices choices = {run->tokens, top_k, run->shape.experts, expert};
     SPW_TRY(spw_ref_keep_by_choice_rank(choices, prioritized ? best : NULL, capacity, keep, &dropped));
-    for (size_t n = 0; n < run->assignments; n++) {
-        const size_t i = order[n % run->tokens].token * top_k + n / run->tokens;
-        place[i] = keep[i] ? next[expert[i]]++ : -1;
+    for (size_t k = 0; k < top_k; k++) {
+        for (size_t t = 0; t < run->tokens; t++) {
+            const size_t i = order[t].token * top_k + k;
+            place[i] = keep[i] ? next[expert[i]]++ : -1;
+        }
     }
 cleanup:
     return status;
@@ -138,6 +140,7 @@ static spw_status encode(spw_execution *run, tutel *g, const char *exchange) {
     spw_step(run, "encode");
     SPW_TRY(born_places(run, g, &g->dispatched32, "dispatched_fp32", FP32));
     spw_routed_gather(run, &g->routed, run->in.x, false, &g->dispatched32);
+    if (run->pass == SPW_PASS_FORWARD) spw_dies(run, &g->input32);
     spw_step(run, "cast of the dispatched");
     SPW_TRY(born_places(run, g, &g->dispatched, "dispatched", 0));
     copy(run, g, &g->dispatched32, &g->dispatched);
@@ -196,7 +199,6 @@ static spw_status forward(spw_execution *run, tutel *g, const char *dispatch, co
     spw_experts *e = &g->glu.experts;
     spw_status status = SPW_OK;
     SPW_TRY(encode(run, g, dispatch));
-    if (!save) spw_dies(run, &g->input32);
     SPW_TRY(spw_glu_gates(run, &g->glu));
     if (!save) spw_dies(run, &g->glu.silu);
     SPW_TRY(spw_glu_output(run, &g->glu));

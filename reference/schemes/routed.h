@@ -18,7 +18,7 @@ typedef struct spw_routed {
 
 /* Every choice leaves; an expert's rows are padded to a multiple of `tile`. Fills experts->offset and out.rows. All
  * arrays live until the run ends. */
-SPW_MUST_CHECK spw_status spw_routed_by_choice(spw_execution *run, size_t tile, spw_routed *out,
+SPW_MUST_CHECK spw_status spw_routed_by_choice(spw_execution *run, size_t tile, spw_routed *routed,
                                                spw_experts *experts);
 /* Every expert has `capacity` places of every source: place [ranks][tokens][top_k], -1: dropped or no choice. */
 SPW_MUST_CHECK spw_status spw_routed_by_place(spw_execution *run, const int32_t *place, size_t capacity,

@@ -18,7 +18,7 @@ typedef struct spw_single_rank {
 
 /* expert [tokens][slots]: ids, or -1. Fills out.rows[0]. Arrays live until the run ends. */
 SPW_MUST_CHECK spw_status spw_single_rank_create(spw_execution *run, size_t slots, const int32_t *expert,
-                                                 const float *weight, spw_single_rank *out);
+                                                 const float *weight, spw_single_rank *s);
 /* w0_w1_out = x (w0 | w1), and the gradients: d_w0_w1_out to the weights, and to `dx` [held][hidden]. */
 SPW_MUST_CHECK spw_status spw_single_rank_up(spw_execution *run, spw_single_rank *s);
 SPW_MUST_CHECK spw_status spw_single_rank_up_gradient(spw_execution *run, spw_single_rank *s, spw_spread *dx);

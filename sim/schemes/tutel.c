@@ -77,9 +77,9 @@ enum {
 static const spw_tensor fixed_tensors[] = {TENSORS(SPW_ROWS_BUFFER)};
 static const spw_tensor dynamic_tensors[] = {TENSORS(SPW_ROWS_HELD)};
 
-#define ENCODE(phase) \
-    SPW_BORN(phase, "cast of the input", INPUT32), SPW_BORN(phase, "encode", DISPATCHED32), \
-        SPW_BORN(phase, "cast of the dispatched", DISPATCHED), \
+#define ENCODE(phase) SPW_BORN(phase, "cast of the input", INPUT32), SPW_BORN(phase, "encode", DISPATCHED32)
+#define TO_EXPERTS(phase) \
+    SPW_BORN(phase, "cast of the dispatched", DISPATCHED), \
         SPW_DIES(phase, "cast of the dispatched", DISPATCHED32), SPW_BORN(phase, "all-to-all", RECEIVED), \
         SPW_BORN(phase, "layout of x", X), SPW_DIES(phase, "layout of x", RECEIVED), \
         SPW_DIES(phase, "layout of x", DISPATCHED)
@@ -97,15 +97,16 @@ static const spw_tensor dynamic_tensors[] = {TENSORS(SPW_ROWS_HELD)};
 #define SUM_OF_ONE_CHOICE(phase, step) SPW_BORN(phase, step, OUT32), SPW_DIES(phase, step, OUT32)
 
 #define EVENTS(SUM) \
-    ENCODE(FORWARD), SPW_DIES(FORWARD, "layout of x", INPUT32), SPW_GLU_GATES(FORWARD), \
+    ENCODE(FORWARD), SPW_DIES(FORWARD, "encode", INPUT32), TO_EXPERTS(FORWARD), SPW_GLU_GATES(FORWARD), \
         SPW_DIES(FORWARD, "product", SILU), SPW_BORN(FORWARD, "gemm wo", Y), \
         SPW_DIES(FORWARD, "gemm wo", ACT), SPW_DIES(FORWARD, "gemm wo", W0), \
         SPW_DIES(FORWARD, "gemm wo", W1), SPW_DIES(FORWARD, "gemm wo", X), EXCHANGE_BACK(FORWARD), \
         SUM(FORWARD, "decode"), SPW_DIES(FORWARD, "return", RETURNED32), \
         SPW_DIES(FORWARD, "return", RETURNED), \
 \
-        ENCODE(RECOMPUTE), SPW_GLU_GATES(RECOMPUTE), SPW_BORN(RECOMPUTE, "gemm wo", Y), \
-        EXCHANGE_BACK(RECOMPUTE), SUM(RECOMPUTE, "decode"), SPW_DIES(RECOMPUTE, "return", RETURNED), \
+        ENCODE(RECOMPUTE), TO_EXPERTS(RECOMPUTE), SPW_GLU_GATES(RECOMPUTE), \
+        SPW_BORN(RECOMPUTE, "gemm wo", Y), EXCHANGE_BACK(RECOMPUTE), SUM(RECOMPUTE, "decode"), \
+        SPW_DIES(RECOMPUTE, "return", RETURNED), \
 \
         SPW_BORN(BACKWARD, "decode gradient", DY32), SPW_BORN(BACKWARD, "decode gradient", D_RETURNED32), \
         SPW_DIES(BACKWARD, "decode gradient", DY32), SPW_DIES(BACKWARD, "decode gradient", RETURNED32), \
