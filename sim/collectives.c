@@ -29,7 +29,7 @@ static void add_peeled(spw_collectives *out, uint64_t slots, const spw_layer_sha
 static void add_exchanges(spw_collectives *out, const spw_scheme *scheme, const spw_layer_shape *s,
                           spw_compiled_exchange kind) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t count = scheme->type->exchanges(s, exchange);
+    const size_t count = scheme->type->exchanges(scheme, s, exchange);
     const uint64_t row = s->hidden * s->element_bytes;
     for (size_t i = 0; i < count; i++) {
         const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;

@@ -177,7 +177,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
-            spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
+            spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];
             SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));

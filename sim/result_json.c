@@ -58,6 +58,7 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(object, "steps", range(s->step_begin, s->step_end));
     put(object, "layers", range(s->layer_begin, s->layer_end));
     put(object, "seed", count(s->seed));
+    put(object, "stack", s->stack != NULL ? text(s->stack) : json_null());
     put(object, "model", text(job->model.name));
     put(object, "cluster", text(job->cluster.name));
     put(parallel, "expert", count(job->expert));
@@ -107,6 +108,8 @@ static json_t *memory_json(const spw_result_row *r) {
     put(object, "argument_bytes", count(f->argument_bytes));
     put(object, "temporary_bytes", count(f->temporary_bytes));
     put(object, "peak_bytes", count(f->peak_bytes));
+    put(object, "low_bytes", count(f->low_bytes));
+    put(object, "high_bytes", count(f->high_bytes));
     put(object, "p50_bytes", count(r->memory.p50_bytes));
     put(object, "p99_bytes", count(r->memory.p99_bytes));
     put(object, "max_bytes", count(r->memory.max_bytes));
