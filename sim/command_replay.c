@@ -139,6 +139,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
+                                        .allocator = true,
                                         .stack = o->stack != NULL ? &stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);

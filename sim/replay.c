@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/reserved_memory.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -33,8 +34,9 @@ typedef struct row_state {
     uint64_t *step_peak; /* [steps] of the rank that holds most */
     uint64_t peak_bytes;
     spw_routed_memory worst;
-    bool compiled;    /* its memory is that of a stack's compiled program */
-    char outside[96]; /* why the stack's fit does not cover it */
+    spw_reserved_memory *reserved; /* NULL: no allocator is replayed */
+    bool compiled;                 /* its memory is that of a stack's compiled program */
+    char outside[96];              /* why the stack's fit does not cover it */
 } row_state;
 
 typedef struct replay {
@@ -60,6 +62,7 @@ static void destroy(replay *r) {
         spw_free(r->row[i].dropped);
         spw_free(r->row[i].rank);
         spw_free(r->row[i].step_peak);
+        spw_reserved_memory_destroy(r->row[i].reserved);
     }
     spw_free(r->row);
     spw_free(r->footprint);
@@ -89,6 +92,10 @@ static spw_status create_row(replay *r, size_t index) {
         SPW_TRY(SPW_ALLOC(spw_composer_steps(r->composer), &row->step_peak));
     }
     spw_footprint_compute(q->job, row->scheme, row->shape.sequences, NULL, &r->footprint[index]);
+    if (row->dynamic && q->allocator) {
+        SPW_TRY(spw_reserved_memory_create(q->job, row->scheme, &row->shape, &r->footprint[index], r->layers,
+                                           spw_composer_steps(r->composer), &row->reserved));
+    }
 
 cleanup:
     return status;
@@ -152,6 +159,7 @@ static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t 
         const spw_rank_rows rows = spw_flow_rows(&row->shape, flow, d);
         const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
         rank->saved_bytes += live.saved_bytes * stands_for(r, layer);
+        if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, layer, first + d, rows);
         if (rank->layer != SIZE_MAX && live.backward_bytes <= rank->live.backward_bytes) continue;
         rank->live = live, rank->rows = rows, rank->layer = layer;
     }
@@ -190,10 +198,12 @@ static void begin_step(replay *r) {
     }
 }
 
-static void end_step(replay *r, size_t step) {
+static spw_status end_step(replay *r, size_t step) {
     const bool saves = r->request->job->remat == SPW_REMAT_NONE;
-    for (size_t i = 0; i < r->row_count; i++) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < r->row_count && status == SPW_OK; i++) {
         row_state *row = &r->row[i];
+        if (row->reserved != NULL) status = spw_reserved_memory_end_step(row->reserved, step);
         for (size_t n = 0; n < r->ranks && row->dynamic; n++) {
             const rank_memory *rank = &row->rank[n];
             const uint64_t peak = spw_footprint_peak(&r->footprint[i], saves, &rank->live, rank->saved_bytes);
@@ -206,6 +216,7 @@ static void end_step(replay *r, size_t step) {
             row->memory.worst_rank = n;
         }
     }
+    return status;
 }
 
 static spw_status run_layer(replay *r, size_t step, size_t layer) {
@@ -236,17 +247,21 @@ static spw_status hand_over(replay *r, size_t step) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < r->row_count && sink->state != NULL && status == SPW_OK; i++) {
         const row_state *row = &r->row[i];
-        const spw_replay_step done = {.row = r->request->first_row + i,
-                                      .step = step,
-                                      .layers = r->layers,
-                                      .ranks = r->ranks,
-                                      .step_id = spw_composer_step_id(r->composer, step),
-                                      .rows_received = row->rows_received,
-                                      .bytes_sent = row->bytes_sent,
-                                      .bytes_received = row->bytes_received,
-                                      .dropped = row->dropped,
-                                      .peak_bytes =
-                                          row->dynamic ? row->step_peak[step] : r->footprint[i].peak_bytes};
+        spw_replay_step done = {.row = r->request->first_row + i,
+                                .step = step,
+                                .layers = r->layers,
+                                .ranks = r->ranks,
+                                .step_id = spw_composer_step_id(r->composer, step),
+                                .rows_received = row->rows_received,
+                                .bytes_sent = row->bytes_sent,
+                                .bytes_received = row->bytes_received,
+                                .dropped = row->dropped,
+                                .peak_bytes =
+                                    row->dynamic ? row->step_peak[step] : r->footprint[i].peak_bytes};
+        if (row->reserved != NULL) {
+            done.allocated_bytes = spw_reserved_memory_allocated(row->reserved, step);
+            done.reserved_bytes = spw_reserved_memory_reserved(row->reserved, step);
+        }
         status = sink->take(sink->state, &done);
     }
     return status;
@@ -258,7 +273,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Over the steps, of the rank that holds most: sorts them. The footprint becomes that of the worst. */
-static void finish_memory(replay *r, size_t index, spw_result_row *out) {
+static spw_status finish_memory(replay *r, size_t index, spw_result_row *out) {
     row_state *row = &r->row[index];
     spw_footprint *f = &r->footprint[index];
     const size_t steps = spw_composer_steps(r->composer);
@@ -267,7 +282,8 @@ static void finish_memory(replay *r, size_t index, spw_result_row *out) {
     if (!row->dynamic) {
         out->memory.p50_bytes = out->memory.p99_bytes = out->memory.max_bytes = f->peak_bytes;
         out->memory.oom_probability = f->peak_bytes > f->budget_bytes ? 1.0 : 0.0;
-        return;
+        out->memory.oom_low = out->memory.oom_high = out->memory.oom_probability;
+        return SPW_OK;
     }
     spw_footprint_compute(r->request->job, row->scheme, row->shape.sequences, &row->worst, f);
     qsort(row->step_peak, steps, sizeof *row->step_peak, by_size);
@@ -275,10 +291,25 @@ static void finish_memory(replay *r, size_t index, spw_result_row *out) {
     out->memory.p50_bytes = row->step_peak[(steps - 1) / 2];
     out->memory.p99_bytes = row->step_peak[(steps * 99 + 99) / 100 - 1];
     out->memory.max_bytes = row->step_peak[steps - 1];
-    out->memory.oom_probability = (double)refused / (double)steps;
+    spw_probability oom = spw_oom_probability(refused, steps);
+    if (row->reserved != NULL) {
+        const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
+        if (status != SPW_OK) return status;
+        oom = out->reserved.oom;
+        if (r->request->job->part == SPW_PART_EXPERT_LAYERS) { /* tensor by tensor there */
+            const spw_reserved_quantiles *live = &out->reserved.as_set.requested;
+            out->memory.p50_bytes = live->p50_bytes;
+            out->memory.p99_bytes = live->p99_bytes;
+            out->memory.max_bytes = live->max_bytes;
+        }
+    }
+    out->memory.oom_probability = oom.value;
+    out->memory.oom_low = oom.low;
+    out->memory.oom_high = oom.high;
+    return SPW_OK;
 }
 
-static void finish_row(replay *r, size_t index, spw_result_row *out) {
+static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     row_state *row = &r->row[index];
     const size_t steps = spw_composer_steps(r->composer);
     const double records = (double)steps * (double)r->layers, cells = records * (double)r->ranks;
@@ -288,7 +319,8 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
     out->last_step = spw_composer_step_id(r->composer, steps - 1);
     out->steps = steps;
     out->layers = r->layers;
-    finish_memory(r, index, out);
+    const spw_status status = finish_memory(r, index, out);
+    if (status != SPW_OK) return status;
     out->footprint = r->footprint[index];
     out->traffic =
         (spw_result_traffic){.dispatch_bytes_per_gpu = row->dispatch / cells,
@@ -305,12 +337,18 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");
-        return;
+        if (row->reserved != NULL)
+            spw_assume(
+                &out->assumptions, "%s",
+                "allocator: what does not follow the routing is one tensor a component, of the same size in "
+                "every step");
+        return SPW_OK;
     }
     spw_assume(&out->assumptions, "memory is what XLA's arena holds, by the coefficients of stack %s",
                r->request->stack->name);
     if (row->outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
+    return SPW_OK;
 }
 
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
@@ -326,13 +364,14 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
             status = run_layer(&r, step, layer);
             spw_progress_update(&progress, step * r.layers + layer + 1);
         }
-        if (status == SPW_OK) end_step(&r, step), status = hand_over(&r, step);
+        if (status == SPW_OK) status = end_step(&r, step);
+        if (status == SPW_OK) status = hand_over(&r, step);
     }
     spw_progress_end(&progress);
     for (size_t i = 0; i < r.row_count && r.row != NULL && status == SPW_OK; i++) {
         spw_result_row *row = NULL;
         status = spw_result_append(result, &row);
-        if (status == SPW_OK) finish_row(&r, i, row);
+        if (status == SPW_OK) status = finish_row(&r, i, row);
     }
 
 cleanup:

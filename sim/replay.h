@@ -15,6 +15,8 @@ typedef struct spw_replay_step {
     int64_t step_id;
     const uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped;
     uint64_t peak_bytes;
+    uint64_t allocated_bytes,
+        reserved_bytes; /* of the rank that has most; 0 where no allocator was replayed */
 } spw_replay_step;
 
 typedef struct spw_replay_sink {
@@ -30,6 +32,7 @@ typedef struct spw_replay_request {
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
+    bool allocator;         /* replay PyTorch's allocator for schemes that allocate what arrives */
     size_t first_row;       /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;

@@ -6,6 +6,7 @@
 #include "sim/compose.h"
 #include "sim/footprint.h"
 #include "sim/job.h"
+#include "sim/reserved_memory.h"
 #include "sim/scheme.h"
 #include "sim/table.h"
 
@@ -15,8 +16,9 @@
 
 typedef struct spw_result_memory {
     uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */
-    double oom_probability;                   /* of a step, any rank */
-    int64_t worst_step;                       /* where the most rows arrive: step id, layer id, rank */
+    double oom_probability;   /* of a step, any rank; of the replayed allocator where there is one */
+    double oom_low, oom_high; /* its 95 % interval; both equal it where nothing is random */
+    int64_t worst_step;       /* where the most rows arrive: step id, layer id, rank */
     int32_t worst_layer;
     size_t worst_rank;
 } spw_result_memory;
@@ -42,6 +44,7 @@ typedef struct spw_result_row {
     size_t steps, layers;          /* replayed */
     spw_footprint footprint;
     spw_result_memory memory;
+    spw_reserved_summary reserved;
     spw_result_traffic traffic;
     spw_result_drops drops;
     spw_match match;
@@ -62,6 +65,9 @@ typedef struct spw_run_settings {
     uint64_t seed;
     const char *stack; /* name; NULL = none */
 } spw_run_settings;
+
+/* Of the replayed allocator where there is one, else of the largest peak. */
+spw_verdict spw_result_verdict(const spw_result_row *row);
 
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
