@@ -118,7 +118,7 @@ static spw_status take(void *state, const spw_replay_step *step) {
 static spw_status describe_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
                                 size_t sequences, char *line, size_t size) {
     received r = {.rank = rank};
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.rows = 0};
     spw_job *job = NULL;
     line[0] = '\0';
     if (trace == NULL) return SPW_OK;

@@ -32,9 +32,30 @@ spw_verdict spw_result_verdict(const spw_result_row *r) {
                              : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
 }
 
+/* Answers are few: every one makes the array longer by one. */
+#define APPEND_ANSWER(list, count) \
+    void *longer = NULL; \
+    spw_status status = spw_alloc((count) + 1, sizeof *(list), &longer); \
+    if (status != SPW_OK) return status; \
+    if ((count) > 0) memcpy(longer, list, (count) * sizeof *(list)); \
+    spw_free(list); \
+    (list) = longer; \
+    *answer = &(list)[(count)++]; \
+    return SPW_OK
+
+spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer) {
+    APPEND_ANSWER(result->factor, result->factors);
+}
+
+spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer) {
+    APPEND_ANSWER(result->batch, result->batches);
+}
+
 void spw_result_clear(spw_result *result) {
     spw_free(result->row);
-    *result = (spw_result){NULL, 0, 0};
+    spw_free(result->factor);
+    spw_free(result->batch);
+    *result = (spw_result){.rows = 0};
 }
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
@@ -203,6 +224,34 @@ static void print_reserved(const spw_result_row *r, FILE *out) {
     if (advice[0] != '\0') fprintf(out, "  %s\n", advice);
 }
 
+static void print_answers(const spw_result *result, FILE *out) {
+    if (result->factors + result->batches > 0) fputc('\n', out);
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        fprintf(out, "%s at %zu seq/GPU: ", a->scheme, a->sequences);
+        if (a->factor > 0.0) {
+            fprintf(out, "the smallest %s that drops at most %g %% is %.3f, which drops %.4g %%\n", a->option,
+                    100.0 * a->most, a->factor, 100.0 * a->fraction);
+        } else {
+            fprintf(out, "no %s drops as little as %g %%\n", a->option, 100.0 * a->most);
+        }
+    }
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        fprintf(out, "%s: ", a->scheme);
+        if (a->largest == 0) {
+            fprintf(out, "not even 1 sequence per GPU fits at %g %%\n", 100.0 * a->at);
+            continue;
+        }
+        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %zu", 100.0 * a->at,
+                a->largest);
+        if (a->routed)
+            fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
+                    a->oom.value, a->oom.low, a->oom.high);
+        fputc('\n', out);
+    }
+}
+
 spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings, spw_format format,
                             FILE *out) {
     if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
@@ -221,6 +270,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     status = spw_table_print(table, format, out);
     if (format == SPW_FORMAT_TABLE) {
         for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
+        print_answers(result, out);
         fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
               "in one exchange; busiest: most\n"
               "that one GPU's port carries one way in one dispatch; step: all exchanges of all MoE layers, "

@@ -51,9 +51,32 @@ typedef struct spw_result_row {
     spw_assumptions assumptions;
 } spw_result_row;
 
+/* The smallest factor that drops at most `most` of the assignments. */
+typedef struct spw_factor_answer {
+    char scheme[SPW_SCHEME_TEXT]; /* as asked */
+    size_t sequences;
+    const char *option; /* capacity_factor or buffer_factor */
+    double most;        /* a share */
+    double factor;      /* 0: none does */
+    double fraction;    /* dropped with it */
+} spw_factor_answer;
+
+/* The largest number of sequences per GPU that fits in the share `at` of the steps. */
+typedef struct spw_batch_answer {
+    char scheme[SPW_SCHEME_TEXT];
+    double at;
+    size_t largest; /* 0: not even one */
+    size_t steps;
+    bool routed; /* memory follows the routing: the probability is of the replayed steps */
+    spw_probability oom;
+} spw_batch_answer;
+
 typedef struct spw_result {
     spw_result_row *row;
     size_t rows, capacity;
+    spw_factor_answer *factor; /* [factors]; only where asked for */
+    spw_batch_answer *batch;   /* [batches]; only where asked for */
+    size_t factors, batches;
 } spw_result;
 
 /* Everything needed to run a result again, and what is said about its trace. Borrowed. */
@@ -71,6 +94,8 @@ spw_verdict spw_result_verdict(const spw_result_row *row);
 
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
+SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
+SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
 void spw_result_clear(spw_result *result);
 
 SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings,

@@ -233,6 +233,39 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     return object;
 }
 
+static json_t *factors_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "sequences_per_gpu", count(a->sequences));
+        put(object, "option", text(a->option));
+        put(object, "drop_at_most", json_real(a->most));
+        put(object, "factor", a->factor > 0.0 ? json_real(a->factor) : json_null());
+        put(object, "fraction", json_real(a->fraction));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *batches_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "fits_at", json_real(a->at));
+        put(object, "sequences_per_gpu", count(a->largest));
+        put(object, "steps", count(a->steps));
+        put(object, "oom_probability", json_real(a->oom.value));
+        put(object, "oom_low", json_real(a->oom.low));
+        put(object, "oom_high", json_real(a->oom.high));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
 spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings, FILE *out) {
     json_t *object = json_object(), *rows = json_array();
     put(object, "format", text("spillway-result"));
@@ -243,6 +276,8 @@ spw_status spw_result_print_json(const spw_result *result, const spw_run_setting
         (void)json_array_append_new(rows, row_json(&result->row[i], settings->job));
     const bool whole = json_array_size(rows) == result->rows;
     put(object, "rows", rows);
+    if (result->factors > 0) put(object, "smallest_factors", factors_json(result));
+    if (result->batches > 0) put(object, "largest_batches", batches_json(result));
     const bool written = whole && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
     json_decref(object);
     return written ? SPW_OK : spw_fail(SPW_EIO, "the result cannot be written as JSON");
