@@ -61,7 +61,7 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
     s->H = shape->hidden;
     s->F = shape->ffn;
     s->pieces = shape->sequential ? 1 + shape->experts_per_rank : 1;
-    s->slots = SPW_MEGATRON_KINDS * (shape->layers + 1) * s->pieces;
+    s->slots = SPW_BARE_KINDS * (shape->layers + 1) * s->pieces;
     SPW_TRY(SPW_ALLOC(s->slots, &s->live));
     SPW_TRY(SPW_ALLOC(s->slots, &s->spare));
     for (size_t i = 0; i < s->slots; i++) {
@@ -159,28 +159,28 @@ spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list)
     s->list = list;
     s->status = SPW_OK;
     s->backward = false;
-    pass(s, SPW_MEGATRON_INITIAL, layers, 12 * H * F);
+    pass(s, SPW_BARE_INITIAL, layers, 12 * H * F);
     for (size_t l = 0; l < layers; l++) {
-        born(s, SPW_MEGATRON_NORM_WEIGHT, l, 2 * H);
-        born(s, SPW_MEGATRON_ROUTER_WEIGHT, l, 2 * H * E);
+        born(s, SPW_BARE_NORM_WEIGHT, l, 2 * H);
+        born(s, SPW_BARE_ROUTER_WEIGHT, l, 2 * H * E);
         if (s->shape.sequential) {
             for (size_t x = 1; x < s->pieces; x++) {
-                born_piece(s, SPW_MEGATRON_FC1_WEIGHT, l, x, 4 * H * F);
-                born_piece(s, SPW_MEGATRON_FC2_WEIGHT, l, x, 2 * H * F);
+                born_piece(s, SPW_BARE_FC1_WEIGHT, l, x, 4 * H * F);
+                born_piece(s, SPW_BARE_FC2_WEIGHT, l, x, 2 * H * F);
             }
             continue;
         }
-        born(s, SPW_MEGATRON_FC1_WEIGHT, l, 4 * e * H * F);
-        born(s, SPW_MEGATRON_FC2_WEIGHT, l, 2 * e * H * F);
+        born(s, SPW_BARE_FC1_WEIGHT, l, 4 * e * H * F);
+        born(s, SPW_BARE_FC2_WEIGHT, l, 2 * e * H * F);
     }
-    born(s, SPW_MEGATRON_WORKSPACE, 0, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, SPW_MEGATRON_WORKSPACE, layers, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, SPW_MEGATRON_SCALAR, layers, 1);
-    born(s, SPW_MEGATRON_DENSE_GRAD, layers, 4 * L * (H + H * E));
-    born(s, SPW_MEGATRON_EXPERT_GRAD, layers, 12 * L * e * H * F);
-    born(s, SPW_MEGATRON_CHOICES, layers, 8 * L * s->T * s->K);
-    born(s, SPW_MEGATRON_INPUT, 0, 2 * s->T * H);
-    born(s, SPW_MEGATRON_INPUT, layers, 2 * s->T * H);
+    born(s, SPW_BARE_WORKSPACE, 0, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, SPW_BARE_WORKSPACE, layers, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, SPW_BARE_SCALAR, layers, 1);
+    born(s, SPW_BARE_DENSE_GRAD, layers, 4 * L * (H + H * E));
+    born(s, SPW_BARE_EXPERT_GRAD, layers, 12 * L * e * H * F);
+    born(s, SPW_BARE_CHOICES, layers, 8 * L * s->T * s->K);
+    born(s, SPW_BARE_INPUT, 0, 2 * s->T * H);
+    born(s, SPW_BARE_INPUT, layers, 2 * s->T * H);
     return s->status;
 }
 
@@ -189,115 +189,115 @@ spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list)
 static void drop_over_capacity(spw_megatron_stack *s, size_t l) {
     const uint64_t C = s->shape.capacity, TE = s->T * s->E;
     if (C == 0 || C > s->T) return;
-    born(s, SPW_MEGATRON_CAPACITY_VALUES, l, 4 * C * s->E);
-    born(s, SPW_MEGATRON_CAPACITY_VALUES, s->shape.layers, 8 * C * s->E);
-    pass(s, SPW_MEGATRON_ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, SPW_MEGATRON_CAPACITY_VALUES, l);
-    die(s, SPW_MEGATRON_CAPACITY_VALUES, s->shape.layers);
+    born(s, SPW_BARE_CAPACITY_VALUES, l, 4 * C * s->E);
+    born(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers, 8 * C * s->E);
+    pass(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    die(s, SPW_BARE_CAPACITY_VALUES, l);
+    die(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers);
 }
 
 static void route(spw_megatron_stack *s, size_t l) {
     const uint64_t TE = s->T * s->E, TK = s->T * s->K;
     const size_t other = s->shape.layers; /* a second temporary of the same kind */
-    born(s, SPW_MEGATRON_NORM_FP32, l, 4 * s->T * s->H);
-    born(s, SPW_MEGATRON_LOGITS, l, 4 * TE);
-    die(s, SPW_MEGATRON_NORM_FP32, l);
-    born(s, SPW_MEGATRON_SCORES, l, 4 * TK);
-    born(s, SPW_MEGATRON_CHOSEN_PROBS, l, 4 * TK);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_MEGATRON_PROBS_NEW, l, 4 * TE);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, l);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, l);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, other);
-    born(s, SPW_MEGATRON_MAP_NEW, l, TE);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, l);
-    die(s, SPW_MEGATRON_SCORES, l);
+    born(s, SPW_BARE_NORM_FP32, l, 4 * s->T * s->H);
+    born(s, SPW_BARE_LOGITS, l, 4 * TE);
+    die(s, SPW_BARE_NORM_FP32, l);
+    born(s, SPW_BARE_SCORES, l, 4 * TK);
+    born(s, SPW_BARE_CHOSEN_PROBS, l, 4 * TK);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_PROBS_NEW, l, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
+    born(s, SPW_BARE_MAP_NEW, l, TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    die(s, SPW_BARE_SCORES, l);
     drop_over_capacity(s, l);
-    become(s, SPW_MEGATRON_PROBS_NEW, SPW_MEGATRON_PROBS_KEPT, l);
-    become(s, SPW_MEGATRON_MAP_NEW, SPW_MEGATRON_MAP_KEPT, l);
-    born(s, SPW_MEGATRON_SPLITS, l, 64);
-    born(s, SPW_MEGATRON_COUNTS, l, 64);
+    become(s, SPW_BARE_PROBS_NEW, SPW_BARE_PROBS_KEPT, l);
+    become(s, SPW_BARE_MAP_NEW, SPW_BARE_MAP_KEPT, l);
+    born(s, SPW_BARE_SPLITS, l, 64);
+    born(s, SPW_BARE_COUNTS, l, 64);
 }
 
 static void permute(spw_megatron_stack *s, size_t l, uint64_t N) {
     const uint64_t TE = s->T * s->E;
     const size_t other = s->shape.layers;
-    born(s, SPW_MEGATRON_MAP_COLUMNS, l, TE);
-    born(s, SPW_MEGATRON_SORTED, l, 8 * TE);
-    born(s, SPW_MEGATRON_SORT_TEMPORARY, l, TE);
-    pass(s, SPW_MEGATRON_SORT_TEMPORARY, other, 8 * TE);
-    die(s, SPW_MEGATRON_SORT_TEMPORARY, l);
-    born(s, SPW_MEGATRON_MAPPING_NEW, l, 8 * N);
-    if (s->shape.padded) die(s, SPW_MEGATRON_SORTED, l);
-    born(s, SPW_MEGATRON_PROB_COLUMNS, l, 4 * TE);
-    if (s->shape.padded) born(s, SPW_MEGATRON_PROB_INDEX, l, 8 * N);
-    born(s, SPW_MEGATRON_SENT_PROBS, l, 4 * N);
-    die(s, SPW_MEGATRON_PROB_COLUMNS, l);
-    born(s, SPW_MEGATRON_SENT, l, 2 * N * s->H);
-    die(s, SPW_MEGATRON_MAP_COLUMNS, l);
-    become(s, SPW_MEGATRON_MAPPING_NEW, SPW_MEGATRON_MAPPING_KEPT, l);
+    born(s, SPW_BARE_MAP_COLUMNS, l, TE);
+    born(s, SPW_BARE_SORTED, l, 8 * TE);
+    born(s, SPW_BARE_SORT_TEMPORARY, l, TE);
+    pass(s, SPW_BARE_SORT_TEMPORARY, other, 8 * TE);
+    die(s, SPW_BARE_SORT_TEMPORARY, l);
+    born(s, SPW_BARE_MAPPING_NEW, l, 8 * N);
+    if (s->shape.padded) die(s, SPW_BARE_SORTED, l);
+    born(s, SPW_BARE_PROB_COLUMNS, l, 4 * TE);
+    if (s->shape.padded) born(s, SPW_BARE_PROB_INDEX, l, 8 * N);
+    born(s, SPW_BARE_SENT_PROBS, l, 4 * N);
+    die(s, SPW_BARE_PROB_COLUMNS, l);
+    born(s, SPW_BARE_SENT, l, 2 * N * s->H);
+    die(s, SPW_BARE_MAP_COLUMNS, l);
+    become(s, SPW_BARE_MAPPING_NEW, SPW_BARE_MAPPING_KEPT, l);
 }
 
 static void grouped_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
-    born(s, SPW_MEGATRON_FC1_OUTPUT, l, 4 * M * s->F);
-    born(s, SPW_MEGATRON_FC2_INPUT, l, 2 * M * s->F);
-    born(s, SPW_MEGATRON_FC2_OUTPUT, l, 2 * M * s->H);
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT || !saving) die(s, SPW_MEGATRON_FC2_INPUT, l);
-    if (!saving) die(s, SPW_MEGATRON_FC1_OUTPUT, l);
+    born(s, SPW_BARE_FC1_OUTPUT, l, 4 * M * s->F);
+    born(s, SPW_BARE_FC2_INPUT, l, 2 * M * s->F);
+    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
+    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT || !saving) die(s, SPW_BARE_FC2_INPUT, l);
+    if (!saving) die(s, SPW_BARE_FC1_OUTPUT, l);
 }
 
 /* One expert after the other; their outputs wait in a list until all are joined. */
 static void sequential_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
     const uint64_t *rows = s->of_expert + l * s->e;
     for (size_t x = 1; x < s->pieces; x++) {
-        born_piece(s, SPW_MEGATRON_FC1_OUTPUT, l, x, 4 * rows[x - 1] * s->F);
-        born_piece(s, SPW_MEGATRON_FC2_INPUT, l, x, 2 * rows[x - 1] * s->F);
-        if (!saving) die_piece(s, SPW_MEGATRON_FC1_OUTPUT, l, x);
-        born_piece(s, SPW_MEGATRON_FC2_OUTPUT, l, x, 2 * rows[x - 1] * s->H);
-        if (!saving) die_piece(s, SPW_MEGATRON_FC2_INPUT, l, x);
+        born_piece(s, SPW_BARE_FC1_OUTPUT, l, x, 4 * rows[x - 1] * s->F);
+        born_piece(s, SPW_BARE_FC2_INPUT, l, x, 2 * rows[x - 1] * s->F);
+        if (!saving) die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
+        born_piece(s, SPW_BARE_FC2_OUTPUT, l, x, 2 * rows[x - 1] * s->H);
+        if (!saving) die_piece(s, SPW_BARE_FC2_INPUT, l, x);
     }
-    born(s, SPW_MEGATRON_FC2_OUTPUT, l, 2 * M * s->H);
-    die_pieces(s, SPW_MEGATRON_FC2_OUTPUT, l);
+    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
+    die_pieces(s, SPW_BARE_FC2_OUTPUT, l);
 }
 
 /* Without `saving` (the first pass of a layer that is recomputed) a tensor dies when its last name does. */
 static void experts(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
     const uint64_t H = s->H;
-    born(s, SPW_MEGATRON_RECEIVED, l, 2 * M * H);
-    born(s, SPW_MEGATRON_RECEIVED_PROBS, l, 4 * M);
-    die(s, SPW_MEGATRON_SENT_PROBS, l);
-    born(s, SPW_MEGATRON_FC1_INPUT, l, 2 * M * H);
-    born(s, SPW_MEGATRON_ROW_PROBS, l, 4 * M);
+    born(s, SPW_BARE_RECEIVED, l, 2 * M * H);
+    born(s, SPW_BARE_RECEIVED_PROBS, l, 4 * M);
+    die(s, SPW_BARE_SENT_PROBS, l);
+    born(s, SPW_BARE_FC1_INPUT, l, 2 * M * H);
+    born(s, SPW_BARE_ROW_PROBS, l, 4 * M);
     if (s->shape.sequential) {
         sequential_experts(s, l, M, saving);
     } else {
         grouped_experts(s, l, M, saving);
     }
-    born(s, SPW_MEGATRON_UNSORTED, l, 2 * M * H);
-    die(s, SPW_MEGATRON_FC2_OUTPUT, l);
+    born(s, SPW_BARE_UNSORTED, l, 2 * M * H);
+    die(s, SPW_BARE_FC2_OUTPUT, l);
     if (!saving) {
-        die(s, SPW_MEGATRON_FC1_INPUT, l);
-        die(s, SPW_MEGATRON_ROW_PROBS, l);
+        die(s, SPW_BARE_FC1_INPUT, l);
+        die(s, SPW_BARE_ROW_PROBS, l);
     }
-    born(s, SPW_MEGATRON_COMBINED, l, 2 * N * H);
-    die(s, SPW_MEGATRON_UNSORTED, l);
-    born(s, SPW_MEGATRON_MOE_OUTPUT, l, 2 * s->T * H);
-    die(s, SPW_MEGATRON_COMBINED, l);
-    die(s, SPW_MEGATRON_SENT, l);
-    die(s, SPW_MEGATRON_RECEIVED, l);
-    die(s, SPW_MEGATRON_RECEIVED_PROBS, l);
+    born(s, SPW_BARE_COMBINED, l, 2 * N * H);
+    die(s, SPW_BARE_UNSORTED, l);
+    born(s, SPW_BARE_MOE_OUTPUT, l, 2 * s->T * H);
+    die(s, SPW_BARE_COMBINED, l);
+    die(s, SPW_BARE_SENT, l);
+    die(s, SPW_BARE_RECEIVED, l);
+    die(s, SPW_BARE_RECEIVED_PROBS, l);
 }
 
 static void free_routing(spw_megatron_stack *s, size_t l) {
-    die(s, SPW_MEGATRON_SORTED, l);
-    die(s, SPW_MEGATRON_PROB_INDEX, l);
-    die(s, SPW_MEGATRON_LOGITS, l);
-    die(s, SPW_MEGATRON_CHOSEN_PROBS, l);
-    die(s, SPW_MEGATRON_SPLITS, l);
-    die(s, SPW_MEGATRON_COUNTS, l);
+    die(s, SPW_BARE_SORTED, l);
+    die(s, SPW_BARE_PROB_INDEX, l);
+    die(s, SPW_BARE_LOGITS, l);
+    die(s, SPW_BARE_CHOSEN_PROBS, l);
+    die(s, SPW_BARE_SPLITS, l);
+    die(s, SPW_BARE_COUNTS, l);
 }
 
 static void moe_layer(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
@@ -311,15 +311,15 @@ static void forward(spw_megatron_stack *s, const uint64_t *received, const uint6
     const bool saving = s->shape.recompute != SPW_RECOMPUTE_MOE;
     for (size_t l = 0; l < s->shape.layers && !saving;
          l++) { /* what the last step's checkpoints still hold */
-        die(s, SPW_MEGATRON_NORM, l);
-        die(s, SPW_MEGATRON_LAYER_OUTPUT, l);
+        die(s, SPW_BARE_NORM, l);
+        die(s, SPW_BARE_LAYER_OUTPUT, l);
     }
     for (size_t l = 0; l < s->shape.layers; l++) {
-        born(s, SPW_MEGATRON_NORM, l, 2 * s->T * s->H);
-        born(s, SPW_MEGATRON_NORM_RSTD, l, 4 * s->T);
+        born(s, SPW_BARE_NORM, l, 2 * s->T * s->H);
+        born(s, SPW_BARE_NORM_RSTD, l, 4 * s->T);
         moe_layer(s, l, received[l], sent[l], saving);
-        born(s, SPW_MEGATRON_LAYER_OUTPUT, l, 2 * s->T * s->H);
-        die(s, SPW_MEGATRON_MOE_OUTPUT, l);
+        born(s, SPW_BARE_LAYER_OUTPUT, l, 2 * s->T * s->H);
+        die(s, SPW_BARE_MOE_OUTPUT, l);
     }
 }
 
@@ -327,22 +327,22 @@ static void forward(spw_megatron_stack *s, const uint64_t *received, const uint6
 
 static void grouped_experts_backward(spw_megatron_stack *s, size_t l, uint64_t M) {
     const uint64_t H = s->H, F = s->F, e = s->e;
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT) born(s, SPW_MEGATRON_FC2_INPUT, l, 2 * M * F);
-    born(s, SPW_MEGATRON_D_FC2_INPUT, l, 2 * M * F);
-    born(s, SPW_MEGATRON_D_FC2_WEIGHT, l, 2 * e * F * H);
-    die(s, SPW_MEGATRON_FC2_INPUT, l);
-    die(s, SPW_MEGATRON_D_FC2_OUTPUT, l);
-    die(s, SPW_MEGATRON_D_FC2_WEIGHT, l);
-    born(s, SPW_MEGATRON_D_FC1_OUTPUT, l, 4 * M * F);
-    born(s, SPW_MEGATRON_D_PROBS, l, 4 * M);
-    die(s, SPW_MEGATRON_FC1_OUTPUT, l);
-    die(s, SPW_MEGATRON_D_FC2_INPUT, l);
-    die(s, SPW_MEGATRON_ROW_PROBS, l);
-    born(s, SPW_MEGATRON_D_FC1_INPUT, l, 2 * M * H);
-    born(s, SPW_MEGATRON_D_FC1_WEIGHT, l, 4 * e * F * H);
-    die(s, SPW_MEGATRON_D_FC1_OUTPUT, l);
-    die(s, SPW_MEGATRON_FC1_INPUT, l);
-    die(s, SPW_MEGATRON_D_FC1_WEIGHT, l);
+    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT) born(s, SPW_BARE_FC2_INPUT, l, 2 * M * F);
+    born(s, SPW_BARE_D_FC2_INPUT, l, 2 * M * F);
+    born(s, SPW_BARE_D_FC2_WEIGHT, l, 2 * e * F * H);
+    die(s, SPW_BARE_FC2_INPUT, l);
+    die(s, SPW_BARE_D_FC2_OUTPUT, l);
+    die(s, SPW_BARE_D_FC2_WEIGHT, l);
+    born(s, SPW_BARE_D_FC1_OUTPUT, l, 4 * M * F);
+    born(s, SPW_BARE_D_PROBS, l, 4 * M);
+    die(s, SPW_BARE_FC1_OUTPUT, l);
+    die(s, SPW_BARE_D_FC2_INPUT, l);
+    die(s, SPW_BARE_ROW_PROBS, l);
+    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
+    born(s, SPW_BARE_D_FC1_WEIGHT, l, 4 * e * F * H);
+    die(s, SPW_BARE_D_FC1_OUTPUT, l);
+    die(s, SPW_BARE_FC1_INPUT, l);
+    die(s, SPW_BARE_D_FC1_WEIGHT, l);
 }
 
 /* Last expert first. All of them share the storage of the fc1 input and of the gradient of the fc2 output. */
@@ -350,64 +350,64 @@ static void sequential_experts_backward(spw_megatron_stack *s, size_t l, uint64_
     const uint64_t H = s->H, F = s->F, *rows = s->of_expert + l * s->e;
     for (size_t x = s->pieces - 1; x > 0; x--) {
         const uint64_t m = rows[x - 1];
-        born_piece(s, SPW_MEGATRON_D_FC2_INPUT, l, x, 2 * m * F);
-        born_piece(s, SPW_MEGATRON_D_FC2_WEIGHT, l, x, 2 * F * H);
-        die_piece(s, SPW_MEGATRON_FC2_INPUT, l, x);
-        if (x == 1) die(s, SPW_MEGATRON_D_FC2_OUTPUT, l);
-        die_piece(s, SPW_MEGATRON_D_FC2_WEIGHT, l, x);
-        born_piece(s, SPW_MEGATRON_D_FC1_OUTPUT, l, x, 4 * m * F);
-        born_piece(s, SPW_MEGATRON_D_PROBS, l, x, 4 * m);
-        die_piece(s, SPW_MEGATRON_FC1_OUTPUT, l, x);
-        die_piece(s, SPW_MEGATRON_D_FC2_INPUT, l, x);
-        born_piece(s, SPW_MEGATRON_D_FC1_INPUT, l, x, 2 * m * H);
-        born_piece(s, SPW_MEGATRON_D_FC1_WEIGHT, l, x, 4 * F * H);
-        die_piece(s, SPW_MEGATRON_D_FC1_OUTPUT, l, x);
-        if (x == 1) die(s, SPW_MEGATRON_FC1_INPUT, l);
-        die_piece(s, SPW_MEGATRON_D_FC1_WEIGHT, l, x);
+        born_piece(s, SPW_BARE_D_FC2_INPUT, l, x, 2 * m * F);
+        born_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x, 2 * F * H);
+        die_piece(s, SPW_BARE_FC2_INPUT, l, x);
+        if (x == 1) die(s, SPW_BARE_D_FC2_OUTPUT, l);
+        die_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x);
+        born_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x, 4 * m * F);
+        born_piece(s, SPW_BARE_D_PROBS, l, x, 4 * m);
+        die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
+        die_piece(s, SPW_BARE_D_FC2_INPUT, l, x);
+        born_piece(s, SPW_BARE_D_FC1_INPUT, l, x, 2 * m * H);
+        born_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x, 4 * F * H);
+        die_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x);
+        if (x == 1) die(s, SPW_BARE_FC1_INPUT, l);
+        die_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x);
     }
-    die(s, SPW_MEGATRON_ROW_PROBS, l);
-    born(s, SPW_MEGATRON_D_PROBS, l, 4 * M);
-    die_pieces(s, SPW_MEGATRON_D_PROBS, l);
-    born(s, SPW_MEGATRON_D_FC1_INPUT, l, 2 * M * H);
-    die_pieces(s, SPW_MEGATRON_D_FC1_INPUT, l);
+    die(s, SPW_BARE_ROW_PROBS, l);
+    born(s, SPW_BARE_D_PROBS, l, 4 * M);
+    die_pieces(s, SPW_BARE_D_PROBS, l);
+    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
+    die_pieces(s, SPW_BARE_D_FC1_INPUT, l);
 }
 
 static void experts_backward(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N) {
     const uint64_t H = s->H;
-    born(s, SPW_MEGATRON_D_SENT, l, 2 * N * H);
-    born(s, SPW_MEGATRON_D_ROWS, l, 2 * M * H);
-    die(s, SPW_MEGATRON_D_SENT, l);
-    born(s, SPW_MEGATRON_D_FC2_OUTPUT, l, 2 * M * H);
-    die(s, SPW_MEGATRON_D_ROWS, l);
+    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
+    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
+    die(s, SPW_BARE_D_SENT, l);
+    born(s, SPW_BARE_D_FC2_OUTPUT, l, 2 * M * H);
+    die(s, SPW_BARE_D_ROWS, l);
     if (s->shape.sequential) {
         sequential_experts_backward(s, l, M);
     } else {
         grouped_experts_backward(s, l, M);
     }
-    born(s, SPW_MEGATRON_D_ROWS, l, 2 * M * H);
-    die(s, SPW_MEGATRON_D_FC1_INPUT, l);
-    pass(s, SPW_MEGATRON_ROW_PROBS, l, 4 * M); /* gradients of probs, unsorted */
-    die(s, SPW_MEGATRON_D_PROBS, l);
-    born(s, SPW_MEGATRON_D_SENT, l, 2 * N * H);
-    die(s, SPW_MEGATRON_D_ROWS, l);
+    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
+    die(s, SPW_BARE_D_FC1_INPUT, l);
+    pass(s, SPW_BARE_ROW_PROBS, l, 4 * M); /* gradients of probs, unsorted */
+    die(s, SPW_BARE_D_PROBS, l);
+    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
+    die(s, SPW_BARE_D_ROWS, l);
 }
 
 static void router_backward(spw_megatron_stack *s, size_t l) {
     const uint64_t TE = s->T * s->E, TH = s->T * s->H;
     const size_t other = s->shape.layers;
-    born(s, SPW_MEGATRON_D_NORM, l, 2 * TH);
-    die(s, SPW_MEGATRON_D_SENT, l);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_MEGATRON_ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, l);
-    die(s, SPW_MEGATRON_ROUTE_TEMPORARY, other);
-    born(s, SPW_MEGATRON_D_LOGITS, l, 4 * TE);
-    born(s, SPW_MEGATRON_D_NORM_FP32, l, 4 * TH);
-    born(s, SPW_MEGATRON_D_NORM_ROUTER, l, 2 * TH);
-    die(s, SPW_MEGATRON_D_NORM_FP32, l);
-    pass(s, SPW_MEGATRON_NORM_FP32, l, 4 * TH);
-    die(s, SPW_MEGATRON_D_LOGITS, l);
-    die(s, SPW_MEGATRON_D_NORM_ROUTER, l);
+    born(s, SPW_BARE_D_NORM, l, 2 * TH);
+    die(s, SPW_BARE_D_SENT, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
+    born(s, SPW_BARE_D_LOGITS, l, 4 * TE);
+    born(s, SPW_BARE_D_NORM_FP32, l, 4 * TH);
+    born(s, SPW_BARE_D_NORM_ROUTER, l, 2 * TH);
+    die(s, SPW_BARE_D_NORM_FP32, l);
+    pass(s, SPW_BARE_NORM_FP32, l, 4 * TH);
+    die(s, SPW_BARE_D_LOGITS, l);
+    die(s, SPW_BARE_D_NORM_ROUTER, l);
     free_routing(s, l);
 }
 
@@ -420,17 +420,17 @@ static void backward(spw_megatron_stack *s, const uint64_t *received, const uint
         if (again) moe_layer(s, l, received[l], sent[l], true);
         experts_backward(s, l, received[l], sent[l]);
         router_backward(s, l);
-        die(s, SPW_MEGATRON_MOE_OUTPUT, l);
-        born(s, SPW_MEGATRON_D_NORM_INPUT, l, 2 * TH);
-        die(s, SPW_MEGATRON_D_NORM, l);
-        if (!again) die(s, SPW_MEGATRON_NORM, l);
-        die(s, SPW_MEGATRON_NORM_RSTD, l);
-        born(s, SPW_MEGATRON_D_X, l, 2 * TH);
-        die(s, SPW_MEGATRON_D_NORM_INPUT, l);
-        die(s, SPW_MEGATRON_D_X, l + 1);
-        if (!again) die(s, SPW_MEGATRON_LAYER_OUTPUT, l);
+        die(s, SPW_BARE_MOE_OUTPUT, l);
+        born(s, SPW_BARE_D_NORM_INPUT, l, 2 * TH);
+        die(s, SPW_BARE_D_NORM, l);
+        if (!again) die(s, SPW_BARE_NORM, l);
+        die(s, SPW_BARE_NORM_RSTD, l);
+        born(s, SPW_BARE_D_X, l, 2 * TH);
+        die(s, SPW_BARE_D_NORM_INPUT, l);
+        die(s, SPW_BARE_D_X, l + 1);
+        if (!again) die(s, SPW_BARE_LAYER_OUTPUT, l);
     }
-    die(s, SPW_MEGATRON_D_X, 0);
+    die(s, SPW_BARE_D_X, 0);
 }
 
 static spw_status check_rows(const spw_megatron_shape *shape, const spw_megatron_rows *rows) {

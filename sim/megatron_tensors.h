@@ -12,7 +12,7 @@
 
 /* Kind, name, bytes, source. H hidden, F ffn, T tokens, K top_k, E experts, e experts of this rank, M rows received, N
  * rows sent, C capacity. */
-#define SPW_MEGATRON_KIND_LIST(X) \
+#define SPW_BARE_KIND_LIST(X) \
     X(NORM_WEIGHT, "norm weights", "2 H a layer", "model") \
     X(ROUTER_WEIGHT, "router weights", "2 H E a layer", "model") \
     X(FC1_WEIGHT, "fc1 weights", "4 e H F a layer", "model") \
@@ -80,12 +80,10 @@
     X(D_NORM_ROUTER, "router's input gradient", "2 T H", SPW_SOURCE_UTILS ", RouterGatingLinearFunction") \
     X(D_NORM_INPUT, "gradient of the norm input", "2 T H", SPW_SOURCE_AUTOGRAD)
 
-#define SPW_MEGATRON_KIND_ENUM(kind, name, formula, source) SPW_MEGATRON_##kind,
-typedef enum spw_megatron_kind {
-    SPW_MEGATRON_KIND_LIST(SPW_MEGATRON_KIND_ENUM) SPW_MEGATRON_KINDS
-} spw_megatron_kind;
-#undef SPW_MEGATRON_KIND_ENUM
-_Static_assert((int)SPW_MEGATRON_KINDS <= (int)SPW_TENSOR_KINDS, "SPW_TENSOR_KINDS is too small");
+#define SPW_BARE_KIND_ENUM(kind, name, formula, source) SPW_BARE_##kind,
+typedef enum spw_bare_kind { SPW_BARE_KIND_LIST(SPW_BARE_KIND_ENUM) SPW_BARE_KINDS } spw_bare_kind;
+#undef SPW_BARE_KIND_ENUM
+_Static_assert((int)SPW_BARE_KINDS <= (int)SPW_TENSOR_KINDS, "SPW_TENSOR_KINDS is too small");
 
 extern const spw_tensor_kind spw_megatron_kinds[SPW_TENSOR_KINDS];
 
