@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/megatron_job.h"
 #include "sim/reserved_memory.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
@@ -35,6 +36,7 @@ typedef struct row_state {
     uint64_t peak_bytes;
     spw_routed_memory worst;
     spw_reserved_memory *reserved; /* NULL: no allocator is replayed */
+    bool exact;                    /* tensor by tensor */
     bool compiled;                 /* its memory is that of a stack's compiled program */
     char outside[96];              /* why the stack's fit does not cover it */
 } row_state;
@@ -93,6 +95,8 @@ static spw_status create_row(replay *r, size_t index) {
     }
     spw_footprint_compute(q->job, row->scheme, row->shape.sequences, NULL, &r->footprint[index]);
     if (row->dynamic && q->allocator) {
+        spw_megatron_shape stack;
+        row->exact = spw_megatron_job_stack(q->job, row->scheme, &row->shape, &stack);
         SPW_TRY(spw_reserved_memory_create(q->job, row->scheme, &row->shape, &r->footprint[index], r->layers,
                                            spw_composer_steps(r->composer), &row->reserved));
     }
@@ -337,7 +341,7 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");
-        if (row->reserved != NULL)
+        if (row->reserved != NULL && !row->exact)
             spw_assume(
                 &out->assumptions, "%s",
                 "allocator: what does not follow the routing is one tensor a component, of the same size in "

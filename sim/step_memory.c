@@ -1,6 +1,7 @@
 #include "sim/step_memory.h"
 
 #include "base/memory.h"
+#include "sim/megatron_job.h"
 
 #include <string.h>
 
@@ -22,6 +23,8 @@ struct spw_step_memory {
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
     spw_event_list *out;
+    spw_megatron_stack *stack; /* its list takes the place of all the above; NULL: none */
+    uint64_t *received, *sent; /* [layers], of it */
 };
 
 /* Tensors that are live when RECOMPUTE ends. */
@@ -57,6 +60,12 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
         SPW_TRY(
             spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->list.tensor_count));
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
+    spw_megatron_shape stack;
+    if (spw_megatron_job_stack(job, scheme, shape, &stack)) {
+        SPW_TRY(spw_megatron_stack_create(&stack, &m->stack));
+        SPW_TRY(SPW_ALLOC(m->layers, &m->received));
+        SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
+    }
     *out = m;
     m = NULL;
 
@@ -67,11 +76,15 @@ cleanup:
 
 void spw_step_memory_destroy(spw_step_memory *m) {
     if (m == NULL) return;
+    spw_megatron_stack_destroy(m->stack);
+    spw_free(m->received);
+    spw_free(m->sent);
     spw_free(m->live);
     spw_free(m);
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
+    if (m->stack != NULL) return spw_megatron_stack_slots(m->stack);
     return SPW_COMPONENTS + m->layers * m->list.tensor_count;
 }
 
@@ -148,6 +161,7 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
 }
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
+    if (m->stack != NULL) return spw_megatron_stack_begin(m->stack, list);
     spw_event_list_clear(list);
     m->out = list;
     spw_status status = SPW_OK;
@@ -161,6 +175,13 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, s
                                 spw_event_list *list) {
     spw_status status = SPW_OK;
     if (layers == 0) return spw_fail(SPW_EARG, "no layers");
+    if (m->stack != NULL) {
+        for (size_t l = 0; l < m->layers; l++) {
+            m->received[l] = rows[l % layers].held;
+            m->sent[l] = rows[l % layers].sent;
+        }
+        return spw_megatron_stack_step(m->stack, &(spw_megatron_rows){m->received, m->sent, NULL}, list);
+    }
     spw_event_list_clear(list);
     m->out = list;
     for (size_t l = 0; l < m->layers; l++) {
