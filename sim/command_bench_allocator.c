@@ -96,7 +96,7 @@ static spw_status measure(const run *what, size_t steps, tally *out) {
     const double start = spw_clock_s();
     for (size_t step = 0; step < steps; step++) {
         for (size_t l = 0; l < LAYERS; l++) {
-            sent[l] = TOKENS * TOP_K;
+            sent[l] = (uint64_t)TOKENS * TOP_K;
             received[l] = sent[l] / 2 + next_random(&state) % (2 * sent[l]);
         }
         SPW_TRY(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
