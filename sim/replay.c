@@ -305,6 +305,10 @@ static spw_status finish_memory(replay *r, size_t index, spw_result_row *out) {
             out->memory.p50_bytes = live->p50_bytes;
             out->memory.p99_bytes = live->p99_bytes;
             out->memory.max_bytes = live->max_bytes;
+            out->memory.worst_step = spw_composer_step_id(r->composer, out->reserved.as_set.live_step);
+            out->memory.worst_layer =
+                spw_composer_layer_id(r->composer, out->reserved.as_set.live_layer % r->layers);
+            out->memory.worst_rank = out->reserved.as_set.live_rank;
         }
     }
     out->memory.oom_probability = oom.value;

@@ -23,13 +23,15 @@ typedef struct process {
 typedef struct rank_state {
     spw_step_memory *memory;
     spw_event_list list;
+    size_t layer; /* where the list peaks */
     process process[VARIANTS];
 } rank_state;
 
 /* Of one step: the largest of all ranks. */
 typedef struct step_record {
     uint64_t requested, allocated, reserved, retries;
-    size_t rank; /* where `reserved` is */
+    size_t rank;                  /* where `reserved` is */
+    size_t live_rank, live_layer; /* where `requested` is */
     bool failed;
 } step_record;
 
@@ -134,6 +136,8 @@ void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t rank,
 static spw_status rank_step(spw_reserved_memory *m, size_t r) {
     rank_state *rank = &m->rank[r];
     spw_status status = spw_step_memory_step(rank->memory, m->rows + r * m->layers, m->layers, &rank->list);
+    const spw_list_peak peak = spw_event_list_peak(&rank->list);
+    rank->layer = peak.peak_event < rank->list.events ? rank->list.event[peak.peak_event].layer : 0;
     for (int v = 0; v < VARIANTS && status == SPW_OK; v++)
         status = process_step(m, v, &rank->list, &rank->process[v]);
     return status;
@@ -146,7 +150,11 @@ static void record_step(spw_reserved_memory *m, int variant, step_record *record
         const uint64_t allocated = p->last.after.allocated_peak_bytes,
                        reserved = p->last.after.reserved_peak_bytes;
         const uint64_t requested = p->last.after.requested_peak_bytes;
-        record->requested = requested > record->requested ? requested : record->requested;
+        if (requested > record->requested) {
+            record->requested = requested;
+            record->live_rank = r;
+            record->live_layer = m->rank[r].layer;
+        }
         record->allocated = allocated > record->allocated ? allocated : record->allocated;
         if (reserved > record->reserved) record->reserved = reserved, record->rank = r;
         record->retries += p->retries;
@@ -203,8 +211,11 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
         out->retried_steps += record[i].retries > 0;
         out->retries += record[i].retries;
         if (record[i].reserved > record[out->worst_step].reserved) out->worst_step = i;
+        if (record[i].requested > record[out->live_step].requested) out->live_step = i;
     }
     out->worst_rank = record[out->worst_step].rank;
+    out->live_rank = record[out->live_step].live_rank;
+    out->live_layer = record[out->live_step].live_layer;
     out->allocated = quantiles(sorted, m->steps);
     for (size_t i = 0; i < m->steps; i++) sorted[i] = record[i].requested;
     out->requested = quantiles(sorted, m->steps);

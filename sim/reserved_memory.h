@@ -25,6 +25,7 @@ typedef struct spw_reserved_quantiles {
 typedef struct spw_reserved_outcome {
     spw_reserved_quantiles requested, allocated, reserved; /* peaks of a step; requested: without rounding */
     size_t worst_step, worst_rank;                         /* of reserved: position of the step */
+    size_t live_step, live_layer, live_rank; /* of requested; the layer among the job's MoE layers */
     size_t failed_steps, retried_steps; /* steps in which a rank ran out, or gave segments back to go on */
     uint64_t retries;
     uint64_t stranded_bytes; /* the largest free block at the end of a step that shares its segment */
