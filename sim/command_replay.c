@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/allocator_conf.h"
 #include "sim/job_options.h"
 #include "sim/largest_batch.h"
 #include "sim/replay.h"
@@ -20,12 +21,13 @@ enum {
     OPTION_EACH_STEP,
     OPTION_DROPS,
     OPTION_FITS,
+    OPTION_ALLOCATOR,
     OPTION_STACK
 };
 
 typedef struct replay_options {
     spw_job_options job;
-    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
     bool each_step;
 } replay_options;
 
@@ -40,6 +42,8 @@ static const struct argp_option own_options[] = {
      "be live)",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
+    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
+     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's)", 0},
     {"drop-at-most", OPTION_DROPS, "PERCENT", 0,
      "also find the smallest capacity or buffer factor that drops no more", 0},
     {"fits-at", OPTION_FITS, "PERCENT", 0,
@@ -56,6 +60,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_OUTPUT: o->output = text; return 0;
     case OPTION_SEED: o->seed = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_ALLOCATOR: o->allocator = text; return 0;
     case OPTION_DROPS: o->drops = text; return 0;
     case OPTION_FITS: o->fits = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
@@ -141,6 +146,10 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->drops != NULL) SPW_TRY(parse_percent("--drop-at-most", o->drops, &drops));
     if (o->fits != NULL) SPW_TRY(parse_percent("--fits-at", o->fits, &fits));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->allocator != NULL) {
+        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
+        SPW_TRY(spw_job_check(&o->job.job));
+    }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
     settings.trace = spw_trace_get_info(trace);

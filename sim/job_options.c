@@ -1,7 +1,5 @@
 #include "sim/job_options.h"
 
-#include "sim/allocator_conf.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +15,6 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     case SPW_OPTION_SEQUENCES: o->sequences = text; return 0;
     case SPW_OPTION_EXPERT: o->expert_parallel = text; return 0;
     case SPW_OPTION_FORMAT: o->format_text = text; return 0;
-    case SPW_OPTION_ALLOCATOR: o->allocator = text; return 0;
     case SPW_OPTION_SCHEME:
         if (o->scheme_texts == SPW_JOB_MAX_SCHEMES)
             argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
@@ -105,7 +102,6 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     SPW_TRY(spw_job_read(o->job_path, job));
     if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
-    if (o->allocator != NULL) SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &job->allocator));
     SPW_TRY(spw_job_check(job));
     if (job->pipeline > 1 || job->tensor > 1) {
         return spw_fail(SPW_ECONFIG,

@@ -10,7 +10,7 @@
 #include <argp.h>
 
 typedef struct spw_job_options {
-    const char *job_path, *sequences, *expert_parallel, *format_text, *allocator;
+    const char *job_path, *sequences, *expert_parallel, *format_text;
     const char *scheme_text[SPW_JOB_MAX_SCHEMES];
     size_t scheme_texts;
     /* filled by spw_job_options_finish */
@@ -26,7 +26,6 @@ enum {
     SPW_OPTION_SEQUENCES,
     SPW_OPTION_EXPERT,
     SPW_OPTION_FORMAT,
-    SPW_OPTION_ALLOCATOR,
     SPW_OPTION_OWN
 };
 
@@ -49,12 +48,6 @@ enum {
          "R", \
          0, \
          "expert-parallel size; fsdp becomes what is left (default: the job's)", \
-         0}, \
-        {"allocator", \
-         SPW_OPTION_ALLOCATOR, \
-         "KEY:VALUE,...", \
-         0, \
-         "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's)", \
          0}, \
     { \
         "format", SPW_OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0 \
