@@ -23,7 +23,8 @@ typedef struct process {
 typedef struct rank_state {
     spw_step_memory *memory;
     spw_event_list list;
-    size_t layer; /* where the list peaks */
+    size_t layer; /* where the list peaks, and how far above its beginning */
+    uint64_t peak_bytes;
     process process[VARIANTS];
 } rank_state;
 
@@ -138,6 +139,7 @@ static spw_status rank_step(spw_reserved_memory *m, size_t r) {
     spw_status status = spw_step_memory_step(rank->memory, m->rows + r * m->layers, m->layers, &rank->list);
     const spw_list_peak peak = spw_event_list_peak(&rank->list);
     rank->layer = peak.peak_event < rank->list.events ? rank->list.event[peak.peak_event].layer : 0;
+    rank->peak_bytes = (uint64_t)peak.peak_bytes;
     for (int v = 0; v < VARIANTS && status == SPW_OK; v++)
         status = process_step(m, v, &rank->list, &rank->process[v]);
     return status;
@@ -149,7 +151,7 @@ static void record_step(spw_reserved_memory *m, int variant, step_record *record
         const process *p = &m->rank[r].process[variant];
         const uint64_t allocated = p->last.after.allocated_peak_bytes,
                        reserved = p->last.after.reserved_peak_bytes;
-        const uint64_t requested = p->last.after.requested_peak_bytes;
+        const uint64_t requested = p->last.before.requested_bytes + m->rank[r].peak_bytes;
         if (requested > record->requested) {
             record->requested = requested;
             record->live_rank = r;
