@@ -12,7 +12,7 @@ spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
 }
 
 static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {
-    const double room = (double)s->settings.device_bytes, live = (double)s->as_set.allocated.max_bytes;
+    const double room = (double)s->settings.device_bytes, live = (double)s->as_set.requested.max_bytes;
     if (!s->settings.expandable_segments && s->expandable.failed_steps == 0) {
         (void)snprintf(out, size,
                        "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GB)",
@@ -29,9 +29,11 @@ static void advise_failing(const spw_reserved_summary *s, char *out, size_t size
     }
     (void)snprintf(
         out, size,
-        "live tensors fill the memory (%.1f of %.1f GB when it ran out), whatever the allocator: take fewer "
-        "sequences, recompute more, use a capacity, or more GPUs",
-        live / GB, room / GB);
+        "live tensors need %.1f of %.1f GB%s: take fewer sequences, recompute more, use a capacity, or more "
+        "GPUs",
+        live / GB, room / GB,
+        live > room ? ", whatever the allocator"
+                    : ", and no setting of the allocator finds room for the rest");
 }
 
 void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {

@@ -50,7 +50,11 @@ for position, step in ((0, 50), (1, 399)):
 both = replay(job, "--output", scratch / "bare_stack.h5")["memory"]["allocator"]
 check(both["requested"]["max_bytes"] <= both["allocated"]["max_bytes"] <= both["reserved"]["max_bytes"], "order")
 check(both["with_expandable_segments"]["reserved"]["max_bytes"] < both["reserved"]["max_bytes"], "expandable")
-check("expandable segments" in both["advice"], "advice")
+job.write_text(text.replace("memory_fraction: 1", "memory_fraction: 0.21"))
+less = replay(job)["memory"]
+check(less["verdict"] == "oom" and less["oom_probability"] == 0.5 and abs(less["oom_low"] - 0.01258) < 1e-5, f"less memory {less}")
+check(less["allocator"]["advice"].startswith("with expandable segments this job fits"), "advice")
+check(less["max_bytes"] == 30714451105, "what failed steps would have needed")
 try:
     import h5py
     with h5py.File(scratch / "bare_stack.h5") as result:
