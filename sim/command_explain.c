@@ -93,7 +93,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
     printf("at the %s", spw_moment_name(f->moment));
     if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
-    printf("; every rank allocates the same, whatever it receives; sections are those of docs/schemes.md\n");
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    printf("; %s; sections are those of docs/schemes.md\n",
+           spw_scheme_is_dynamic(scheme, &shape) ? "with balanced routing: a rank allocates what it receives"
+                                                 : "every rank allocates the same, whatever it receives");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */

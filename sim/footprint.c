@@ -97,7 +97,7 @@ static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_pa
              hidden),
          ALWAYS);
     LIVE(add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden), ALWAYS);
-    if (job->remat == SPW_REMAT_NONE)
+    if (spw_remat_keeps_experts(job->remat))
         LIVE(add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden),
              ALWAYS);
     LIVE(add(f, "expert_weight_gradients", routed * w, source,
@@ -148,6 +148,11 @@ static size_t attention_elements(const spw_model *m) {
                m->heads * m->nope_dim + 2 * value;
     }
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
+}
+
+/* All that flash attention keeps of the core attention: its output is an input of the next product. */
+static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s) {
+    return (double)s->tokens * (double)(m->heads * sizeof(float));
 }
 
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
@@ -209,8 +214,10 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
 static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const double moe = attention + 3.0 * tokens * (double)m->shared_ffn;
-    const double dense = attention + 3.0 * tokens * (double)m->dense_ffn;
+    const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
+    const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
+    const double moe = attention - repeated + shared;
+    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
     const double moe_layers = (double)m->moe_layers, dense_layers = (double)(m->layers - m->moe_layers);
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
              "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
@@ -225,6 +232,7 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shap
 /* routed: what the MoE layers keep of their experts' rows, together. */
 static void add_saved_rows(spw_footprint *f, const spw_job *job, double routed) {
     const double here = (double)f->live_set.saved_bytes, moe_layers = (double)job->model.moe_layers;
+    if (!spw_remat_keeps_experts(job->remat)) return;
     spw_component *all =
         add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
             "%.6g over %.0f layers", routed, moe_layers);
@@ -306,7 +314,7 @@ void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t 
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
     add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
-    if (job->remat == SPW_REMAT_NONE) {
+    if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)job->model.moe_layers;
         if (whole) add_saved(out, job, &shape, attention);
         add_saved_rows(out, job,

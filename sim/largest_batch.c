@@ -92,7 +92,9 @@ spw_status spw_largest_batches(const spw_replay_request *request, double at, spw
         s.job->batches = 1;
         s.request.job = s.job;
         s.request.scheme = &request->scheme[i];
-        s.request.schemes = 1;
+        s.request.schemes = s.request.splits = 1;
+        s.request.skips_lost_tokens = true;
+        s.request.time_stack = NULL;
         s.request.sink = (spw_replay_sink){.state = NULL};
         s.answer = (spw_batch_answer){.at = at};
         (void)snprintf(s.answer.scheme, sizeof s.answer.scheme, "%s", request->scheme[i].text);

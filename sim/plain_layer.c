@@ -88,6 +88,9 @@ static spw_status run(const spw_layer_shape *s, const spw_plan *plan, spw_plain_
     SPW_TRY(allocate_rows(s, plan->rows, &a));
     spw_ref_permute(plan, s->hidden, l->x, a.x);
     SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
+    if (l->scaled)
+        SPW_TRY(spw_plain_scales_create(
+            s, plan, &(spw_plain_inputs){l->x, l->dy, l->weight, l->weights, a.state}, &l->scales));
     spw_ref_combine(plan, s->hidden, a.y, l->weight, l->y, l->y_scale);
     spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, l->weight, a.dy, l->d_weight, NULL);
     SPW_TRY(
@@ -123,5 +126,6 @@ void spw_plain_layer_destroy(spw_plain_layer *l) {
         l->x,  l->dy,       l->weight,  l->drawn[0], l->drawn[1],     l->drawn[2],     l->y,
         l->dx, l->d_weight, l->y_scale, l->dx_scale, l->gradients.w0, l->gradients.w1, l->gradients.wo};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) spw_free(owned[i]);
+    spw_plain_scales_destroy(&l->scales);
     *l = (spw_plain_layer){.x = NULL};
 }

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "reference/expert_ffn.h"
+#include "sim/plain_scales.h"
 #include "sim/scheme.h"
 
 #include <stdint.h>
@@ -15,6 +16,8 @@ typedef struct spw_plain_layer {
     float *y, *dx, *d_weight;   /* results; d_weight is 0 where a choice is dropped */
     float *y_scale, *dx_scale;  /* [tokens][hidden] sums of magnitudes over choices */
     spw_expert_gradients gradients;
+    bool scaled; /* set by the caller: fill `scales` */
+    spw_plain_scales scales;
     float *drawn[3]; /* what weights points to */
 } spw_plain_layer;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/remat.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &name,
@@ -158,6 +159,16 @@ static uint64_t add(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
+            "of MaxText's would be right",
+            scheme->text, spw_remat_name(shape->remat));
+    return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+}
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_scheme_type *type = scheme->type;
     return type->layer_of != NULL ? *type->layer_of(scheme, shape) : type->layer;
@@ -166,6 +177,14 @@ spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape 
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {
     return scheme->type->drop_rule != NULL ? scheme->type->drop_rule(scheme) : SPW_DROP_BY_LIMIT;
 }
+
+static bool sends_once(const spw_scheme *scheme) {
+    return scheme->type->sends_once == NULL || scheme->type->sends_once(scheme);
+}
+bool spw_scheme_once_a_rank(const spw_scheme *scheme) {
+    return scheme->type->once_a_rank && sends_once(scheme);
+}
+bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node && sends_once(scheme); }
 
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_layer_list list = spw_scheme_layer(scheme, shape);
@@ -186,7 +205,7 @@ spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size
 
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_rank_rows rows = {s->assignments, s->assignments, s->assignments};
-    if (scheme->type->once_a_rank) { /* all ranks but those that hold none of a token's K experts */
+    if (spw_scheme_once_a_rank(scheme)) { /* all ranks but those that hold none of a token's K experts */
         double none = 1.0;
         for (size_t k = 0; k < s->top_k && none > 0.0; k++) {
             const double left = (double)s->experts - (double)s->experts_per_rank - (double)k;
@@ -194,6 +213,7 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
         }
         rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
     }
+    if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
     return rows;
 }
 
@@ -222,6 +242,8 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
           [SPW_WIDTH_TOP_K] = {s->top_k, "K"},
           [SPW_WIDTH_EXPERTS] = {s->experts, "E"},
           [SPW_WIDTH_LOCAL_EXPERTS] = {s->experts_per_rank, "e"},
+          [SPW_WIDTH_ROW_IDS] = {add(multiply(2, s->experts), 1), "(2 E + 1)"},
+          [SPW_WIDTH_LOCAL_ROW_IDS] = {add(multiply(2, s->experts_per_rank), 1), "(2 e + 1)"},
           [SPW_WIDTH_ONE] = {1, "1"},
       };
     const uint64_t times = tensor->times > 0 ? tensor->times : 1,

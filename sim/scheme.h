@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 32 };
+enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 48 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 typedef struct spw_layer_shape {
@@ -72,6 +72,8 @@ typedef enum spw_width {
     SPW_WIDTH_TOP_K,         /* K */
     SPW_WIDTH_EXPERTS,       /* E */
     SPW_WIDTH_LOCAL_EXPERTS, /* e */
+    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
+    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
     SPW_WIDTH_ONE,
     SPW_WIDTH_COUNT
 } spw_width;
@@ -154,7 +156,11 @@ typedef struct spw_scheme_type {
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
+    bool
+        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(
+        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
     size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
@@ -166,6 +172,8 @@ typedef struct spw_scheme_type {
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                  size_t group, spw_flow *out);
+    /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
+    void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
@@ -193,8 +201,13 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
+SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+bool spw_scheme_once_a_rank(const spw_scheme *scheme);
+bool spw_scheme_by_node(const spw_scheme *scheme);
 /* Do its tensors follow the routing? */
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
 

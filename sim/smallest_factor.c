@@ -56,7 +56,11 @@ static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
     }
     request.scheme = scheme;
     request.schemes = count;
+    request.splits = 1;
     request.allocator = false;
+    request.skips_lost_tokens = true;
+    request.stack = NULL;
+    request.time_stack = NULL;
     request.sink = (spw_replay_sink){.state = NULL};
     SPW_TRY(spw_replay_run(&request, &result));
     for (size_t i = count; i-- > 0;) {

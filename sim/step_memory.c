@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/megatron_job.h"
+#include "sim/remat.h"
 
 #include <string.h>
 
@@ -46,7 +47,7 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
     m->shape = *shape;
     m->list = spw_scheme_layer(scheme, shape);
     m->layers = job->model.moe_layers;
-    m->saves = job->remat == SPW_REMAT_NONE;
+    m->saves = spw_remat_keeps_experts(job->remat);
     find_needed(m);
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];

@@ -9,5 +9,9 @@ spw_status spw_execute_ragged(spw_execution *run);     /* MaxText sparse_matmul 
 spw_status spw_execute_gmm(spw_execution *run);        /* MaxText sparse_matmul with a grouped GEMM */
 spw_status spw_execute_gmm_deepep(spw_execution *run); /* a grouped GEMM behind DeepEP in JAX */
 spw_status spw_execute_ring(spw_execution *run);       /* MaxText ring of experts */
+spw_status spw_execute_megatron_alltoall(spw_execution *run);
+spw_status spw_execute_megatron_allgather(spw_execution *run);
+spw_status spw_execute_megatron_flex(spw_execution *run);   /* behind DeepEP or HybridEP */
+spw_status spw_execute_primus_syncfree(spw_execution *run); /* AMD's variants of the above */
 
 #endif
