@@ -287,7 +287,7 @@ spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, sp
     SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
     w.plain.scaled = scheme->type->weighted_activation;
     SPW_TRY(predict(&w));
-    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, &w.plain));
+    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, scheme->type->weighted_activation, &w.plain));
     SPW_TRY(execute(&w));
     judge(&w);
 

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/job_options.h"
-#include "sim/plan.h"
+#include "sim/plan_points.h"
 #include "sim/plan_print.h"
 #include "traces/generate.h"
 

@@ -92,6 +92,18 @@ static const char *const default_schemes[] = {
     "primus-syncfree:level=2",
     "primus-syncfree:level=2,align=32",
     "primus-syncfree:level=3",
+    "ragged-deepep",
+    "moe-dedup:buffer_factor=1",
+    "moe-dedup:buffer_factor=0.6,overflow_factor=0.5",
+    "moe-dedup:buffer_factor=1,overflow_factor=1,max_shards=2",
+    "deepep",
+    "deepep:dtype=fp8,pad=16",
+    "deepep-ll",
+    "deepep-ll:dtype=bf16",
+    "hybrid-ep",
+    "hybrid-ep:pad=16",
+    "hybrid-ep:budget=1",
+    "hybrid-ep:budget=0.7,pad=4",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
@@ -237,6 +249,7 @@ static spw_status verify_random(verification *v, uint64_t seed) {
     s.hidden = 1 + below(&state, 12);
     s.ffn = 1 + below(&state, 12);
     finish_shape(&s);
+    s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
     int32_t *expert = NULL;
     spw_status status = SPW_ALLOC(s.ranks * s.assignments, &expert);
     for (size_t t = 0; t < s.ranks * s.tokens && status == SPW_OK; t++) {

@@ -203,9 +203,13 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->communication_bytes != NULL) {
-        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
-                 "DeepEP buffer hints (4.3)", "rings of the channels, independent of T"),
-             ALWAYS);
+        LIVE(
+            add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
+                type->communication_source != NULL ? type->communication_source : "DeepEP buffer hints (4.3)",
+                "%s",
+                type->communication_formula != NULL ? type->communication_formula
+                                                    : "rings of the channels, independent of T"),
+            ALWAYS);
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_PLAN_PRINT_H
 #define SPW_SIM_PLAN_PRINT_H
 
-#include "sim/plan.h"
+#include "sim/plan_points.h"
 #include "sim/table.h"
 
 #include <stdio.h>

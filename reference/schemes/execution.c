@@ -18,6 +18,11 @@ const spw_executor spw_executors[] = {
     {"megatron-allgather", spw_execute_megatron_allgather},
     {"megatron-flex", spw_execute_megatron_flex},
     {"primus-syncfree", spw_execute_primus_syncfree},
+    {"ragged-deepep", spw_execute_ragged_deepep},
+    {"deepep", spw_execute_deepep},
+    {"deepep-ll", spw_execute_deepep_ll},
+    {"hybrid-ep", spw_execute_hybrid_ep},
+    {"moe-dedup", spw_execute_moe_dedup},
     {.name = NULL},
 };
 

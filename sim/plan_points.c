@@ -1,4 +1,4 @@
-#include "sim/plan.h"
+#include "sim/plan_points.h"
 
 #include "base/memory.h"
 #include "sim/replay.h"

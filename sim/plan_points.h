@@ -1,6 +1,6 @@
 /* A sweep: schemes x parallel splits x batches, each replayed on the same routing, with memory, drops and time. */
-#ifndef SPW_SIM_PLAN_H
-#define SPW_SIM_PLAN_H
+#ifndef SPW_SIM_PLAN_POINTS_H
+#define SPW_SIM_PLAN_POINTS_H
 
 #include "base/status.h"
 #include "sim/job.h"
