@@ -126,7 +126,7 @@ static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, siz
 static spw_status describe_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
                                 size_t sequences, char *line, size_t size) {
     received r = {.rank = rank};
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.rows = 0};
     spw_job *job = NULL;
     line[0] = '\0';
     if (trace == NULL) return SPW_OK;

@@ -23,7 +23,7 @@ typedef struct spw_measured_cell {
     size_t rank, step;
     bool composed;       /* rows were composed from the routing, else taken from the table */
     const char *differs; /* the first column in which the composed rows differ; NULL = none does */
-    bool approximated;   /* the list is not that of this variant (sequential experts) */
+    bool approximated;   /* sequential experts whose rows are not known were replayed as grouped ones */
     spw_measured_pair requested_peak, requested_after_forward;
     spw_measured_pair allocated_before, allocated_after_forward, allocated_peak, reserved;
 } spw_measured_cell;
