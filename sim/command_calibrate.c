@@ -173,5 +173,12 @@ spw_status spw_command_calibrate(int argc, char **argv) {
         argv[1] = name;
         return calibrate_memory(argc - 1, argv + 1);
     }
-    return spw_fail(SPW_EARG, "calibrate what? spillway calibrate memory TABLE.csv... --stack NAME");
+    if (argc > 1 && strcmp(argv[1], "time") == 0) {
+        static char name[] = "spillway calibrate time";
+        argv[1] = name;
+        return spw_command_calibrate_megatron(argc - 1, argv + 1);
+    }
+    return spw_fail(SPW_EARG,
+                    "calibrate what? spillway calibrate memory TABLE.csv... --stack NAME, or spillway "
+                    "calibrate time RUNS.csv PHASES.csv");
 }

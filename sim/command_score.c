@@ -44,7 +44,7 @@ static const struct argp argp = {
     .args_doc = "TABLE.csv...",
     .doc =
         "Predictions beside published and compiled runs: verdict, GiB, interval, and how far off they are. "
-        "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory.",
+        "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, milliseconds.",
 };
 
 spw_status spw_command_score(int argc, char **argv) {
@@ -55,9 +55,12 @@ spw_status spw_command_score(int argc, char **argv) {
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
     size_t measured = 0;
-    for (size_t i = 0; i < o.tables; i++) measured += spw_measured_is_table(o.table[i]) ? 1 : 0;
+    for (size_t i = 0; i < o.tables; i++) {
+        measured += spw_measured_is_table(o.table[i]) || spw_measured_is_phases(o.table[i]) ? 1 : 0;
+    }
     if (measured > 0 && measured == o.tables)
-        return spw_measured_print(o.table, o.tables, o.traces, format, stdout);
+        return spw_measured_print(o.table, o.tables, o.traces, o.stack != NULL ? o.stack : SPW_MEASURED_STACK,
+                                  format, stdout);
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));

@@ -1,0 +1,82 @@
+/* The steps of measured runs beside what sim/megatron_time.h says of them. Columns: notebooks_data/measured/README.md. */
+#ifndef SPW_SIM_MEASURED_TIME_H
+#define SPW_SIM_MEASURED_TIME_H
+
+#include "sim/measured_score.h"
+#include "sim/megatron_time.h"
+
+enum { SPW_MEASURED_NO_RUN = -1 };
+#define SPW_MEASURED_STACK "megatron-h200-2026-11" /* of the measured tables */
+
+/* Tables by kind. Phases without a table of runs bring the one beside them: "phases" in the file's name becomes "runs". */
+typedef struct spw_measured_tables {
+    const char **run, **phase; /* paths; live as long as those they came from and this struct */
+    size_t runs, phases;
+    char *beside; /* owned */
+} spw_measured_tables;
+/* SPW_EARG when a table is of neither kind. Freed by spw_measured_tables_free. */
+SPW_MUST_CHECK spw_status spw_measured_tables_sort(const char *const *tables, size_t count,
+                                                   spw_measured_tables *out);
+void spw_measured_tables_free(spw_measured_tables *tables);
+
+typedef struct spw_measured_time_run {
+    const char *run, *model, *routing; /* live as long as the tables */
+    size_t table, line;                /* of its first row */
+    uint64_t repeat;
+    size_t ranks;
+    spw_megatron_shape shape;
+    bool sequential;
+    spw_megatron_load *load;                  /* [layers][ranks] */
+    double true_forward_s, true_backward_s;   /* of the slowest rank */
+    double true_step_s;                       /* NAN: a rank is missing, and nothing can be said */
+    double true_phase_s[SPW_MEGATRON_PHASES]; /* mean over ranks, sum over layers; NAN where no table says */
+    long
+        partner; /* the dropless balanced run of its shape in its table, of its own kind and repeat if there is one;
+                     SPW_MEASURED_NO_RUN for such a run itself, and where there is none */
+    spw_megatron_time time; /* by spw_measured_time_predict */
+} spw_measured_time_run;
+
+typedef struct spw_measured_time {
+    spw_csv **table; /* [tables] of runs, then [phase_tables] of phases */
+    size_t tables, phase_tables;
+    spw_measured_time_run *run;
+    size_t runs;
+    long **run_of_row; /* [tables][rows of the table]; SPW_MEASURED_NO_RUN in a table without steps */
+} spw_measured_time;
+
+/* Reads tables of runs, and of the phases of those runs. SPW_EFORMAT when a phase belongs to no run. Closed by
+ * spw_measured_time_close. */
+SPW_MUST_CHECK spw_status spw_measured_time_open(const char *const *runs, size_t run_count,
+                                                 const char *const *phases, size_t phase_count,
+                                                 spw_measured_time *out);
+void spw_measured_time_close(spw_measured_time *time);
+/* Is this a table of phases? false when it cannot be read. */
+bool spw_measured_is_phases(const char *path);
+
+/* Predicts every run. */
+SPW_MUST_CHECK spw_status spw_measured_time_predict(const spw_megatron_coefficients *c,
+                                                    spw_measured_time *time);
+
+/* step / the partner's step, predicted and measured; NAN without a partner. */
+double spw_measured_ratio(const spw_measured_time *time, const spw_measured_time_run *run);
+double spw_measured_true_ratio(const spw_measured_time *time, const spw_measured_time_run *run);
+
+/* Absolute errors as parts of what was measured; NAN when there are none. */
+typedef struct spw_measured_time_errors {
+    size_t steps, ratios;
+    double step_mean, step_max, ratio_median, ratio_max;
+} spw_measured_time_errors;
+/* Of the runs of one model, or of all (NULL). */
+SPW_MUST_CHECK spw_status spw_measured_time_score(const spw_measured_time *time, const char *model,
+                                                  spw_measured_time_errors *out);
+
+/* One phase over all runs that have it. */
+typedef struct spw_measured_phase_errors {
+    size_t runs;
+    double mean, most,
+        pooled; /* mean and most of the runs' absolute errors; error of the sum over runs, with sign */
+    double seconds, true_seconds; /* mean of a run */
+} spw_measured_phase_errors;
+spw_measured_phase_errors spw_measured_phase_score(const spw_measured_time *time, spw_megatron_phase phase);
+
+#endif
