@@ -15,6 +15,5 @@ for stack in maxtext-rocm-2026-05 maxtext-rocm-2026-04; do
     # shellcheck disable=SC2086
     fit $stack published/*.csv --from "$stacks/xla-rocm-0.10.2-amd.yaml" $contradicted $doubtful
 done
-measured=$here/../sim/megatron_stacks/megatron-h200-2026-11.yaml
-"$spillway" calibrate time measured/megatron_h200_runs.csv measured/megatron_h200_phases.csv --stack "$measured" \
-    --output "$measured" | tail -n 5
+"$spillway" calibrate time measured/megatron_h200_runs.csv measured/megatron_h200_phases.csv \
+    --stack "$here/../sim/megatron_stacks/megatron-h200-2026-11.yaml" --output "$here/../sim/megatron_stacks" | tail -n 5

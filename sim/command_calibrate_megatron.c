@@ -18,7 +18,7 @@ typedef struct time_options {
 static const struct argp_option options[] = {
     {"stack", OPTION_STACK, "NAME|FILE", 0,
      "gives the name and what is not fitted (default: " SPW_MEASURED_STACK ")", 0},
-    {"output", OPTION_OUTPUT, "STACK.yaml", 0, "write the fitted stack here", 0},
+    {"output", OPTION_OUTPUT, "DIR", 0, "write the fitted stack here, as NAME.yaml", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0,
      "how to print the coefficients (default: table, with residuals)", 0},
     {0},
@@ -71,6 +71,14 @@ static spw_status print_coefficients(const spw_megatron_calibration *c, spw_form
     return status;
 }
 
+static spw_status write_stack(const spw_megatron_coefficients *c, const char *folder) {
+    char path[1024];
+    const int length = snprintf(path, sizeof path, "%s/%s.yaml", folder, c->name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return spw_fail(SPW_EARG, "the path of %s in '%.60s...' is too long", c->name, folder);
+    return spw_megatron_coefficients_write(c, "Written by spillway calibrate time.", path);
+}
+
 spw_status spw_command_calibrate_megatron(int argc, char **argv) {
     spw_status status = SPW_OK;
     time_options o = {.stack = SPW_MEASURED_STACK};
@@ -89,8 +97,7 @@ spw_status spw_command_calibrate_megatron(int argc, char **argv) {
                    c.shape[s].model, c.shape[s].errors.steps, 100.0 * c.shape[s].errors.step_mean,
                    100.0 * c.shape[s].errors.step_max);
     }
-    if (o.output != NULL)
-        SPW_TRY(spw_megatron_coefficients_write(&c.fitted, "Written by spillway calibrate time.", o.output));
+    if (o.output != NULL) SPW_TRY(write_stack(&c.fitted, o.output));
 
 cleanup:
     spw_measured_tables_free(&tables);
