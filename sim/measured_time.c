@@ -294,7 +294,8 @@ spw_status spw_measured_time_open(const char *const *runs, size_t run_count, con
     size_t rows = 0;
     spw_status status = SPW_OK;
     *out = (spw_measured_time){.tables = run_count, .phase_tables = phase_count};
-    SPW_TRY(SPW_ALLOC(run_count + phase_count, &out->table));
+    SPW_TRY(
+        SPW_ALLOC(run_count + phase_count, &out->table)); /* NOLINT(bugprone-sizeof-expression): pointers */
     SPW_TRY(SPW_ALLOC(run_count, &out->run_of_row));
     for (size_t i = 0; i < run_count + phase_count; i++) {
         SPW_TRY(spw_csv_read(i < run_count ? runs[i] : phases[i - run_count], &out->table[i]));

@@ -18,6 +18,9 @@
     X(norm_gradient_bytes, 60, 1, 1e4, 0.3, "norm and casts, backward: bytes moved per token and hidden") \
     X(exchange_bytes_per_s, 370e9, 1e6, 1e14, 0.1, "all-to-all: a rank's heavier direction, off-rank bytes") \
     X(duplex_share, 0.12, 1e-4, 1, 0.7, "of the lighter direction's bytes: what they add") \
+    X(long_message_share, 1.4, 1, 3, 0.1, \
+      "all-to-all of unequal messages just above 2^27 or 2^28 bytes: as slow as of messages this much " \
+      "longer") \
     X(slots_bytes_per_s, 1.65e12, 1e9, 1e14, 0.2, "chunks padded to capacity: a strided copy") \
     X(host_first_s, 1.25e-3, 1e-6, 1, 0.2, "host work before the first layer's counts are known") \
     X(host_layer_s, 2.6e-3, 1e-6, 1, 0.3, "host work from one layer's counts to the next layer's") \
@@ -58,11 +61,13 @@ typedef struct spw_megatron_coefficient_row {
     size_t offset;                          /* in spw_megatron_coefficients */
     double start, minimum, maximum, spread; /* start, spread: 0 where nothing is fitted */
 } spw_megatron_coefficient_row;
-#define SPW_MEGATRON_COUNT(...) +1
+#define SPW_MEGATRON_INDEX(field, ...) SPW_MEGATRON_ROW_##field,
+enum { SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_FITTED };
 enum {
-    SPW_MEGATRON_FITTED = 0 SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_COUNT),
-    SPW_MEGATRON_COEFFICIENTS = SPW_MEGATRON_FITTED SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_COUNT)
+    SPW_MEGATRON_LAST_FITTED = SPW_MEGATRON_FITTED - 1,
+    SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_COEFFICIENTS
 };
+#undef SPW_MEGATRON_INDEX
 extern const spw_megatron_coefficient_row spw_megatron_rows[SPW_MEGATRON_COEFFICIENTS];
 spw_coefficient *spw_megatron_coefficient(spw_megatron_coefficients *c, size_t row);
 const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficients *c, size_t row);

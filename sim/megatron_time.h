@@ -12,8 +12,9 @@
  *   route                copy(16 T H) + 2 T H E / router_flops + 25 kernels; with capacity copy(800 T E) more (top of columns)
  *   permute              copy(48 T E) + 40 kernels, the host's counts, copy(4 N H); with capacity, unpadded 0.2 ms more (the host
  *                        reads how many rows there are)
- *   dispatch, combine    exchange_latency_s + (heavier + duplex_share x lighter direction) / exchange_bytes_per_s, worst rank;
- *                        dispatch twice the latency (probabilities go first)
+ *   dispatch, combine    exchange_latency_s + (heavier + duplex_share x lighter direction) / exchange_bytes_per_s, worst rank,
+ *                        longer by long_message_share where unequal messages are just above 2^27 or 2^28 bytes; dispatch
+ *                        twice the latency (probabilities go first)
  *   sort, unsort chunks  copy(4 M H), 40 us more when experts differ; padded: 4 M H / slots_bytes_per_s
  *   experts              (2 M' H (2F)' + 2 M' F H') / GEMM + copy(activation_bytes M F)
  *   unpermute            4 N H / scatter_bytes_per_s

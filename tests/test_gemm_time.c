@@ -1,6 +1,7 @@
 /* The time of grouped GEMMs: measured points, shapes that were left out, ragged rows, clusters without points. */
 #include "sim/gemm_time.h"
 
+#include "base/memory.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -153,6 +154,12 @@ static void test_without_points(void) {
 
 static void test_damage(spw_cluster *cluster) {
     spw_gemm_curves *c = NULL;
+    for (int n = 0; n < 2; n++) {
+        spw_alloc_fail_after(n);
+        CHECK_STATUS(spw_gemm_curves_create(cluster, &c), SPW_ENOMEM);
+        CHECK(c == NULL);
+    }
+    spw_alloc_fail_after(-1);
     cluster->gemm.rows_per_expert[9] = cluster->gemm.rows_per_expert[7];
     CHECK_STATUS(spw_gemm_curves_create(cluster, &c), SPW_ECONFIG);
     CHECK(c == NULL);

@@ -32,8 +32,8 @@ static spw_megatron_coefficients plain(void) {
                                      &c.jitter_share,
                                      &c.exchange_latency_s,
                                      &c.kernel_s};
-    for (size_t i = 0; i < sizeof speeds / sizeof *speeds; i++) speeds[i]->value = 1e12;
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++) none[i]->value = 0.0;
+    for (size_t i = 0; i < sizeof speeds / sizeof speeds[0]; i++) speeds[i]->value = 1e12;
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) none[i]->value = 0.0;
     c.gemm_flops_share.value = 1.0;
     return c;
 }
@@ -187,6 +187,36 @@ static void test_knobs(void) {
     }
 }
 
+/* 2^27 bytes from each rank to the other are nothing special; a row more is, where messages differ; 1.5 x as many are not. */
+static void test_long_messages(void) {
+    const double row = 2.0 * 1024, rows = 134217728.0 / row;
+    spw_megatron_coefficients c = plain();
+    spw_megatron_load load[LAYERS][RANKS];
+    c.long_message_share.value = 1.4;
+    const struct {
+        double received[RANKS], factor;
+    } cases[] = {{{rows, rows}, 1.0},
+                 {{rows, rows - 1}, 1.0},
+                 {{rows + 1, rows}, 1.4 * rows / (rows + 1)},
+                 {{rows + 1, rows + 1}, 1.0},
+                 {{1.3 * rows, rows}, 1.4 / 1.3},
+                 {{1.5 * rows, rows}, 1.0},
+                 {{2.0 * rows + 1, rows}, 2.8 * rows / (2 * rows + 1)}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fill(load, rows);
+        for (size_t l = 0; l < LAYERS; l++) {
+            for (size_t r = 0; r < RANKS; r++) {
+                load[l][r].received = cases[i].received[r];
+                load[l][r].sent = cases[i].received[1 - r];
+                load[l][r].kept_local = 0;
+            }
+        }
+        const double most = fmax(cases[i].received[0], cases[i].received[1]);
+        const double want = 1e-12 * LAYERS * row * most * cases[i].factor;
+        CHECK(fabs(predict(&c, &shape, load).phase_s[SPW_MEGATRON_BACKWARD_DISPATCH] - want) < 1e-9 * want);
+    }
+}
+
 static void test_host(void) {
     spw_megatron_coefficients c = plain();
     spw_megatron_load load[LAYERS][RANKS];
@@ -266,6 +296,22 @@ static void test_damage(const char *scratch) {
     }
 }
 
+/* Every allocation of a reading fails once. */
+static void test_memory(const char *runs, const char *phases) {
+    const char *const run_paths[] = {runs}, *const phase_paths[] = {phases};
+    spw_measured_time time;
+    spw_status status = SPW_ENOMEM;
+    int n = 0;
+    for (; status == SPW_ENOMEM && n < 10000; n++) {
+        spw_alloc_fail_after(n);
+        status = spw_measured_time_open(run_paths, 1, phase_paths, 1, &time);
+        CHECK(status == SPW_OK || (status == SPW_ENOMEM && time.run == NULL));
+    }
+    spw_alloc_fail_after(-1);
+    CHECK(status == SPW_OK && n > 95);
+    spw_measured_time_close(&time);
+}
+
 /* --- Measured runs --- */
 
 static void print_and_check(const spw_measured_time *time) {
@@ -275,8 +321,8 @@ static void print_and_check(const spw_measured_time *time) {
            100.0 * e.step_mean, 100.0 * e.step_max, e.steps, 100.0 * e.ratio_median, 100.0 * e.ratio_max,
            e.ratios);
     CHECK(e.steps == 95 && e.ratios == 79);
-    CHECK(e.step_mean < 0.02 && e.step_max < 0.065);      /* the bar is 3 % */
-    CHECK(e.ratio_median < 0.015 && e.ratio_max < 0.055); /* 3 % and 8 % */
+    CHECK(e.step_mean < 0.0175 && e.step_max < 0.06);       /* the bar is 3 % */
+    CHECK(e.ratio_median < 0.0095 && e.ratio_max < 0.0525); /* 3 % and 8 % */
     for (spw_megatron_phase p = 0; p < SPW_MEGATRON_RECOMPUTE; p++) {
         const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
         printf("%-24s mean %.1f %%, sum %+.1f %%\n", spw_megatron_phase_name(p), 100.0 * of.mean,
@@ -316,7 +362,7 @@ static void test_fit(const char *runs, const char *phases, const char *scratch) 
     spw_megatron_calibration c;
     char path[PATH];
     CHECK_OK(spw_calibrate_megatron_time(run_paths, 1, phase_paths, 1, SPW_MEASURED_STACK, &c));
-    CHECK(c.steps == 95 && c.phases == 87 * 15 && c.shapes == 3);
+    CHECK(c.steps == 95 && c.phases == (size_t)87 * 15 && c.shapes == 3);
     (void)snprintf(path, sizeof path, "%s/fitted_megatron.yaml", scratch);
     CHECK_OK(spw_megatron_coefficients_write(&c.fitted, "Written by a test.", path));
     CHECK_OK(spw_megatron_coefficients_read(path, NULL, &back));
@@ -332,7 +378,7 @@ static void test_fit(const char *runs, const char *phases, const char *scratch) 
         printf("without %s: mean %.2f %%, most %.2f %% of %zu\n", c.shape[s].model,
                100.0 * c.shape[s].errors.step_mean, 100.0 * c.shape[s].errors.step_max,
                c.shape[s].errors.steps);
-        CHECK(c.shape[s].errors.step_mean < 0.045 && c.shape[s].errors.step_max < 0.09); /* 10 % */
+        CHECK(c.shape[s].errors.step_mean < 0.045 && c.shape[s].errors.step_max < 0.07); /* 10 % */
     }
     CHECK(remove(path) == 0);
     spw_megatron_calibration_close(&c);
@@ -353,9 +399,11 @@ int main(int argc, char **argv) {
     test_by_hand();
     test_stragglers();
     test_knobs();
+    test_long_messages();
     test_host();
     test_tiles();
     test_damage(argv[2]);
+    test_memory(runs, phases);
     const spw_megatron_coefficients c = preset();
     CHECK_OK(spw_measured_time_open(run_paths, 1, phase_paths, 1, &time));
     CHECK_OK(spw_measured_time_predict(&c, &time));
