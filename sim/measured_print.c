@@ -28,7 +28,7 @@ static const char *agreement_of(const spw_measured_cell *cell) {
 
 /* What one row of table `s` belongs to; NULL when its table has no steps. */
 static const spw_measured_time_run *run_of(const spw_measured_time *time, size_t s, size_t row) {
-    const long run = time->run_of_row[s][row];
+    const long run = time->table[s].run_of_row[row];
     return run < 0 ? NULL : &time->run[run];
 }
 

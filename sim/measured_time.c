@@ -91,7 +91,7 @@ static spw_status read_index(const spw_csv *csv, size_t row, const char *column,
 
 /* The run of a row, made when the row is its first. */
 static spw_status run_of(spw_measured_time *time, size_t table, size_t row, spw_measured_time_run **out) {
-    const spw_csv *csv = time->table[table];
+    const spw_csv *csv = time->table[table].csv;
     const char *name = NULL;
     spw_measured_run read;
     spw_measured_time_run *run = NULL;
@@ -175,19 +175,19 @@ static spw_status read_loads(const spw_csv *csv, size_t row, size_t rank, spw_me
 static double later(double a, double b) { return a > b ? a : b; }
 
 static spw_status read_runs(spw_measured_time *time, size_t table) {
-    const spw_csv *csv = time->table[table];
+    const spw_csv *csv = time->table[table].csv;
     const size_t rows = spw_csv_rows(csv), first = time->runs;
     size_t *ranks = NULL; /* [rows]: rows seen of a run */
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(rows, &ranks));
-    SPW_TRY(SPW_ALLOC(rows, &time->run_of_row[table]));
+    SPW_TRY(SPW_ALLOC(rows, &time->table[table].run_of_row));
     const bool steps =
         rows > 0 && spw_csv_field(csv, 0, "step_ms") != NULL && spw_csv_field(csv, 0, "run") != NULL;
     for (size_t row = 0; row < rows; row++) {
         spw_measured_time_run *run = NULL;
         size_t rank = 0;
         double forward_s = 0.0, backward_s = 0.0, step_s = 0.0;
-        time->run_of_row[table][row] = SPW_MEASURED_NO_RUN;
+        time->table[table].run_of_row[row] = SPW_MEASURED_NO_RUN;
         if (!steps) continue;
         SPW_TRY(run_of(time, table, row, &run));
         SPW_TRY(read_index(csv, row, "rank", run->ranks, &rank));
@@ -198,7 +198,7 @@ static spw_status read_runs(spw_measured_time *time, size_t table) {
         run->true_forward_s = later(run->true_forward_s, forward_s);
         run->true_backward_s = later(run->true_backward_s, backward_s);
         run->true_step_s = later(run->true_step_s, step_s);
-        time->run_of_row[table][row] = run - time->run;
+        time->table[table].run_of_row[row] = run - time->run;
         ranks[run - time->run - (ptrdiff_t)first]++;
     }
     for (size_t i = first; i < time->runs; i++) {
@@ -294,17 +294,15 @@ spw_status spw_measured_time_open(const char *const *runs, size_t run_count, con
     size_t rows = 0;
     spw_status status = SPW_OK;
     *out = (spw_measured_time){.tables = run_count, .phase_tables = phase_count};
-    SPW_TRY(
-        SPW_ALLOC(run_count + phase_count, &out->table)); /* NOLINT(bugprone-sizeof-expression): pointers */
-    SPW_TRY(SPW_ALLOC(run_count, &out->run_of_row));
+    SPW_TRY(SPW_ALLOC(run_count + phase_count, &out->table));
     for (size_t i = 0; i < run_count + phase_count; i++) {
-        SPW_TRY(spw_csv_read(i < run_count ? runs[i] : phases[i - run_count], &out->table[i]));
-        if (i < run_count) rows += spw_csv_rows(out->table[i]);
+        SPW_TRY(spw_csv_read(i < run_count ? runs[i] : phases[i - run_count], &out->table[i].csv));
+        if (i < run_count) rows += spw_csv_rows(out->table[i].csv);
     }
     SPW_TRY(SPW_ALLOC(rows, &out->run));
     for (size_t i = 0; i < run_count; i++) SPW_TRY(read_runs(out, i));
     for (size_t i = 0; i < out->runs; i++) find_partner(out, &out->run[i]);
-    for (size_t i = 0; i < phase_count; i++) SPW_TRY(read_phases(out, out->table[run_count + i]));
+    for (size_t i = 0; i < phase_count; i++) SPW_TRY(read_phases(out, out->table[run_count + i].csv));
 
 cleanup:
     if (status != SPW_OK) spw_measured_time_close(out);
@@ -313,11 +311,11 @@ cleanup:
 
 void spw_measured_time_close(spw_measured_time *time) {
     for (size_t i = 0; i < time->runs; i++) spw_free(time->run[i].load);
-    for (size_t i = 0; i < time->tables && time->run_of_row != NULL; i++) spw_free(time->run_of_row[i]);
-    for (size_t i = 0; i < time->tables + time->phase_tables && time->table != NULL; i++)
-        spw_csv_close(time->table[i]);
+    for (size_t i = 0; i < time->tables + time->phase_tables && time->table != NULL; i++) {
+        spw_csv_close(time->table[i].csv);
+        spw_free(time->table[i].run_of_row);
+    }
     spw_free(time->run);
-    spw_free(time->run_of_row);
     spw_free(time->table);
     *time = (spw_measured_time){.runs = 0};
 }

@@ -36,12 +36,17 @@ typedef struct spw_measured_time_run {
     spw_megatron_time time; /* by spw_measured_time_predict */
 } spw_measured_time_run;
 
+typedef struct spw_measured_csv {
+    spw_csv *csv;
+    long *
+        run_of_row; /* [rows] of a table of runs; SPW_MEASURED_NO_RUN in one without steps. NULL: a table of phases */
+} spw_measured_csv;
+
 typedef struct spw_measured_time {
-    spw_csv **table; /* [tables] of runs, then [phase_tables] of phases */
+    spw_measured_csv *table; /* [tables] of runs, then [phase_tables] of phases */
     size_t tables, phase_tables;
     spw_measured_time_run *run;
     size_t runs;
-    long **run_of_row; /* [tables][rows of the table]; SPW_MEASURED_NO_RUN in a table without steps */
 } spw_measured_time;
 
 /* Reads tables of runs, and of the phases of those runs. SPW_EFORMAT when a phase belongs to no run. Closed by
