@@ -171,7 +171,7 @@ cleanup:
 /* Tables of measured stacks have a fit of their own. */
 static spw_status calibrate_time(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        if (spw_measured_is_table(argv[i]) || spw_measured_is_phases(argv[i]))
+        if (spw_measured_kind_of(argv[i]) != SPW_MEASURED_OTHER)
             return spw_command_calibrate_megatron(argc, argv);
     }
     return spw_command_calibrate_time(argc, argv);

@@ -60,7 +60,7 @@ spw_status spw_command_score(int argc, char **argv) {
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
     size_t measured = 0;
     for (size_t i = 0; i < o.tables; i++) {
-        measured += spw_measured_is_table(o.table[i]) || spw_measured_is_phases(o.table[i]) ? 1 : 0;
+        measured += spw_measured_kind_of(o.table[i]) != SPW_MEASURED_OTHER ? 1 : 0;
     }
     if (measured > 0 && measured == o.tables)
         return spw_measured_print(o.table, o.tables, o.traces,

@@ -12,6 +12,24 @@ static const double MS = 1e-3;
 
 /* --- Tables --- */
 
+static bool has_columns(const char *path, const char *const *columns) {
+    spw_csv *csv = NULL;
+    if (spw_csv_read(path, &csv) != SPW_OK) return false;
+    bool has = spw_csv_rows(csv) > 0;
+    for (; has && *columns != NULL; columns++) has = spw_csv_field(csv, 0, *columns) != NULL;
+    spw_csv_close(csv);
+    return has;
+}
+
+spw_measured_kind spw_measured_kind_of(const char *path) {
+    static const char *const phases[] = {"layer", "forward_experts", NULL}, *const ceilings[] = {
+                                                                                "call", "what",
+                                                                                "bytes_per_pair", NULL};
+    if (spw_measured_is_table(path)) return SPW_MEASURED_RUNS;
+    if (has_columns(path, phases)) return SPW_MEASURED_PHASES;
+    return has_columns(path, ceilings) ? SPW_MEASURED_CEILINGS : SPW_MEASURED_OTHER;
+}
+
 static spw_status path_beside(const char *path, char **out) {
     static const char from[] = "phases", to[] = "runs";
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path,
@@ -33,13 +51,14 @@ spw_status spw_measured_tables_sort(const char *const *tables, size_t count, spw
     SPW_TRY(SPW_ALLOC(count + 1, &out->run));
     SPW_TRY(SPW_ALLOC(count, &out->phase));
     for (size_t i = 0; i < count; i++) {
-        if (spw_measured_is_phases(tables[i]))
-            out->phase[out->phases++] = tables[i];
-        else if (spw_measured_is_table(tables[i]))
-            out->run[out->runs++] = tables[i];
-        else
+        const spw_measured_kind kind = spw_measured_kind_of(tables[i]);
+        if (kind == SPW_MEASURED_PHASES) out->phase[out->phases++] = tables[i];
+        if (kind == SPW_MEASURED_RUNS) out->run[out->runs++] = tables[i];
+        if (kind == SPW_MEASURED_OTHER)
             SPW_TRY(spw_fail(SPW_EARG, "%s is no table of measured runs", tables[i]));
     }
+    if (out->phases + out->runs == 0)
+        SPW_TRY(spw_fail(SPW_EARG, "tables of ceilings have nothing to score; give a table of runs"));
     if (out->phases > 0 && out->runs == 0) {
         SPW_TRY(path_beside(out->phase[0], &out->beside));
         out->run[out->runs++] = out->beside;
@@ -318,15 +337,6 @@ void spw_measured_time_close(spw_measured_time *time) {
     spw_free(time->run);
     spw_free(time->table);
     *time = (spw_measured_time){.runs = 0};
-}
-
-bool spw_measured_is_phases(const char *path) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "layer") != NULL &&
-                    spw_csv_field(csv, 0, "forward_experts") != NULL;
-    spw_csv_close(csv);
-    return is;
 }
 
 /* --- Scores --- */

@@ -8,13 +8,22 @@
 enum { SPW_MEASURED_NO_RUN = -1 };
 #define SPW_MEASURED_STACK "megatron-h200-2026-11" /* of the measured tables */
 
-/* Tables by kind. Phases without a table of runs bring the one beside them: "phases" in the file's name becomes "runs". */
+/* What a table holds, by its columns; OTHER when it cannot be read. Ceilings: speeds of single calls, nothing to score. */
+typedef enum spw_measured_kind {
+    SPW_MEASURED_OTHER,
+    SPW_MEASURED_RUNS,
+    SPW_MEASURED_PHASES,
+    SPW_MEASURED_CEILINGS
+} spw_measured_kind;
+spw_measured_kind spw_measured_kind_of(const char *path);
+
+/* Tables by kind, without ceilings. Phases without a table of runs bring the one beside them: "phases" in the file's name becomes "runs". */
 typedef struct spw_measured_tables {
     const char **run, **phase; /* paths; live as long as those they came from and this struct */
     size_t runs, phases;
     char *beside; /* owned */
 } spw_measured_tables;
-/* SPW_EARG when a table is of neither kind. Freed by spw_measured_tables_free. */
+/* SPW_EARG when a table is OTHER, or none has runs or phases. Freed by spw_measured_tables_free. */
 SPW_MUST_CHECK spw_status spw_measured_tables_sort(const char *const *tables, size_t count,
                                                    spw_measured_tables *out);
 void spw_measured_tables_free(spw_measured_tables *tables);
@@ -55,8 +64,6 @@ SPW_MUST_CHECK spw_status spw_measured_time_open(const char *const *runs, size_t
                                                  const char *const *phases, size_t phase_count,
                                                  spw_measured_time *out);
 void spw_measured_time_close(spw_measured_time *time);
-/* Is this a table of phases? false when it cannot be read. */
-bool spw_measured_is_phases(const char *path);
 
 /* Predicts every run. */
 SPW_MUST_CHECK spw_status spw_measured_time_predict(const spw_megatron_coefficients *c,

@@ -6,6 +6,7 @@
 #include "tests/check.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -312,6 +313,31 @@ static void test_memory(const char *runs, const char *phases) {
     spw_measured_time_close(&time);
 }
 
+static void test_kinds(const char *folder) {
+    static const struct {
+        const char *name;
+        spw_measured_kind kind;
+    } files[] = {{"megatron_h200_runs.csv", SPW_MEASURED_RUNS},
+                 {"megatron_h200_reserved.csv", SPW_MEASURED_RUNS},
+                 {"megatron_h200_phases.csv", SPW_MEASURED_PHASES},
+                 {"h200_ceilings.csv", SPW_MEASURED_CEILINGS},
+                 {"README.md", SPW_MEASURED_OTHER}};
+    enum { FILES = sizeof files / sizeof files[0] };
+    char path[FILES][PATH];
+    const char *paths[FILES];
+    spw_measured_tables tables;
+    for (size_t i = 0; i < FILES; i++) {
+        (void)snprintf(path[i], PATH, "%s/%s", folder, files[i].name);
+        paths[i] = path[i];
+        CHECK(spw_measured_kind_of(path[i]) == files[i].kind);
+    }
+    CHECK_OK(spw_measured_tables_sort(paths, FILES - 1, &tables));
+    CHECK(tables.runs == 2 && tables.phases == 1);
+    spw_measured_tables_free(&tables);
+    CHECK_STATUS(spw_measured_tables_sort(paths, FILES, &tables), SPW_EARG);
+    CHECK_STATUS(spw_measured_tables_sort(paths + 3, 1, &tables), SPW_EARG);
+}
+
 /* --- Measured runs --- */
 
 static void print_and_check(const spw_measured_time *time) {
@@ -352,6 +378,49 @@ static void test_runs(const spw_measured_time *time) {
         }
     }
     CHECK(partners == 79 && capacity == 18);
+}
+
+static int compare_doubles(const void *left, const void *right) {
+    const double a = *(const double *)left, b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* What the preset calls measured is the median of the table that it names. */
+static void test_ceilings(const char *folder) {
+    static const char *const copies[] = {"index_select to [N,H]", "gather (backward of scatter_add_)",
+                                         "cat of 64 chunks", NULL},
+                             *const scatters[] = {"scatter_add_ of [N,H] to [T,H]", NULL},
+                             *const index_adds[] = {"index_add_ (backward of index_select)", NULL},
+                             *const exchanges[] = {"all_to_all_single, equal", NULL};
+    const spw_megatron_coefficients c = preset();
+    const struct {
+        const char *const *what, *column;
+        double unit, value;
+        size_t count;
+    } rows[] = {{copies, "value", 1e9, c.copy_bytes_per_s.value, 12},
+                {scatters, "value", 1e9, c.scatter_bytes_per_s.value, 4},
+                {index_adds, "value", 1e9, c.index_add_bytes_per_s.value, 4},
+                {exchanges, "ms", 1e-3, c.exchange_latency_s.value, 6}};
+    char path[PATH];
+    spw_csv *csv = NULL;
+    (void)snprintf(path, sizeof path, "%s/h200_ceilings.csv", folder);
+    CHECK_OK(spw_csv_read(path, &csv));
+    for (size_t i = 0; csv != NULL && i < sizeof rows / sizeof rows[0]; i++) {
+        double value[64];
+        size_t count = 0;
+        for (size_t row = 0; row < spw_csv_rows(csv) && count < 64; row++) {
+            for (const char *const *what = rows[i].what; *what != NULL; what++) {
+                if (strcmp(spw_csv_field(csv, row, "what"), *what) != 0) continue;
+                if (rows[i].what == exchanges && atof(spw_csv_field(csv, row, "bytes_per_pair")) > 65536.0)
+                    continue;
+                value[count++] = rows[i].unit * atof(spw_csv_field(csv, row, rows[i].column));
+            }
+        }
+        CHECK(count == rows[i].count);
+        qsort(value, count, sizeof *value, compare_doubles);
+        CHECK(fabs(0.5 * (value[(count - 1) / 2] + value[count / 2]) / rows[i].value - 1.0) < 0.002);
+    }
+    spw_csv_close(csv);
 }
 
 /* The fit gives the preset again; without a shape it says what that shape takes. */
@@ -404,6 +473,8 @@ int main(int argc, char **argv) {
     test_tiles();
     test_damage(argv[2]);
     test_memory(runs, phases);
+    test_ceilings(argv[1]);
+    test_kinds(argv[1]);
     const spw_megatron_coefficients c = preset();
     CHECK_OK(spw_measured_time_open(run_paths, 1, phase_paths, 1, &time));
     CHECK_OK(spw_measured_time_predict(&c, &time));
