@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fits every stack of sim/stacks/ and sim/megatron_stacks/ again: fit_stacks.sh SPILLWAY. The published stacks start from the compiled one of the
+# Fits every stack of sim/stacks/ again: fit_stacks.sh SPILLWAY. The published stacks start from the compiled one of the
 # same back end. Rows left out, and why: README.md.
 set -euo pipefail
 spillway=$(realpath "$1")
@@ -15,5 +15,3 @@ for stack in maxtext-rocm-2026-05 maxtext-rocm-2026-04; do
     # shellcheck disable=SC2086
     fit $stack published/*.csv --from "$stacks/xla-rocm-0.10.2-amd.yaml" $contradicted $doubtful
 done
-"$spillway" calibrate time measured/megatron_h200_runs.csv measured/megatron_h200_phases.csv \
-    --stack "$here/../sim/megatron_stacks/megatron-h200-2026-11.yaml" --output "$here/../sim/megatron_stacks" | tail -n 5

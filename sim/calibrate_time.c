@@ -321,8 +321,8 @@ static spw_status leave_out_schemes(spw_time_calibration *c) {
 
 spw_status spw_calibrate_time(const spw_calibrate_time_request *request, spw_time_calibration *out) {
     spw_status status = SPW_OK;
-    double errors[SPW_TIME_ROWS];
-    bool silent[SPW_TIME_ROWS];
+    double errors[SPW_TIME_ROWS] = {0.0};
+    bool silent[SPW_TIME_ROWS] = {false};
     problem p = {.c = out};
     memset(out, 0, sizeof *out);
     if (request->stack_count == 0 || request->stack_count > SPW_CALIBRATE_TIME_STACKS)

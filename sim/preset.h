@@ -16,9 +16,8 @@ typedef struct spw_preset {
 /* Written by sim/embed.cmake, in alphabetical order. */
 extern const spw_preset spw_model_files[], spw_cluster_files[], spw_stack_files[], spw_time_stack_files[],
     spw_megatron_files[];
-extern const char *const spw_model_names[], *const spw_cluster_names[], *const spw_stack_names[],
-                                                                            *const spw_time_stack_names[],
-                                                                                *const spw_megatron_names[];
+extern const char *const spw_model_names[], *const spw_cluster_names[], *const spw_stack_names[];
+extern const char *const spw_time_stack_names[], *const spw_megatron_names[];
 
 /* Presets of one kind, and what a path to a file of that kind ends in. */
 typedef struct spw_preset_kind {

@@ -11,8 +11,8 @@ static double tiles(double rows) { return ceil(rows / SPW_TILE_ROWS) * SPW_TILE_
 static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                           size_t group, const spw_flow *flow, size_t expert) {
     double rows = 0.0;
-    if (scheme->type->limit_per_sequence)
-        return (double)flow->rows[expert / s->experts_per_rank] / (double)s->experts_per_rank;
+    const size_t rank = expert / s->experts_per_rank;
+    if (scheme->type->limit_per_sequence) return (double)flow->rows[rank] / (double)s->experts_per_rank;
     for (size_t source = 0; source < s->ranks; source++) {
         const uint32_t routed = c->routed[(group * s->ranks + source) * s->experts + expert];
         const uint32_t limit = flow->limit[source * s->experts + expert];

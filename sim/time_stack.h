@@ -37,11 +37,11 @@ typedef struct spw_time_stack {
     SPW_TIME_FITTED_LIST(SPW_TIME_FIELD)
     SPW_TIME_TEXT_LIST(SPW_TIME_FIELD)
 #undef SPW_TIME_FIELD
-        spw_coefficient gather_limit_gib; /* all-gathers are combined up to this size */
-    spw_coefficient attention_share;      /* flash attention: share of the peak */
-    spw_coefficient library_share;        /* DeepEP: share of the cluster's measured exchange rates */
-    spw_coefficient latency_s;            /* one hop of a collective */
-    spw_coefficient half_width;           /* of the interval, as a logarithm */
+    spw_coefficient gather_limit_gib; /* all-gathers are combined up to this size */
+    spw_coefficient attention_share;  /* flash attention: share of the peak */
+    spw_coefficient library_share;    /* DeepEP: share of the cluster's measured exchange rates */
+    spw_coefficient latency_s;        /* one hop of a collective */
+    spw_coefficient half_width;       /* of the interval, as a logarithm */
 } spw_time_stack;
 
 /* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
