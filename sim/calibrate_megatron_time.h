@@ -7,7 +7,7 @@
 #ifndef SPW_SIM_CALIBRATE_MEGATRON_TIME_H
 #define SPW_SIM_CALIBRATE_MEGATRON_TIME_H
 
-#include "sim/measured_time.h"
+#include "sim/measured_time_score.h"
 
 enum { SPW_CALIBRATE_SHAPES = 16 };
 

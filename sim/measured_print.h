@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "sim/measured_score.h"
-#include "sim/measured_time.h"
+#include "sim/measured_time_score.h"
 #include "sim/table.h"
 
 #include <stdio.h>
