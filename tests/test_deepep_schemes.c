@@ -121,6 +121,9 @@ static void test_volumes(void) {
     near((double)rows.sent * 7 / 8 * (double)row_bytes("deepep:dtype=fp8", &s, "dispatch") / 1e9, 0.142,
          0.002);
     CHECK(spw_scheme_is_dynamic(&deepep, &s));
+    const spw_scheme padded = scheme_of("deepep:pad=1000"), hybrid = scheme_of("hybrid-ep:pad=16");
+    CHECK(spw_balanced_rows(&padded, &s).held == 32 * 2000); /* 1024 rows an expert */
+    CHECK(spw_balanced_rows(&hybrid, &s).held == 32768 && rows.held == 32768);
     const spw_live_set exact = spw_scheme_live_set(&deepep, &s, &rows);
     const double expected = 2.0 * (3.0 * 32768 * 7168 + 3.0 * 32768 * 2048 + (double)rows.received * 7168);
     near((double)exact.backward_bytes, expected,
