@@ -4,5 +4,5 @@ set -euo pipefail
 spillway=$(realpath "$1")
 cd "$(dirname "$0")"
 stacks=$PWD/../sim/time_stacks
-"$spillway" calibrate time published/*.csv profiles/mi355x_kernel_seconds.csv --stack "$stacks/maxtext-rocm-2026-04.yaml" \
+"$spillway" calibrate time published/deepseek3*.csv profiles/mi355x_kernel_seconds.csv --stack "$stacks/maxtext-rocm-2026-04.yaml" \
     --stack "$stacks/maxtext-rocm-2026-05.yaml" --output "$stacks" | tail -n 12

@@ -167,6 +167,13 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
+/* Every expert is padded as the mean is. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->ranks * s->assignments + s->experts - 1) / s->experts;
+    if (spw_scheme_option_is(scheme, "impl", "sparse"))
+        rows->held = (even + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS * s->experts_per_rank;
+}
+
 const spw_scheme_type spw_scheme_megablocks = {
     .name = "megablocks",
     .summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
@@ -177,4 +184,6 @@ const spw_scheme_type spw_scheme_megablocks = {
     .layer_of = layer_of,
     .exchanges = spw_row_exchanges,
     .flow = flow,
+    .balance = balance,
+    .check = spw_check_remat,
 };

@@ -144,6 +144,11 @@ cleanup:
     return status;
 }
 
+static size_t filled(const spw_layer_shape *s, size_t kept, size_t tile) {
+    const size_t full = (kept + tile - 1) / tile * tile;
+    return full < s->tokens ? full : s->tokens;
+}
+
 /* What is kept of an expert's choices is a multiple of the tile, or all of them, which are then filled up to one with
  * other tokens, as far as there are tokens. */
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -151,11 +156,18 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
     out->rows[0] = out->dropped[0] = 0;
     for (size_t x = 0; x < s->experts; x++) {
-        const size_t n = c->routed[group * s->experts + x], full = (n + tile - 1) / tile * tile;
+        const size_t n = c->routed[group * s->experts + x];
         if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[x] = (uint32_t)n;
-        out->rows[0] += full < s->tokens ? full : s->tokens;
+        out->rows[0] += filled(s, n, tile);
     }
     out->wire[0] = out->rows[0];
+}
+
+/* Every expert is rounded as the mean is. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->assignments + s->experts - 1) / s->experts,
+                 kept = rounding_of(scheme) == ROUNDING_UP ? even : kept_of(scheme, even);
+    if (adds_tokens(scheme)) rows->held = s->experts * filled(s, kept, tile_of(scheme));
 }
 
 const spw_scheme_type spw_scheme_sonicmoe = {
@@ -170,6 +182,7 @@ const spw_scheme_type spw_scheme_sonicmoe = {
     .drop_rule = drop_rule,
     .keep = keep,
     .flow = flow,
+    .balance = balance,
     .adds_tokens = adds_tokens,
     .check = spw_check_one_rank,
 };

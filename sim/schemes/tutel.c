@@ -245,9 +245,14 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
+/* Only where rows follow the fullest expert: all are as full as the mean. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->assignments + s->experts - 1) / s->experts;
+    rows->held = rows->received = rows->sent = s->experts * capacity_of(scheme, s, even);
+}
+
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)s;
-    if (!prioritized(scheme) || factor_of(scheme) > 0.0) return SPW_OK;
+    if (!prioritized(scheme) || factor_of(scheme) > 0.0) return spw_check_remat(scheme, s);
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': with batch_prioritized Tutel's code reads the fullest expert off the last token "
@@ -271,5 +276,6 @@ const spw_scheme_type spw_scheme_tutel = {
     .drop_rule = drop_rule,
     .keep = keep,
     .flow = flow,
+    .balance = balance,
     .check = check,
 };
