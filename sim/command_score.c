@@ -48,7 +48,7 @@ static const struct argp argp = {
     .args_doc = "TABLE.csv...",
     .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
            "off they are. "
-           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory. Beside the "
+           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, milliseconds. Beside the "
            "bars of a published figure: what autograd keeps of one layer.",
 };
 
@@ -73,11 +73,12 @@ spw_status spw_command_score(int argc, char **argv) {
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
     size_t measured = 0, bars = 0;
     for (size_t i = 0; i < o.tables; i++) {
-        measured += spw_measured_is_table(o.table[i]) ? 1 : 0;
+        measured += spw_measured_kind_of(o.table[i]) != SPW_MEASURED_OTHER ? 1 : 0;
         bars += spw_layer_score_is_table(o.table[i]) ? 1 : 0;
     }
     if (measured > 0 && measured == o.tables)
-        return spw_measured_print(o.table, o.tables, o.traces, format, stdout);
+        return spw_measured_print(o.table, o.tables, o.traces,
+                                  o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
     if (bars > 0) return score_bars(&o, format);
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
