@@ -114,10 +114,10 @@ static void test_balanced(void) {
         const char *text;
         uint64_t held, sent;
     } cases[] = {{"megablocks", 800, 800}, /* 100 tokens of 8 on 4 ranks, 16 experts: 200 a expert */
-                 {"megablocks:impl=sparse", 4 * 256, 800},
-                 {"tutel:capacity_factor=0", 16 * 50, 16 * 50},
-                 {"tutel:capacity_factor=0,alignment=8", 16 * 56, 16 * 56},
-                 {"tutel:capacity_factor=-0.3", 16 * 8 * 2, 16 * 8 * 2}};
+                 {"megablocks:impl=sparse", 1024, 800},
+                 {"tutel:capacity_factor=0", 800, 800},
+                 {"tutel:capacity_factor=0,alignment=8", 896, 896},
+                 {"tutel:capacity_factor=-0.3", 256, 256}};
     const spw_layer_shape s = shape_of(4, 16, 8, 8, 8, 1, 100), one = shape_of(1, 16, 8, 8, 8, 1, 400);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const spw_scheme scheme = scheme_of(cases[i].text);
@@ -128,11 +128,11 @@ static void test_balanced(void) {
         const char *text;
         uint64_t held;
     } rounded[] = {{"sonicmoe", 3200}, /* 200 a expert */
-                   {"sonicmoe:rounding=up", 16 * 256},
-                   {"sonicmoe:rounding=down", 16 * 128},
-                   {"sonicmoe:rounding=nearest", 16 * 256},
-                   {"sonicmoe:rounding=up,tile=300", 16 * 300},
-                   {"sonicmoe:rounding=up,tile=500", 16 * 400}}; /* there are no more tokens */
+                   {"sonicmoe:rounding=up", 4096},
+                   {"sonicmoe:rounding=down", 2048},
+                   {"sonicmoe:rounding=nearest", 4096},
+                   {"sonicmoe:rounding=up,tile=300", 4800},
+                   {"sonicmoe:rounding=up,tile=500", 6400}}; /* there are no more tokens */
     for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
         const spw_scheme scheme = scheme_of(rounded[i].text);
         CHECK(spw_balanced_rows(&scheme, &one).held == rounded[i].held);

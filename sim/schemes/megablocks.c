@@ -42,16 +42,16 @@ enum {
 
 static const spw_tensor tensors[] = {
     SPW_GLU_TENSORS(SPW_ROWS_HELD),
-    [SENT] = {"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [Y_RECEIVED] = {"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [RETURNED] = {"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [EXPANDED] = {"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN},
-    [D_RETURNED] = {"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [DY_RECEIVED] = {"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [DX_RECEIVED] = {"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [D_SENT] = {"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [DX_EXPANDED] = {"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN},
+    [SENT] = {"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [Y_RECEIVED] = {"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [RETURNED] = {"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [EXPANDED] = {"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
+    [D_RETURNED] = {"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [DY_RECEIVED] = {"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [DX_RECEIVED] = {"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [D_SENT] = {"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [DX_EXPANDED] = {"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
 };
 
 #define TO_EXPERTS(phase) \

@@ -34,19 +34,19 @@ enum {
 };
 
 static const spw_tensor tensors[] = {
-    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN},
+    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .times = 1},
     [SCORES] = {"scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [SCATTER_INDEX] = {"scatter_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [REVERSE_INDEX] = {"reverse_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [GATHER_INDEX] = {"gather_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
     [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
     [DSCORES] = {"d_scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN},
+    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
     [DSCORES_PARTIAL] = {"d_scores_partial", SPW_ROWS_HELD, SPW_WIDTH_FFN_TILES, .element_bytes = 4},
-    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
 };
 
 #define TO_OUTPUT(phase) \
