@@ -13,5 +13,5 @@ contradicted="--leave-out ds3_mi355_c4_dataloading:8 --leave-out ds3_mi355_c4_da
 doubtful="--leave-out ds3_mi355_pp_vs_fsdp:16 --leave-out ds3_mi355_pp_vs_fsdp:17 --leave-out ds3_mi355_pp_vs_fsdp:125"
 for stack in maxtext-rocm-2026-05 maxtext-rocm-2026-04; do
     # shellcheck disable=SC2086
-    fit $stack published/deepseek3*.csv --from "$stacks/xla-rocm-0.10.2-amd.yaml" $contradicted $doubtful
+    fit $stack published/*.csv --from "$stacks/xla-rocm-0.10.2-amd.yaml" $contradicted $doubtful
 done

@@ -4,7 +4,7 @@ set -euo pipefail
 spillway=$(realpath "$1")
 cd "$(dirname "$0")"
 stacks=$PWD/../sim/time_stacks
-"$spillway" calibrate time published/deepseek3*.csv profiles/mi355x_kernel_seconds.csv --stack "$stacks/maxtext-rocm-2026-04.yaml" \
+"$spillway" calibrate time published/*.csv profiles/mi355x_kernel_seconds.csv --stack "$stacks/maxtext-rocm-2026-04.yaml" \
     --stack "$stacks/maxtext-rocm-2026-05.yaml" --output "$stacks" | tail -n 12
 measured=$PWD/../sim/megatron_stacks
 "$spillway" calibrate time measured/megatron_h200_runs.csv measured/megatron_h200_phases.csv \

@@ -130,7 +130,7 @@ def predict(c, scheme, ep, fsdp, p, imbalance=1.0, wait=0.0):
 
 
 stacks = {n: coefficients(source / "sim/time_stacks" / f"{n}.yaml") for n in ("maxtext-rocm-2026-04", "maxtext-rocm-2026-05")}
-tables = sorted((data / "published").glob("deepseek3*.csv"))
+tables = sorted((data / "published").glob("*.csv"))
 kernels = data / "profiles/mi355x_kernel_seconds.csv"
 
 
