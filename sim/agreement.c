@@ -4,6 +4,7 @@
 #include "reference/combine.h"
 #include "reference/schemes/execution.h"
 #include "sim/plain_layer.h"
+#include "sim/selection.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,9 +19,10 @@ typedef struct workspace {
     const spw_verify_case *c;
     spw_counts *counts;
     spw_layout *layout;
-    uint16_t *ids;
-    spw_flow flow;
-    int32_t *kept;            /* [ranks][tokens][top_k] choices that the scheme keeps by prediction */
+    uint16_t *ids, *weights;  /* as a trace holds them */
+    spw_selection *selection; /* what the scheme does by prediction */
+    const spw_flow *flow;
+    int32_t *kept;            /* [ranks][tokens][top_k] choices that it keeps */
     spw_plain_layer plain;    /* the truth, on the kept choices */
     spw_execution_output out; /* what was executed */
     spw_arena *arena;
@@ -47,17 +49,29 @@ static void compare_count(workspace *w, const char *what, size_t rank, uint64_t 
 
 /* --- Prediction ------------------------------------------------------------------------------------------------- */
 
+/* The half that is exactly `value`, a multiple of 2^-10 in (0, 1]. */
+static uint16_t half_of(float value) {
+    int exponent = 0;
+    const float mantissa = frexpf(value, &exponent); /* in [0.5, 1) */
+    return (uint16_t)((exponent + 14) << 10 | ((int)(mantissa * 2048.0f) & 1023));
+}
+
 static spw_status predict(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const size_t choices = s->ranks * s->assignments;
-    const size_t units = w->scheme->type->limit_per_sequence ? s->sequences : 1;
+    const spw_placement placement = {s->ranks, s->ranks, s->node_ranks > 0 ? s->node_ranks : s->ranks,
+                                     s->experts};
+    const uint8_t *kept = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_counts_create((spw_placement){s->ranks, s->ranks, s->ranks, s->experts}, s->sequences,
-                              &w->counts));
+    SPW_TRY(spw_counts_create(placement, s->sequences, &w->counts));
     SPW_TRY(spw_layout_create(s->ranks, s->sequences, &w->layout));
     SPW_TRY(SPW_ALLOC(choices, &w->ids));
-    for (size_t i = 0; i < choices; i++)
+    SPW_TRY(SPW_ALLOC(choices, &w->weights));
+    SPW_TRY(SPW_ALLOC(choices, &w->kept));
+    for (size_t i = 0; i < choices; i++) {
         w->ids[i] = w->c->expert[i] < 0 ? UINT16_MAX : (uint16_t)w->c->expert[i];
+        w->weights[i] = half_of(w->plain.weight[i]);
+    }
     for (size_t i = 0; i < s->ranks * s->sequences; i++) {
         SPW_TRY(spw_layout_append(w->layout, i / s->sequences,
                                   (spw_segment){i * s->sequence_length, (uint32_t)s->sequence_length,
@@ -68,33 +82,16 @@ static spw_status predict(workspace *w) {
                                      .experts = s->experts,
                                      .id_bytes = 2,
                                      .missing = UINT16_MAX,
-                                     .expert_id = w->ids};
+                                     .expert_id = w->ids,
+                                     .weight = w->weights};
     SPW_TRY(spw_counts_fill(w->counts, &record, w->layout));
-    SPW_TRY(SPW_ALLOC(s->ranks * s->ranks, &w->flow.wire));
-    SPW_TRY(SPW_ALLOC(s->ranks, &w->flow.rows));
-    SPW_TRY(SPW_ALLOC(s->ranks, &w->flow.dropped));
-    SPW_TRY(SPW_ALLOC(s->ranks * units * s->experts, &w->flow.limit));
-    w->scheme->type->flow(w->scheme, s, w->counts, 0, &w->flow);
+    SPW_TRY(spw_selection_create(placement, s, &w->selection));
+    SPW_TRY(spw_selection_run(w->selection, w->scheme, w->counts, &record, w->layout));
+    SPW_TRY(spw_selection_kept(w->selection, &kept));
+    w->flow = spw_selection_flow(w->selection, 0);
+    for (size_t i = 0; i < choices; i++) w->kept[i] = kept[i] ? w->c->expert[i] : -1;
 
 cleanup:
-    return status;
-}
-
-/* Marks what the limits drop: of a unit's assignments to an expert the first limit[x] in token order are kept. */
-static spw_status mark_kept(workspace *w) {
-    const spw_layer_shape *s = &w->c->shape;
-    const bool by_sequence = w->scheme->type->limit_per_sequence;
-    const size_t unit_choices = (by_sequence ? s->sequence_length : s->tokens) * s->top_k;
-    uint32_t *seen = NULL;
-    spw_status status = SPW_ALLOC(s->experts, &seen);
-    if (status == SPW_OK) status = SPW_ALLOC(s->ranks * s->assignments, &w->kept);
-    for (size_t i = 0; i < s->ranks * s->assignments && status == SPW_OK; i++) {
-        if (i % unit_choices == 0) memset(seen, 0, s->experts * sizeof *seen);
-        const int32_t x = w->c->expert[i];
-        const uint32_t *limit = w->flow.limit + i / unit_choices * s->experts;
-        w->kept[i] = x >= 0 && seen[x]++ < limit[x] ? x : -1;
-    }
-    spw_free(seen);
     return status;
 }
 
@@ -132,7 +129,9 @@ static spw_status execute(workspace *w) {
                                        .sequences = s->sequences,
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
-                                       .factor = option_factor(w->scheme)};
+                                       .node_ranks = s->node_ranks,
+                                       .factor = option_factor(w->scheme),
+                                       .option = w->scheme->option};
     const spw_execution_input input = {.expert = w->c->expert,
                                        .weight = w->plain.weight,
                                        .x = w->plain.x,
@@ -149,11 +148,11 @@ cleanup:
 static void judge_bytes(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = w->scheme->type->exchanges(s, exchange);
+    const size_t exchanges = w->scheme->type->exchanges(w->scheme, s, exchange);
     for (size_t e = 0; e < exchanges; e++) {
         for (size_t source = 0; source < s->ranks; source++) {
             for (size_t d = 0; d < s->ranks; d++) {
-                const uint64_t predicted = w->flow.wire[source * s->ranks + d] * exchange[e].row_bytes;
+                const uint64_t predicted = w->flow->wire[source * s->ranks + d] * exchange[e].row_bytes;
                 const size_t from = exchange[e].back ? d : source, to = exchange[e].back ? source : d;
                 const uint64_t executed = spw_fabric_bytes(w->fabric, exchange[e].name, from, to);
                 compare(w, predicted == executed,
@@ -169,10 +168,10 @@ static void judge_bytes(workspace *w) {
 
 static void judge_memory(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
-    const spw_live_set set = spw_scheme_live_set(w->scheme, s);
-    w->tally->peak_bytes[0] = set.backward_bytes;
-    w->tally->peak_bytes[1] = 0;
+    w->tally->peak_bytes[0] = w->tally->peak_bytes[1] = 0;
     for (size_t r = 0; r < s->ranks; r++) {
+        const spw_rank_rows rows = spw_flow_rows(s, w->flow, r);
+        const spw_live_set set = spw_scheme_live_set(w->scheme, s, &rows);
         const spw_arena_peak forward = spw_arena_forward_peak(w->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(w->arena, r);
         compare_count(w, "forward peak bytes", r, set.forward_bytes, forward.bytes);
@@ -181,6 +180,7 @@ static void judge_memory(workspace *w) {
         compare(w, strcmp(set.backward_step, backward.step) == 0,
                 "%s: rank %zu peaks at '%s', executed at '%s'", w->scheme->text, r, set.backward_step,
                 backward.step);
+        if (set.backward_bytes > w->tally->peak_bytes[0]) w->tally->peak_bytes[0] = set.backward_bytes;
         if (backward.bytes > w->tally->peak_bytes[1]) w->tally->peak_bytes[1] = backward.bytes;
     }
 }
@@ -210,11 +210,11 @@ static void judge(workspace *w) {
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
                  terms = s->top_k + s->ranks;
     for (size_t r = 0; r < s->ranks; r++) {
-        compare_count(w, "rows", r, w->flow.rows[r], w->out.rows[r]);
-        compare_count(w, "dropped assignments", r, w->flow.dropped[r], w->out.dropped[r]);
-        w->tally->rows[0] += w->flow.rows[r];
+        compare_count(w, "rows", r, w->flow->rows[r], w->out.rows[r]);
+        compare_count(w, "dropped assignments", r, w->flow->dropped[r], w->out.dropped[r]);
+        w->tally->rows[0] += w->flow->rows[r];
         w->tally->rows[1] += w->out.rows[r];
-        w->tally->dropped[0] += w->flow.dropped[r];
+        w->tally->dropped[0] += w->flow->dropped[r];
         w->tally->dropped[1] += w->out.dropped[r];
     }
     judge_bytes(w);
@@ -231,15 +231,13 @@ static void judge(workspace *w) {
 
 static void destroy(workspace *w) {
     spw_counts_destroy(w->counts);
+    spw_selection_destroy(w->selection);
     spw_layout_destroy(w->layout);
     spw_plain_layer_destroy(&w->plain);
     spw_arena_destroy(w->arena);
     spw_fabric_destroy(w->fabric);
     void *const owned[] = {w->ids,
-                           w->flow.wire,
-                           w->flow.rows,
-                           w->flow.dropped,
-                           w->flow.limit,
+                           w->weights,
                            w->kept,
                            w->out.y,
                            w->out.dx,
@@ -255,9 +253,9 @@ static void destroy(workspace *w) {
 spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, spw_verify_tally *tally) {
     spw_status status = SPW_OK;
     workspace w = {.scheme = scheme, .c = c, .tally = tally};
+    SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
     SPW_TRY(predict(&w));
-    SPW_TRY(mark_kept(&w));
-    SPW_TRY(spw_plain_layer_create(&c->shape, w.kept, c->seed, &w.plain));
+    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, &w.plain));
     SPW_TRY(execute(&w));
     judge(&w);
 

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/explain_compiled.h"
+#include "sim/explain_traffic.h"
 #include "sim/footprint.h"
 #include "sim/job_options.h"
 #include "sim/replay.h"
@@ -10,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK };
+enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK, OPTION_TRAFFIC };
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 typedef struct explain_options {
     spw_job_options job;
     const char *trace_path, *rank, *stack;
+    bool traffic;
 } explain_options;
 
 static const struct argp_option own_options[] = {
@@ -24,6 +26,7 @@ static const struct argp_option own_options[] = {
     {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
     {"stack", OPTION_STACK, "NAME|FILE", 0,
      "the memory that XLA needs, by the coefficients of this stack, instead of what must be live", 0},
+    {"traffic", OPTION_TRAFFIC, NULL, 0, "every collective of a step instead of the memory", 0},
     {0},
 };
 
@@ -34,6 +37,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_TRACE: o->trace_path = text; return 0;
     case OPTION_RANK: o->rank = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_TRAFFIC: o->traffic = true; return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not expected; a trace is named with --trace", text);
         return EINVAL;
@@ -162,6 +166,14 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->traffic) {
+        status =
+            o->trace_path != NULL || o->rank != NULL || o->stack != NULL
+                ? spw_fail(SPW_EARG, "--traffic does not go with --trace, --rank or --stack; replay counts "
+                                     "the exchanges of a trace")
+                : spw_explain_traffic(&o->job);
+        goto cleanup;
+    }
     if (o->stack != NULL) {
         status =
             o->trace_path != NULL || o->rank != NULL
@@ -177,7 +189,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
-            spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], f);
+            spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];
             SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));

@@ -10,11 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_STEPS = SPW_OPTION_OWN, OPTION_LAYERS, OPTION_OUTPUT, OPTION_SEED, OPTION_EACH_STEP };
+enum {
+    OPTION_STEPS = SPW_OPTION_OWN,
+    OPTION_LAYERS,
+    OPTION_OUTPUT,
+    OPTION_SEED,
+    OPTION_EACH_STEP,
+    OPTION_STACK
+};
 
 typedef struct replay_options {
     spw_job_options job;
-    const char *trace_path, *steps, *layers, *output, *seed;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack;
     bool each_step;
 } replay_options;
 
@@ -23,6 +30,11 @@ static const struct argp_option own_options[] = {
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
+    {"stack", OPTION_STACK, "NAME|FILE", 0,
+     "memory of compiled programs as XLA's arena holds it, by the coefficients of this stack (default: what "
+     "must "
+     "be live)",
+     0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {0},
 };
@@ -35,6 +47,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_LAYERS: o->layers = text; return 0;
     case OPTION_OUTPUT: o->output = text; return 0;
     case OPTION_SEED: o->seed = text; return 0;
+    case OPTION_STACK: o->stack = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
@@ -92,6 +105,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_result result = {NULL, 0, 0};
     spw_result_file *file = NULL;
+    spw_stack stack;
     uint64_t seed = 1;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
@@ -101,12 +115,14 @@ spw_status spw_command_replay(int argc, char **argv) {
         SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
+    if (o->stack != NULL) SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     SPW_TRY(spw_job_options_finish(&o->job));
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
+    settings.stack = o->stack;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL && o->each_step)
@@ -123,6 +139,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
+                                        .stack = o->stack != NULL ? &stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);
     if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)

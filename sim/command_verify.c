@@ -6,6 +6,7 @@
 #include "sim/agreement.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
+#include "sim/selection.h"
 #include "sim/trace_group.h"
 
 #include <inttypes.h>
@@ -153,7 +154,7 @@ static spw_status verify_layer(verification *v, spw_composer *composer, const sp
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &expert));
     for (size_t group = 0; group < job->fsdp; group++) {
         if (!v->o->all_groups && group != (step + layer) % job->fsdp) continue;
-        spw_trace_group_choices(&record, layout, group * shape.ranks, &shape, expert);
+        spw_group_choices(&record, layout, group * shape.ranks, &shape, expert, NULL);
         const spw_verify_case c = {shape, expert, step * 1000 + layer};
         SPW_TRY(run_case(v, &c));
     }

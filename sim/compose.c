@@ -477,8 +477,8 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
                                        batch_tokens(c, batch), seed, record);
     }
     if (layer != c->record_layer) { /* batches share it */
-        spw_status status = spw_trace_read_record(c->request.trace, begin, steps,
-                                                  c->request.layer_begin + layer, false, &c->record);
+        spw_status status = spw_trace_read_record(
+            c->request.trace, begin, steps, c->request.layer_begin + layer, c->request.weights, &c->record);
         if (status != SPW_OK) return status;
         c->record_layer = layer;
     }

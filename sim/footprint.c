@@ -154,41 +154,54 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_la
 }
 
 /* The tensors that are live at the peak of the layer, one component each. */
-static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s) {
+static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s,
+                       const spw_rank_rows *rows) {
     const spw_scheme_type *type = scheme->type;
-    f->live_set = spw_scheme_live_set(scheme, s);
-    for (size_t i = 0; i < type->tensor_count; i++) {
+    const spw_layer_list list = spw_scheme_layer(scheme, s);
+    f->live_set = spw_scheme_live_set(scheme, s, rows);
+    for (size_t i = 0; i < list.tensor_count; i++) {
         if (!f->live_set.peak_live[i]) continue;
         char name[48], formula[SPW_COMPONENT_TEXT];
-        (void)snprintf(name, sizeof name, "moe.%s", type->tensors[i].name);
-        uint64_t bytes = spw_tensor_bytes(scheme, s, &type->tensors[i], formula, sizeof formula);
+        (void)snprintf(name, sizeof name, "moe.%s", list.tensors[i].name);
+        uint64_t bytes = spw_tensor_bytes(scheme, s, rows, &list.tensors[i], formula, sizeof formula);
         spw_component *c = add(f, name, 0.0, type->section_source, "%s", formula);
         c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
+        c->routed = true;
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->communication_bytes != NULL) {
-        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(s),
+        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
                  "DeepEP buffer hints (4.3)", "rings of the channels, independent of T"),
              ALWAYS);
     }
 }
 
 /* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
- * peak. */
-static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention) {
+ * peak. routed: what the MoE layers keep of their experts' rows, together. */
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention,
+                      double routed) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const double moe = (double)f->live_set.saved_bytes + attention + 3.0 * tokens * (double)m->shared_ffn;
+    const double moe = attention + 3.0 * tokens * (double)m->shared_ffn;
     const double dense = attention + 3.0 * tokens * (double)m->dense_ffn;
     const double moe_layers = (double)m->moe_layers, dense_layers = (double)(m->layers - m->moe_layers);
+    const double here = (double)f->live_set.saved_bytes;
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
-             "no remat: residuals of all layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers, moe,
-             dense_layers, dense),
+             "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
+             moe_layers, moe, dense_layers, dense),
          AT_LOSS);
     LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
-             "no remat: residuals of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
+             "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
              moe, dense_layers, dense),
          AT_LAYERS);
+    spw_component *all =
+        add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
+            "%.6g over %.0f layers", routed, moe_layers);
+    spw_component *others = add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
+                                "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
+    all->routed = others->routed = true;
+    LIVE(all, {false, true, true});
+    LIVE(others, AT_MOE_LAYER);
 }
 
 /* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
@@ -201,14 +214,37 @@ static void add_policy(spw_footprint *f, const spw_job *job, const spw_layer_sha
          ALWAYS);
 }
 
+/* Stays at the end of 63 bits. */
+static uint64_t plus(uint64_t a, uint64_t b) {
+    const uint64_t room = (uint64_t)INT64_MAX - a;
+    return a + (b < room ? b : room);
+}
+
+uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_set *live,
+                            uint64_t saved_bytes) {
+    const uint64_t saved = saves ? saved_bytes : 0,
+                   others = saved > live->saved_bytes ? saved - live->saved_bytes : 0;
+    const uint64_t at[SPW_MOMENT_COUNT] = {
+        [SPW_MOMENT_MOE_LAYER] =
+            plus(plus(f->fixed_bytes[SPW_MOMENT_MOE_LAYER], plus(0, live->backward_bytes)), others),
+        [SPW_MOMENT_DENSE_LAYER] = plus(f->fixed_bytes[SPW_MOMENT_DENSE_LAYER], saved),
+        [SPW_MOMENT_LOSS] = plus(f->fixed_bytes[SPW_MOMENT_LOSS], saved),
+    };
+    uint64_t peak = 0;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) peak = at[m] > peak ? at[m] : peak;
+    return peak;
+}
+
 static void find_peak(spw_footprint *f) {
     uint64_t total[SPW_MOMENT_COUNT] = {0};
     for (size_t i = 0; i < f->components; i++) {
         const spw_component *c = &f->component[i];
         if (c->argument) f->argument_bytes += c->bytes;
         for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
-            uint64_t room = (uint64_t)INT64_MAX - total[m];
-            if (c->live[m]) total[m] += c->bytes < room ? c->bytes : room;
+            if (c->live[m] && !c->routed) f->fixed_bytes[m] = plus(f->fixed_bytes[m], c->bytes);
+        }
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+            if (c->live[m]) total[m] = plus(total[m], c->bytes);
         }
     }
     f->moment = SPW_MOMENT_MOE_LAYER;
@@ -218,10 +254,11 @@ static void find_peak(spw_footprint *f) {
     f->peak_bytes = total[f->moment];
     if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
     f->temporary_bytes = f->peak_bytes - f->argument_bytes;
+    f->low_bytes = f->high_bytes = f->peak_bytes;
 }
 
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                           spw_footprint *out) {
+                           const spw_routed_memory *routed, spw_footprint *out) {
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     const spw_parameters parameters = spw_model_parameters(&job->model);
     *out = (spw_footprint){.components = 0};
@@ -230,8 +267,13 @@ void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t 
     add_gathered(out, job, &parameters,
                  scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
     const double attention = add_activations(out, job, &shape);
-    add_scheme(out, scheme, &shape);
-    if (job->remat == SPW_REMAT_NONE) add_saved(out, job, &shape, attention);
+    const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
+    add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
+    if (job->remat == SPW_REMAT_NONE) {
+        const double layers = (double)job->model.moe_layers;
+        add_saved(out, job, &shape, attention,
+                  routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes);
+    }
     add_policy(out, job, &shape);
     find_peak(out);
 }

@@ -24,6 +24,7 @@ typedef struct spw_component {
     char name[48];
     uint64_t bytes;
     bool argument;                    /* resident state; everything else is temporary */
+    bool routed;                      /* follows the routing when the scheme does */
     bool live[SPW_MOMENT_COUNT];      /* at which moments */
     char formula[SPW_COMPONENT_TEXT]; /* with numbers */
     const char *source;
@@ -38,13 +39,26 @@ typedef struct spw_footprint {
     size_t components;
     spw_moment moment; /* of the peak */
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
+    uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
 } spw_footprint;
 
-/* `moe_bytes` of a scheme whose buffers are fixed does not depend on the routing, so neither does the
- * footprint. */
+/* What the routing does to one rank's memory: its rows in the layer where they hold most, and what all MoE layers save
+ * together (used without remat alone). */
+typedef struct spw_routed_memory {
+    spw_rank_rows rows;
+    uint64_t saved_bytes;
+} spw_routed_memory;
+
+/* routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                           spw_footprint *out);
+                           const spw_routed_memory *routed, spw_footprint *out);
+
+/* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'
+ * tensors replaced. live: of the layer where the rank holds most. */
+uint64_t spw_footprint_peak(const spw_footprint *footprint, bool saves, const spw_live_set *live,
+                            uint64_t saved_bytes);
 
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
 

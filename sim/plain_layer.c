@@ -27,7 +27,9 @@ static spw_status draw_inputs(const spw_layer_shape *s, uint64_t seed, spw_plain
     spw_status status = SPW_OK;
     SPW_TRY(draw_array(&seed, 1.0, tokens * s->hidden, &l->x));
     SPW_TRY(draw_array(&seed, 1.0, tokens * s->hidden, &l->dy));
-    SPW_TRY(draw_array(&seed, 1.0, tokens * s->top_k, &l->weight));
+    SPW_TRY(draw_array(&seed, 512.0, tokens * s->top_k, &l->weight));
+    for (size_t i = 0; i < tokens * s->top_k; i++)
+        l->weight[i] = (float)((floor((double)l->weight[i]) + 513.0) / 1024.0);
     SPW_TRY(draw_array(&seed, into, matrix, &l->drawn[0]));
     SPW_TRY(draw_array(&seed, into, matrix, &l->drawn[1]));
     SPW_TRY(draw_array(&seed, out_of, matrix, &l->drawn[2]));
@@ -97,19 +99,22 @@ cleanup:
     return status;
 }
 
-spw_status spw_plain_layer_create(const spw_layer_shape *s, const int32_t *expert, uint64_t seed,
-                                  spw_plain_layer *out) {
+spw_status spw_plain_layer_create(const spw_layer_shape *s, uint64_t seed, spw_plain_layer *out) {
+    *out = (spw_plain_layer){.x = NULL};
+    const spw_status status = draw_inputs(s, seed, out);
+    if (status != SPW_OK) spw_plain_layer_destroy(out);
+    return status;
+}
+
+spw_status spw_plain_layer_run(const spw_layer_shape *s, const int32_t *expert, spw_plain_layer *layer) {
     spw_status status = SPW_OK;
     spw_plan plan = {.tokens = 0};
-    *out = (spw_plain_layer){.x = NULL};
-    SPW_TRY(draw_inputs(s, seed, out));
-    SPW_TRY(allocate_results(s, out));
+    SPW_TRY(allocate_results(s, layer));
     SPW_TRY(spw_ref_plan_create(s->ranks * s->tokens, s->top_k, s->experts, expert, &plan));
-    SPW_TRY(run(s, &plan, out));
+    SPW_TRY(run(s, &plan, layer));
 
 cleanup:
     spw_ref_plan_destroy(&plan);
-    if (status != SPW_OK) spw_plain_layer_destroy(out);
     return status;
 }
 

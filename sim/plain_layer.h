@@ -18,9 +18,12 @@ typedef struct spw_plain_layer {
     float *drawn[3]; /* what weights points to */
 } spw_plain_layer;
 
-/* expert [ranks][tokens][top_k]: ids, or -1: dropped or not chosen. */
-SPW_MUST_CHECK spw_status spw_plain_layer_create(const spw_layer_shape *shape, const int32_t *expert,
-                                                 uint64_t seed, spw_plain_layer *out);
+/* Draws x, dy and the weights. Router weights are multiples of 2^-10 in (0, 1], which a half holds exactly. */
+SPW_MUST_CHECK spw_status spw_plain_layer_create(const spw_layer_shape *shape, uint64_t seed,
+                                                 spw_plain_layer *out);
+/* Fills the results. expert [ranks][tokens][top_k]: ids, or -1: dropped or not chosen. */
+SPW_MUST_CHECK spw_status spw_plain_layer_run(const spw_layer_shape *shape, const int32_t *expert,
+                                              spw_plain_layer *layer);
 void spw_plain_layer_destroy(spw_plain_layer *layer); /* a zeroed layer is fine */
 
 #endif

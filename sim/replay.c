@@ -2,9 +2,20 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/compiled_footprint.h"
+#include "sim/selection.h"
 #include "sim/traffic.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* One rank in the step under way. */
+typedef struct rank_memory {
+    spw_live_set live; /* of the layer where it holds most */
+    spw_rank_rows rows;
+    uint64_t saved_bytes; /* of all the job's MoE layers */
+    size_t layer;
+} rank_memory;
 
 /* One row under way: sums over groups, layers and steps, and the current step by layer and rank. */
 typedef struct row_state {
@@ -16,6 +27,14 @@ typedef struct row_state {
     spw_result_drops drops;
     spw_result_memory memory;
     uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped; /* [layers][ranks] */
+    /* Only of a scheme whose tensors follow the routing: of the step under way [ranks], of all steps, at the worst. */
+    bool dynamic;
+    rank_memory *rank;
+    uint64_t *step_peak; /* [steps] of the rank that holds most */
+    uint64_t peak_bytes;
+    spw_routed_memory worst;
+    bool compiled;    /* its memory is that of a stack's compiled program */
+    char outside[96]; /* why the stack's fit does not cover it */
 } row_state;
 
 typedef struct replay {
@@ -25,27 +44,25 @@ typedef struct replay {
     spw_counts *counts[SPW_JOB_MAX_BATCHES];
     row_state *row;
     spw_footprint *footprint; /* [row_count] */
-    spw_flow flow;            /* of one group */
-    uint32_t *limit;          /* [ranks][units][experts] of all groups */
-    uint64_t *lost;           /* [ranks] */
+    spw_selection *selection[SPW_JOB_MAX_BATCHES];
 } replay;
 
 static void destroy(replay *r) {
     spw_composer_destroy(r->composer);
-    for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_counts_destroy(r->counts[b]);
+    for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) {
+        spw_counts_destroy(r->counts[b]);
+        spw_selection_destroy(r->selection[b]);
+    }
     for (size_t i = 0; i < r->row_count; i++) {
         spw_free(r->row[i].rows_received);
         spw_free(r->row[i].bytes_sent);
         spw_free(r->row[i].bytes_received);
         spw_free(r->row[i].dropped);
+        spw_free(r->row[i].rank);
+        spw_free(r->row[i].step_peak);
     }
     spw_free(r->row);
     spw_free(r->footprint);
-    spw_free(r->flow.wire);
-    spw_free(r->flow.rows);
-    spw_free(r->flow.dropped);
-    spw_free(r->limit);
-    spw_free(r->lost);
 }
 
 static spw_status create_row(replay *r, size_t index) {
@@ -61,7 +78,17 @@ static spw_status create_row(replay *r, size_t index) {
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
-    spw_footprint_compute(q->job, row->scheme, row->shape.sequences, &r->footprint[index]);
+    row->compiled = q->stack != NULL && spw_compiled_footprint_covers(q->job, row->scheme);
+    if (row->compiled) {
+        return spw_compiled_footprint_compute(q->stack, q->job, row->scheme, row->shape.sequences,
+                                              &r->footprint[index], row->outside);
+    }
+    row->dynamic = spw_scheme_is_dynamic(row->scheme, &row->shape);
+    if (row->dynamic) {
+        SPW_TRY(SPW_ALLOC(r->ranks, &row->rank));
+        SPW_TRY(SPW_ALLOC(spw_composer_steps(r->composer), &row->step_peak));
+    }
+    spw_footprint_compute(q->job, row->scheme, row->shape.sequences, NULL, &r->footprint[index]);
 
 cleanup:
     return status;
@@ -72,34 +99,32 @@ static spw_status create(replay *r) {
     const spw_job *job = q->job;
     spw_status status = SPW_OK;
     const size_t rows = job->batches * q->schemes;
-    size_t most = 1;
     r->ranks = spw_job_gpus(job);
     if (job->expert > SPW_TRAFFIC_MAX_RANKS) {
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",
                         job->expert, SPW_TRAFFIC_MAX_RANKS);
     }
-    const spw_composer_request compose = {q->trace,       job,           job->sequences_per_gpu,
-                                          job->batches,   q->step_begin, q->step_end,
-                                          q->layer_begin, q->layer_end,  q->seed};
+    bool weights = false;
+    for (size_t i = 0; i < q->schemes; i++)
+        weights = weights || spw_scheme_drop_rule(&q->scheme[i]) == SPW_DROP_BY_WEIGHT;
+    const spw_composer_request compose = {q->trace,      job,         job->sequences_per_gpu, job->batches,
+                                          q->step_begin, q->step_end, q->layer_begin,         q->layer_end,
+                                          q->seed,       weights};
     SPW_TRY(spw_composer_create(&compose, &r->composer));
     r->layers = spw_composer_layers(r->composer);
     for (size_t b = 0; b < job->batches; b++) {
         const size_t sequences = job->sequences_per_gpu[b];
         const spw_placement placement = {r->ranks, job->expert, job->cluster.gpus_per_node,
                                          job->model.experts};
+        const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         SPW_TRY(spw_counts_create(placement, sequences, &r->counts[b]));
-        most = sequences > most ? sequences : most;
+        SPW_TRY(spw_selection_create(placement, &shape, &r->selection[b]));
     }
     if (rows == 0) SPW_TRY(spw_fail(SPW_EARG, "no scheme or no batch to replay"));
     SPW_TRY(SPW_ALLOC(rows, &r->row));
     SPW_TRY(SPW_ALLOC(rows, &r->footprint));
     r->row_count = rows;
     for (size_t i = 0; i < r->row_count; i++) SPW_TRY(create_row(r, i));
-    SPW_TRY(SPW_ALLOC(job->expert * job->expert, &r->flow.wire));
-    SPW_TRY(SPW_ALLOC(job->expert, &r->flow.rows));
-    SPW_TRY(SPW_ALLOC(job->expert, &r->flow.dropped));
-    SPW_TRY(SPW_ALLOC(r->ranks * most * job->model.experts, &r->limit));
-    SPW_TRY(SPW_ALLOC(r->ranks, &r->lost));
 
 cleanup:
     return status;
@@ -108,6 +133,7 @@ cleanup:
 static void note_worst(replay *r, row_state *row, size_t step, size_t layer, size_t rank, uint64_t rows) {
     if (rows < row->rows_max || (rows == row->rows_max && row->rows > 0.0)) return;
     row->rows_max = rows;
+    if (row->dynamic) return; /* there the worst is where most is held */
     row->memory.worst_step = spw_composer_step_id(r->composer, step);
     row->memory.worst_layer = spw_composer_layer_id(r->composer, layer);
     row->memory.worst_rank = rank;
@@ -119,15 +145,25 @@ static size_t stands_for(const replay *r, size_t layer) {
     return moe_layers / r->layers + (layer < moe_layers % r->layers ? 1 : 0);
 }
 
+/* The layers of a step replace each other where memory is concerned, except for what they save. */
+static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t layer, size_t first) {
+    for (size_t d = 0; d < row->shape.ranks && row->dynamic; d++) {
+        rank_memory *rank = &row->rank[first + d];
+        const spw_rank_rows rows = spw_flow_rows(&row->shape, flow, d);
+        const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
+        rank->saved_bytes += live.saved_bytes * stands_for(r, layer);
+        if (rank->layer != SIZE_MAX && live.backward_bytes <= rank->live.backward_bytes) continue;
+        rank->live = live, rank->rows = rows, rank->layer = layer;
+    }
+}
+
 static void run_group(replay *r, row_state *row, size_t step, size_t layer, size_t group) {
     const spw_counts *counts = r->counts[row->batch];
-    const spw_scheme_type *type = row->scheme->type;
+    const spw_selection *selection = r->selection[row->batch];
+    const spw_flow *flow = spw_selection_flow(selection, group);
     const size_t ranks = row->shape.ranks, first = group * ranks, cell = layer * r->ranks + first;
-    const size_t units = type->limit_per_sequence ? row->shape.sequences : 1;
     spw_traffic traffic;
-    r->flow.limit = r->limit + first * units * row->shape.experts;
-    type->flow(row->scheme, &row->shape, counts, group, &r->flow);
-    spw_traffic_compute(row->scheme, &row->shape, counts, group, &r->flow,
+    spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
                         r->request->job->remat != SPW_REMAT_NONE, &traffic, row->bytes_sent + cell,
                         row->bytes_received + cell);
     row->dispatch += (double)traffic.dispatch_bytes;
@@ -137,12 +173,38 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     row->step_bytes += (double)traffic.layer_bytes * (double)stands_for(r, layer);
     if (traffic.max_link_bytes > row->max_link) row->max_link = traffic.max_link_bytes;
     for (size_t d = 0; d < ranks; d++) {
-        note_worst(r, row, step, layer, first + d, r->flow.rows[d]);
-        row->rows += (double)r->flow.rows[d];
-        row->rows_received[cell + d] = r->flow.rows[d];
-        row->dropped[cell + d] = r->flow.dropped[d];
-        row->drops.dropped += r->flow.dropped[d];
+        note_worst(r, row, step, layer, first + d, flow->rows[d]);
+        row->rows += (double)flow->rows[d];
+        row->rows_received[cell + d] = flow->rows[d];
+        row->dropped[cell + d] = flow->dropped[d];
+        row->drops.dropped += flow->dropped[d];
         row->drops.assignments += counts->assignments[first + d];
+    }
+    note_memory(r, row, flow, layer, first);
+}
+
+static void begin_step(replay *r) {
+    for (size_t i = 0; i < r->row_count; i++) {
+        for (size_t rank = 0; rank < r->ranks && r->row[i].dynamic; rank++)
+            r->row[i].rank[rank] = (rank_memory){.layer = SIZE_MAX};
+    }
+}
+
+static void end_step(replay *r, size_t step) {
+    const bool saves = r->request->job->remat == SPW_REMAT_NONE;
+    for (size_t i = 0; i < r->row_count; i++) {
+        row_state *row = &r->row[i];
+        for (size_t n = 0; n < r->ranks && row->dynamic; n++) {
+            const rank_memory *rank = &row->rank[n];
+            const uint64_t peak = spw_footprint_peak(&r->footprint[i], saves, &rank->live, rank->saved_bytes);
+            if (peak > row->step_peak[step]) row->step_peak[step] = peak;
+            if (peak <= row->peak_bytes) continue;
+            row->peak_bytes = peak;
+            row->worst = (spw_routed_memory){rank->rows, rank->saved_bytes};
+            row->memory.worst_step = spw_composer_step_id(r->composer, step);
+            row->memory.worst_layer = spw_composer_layer_id(r->composer, rank->layer);
+            row->memory.worst_rank = n;
+        }
     }
 }
 
@@ -156,12 +218,12 @@ static spw_status run_layer(replay *r, size_t step, size_t layer) {
         SPW_TRY(spw_counts_fill(r->counts[b], &record, layout));
         for (size_t i = b * r->request->schemes; i < (b + 1) * r->request->schemes; i++) {
             row_state *row = &r->row[i];
-            const uint64_t dropped_before = row->drops.dropped;
+            const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
+            SPW_TRY(spw_selection_run(r->selection[b], row->scheme, r->counts[b], &record, layout));
             for (size_t g = 0; g < r->ranks / row->shape.ranks; g++) run_group(r, row, step, layer, g);
             if (row->drops.dropped == dropped_before) continue;
-            SPW_TRY(spw_counts_lost_tokens(r->counts[b], &record, layout, r->limit,
-                                           row->scheme->type->limit_per_sequence, r->lost));
-            for (size_t rank = 0; rank < r->ranks; rank++) row->drops.tokens_fully_dropped += r->lost[rank];
+            SPW_TRY(spw_selection_lost_tokens(r->selection[b], &lost));
+            for (size_t rank = 0; rank < r->ranks; rank++) row->drops.tokens_fully_dropped += lost[rank];
         }
     }
 
@@ -183,15 +245,41 @@ static spw_status hand_over(replay *r, size_t step) {
                                       .bytes_sent = row->bytes_sent,
                                       .bytes_received = row->bytes_received,
                                       .dropped = row->dropped,
-                                      .peak_bytes = r->footprint[i].peak_bytes};
+                                      .peak_bytes =
+                                          row->dynamic ? row->step_peak[step] : r->footprint[i].peak_bytes};
         status = sink->take(sink->state, &done);
     }
     return status;
 }
 
-static void finish_row(const replay *r, size_t index, spw_result_row *out) {
-    const row_state *row = &r->row[index];
-    const spw_footprint *f = &r->footprint[index];
+static int by_size(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Over the steps, of the rank that holds most: sorts them. The footprint becomes that of the worst. */
+static void finish_memory(replay *r, size_t index, spw_result_row *out) {
+    row_state *row = &r->row[index];
+    spw_footprint *f = &r->footprint[index];
+    const size_t steps = spw_composer_steps(r->composer);
+    size_t refused = 0;
+    out->memory = row->memory;
+    if (!row->dynamic) {
+        out->memory.p50_bytes = out->memory.p99_bytes = out->memory.max_bytes = f->peak_bytes;
+        out->memory.oom_probability = f->peak_bytes > f->budget_bytes ? 1.0 : 0.0;
+        return;
+    }
+    spw_footprint_compute(r->request->job, row->scheme, row->shape.sequences, &row->worst, f);
+    qsort(row->step_peak, steps, sizeof *row->step_peak, by_size);
+    for (size_t i = 0; i < steps; i++) refused += row->step_peak[i] > f->budget_bytes;
+    out->memory.p50_bytes = row->step_peak[(steps - 1) / 2];
+    out->memory.p99_bytes = row->step_peak[(steps * 99 + 99) / 100 - 1];
+    out->memory.max_bytes = row->step_peak[steps - 1];
+    out->memory.oom_probability = (double)refused / (double)steps;
+}
+
+static void finish_row(replay *r, size_t index, spw_result_row *out) {
+    row_state *row = &r->row[index];
     const size_t steps = spw_composer_steps(r->composer);
     const double records = (double)steps * (double)r->layers, cells = records * (double)r->ranks;
     out->scheme = *row->scheme;
@@ -200,10 +288,8 @@ static void finish_row(const replay *r, size_t index, spw_result_row *out) {
     out->last_step = spw_composer_step_id(r->composer, steps - 1);
     out->steps = steps;
     out->layers = r->layers;
-    out->footprint = *f;
-    out->memory = row->memory;
-    out->memory.p50_bytes = out->memory.p99_bytes = out->memory.max_bytes = f->peak_bytes;
-    out->memory.oom_probability = f->peak_bytes > f->budget_bytes ? 1.0 : 0.0;
+    finish_memory(r, index, out);
+    out->footprint = r->footprint[index];
     out->traffic =
         (spw_result_traffic){.dispatch_bytes_per_gpu = row->dispatch / cells,
                              .combine_bytes_per_gpu = row->combine / cells,
@@ -216,8 +302,15 @@ static void finish_row(const replay *r, size_t index, spw_result_row *out) {
     out->drops = row->drops;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
-    spw_assume(&out->assumptions,
-               "memory is what must be live; the copies and packing that a compiler adds are not in it");
+    if (!row->compiled) {
+        spw_assume(&out->assumptions,
+                   "memory is what must be live; the copies and packing that a compiler adds are not in it");
+        return;
+    }
+    spw_assume(&out->assumptions, "memory is what XLA's arena holds, by the coefficients of stack %s",
+               r->request->stack->name);
+    if (row->outside[0] != '\0')
+        spw_assume(&out->assumptions, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
 }
 
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
@@ -228,11 +321,12 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     spw_progress progress = spw_progress_begin("replay", steps * r.layers);
     for (size_t step = 0; step < steps && status == SPW_OK; step++) {
         status = spw_composer_begin(r.composer, step);
+        begin_step(&r);
         for (size_t layer = 0; layer < r.layers && status == SPW_OK; layer++) {
             status = run_layer(&r, step, layer);
             spw_progress_update(&progress, step * r.layers + layer + 1);
         }
-        if (status == SPW_OK) status = hand_over(&r, step);
+        if (status == SPW_OK) end_step(&r, step), status = hand_over(&r, step);
     }
     spw_progress_end(&progress);
     for (size_t i = 0; i < r.row_count && r.row != NULL && status == SPW_OK; i++) {

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/result.h"
+#include "sim/stack.h"
 
 #include <stdint.h>
 
@@ -28,7 +29,8 @@ typedef struct spw_replay_request {
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
-    size_t first_row; /* number of the first row for the sink */
+    const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
+    size_t first_row;       /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;
 

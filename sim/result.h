@@ -60,6 +60,7 @@ typedef struct spw_run_settings {
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
+    const char *stack; /* name; NULL = none */
 } spw_run_settings;
 
 /* Appends a zeroed row. The pointer is valid until the next append. */

@@ -1,5 +1,7 @@
 #include "sim/result_json.h"
 
+#include "sim/step_traffic.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -58,6 +60,7 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(object, "steps", range(s->step_begin, s->step_end));
     put(object, "layers", range(s->layer_begin, s->layer_end));
     put(object, "seed", count(s->seed));
+    put(object, "stack", s->stack != NULL ? text(s->stack) : json_null());
     put(object, "model", text(job->model.name));
     put(object, "cluster", text(job->cluster.name));
     put(parallel, "expert", count(job->expert));
@@ -107,6 +110,8 @@ static json_t *memory_json(const spw_result_row *r) {
     put(object, "argument_bytes", count(f->argument_bytes));
     put(object, "temporary_bytes", count(f->temporary_bytes));
     put(object, "peak_bytes", count(f->peak_bytes));
+    put(object, "low_bytes", count(f->low_bytes));
+    put(object, "high_bytes", count(f->high_bytes));
     put(object, "p50_bytes", count(r->memory.p50_bytes));
     put(object, "p99_bytes", count(r->memory.p99_bytes));
     put(object, "max_bytes", count(r->memory.max_bytes));
@@ -124,11 +129,31 @@ static json_t *memory_json(const spw_result_row *r) {
     return object;
 }
 
-static json_t *traffic_json(const spw_result_traffic *t) {
-    json_t *object = json_object();
+/* The exchanges as replayed; the other collectives of the step as they follow from the job. */
+static json_t *step_json(const spw_result_row *r, const spw_job *job, double *whole) {
+    spw_step_traffic step;
+    json_t *components = json_object();
+    const spw_status status =
+        spw_step_traffic_of(job, &r->scheme, r->sequences, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
+    *whole = status == SPW_OK ? 0.0 : INFINITY;
+    for (int p = 0; p < SPW_PURPOSES && status == SPW_OK; p++) {
+        const double bytes = p == SPW_PURPOSE_EXCHANGE ? r->traffic.step_bytes_per_gpu
+                                                       : spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
+        put(components, spw_purpose_name((spw_purpose)p), json_real(bytes));
+        *whole += bytes;
+    }
+    return components;
+}
+
+static json_t *traffic_json(const spw_result_row *r, const spw_job *job) {
+    const spw_result_traffic *t = &r->traffic;
+    double whole = 0.0;
+    json_t *object = json_object(), *components = step_json(r, job, &whole);
     put(object, "dispatch_bytes_per_gpu", json_real(t->dispatch_bytes_per_gpu));
     put(object, "combine_bytes_per_gpu", json_real(t->combine_bytes_per_gpu));
     put(object, "step_bytes_per_gpu", json_real(t->step_bytes_per_gpu));
+    put(object, "whole_step_bytes_per_gpu", isfinite(whole) ? json_real(whole) : json_null());
+    put(object, "components", components);
     put(object, "intra_node_bytes", json_real(t->intra_node_bytes));
     put(object, "inter_node_bytes", json_real(t->inter_node_bytes));
     put(object, "max_link_bytes", count(t->max_link_bytes));
@@ -172,7 +197,7 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "steps", steps);
     put(object, "layers", count(r->layers));
     put(object, "memory", memory_json(r));
-    put(object, "traffic", traffic_json(&r->traffic));
+    put(object, "traffic", traffic_json(r, job));
     put(object, "drops", drops_json(&r->drops));
     put(object, "time", time_json());
     put(object, "evidence", text(spw_match_name(r->match)));

@@ -29,15 +29,14 @@ static void add_peeled(spw_step_traffic *out, uint64_t slots, const spw_layer_sh
 /* One collective an exchange; the ring's in as many as it has token chunks. Backward, a ragged one needs its
  * sizes again: four exchanges of a count a rank. */
 static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const spw_layer_shape *s,
-                          spw_compiled_exchange kind) {
+                          spw_compiled_exchange kind, uint64_t slots) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t count = scheme->type->exchanges(s, exchange), b = s->element_bytes;
+    const size_t count = scheme->type->exchanges(scheme, s, exchange), b = s->element_bytes;
     const uint64_t row = s->hidden * b;
     for (size_t i = 0; i < count; i++) {
         const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
-            add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1,
-                scheme->type->buffer_rows(scheme, s) * s->hidden, b);
+            add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1, slots * s->hidden, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
             add(out, exchange[i].name, "T K H b", SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1,
                 s->assignments * s->hidden, b);
@@ -123,7 +122,7 @@ static void add_resharding(spw_step_traffic *out, uint64_t slots, uint64_t capac
 void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s,
                             spw_step_traffic *out) {
     const spw_compiled_layer *list = scheme->type->compiled(scheme);
-    const uint64_t slots = scheme->type->buffer_rows(scheme, s);
+    const uint64_t slots = scheme->type->buffer_rows != NULL ? scheme->type->buffer_rows(scheme, s) : 0;
     switch (list->exchange) {
     case SPW_COMPILED_EXCHANGE_NONE:
     case SPW_COMPILED_EXCHANGE_LIBRARY: break;
@@ -131,7 +130,7 @@ void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const 
         add_peeled(out, slots, s);
         add_resharding(out, slots, spw_scheme_capacity(scheme, s), s);
         break;
-    default: add_exchanges(out, scheme, s, list->exchange);
+    default: add_exchanges(out, scheme, s, list->exchange, slots);
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->packing == SPW_PACKING_RING_SORTED);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "kernels/record.h"
 #include "sim/compose.h"
+#include "sim/selection.h"
 #include "sim/trace_group.h"
 
 #include <errno.h>
@@ -24,10 +25,11 @@ static const struct {
 
 /* Bytes of the buffer that the rows of a rank are held in. */
 static uint64_t buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    for (size_t i = 0; i < scheme->type->tensor_count; i++) {
-        const spw_tensor *tensor = &scheme->type->tensors[i];
+    const spw_layer_list list = spw_scheme_layer(scheme, shape);
+    for (size_t i = 0; i < list.tensor_count; i++) {
+        const spw_tensor *tensor = &list.tensors[i];
         if (tensor->rows == SPW_ROWS_BUFFER && tensor->width == SPW_WIDTH_HIDDEN)
-            return spw_tensor_bytes(scheme, shape, tensor, NULL, 0);
+            return spw_tensor_bytes(scheme, shape, NULL, tensor, NULL, 0);
     }
     return 0;
 }
@@ -69,7 +71,7 @@ static spw_status fill(spw_composer *composer, const spw_job *job, size_t group,
                          SPW_RECORD_RANKS));
     SPW_TRY(spw_composer_layer(composer, 0, 0, &record, &layout));
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &out->expert));
-    spw_trace_group_choices(&record, layout, group * shape.ranks, &shape, out->expert);
+    spw_group_choices(&record, layout, group * shape.ranks, &shape, out->expert, NULL);
     SPW_TRY(spw_counts_create((spw_placement){ranks, shape.ranks, job->cluster.gpus_per_node, shape.experts},
                               shape.sequences, &counts));
     SPW_TRY(spw_counts_fill(counts, &record, layout));

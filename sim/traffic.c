@@ -77,7 +77,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
                          uint64_t *received) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = scheme->type->exchanges(s, exchange);
+    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
     ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];

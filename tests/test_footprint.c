@@ -24,7 +24,7 @@ static spw_footprint compute(const spw_job *job, const char *scheme_text, size_t
     spw_scheme scheme;
     spw_footprint f;
     CHECK_OK(spw_scheme_parse(scheme_text, &scheme));
-    spw_footprint_compute(job, &scheme, sequences, &f);
+    spw_footprint_compute(job, &scheme, sequences, NULL, &f);
     return f;
 }
 
@@ -157,8 +157,9 @@ static void test_all_models(void) {
 static void test_saved(void) {
     const spw_job none = job_of("deepseek-v3", 8, 8, "remat: none\n");
     const spw_footprint f = compute(&none, "gmm", 1);
-    const double saved = (double)component(&f, "saved_activations"),
-                 others = (double)component(&f, "saved_by_other_layers");
+    const double saved = (double)(component(&f, "saved_activations") + component(&f, "saved_rows")),
+                 others = (double)(component(&f, "saved_by_other_layers") +
+                                   component(&f, "saved_rows_of_other_layers"));
     const double layer = (double)f.live_set.saved_bytes + (double)component(&f, "attention") +
                          (double)component(&f, "shared_expert");
     CHECK(fabs(saved - others - layer) < 4.0);

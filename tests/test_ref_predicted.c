@@ -122,7 +122,7 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
     CHECK_OK(SPW_ALLOC(ranks * l->shape.sequences * l->shape.experts, &flow.limit));
     CHECK_OK(SPW_ALLOC(ranks, &flow.dropped));
     scheme->type->flow(scheme, &l->shape, l->counts, 0, &flow);
-    const size_t exchanges = scheme->type->exchanges(&l->shape, exchange);
+    const size_t exchanges = scheme->type->exchanges(scheme, &l->shape, exchange);
     for (size_t s = 0; s < ranks; s++) {
         CHECK(flow.rows[s] == l->rows[s]);
         CHECK(flow.dropped[s] == l->dropped[s]);
@@ -138,7 +138,7 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
 }
 
 static void check_peaks(const layer *l, const spw_scheme *scheme) {
-    const spw_live_set set = spw_scheme_live_set(scheme, &l->shape);
+    const spw_live_set set = spw_scheme_live_set(scheme, &l->shape, NULL);
     for (size_t r = 0; r < l->shape.ranks; r++) {
         const spw_arena_peak forward = spw_arena_forward_peak(l->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(l->arena, r);
@@ -146,13 +146,14 @@ static void check_peaks(const layer *l, const spw_scheme *scheme) {
         CHECK(forward.bytes == set.forward_bytes && strcmp(forward.step, set.forward_step) == 0);
         CHECK(backward.bytes == set.backward_bytes && strcmp(backward.step, set.backward_step) == 0);
         CHECK(spw_arena_saved(l->arena, r) == set.saved_bytes);
-        for (size_t i = 0; i < scheme->type->tensor_count; i++) {
+        for (size_t i = 0; i < scheme->type->layer.tensor_count; i++) {
             bool held = false;
             for (size_t n = 0; n < backward.tensors; n++) {
-                const bool same = strcmp(backward.name[n], scheme->type->tensors[i].name) == 0;
+                const bool same = strcmp(backward.name[n], scheme->type->layer.tensors[i].name) == 0;
                 if (same) {
-                    CHECK(backward.tensor_bytes[n] ==
-                          spw_tensor_bytes(scheme, &l->shape, &scheme->type->tensors[i], NULL, 0));
+                    CHECK(backward.tensor_bytes[n] == spw_tensor_bytes(scheme, &l->shape, NULL,
+                                                                       &scheme->type->layer.tensors[i], NULL,
+                                                                       0));
                 }
                 held |= same;
             }

@@ -35,13 +35,13 @@ static void operand_destroy(spw_execution *run, operand *o) { spw_arena_give(run
 static spw_status multiply(spw_execution *run, const spw_experts *e, const operand *o, int weight,
                            bool gradient, float *y) {
     return (gradient ? spw_ref_grouped_gemm_input_gradient : spw_ref_grouped_gemm)(
-        spw_experts_shape(run, e, weight), o->at, spw_rank_weights(run, o->rank, weight),
+        spw_experts_shape(run, e, o->rank, weight), o->at, spw_rank_weights(run, o->rank, weight),
         spw_experts_offset(run, e, o->rank), y, NULL);
 }
 
 static spw_status weight_gradient(spw_execution *run, const spw_experts *e, const operand *o, int weight,
                                   const float *dy) {
-    return spw_ref_grouped_gemm_weight_gradient(spw_experts_shape(run, e, weight), o->at, dy,
+    return spw_ref_grouped_gemm_weight_gradient(spw_experts_shape(run, e, o->rank, weight), o->at, dy,
                                                 spw_experts_offset(run, e, o->rank),
                                                 spw_rank_weight_gradients(run, o->rank, weight), NULL);
 }

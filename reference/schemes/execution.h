@@ -25,7 +25,10 @@ typedef struct spw_execution_shape {
     size_t hidden, ffn;
     size_t sequences, sequence_length; /* of every rank; tokens = sequences * sequence_length */
     size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
+    size_t node_ranks;                 /* ranks on one node; 0: all */
     double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
+    const double *option; /* the scheme's options in the order of its table in the simulator; a word counts
+                                          as its position. NULL: the scheme's defaults of `factor` alone */
 } spw_execution_shape;
 
 /* All borrowed. */

@@ -83,7 +83,9 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 }
 
 /* Rows carry 4-byte expert indices and weights, and the index of the source token (section 4.2). */
-static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    (void)scheme;
     const uint64_t row = s->hidden * s->element_bytes, choice = 4 * s->top_k, source = 4;
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + 2 * choice + source},
@@ -112,7 +114,8 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 }
 
 /* ROCm MaxText on several hosts uses 32 multiprocessors (section 3.1). */
-static uint64_t communication_bytes(const spw_layer_shape *s) {
+static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
     spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 32);
     return b.nvl_bytes + b.rdma_bytes;
 }
@@ -132,11 +135,9 @@ const spw_scheme_type spw_scheme_gmm_deepep = {
     .section_source = "event list of the scheme (3)",
     .source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,
-    .tensors = tensors,
-    .events = events,
-    .tensor_count = SPW_COUNT_OF(tensors),
-    .event_count = SPW_COUNT_OF(events),
+    .layer = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
     .by_node = true,
+    .once_a_rank = true,
     .buffer_rows = buffer_rows,
     .buffer_formula = "W = R T min(e, K)",
     .exchanges = exchanges,

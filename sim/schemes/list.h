@@ -24,7 +24,8 @@ SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
 
 /* Rows to the experts and back, of hidden activations and nothing else: 2 exchanges forward, 2 recomputed (the gradient
  * of the router weights needs the returned rows), 2 backward. */
-size_t spw_row_exchanges(const spw_layer_shape *shape, spw_exchange out[SPW_SCHEME_EXCHANGES]);
+size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
+                         spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
 #define SPW_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
