@@ -86,12 +86,25 @@ static void add_components(spw_table *t, const char *scheme, size_t sequences, c
     }
 }
 
+static void print_pipeline(const spw_job *job, const spw_stage *stage) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    if (p.micro_batches == 1 && p.stages == 1) return;
+    printf("%zu micro-batches", p.micro_batches);
+    if (p.stages > 1)
+        printf(
+            "; stage %zu of %zu needs most: %zu layers in %zu, %zu forward passes in flight keep %zu layers",
+            stage->index, p.stages, stage->layers, p.chunks, spw_pipeline_in_flight(&p, stage->index),
+            stage->kept_layers);
+    printf("\n");
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
     printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
+    print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));

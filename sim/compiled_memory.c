@@ -91,6 +91,9 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
                         "pipeline %zu x tensor %zu is not modelled for compiled programs; use 1 "
                         "and 1",
                         job->pipeline, job->tensor);
+    if (job->micro_batches > 1)
+        return spw_fail(SPW_ECONFIG, "micro_batches %zu are not modelled for compiled programs; use 1",
+                        job->micro_batches);
     if (job->remat == SPW_REMAT_NONE)
         return spw_fail(SPW_ECONFIG, "remat none is not modelled for compiled programs; name a policy");
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);

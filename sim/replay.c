@@ -99,6 +99,10 @@ static spw_status create(replay *r) {
     const spw_job *job = q->job;
     spw_status status = SPW_OK;
     const size_t rows = job->batches * q->schemes;
+    if (job->pipeline > 1 || job->micro_batches > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "pipeline %zu with %zu micro-batches is not replayed yet; use 1 and 1, or explain",
+                        job->pipeline, job->micro_batches);
     r->ranks = spw_job_gpus(job);
     if (job->expert > SPW_TRAFFIC_MAX_RANKS) {
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",

@@ -1,5 +1,6 @@
 #include "sim/result_json.h"
 
+#include "sim/optimizer_state.h"
 #include "sim/step_traffic.h"
 
 #include <jansson.h>
@@ -27,7 +28,9 @@ static void put(json_t *object, const char *key, json_t *value) {
     (void)json_object_set_new(object, key, value);
 }
 
-static json_t *precision_json(const spw_precision *p) {
+static json_t *precision_json(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    const size_t master = spw_master_bytes(job);
     json_t *object = json_object();
     const struct {
         const char *key;
@@ -40,6 +43,7 @@ static json_t *precision_json(const spw_precision *p) {
         const char *name = fields[i].bytes == 4 ? "fp32" : fields[i].bytes == 2 ? "bf16" : "fp8";
         put(object, fields[i].key, text(name));
     }
+    put(object, "master", text(master == 4 ? "fp32" : master == 2 ? "bf16" : "none"));
     return object;
 }
 
@@ -52,6 +56,7 @@ static json_t *range(size_t begin, size_t end) {
 
 static json_t *settings_json(const spw_run_settings *s) {
     const spw_job *job = s->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
     json_t *object = json_object(), *parallel = json_object(), *batch = json_object(), *sizes = json_array();
     json_t *schemes = json_array();
     put(object, "command", text(s->command));
@@ -67,14 +72,17 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(parallel, "fsdp", count(job->fsdp));
     put(parallel, "pipeline", count(job->pipeline));
     put(parallel, "tensor", count(job->tensor));
+    put(parallel, "virtual_stages", count(pipeline.chunks));
     put(object, "parallel", parallel);
     for (size_t i = 0; i < job->batches; i++)
         (void)json_array_append_new(sizes, count(job->sequences_per_gpu[i]));
     put(batch, "sequences_per_gpu", sizes);
     put(batch, "sequence_length", count(job->sequence_length));
+    put(batch, "micro_batches", count(pipeline.micro_batches));
     put(object, "batch", batch);
-    put(object, "precision", precision_json(&job->precision));
+    put(object, "precision", precision_json(job));
     put(object, "remat", text(spw_remat_name(job->remat)));
+    put(object, "optimizer", text(spw_optimizer_name(job->optimizer)));
     put(object, "memory_fraction", json_real(job->memory_fraction));
     put(object, "hbm_gib", json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) (void)json_array_append_new(schemes, text(job->scheme[i]));

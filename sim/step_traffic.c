@@ -1,5 +1,6 @@
 #include "sim/step_traffic.h"
 
+#include "sim/pipeline.h"
 #include "sim/step_exchanges.h"
 
 #include <string.h>
@@ -20,11 +21,11 @@ const char *spw_purpose_help(spw_purpose purpose) {
     return helps[purpose];
 }
 const char *spw_step_place_name(spw_step_place place) {
-    static const char *const names[] = {"MoE layer", "dense layer", "ends"};
+    static const char *const names[] = {"MoE layer", "dense layer", "ends", "step"};
     return names[place];
 }
 const char *spw_step_group_name(spw_step_group group) {
-    static const char *const names[] = {"expert", "fsdp", "all"};
+    static const char *const names[] = {"expert", "fsdp", "all", "pipeline"};
     return names[group];
 }
 
@@ -175,32 +176,85 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
     if (!tokens_travel) spw_step_add(b->out, item, table, g);
 }
 
-spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                               const spw_step_stack *stack, spw_step_traffic *out) {
+/* Layer by layer. The sorted ring's unsort has no gradient for the weights, so its router has none either. */
+static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_step_stack *stack) {
     static const char *const shared[] = {"shared_w0", "shared_w1", "shared_wo"};
     static const char *const dense[] = {"dense_w0", "dense_w1", "dense_wo"};
+    const spw_model *m = &b->job->model;
+    add_experts(b, list);
+    add_attention(b, SPW_PLACE_MOE_LAYER);
+    add_router(b, stack->router_over_fsdp, list == NULL || list->packing != SPW_PACKING_RING_SORTED);
+    add_ffn(b, SPW_PLACE_MOE_LAYER, shared, "H F_shared w", m->shared_ffn);
+    if (m->moe_layers == m->layers) return;
+    add_attention(b, SPW_PLACE_DENSE_LAYER);
+    add_ffn(b, SPW_PLACE_DENSE_LAYER, dense, "H F_dense w", m->dense_ffn);
+}
+
+/* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
+static void add_replicas(builder *b) {
+    const spw_job *job = b->job;
+    const spw_parameters p = spw_model_parameters(&job->model);
+    const uint64_t routed = p.routed_per_layer * job->model.moe_layers;
+    const uint64_t elements[] = {routed / (job->expert * job->tensor), (p.total - routed) / job->tensor};
+    const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
+    for (int i = 0; i < 2; i++) {
+        spw_step_item item = {.name = i == 0 ? "experts" : "others",
+                              .formula = i == 0 ? "P_routed / R g" : "P_rest g",
+                              .operation =
+                                  distributed ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_REDUCE,
+                              .purpose = i == 0 ? SPW_PURPOSE_EXPERT_WEIGHTS : SPW_PURPOSE_OTHER_WEIGHTS,
+                              .place = SPW_PLACE_STEP,
+                              .group = i == 0 ? SPW_GROUP_FSDP : SPW_GROUP_ALL,
+                              .backward = true,
+                              .count = 1};
+        spw_step_add(b->out, item, elements[i], job->precision.gradients);
+        item.formula = i == 0 ? "P_routed / R w" : "P_rest w";
+        item.operation = SPW_OPERATION_ALL_GATHER;
+        item.backward = false;
+        if (distributed) spw_step_add(b->out, item, elements[i], job->precision.weights);
+    }
+}
+
+/* Every block of layers but the last sends its output on, every one but the first a gradient back. */
+static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *s) {
+    spw_step_item item = {.name = "activations",
+                          .formula = "T H b",
+                          .operation = SPW_OPERATION_SEND,
+                          .purpose = SPW_PURPOSE_PIPELINE,
+                          .place = SPW_PLACE_ENDS,
+                          .group = SPW_GROUP_PIPELINE,
+                          .count = p->stages * p->chunks - 1};
+    for (int backward = 0; backward < 2; backward++) {
+        item.backward = backward;
+        spw_step_add(b->out, item, s->tokens * s->hidden, s->element_bytes);
+    }
+}
+
+spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                               const spw_step_stack *stack, spw_step_traffic *out) {
     const spw_model *m = &job->model;
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const size_t micro = pipeline.micro_batches;
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / micro);
     const spw_compiled_layer *list = scheme->type->compiled != NULL ? scheme->type->compiled(scheme) : NULL;
     builder b = {job, out};
     memset(out, 0, sizeof *out);
-    out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers;
-    out->times[SPW_PLACE_DENSE_LAYER] = m->layers - m->moe_layers;
-    out->times[SPW_PLACE_ENDS] = 1;
+    out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
+    out->times[SPW_PLACE_DENSE_LAYER] = (m->layers - m->moe_layers) * micro;
+    out->times[SPW_PLACE_ENDS] = micro;
+    out->times[SPW_PLACE_STEP] = 1;
     out->group_size[SPW_GROUP_EXPERT] = job->expert;
     out->group_size[SPW_GROUP_FSDP] = job->fsdp;
     out->group_size[SPW_GROUP_ALL] = job->expert * job->fsdp;
+    out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
     if (list != NULL) spw_step_exchanges_add(job, scheme, &shape, out);
-    add_experts(&b, list);
-    add_attention(&b, SPW_PLACE_MOE_LAYER);
-    /* The sorted ring's unsort has no gradient for the weights, so its router has none either. */
-    add_router(&b, stack->router_over_fsdp, list == NULL || list->packing != SPW_PACKING_RING_SORTED);
-    add_ffn(&b, SPW_PLACE_MOE_LAYER, shared, "H F_shared w", m->shared_ffn);
-    if (m->moe_layers < m->layers) {
-        add_attention(&b, SPW_PLACE_DENSE_LAYER);
-        add_ffn(&b, SPW_PLACE_DENSE_LAYER, dense, "H F_dense w", m->dense_ffn);
+    add_sends(&b, &pipeline, &shape);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
+        add_sharded(&b, list, stack);
+        add_ends(&b, &shape);
+    } else {
+        add_replicas(&b);
     }
-    add_ends(&b, &shape);
     return out->overflow ? spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "
                                                  "fewer sequences a GPU or a smaller model")
                          : SPW_OK;
@@ -209,8 +263,11 @@ spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, siz
 /* --- Sums --- */
 
 double spw_step_item_wire_bytes(const spw_step_traffic *t, const spw_step_item *item) {
-    const double size = (double)t->group_size[item->group];
-    return (double)item->bytes * (double)item->count * (double)t->times[item->place] * (size - 1.0) / size;
+    const double size = (double)t->group_size[item->group],
+                 stages = (double)t->group_size[SPW_GROUP_PIPELINE];
+    const double bytes = (double)item->bytes * (double)item->count * (double)t->times[item->place] / stages;
+    if (item->operation == SPW_OPERATION_SEND) return bytes;
+    return (item->operation == SPW_OPERATION_ALL_REDUCE ? 2.0 : 1.0) * bytes * (size - 1.0) / size;
 }
 
 double spw_step_purpose_wire_bytes(const spw_step_traffic *t, spw_purpose purpose) {
@@ -241,7 +298,7 @@ spw_step_sum spw_step_combine(const spw_step_traffic *t, const spw_step_stack *s
                               spw_operation operation, bool backward) {
     const uint64_t limit = operation == SPW_OPERATION_REDUCE_SCATTER ? stack->scatter_combined_bytes
                                                                      : stack->gather_combined_bytes;
-    bin bins[3][2][2] = {{{{0, 0}}}}; /* [group][family - 1][dimension] */
+    bin bins[SPW_GROUPS][2][2] = {{{{0, 0}}}}; /* [group][family - 1][dimension] */
     spw_step_sum sum = {0, 0};
     for (size_t i = 0; i < t->items; i++) {
         const spw_step_item *item = &t->item[i];
@@ -257,7 +314,7 @@ spw_step_sum spw_step_combine(const spw_step_traffic *t, const spw_step_stack *s
                 item->bytes, limit);
         }
     }
-    for (int g = 0; g < 3; g++)
+    for (int g = 0; g < SPW_GROUPS; g++)
         for (int f = 0; f < 2; f++) sum.count += bins[g][f][0].count + bins[g][f][1].count;
     return sum;
 }

@@ -1,6 +1,6 @@
-/* Every collective of one training step on one GPU of a job whose state is sharded over expert x fsdp: the
- * exchanges of the scheme, the weights that are gathered layer by layer and their gradients, what XLA gathers
- * beside them for the capacity-factor scheme, embedding and head. One item a tensor, as it is before a
+/* Every collective of one training step on one GPU: the exchanges of the scheme, weights and gradients (layer by
+ * layer where the state is sharded, once a step where only the optimizer is, or nothing is), what XLA gathers
+ * beside them for the capacity-factor scheme, embedding and head, and what pipeline stages send each other. One item a tensor, as it is before a
  * compiler combines small ones. Evidence: the 139 programs of notebooks_data/compiled/maxtext_collectives.csv,
  * all matched by tests/test_step_traffic.c; docs/step_traffic.md says what is exact and what is not. */
 #ifndef SPW_SIM_STEP_TRAFFIC_H
@@ -17,14 +17,16 @@
     X(RAGGED_ALL_TO_ALL, "ragged_all_to_all") \
     X(ALL_GATHER, "all_gather") \
     X(REDUCE_SCATTER, "reduce_scatter") \
-    X(ALL_REDUCE, "all_reduce")
+    X(ALL_REDUCE, "all_reduce") \
+    X(SEND, "send")
 #define SPW_PURPOSE_LIST(X) \
     X(EXCHANGE, "exchanges", "tokens to their experts and back, with logits and sizes") \
-    X(EXPERT_WEIGHTS, "expert_weights", "routed experts: gathered twice, gradients scattered once") \
+    X(EXPERT_WEIGHTS, "expert_weights", "routed experts: weights gathered, gradients scattered") \
     X(OTHER_WEIGHTS, "other_weights", "attention, shared experts, router, dense layers: likewise") \
     X(INDICES, "indices", "the top-k scatter of dense, gathered by XLA over all GPUs") \
     X(RESHARDING, "resharding", "what layout=peeled gathers to multiply where the tokens are") \
-    X(EMBEDDING, "embedding_and_head", "tokens to the sharded embedding, or its table; the head")
+    X(EMBEDDING, "embedding_and_head", "tokens to the sharded embedding, or its table; the head") \
+    X(PIPELINE, "pipeline", "activations to the next stage, their gradients back")
 #define SPW_OPERATION_ENUM(name, text) SPW_OPERATION_##name,
 #define SPW_PURPOSE_ENUM(name, text, help) SPW_PURPOSE_##name,
 typedef enum spw_operation { SPW_OPERATION_LIST(SPW_OPERATION_ENUM) SPW_OPERATIONS } spw_operation;
@@ -35,8 +37,21 @@ const char *spw_operation_name(spw_operation operation);
 const char *spw_purpose_name(spw_purpose purpose);
 const char *spw_purpose_help(spw_purpose purpose);
 
-typedef enum spw_step_place { SPW_PLACE_MOE_LAYER, SPW_PLACE_DENSE_LAYER, SPW_PLACE_ENDS } spw_step_place;
-typedef enum spw_step_group { SPW_GROUP_EXPERT, SPW_GROUP_FSDP, SPW_GROUP_ALL } spw_step_group;
+/* Ends: embedding and head of a micro-batch. Step: once, whatever the number of micro-batches. */
+typedef enum spw_step_place {
+    SPW_PLACE_MOE_LAYER,
+    SPW_PLACE_DENSE_LAYER,
+    SPW_PLACE_ENDS,
+    SPW_PLACE_STEP,
+    SPW_PLACES
+} spw_step_place;
+typedef enum spw_step_group {
+    SPW_GROUP_EXPERT,
+    SPW_GROUP_FSDP,
+    SPW_GROUP_ALL, /* expert x fsdp */
+    SPW_GROUP_PIPELINE,
+    SPW_GROUPS
+} spw_step_group;
 const char *spw_step_place_name(spw_step_place place);
 const char *spw_step_group_name(spw_step_group group);
 
@@ -60,9 +75,9 @@ enum { SPW_STEP_ITEMS = 96 };
 typedef struct spw_step_traffic {
     spw_step_item item[SPW_STEP_ITEMS];
     size_t items;
-    size_t times[3];      /* of each place in one step */
-    size_t group_size[3]; /* GPUs of each group */
-    bool overflow;        /* an item did not fit; spw_step_traffic_of then fails */
+    size_t times[SPW_PLACES];      /* of each place in one step, all micro-batches and stages together */
+    size_t group_size[SPW_GROUPS]; /* GPUs of each group */
+    bool overflow;                 /* an item did not fit; spw_step_traffic_of then fails */
 } spw_step_traffic;
 
 /* Differences between trees of MaxText and settings of XLA. */
@@ -91,7 +106,8 @@ SPW_MUST_CHECK spw_status spw_step_traffic_of(const spw_job *job, const spw_sche
 /* Appends an item of `elements` x `element_bytes`; nothing where its group is one GPU or a factor is 0. */
 void spw_step_add(spw_step_traffic *traffic, spw_step_item item, uint64_t elements, size_t element_bytes);
 
-/* Bytes out of one GPU in one step: bytes x count x times x (g - 1) / g. */
+/* Bytes out of one GPU in one step, mean over the stages: bytes x count x times x (g - 1) / g / stages; twice that for
+ * an all-reduce, without (g - 1) / g for a send. */
 double spw_step_item_wire_bytes(const spw_step_traffic *traffic, const spw_step_item *item);
 double spw_step_purpose_wire_bytes(const spw_step_traffic *traffic, spw_purpose purpose);
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INDEXED = 5 };
+enum { INDEXED = 5, COMPILED_OPERATIONS = SPW_OPERATION_SEND };
 
 static double number(const spw_csv *csv, size_t row, const char *column) {
     const char *text = spw_csv_field(csv, row, column);
@@ -127,15 +127,15 @@ static void compare_step(const spw_csv *table, size_t row, const spw_step_traffi
 }
 
 /* What docs/step_traffic.md says; left are the logits of Mixtral's ring at one sequence (half a MiB). */
-static void check_tallies(const tally sum[SPW_OPERATIONS]) {
-    static const tally want[SPW_OPERATIONS] = {
+static void check_tallies(const tally sum[COMPILED_OPERATIONS]) {
+    static const tally want[COMPILED_OPERATIONS] = {
         [SPW_OPERATION_ALL_TO_ALL] = {278, 278, 0, 0, 139, 0, 0},
         [SPW_OPERATION_RAGGED_ALL_TO_ALL] = {278, 278, 0, 0, 139, 0, 0},
         [SPW_OPERATION_ALL_GATHER] = {258, 180, 96, 2, 90, 48, 1},
         [SPW_OPERATION_REDUCE_SCATTER] = {277, 161, 116, 1, 14, 124, 1},
         [SPW_OPERATION_ALL_REDUCE] = {278, 278, 0, 0, 139, 0, 0},
     };
-    for (int o = 0; o < SPW_OPERATIONS; o++) {
+    for (int o = 0; o < COMPILED_OPERATIONS; o++) {
         printf(
             "%-18s of 278: counts %zu, bytes %zu, one index missing %zu, left %zu; of 139 steps: %zu, %zu, "
             "left %zu\n",
@@ -149,7 +149,7 @@ static void test_compiled(const char *folder) {
     char path[512];
     spw_csv *memory = NULL, *table = NULL;
     size_t matched = 0;
-    tally sum[SPW_OPERATIONS] = {{0}};
+    tally sum[COMPILED_OPERATIONS] = {{0}};
     (void)snprintf(path, sizeof path, "%s/notebooks_data/compiled/maxtext_memory.csv", folder);
     CHECK_OK(spw_csv_read(path, &memory));
     (void)snprintf(path, sizeof path, "%s/notebooks_data/compiled/maxtext_collectives.csv", folder);
@@ -163,7 +163,7 @@ static void test_compiled(const char *folder) {
             const spw_step_stack *stack = read_program(memory, m, &job, &scheme);
             CHECK_OK(spw_step_traffic_of(&job, &scheme, job.sequences_per_gpu[0], stack, &traffic));
             CHECK(number(table, i, "moe_loop_trips") == (double)traffic.times[SPW_PLACE_MOE_LAYER]);
-            for (int o = 0; o < SPW_OPERATIONS; o++) {
+            for (int o = 0; o < COMPILED_OPERATIONS; o++) {
                 const spw_operation operation = (spw_operation)o;
                 const double missing = compare(table, i, &traffic, stack, operation, &sum[o]);
                 compare_step(table, i, &traffic, operation, missing, &sum[o]);
@@ -185,6 +185,40 @@ static const spw_step_item *find(const spw_step_traffic *t, const char *name, sp
             t->item[i].backward == backward)
             return &t->item[i];
     return NULL;
+}
+
+/* Two stages of two blocks each and 4 micro-batches: sharded weights travel for each of them, those of replicas
+ * once. */
+static void test_micro_batches(const spw_job *one, const spw_step_stack *stack) {
+    static spw_job job;
+    static spw_step_traffic t, four;
+    spw_scheme scheme;
+    job = *one;
+    CHECK_OK(spw_scheme_parse("gmm", &scheme));
+    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &t));
+    job.pipeline = job.virtual_stages = 2;
+    job.micro_batches = 4;
+    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    for (int p = 0; p < SPW_PURPOSES; p++) {
+        const double whole = spw_step_purpose_wire_bytes(&t, (spw_purpose)p);
+        const double parts = spw_step_purpose_wire_bytes(&four, (spw_purpose)p);
+        if (p == SPW_PURPOSE_EXPERT_WEIGHTS || p == SPW_PURPOSE_OTHER_WEIGHTS)
+            CHECK(whole > 0.0 && parts == 4.0 * whole / 2.0); /* mean over two stages */
+    }
+    const spw_step_item *item = find(&four, "activations", SPW_OPERATION_SEND, true);
+    CHECK(item != NULL && item->bytes == 8 * 16 * 2 && item->count == 3);
+    CHECK(item != NULL && spw_step_item_wire_bytes(&four, item) == 256.0 * 3 * 4 / 2);
+
+    const spw_parameters p = spw_model_parameters(&job.model);
+    const double routed = (double)(p.routed_per_layer * job.model.moe_layers) / 2;
+    const double rest = (double)p.total - 2 * routed;
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED; /* fp32 gradients scattered, bf16 weights gathered */
+    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == (4 + 2) * routed / 2 / 2);
+    CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_OTHER_WEIGHTS) == (4 + 2) * rest * 3 / 4 / 2);
+    job.optimizer = SPW_OPTIMIZER_REPLICATED;
+    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == 2 * 4 * routed / 2 / 2);
 }
 
 /* 2 x 2 GPUs, 4 experts, top 2, 8 tokens, hidden 16, expert FFN 4, bf16; 3 layers, of which 2 are MoE. */
@@ -241,6 +275,7 @@ static void test_by_hand(void) {
     CHECK(spw_step_purpose_wire_bytes(&t, SPW_PURPOSE_EXCHANGE) == 0.0);
     CHECK(spw_step_purpose_wire_bytes(&t, SPW_PURPOSE_EXPERT_WEIGHTS) > 0.0);
 
+    test_micro_batches(&job, stack);
     job.expert = job.fsdp = 1; /* one GPU: nothing travels */
     CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, stack, &t));
     CHECK(t.items == 0);
