@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/explain_compiled.h"
+#include "sim/explain_peer.h"
 #include "sim/explain_traffic.h"
 #include "sim/footprint.h"
 #include "sim/job_options.h"
@@ -11,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK, OPTION_TRAFFIC };
+enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK, OPTION_TRAFFIC, OPTION_AS };
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 typedef struct explain_options {
     spw_job_options job;
-    const char *trace_path, *rank, *stack;
+    const char *trace_path, *rank, *stack, *peer;
     bool traffic;
 } explain_options;
 
@@ -26,6 +27,7 @@ static const struct argp_option own_options[] = {
     {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
     {"stack", OPTION_STACK, "NAME|FILE", 0,
      "the memory that XLA needs, by the coefficients of this stack, instead of what must be live", 0},
+    {"as", OPTION_AS, "PLANNER", 0, "what the formulas of simumax, primus or megatron say, beside ours", 0},
     {"traffic", OPTION_TRAFFIC, NULL, 0, "every collective of a step instead of the memory", 0},
     {0},
 };
@@ -37,6 +39,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_TRACE: o->trace_path = text; return 0;
     case OPTION_RANK: o->rank = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_AS: o->peer = text; return 0;
     case OPTION_TRAFFIC: o->traffic = true; return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not expected; a trace is named with --trace", text);
@@ -179,6 +182,13 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->peer != NULL) {
+        status =
+            o->rank != NULL || o->stack != NULL || o->traffic
+                ? spw_fail(SPW_EARG, "--as goes with --trace alone, not with --rank, --stack or --traffic")
+                : spw_explain_peer(&o->job, o->peer, o->trace_path);
+        goto cleanup;
+    }
     if (o->traffic) {
         status =
             o->trace_path != NULL || o->rank != NULL || o->stack != NULL
