@@ -282,6 +282,7 @@ static void find_peak(spw_footprint *f) {
             if (c->live[m]) total[m] = plus(total[m], c->bytes);
         }
     }
+    if (f->stage.moe_layers == 0) total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
     f->moment = SPW_MOMENT_MOE_LAYER;
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
         if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
@@ -300,34 +301,35 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
                     spw_optimizer_name(job->optimizer), scheme->text);
 }
 
-static void compute_stage(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                          const spw_stage *stage, const spw_routed_memory *routed, spw_footprint *out) {
-    *out = (spw_footprint){.stage = *stage};
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
+                            const spw_routed_memory *routed, spw_footprint *out) {
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
+    *out = (spw_footprint){.stage = stage};
     out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
-    add_state(out, job, stage);
+    add_state(out, job, &stage);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED)
-        add_gathered(out, job, stage,
+        add_gathered(out, job, &stage,
                      scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
-    const double attention = add_activations(out, job, stage, shape);
-    const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
-    add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
+    const double attention = add_activations(out, job, &stage, &shape);
+    const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
+    add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
     if (job->remat == SPW_REMAT_NONE) {
-        const double layers = (double)stage->kept_moe_layers;
-        add_saved(out, job, stage, shape, attention,
+        const double layers = (double)stage.kept_moe_layers;
+        add_saved(out, job, &stage, &shape, attention,
                   routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes);
     }
-    add_policy(out, job, stage, shape);
+    add_policy(out, job, &stage, &shape);
     find_peak(out);
 }
 
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                            const spw_routed_memory *routed, spw_footprint *out) {
-    const spw_pipeline pipeline = spw_pipeline_of(job);
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
-    for (size_t s = 0; s < pipeline.stages; s++) {
-        const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, s);
+    const size_t stages = spw_pipeline_of(job).stages;
+    for (size_t s = 0; s < stages; s++) {
         spw_footprint here;
-        compute_stage(job, scheme, &shape, &stage, routed, &here);
+        spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
         if (s == 0 || here.peak_bytes > out->peak_bytes) *out = here;
     }
 }

@@ -70,7 +70,8 @@ double spw_peer_attention_parameters(const spw_model *m) {
 
 double spw_peer_vocab(const spw_model *m) {
     enum { MULTIPLE = 128 };
-    return (double)((m->vocab + MULTIPLE - 1) / MULTIPLE * MULTIPLE);
+    const size_t padded = (m->vocab + MULTIPLE - 1) / MULTIPLE * MULTIPLE;
+    return (double)padded;
 }
 
 spw_status spw_peer_remat(const spw_job *job, bool *full) {

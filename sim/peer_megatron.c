@@ -25,7 +25,7 @@ static void add_state(const spw_job *job, spw_peer_memory *out) {
 static void add_activations(const spw_job *job, size_t sequences, spw_peer_memory *out) {
     const spw_model *m = &job->model;
     const spw_pipeline p = spw_pipeline_of(job);
-    const double tokens = (double)(sequences / p.micro_batches) * (double)job->sequence_length;
+    const double tokens = (double)spw_micro_batch_tokens(job, sequences);
     const double hidden = (double)m->hidden, stages = (double)p.stages;
     double bytes = (double)m->layers * tokens * hidden * 34.0 + (8.0 + hidden) * tokens * stages;
     if (p.chunks > 1) {

@@ -48,7 +48,7 @@ static double activations(const spw_job *job, const spw_pipeline *p, const spw_s
 
 spw_status spw_peer_primus(const spw_job *job, size_t sequences, spw_peer_memory *out) {
     const spw_pipeline p = spw_pipeline_of(job);
-    const double tokens = (double)(sequences / p.micro_batches) * (double)job->sequence_length;
+    const double tokens = (double)spw_micro_batch_tokens(job, sequences);
     const double replicas = job->optimizer == SPW_OPTIMIZER_REPLICATED ? 1.0 : (double)job->fsdp;
     bool full = false;
     const spw_status status = spw_peer_remat(job, &full);

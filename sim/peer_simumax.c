@@ -165,7 +165,7 @@ static void add_state(const spw_job *job, const spw_stage *stage, spw_peer_memor
 
 spw_status spw_peer_simumax(const spw_job *job, size_t sequences, spw_peer_memory *out) {
     const spw_pipeline p = spw_pipeline_of(job);
-    const double tokens = (double)(sequences / p.micro_batches) * (double)job->sequence_length;
+    const double tokens = (double)spw_micro_batch_tokens(job, sequences);
     bool full = false;
     const spw_status status = spw_peer_remat(job, &full);
     memset(out, 0, sizeof *out);

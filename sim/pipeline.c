@@ -8,6 +8,10 @@ spw_pipeline spw_pipeline_of(const spw_job *job) {
                           .micro_batches = at_least_one(job->micro_batches)};
 }
 
+size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
+    return sequences / at_least_one(job->micro_batches) * job->sequence_length;
+}
+
 size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches * p->chunks; }
 
 /* Forward passes before the first backward one. */

@@ -19,6 +19,9 @@ typedef struct spw_pipeline {
 } spw_pipeline;
 spw_pipeline spw_pipeline_of(const spw_job *job);
 
+/* Tokens of one micro-batch of a GPU that has `sequences` in a step. */
+size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences);
+
 /* One forward or backward pass of one micro-batch through one chunk. */
 typedef struct spw_pass {
     bool backward;
