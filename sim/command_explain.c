@@ -205,7 +205,7 @@ spw_status spw_command_explain(int argc, char **argv) {
         goto cleanup;
     }
     const spw_job *job = &o->job.job;
-    if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, spw_job_gpus(job) - 1, &rank));
+    if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, job->expert * job->fsdp - 1, &rank));
     if (o->rank != NULL && o->trace_path == NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--rank needs --trace: without a trace every rank holds the same"));
     if (o->trace_path != NULL) SPW_TRY(spw_trace_open(o->trace_path, &trace));

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/replay_pipeline.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -99,10 +100,6 @@ static spw_status create(replay *r) {
     const spw_job *job = q->job;
     spw_status status = SPW_OK;
     const size_t rows = job->batches * q->schemes;
-    if (job->pipeline > 1 || job->micro_batches > 1)
-        return spw_fail(SPW_ECONFIG,
-                        "pipeline %zu with %zu micro-batches is not replayed yet; use 1 and 1, or explain",
-                        job->pipeline, job->micro_batches);
     r->ranks = spw_job_gpus(job);
     if (job->expert > SPW_TRAFFIC_MAX_RANKS) {
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",
@@ -320,6 +317,7 @@ static void finish_row(replay *r, size_t index, spw_result_row *out) {
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
     spw_status status = SPW_OK;
     replay r = {.request = request};
+    if (spw_replay_needs_pipeline(request->job)) return spw_replay_pipeline_run(request, result);
     SPW_TRY(create(&r));
     const size_t steps = spw_composer_steps(r.composer);
     spw_progress progress = spw_progress_begin("replay", steps * r.layers);
