@@ -60,8 +60,8 @@ SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_sche
  * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                            const spw_routed_memory *routed, spw_footprint *out);
-/* The same of one stage. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
-void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t stage,
+/* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
                             const spw_routed_memory *routed, spw_footprint *out);
 
 /* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'

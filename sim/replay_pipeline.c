@@ -228,6 +228,7 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     const spw_flow *flow = spw_selection_flow(selection, group);
     const size_t ranks = row->shape.ranks, first = group * ranks, cell = layer * r->ranks + first;
     const size_t moe = job->model.moe_layers;
+    const size_t stands_for = moe / r->layers + (layer < moe % r->layers ? 1 : 0);
     spw_traffic traffic;
     spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
                         job->remat != SPW_REMAT_NONE, &traffic, r->sent, r->received);
@@ -235,7 +236,7 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     row->combine += (double)traffic.combine_bytes;
     row->intra += (double)traffic.intra_node_bytes;
     row->inter += (double)traffic.inter_node_bytes;
-    row->step_bytes += (double)traffic.layer_bytes * (double)(moe / r->layers + (layer < moe % r->layers));
+    row->step_bytes += (double)traffic.layer_bytes * (double)stands_for;
     if (traffic.max_link_bytes > row->max_link) row->max_link = traffic.max_link_bytes;
     for (size_t d = 0; d < ranks; d++) {
         note_worst(r, row, step, layer, first + d, flow->rows[d]);
