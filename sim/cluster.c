@@ -74,6 +74,33 @@ static const spw_setting gemm_rows[] = {
      .help = "where the points were measured"},
     {.key = NULL}};
 
+#define EXCHANGE_ROW(name, number, high, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(spw_exchange_points, name), \
+        .limit = SPW_EXCHANGE_POINTS, \
+        .count_offset = offsetof(spw_exchange_points, lengths) + (number) * sizeof(size_t), .minimum = 1, \
+        .maximum = (high), .fallback = "", .help = (text) \
+    }
+
+static const spw_setting exchange_rows[] = {
+    EXCHANGE_ROW(bytes, 0, 1e12, "bytes that each GPU receives in one exchange"),
+    EXCHANGE_ROW(dispatch_gb_per_s, 1, 1e6, "10^9 bytes/s of a dispatch"),
+    EXCHANGE_ROW(combine_gb_per_s, 2, 1e6, "10^9 bytes/s of a combine"),
+    {.key = "evidence",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_exchange_points, evidence),
+     .size = sizeof(spw_evidence),
+     .choices = evidences,
+     .fallback = "assumed",
+     .help = "how we know the points"},
+    {.key = "source",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_exchange_points, source),
+     .size = SPW_FIGURE_SOURCE,
+     .fallback = "",
+     .help = "where the points were measured"},
+    {.key = NULL}};
+
 #define FIGURE(name, text) \
     { \
         .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
@@ -110,6 +137,12 @@ static const spw_setting rows[] = {{.key = "name",
                                     .fields = gemm_rows,
                                     .fallback = "{}",
                                     .help = "speed of a grouped GEMM at points"},
+                                   {.key = "exchange",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, exchange),
+                                    .fields = exchange_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of an expert-parallel exchange at points"},
                                    {.key = NULL}};
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
@@ -140,12 +173,37 @@ static spw_status check_points(const char *where, const spw_settings *settings, 
     return SPW_OK;
 }
 
+static spw_status check_exchange(const char *where, const spw_settings *settings, spw_exchange_points *e) {
+    const size_t lists = sizeof e->lengths / sizeof *e->lengths,
+                 line = spw_settings_line(settings, "exchange");
+    e->points = e->lengths[0];
+    for (size_t i = 1; i < lists; i++) {
+        if (e->lengths[i] == e->points) continue;
+        return spw_fail(SPW_ECONFIG,
+                        "%s:%zu: 'exchange.%s' has %zu elements, 'exchange.bytes' %zu; the lists are one "
+                        "length, an element a point",
+                        where, line, exchange_rows[i].key, e->lengths[i], e->points);
+    }
+    if (e->points > 0 && e->source[0] == '\0')
+        return spw_fail(SPW_ECONFIG,
+                        "%s:%zu: 'exchange.source' is missing; say where the points were measured", where,
+                        line);
+    for (size_t i = 1; i < e->points; i++) {
+        if (e->bytes[i] <= e->bytes[i - 1])
+            return spw_fail(SPW_ECONFIG,
+                            "%s:%zu: 'exchange.bytes' goes from %zu to %zu at point %zu; it must rise", where,
+                            line, e->bytes[i - 1], e->bytes[i], i + 1);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
     spw_status status = spw_settings_open(where, text, length, &settings);
     if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
     if (status == SPW_OK) status = check_points(where, settings, &out->gemm);
+    if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     spw_settings_close(settings);
     return status;
 }

@@ -17,7 +17,7 @@ typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_CO
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
 
-enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192, SPW_GEMM_POINTS = 64 };
+enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192, SPW_GEMM_POINTS = 64, SPW_EXCHANGE_POINTS = 16 };
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
 typedef struct spw_figure {
@@ -39,6 +39,18 @@ typedef struct spw_gemm_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_gemm_points;
 
+/* The rate of an expert-parallel exchange inside a node at points: 10^9 bytes/s of one GPU when each receives `bytes`
+ * in one exchange, what it sends itself included. In YAML parallel lists of one length, bytes rising; none without
+ * measurements. */
+typedef struct spw_exchange_points {
+    size_t points;
+    size_t bytes[SPW_EXCHANGE_POINTS];
+    size_t dispatch_gb_per_s[SPW_EXCHANGE_POINTS], combine_gb_per_s[SPW_EXCHANGE_POINTS];
+    size_t lengths[3]; /* of the lists above as read; equal to `points` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_exchange_points;
+
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
@@ -49,6 +61,7 @@ typedef struct spw_cluster {
     spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
     spw_figure launch_s;         /* one kernel launch */
     spw_gemm_points gemm;
+    spw_exchange_points exchange;
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to

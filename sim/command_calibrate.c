@@ -168,10 +168,16 @@ cleanup:
 }
 
 spw_status spw_command_calibrate(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "memory") == 0) {
-        static char name[] = "spillway calibrate memory";
-        argv[1] = name;
-        return calibrate_memory(argc - 1, argv + 1);
+    static char memory[] = "spillway calibrate memory", time[] = "spillway calibrate time";
+    static const struct {
+        const char *what;
+        char *name;
+        spw_status (*run)(int argc, char **argv);
+    } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, spw_command_calibrate_time}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc > 1; i++) {
+        if (strcmp(argv[1], kinds[i].what) != 0) continue;
+        argv[1] = kinds[i].name;
+        return kinds[i].run(argc - 1, argv + 1);
     }
-    return spw_fail(SPW_EARG, "calibrate what? spillway calibrate memory TABLE.csv... --stack NAME");
+    return spw_fail(SPW_EARG, "calibrate what? spillway calibrate memory | time TABLE.csv... --stack NAME");
 }

@@ -7,16 +7,18 @@
 
 #include <string.h>
 
-enum { OPTION_STACK = 0x100, OPTION_FORMAT, OPTION_TRACES };
+enum { OPTION_STACK = 0x100, OPTION_TIME_STACK, OPTION_FORMAT, OPTION_TRACES };
 
 typedef struct score_options {
-    const char *table[SPW_SCORE_TABLES], *stack, *format_text, *traces;
+    const char *table[SPW_SCORE_TABLES], *stack, *time_stack, *format_text, *traces;
     size_t tables;
 } score_options;
 
 static const struct argp_option options[] = {
     {"stack", OPTION_STACK, "NAME|FILE", 0,
      "predict every row with this stack (default: the one that the row names)", 0},
+    {"time-stack", OPTION_TIME_STACK, "NAME|FILE", 0,
+     "predict the time of every row with this time stack (default: the one that the row names)", 0},
     {"traces", OPTION_TRACES, "DIR", 0,
      "the traces of measured runs: their rows, drops and bytes are composed again", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
@@ -27,6 +29,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     score_options *o = state->input;
     switch (key) {
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_TIME_STACK: o->time_stack = text; return 0;
     case OPTION_TRACES: o->traces = text; return 0;
     case OPTION_FORMAT: o->format_text = text; return 0;
     case ARGP_KEY_ARG:
@@ -42,15 +45,15 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .args_doc = "TABLE.csv...",
-    .doc =
-        "Predictions beside published and compiled runs: verdict, GiB, interval, and how far off they are. "
-        "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory.",
+    .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
+           "off they are. "
+           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory.",
 };
 
 spw_status spw_command_score(int argc, char **argv) {
     spw_status status = SPW_OK;
     score_options o = {.tables = 0};
-    spw_score score = {NULL, 0, {NULL, 0, false}};
+    spw_score score = {.row = NULL};
     spw_format format = SPW_FORMAT_TABLE;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
@@ -59,7 +62,7 @@ spw_status spw_command_score(int argc, char **argv) {
     if (measured > 0 && measured == o.tables)
         return spw_measured_print(o.table, o.tables, o.traces, format, stdout);
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
-    SPW_TRY(spw_score_open(o.table, o.tables, o.stack, &score));
+    SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));
 
 cleanup:

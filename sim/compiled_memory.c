@@ -60,20 +60,12 @@ static void recover(const spw_stack *stack, const spw_compiled_layer *list, spw_
     m->temporary_bytes = m->wanted_bytes - m->part_bytes[SPW_COMPILED_RECOVERED];
 }
 
-static bool has_word(const char *words, const char *word) {
-    const size_t length = strlen(word);
-    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
-    }
-    return false;
-}
-
 static void name_outside(const spw_stack *stack, const spw_job *job, const spw_compiled_layer *list,
                          size_t sequences, spw_compiled_memory *m) {
     if (stack->packing[list->packing].evidence != SPW_EVIDENCE_FITTED) {
         (void)snprintf(m->outside, sizeof m->outside, "%s not in the fitted tables",
                        spw_stack_rows[list->packing].key);
-    } else if (!has_word(stack->models, job->model.name)) {
+    } else if (!spw_has_word(stack->models, job->model.name)) {
         (void)snprintf(m->outside, sizeof m->outside, "model not in the fitted tables");
     } else if (sequences < stack->sequences_min || sequences > stack->sequences_max) {
         (void)snprintf(m->outside, sizeof m->outside, "%zu sequences; %zu to %zu were fitted", sequences,

@@ -68,7 +68,8 @@ typedef struct spw_step_item {
     bool backward;  /* the recomputation is part of it */
     bool other_dim; /* cut along another dimension than the rest of its family */
     size_t count;
-    uint64_t bytes; /* of each: the whole tensor that one GPU sees, as in sim/collectives.h */
+    uint64_t
+        bytes; /* of each: the whole tensor that one GPU sees, result of a gather, operand of the others */
 } spw_step_item;
 
 enum { SPW_STEP_ITEMS = 96 };

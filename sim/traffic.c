@@ -7,11 +7,7 @@ typedef struct ports {
     uint64_t link_out, link_in, nic_out, nic_in;
 } ports;
 
-static uint64_t greatest(const ports *p) {
-    uint64_t out = p->link_out > p->nic_out ? p->link_out : p->nic_out;
-    uint64_t in = p->link_in > p->nic_in ? p->link_in : p->nic_in;
-    return out > in ? out : in;
-}
+static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void by_link(ports *port, size_t from, size_t to, uint64_t bytes) {
     port[from].link_out += from == to ? 0 : bytes;
@@ -97,8 +93,9 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;
-        const uint64_t most = greatest(&port[r]);
-        out->max_link_bytes = most > out->max_link_bytes ? most : out->max_link_bytes;
+        out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
+        out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
+        out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
         uint64_t out_rows = 0, in_rows = 0;
         for (size_t d = 0; d < s->ranks; d++) {
             out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
