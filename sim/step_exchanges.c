@@ -26,10 +26,11 @@ static void add_peeled(spw_step_traffic *out, uint64_t slots, const spw_layer_sh
     add(out, "slots_ffn", "D F b", all_to_all, true, 1, slots * s->ffn, s->element_bytes);
 }
 
-/* One collective an exchange; the ring's in as many as it has token chunks. Backward, a ragged one needs its
- * sizes again: four exchanges of a count a rank. */
+/* One collective an exchange; the ring's in as many as it has token chunks. Before a ragged one every rank learns
+ * what all send to all, and to which experts (docs/schemes.md, section 2); its gradient needs the sizes again, as
+ * four exchanges of a count a rank. */
 static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const spw_layer_shape *s,
-                          spw_compiled_exchange kind, uint64_t slots) {
+                          spw_compiled_exchange kind, uint64_t slots, bool recompute) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     const size_t count = scheme->type->exchanges(scheme, s, exchange), b = s->element_bytes;
     const uint64_t row = s->hidden * b;
@@ -48,8 +49,14 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
                 s->ranks * s->tokens / chunks * s->hidden, b);
         }
     }
-    if (kind == SPW_COMPILED_EXCHANGE_RAGGED)
-        add(out, "sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4, s->ranks, INT_BYTES);
+    if (kind != SPW_COMPILED_EXCHANGE_RAGGED) return;
+    for (int backward = 0; backward <= recompute; backward++) {
+        add(out, "sizes_by_rank", "4 R R", SPW_OPERATION_ALL_GATHER, backward, 1, s->ranks * s->ranks,
+            INT_BYTES);
+        add(out, "sizes_by_expert", "4 R E", SPW_OPERATION_ALL_GATHER, backward, 1, s->ranks * s->experts,
+            INT_BYTES);
+    }
+    add(out, "sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4, s->ranks, INT_BYTES);
 }
 
 /* The ring gathers the router's logits beside the tokens: with a selection bias those before it too. */
@@ -130,7 +137,7 @@ void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const 
         add_peeled(out, slots, s);
         add_resharding(out, slots, spw_scheme_capacity(scheme, s), s);
         break;
-    default: add_exchanges(out, scheme, s, list->exchange, slots);
+    default: add_exchanges(out, scheme, s, list->exchange, slots, job->remat != SPW_REMAT_NONE);
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->packing == SPW_PACKING_RING_SORTED);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INDEXED = 5, COMPILED_OPERATIONS = SPW_OPERATION_SEND };
+enum { INDEXED = 5, SMALL = 1 << 20, COMPILED_OPERATIONS = SPW_OPERATION_SEND };
 
 static double number(const spw_csv *csv, size_t row, const char *column) {
     const char *text = spw_csv_field(csv, row, column);
@@ -37,6 +37,20 @@ static const spw_step_stack *read_program(const spw_csv *memory, size_t row, spw
             return &spw_step_stacks[i];
     CHECK(false); /* a stack that is not in the table */
     return &spw_step_stacks[0];
+}
+
+/* The table names no gather and no scatter below 1 MiB that stands alone: no sizes of gmm, which the published profile
+ * has, and no logits of Mixtral's ring at one sequence, 0.5 MiB, which it has at 4 and 8. */
+static void leave_out_small(spw_step_traffic *t) {
+    size_t kept = 0;
+    for (size_t i = 0; i < t->items; i++) {
+        const spw_step_item *item = &t->item[i];
+        const bool gathers =
+            item->operation == SPW_OPERATION_ALL_GATHER || item->operation == SPW_OPERATION_REDUCE_SCATTER;
+        if (gathers && item->family == SPW_FAMILY_ALONE && item->bytes < SMALL) continue;
+        t->item[kept++] = *item;
+    }
+    t->items = kept;
 }
 
 /* Is `missing` one weight of this place and pass that is combined with at least five others, or two of more
@@ -126,13 +140,13 @@ static void compare_step(const spw_csv *table, size_t row, const spw_step_traffi
         printf("%s %s: %.0f of %.0f\n", spw_csv_field(table, row, "id"), column, got, want);
 }
 
-/* What docs/step_traffic.md says; left are the logits of Mixtral's ring at one sequence (half a MiB). */
+/* What docs/step_traffic.md says. */
 static void check_tallies(const tally sum[COMPILED_OPERATIONS]) {
     static const tally want[COMPILED_OPERATIONS] = {
         [SPW_OPERATION_ALL_TO_ALL] = {278, 278, 0, 0, 139, 0, 0},
         [SPW_OPERATION_RAGGED_ALL_TO_ALL] = {278, 278, 0, 0, 139, 0, 0},
-        [SPW_OPERATION_ALL_GATHER] = {258, 180, 96, 2, 90, 48, 1},
-        [SPW_OPERATION_REDUCE_SCATTER] = {277, 161, 116, 1, 14, 124, 1},
+        [SPW_OPERATION_ALL_GATHER] = {260, 182, 96, 0, 91, 48, 0},
+        [SPW_OPERATION_REDUCE_SCATTER] = {278, 162, 116, 0, 15, 124, 0},
         [SPW_OPERATION_ALL_REDUCE] = {278, 278, 0, 0, 139, 0, 0},
     };
     for (int o = 0; o < COMPILED_OPERATIONS; o++) {
@@ -162,6 +176,7 @@ static void test_compiled(const char *folder) {
             if (strcmp(spw_csv_field(memory, m, "id"), spw_csv_field(table, i, "id")) != 0) continue;
             const spw_step_stack *stack = read_program(memory, m, &job, &scheme);
             CHECK_OK(spw_step_traffic_of(&job, &scheme, job.sequences_per_gpu[0], stack, &traffic));
+            leave_out_small(&traffic);
             CHECK(number(table, i, "moe_loop_trips") == (double)traffic.times[SPW_PLACE_MOE_LAYER]);
             for (int o = 0; o < COMPILED_OPERATIONS; o++) {
                 const spw_operation operation = (spw_operation)o;
@@ -286,8 +301,45 @@ static void test_by_hand(void) {
     CHECK_STATUS(spw_step_traffic_of(&job, &scheme, 128, stack, &t), SPW_ECONFIG);
 }
 
+/* Operations in the text of two published programs (profile_hlo_collective_counts: DeepSeek-V3, 6 sequences, 64 MI355X;
+ * amd-agi/maxtext-slurm). Every place is once in the text. Their embedding is not exchanged. */
+static void test_published_profile(void) {
+    static const struct {
+        const char *scheme;
+        size_t gathers, scatters, all_to_alls, ragged;
+    } rows[] = {{"gmm", 18, 4, 4, 6}, {"gmm-deepep", 14, 4, 0, 0}};
+    static spw_job job;
+    CHECK_OK(spw_model_read("deepseek-v3", NULL, &job.model));
+    job.expert = job.fsdp = 8;
+    job.pipeline = job.tensor = 1;
+    job.sequence_length = 4096;
+    job.precision = (spw_precision){2, 2, 2, 2};
+    job.remat = SPW_REMAT_FULL;
+    const spw_step_stack *amd = &spw_step_stacks[SPW_STEP_STACK_AMD_OLD];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static spw_step_traffic t;
+        spw_scheme scheme;
+        size_t counts[SPW_OPERATIONS] = {0}, in_layers = 0;
+        CHECK_OK(spw_scheme_parse(rows[i].scheme, &scheme));
+        CHECK_OK(spw_step_traffic_of(&job, &scheme, 6, amd, &t));
+        for (int o = 0; o < SPW_OPERATIONS; o++) {
+            for (int way = 0; way < 2; way++) {
+                for (int place = 0; place < SPW_PLACES; place++)
+                    counts[o] +=
+                        spw_step_combine(&t, amd, (spw_step_place)place, (spw_operation)o, way).count;
+                if (o == SPW_OPERATION_ALL_TO_ALL)
+                    in_layers += spw_step_combine(&t, amd, SPW_PLACE_MOE_LAYER, (spw_operation)o, way).count;
+            }
+        }
+        CHECK(counts[SPW_OPERATION_ALL_GATHER] == rows[i].gathers);
+        CHECK(counts[SPW_OPERATION_REDUCE_SCATTER] == rows[i].scatters);
+        CHECK(counts[SPW_OPERATION_RAGGED_ALL_TO_ALL] == rows[i].ragged && in_layers == rows[i].all_to_alls);
+    }
+}
+
 int main(int argc, char **argv) {
     test_by_hand();
+    test_published_profile();
     test_compiled(argc > 1 ? argv[1] : ".");
     return check_done();
 }
