@@ -130,6 +130,7 @@ static spw_status execute(workspace *w) {
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
                                        .node_ranks = s->node_ranks,
+                                       .recompute_activation = s->remat == SPW_REMAT_MOE_ACT,
                                        .factor = option_factor(w->scheme),
                                        .option = w->scheme->option};
     const spw_execution_input input = {.expert = w->c->expert,
@@ -205,10 +206,42 @@ static void judge_values(workspace *w, const char *what, const float *got, const
     if (worst > w->tally->worst_share) w->tally->worst_share = worst;
 }
 
-static void judge(workspace *w) {
+/* Every product of the plain layer in its own order, up to the sums over choices and ranks. */
+static void judge_plain(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
                  terms = s->top_k + s->ranks;
+    judge_values(w, "y", w->out.y, w->plain.y, w->plain.y_scale, terms, tokens * s->hidden);
+    judge_values(w, "dx", w->out.dx, w->plain.dx, w->plain.dx_scale, terms, tokens * s->hidden);
+    judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, NULL, 0,
+                 tokens * s->top_k);
+    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, NULL, 0, matrix);
+    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, NULL, 0, matrix);
+    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, NULL, 0, matrix);
+}
+
+/* Router weights multiplied elsewhere: other roundings, of the same terms. On the longest way, to dx, there are seven in
+ * the plain layer (weighted dy, d_act, the gradient of the gate, two products, their sum, the sum over choices), and one
+ * more in the scheme, which rounds the weighted d_act; each sum of partial sums may round once a rank. */
+static void judge_weighted(workspace *w) {
+    const spw_layer_shape *s = &w->c->shape;
+    const spw_plain_scales *scale = &w->plain.scales;
+    const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
+                 terms = 7 + 8 + s->ranks;
+    judge_values(w, "y", w->out.y, w->plain.y, scale->y, terms, tokens * s->hidden);
+    judge_values(w, "dx", w->out.dx, w->plain.dx, scale->dx, terms, tokens * s->hidden);
+    judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, scale->d_weight,
+                 terms, tokens * s->top_k);
+    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, scale->w0, terms,
+                 matrix);
+    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, scale->w1, terms,
+                 matrix);
+    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, scale->wo, terms,
+                 matrix);
+}
+
+static void judge(workspace *w) {
+    const spw_layer_shape *s = &w->c->shape;
     for (size_t r = 0; r < s->ranks; r++) {
         compare_count(w, "rows", r, w->flow->rows[r], w->out.rows[r]);
         compare_count(w, "dropped assignments", r, w->flow->dropped[r], w->out.dropped[r]);
@@ -219,13 +252,11 @@ static void judge(workspace *w) {
     }
     judge_bytes(w);
     judge_memory(w);
-    judge_values(w, "y", w->out.y, w->plain.y, w->plain.y_scale, terms, tokens * s->hidden);
-    judge_values(w, "dx", w->out.dx, w->plain.dx, w->plain.dx_scale, terms, tokens * s->hidden);
-    judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, NULL, 0,
-                 tokens * s->top_k);
-    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, NULL, 0, matrix);
-    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, NULL, 0, matrix);
-    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, NULL, 0, matrix);
+    if (w->plain.scaled) {
+        judge_weighted(w);
+    } else {
+        judge_plain(w);
+    }
     w->tally->cases++;
 }
 
@@ -254,8 +285,9 @@ spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, sp
     spw_status status = SPW_OK;
     workspace w = {.scheme = scheme, .c = c, .tally = tally};
     SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
+    w.plain.scaled = scheme->type->weighted_activation;
     SPW_TRY(predict(&w));
-    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, &w.plain));
+    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, scheme->type->weighted_activation, &w.plain));
     SPW_TRY(execute(&w));
     judge(&w);
 

@@ -31,9 +31,8 @@ static const struct argp_option own_options[] = {
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"stack", OPTION_STACK, "NAME|FILE", 0,
-     "memory of compiled programs as XLA's arena holds it, by the coefficients of this stack (default: what "
-     "must "
-     "be live)",
+     "memory of compiled programs as XLA's arena holds it, and step times, by the coefficients of this stack "
+     "(default: what must be live, no times)",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {0},
@@ -106,6 +105,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_result result = {NULL, 0, 0};
     spw_result_file *file = NULL;
     spw_stack stack;
+    spw_time_stack time_stack;
+    bool timed = false;
     uint64_t seed = 1;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
@@ -115,7 +116,11 @@ spw_status spw_command_replay(int argc, char **argv) {
         SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
-    if (o->stack != NULL) SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
+    if (o->stack != NULL) {
+        SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
+        timed = spw_time_stack_knows(stack.name);
+        if (timed) SPW_TRY(spw_time_stack_read(stack.name, NULL, &time_stack));
+    }
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     SPW_TRY(spw_job_options_finish(&o->job));
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
@@ -140,6 +145,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
                                         .stack = o->stack != NULL ? &stack : NULL,
+                                        .time_stack = timed ? &time_stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);
     if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)

@@ -73,6 +73,37 @@ static const char *const default_schemes[] = {
     "gmm-deepep",
     "ring",
     "ring:buffer_factor=1",
+    "megatron-alltoall",
+    "megatron-alltoall:capacity_factor=1",
+    "megatron-alltoall:capacity_factor=1.25,policy=position",
+    "megatron-alltoall:capacity_factor=0.5,pad=true",
+    "megatron-alltoall:align=16",
+    "megatron-alltoall:align=32,pay=router",
+    "megatron-alltoall:capacity_factor=0.7,align=128,pay=router",
+    "megatron-alltoall:capacity_factor=1,pad=true,align=256",
+    "megatron-allgather",
+    "megatron-allgather:capacity_factor=1",
+    "megatron-flex",
+    "megatron-flex:capacity_factor=1,policy=position,align=16",
+    "megatron-flex:backend=hybridep",
+    "megatron-flex:backend=hybridep,capacity_factor=0.8,align=32",
+    "primus-syncfree:level=1",
+    "primus-syncfree:level=1,align=16",
+    "primus-syncfree:level=2",
+    "primus-syncfree:level=2,align=32",
+    "primus-syncfree:level=3",
+    "ragged-deepep",
+    "moe-dedup:buffer_factor=1",
+    "moe-dedup:buffer_factor=0.6,overflow_factor=0.5",
+    "moe-dedup:buffer_factor=1,overflow_factor=1,max_shards=2",
+    "deepep",
+    "deepep:dtype=fp8,pad=16",
+    "deepep-ll",
+    "deepep-ll:dtype=bf16",
+    "hybrid-ep",
+    "hybrid-ep:pad=16",
+    "hybrid-ep:budget=1",
+    "hybrid-ep:budget=0.7,pad=4",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
@@ -126,9 +157,10 @@ typedef struct verification {
 static spw_status run_case(verification *v, const spw_verify_case *c) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
-        if (v->scheme[i].type->check != NULL && v->scheme[i].type->check(&v->scheme[i], &c->shape) != SPW_OK)
-            continue;
-        status = spw_verify_run(&v->scheme[i], c, &v->tally[i]);
+        if (spw_scheme_check(&v->scheme[i], &c->shape) != SPW_OK) continue;
+        spw_verify_case own = *c; /* who keeps what arrives, and who repeats the activation */
+        if (v->scheme[i].type->compiled == NULL && c->seed % 2 == 1) own.shape.remat = SPW_REMAT_MOE_ACT;
+        status = spw_verify_run(&v->scheme[i], &own, &v->tally[i]);
     }
     return status;
 }
@@ -217,6 +249,7 @@ static spw_status verify_random(verification *v, uint64_t seed) {
     s.hidden = 1 + below(&state, 12);
     s.ffn = 1 + below(&state, 12);
     finish_shape(&s);
+    s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
     int32_t *expert = NULL;
     spw_status status = SPW_ALLOC(s.ranks * s.assignments, &expert);
     for (size_t t = 0; t < s.ranks * s.tokens && status == SPW_OK; t++) {

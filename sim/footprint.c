@@ -147,6 +147,11 @@ static size_t attention_elements(const spw_model *m) {
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
+/* All that flash attention keeps of the core attention: its output is an input of the next product. */
+static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s) {
+    return (double)s->tokens * (double)(m->heads * sizeof(float));
+}
+
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                               const spw_layer_shape *s) {
     const spw_model *m = &job->model;
@@ -200,9 +205,13 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->communication_bytes != NULL) {
-        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
-                 "DeepEP buffer hints (4.3)", "rings of the channels, independent of T"),
-             ALWAYS);
+        LIVE(
+            add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
+                type->communication_source != NULL ? type->communication_source : "DeepEP buffer hints (4.3)",
+                "%s",
+                type->communication_formula != NULL ? type->communication_formula
+                                                    : "rings of the channels, independent of T"),
+            ALWAYS);
     }
 }
 
@@ -212,8 +221,10 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
                       double attention, double routed) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const double moe = attention + 3.0 * tokens * (double)m->shared_ffn;
-    const double dense = attention + 3.0 * tokens * (double)m->dense_ffn;
+    const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
+    const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
+    const double moe = attention - repeated + shared;
+    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     const double here = (double)f->live_set.saved_bytes;
@@ -225,6 +236,7 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
              "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
              moe, dense_layers, dense),
          AT_LAYERS);
+    if (!spw_remat_keeps_experts(job->remat)) return;
     spw_component *all =
         add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
             "%.6g over %.0f layers", routed, moe_layers);
@@ -315,7 +327,7 @@ void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t
     const double attention = add_activations(out, job, &stage, &shape);
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
     add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
-    if (job->remat == SPW_REMAT_NONE) {
+    if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)stage.kept_moe_layers;
         add_saved(out, job, &stage, &shape, attention,
                   routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes);

@@ -12,7 +12,7 @@
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
-/* MaxText's names. What each of them keeps: sim/remat.h. */
+/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/remat.h. */
 #define SPW_REMAT_LIST(X) \
     X(NONE, "none") \
     X(FULL, "full") \
@@ -21,7 +21,10 @@ enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128
     X(SAVE_OUT_PROJ, "save_out_proj") \
     X(SAVE_QKV_PROJ, "save_qkv_proj") \
     X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
-    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi")
+    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi") \
+    X(SELECTIVE, "selective") \
+    X(MOE_ACT, "moe_act") \
+    X(MOE, "moe")
 #define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
 typedef enum spw_remat { SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT } spw_remat;
 #undef SPW_REMAT_ENUM

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/remat.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
 
@@ -20,7 +21,7 @@ typedef struct row_state {
     const spw_scheme *scheme;
     size_t batch;
     spw_layer_shape shape; /* of a micro-batch */
-    bool dynamic;
+    bool dynamic, refused; /* refused: the scheme cannot run on this split */
     double dispatch, combine, step_bytes, intra, inter, rows;
     uint64_t rows_max, max_link, peak_bytes;
     spw_result_drops drops;
@@ -37,7 +38,9 @@ typedef struct row_state {
 
 typedef struct replay {
     const spw_replay_request *request;
-    spw_job *data; /* the job of one stage: its ranks hold the tokens */
+    const spw_job *job; /* one split of the request's */
+    bool tolerant;      /* there are others */
+    spw_job *data;      /* the job of one stage: its ranks hold the tokens */
     spw_pipeline pipeline;
     size_t ranks, layers, row_count;
     size_t *stage, *chunk; /* [MoE layers of the job] */
@@ -96,7 +99,7 @@ static void destroy(replay *r) {
 
 /* Where each MoE layer of the job is. */
 static spw_status place_layers(replay *r) {
-    const spw_model *model = &r->request->job->model;
+    const spw_model *model = &r->job->model;
     const spw_pipeline *p = &r->pipeline;
     spw_status status = SPW_OK;
     size_t moe = 0;
@@ -120,9 +123,12 @@ static spw_status create_row(replay *r, size_t index) {
     spw_status status = SPW_OK;
     row->batch = index / q->schemes;
     row->scheme = &q->scheme[index % q->schemes];
-    const size_t sequences = q->job->sequences_per_gpu[row->batch];
-    row->shape = spw_layer_shape_of(q->job, sequences / r->pipeline.micro_batches);
-    if (row->scheme->type->check != NULL) SPW_TRY(row->scheme->type->check(row->scheme, &row->shape));
+    const size_t sequences = r->job->sequences_per_gpu[row->batch];
+    row->shape = spw_layer_shape_of(r->job, sequences / r->pipeline.micro_batches);
+    status = spw_scheme_check(row->scheme, &row->shape);
+    row->refused = status == SPW_ECONFIG && r->tolerant;
+    if (row->refused) return SPW_OK;
+    SPW_TRY(status);
     row->dynamic = spw_scheme_is_dynamic(row->scheme, &row->shape);
     SPW_TRY(SPW_ALLOC(cells, &row->rows_received));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
@@ -135,7 +141,7 @@ static spw_status create_row(replay *r, size_t index) {
         SPW_TRY(SPW_ALLOC(places * r->pipeline.micro_batches * r->pipeline.chunks, &row->kept));
     }
     for (size_t s = 0; s < r->pipeline.stages; s++) {
-        spw_footprint_of_stage(q->job, row->scheme, sequences, s, NULL, &row->footprint[s]);
+        spw_footprint_of_stage(r->job, row->scheme, sequences, s, NULL, &row->footprint[s]);
         if (row->footprint[s].peak_bytes > row->footprint[row->worst_stage].peak_bytes) row->worst_stage = s;
     }
 
@@ -145,12 +151,16 @@ cleanup:
 
 static spw_status create(replay *r) {
     const spw_replay_request *q = r->request;
-    const spw_job *job = q->job;
+    const spw_job *job = r->job;
     spw_status status = SPW_OK;
     bool weights = false;
     if (q->stack != NULL)
         return spw_fail(SPW_ECONFIG, "a stack says the memory of programs without pipeline stages and "
                                      "micro-batches; leave out --stack, or use 1 and 1");
+    if (q->imbalance > 0.0)
+        return spw_fail(SPW_ECONFIG,
+                        "a stated imbalance is not modelled with pipeline stages or micro-batches; "
+                        "give a trace");
     if (job->expert > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",
                         job->expert, SPW_TRAFFIC_MAX_RANKS);
@@ -171,6 +181,7 @@ static spw_status create(replay *r) {
                                           .layer_begin = q->layer_begin,
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
+                                          .drawn_sequences = q->drawn_sequences,
                                           .weights = weights};
     SPW_TRY(spw_composer_create(&compose, &r->composer));
     r->layers = spw_composer_layers(r->composer);
@@ -203,7 +214,7 @@ static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t 
     for (size_t d = 0; d < row->shape.ranks && row->dynamic; d++) {
         const spw_rank_rows rows = spw_flow_rows(&row->shape, flow, d);
         const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
-        for (size_t l = layer; l < r->request->job->model.moe_layers; l += r->layers) {
+        for (size_t l = layer; l < r->job->model.moe_layers; l += r->layers) {
             const size_t place = r->stage[l] * r->ranks + first + d;
             held *h = &row->held[place];
             row->kept[place * cells + micro * r->pipeline.chunks + r->chunk[l]] += live.saved_bytes;
@@ -223,7 +234,7 @@ static void note_worst(replay *r, row_state *row, size_t step, size_t layer, siz
 }
 
 static void run_group(replay *r, row_state *row, size_t step, size_t layer, size_t micro, size_t group) {
-    const spw_job *job = r->request->job;
+    const spw_job *job = r->job;
     const spw_selection *selection = r->selection[row->batch];
     const spw_flow *flow = spw_selection_flow(selection, group);
     const size_t ranks = row->shape.ranks, first = group * ranks, cell = layer * r->ranks + first;
@@ -231,7 +242,7 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     const size_t stands_for = moe / r->layers + (layer < moe % r->layers ? 1 : 0);
     spw_traffic traffic;
     spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
-                        job->remat != SPW_REMAT_NONE, &traffic, r->sent, r->received);
+                        !spw_remat_keeps_experts(job->remat), &traffic, r->sent, r->received);
     row->dispatch += (double)traffic.dispatch_bytes;
     row->combine += (double)traffic.combine_bytes;
     row->intra += (double)traffic.intra_node_bytes;
@@ -254,7 +265,7 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
 static spw_status run_layer(replay *r, size_t step, size_t layer) {
     const spw_replay_request *q = r->request;
     spw_status status = SPW_OK;
-    for (size_t cell = 0; cell < q->job->batches * r->pipeline.micro_batches; cell++) {
+    for (size_t cell = 0; cell < r->job->batches * r->pipeline.micro_batches; cell++) {
         const size_t b = cell / r->pipeline.micro_batches, micro = cell % r->pipeline.micro_batches;
         spw_trace_record record;
         const spw_layout *whole = NULL;
@@ -264,9 +275,10 @@ static spw_status run_layer(replay *r, size_t step, size_t layer) {
         for (size_t i = b * q->schemes; i < (b + 1) * q->schemes; i++) {
             row_state *row = &r->row[i];
             const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
+            if (row->refused) continue;
             SPW_TRY(spw_selection_run(r->selection[b], row->scheme, r->counts[b], &record, r->layout[b]));
             for (size_t g = 0; g < r->ranks / row->shape.ranks; g++) run_group(r, row, step, layer, micro, g);
-            if (row->drops.dropped == dropped_before) continue;
+            if (row->drops.dropped == dropped_before || q->skips_lost_tokens) continue;
             SPW_TRY(spw_selection_lost_tokens(r->selection[b], &lost));
             for (size_t rank = 0; rank < r->ranks; rank++) row->drops.tokens_fully_dropped += lost[rank];
         }
@@ -283,6 +295,7 @@ static void begin_step(replay *r) {
     const size_t kept = places * r->pipeline.micro_batches * r->pipeline.chunks;
     for (size_t i = 0; i < r->row_count; i++) {
         row_state *row = &r->row[i];
+        if (row->refused) continue;
         memset(row->rows_received, 0, cells * sizeof *row->rows_received);
         memset(row->bytes_sent, 0, cells * sizeof *row->bytes_sent);
         memset(row->bytes_received, 0, cells * sizeof *row->bytes_received);
@@ -294,10 +307,11 @@ static void begin_step(replay *r) {
 }
 
 static void end_step(replay *r, size_t step) {
-    const bool saves = r->request->job->remat == SPW_REMAT_NONE;
+    const bool saves = spw_remat_keeps_experts(r->job->remat);
     const size_t cells = r->pipeline.micro_batches * r->pipeline.chunks;
     for (size_t i = 0; i < r->row_count; i++) {
         row_state *row = &r->row[i];
+        if (row->refused) continue;
         if (!row->dynamic) row->step_peak[step] = row->footprint[row->worst_stage].peak_bytes;
         for (size_t place = 0; place < r->pipeline.stages * r->ranks && row->dynamic; place++) {
             const size_t stage = place / r->ranks;
@@ -322,6 +336,7 @@ static spw_status hand_over(replay *r, size_t step) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < r->row_count && sink->state != NULL && status == SPW_OK; i++) {
         const row_state *row = &r->row[i];
+        if (row->refused) continue;
         const spw_replay_step done = {.row = r->request->first_row + i,
                                       .step = step,
                                       .layers = r->layers,
@@ -349,7 +364,7 @@ static void finish_memory(replay *r, row_state *row, spw_result_row *out) {
     size_t refused = 0;
     out->footprint = row->footprint[row->worst_stage];
     if (row->dynamic)
-        spw_footprint_of_stage(r->request->job, row->scheme, sequences, row->worst_stage, &row->worst,
+        spw_footprint_of_stage(r->job, row->scheme, sequences, row->worst_stage, &row->worst,
                                &out->footprint);
     out->memory = row->memory;
     qsort(row->step_peak, steps, sizeof *row->step_peak, by_size);
@@ -361,12 +376,14 @@ static void finish_memory(replay *r, row_state *row, spw_result_row *out) {
 }
 
 static void finish_row(replay *r, row_state *row, spw_result_row *out) {
-    const spw_job *job = r->request->job;
+    const spw_job *job = r->job;
     const size_t steps = spw_composer_steps(r->composer), stages = r->pipeline.stages;
     const double records = (double)(steps * r->layers * r->pipeline.micro_batches);
     const double cells = records * (double)r->ranks, gpus = (double)(steps * r->ranks * stages);
     out->scheme = *row->scheme;
     out->sequences = job->sequences_per_gpu[row->batch];
+    out->expert = job->expert;
+    out->fsdp = job->fsdp;
     out->first_step = spw_composer_step_id(r->composer, 0);
     out->last_step = spw_composer_step_id(r->composer, steps - 1);
     out->steps = steps;
@@ -381,6 +398,7 @@ static void finish_row(replay *r, row_state *row, spw_result_row *out) {
                                         .rows_max = row->rows_max,
                                         .rows_mean = row->rows / cells};
     out->drops = row->drops;
+    out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
     spw_assume(&out->assumptions,
@@ -394,9 +412,9 @@ static void finish_row(replay *r, row_state *row, spw_result_row *out) {
                    out->footprint.stage.index);
 }
 
-spw_status spw_replay_pipeline_run(const spw_replay_request *request, spw_result *result) {
+static spw_status run_split(const spw_replay_request *request, const spw_job *job, spw_result *result) {
     spw_status status = SPW_OK;
-    replay r = {.request = request};
+    replay r = {.request = request, .job = job, .tolerant = request->splits > 1};
     SPW_TRY(create(&r));
     const size_t steps = spw_composer_steps(r.composer);
     spw_progress progress = spw_progress_begin("replay", steps * r.layers);
@@ -414,11 +432,20 @@ spw_status spw_replay_pipeline_run(const spw_replay_request *request, spw_result
     spw_progress_end(&progress);
     for (size_t i = 0; i < r.row_count && status == SPW_OK; i++) {
         spw_result_row *row = NULL;
+        if (r.row[i].refused) continue;
         status = spw_result_append(result, &row);
         if (status == SPW_OK) finish_row(&r, &r.row[i], row);
     }
 
 cleanup:
     destroy(&r);
+    return status;
+}
+
+spw_status spw_replay_pipeline_run(const spw_replay_request *request, spw_result *result) {
+    const size_t splits = request->splits > 0 ? request->splits : 1;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < splits && status == SPW_OK; i++)
+        status = run_split(request, &request->job[i], result);
     return status;
 }

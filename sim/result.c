@@ -31,7 +31,7 @@ void spw_result_clear(spw_result *result) {
 }
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, NODES_COLUMN = 15, COLUMNS = 24 };
+enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, NODES_COLUMN = 15, TIME_COLUMN = 22, COLUMNS = 26 };
 static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"first_step", "step"},
@@ -55,23 +55,27 @@ static const spw_column all_columns[COLUMNS] = {
     {"dropped", NULL},
     {"drop_fraction", "dropped"},
     {"tokens_fully_dropped", NULL},
+    {"step_s", "time s"},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
     {"evidence", NULL},
     {NULL, NULL},
 };
 
 /* A column whose cells all say the same is left out for a person; the heading above the table says it. */
 static void choose_columns(const spw_result *result, spw_column *columns) {
-    bool step = false, sequences = false, nodes = false;
+    bool step = false, sequences = false, nodes = false, timed = false;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i], *first = &result->row[0];
         step = step || row->first_step != first->first_step || row->last_step != first->last_step;
         sequences = sequences || row->sequences != first->sequences;
         nodes = nodes || row->traffic.inter_node_bytes > 0.0;
+        timed = timed || row->timed;
     }
     memcpy(columns, all_columns, sizeof all_columns);
     if (!step) columns[STEP_COLUMN].heading = NULL;
     if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
     if (!nodes) columns[NODES_COLUMN].heading = NULL;
+    for (size_t i = TIME_COLUMN; i < TIME_COLUMN + 2 && !timed; i++) columns[i].heading = NULL;
 }
 
 static void add_steps(spw_table *t, const spw_result_row *r) {
@@ -108,6 +112,13 @@ static void add_row(spw_table *t, const spw_result_row *r) {
     spw_table_count(t, r->drops.dropped);
     spw_table_scaled(t, fraction, 0.01, "%.2f %%");
     spw_table_count(t, r->drops.tokens_fully_dropped);
+    if (r->timed) {
+        spw_table_real(t, r->time.step_s, "%.3f");
+        spw_table_real(t, r->time.tokens_per_s_per_gpu, "%.0f");
+    } else {
+        spw_table_none(t);
+        spw_table_none(t);
+    }
     spw_table_text(t, spw_match_name(r->match));
 }
 

@@ -8,6 +8,7 @@
 #include "sim/job.h"
 #include "sim/scheme.h"
 #include "sim/table.h"
+#include "sim/timeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,17 +34,21 @@ typedef struct spw_result_traffic {
 
 typedef struct spw_result_drops {
     uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
+    bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
 } spw_result_drops;
 
 typedef struct spw_result_row {
     spw_scheme scheme;
-    size_t sequences;
+    size_t sequences, expert, fsdp;
     int64_t first_step, last_step; /* ids */
     size_t steps, layers;          /* replayed */
     spw_footprint footprint;
     spw_result_memory memory;
     spw_result_traffic traffic;
     spw_result_drops drops;
+    bool timed;             /* the time model speaks of this scheme */
+    spw_timeline time;      /* mean over the steps */
+    double balanced_step_s; /* the same job with every expert chosen alike */
     spw_match match;
     spw_assumptions assumptions;
 } spw_result_row;

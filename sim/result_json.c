@@ -176,15 +176,30 @@ static json_t *drops_json(const spw_result_drops *d) {
     put(object, "dropped", count(d->dropped));
     put(object, "fraction",
         json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
-    put(object, "tokens_fully_dropped", count(d->tokens_fully_dropped));
+    put(object, "tokens_fully_dropped", d->lost_unknown ? json_null() : count(d->tokens_fully_dropped));
     return object;
 }
 
-/* The time model does not exist yet; its keys are there, and null. */
-static json_t *time_json(void) {
+/* Seconds that the step waits for, by component; null without a time model of the scheme. */
+static json_t *time_json(const spw_result_row *r) {
     static const char *const keys[] = {"step_s", "tokens_per_s_per_gpu", "balanced_step_s", "components"};
-    json_t *object = json_object();
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) put(object, keys[i], json_null());
+    json_t *object = json_object(), *components = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !r->timed; i++) put(object, keys[i], json_null());
+    if (!r->timed) return object;
+    put(object, "step_s", json_real(r->time.step_s));
+    put(object, "low_s", json_real(r->time.low_s));
+    put(object, "high_s", json_real(r->time.high_s));
+    put(object, "tokens_per_s_per_gpu", json_real(r->time.tokens_per_s_per_gpu));
+    put(object, "balanced_step_s", json_real(r->balanced_step_s));
+    components = json_object();
+    for (size_t i = 0; i < r->time.components; i++) {
+        const spw_time_component *c = &r->time.component[i];
+        json_t *part = json_object();
+        put(part, "seconds", json_real(c->seconds));
+        put(part, "exposed_s", json_real(c->exposed_s));
+        put(components, c->name, part);
+    }
+    put(object, "components", components);
     return object;
 }
 
@@ -193,8 +208,8 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "scheme", text(r->scheme.text));
     put(object, "model", text(job->model.name));
     put(object, "cluster", text(job->cluster.name));
-    put(object, "expert_parallel", count(job->expert));
-    put(object, "fsdp", count(job->fsdp));
+    put(object, "expert_parallel", count(r->expert));
+    put(object, "fsdp", count(r->fsdp));
     put(object, "pipeline", count(job->pipeline));
     put(object, "sequences_per_gpu", count(r->sequences));
     put(object, "sequence_length", count(job->sequence_length));
@@ -207,7 +222,7 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "memory", memory_json(r));
     put(object, "traffic", traffic_json(r, job));
     put(object, "drops", drops_json(&r->drops));
-    put(object, "time", time_json());
+    put(object, "time", time_json(r));
     put(object, "evidence", text(spw_match_name(r->match)));
     for (size_t i = 0; i < r->assumptions.count; i++)
         (void)json_array_append_new(assumptions, text(r->assumptions.text[i]));
@@ -215,7 +230,7 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     return object;
 }
 
-spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings, FILE *out) {
+json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings) {
     json_t *object = json_object(), *rows = json_array();
     put(object, "format", text("spillway-result"));
     put(object, "version", count(VERSION));
@@ -223,8 +238,13 @@ spw_status spw_result_print_json(const spw_result *result, const spw_run_setting
     put(object, "trace", trace_json(settings));
     for (size_t i = 0; i < result->rows; i++)
         (void)json_array_append_new(rows, row_json(&result->row[i], settings->job));
-    const bool whole = json_array_size(rows) == result->rows;
     put(object, "rows", rows);
+    return object;
+}
+
+spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings, FILE *out) {
+    json_t *object = spw_result_json(result, settings);
+    const bool whole = json_array_size(json_object_get(object, "rows")) == result->rows;
     const bool written = whole && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
     json_decref(object);
     return written ? SPW_OK : spw_fail(SPW_EIO, "the result cannot be written as JSON");

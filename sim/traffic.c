@@ -85,7 +85,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
     memset(port, 0, s->ranks * sizeof *port);
-    if (scheme->type->by_node) {
+    if (spw_scheme_by_node(scheme)) {
         route_by_node(s, c, group, flow, exchange[0].row_bytes, port);
     } else {
         route_pairs(s, &c->placement, group, flow, exchange[0].row_bytes, port);

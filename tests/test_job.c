@@ -132,10 +132,11 @@ static void test_types(void) {
         {FRACTION("1e"), FRACTION_OF("'1e'")},
         {FRACTION("93%"), FRACTION_OF("'93%'")},
         {FRACTION("0,93"), FRACTION_OF("'0,93'")},
-        {JOB "remat: some\n", "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
-                              "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
-                              "save_dot_except_mlpwi (what the backward pass computes "
-                              "again instead of keeping it)"},
+        {JOB "remat: some\n",
+         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
+         "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
+         "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
+         "again instead of keeping it)"},
         {JOB "precision: {weights: bf17}\n",
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",

@@ -184,7 +184,7 @@ int main(void) {
             spw_scheme scheme;
             const int before = check_failures;
             CHECK_OK(spw_scheme_parse(schemes[n], &scheme));
-            if (scheme.type->check != NULL && scheme.type->check(&scheme, &l.shape) != SPW_OK) continue;
+            if (spw_scheme_check(&scheme, &l.shape) != SPW_OK) continue;
             execute(&l, &scheme);
             check_flow(&l, &scheme);
             check_peaks(&l, &scheme);

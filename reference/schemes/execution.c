@@ -9,8 +9,21 @@
 #include <string.h>
 
 const spw_executor spw_executors[] = {
-    {"dense", spw_execute_dense},           {"ragged", spw_execute_ragged}, {"gmm", spw_execute_gmm},
-    {"gmm-deepep", spw_execute_gmm_deepep}, {"ring", spw_execute_ring},     {.name = NULL},
+    {"dense", spw_execute_dense},
+    {"ragged", spw_execute_ragged},
+    {"gmm", spw_execute_gmm},
+    {"gmm-deepep", spw_execute_gmm_deepep},
+    {"ring", spw_execute_ring},
+    {"megatron-alltoall", spw_execute_megatron_alltoall},
+    {"megatron-allgather", spw_execute_megatron_allgather},
+    {"megatron-flex", spw_execute_megatron_flex},
+    {"primus-syncfree", spw_execute_primus_syncfree},
+    {"ragged-deepep", spw_execute_ragged_deepep},
+    {"deepep", spw_execute_deepep},
+    {"deepep-ll", spw_execute_deepep_ll},
+    {"hybrid-ep", spw_execute_hybrid_ep},
+    {"moe-dedup", spw_execute_moe_dedup},
+    {.name = NULL},
 };
 
 const spw_executor *spw_executor_find(const char *name) {

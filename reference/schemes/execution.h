@@ -10,6 +10,7 @@
 #include "reference/expert_ffn.h"
 #include "reference/fabric.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ typedef struct spw_execution_shape {
     size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
     size_t node_ranks;                 /* ranks on one node; 0: all */
     double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
+    bool recompute_activation;         /* moe_act: the activation is not kept, for schemes that know it */
     const double *option; /* the scheme's options in the order of its table in the simulator; a word counts
                                           as its position. NULL: the scheme's defaults of `factor` alone */
 } spw_execution_shape;

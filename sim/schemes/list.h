@@ -10,7 +10,16 @@
     X(spw_scheme_ragged) \
     X(spw_scheme_gmm) \
     X(spw_scheme_gmm_deepep) \
-    X(spw_scheme_ring)
+    X(spw_scheme_ring) \
+    X(spw_scheme_megatron_alltoall) \
+    X(spw_scheme_megatron_allgather) \
+    X(spw_scheme_megatron_flex) \
+    X(spw_scheme_primus_syncfree) \
+    X(spw_scheme_ragged_deepep) \
+    X(spw_scheme_deepep) \
+    X(spw_scheme_deepep_ll) \
+    X(spw_scheme_hybrid_ep) \
+    X(spw_scheme_moe_dedup)
 
 #define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;
 SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
