@@ -140,9 +140,12 @@ static json_t *memory_json(const spw_result_row *r) {
 /* The exchanges as replayed; the other collectives of the step as they follow from the job. */
 static json_t *step_json(const spw_result_row *r, const spw_job *job, double *whole) {
     spw_step_traffic step;
+    spw_job split = *job;
     json_t *components = json_object();
-    const spw_status status =
-        spw_step_traffic_of(job, &r->scheme, r->sequences, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
+    split.expert = r->expert;
+    split.fsdp = r->fsdp;
+    const spw_status status = spw_step_traffic_of(&split, &r->scheme, r->sequences,
+                                                  &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
     *whole = status == SPW_OK ? 0.0 : INFINITY;
     for (int p = 0; p < SPW_PURPOSES && status == SPW_OK; p++) {
         const double bytes = p == SPW_PURPOSE_EXCHANGE ? r->traffic.step_bytes_per_gpu
