@@ -214,7 +214,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_status status = SPW_OK;
     plan_options *o = NULL;
     spw_trace *trace = NULL;
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.rows = 0};
     spw_plan_request request = {.trace = NULL};
     spw_stack *stack = NULL;
     spw_time_stack *time = NULL;

@@ -57,7 +57,7 @@ static void split(const spw_footprint *f, double bytes[SPW_PEER_PARTS]) {
 static spw_status from_trace(const spw_job_options *o, spw_trace *trace, size_t batch, size_t scheme,
                              our_side *out) {
     spw_status status = SPW_OK;
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.row = NULL};
     spw_job *job = NULL;
     SPW_TRY(SPW_ALLOC(1, &job));
     *job = o->job;

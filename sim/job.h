@@ -7,6 +7,7 @@
 #include "sim/cluster.h"
 #include "sim/model.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -47,6 +48,19 @@ typedef enum spw_optimizer_kind {
 } spw_optimizer_kind;
 const char *spw_optimizer_name(spw_optimizer_kind optimizer);
 
+/* PyTorch's caching allocator (sim/allocator.h), for schemes that allocate what arrives. */
+typedef struct spw_job_allocator {
+    bool expandable_segments;
+    size_t max_split_size_mb;            /* MiB, as PyTorch calls them; 0 = no limit */
+    double garbage_collection_threshold; /* 0 = off */
+    size_t roundup_power2_divisions;     /* 0 = off */
+} spw_job_allocator;
+
+/* What is trained: the whole model, or a bare stack of its MoE layers, x + MoE(norm(x)), without attention, shared
+ * experts, embedding and optimizer. */
+typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
+const char *spw_model_part_name(spw_model_part part);
+
 typedef struct spw_job {
     spw_model model;
     spw_cluster cluster;
@@ -55,6 +69,10 @@ typedef struct spw_job {
     size_t sequence_length;
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
     size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1 */
+    spw_model_part part;
+    size_t
+        layers; /* 0 = the model's; else of a bare stack, and then model.layers and moe_layers say the same */
+    spw_job_allocator allocator;
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;

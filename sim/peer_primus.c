@@ -33,7 +33,8 @@ static double activations(const spw_job *job, const spw_pipeline *p, const spw_s
     const spw_model *m = &job->model;
     const double hidden = (double)m->hidden, ffn = 3.0 * (double)m->expert_ffn;
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
-    const double around = 5.0 * hidden + attention(m); /* norms, residuals, attention */
+    const double core = job->remat == SPW_REMAT_SELECTIVE ? 0.0 : attention(m);
+    const double around = 5.0 * hidden + core; /* norms, residuals, attention */
     const double experts = (double)m->top_k * ffn + 2.0 * hidden + (m->shared_ffn > 0 ? ffn + hidden : 0.0);
     const double dense = 3.0 * (double)m->dense_ffn + hidden;
     double elements = full ? layers * hidden : layers * around + moe * experts + (layers - moe) * dense;
@@ -51,7 +52,7 @@ spw_status spw_peer_primus(const spw_job *job, size_t sequences, spw_peer_memory
     const double tokens = (double)spw_micro_batch_tokens(job, sequences);
     const double replicas = job->optimizer == SPW_OPTIMIZER_REPLICATED ? 1.0 : (double)job->fsdp;
     bool full = false;
-    const spw_status status = spw_peer_remat(job, &full);
+    const spw_status status = job->remat == SPW_REMAT_SELECTIVE ? SPW_OK : spw_peer_remat(job, &full);
     memset(out, 0, sizeof *out);
     for (size_t s = 0; s < p.stages && status == SPW_OK; s++) {
         const spw_stage stage = spw_pipeline_stage(&p, &job->model, s);

@@ -60,6 +60,7 @@ uint64_t spw_pipeline_peak(const spw_pipeline *p, size_t stage, const uint64_t *
 
 spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size_t stage, size_t chunk) {
     const size_t blocks = p->stages * p->chunks, index = chunk * p->stages + stage;
+    if (blocks == 1) return (spw_block){.layers = model->layers, .moe_layers = model->moe_layers};
     const size_t each = model->layers / blocks, more = model->layers % blocks;
     spw_block block = {.first = index * each + (index < more ? index : more),
                        .layers = each + (index < more ? 1 : 0)};

@@ -3,9 +3,11 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/compiled_footprint.h"
+#include "sim/megatron_job.h"
 #include "sim/remat.h"
 #include "sim/replay_pipeline.h"
 #include "sim/replay_time.h"
+#include "sim/reserved_memory.h"
 #include "sim/segment_counts.h"
 #include "sim/selection.h"
 #include "sim/traffic.h"
@@ -40,8 +42,10 @@ typedef struct row_state {
     uint64_t *step_peak; /* [steps] of the rank that holds most */
     uint64_t peak_bytes;
     spw_routed_memory worst;
-    bool compiled;    /* its memory is that of a stack's compiled program */
-    char outside[96]; /* why the stack's fit does not cover it */
+    spw_reserved_memory *reserved; /* NULL: no allocator is replayed */
+    bool exact;                    /* tensor by tensor */
+    bool compiled;                 /* its memory is that of a stack's compiled program */
+    char outside[96];              /* why the stack's fit does not cover it */
     bool timed;
     spw_replay_time time;
 } row_state;
@@ -76,6 +80,7 @@ static void destroy(replay *r) {
         spw_free(r->row[i].rank);
         spw_replay_time_destroy(&r->row[i].time);
         spw_free(r->row[i].step_peak);
+        spw_reserved_memory_destroy(r->row[i].reserved);
     }
     spw_free(r->row);
     spw_free(r->footprint);
@@ -114,6 +119,12 @@ static spw_status create_row(replay *r, size_t index) {
         SPW_TRY(SPW_ALLOC(spw_composer_steps(r->composer), &row->step_peak));
     }
     spw_footprint_compute(row->job, row->scheme, row->shape.sequences, NULL, &r->footprint[index]);
+    if (row->dynamic && q->allocator) {
+        spw_megatron_shape stack;
+        row->exact = spw_megatron_job_stack(row->job, row->scheme, &row->shape, &stack);
+        SPW_TRY(spw_reserved_memory_create(row->job, row->scheme, &row->shape, &r->footprint[index],
+                                           r->layers, spw_composer_steps(r->composer), &row->reserved));
+    }
 
 cleanup:
     return status;
@@ -211,6 +222,7 @@ static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t 
             times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
         const spw_live_set live = spw_scheme_live_set(row->scheme, &row->shape, &rows);
         rank->saved_bytes += live.saved_bytes * stands_for(r, layer);
+        if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, layer, first + d, rows);
         if (rank->layer != SIZE_MAX && live.backward_bytes <= rank->live.backward_bytes) continue;
         rank->live = live, rank->rows = rows, rank->layer = layer;
     }
@@ -259,6 +271,7 @@ static spw_status end_step(replay *r, size_t step) {
     for (size_t i = 0; i < r->row_count; i++) {
         row_state *row = &r->row[i];
         if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
+        if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
         for (size_t n = 0; n < r->ranks && row->dynamic; n++) {
             const rank_memory *rank = &row->rank[n];
             const uint64_t peak = spw_footprint_peak(&r->footprint[i], saves, &rank->live, rank->saved_bytes);
@@ -325,17 +338,21 @@ static spw_status hand_over(replay *r, size_t step) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < r->row_count && sink->state != NULL && status == SPW_OK; i++) {
         const row_state *row = &r->row[i];
-        const spw_replay_step done = {.row = r->request->first_row + i,
-                                      .step = step,
-                                      .layers = r->layers,
-                                      .ranks = r->ranks,
-                                      .step_id = spw_composer_step_id(r->composer, step),
-                                      .rows_received = row->rows_received,
-                                      .bytes_sent = row->bytes_sent,
-                                      .bytes_received = row->bytes_received,
-                                      .dropped = row->dropped,
-                                      .peak_bytes =
-                                          row->dynamic ? row->step_peak[step] : r->footprint[i].peak_bytes};
+        spw_replay_step done = {.row = r->request->first_row + i,
+                                .step = step,
+                                .layers = r->layers,
+                                .ranks = r->ranks,
+                                .step_id = spw_composer_step_id(r->composer, step),
+                                .rows_received = row->rows_received,
+                                .bytes_sent = row->bytes_sent,
+                                .bytes_received = row->bytes_received,
+                                .dropped = row->dropped,
+                                .peak_bytes =
+                                    row->dynamic ? row->step_peak[step] : r->footprint[i].peak_bytes};
+        if (row->reserved != NULL) {
+            done.allocated_bytes = spw_reserved_memory_allocated(row->reserved, step);
+            done.reserved_bytes = spw_reserved_memory_reserved(row->reserved, step);
+        }
         status = sink->take(sink->state, &done);
     }
     return status;
@@ -347,7 +364,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Over the steps, of the rank that holds most: sorts them. The footprint becomes that of the worst. */
-static void finish_memory(replay *r, size_t index, spw_result_row *out) {
+static spw_status finish_memory(replay *r, size_t index, spw_result_row *out) {
     row_state *row = &r->row[index];
     spw_footprint *f = &r->footprint[index];
     const size_t steps = spw_composer_steps(r->composer);
@@ -356,7 +373,8 @@ static void finish_memory(replay *r, size_t index, spw_result_row *out) {
     if (!row->dynamic) {
         out->memory.p50_bytes = out->memory.p99_bytes = out->memory.max_bytes = f->peak_bytes;
         out->memory.oom_probability = f->peak_bytes > f->budget_bytes ? 1.0 : 0.0;
-        return;
+        out->memory.oom_low = out->memory.oom_high = out->memory.oom_probability;
+        return SPW_OK;
     }
     spw_footprint_compute(row->job, row->scheme, row->shape.sequences, &row->worst, f);
     qsort(row->step_peak, steps, sizeof *row->step_peak, by_size);
@@ -364,7 +382,26 @@ static void finish_memory(replay *r, size_t index, spw_result_row *out) {
     out->memory.p50_bytes = row->step_peak[(steps - 1) / 2];
     out->memory.p99_bytes = row->step_peak[(steps * 99 + 99) / 100 - 1];
     out->memory.max_bytes = row->step_peak[steps - 1];
-    out->memory.oom_probability = (double)refused / (double)steps;
+    spw_probability oom = spw_oom_probability(refused, steps);
+    if (row->reserved != NULL) {
+        const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
+        if (status != SPW_OK) return status;
+        oom = out->reserved.oom;
+        if (row->job->part == SPW_PART_EXPERT_LAYERS) { /* tensor by tensor there */
+            const spw_reserved_quantiles *live = &out->reserved.as_set.requested;
+            out->memory.p50_bytes = live->p50_bytes;
+            out->memory.p99_bytes = live->p99_bytes;
+            out->memory.max_bytes = live->max_bytes;
+            out->memory.worst_step = spw_composer_step_id(r->composer, out->reserved.as_set.live_step);
+            out->memory.worst_layer =
+                spw_composer_layer_id(r->composer, out->reserved.as_set.live_layer % r->layers);
+            out->memory.worst_rank = out->reserved.as_set.live_rank;
+        }
+    }
+    out->memory.oom_probability = oom.value;
+    out->memory.oom_low = oom.low;
+    out->memory.oom_high = oom.high;
+    return SPW_OK;
 }
 
 static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
@@ -379,7 +416,8 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     out->last_step = spw_composer_step_id(r->composer, steps - 1);
     out->steps = steps;
     out->layers = r->layers;
-    finish_memory(r, index, out);
+    const spw_status memory = finish_memory(r, index, out);
+    if (memory != SPW_OK) return memory;
     out->timed = row->timed;
     if (row->timed) {
         const spw_status status = spw_replay_time_finish(&row->time, &out->time, &out->balanced_step_s);
@@ -405,6 +443,11 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");
+        if (row->reserved != NULL && !row->exact)
+            spw_assume(
+                &out->assumptions, "%s",
+                "allocator: what does not follow the routing is one tensor a component, of the same size in "
+                "every step");
         return SPW_OK;
     }
     spw_assume(&out->assumptions, "memory is what XLA's arena holds, by the coefficients of stack %s",

@@ -16,6 +16,8 @@ typedef struct spw_replay_step {
     int64_t step_id;
     const uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped;
     uint64_t peak_bytes;
+    uint64_t allocated_bytes,
+        reserved_bytes; /* of the rank that has most; 0 where no allocator was replayed */
 } spw_replay_step;
 
 typedef struct spw_replay_sink {
@@ -38,6 +40,7 @@ typedef struct spw_replay_request {
                          rows; 0: as the routing is */
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
     const spw_time_stack *time_stack; /* NULL: no times */
+    bool allocator;                   /* replay PyTorch's allocator for schemes that allocate what arrives */
     size_t first_row;                 /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;

@@ -154,9 +154,6 @@ static spw_status create(replay *r) {
     const spw_job *job = r->job;
     spw_status status = SPW_OK;
     bool weights = false;
-    if (q->stack != NULL)
-        return spw_fail(SPW_ECONFIG, "a stack says the memory of programs without pipeline stages and "
-                                     "micro-batches; leave out --stack, or use 1 and 1");
     if (q->imbalance > 0.0)
         return spw_fail(SPW_ECONFIG,
                         "a stated imbalance is not modelled with pipeline stages or micro-batches; "
@@ -372,7 +369,10 @@ static void finish_memory(replay *r, row_state *row, spw_result_row *out) {
     out->memory.p50_bytes = row->step_peak[(steps - 1) / 2];
     out->memory.p99_bytes = row->step_peak[(steps * 99 + 99) / 100 - 1];
     out->memory.max_bytes = row->step_peak[steps - 1];
-    out->memory.oom_probability = (double)refused / (double)steps;
+    const spw_probability oom = spw_oom_probability(refused, steps);
+    out->memory.oom_probability = oom.value;
+    out->memory.oom_low = row->dynamic ? oom.low : oom.value;
+    out->memory.oom_high = row->dynamic ? oom.high : oom.value;
 }
 
 static void finish_row(replay *r, row_state *row, spw_result_row *out) {
@@ -403,6 +403,10 @@ static void finish_row(replay *r, row_state *row, spw_result_row *out) {
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
     spw_assume(&out->assumptions,
                "memory is what must be live; the copies and packing that a compiler adds are not in it");
+    if (row->dynamic)
+        spw_assume(
+            &out->assumptions, "%s",
+            "what the allocator reserves beyond that is not replayed with pipeline stages or micro-batches");
     if (r->pipeline.micro_batches > 1)
         spw_assume(&out->assumptions,
                    "%zu micro-batches of %zu sequences; rows, dispatch and combine are of one of them",

@@ -11,7 +11,8 @@
 bool spw_replay_needs_pipeline(const spw_job *job);
 
 /* As spw_replay_run, for any job; with one stage and one micro-batch it says the same. Bytes per GPU are means
- * over stages. SPW_ECONFIG with a stack: compiled programs have neither. */
+ * over stages. A stack and the allocator are left out: neither has been fitted to, or replayed with, stages
+ * or micro-batches. SPW_ECONFIG with a stated imbalance. */
 SPW_MUST_CHECK spw_status spw_replay_pipeline_run(const spw_replay_request *request, spw_result *result);
 
 /* The part of a layout that is micro-batch `index` of `count`: sequences / count of every rank, numbered from 0.

@@ -1,5 +1,6 @@
 #include "sim/result_json.h"
 
+#include "sim/advice.h"
 #include "sim/optimizer_state.h"
 #include "sim/step_traffic.h"
 
@@ -54,6 +55,15 @@ static json_t *range(size_t begin, size_t end) {
     return array;
 }
 
+static json_t *allocator_settings_json(const spw_job_allocator *a) {
+    json_t *object = json_object();
+    put(object, "expandable_segments", json_boolean(a->expandable_segments));
+    put(object, "max_split_size_mb", count(a->max_split_size_mb));
+    put(object, "garbage_collection_threshold", json_real(a->garbage_collection_threshold));
+    put(object, "roundup_power2_divisions", count(a->roundup_power2_divisions));
+    return object;
+}
+
 static json_t *settings_json(const spw_run_settings *s) {
     const spw_job *job = s->job;
     const spw_pipeline pipeline = spw_pipeline_of(job);
@@ -83,6 +93,9 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(object, "precision", precision_json(job));
     put(object, "remat", text(spw_remat_name(job->remat)));
     put(object, "optimizer", text(spw_optimizer_name(job->optimizer)));
+    put(object, "model_part", text(spw_model_part_name(job->part)));
+    put(object, "model_layers", count(job->model.layers));
+    put(object, "allocator", allocator_settings_json(&job->allocator));
     put(object, "memory_fraction", json_real(job->memory_fraction));
     put(object, "hbm_gib", json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) (void)json_array_append_new(schemes, text(job->scheme[i]));
@@ -109,11 +122,42 @@ static json_t *trace_json(const spw_run_settings *s) {
     return object;
 }
 
+static json_t *quantiles_json(const spw_reserved_quantiles *q) {
+    json_t *object = json_object();
+    put(object, "p50_bytes", count(q->p50_bytes));
+    put(object, "p99_bytes", count(q->p99_bytes));
+    put(object, "max_bytes", count(q->max_bytes));
+    return object;
+}
+
+static json_t *outcome_json(const spw_reserved_outcome *o) {
+    json_t *object = json_object(), *worst = json_object();
+    put(object, "requested", quantiles_json(&o->requested));
+    put(object, "allocated", quantiles_json(&o->allocated));
+    put(object, "reserved", quantiles_json(&o->reserved));
+    put(worst, "position", count(o->worst_step));
+    put(worst, "rank", count(o->worst_rank));
+    put(object, "worst_reserved", worst);
+    put(object, "failed_steps", count(o->failed_steps));
+    put(object, "retried_steps", count(o->retried_steps));
+    put(object, "retries", count(o->retries));
+    put(object, "stranded_bytes", count(o->stranded_bytes));
+    return object;
+}
+
+static json_t *allocator_json(const spw_result_row *r) {
+    char advice[SPW_ADVICE_TEXT];
+    json_t *object = outcome_json(&r->reserved.as_set);
+    put(object, "with_expandable_segments", outcome_json(&r->reserved.expandable));
+    spw_advice(&r->reserved, advice);
+    put(object, "advice", text(advice));
+    return object;
+}
+
 static json_t *memory_json(const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
-    put(object, "verdict",
-        text(spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, f->budget_bytes))));
+    put(object, "verdict", text(spw_verdict_name(spw_result_verdict(r))));
     put(object, "budget_bytes", count(f->budget_bytes));
     put(object, "argument_bytes", count(f->argument_bytes));
     put(object, "temporary_bytes", count(f->temporary_bytes));
@@ -124,6 +168,9 @@ static json_t *memory_json(const spw_result_row *r) {
     put(object, "p99_bytes", count(r->memory.p99_bytes));
     put(object, "max_bytes", count(r->memory.max_bytes));
     put(object, "oom_probability", json_real(r->memory.oom_probability));
+    put(object, "oom_low", json_real(r->memory.oom_low));
+    put(object, "oom_high", json_real(r->memory.oom_high));
+    put(object, "allocator", r->reserved.there ? allocator_json(r) : json_null());
     put(worst, "step", json_integer(r->memory.worst_step));
     put(worst, "layer", json_integer(r->memory.worst_layer));
     put(worst, "rank", count(r->memory.worst_rank));
@@ -233,6 +280,39 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     return object;
 }
 
+static json_t *factors_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "sequences_per_gpu", count(a->sequences));
+        put(object, "option", text(a->option));
+        put(object, "drop_at_most", json_real(a->most));
+        put(object, "factor", a->factor > 0.0 ? json_real(a->factor) : json_null());
+        put(object, "fraction", json_real(a->fraction));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *batches_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "fits_at", json_real(a->at));
+        put(object, "sequences_per_gpu", count(a->largest));
+        put(object, "steps", count(a->steps));
+        put(object, "oom_probability", json_real(a->oom.value));
+        put(object, "oom_low", json_real(a->oom.low));
+        put(object, "oom_high", json_real(a->oom.high));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
 json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings) {
     json_t *object = json_object(), *rows = json_array();
     put(object, "format", text("spillway-result"));
@@ -242,6 +322,8 @@ json_t *spw_result_json(const spw_result *result, const spw_run_settings *settin
     for (size_t i = 0; i < result->rows; i++)
         (void)json_array_append_new(rows, row_json(&result->row[i], settings->job));
     put(object, "rows", rows);
+    if (result->factors > 0) put(object, "smallest_factors", factors_json(result));
+    if (result->batches > 0) put(object, "largest_batches", batches_json(result));
     return object;
 }
 

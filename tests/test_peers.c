@@ -93,6 +93,8 @@ static void test_primus(void) {
         {{"deepseek-v3", 64, 1, 1, 1, 2, 1, FULL, 0}, 0, 27336714240, 14, 13753122816},
         {{"qwen3-30b-a3b", 8, 8, 1, 1, 4, 4, NONE, 0}, 0, 5165355008, 5.25, 21484273664},
         {{"qwen3-30b-a3b", 16, 4, 1, 1, 2, 1, FULL, 0}, 0, 3353415680, 6.5, 9145679872},
+        {{"mixtral-8x7b", 8, 8, 1, 1, 1, 1, SPW_REMAT_SELECTIVE, 0}, 0, 7243309056, 5.25, 30918311936},
+        {{"deepseek-v3", 8, 1, 8, 1, 16, 16, SPW_REMAT_SELECTIVE, 0}, 7, 12422875136, 14, 77561069568},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const spw_job job = job_of(&rows[i].job);

@@ -37,7 +37,7 @@ static spw_job job_of(size_t stages, size_t micro_batches, const char *remat) {
 }
 
 static spw_result run(const spw_job *job, const spw_scheme *scheme, bool pipeline) {
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.row = NULL};
     spw_trace *trace = NULL;
     CHECK_OK(spw_trace_open(trace_path, &trace));
     const spw_replay_request request = {
@@ -202,15 +202,13 @@ static void test_memory(size_t stages) {
 
 static void test_refusals(void) {
     const spw_job job = job_of(2, 2, "full");
-    spw_result result = {NULL, 0, 0};
-    spw_stack stack;
+    spw_result result = {.row = NULL};
     spw_trace *trace = NULL;
     spw_scheme scheme;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
-    CHECK_OK(spw_stack_read("counted", NULL, &stack));
     CHECK_OK(spw_trace_open(trace_path, &trace));
     const spw_replay_request request = {
-        .trace = trace, .job = &job, .scheme = &scheme, .schemes = 1, .seed = 1, .stack = &stack};
+        .trace = trace, .job = &job, .scheme = &scheme, .schemes = 1, .seed = 1, .imbalance = 1.5};
     CHECK_STATUS(spw_replay_run(&request, &result), SPW_ECONFIG);
     spw_trace_close(trace);
 }
