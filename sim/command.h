@@ -13,6 +13,7 @@ spw_status spw_command_plan(int argc, char **argv);
 spw_status spw_command_explain(int argc, char **argv);
 spw_status spw_command_verify(int argc, char **argv);
 spw_status spw_command_calibrate(int argc, char **argv);
+spw_status spw_command_calibrate_megatron(int argc, char **argv);
 spw_status spw_command_calibrate_time(int argc, char **argv);
 spw_status spw_command_score(int argc, char **argv);
 spw_status spw_command_bench(int argc, char **argv);

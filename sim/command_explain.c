@@ -117,6 +117,11 @@ static spw_status take(void *state, const spw_replay_step *step) {
     return SPW_OK;
 }
 
+static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    return scheme->type->check != NULL ? scheme->type->check(scheme, &shape) : SPW_OK;
+}
+
 /* *line says how full the buffers of `rank` get on the trace. */
 static spw_status describe_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
                                 size_t sequences, char *line, size_t size) {
@@ -185,6 +190,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
+            SPW_TRY(check_scheme(job, &o->job.scheme[s], job->sequences_per_gpu[b]));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];

@@ -17,7 +17,7 @@ static const struct {
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
     {"score", spw_command_score, "predictions beside published and compiled runs"},
-    {"calibrate", spw_command_calibrate, "fit the memory of compiled programs to tables of runs"},
+    {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs"},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
 };
 

@@ -55,11 +55,7 @@ static spw_status field_count(const spw_csv *csv, size_t row, const char *column
 
 /* --- One row of a table --- */
 
-typedef struct run_shape {
-    spw_measured_shape batch;
-    spw_recompute recompute;
-    bool sequential;
-} run_shape;
+typedef spw_measured_run run_shape;
 
 static spw_status read_recompute(const spw_csv *csv, size_t row, spw_recompute *out) {
     static const char *const names[] = {"none", "moe_act", "moe"};
@@ -104,6 +100,15 @@ static spw_status read_run_shape(const spw_csv *csv, size_t row, run_shape *out)
 
 cleanup:
     return status;
+}
+
+spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out) {
+    return read_run_shape(csv, row, out);
+}
+
+spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column, size_t count,
+                                  uint64_t *out) {
+    return field_list(csv, row, column, count, out);
 }
 
 /* Sequences name their model only. */

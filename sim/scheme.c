@@ -146,7 +146,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor)) return 0;
     size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
-    return (size_t)fmax((double)even * factor, factor);
+    return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b) {
@@ -254,6 +254,7 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
           [SPW_WIDTH_RANKS] = {s->ranks, "R"},
           [SPW_WIDTH_SCALES] = {(s->hidden + 127) / 128, "H / 128"},
           [SPW_WIDTH_ONE] = {1, "1"},
+          [SPW_WIDTH_FFN_TILES] = {(s->ffn + 127) / 128, "F / 128"},
       };
     const uint64_t times = tensor->times > 0 ? tensor->times : 1,
                    element = tensor->element_bytes > 0 ? tensor->element_bytes : s->element_bytes,

@@ -79,6 +79,7 @@ typedef enum spw_width {
     SPW_WIDTH_RANKS,         /* R */
     SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
     SPW_WIDTH_ONE,
+    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
     SPW_WIDTH_COUNT
 } spw_width;
 
@@ -165,6 +166,9 @@ typedef struct spw_scheme_type {
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
     bool (*sends_once)(
         const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
+    bool
+        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
+                           layer's within the bound, not bit for bit */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
     size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
@@ -181,6 +185,9 @@ typedef struct spw_scheme_type {
                  size_t group, spw_flow *out);
     /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
     void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
+    bool (*adds_tokens)(
+        const spw_scheme *scheme); /* may tokens go to experts that they did not choose? Then rows are
+                                                      more than the kept choices. NULL: no */
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
     const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
