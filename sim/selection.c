@@ -23,6 +23,7 @@ struct spw_selection {
     spw_counts *own;
     const spw_counts *counts;
     /* Of the run. */
+    spw_scheme run_scheme; /* a copy: the caller's need not outlive the run */
     const spw_scheme *scheme;
     const spw_trace_record *record;
     const spw_layout *source;
@@ -165,7 +166,8 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
     const size_t units = scheme->type->limit_per_sequence ? s->shape.sequences : 1;
-    s->scheme = scheme, s->record = record, s->source = layout, s->counts = counts;
+    s->run_scheme = *scheme;
+    s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
     s->marked = s->kept_before = false;
     if (rule == SPW_DROP_BY_WEIGHT && record->weight == NULL) {
         return spw_fail(
