@@ -1,6 +1,7 @@
 #include "sim/command.h"
 
 #include "base/memory.h"
+#include "sim/explain_bare.h"
 #include "sim/explain_compiled.h"
 #include "sim/explain_peer.h"
 #include "sim/explain_traffic.h"
@@ -111,8 +112,8 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s", spw_moment_name(f->moment));
-    if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
+    printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     printf("; %s; sections are those of docs/schemes.md\n",
            spw_scheme_is_dynamic(scheme, &shape) ? "balanced routing: a rank allocates what it receives"
@@ -223,6 +224,7 @@ spw_status spw_command_explain(int argc, char **argv) {
             const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[b]);
             SPW_TRY(spw_scheme_check(&o->job.scheme[s], &shape));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
+            SPW_TRY(spw_explain_bare(job, &o->job.scheme[s], job->sequences_per_gpu[b], f));
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];
             SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));
