@@ -363,7 +363,7 @@ static spw_status send_back(spw_execution *run, spw_megatron *g, const deepep *e
                     spw_fabric_receive(run->fabric, s, d, weight, hybrid ? dense : top_k, sizeof *weight));
                 for (size_t k = 0; k < top_k; k++) {
                     const int32_t x = spw_rank_expert(run, s)[t * top_k + k];
-                    if (x < 0 || (size_t)x / local != d ||
+                    if (x < 0 || (size_t)x < d * local || (size_t)x >= (d + 1) * local ||
                         g->rank[s].choice[t * run->shape.experts + (size_t)x] < 0)
                         continue;
                     if (hybrid) {

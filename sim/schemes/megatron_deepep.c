@@ -34,7 +34,7 @@ enum {
                             [SORTED_IDS] = {"sorted_ids", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 8}, \
                             [TOP_PROBS] = {"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}, \
                             [TOP_INDEX] = {"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 8}, \
-                            [RECEIVED] = {"received_rows", u, SPW_WIDTH_HIDDEN}, \
+                            [RECEIVED] = {"received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
                             [RECEIVED_INDEX] = {"received_index", u, SPW_WIDTH_TOP_K, 1, 8}, \
                             [RECEIVED_PROBS] = {"received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
                             [SOURCE] = {"source_index", u, SPW_WIDTH_ONE, 1, 4}, \
@@ -46,9 +46,9 @@ enum {
                             [MAPPING] = {"permutation", r, SPW_WIDTH_ONE, 1, 8}, \
                             [PROB_COLUMNS] = {"probs_by_expert", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
                             [ROW_ID_MAP] = {"row_id_map", u, SPW_WIDTH_LOCAL_ROW_IDS, 1, 4}, \
-                            [RESTORED] = {"restored_rows", u, SPW_WIDTH_HIDDEN}, \
-                            [D_RESTORED] = {"d_restored_rows", u, SPW_WIDTH_HIDDEN}, \
-                            [D_RECEIVED] = {"d_received_rows", u, SPW_WIDTH_HIDDEN}, \
+                            [RESTORED] = {"restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
+                            [D_RESTORED] = {"d_restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
+                            [D_RECEIVED] = {"d_received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
                             [D_LOCAL_PROBS] = {"d_local_probs", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
                             [D_RECEIVED_PROBS] = {"d_received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
                             [D_TOP_PROBS] = {"d_top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}
