@@ -4,12 +4,12 @@
 
 #include <math.h>
 
-static spw_status allocate(const spw_layer_shape *s, spw_plain_scales *out) {
+static spw_status allocate(const spw_layer_shape *s, size_t slots, spw_plain_scales *out) {
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &out->y));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &out->dx));
-    SPW_TRY(SPW_ALLOC(tokens * s->top_k, &out->d_weight));
+    SPW_TRY(SPW_ALLOC(tokens * slots, &out->d_weight));
     SPW_TRY(SPW_ALLOC(matrix, &out->w0));
     SPW_TRY(SPW_ALLOC(matrix, &out->w1));
     SPW_TRY(SPW_ALLOC(matrix, &out->wo));
@@ -23,7 +23,7 @@ static void add(float *to, double value) { *to = (float)((double)*to + value); }
 /* One row: choice `i`, of the expert whose matrices begin at `matrix`. */
 static void add_row(const spw_layer_shape *s, const spw_plain_inputs *in, size_t row, size_t i, size_t matrix,
                     spw_plain_scales *out) {
-    const size_t hidden = s->hidden, ffn = s->ffn, t = i / s->top_k * hidden;
+    const size_t hidden = s->hidden, ffn = s->ffn, t = i / in->slots * hidden;
     const float *w0 = in->weights.w0 + matrix, *w1 = in->weights.w1 + matrix, *wo = in->weights.wo + matrix;
     const double p = fabs((double)in->weight[i]);
     for (size_t f = 0; f < ffn; f++) {
@@ -52,7 +52,7 @@ static void add_row(const spw_layer_shape *s, const spw_plain_inputs *in, size_t
 spw_status spw_plain_scales_create(const spw_layer_shape *s, const spw_plan *plan, const spw_plain_inputs *in,
                                    spw_plain_scales *out) {
     *out = (spw_plain_scales){.y = NULL};
-    const spw_status status = allocate(s, out);
+    const spw_status status = allocate(s, in->slots, out);
     for (size_t x = 0; x < s->experts && status == SPW_OK; x++) {
         for (size_t row = plan->offset[x]; row < plan->offset[x + 1]; row++)
             add_row(s, in, row, (size_t)plan->assignment[row], x * s->hidden * s->ffn, out);

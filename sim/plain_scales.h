@@ -12,7 +12,7 @@
  * G_f = p D_f |u| s (1 + |g| (1 - s)), U_f = p D_f |g| s, s = sigmoid(g):
  *   y         [tokens][hidden]         sum over rows of the token, f of p |a_f||wo_fh|
  *   dx        [tokens][hidden]         sum over rows of the token, f of G_f |w0_hf| + U_f |w1_hf|
- *   d_weight  [tokens][top_k]          sum over f of D_f |a_f|
+ *   d_weight  [tokens][slots]          sum over f of D_f |a_f|
  *   w0, w1    [experts][hidden][ffn]   sum over rows of |x_h| G_f, |x_h| U_f
  *   wo        [experts][ffn][hidden]   sum over rows of p |a_f||dy_h|  */
 typedef struct spw_plain_scales {
@@ -20,7 +20,8 @@ typedef struct spw_plain_scales {
 } spw_plain_scales;
 
 typedef struct spw_plain_inputs {
-    const float *x, *dy, *weight; /* [tokens][hidden], [tokens][hidden], [tokens][top_k] */
+    size_t slots;                 /* of a token */
+    const float *x, *dy, *weight; /* [tokens][hidden], [tokens][hidden], [tokens][slots] */
     spw_expert_weights weights;
     spw_expert_state state; /* of the rows of the plan, after the forward pass */
 } spw_plain_inputs;

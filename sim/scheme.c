@@ -146,7 +146,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor)) return 0;
     size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
-    return (size_t)fmax((double)even * factor, factor);
+    return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b) {
@@ -189,7 +189,8 @@ bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_layer_list list = spw_scheme_layer(scheme, shape);
     for (size_t i = 0; i < list.tensor_count; i++) {
-        if (list.tensors[i].rows >= SPW_ROWS_HELD) return true;
+        const spw_rows rows = list.tensors[i].rows;
+        if (rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT) return true;
     }
     return false;
 }
@@ -217,6 +218,10 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
     return rows;
 }
 
+static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i) {
+    return scheme->type->own_rows != NULL ? scheme->type->own_rows(scheme, shape, i) : 0;
+}
+
 uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_rank_rows *routed,
                           const spw_tensor *tensor, char *formula, size_t formula_size) {
     const spw_rank_rows given = routed != NULL ? *routed : (spw_rank_rows){0, 0, 0};
@@ -234,6 +239,8 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
             [SPW_ROWS_HELD] = {given.held, "rows held"},
             [SPW_ROWS_RECEIVED] = {given.received, "rows received"},
             [SPW_ROWS_SENT] = {given.sent, "rows sent"},
+            [SPW_ROWS_OWN_0] = {own_rows(scheme, s, 0), scheme->type->own_rows_formula[0]},
+            [SPW_ROWS_OWN_1] = {own_rows(scheme, s, 1), scheme->type->own_rows_formula[1]},
         },
       width[SPW_WIDTH_COUNT] = {
           [SPW_WIDTH_HIDDEN] = {s->hidden, "H"},
@@ -244,7 +251,10 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
           [SPW_WIDTH_LOCAL_EXPERTS] = {s->experts_per_rank, "e"},
           [SPW_WIDTH_ROW_IDS] = {add(multiply(2, s->experts), 1), "(2 E + 1)"},
           [SPW_WIDTH_LOCAL_ROW_IDS] = {add(multiply(2, s->experts_per_rank), 1), "(2 e + 1)"},
+          [SPW_WIDTH_RANKS] = {s->ranks, "R"},
+          [SPW_WIDTH_SCALES] = {(s->hidden + 127) / 128, "H / 128"},
           [SPW_WIDTH_ONE] = {1, "1"},
+          [SPW_WIDTH_FFN_TILES] = {(s->ffn + 127) / 128, "F / 128"},
       };
     const uint64_t times = tensor->times > 0 ? tensor->times : 1,
                    element = tensor->element_bytes > 0 ? tensor->element_bytes : s->element_bytes,

@@ -72,7 +72,8 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
                          uint64_t *received) {
-    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
+        {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
     ports port[SPW_TRAFFIC_MAX_RANKS];
