@@ -222,7 +222,7 @@ static uint64_t sent_rows(const spw_scheme *scheme, const spw_layer_shape *s, ui
         const size_t capacity = spw_megatron_capacity(scheme, s);
         return capacity < s->tokens ? capacity : s->tokens;
     }
-    const uint64_t padded = router_pads ? spw_round_up(kept, spw_megatron_align(scheme)) : kept;
+    const uint64_t padded = router_pads ? spw_pad_up(kept, spw_megatron_align(scheme)) : kept;
     return padded < s->tokens ? padded : s->tokens;
 }
 
@@ -240,7 +240,7 @@ void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape 
             out->wire[r * s->ranks + d] += n;
             received += n;
         }
-        out->rows[d] += pad_here ? spw_round_up(received, align) : received;
+        out->rows[d] += pad_here ? spw_pad_up(received, align) : received;
     }
 }
 
@@ -252,7 +252,7 @@ void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_sha
                                  align > 1 && !experts_pad(scheme)),
                    held = s->ranks * n;
     rows->sent = rows->received = s->experts * n;
-    rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_round_up(held, align) : held);
+    rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_pad_up(held, align) : held);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {

@@ -7,6 +7,7 @@
 #define SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 
 #include "sim/schemes/event_table.h"
+#include "sim/schemes/padded_rows.h"
 
 /* Conditions of the event tables. */
 enum {
@@ -155,6 +156,5 @@ spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *sh
 /* Sets wire 0, rows 0, dropped 0 and, without keep(), every limit to what is routed. */
 void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                              size_t group, spw_flow *out);
-uint64_t spw_round_up(uint64_t rows, uint64_t multiple);
 
 #endif
