@@ -116,7 +116,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     printf("; %s; sections are those of docs/schemes.md\n",
-           spw_scheme_is_dynamic(scheme, &shape) ? "balanced routing: a rank allocates what it receives"
+           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
                                                  : "every rank allocates the same, whatever it receives");
 }
 
@@ -162,14 +162,14 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         const spw_scheme *used = &o->job.scheme[scheme];
         const size_t rows = spw_scheme_is_dynamic(used, &shape) ? 0 : used->type->buffer_rows(used, &shape);
-        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most, ",
-                                    rank, r.sum / (double)r.records, (unsigned long long)r.most);
+        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most", rank,
+                                    r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);
         if (rows == 0) {
-            (void)snprintf(line + length, size - (size_t)length, "and allocates for as many (%s)\n", match);
+            (void)snprintf(line + length, size - (size_t)length, " (%s)\n", match);
         } else {
             (void)snprintf(line + length, size - (size_t)length,
-                           "in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
                            100.0 * (double)r.most / (double)rows, match);
         }
     } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
