@@ -1,6 +1,7 @@
 #include "sim/command.h"
 
 #include "base/memory.h"
+#include "sim/explain_bare.h"
 #include "sim/explain_compiled.h"
 #include "sim/explain_peer.h"
 #include "sim/explain_traffic.h"
@@ -111,11 +112,11 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s", spw_moment_name(f->moment));
-    if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
+    printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     printf("; %s; sections are those of docs/schemes.md\n",
-           spw_scheme_is_dynamic(scheme, &shape) ? "balanced routing: a rank allocates what it receives"
+           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
                                                  : "every rank allocates the same, whatever it receives");
 }
 
@@ -135,11 +136,6 @@ static spw_status take(void *state, const spw_replay_step *step) {
         r->records++;
     }
     return SPW_OK;
-}
-
-static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    return scheme->type->check != NULL ? scheme->type->check(scheme, &shape) : SPW_OK;
 }
 
 /* *line says how full the buffers of `rank` get on the trace. */
@@ -166,14 +162,14 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         const spw_scheme *used = &o->job.scheme[scheme];
         const size_t rows = spw_scheme_is_dynamic(used, &shape) ? 0 : used->type->buffer_rows(used, &shape);
-        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most, ",
-                                    rank, r.sum / (double)r.records, (unsigned long long)r.most);
+        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most", rank,
+                                    r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);
         if (rows == 0) {
-            (void)snprintf(line + length, size - (size_t)length, "and allocates for as many (%s)\n", match);
+            (void)snprintf(line + length, size - (size_t)length, " (%s)\n", match);
         } else {
             (void)snprintf(line + length, size - (size_t)length,
-                           "in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
                            100.0 * (double)r.most / (double)rows, match);
         }
     } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
@@ -225,8 +221,10 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
-            SPW_TRY(check_scheme(job, &o->job.scheme[s], job->sequences_per_gpu[b]));
+            const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[b]);
+            SPW_TRY(spw_scheme_check(&o->job.scheme[s], &shape));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
+            SPW_TRY(spw_explain_bare(job, &o->job.scheme[s], job->sequences_per_gpu[b], f));
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];
             SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));

@@ -39,6 +39,7 @@ typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];
     size_t components;
     spw_moment moment; /* of the peak */
+    char place[48];    /* of the peak, where it is known more closely than the moment; else empty */
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
