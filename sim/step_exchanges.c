@@ -1,5 +1,7 @@
 #include "sim/step_exchanges.h"
 
+#include "sim/remat.h"
+
 enum { INT_BYTES = 4, INDEX_BYTES = 3 * INT_BYTES }; /* batch, position, expert */
 
 static void add(spw_step_traffic *out, const char *name, const char *formula, spw_operation operation,
@@ -36,6 +38,7 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
     const uint64_t row = s->hidden * b;
     for (size_t i = 0; i < count; i++) {
         const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;
+        if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
             add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1, slots * s->hidden, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
@@ -86,7 +89,7 @@ static void add_indices(spw_step_traffic *out, const spw_job *job, const spw_lay
         item.family = SPW_FAMILY_ALONE;
         item.name = "choice_indices";
         item.formula = "12 G T K";
-        if (!backward || job->remat != SPW_REMAT_NONE) {
+        if (!backward || !spw_remat_keeps_experts(job->remat)) {
             spw_step_add(out, item, choices, INDEX_BYTES);
             item.family = SPW_FAMILY_INDICES;
             item.name = "choice_updates";
@@ -137,7 +140,7 @@ void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const 
         add_peeled(out, slots, s);
         add_resharding(out, slots, spw_scheme_capacity(scheme, s), s);
         break;
-    default: add_exchanges(out, scheme, s, list->exchange, slots, job->remat != SPW_REMAT_NONE);
+    default: add_exchanges(out, scheme, s, list->exchange, slots, !spw_remat_keeps_experts(job->remat));
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->packing == SPW_PACKING_RING_SORTED);
