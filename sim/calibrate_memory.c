@@ -347,7 +347,7 @@ spw_status spw_calibrate_memory(const spw_calibrate_request *request, spw_calibr
     memset(out, 0, sizeof *out);
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     SPW_TRY(read_before(request, &out->before));
-    SPW_TRY(spw_score_open(request->tables, request->table_count, request->stack, &out->score));
+    SPW_TRY(spw_score_open(request->tables, request->table_count, request->stack, NULL, &out->score));
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->used));
     SPW_TRY(SPW_ALLOC(out->score.rows, &row_errors));
     choose_rows(request, out);

@@ -94,6 +94,33 @@ static const spw_setting link_rows[] = {
     POINTS_EVIDENCE(spw_link_points),
     {.key = NULL}};
 
+#define EXCHANGE_ROW(name, number, high, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(spw_exchange_points, name), \
+        .limit = SPW_EXCHANGE_POINTS, \
+        .count_offset = offsetof(spw_exchange_points, lengths) + (number) * sizeof(size_t), .minimum = 1, \
+        .maximum = (high), .fallback = "", .help = (text) \
+    }
+
+static const spw_setting exchange_rows[] = {
+    EXCHANGE_ROW(bytes, 0, 1e12, "bytes that each GPU receives in one exchange"),
+    EXCHANGE_ROW(dispatch_gb_per_s, 1, 1e6, "10^9 bytes/s of a dispatch"),
+    EXCHANGE_ROW(combine_gb_per_s, 2, 1e6, "10^9 bytes/s of a combine"),
+    {.key = "evidence",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_exchange_points, evidence),
+     .size = sizeof(spw_evidence),
+     .choices = evidences,
+     .fallback = "assumed",
+     .help = "how we know the points"},
+    {.key = "source",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_exchange_points, source),
+     .size = SPW_FIGURE_SOURCE,
+     .fallback = "",
+     .help = "where the points were measured"},
+    {.key = NULL}};
+
 #define FIGURE(name, text) \
     { \
         .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
@@ -130,6 +157,12 @@ static const spw_setting rows[] = {{.key = "name",
                                     .fields = gemm_rows,
                                     .fallback = "{}",
                                     .help = "speed of a grouped GEMM at points"},
+                                   {.key = "exchange",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, exchange),
+                                    .fields = exchange_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of an expert-parallel exchange at points"},
                                    {.key = "link",
                                     .kind = SPW_SETTING_GROUP,
                                     .offset = offsetof(spw_cluster, link),
@@ -140,12 +173,10 @@ static const spw_setting rows[] = {{.key = "name",
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
 
-enum { POINT_LISTS = 6 };
-
 /* Lists of one length, with a source; the keys of rows[0] to rows[5] belong to `group`. */
 static spw_status check_lists(const char *where, size_t line, const char *group, const spw_setting *list,
-                              const size_t lengths[POINT_LISTS], const char *source) {
-    for (size_t i = 1; i < POINT_LISTS; i++) {
+                              const size_t *lengths, size_t lists, const char *source) {
+    for (size_t i = 1; i < lists; i++) {
         if (lengths[i] == lengths[0]) continue;
         return spw_fail(SPW_ECONFIG,
                         "%s:%zu: '%s.%s' has %zu elements, '%s.%s' %zu; the lists are one "
@@ -161,7 +192,8 @@ static spw_status check_lists(const char *where, size_t line, const char *group,
 /* Rows rise inside a shape. */
 static spw_status check_gemm(const char *where, const spw_settings *settings, spw_gemm_points *g) {
     const size_t line = spw_settings_line(settings, "gemm");
-    const spw_status status = check_lists(where, line, "gemm", gemm_rows, g->lengths, g->source);
+    const spw_status status = check_lists(where, line, "gemm", gemm_rows, g->lengths,
+                                          sizeof g->lengths / sizeof *g->lengths, g->source);
     if (status != SPW_OK) return status;
     g->points = g->lengths[0];
     for (size_t i = 1; i < g->points; i++) {
@@ -176,9 +208,25 @@ static spw_status check_gemm(const char *where, const spw_settings *settings, sp
     return SPW_OK;
 }
 
+static spw_status check_exchange(const char *where, const spw_settings *settings, spw_exchange_points *e) {
+    const size_t line = spw_settings_line(settings, "exchange");
+    const spw_status status = check_lists(where, line, "exchange", exchange_rows, e->lengths,
+                                          sizeof e->lengths / sizeof *e->lengths, e->source);
+    if (status != SPW_OK) return status;
+    e->points = e->lengths[0];
+    for (size_t i = 1; i < e->points; i++) {
+        if (e->bytes[i] <= e->bytes[i - 1])
+            return spw_fail(SPW_ECONFIG,
+                            "%s:%zu: 'exchange.bytes' goes from %zu to %zu at point %zu; it must rise", where,
+                            line, e->bytes[i - 1], e->bytes[i], i + 1);
+    }
+    return SPW_OK;
+}
+
 static spw_status check_link(const char *where, const spw_settings *settings, spw_link_points *l) {
     const size_t line = spw_settings_line(settings, "link");
-    const spw_status status = check_lists(where, line, "link", link_rows, l->lengths, l->source);
+    const spw_status status = check_lists(where, line, "link", link_rows, l->lengths,
+                                          sizeof l->lengths / sizeof *l->lengths, l->source);
     if (status != SPW_OK) return status;
     l->points = l->lengths[0];
     if (l->points > 0 && l->gpus < 2)
@@ -199,6 +247,7 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     spw_status status = spw_settings_open(where, text, length, &settings);
     if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
     if (status == SPW_OK) status = check_gemm(where, settings, &out->gemm);
+    if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     if (status == SPW_OK) status = check_link(where, settings, &out->link);
     spw_settings_close(settings);
     return status;

@@ -17,7 +17,13 @@ typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_CO
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
 
-enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192, SPW_GEMM_POINTS = 64, SPW_LINK_POINTS = 64 };
+enum {
+    SPW_CLUSTER_NAME = 64,
+    SPW_FIGURE_SOURCE = 192,
+    SPW_GEMM_POINTS = 64,
+    SPW_EXCHANGE_POINTS = 16,
+    SPW_LINK_POINTS = 64
+};
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
 typedef struct spw_figure {
@@ -38,6 +44,18 @@ typedef struct spw_gemm_points {
     spw_evidence evidence;
     char source[SPW_FIGURE_SOURCE];
 } spw_gemm_points;
+
+/* The rate of an expert-parallel exchange inside a node at points: 10^9 bytes/s of one GPU when each receives `bytes`
+ * in one exchange, what it sends itself included. In YAML parallel lists of one length, bytes rising; none without
+ * measurements. */
+typedef struct spw_exchange_points {
+    size_t points;
+    size_t bytes[SPW_EXCHANGE_POINTS];
+    size_t dispatch_gb_per_s[SPW_EXCHANGE_POINTS], combine_gb_per_s[SPW_EXCHANGE_POINTS];
+    size_t lengths[3]; /* of the lists above as read; equal to `points` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_exchange_points;
 
 /* The links inside a node at points: what one message of message_bytes takes from a GPU to another, and what messages of that
  * size, one behind the other, reach. In YAML parallel lists of one length, message_bytes rising; none without measurements.
@@ -67,6 +85,7 @@ typedef struct spw_cluster {
     spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
     spw_figure launch_s;         /* one kernel launch */
     spw_gemm_points gemm;
+    spw_exchange_points exchange;
     spw_link_points link;
 } spw_cluster;
 

@@ -60,20 +60,12 @@ static void recover(const spw_stack *stack, const spw_compiled_layer *list, spw_
     m->temporary_bytes = m->wanted_bytes - m->part_bytes[SPW_COMPILED_RECOVERED];
 }
 
-static bool has_word(const char *words, const char *word) {
-    const size_t length = strlen(word);
-    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
-    }
-    return false;
-}
-
 static void name_outside(const spw_stack *stack, const spw_job *job, const spw_compiled_layer *list,
                          size_t sequences, spw_compiled_memory *m) {
     if (stack->packing[list->packing].evidence != SPW_EVIDENCE_FITTED) {
         (void)snprintf(m->outside, sizeof m->outside, "%s not in the fitted tables",
                        spw_stack_rows[list->packing].key);
-    } else if (!has_word(stack->models, job->model.name)) {
+    } else if (!spw_has_word(stack->models, job->model.name)) {
         (void)snprintf(m->outside, sizeof m->outside, "model not in the fitted tables");
     } else if (sequences < stack->sequences_min || sequences > stack->sequences_max) {
         (void)snprintf(m->outside, sizeof m->outside, "%zu sequences; %zu to %zu were fitted", sequences,
@@ -85,14 +77,21 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
                                        size_t sequences, double pool_bytes, spw_compiled_memory *out) {
     memset(out, 0, sizeof *out);
     if (scheme->type->compiled == NULL)
-        return spw_fail(SPW_ECONFIG, "scheme '%s' is no program that XLA compiles whole", scheme->text);
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s' has no list of tensors for programs that XLA compiles whole",
+                        scheme->text);
     if (job->pipeline > 1 || job->tensor > 1)
         return spw_fail(SPW_ECONFIG,
                         "pipeline %zu x tensor %zu is not modelled for compiled programs; use 1 "
                         "and 1",
                         job->pipeline, job->tensor);
-    if (job->remat == SPW_REMAT_NONE)
-        return spw_fail(SPW_ECONFIG, "remat none is not modelled for compiled programs; name a policy");
+    if (job->micro_batches > 1)
+        return spw_fail(SPW_ECONFIG, "micro_batches %zu are not modelled for compiled programs; use 1",
+                        job->micro_batches);
+    if (spw_remat_keeps_layers(job->remat))
+        return spw_fail(SPW_ECONFIG,
+                        "remat %s is not modelled for compiled programs; name a policy of MaxText",
+                        spw_remat_name(job->remat));
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     const spw_compiled_layer *list = scheme->type->compiled(scheme);
     const spw_parameters parameters = spw_model_parameters(&job->model);

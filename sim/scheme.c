@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/remat.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &name,
@@ -24,8 +25,10 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .ffn = job->model.expert_ffn,
                          .sequences = sequences,
                          .sequence_length = job->sequence_length,
-                         .element_bytes = job->precision.activations};
+                         .element_bytes = job->precision.activations,
+                         .remat = job->remat};
     s.experts_per_rank = s.experts / s.ranks;
+    s.node_ranks = s.ranks < job->cluster.gpus_per_node ? s.ranks : job->cluster.gpus_per_node;
     s.tokens = sequences * s.sequence_length;
     s.assignments = s.tokens * s.top_k;
     s.worst_rows = s.ranks * s.tokens * (s.experts_per_rank < s.top_k ? s.experts_per_rank : s.top_k);
@@ -143,7 +146,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor)) return 0;
     size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
-    return (size_t)fmax((double)even * factor, factor);
+    return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b) {
@@ -156,44 +159,128 @@ static uint64_t add(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_tensor *tensor,
-                          char *formula, size_t formula_size) {
+spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
+            "of MaxText's would be right",
+            scheme->text, spw_remat_name(shape->remat));
+    return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+}
+
+spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    const spw_scheme_type *type = scheme->type;
+    return type->layer_of != NULL ? *type->layer_of(scheme, shape) : type->layer;
+}
+
+spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {
+    return scheme->type->drop_rule != NULL ? scheme->type->drop_rule(scheme) : SPW_DROP_BY_LIMIT;
+}
+
+static bool sends_once(const spw_scheme *scheme) {
+    return scheme->type->sends_once == NULL || scheme->type->sends_once(scheme);
+}
+bool spw_scheme_once_a_rank(const spw_scheme *scheme) {
+    return scheme->type->once_a_rank && sends_once(scheme);
+}
+bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node && sends_once(scheme); }
+
+bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    const spw_layer_list list = spw_scheme_layer(scheme, shape);
+    for (size_t i = 0; i < list.tensor_count; i++) {
+        const spw_rows rows = list.tensors[i].rows;
+        if (rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT) return true;
+    }
+    return false;
+}
+
+spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size_t d) {
+    spw_rank_rows rows = {.held = flow->rows[d]};
+    for (size_t r = 0; r < s->ranks; r++) {
+        rows.received += flow->wire[r * s->ranks + d];
+        rows.sent += flow->wire[d * s->ranks + r];
+    }
+    return rows;
+}
+
+spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    spw_rank_rows rows = {s->assignments, s->assignments, s->assignments};
+    if (spw_scheme_once_a_rank(scheme)) { /* all ranks but those that hold none of a token's K experts */
+        double none = 1.0;
+        for (size_t k = 0; k < s->top_k && none > 0.0; k++) {
+            const double left = (double)s->experts - (double)s->experts_per_rank - (double)k;
+            none *= left > 0.0 ? left / (double)(s->experts - k) : 0.0;
+        }
+        rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
+    }
+    if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
+    return rows;
+}
+
+static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i) {
+    return scheme->type->own_rows != NULL ? scheme->type->own_rows(scheme, shape, i) : 0;
+}
+
+uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_rank_rows *routed,
+                          const spw_tensor *tensor, char *formula, size_t formula_size) {
+    const spw_rank_rows given = routed != NULL ? *routed : (spw_rank_rows){0, 0, 0};
+    const uint64_t buffer = scheme->type->buffer_rows != NULL ? scheme->type->buffer_rows(scheme, s) : 0;
     const struct {
         uint64_t count;
         const char *symbol;
-    } rows[] =
+    } rows[SPW_ROWS_COUNT] =
         {
             [SPW_ROWS_ASSIGNMENTS] = {s->assignments, "T K"},
             [SPW_ROWS_GATHERED] = {s->ranks * s->tokens, "R T"},
-            [SPW_ROWS_BUFFER] = {scheme->type->buffer_rows(scheme, s), scheme->type->buffer_formula},
-            [SPW_ROWS_EXPANDED] = {multiply(s->experts_per_rank, scheme->type->buffer_rows(scheme, s)),
-                                   "e x rows"},
+            [SPW_ROWS_BUFFER] = {buffer, scheme->type->buffer_formula},
+            [SPW_ROWS_EXPANDED] = {multiply(s->experts_per_rank, buffer), "e x rows"},
             [SPW_ROWS_TOKENS] = {s->tokens, "T"},
+            [SPW_ROWS_HELD] = {given.held, "rows held"},
+            [SPW_ROWS_RECEIVED] = {given.received, "rows received"},
+            [SPW_ROWS_SENT] = {given.sent, "rows sent"},
+            [SPW_ROWS_OWN_0] = {own_rows(scheme, s, 0), scheme->type->own_rows_formula[0]},
+            [SPW_ROWS_OWN_1] = {own_rows(scheme, s, 1), scheme->type->own_rows_formula[1]},
         },
-      width[] = {
+      width[SPW_WIDTH_COUNT] = {
           [SPW_WIDTH_HIDDEN] = {s->hidden, "H"},
           [SPW_WIDTH_FFN] = {s->ffn, "F"},
           [SPW_WIDTH_SLOTS] = {multiply(s->experts, spw_scheme_capacity(scheme, s)), "E C"},
+          [SPW_WIDTH_TOP_K] = {s->top_k, "K"},
+          [SPW_WIDTH_EXPERTS] = {s->experts, "E"},
+          [SPW_WIDTH_LOCAL_EXPERTS] = {s->experts_per_rank, "e"},
+          [SPW_WIDTH_ROW_IDS] = {add(multiply(2, s->experts), 1), "(2 E + 1)"},
+          [SPW_WIDTH_LOCAL_ROW_IDS] = {add(multiply(2, s->experts_per_rank), 1), "(2 e + 1)"},
+          [SPW_WIDTH_RANKS] = {s->ranks, "R"},
+          [SPW_WIDTH_SCALES] = {(s->hidden + 127) / 128, "H / 128"},
+          [SPW_WIDTH_ONE] = {1, "1"},
+          [SPW_WIDTH_FFN_TILES] = {(s->ffn + 127) / 128, "F / 128"},
       };
+    const uint64_t times = tensor->times > 0 ? tensor->times : 1,
+                   element = tensor->element_bytes > 0 ? tensor->element_bytes : s->element_bytes,
+                   columns = multiply(times, width[tensor->width].count);
     if (formula != NULL) {
-        (void)snprintf(formula, formula_size, "[%s, %s] x %zu B = %llu x %llu x %zu",
-                       rows[tensor->rows].symbol, width[tensor->width].symbol, s->element_bytes,
-                       (unsigned long long)rows[tensor->rows].count,
-                       (unsigned long long)width[tensor->width].count, s->element_bytes);
+        char factor[8] = "";
+        if (times > 1) (void)snprintf(factor, sizeof factor, "%u ", (unsigned)tensor->times);
+        (void)snprintf(formula, formula_size, "[%s, %s%s] x %llu B = %llu x %llu x %llu",
+                       rows[tensor->rows].symbol, factor, width[tensor->width].symbol,
+                       (unsigned long long)element, (unsigned long long)rows[tensor->rows].count,
+                       (unsigned long long)columns, (unsigned long long)element);
     }
-    return multiply(multiply(rows[tensor->rows].count, width[tensor->width].count), s->element_bytes);
+    return multiply(multiply(rows[tensor->rows].count, columns), element);
 }
 
-spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    const spw_scheme_type *type = scheme->type;
+spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape,
+                                 const spw_rank_rows *rows) {
+    const spw_layer_list list = spw_scheme_layer(scheme, shape);
     spw_live_set set = {.forward_step = "", .backward_step = ""};
     uint64_t bytes[SPW_SCHEME_TENSORS], live = 0;
     bool alive[SPW_SCHEME_TENSORS] = {false};
     spw_phase phase = SPW_PHASE_FORWARD;
-    for (size_t i = 0; i < type->tensor_count; i++)
-        bytes[i] = spw_tensor_bytes(scheme, shape, &type->tensors[i], NULL, 0);
-    for (size_t i = 0; i < type->event_count; i++) {
-        const spw_event *event = &type->events[i];
+    for (size_t i = 0; i < list.tensor_count; i++)
+        bytes[i] = spw_tensor_bytes(scheme, shape, rows, &list.tensors[i], NULL, 0);
+    for (size_t i = 0; i < list.event_count; i++) {
+        const spw_event *event = &list.events[i];
         if (phase == SPW_PHASE_FORWARD && event->phase != phase) { /* the layer's own tensors are gone */
             memset(alive, 0, sizeof alive);
             live = 0;

@@ -1,6 +1,8 @@
 #include "sim/score_cell.h"
 
 #include "base/memory.h"
+#include "sim/compiled_time.h"
+#include "sim/remat.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,17 +16,40 @@ const char *spw_outcome_name(spw_outcome outcome) {
     return names[outcome];
 }
 
+#define KERNEL_TEXT(name, text) text,
+static const char *const kernel_names[] = {SPW_KERNEL_LIST(KERNEL_TEXT)};
+const char *spw_kernel_name(spw_kernel_family family) {
+    return (unsigned)family < SPW_KERNEL_COUNT ? kernel_names[family] : "?";
+}
+
 /* --- Stacks --- */
 
-spw_status spw_score_stacks_open(const char *name, spw_score_stacks *out) {
+/* The time stacks that ship, or one. */
+static spw_status open_times(const char *name, spw_score_stacks *out) {
+    const char *const *presets = spw_time_stack_presets();
+    spw_status status = SPW_OK;
+    size_t count = 0;
+    while (presets[count] != NULL) count++;
+    if (name != NULL) count = 1;
+    SPW_TRY(SPW_ALLOC(count, &out->time));
+    out->times = count;
+    for (size_t i = 0; i < count; i++)
+        SPW_TRY(spw_time_stack_read(name != NULL ? name : presets[i], NULL, &out->time[i]));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_score_stacks_open(const char *name, const char *time_name, spw_score_stacks *out) {
     spw_status status = SPW_OK;
     const char *const *presets = spw_stack_presets();
-    *out = (spw_score_stacks){.forced = name != NULL};
+    *out = (spw_score_stacks){.forced = name != NULL, .time_forced = time_name != NULL};
     while (presets[out->count] != NULL) out->count++;
     if (name != NULL) out->count = 1;
     SPW_TRY(SPW_ALLOC(out->count, &out->stack));
     for (size_t i = 0; i < out->count; i++)
         SPW_TRY(spw_stack_read(name != NULL ? name : presets[i], NULL, &out->stack[i]));
+    SPW_TRY(open_times(time_name, out));
 
 cleanup:
     if (status != SPW_OK) spw_score_stacks_close(out);
@@ -33,7 +58,17 @@ cleanup:
 
 void spw_score_stacks_close(spw_score_stacks *stacks) {
     spw_free(stacks->stack);
-    *stacks = (spw_score_stacks){NULL, 0, false};
+    spw_free(stacks->time);
+    *stacks = (spw_score_stacks){NULL, 0, false, NULL, 0, false};
+}
+
+/* `name`: as the row gives it, or the name of a forced stack. */
+static const spw_time_stack *find_time(const spw_score_stacks *stacks, const char *name) {
+    if (stacks->time_forced) return &stacks->time[0];
+    for (size_t i = 0; i < stacks->times; i++) {
+        if (strcmp(stacks->time[i].name, name) == 0) return &stacks->time[i];
+    }
+    return NULL;
 }
 
 static const spw_stack *find_stack(const spw_score_stacks *stacks, const char *name) {
@@ -109,6 +144,33 @@ static spw_status read_status(const fields *f, spw_score_cell *out) {
                     spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), text);
 }
 
+/* A row of a profile: the family, and its seconds in one step. `profile_share` is the share of the kernels that the
+ * profile holds. */
+static spw_status read_kernel(const fields *f, spw_score_cell *out) {
+    const char *family = spw_csv_field(f->csv, f->row, "kernel_family");
+    double share = NAN;
+    spw_status status = SPW_OK;
+    if (family == NULL || family[0] == '\0') return SPW_OK;
+    for (int i = 1; i < SPW_KERNEL_COUNT; i++) {
+        if (strcmp(family, kernel_names[i]) == 0) out->family = (spw_kernel_family)i;
+    }
+    if (out->family == SPW_KERNEL_NONE)
+        return spw_fail(SPW_EFORMAT,
+                        "%s:%zu: kernel_family '%.40s' is none of products, attention, movements, "
+                        "scatter_adds, collectives, exchanges or two of them with a '+'",
+                        spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), family);
+    SPW_TRY(number_field(f, "kernel_s", true, &out->kernel_s));
+    SPW_TRY(number_field(f, "profile_share", true, &share));
+    if (!(share > 0.0) || share > 1.0 || !(out->kernel_s > 0.0))
+        return spw_fail(SPW_EFORMAT, "%s:%zu: kernel_s must be above 0, profile_share in (0, 1]",
+                        spw_csv_where(f->csv), spw_csv_line(f->csv, f->row));
+    out->kernel_s /= share;
+    out->status = SPW_OUTCOME_UNKNOWN; /* the run is in another table */
+
+cleanup:
+    return status;
+}
+
 /* --- The job of a row --- */
 
 /* Numbers of the job and of the outcome; what is wrong here is an error, not a row to skip. */
@@ -128,7 +190,15 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
         return spw_fail(SPW_EFORMAT,
                         "%s:%zu: a GiB figure or memory_fraction is 0, or memory_fraction is over 1",
                         spw_csv_where(f->csv), spw_csv_line(f->csv, f->row));
+    SPW_TRY(number_field(f, "tokens_per_s_per_gpu", false, &out->tokens_per_s_per_gpu));
+    if (out->tokens_per_s_per_gpu == 0.0)
+        return spw_fail(SPW_EFORMAT,
+                        "%s:%zu: tokens_per_s_per_gpu is 0; leave it empty when it was not published",
+                        spw_csv_where(f->csv), spw_csv_line(f->csv, f->row));
+    const char *dataset = spw_csv_field(f->csv, f->row, "dataset");
+    out->real_text = dataset != NULL && dataset[0] != '\0' && strcmp(dataset, "synthetic") != 0;
     SPW_TRY(read_status(f, out));
+    SPW_TRY(read_kernel(f, out));
     job->batches = 1;
     job->tensor = 1;
     job->precision = (spw_precision){2, 2, 2, 2};
@@ -166,13 +236,12 @@ cleanup:
 static void check_job(spw_score_cell *out) {
     const spw_layer_shape shape = spw_layer_shape_of(&out->job, out->job.sequences_per_gpu[0]);
     const spw_scheme_type *type = out->scheme.type;
-    if (spw_job_check(&out->job) != SPW_OK ||
-        (type->check != NULL && type->check(&out->scheme, &shape) != SPW_OK)) {
+    if (spw_job_check(&out->job) != SPW_OK || spw_scheme_check(&out->scheme, &shape) != SPW_OK) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
     } else if (type->compiled == NULL) {
         (void)snprintf(out->skipped, sizeof out->skipped,
-                       "scheme '%.64s' is no program that XLA compiles whole", out->scheme_text);
-    } else if (out->job.pipeline > 1 || out->job.remat == SPW_REMAT_NONE) {
+                       "scheme '%.64s' has no list of tensors for programs that XLA compiles whole", out->scheme_text);
+    } else if (out->job.pipeline > 1 || spw_remat_keeps_layers(out->job.remat)) {
         (void)snprintf(out->skipped, sizeof out->skipped, "pipeline or remat none is not modelled");
     }
 }
@@ -197,6 +266,8 @@ spw_status spw_score_cell_read(const spw_csv *csv, size_t row, const spw_score_s
     out->budget_bytes = out->job.memory_fraction * out->job.cluster.hbm_gib.value * GIB;
     if (!isnan(pool_gib)) out->budget_bytes = pool_gib * GIB;
     out->pool_bytes = out->budget_bytes;
+    out->time = find_time(stacks, stacks->forced ? out->stack->name : out->stack_name);
+    if (out->skipped[0] == '\0' && !spw_compiled_time_covers(&out->job, &out->scheme)) out->time = NULL;
 
 cleanup:
     return status;

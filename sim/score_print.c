@@ -11,6 +11,7 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 /* --- For people --- */
 
 static const spw_column row_columns[] = {
+    /* a NULL title: CSV and JSON only */
     {"table", NULL},
     {"line", NULL},
     {"id", NULL},
@@ -33,6 +34,14 @@ static const spw_column row_columns[] = {
     {"total_error", "error %"},
     {"inside", "inside"},
     {"outside_fit", "beyond the fit"},
+    {"step_s", "step s"},
+    {"tokens_per_s_per_gpu", "tokens/s"},
+    {"true_tokens_per_s_per_gpu", "true"},
+    {"throughput_error", "error %"},
+    {"kernel_family", NULL},
+    {"kernel_s", NULL},
+    {"true_kernel_s", NULL},
+    {"time_outside_fit", NULL},
     {NULL, NULL},
 };
 
@@ -51,6 +60,8 @@ static void put_share(spw_table *t, double value) {
         spw_table_scaled(t, value, 0.01, "%+.1f");
     }
 }
+
+static bool timed(const spw_score_row *row) { return row->time.components > 0; }
 
 static void put_row(spw_table *t, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
@@ -78,6 +89,14 @@ static void put_row(spw_table *t, const spw_score_row *row) {
     put_share(t, spw_score_total_error(row));
     spw_table_text(t, !figure ? "" : spw_score_inside(row) ? "yes" : "no");
     spw_table_text(t, m->outside);
+    put_real(t, timed(row) ? row->time.step_s : NAN, "%.2f");
+    put_real(t, timed(row) ? row->time.tokens_per_s_per_gpu : NAN, "%.0f");
+    put_real(t, c->tokens_per_s_per_gpu, "%.0f");
+    put_share(t, spw_score_throughput_error(row));
+    spw_table_text(t, spw_kernel_name(c->family));
+    put_real(t, spw_score_kernel_seconds(c, &row->time), "%.2f");
+    put_real(t, c->family == SPW_KERNEL_NONE ? NAN : c->kernel_s, "%.2f");
+    spw_table_text(t, row->time.outside);
 }
 
 static const spw_column summary_columns[] = {
@@ -95,6 +114,9 @@ static const spw_column summary_columns[] = {
     {"figures", "figures"},
     {"inside", "inside"},
     {"interval_width_median", "width %"},
+    {"speeds", "tokens/s"},
+    {"throughput_mape", "mean %"},
+    {"throughput_max_abs_error", "max %"},
     {NULL, NULL},
 };
 
@@ -121,6 +143,16 @@ static void put_summary(spw_table *t, const char *name, const spw_score_summary 
     spw_table_count(t, s->figures);
     spw_table_count(t, s->inside);
     put_unsigned_share(t, s->interval_width_median);
+    spw_table_count(t, s->speeds);
+    put_unsigned_share(t, s->throughput_mape);
+    put_unsigned_share(t, s->throughput_max);
+}
+
+static bool first_of_table(const spw_score *score, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(score->row[i].cell.table, score->row[index].cell.table) == 0) return false;
+    }
+    return true;
 }
 
 /* Is this the first row with its scheme? Groups are printed in the order of the tables. */
@@ -152,6 +184,11 @@ static spw_status print_summaries(const spw_score *score, FILE *out) {
         SPW_TRY(spw_score_summarise(score, score->row[i].cell.scheme_text, NULL, &s));
         put_summary(t, score->row[i].cell.scheme_text, &s);
     }
+    for (size_t i = 0; i < score->rows; i++) {
+        if (!first_of_table(score, i)) continue;
+        SPW_TRY(spw_score_summarise(score, NULL, score->row[i].cell.table, &s));
+        put_summary(t, score->row[i].cell.table, &s);
+    }
     SPW_TRY(spw_score_summarise(score, NULL, NULL, &s));
     put_summary(t, "all", &s);
     SPW_TRY(spw_table_print(t, SPW_FORMAT_TABLE, out));
@@ -161,6 +198,12 @@ static spw_status print_summaries(const spw_score *score, FILE *out) {
             "%zu of %zu figures inside the interval; %zu cells beyond what was fitted\n",
             s.cells, s.skipped, s.agreed, s.verdicts - s.agreed, s.within_12, s.temporaries, s.inside,
             s.figures, s.outside_fit);
+    if (s.speeds > 0)
+        fprintf(out, "%zu speeds: mean |error| %.1f %%, max %.1f %%; %zu inside the interval\n", s.speeds,
+                100.0 * s.throughput_mape, 100.0 * s.throughput_max, s.speeds_inside);
+    if (s.kernels > 0)
+        fprintf(out, "%zu families of kernels: %zu within 20 %%, max |error| %.1f %%\n", s.kernels,
+                s.kernels_within_20, 100.0 * s.kernel_max);
 
 cleanup:
     spw_table_destroy(t);
@@ -199,6 +242,30 @@ static json_t *text(const char *value) {
 
 static json_t *count(size_t value) { return json_integer((json_int_t)value); }
 
+static json_t *time_json(const spw_score_row *row) {
+    const spw_timeline *time = &row->time;
+    json_t *object = json_object(), *components = json_object(), *exposed = json_object();
+    put(object, "step_s", real(time->step_s));
+    put(object, "low_s", real(time->low_s));
+    put(object, "high_s", real(time->high_s));
+    put(object, "tokens_per_s_per_gpu", real(time->tokens_per_s_per_gpu));
+    put(object, "throughput_error", real(spw_score_throughput_error(row)));
+    put(object, "outside_fit", text(time->outside));
+    for (size_t i = 0; i < time->components; i++) {
+        put(components, time->component[i].name, real(time->component[i].seconds));
+        put(exposed, time->component[i].name, real(time->component[i].exposed_s));
+    }
+    put(object, "components", components);
+    put(object, "exposed", exposed);
+    if (row->cell.family != SPW_KERNEL_NONE) {
+        put(object, "kernel_family", text(spw_kernel_name(row->cell.family)));
+        put(object, "kernel_s", real(spw_score_kernel_seconds(&row->cell, time)));
+        put(object, "true_kernel_s", real(row->cell.kernel_s));
+        put(object, "kernel_error", real(spw_score_kernel_error(row)));
+    }
+    return object;
+}
+
 static json_t *row_json(const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
@@ -229,6 +296,8 @@ static json_t *row_json(const spw_score_row *row) {
     for (int i = 0; i < SPW_COMPILED_PARTS; i++)
         put(parts, spw_compiled_part_name((spw_compiled_part)i), real(m->part_bytes[i] / GIB));
     put(object, "parts_gib", parts);
+    put(object, "true_tokens_per_s_per_gpu", real(c->tokens_per_s_per_gpu));
+    put(object, "time", timed(row) ? time_json(row) : json_null());
     return object;
 }
 
@@ -247,12 +316,20 @@ static void put_summary_json(json_t *object, const spw_score_summary *s) {
     put(object, "total_gib_max_abs_error", real(s->total_max));
     put(object, "interval_coverage", real(share(s->inside, s->figures)));
     put(object, "interval_width_median", real(s->interval_width_median));
+    put(object, "throughput_cells", count(s->speeds));
+    put(object, "throughput_mape", real(s->throughput_mape));
+    put(object, "throughput_max_abs_error", real(s->throughput_max));
+    put(object, "throughput_interval_coverage", real(share(s->speeds_inside, s->speeds)));
+    put(object, "kernel_cells", count(s->kernels));
+    put(object, "kernel_within_20_percent", real(share(s->kernels_within_20, s->kernels)));
+    put(object, "kernel_max_abs_error", real(s->kernel_max));
     put(object, "outside_fit", count(s->outside_fit));
 }
 
 static spw_status print_json(const spw_score *score, FILE *out) {
     spw_status status = SPW_OK;
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array(), *schemes = json_array();
+    json_t *tables = json_array();
     spw_score_summary s;
     put(object, "format", text("spillway-score"));
     put(object, "version", count(1));
@@ -267,6 +344,13 @@ static spw_status print_json(const spw_score *score, FILE *out) {
             SPW_TRY(spw_score_summarise(score, c->scheme_text, NULL, &s));
             put_summary_json(scheme, &s);
         }
+        if (first_of_table(score, i)) {
+            json_t *table = json_object();
+            put(table, "table", text(c->table));
+            (void)json_array_append_new(tables, table);
+            SPW_TRY(spw_score_summarise(score, NULL, c->table, &s));
+            put_summary_json(table, &s);
+        }
         if (c->skipped[0] == '\0') {
             (void)json_array_append_new(rows, row_json(&score->row[i]));
             continue;
@@ -280,6 +364,7 @@ static spw_status print_json(const spw_score *score, FILE *out) {
         (void)json_array_append_new(skipped, left_out);
     }
     put(object, "schemes", json_incref(schemes));
+    put(object, "tables", json_incref(tables));
     put(object, "rows", json_incref(rows));
     put(object, "skipped_rows", json_incref(skipped));
     if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
@@ -287,6 +372,7 @@ static spw_status print_json(const spw_score *score, FILE *out) {
     fprintf(out, "\n");
 
 cleanup:
+    json_decref(tables);
     json_decref(schemes);
     json_decref(skipped);
     json_decref(rows);

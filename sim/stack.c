@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "sim/preset.h"
-#include "sim/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,36 +22,36 @@ spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
 #define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
 static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
 
-static const spw_setting coefficient_rows[] = {{.key = "value",
-                                                .kind = SPW_SETTING_REAL,
-                                                .offset = offsetof(spw_coefficient, value),
-                                                .minimum = 0,
-                                                .maximum = 10,
-                                                .help = "a share or a factor"},
-                                               {.key = "uncertainty",
-                                                .kind = SPW_SETTING_REAL,
-                                                .offset = offsetof(spw_coefficient, uncertainty),
-                                                .minimum = 0,
-                                                .maximum = 1e3,
-                                                .fallback = "0",
-                                                .help = "its standard error"},
-                                               {.key = "evidence",
-                                                .kind = SPW_SETTING_CHOICE,
-                                                .offset = offsetof(spw_coefficient, evidence),
-                                                .size = sizeof(spw_evidence),
-                                                .choices = evidences,
-                                                .help = "how we know the value"},
-                                               {.key = "source",
-                                                .kind = SPW_SETTING_TEXT,
-                                                .offset = offsetof(spw_coefficient, source),
-                                                .size = SPW_FIGURE_SOURCE,
-                                                .help = "where the value was read or fitted"},
-                                               {.key = NULL}};
+const spw_setting spw_coefficient_settings[] = {{.key = "value",
+                                                 .kind = SPW_SETTING_REAL,
+                                                 .offset = offsetof(spw_coefficient, value),
+                                                 .minimum = 0,
+                                                 .maximum = 10,
+                                                 .help = "a share or a factor"},
+                                                {.key = "uncertainty",
+                                                 .kind = SPW_SETTING_REAL,
+                                                 .offset = offsetof(spw_coefficient, uncertainty),
+                                                 .minimum = 0,
+                                                 .maximum = 1e3,
+                                                 .fallback = "0",
+                                                 .help = "its standard error"},
+                                                {.key = "evidence",
+                                                 .kind = SPW_SETTING_CHOICE,
+                                                 .offset = offsetof(spw_coefficient, evidence),
+                                                 .size = sizeof(spw_evidence),
+                                                 .choices = evidences,
+                                                 .help = "how we know the value"},
+                                                {.key = "source",
+                                                 .kind = SPW_SETTING_TEXT,
+                                                 .offset = offsetof(spw_coefficient, source),
+                                                 .size = SPW_FIGURE_SOURCE,
+                                                 .help = "where the value was read or fitted"},
+                                                {.key = NULL}};
 
 #define COEFFICIENT(name, member, text) \
     { \
         .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_stack, member), \
-        .fields = coefficient_rows, .help = (text) \
+        .fields = spw_coefficient_settings, .help = (text) \
     }
 #define TEXT(name, length, text) \
     { \
@@ -124,7 +123,15 @@ bool spw_stack_covers(const spw_stack *stack, const char *name) {
     return false;
 }
 
-static void put(FILE *file, const char *key, const spw_coefficient *c) {
+bool spw_has_word(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
     fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
     if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
     fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
@@ -148,10 +155,10 @@ spw_status spw_stack_write(const spw_stack *stack, const char *head, const char 
             stack->models, stack->sequences_min, stack->sequences_max);
     fprintf(out, "keeps_expert_products: %s\n", stack->keeps_expert_products ? "true" : "false");
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
-        put(out, spw_stack_rows[i].key, spw_stack_coefficient(&copy, i));
-    put(out, "limit_share", &stack->limit_share);
-    put(out, "half_width", &stack->half_width);
-    put(out, "half_width_recovered", &stack->half_width_recovered);
+        spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&copy, i));
+    spw_coefficient_write(out, "limit_share", &stack->limit_share);
+    spw_coefficient_write(out, "half_width", &stack->half_width);
+    spw_coefficient_write(out, "half_width_recovered", &stack->half_width_recovered);
     if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
     if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
     out = NULL;

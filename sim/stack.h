@@ -6,8 +6,10 @@
 #include "base/status.h"
 #include "sim/cluster.h"
 #include "sim/compiled_layer.h"
+#include "sim/settings.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 enum { SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
 
@@ -17,6 +19,8 @@ typedef struct spw_coefficient {
     spw_evidence evidence;
     char source[SPW_FIGURE_SOURCE];
 } spw_coefficient;
+extern const spw_setting spw_coefficient_settings[]; /* its YAML keys */
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
@@ -49,6 +53,7 @@ SPW_MUST_CHECK spw_status spw_stack_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out);
 const char *const *spw_stack_presets(void); /* ended by NULL */
 bool spw_stack_covers(const spw_stack *stack, const char *name);
+bool spw_has_word(const char *words, const char *word); /* words stand between blanks */
 
 /* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
 SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);

@@ -34,21 +34,3 @@ spw_status spw_trace_group_job(const spw_trace_info *info, const spw_trace_group
     job->precision.activations = 2;
     return SPW_OK;
 }
-
-void spw_trace_group_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
-                             const spw_layer_shape *s, int32_t *expert) {
-    const uint8_t *narrow = record->expert_id;
-    const uint16_t *wide = record->expert_id;
-    for (size_t r = 0; r < s->ranks; r++) {
-        int32_t *out = expert + r * s->assignments, *end = out + s->assignments;
-        for (size_t i = layout->begin[first_rank + r]; i < layout->begin[first_rank + r + 1]; i++) {
-            const size_t first = layout->segment[i].first * s->top_k,
-                         count = layout->segment[i].tokens * s->top_k;
-            for (size_t j = first; j < first + count && out < end; j++) {
-                const size_t x = record->id_bytes == 1 ? narrow[j] : wide[j];
-                *out++ = x < s->experts ? (int32_t)x : -1;
-            }
-        }
-        while (out < end) *out++ = -1;
-    }
-}

@@ -17,8 +17,4 @@ typedef struct spw_trace_group_settings {
 SPW_MUST_CHECK spw_status spw_trace_group_job(const spw_trace_info *info,
                                               const spw_trace_group_settings *settings, spw_job *job);
 
-/* expert [ranks][tokens][top_k] of one group, from the rows that the layout gives its ranks; -1: no choice. */
-void spw_trace_group_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
-                             const spw_layer_shape *shape, int32_t *expert);
-
 #endif

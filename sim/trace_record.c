@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "kernels/record.h"
 #include "sim/compose.h"
+#include "sim/selection.h"
 #include "sim/trace_group.h"
 
 #include <errno.h>
@@ -24,10 +25,11 @@ static const struct {
 
 /* Bytes of the first tensor that has so many rows: of the buffer that the rows of a rank are held in, or of what it receives. */
 static uint64_t buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rows rows) {
-    for (size_t i = 0; i < scheme->type->tensor_count; i++) {
-        const spw_tensor *tensor = &scheme->type->tensors[i];
+    const spw_layer_list list = spw_scheme_layer(scheme, shape);
+    for (size_t i = 0; i < list.tensor_count; i++) {
+        const spw_tensor *tensor = &list.tensors[i];
         if (tensor->rows == rows && tensor->width == SPW_WIDTH_HIDDEN)
-            return spw_tensor_bytes(scheme, shape, tensor, NULL, 0);
+            return spw_tensor_bytes(scheme, shape, NULL, tensor, NULL, 0);
     }
     return 0;
 }
@@ -53,7 +55,7 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     const bool received = out->rule == SPW_RECORD_TOKEN;
     out->buffer_rows = received ? shape->ranks * shape->tokens : scheme.type->buffer_rows(&scheme, shape);
     out->buffer_bytes = buffer_bytes(&scheme, shape, received ? SPW_ROWS_GATHERED : SPW_ROWS_BUFFER);
-    const size_t exchanges = scheme.type->exchanges(shape, exchange);
+    const size_t exchanges = scheme.type->exchanges(&scheme, shape, exchange);
     for (size_t i = exchanges; i-- > 0;) { /* the first one each way stays: the forward pass's */
         size_t *bytes = exchange[i].back ? &out->back_bytes : &out->row_bytes;
         *bytes = exchange[i].row_bytes;
@@ -80,7 +82,7 @@ static spw_status fill(spw_composer *composer, const spw_job *job, size_t group,
                          SPW_RECORD_RANKS));
     SPW_TRY(spw_composer_layer(composer, 0, 0, &record, &layout));
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &out->expert));
-    spw_trace_group_choices(&record, layout, group * shape.ranks, &shape, out->expert);
+    spw_group_choices(&record, layout, group * shape.ranks, &shape, out->expert, NULL);
     SPW_TRY(spw_counts_create((spw_placement){ranks, shape.ranks, job->cluster.gpus_per_node, shape.experts},
                               shape.sequences, &counts));
     SPW_TRY(spw_counts_fill(counts, &record, layout));

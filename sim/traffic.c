@@ -7,11 +7,7 @@ typedef struct ports {
     uint64_t link_out, link_in, nic_out, nic_in;
 } ports;
 
-static uint64_t greatest(const ports *p) {
-    uint64_t out = p->link_out > p->nic_out ? p->link_out : p->nic_out;
-    uint64_t in = p->link_in > p->nic_in ? p->link_in : p->nic_in;
-    return out > in ? out : in;
-}
+static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void by_link(ports *port, size_t from, size_t to, uint64_t bytes) {
     port[from].link_out += from == to ? 0 : bytes;
@@ -76,8 +72,9 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
                          uint64_t *received) {
-    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = scheme->type->exchanges(s, exchange);
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
+        {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
+    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
     ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
@@ -89,7 +86,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
     memset(port, 0, s->ranks * sizeof *port);
-    if (scheme->type->by_node) {
+    if (spw_scheme_by_node(scheme)) {
         route_by_node(s, c, group, flow, exchange[0].row_bytes, port);
     } else {
         route_pairs(s, &c->placement, group, flow, exchange[0].row_bytes, port);
@@ -97,8 +94,9 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;
-        const uint64_t most = greatest(&port[r]);
-        out->max_link_bytes = most > out->max_link_bytes ? most : out->max_link_bytes;
+        out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
+        out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
+        out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
         uint64_t out_rows = 0, in_rows = 0;
         for (size_t d = 0; d < s->ranks; d++) {
             out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];

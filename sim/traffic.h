@@ -15,6 +15,7 @@ typedef struct spw_traffic {
     uint64_t layer_bytes;                   /* all exchanges of the layer, forward to backward, off-rank */
     uint64_t intra_node_bytes, inter_node_bytes; /* one dispatch, as it crosses links and NICs */
     uint64_t max_link_bytes; /* the most that one GPU's link or NIC carries one way in one dispatch */
+    uint64_t max_intra_bytes, max_inter_bytes; /* the same, links and NICs apart */
 } spw_traffic;
 
 /* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */

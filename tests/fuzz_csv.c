@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     spw_csv *csv = NULL;
     char *text = NULL;
     if (size > 1 << 16) return 0;
-    if (stacks.stack == NULL && spw_score_stacks_open("counted", &stacks) != SPW_OK) abort();
+    if (stacks.stack == NULL && spw_score_stacks_open("counted", NULL, &stacks) != SPW_OK) abort();
     if (SPW_ALLOC(size + 1, &text) != SPW_OK) return 0;
     memcpy(text, data, size);
     spw_status status = spw_csv_parse("fuzz", text, size, &csv);

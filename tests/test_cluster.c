@@ -95,7 +95,8 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, link");
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
+           "exchange, link");
 }
 
 #define LISTS(rows, more) \
@@ -132,6 +133,28 @@ static void test_points(void) {
     }
     CHECK(c.gemm.in[2] == 7168 && c.gemm.out[2] == 4096 && c.gemm.rows_per_expert[2] == 256);
     CHECK(c.gemm.forward_tflops[2] == 730 && c.gemm.weight_gradient_tflops[27] == 694);
+}
+
+#define SIZES(bytes, more) \
+    HEAD FIGURE(bf16_flops) REST "exchange:\n  bytes: " bytes "\n  dispatch_gb_per_s: [1, 2]\n" \
+                                 "  combine_gb_per_s: [3, 4]\n  evidence: published\n" more
+
+/* Points of an exchange, the same way. */
+static void test_exchange(void) {
+    spw_cluster c;
+    const char *text = SIZES("[10, 20]", "  source: here\n");
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.exchange.points == 2 && c.exchange.bytes[1] == 20 && c.exchange.dispatch_gb_per_s[0] == 1);
+    CHECK(c.exchange.combine_gb_per_s[1] == 4 && c.exchange.evidence == SPW_EVIDENCE_PUBLISHED);
+    expect(SIZES("[10]", "  source: here\n"), "c.yaml:11: 'exchange.dispatch_gb_per_s' has 2 elements, "
+                                              "'exchange.bytes' 1; the lists are one length, an "
+                                              "element a point");
+    expect(SIZES("[10, 10]", "  source: here\n"),
+           "c.yaml:11: 'exchange.bytes' goes from 10 to 10 at point 2; it must rise");
+    expect(SIZES("[10, 20]", ""),
+           "c.yaml:11: 'exchange.source' is missing; say where the points were measured");
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+    CHECK(c.exchange.points == 2 && c.exchange.combine_gb_per_s[1] == 420);
 }
 
 #define LINKS(sizes, more) \
@@ -175,6 +198,7 @@ int main(void) {
     test_figures();
     test_parse();
     test_points();
+    test_exchange();
     test_links();
     test_memory();
     return check_done();

@@ -43,6 +43,30 @@ static void test_defaults(void) {
           strcmp(spw_remat_name(SPW_REMAT_COUNT), "?") == 0);
 }
 
+/* A bare stack has as many layers as is said, all of them MoE layers; one expert-parallel group. */
+static void test_expert_layers(void) {
+    spw_job job;
+    CHECK_OK(
+        parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+              "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\nlayers: 4\n",
+              &job));
+    CHECK(job.part == SPW_PART_EXPERT_LAYERS && job.model.layers == 4 && job.model.moe_layers == 4);
+    CHECK(strcmp(spw_model_part_name(job.part), "expert_layers") == 0);
+    CHECK_OK(parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\n",
+                   &job));
+    CHECK(job.model.layers == 58 && job.model.moe_layers == 58);
+    refuse(JOB "layers: 4\n",
+           "job.yaml:5: layers 4 is for a bare stack; add model_part: expert_layers, or leave layers "
+           "out");
+    refuse(JOB "model_part: expert_layers\n",
+           "job.yaml:3: a bare stack is one expert-parallel group; fsdp is 8, make it 1 and expert 64");
+    refuse(JOB "allocator: {max_split_size_mb: 20}\n",
+           "job.yaml:5: max_split_size_mb 20; PyTorch takes more than 20");
+    refuse(JOB "allocator: {roundup_power2_divisions: 6}\n",
+           "job.yaml:5: roundup_power2_divisions 6; a power of two such as 4");
+}
+
 static void test_all_keys(void) {
     spw_job job;
     CHECK_OK(parse("# every key once\n"
@@ -52,8 +76,14 @@ static void test_all_keys(void) {
                    "batch:\n  sequences_per_gpu: [1, 2, 16]\n  sequence_length: 8192\n"
                    "precision: {weights: fp8, gradients: fp32, optimizer: fp16, activations: bf16}\n"
                    "remat: none\nmemory_fraction: 1\n"
-                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n",
+                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n"
+                   "allocator: {expandable_segments: true, max_split_size_mb: 512, "
+                   "garbage_collection_threshold: 0.8, roundup_power2_divisions: 8}\n"
+                   "model_part: whole\nlayers: 0\n",
                    &job));
+    CHECK(job.allocator.expandable_segments && job.allocator.max_split_size_mb == 512 &&
+          job.allocator.garbage_collection_threshold == 0.8 && job.allocator.roundup_power2_divisions == 8);
+    CHECK(job.part == SPW_PART_WHOLE);
     CHECK(strcmp(job.model.name, "deepseek-v3") == 0 && strcmp(job.cluster.name, "h200-8x8") == 0);
     CHECK(job.expert == 4 && job.fsdp == 2 && job.pipeline == 4 && job.tensor == 2 &&
           spw_job_gpus(&job) == 64);
@@ -69,13 +99,13 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
            "pipeline, "
-           "tensor");
+           "tensor, virtual_stages");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, parallel, batch, "
-           "precision, remat, memory_fraction, schemes");
+           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, parallel, batch, precision, "
-           "remat, memory_fraction, schemes");
+           "allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
@@ -87,7 +117,7 @@ static void test_keys(void) {
                                                  "sharded, beside expert)");
     refuse(HEAD SPLIT,
            "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: sequences_per_gpu, "
-           "sequence_length (what one GPU works on in a step)");
+           "sequence_length, micro_batches (what one GPU works on in a step)");
 }
 
 #define COUNT_OF(found) \
@@ -132,15 +162,16 @@ static void test_types(void) {
         {FRACTION("1e"), FRACTION_OF("'1e'")},
         {FRACTION("93%"), FRACTION_OF("'93%'")},
         {FRACTION("0,93"), FRACTION_OF("'0,93'")},
-        {JOB "remat: some\n", "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
-                              "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
-                              "save_dot_except_mlpwi (what the backward pass computes "
-                              "again instead of keeping it)"},
+        {JOB "remat: some\n",
+         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
+         "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
+         "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
+         "again instead of keeping it)"},
         {JOB "precision: {weights: bf17}\n",
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",
          "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
-         "gradients, optimizer, activations (number formats)"},
+         "gradients, optimizer, activations, master (number formats)"},
         {JOB "schemes: gmm\n",
          "job.yaml:5: 'schemes' is 'gmm'; it must be a list of at most 64 texts of 1 to 127 "
          "printable characters (execution schemes to compare, such as gmm or "
@@ -178,6 +209,23 @@ static void test_names(void) {
            "job.yaml:2: none.yml: No such file or directory");
 }
 
+static void test_pipeline(void) {
+    static spw_job job;
+    CHECK_OK(parse(JOB, &job));
+    CHECK(job.micro_batches == 1 && job.virtual_stages == 1 && job.master_bytes == SPW_MASTER_AUTO &&
+          job.optimizer == SPW_OPTIMIZER_SHARDED);
+    CHECK_OK(parse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                        "batch: {sequences_per_gpu: [16, 32], sequence_length: 64, micro_batches: 16}\n"
+                        "precision: {gradients: fp32, master: none}\noptimizer: distributed\n",
+                   &job));
+    CHECK(job.micro_batches == 16 && job.virtual_stages == 2 && job.master_bytes == 0 &&
+          job.optimizer == SPW_OPTIMIZER_DISTRIBUTED);
+    CHECK(strcmp(spw_optimizer_name(job.optimizer), "distributed") == 0);
+    refuse(JOB "optimizer: zero3\n",
+           "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated (what is "
+           "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
+}
+
 static void test_combinations(void) {
     refuse(HEAD "parallel: {expert: 8, fsdp: 4}\n" BATCH,
            "job.yaml:3: expert 8 x fsdp 4 x pipeline 1 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' "
@@ -194,6 +242,16 @@ static void test_combinations(void) {
         "job.yaml:6: tensor 8 does not divide the 12 attention heads of model 'scratch-moe-e64'; use a "
         "divisor such as "
         "6");
+    refuse(HEAD SPLIT "batch: {sequences_per_gpu: [8, 12], sequence_length: 64, micro_batches: 8}\n",
+           "job.yaml:4: micro_batches 8 does not divide the 12 sequences of a GPU; use a divisor such as 6");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 8, virtual_stages: 2}\n" BATCH,
+           "job.yaml:3: virtual_stages 2 without a pipeline; use 1, or a pipeline of 2 or more");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 8}\n" BATCH,
+           "job.yaml:3: pipeline 8 x virtual_stages 8 is more than the 61 layers of model 'deepseek-v3'; use "
+           "at most 7 virtual stages");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                "batch: {sequences_per_gpu: 12, sequence_length: 64, micro_batches: 12}\n",
+           "job.yaml:4: interleaved stages need micro-batches in multiples of pipeline 8, not 12; use 16");
     refuse(HEAD SPLIT "batch:\n  sequence_length: 16777216\n  sequences_per_gpu: [1, 1048576]\n",
            "job.yaml:6: 1048576 sequences of 16777216 tokens on one GPU; give 1 to 2147483648 tokens in all");
 }
@@ -240,7 +298,8 @@ static void test_yaml(void) {
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, remat, "
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, allocator, "
+           "model_part, layers, remat, optimizer, "
            "memory_fraction, "
            "schemes");
     spw_job job;
@@ -338,10 +397,12 @@ static void test_describe(void) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     test_defaults();
+    test_expert_layers();
     test_all_keys();
     test_keys();
     test_types();
     test_names();
+    test_pipeline();
     test_combinations();
     test_check();
     test_yaml();

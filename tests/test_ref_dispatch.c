@@ -69,8 +69,11 @@ static void check_case(spw_choice_kind kind, size_t ranks, size_t tokens, size_t
                                        .sequence_length = tokens,
                                        .element_bytes = 2};
     float *w = in + 2 * all * WIDTH + all * top_k, *dw = out + 2 * all * WIDTH + all * top_k;
-    const spw_execution_input input = {
-        expert, in + 2 * all * WIDTH, in, in + all * WIDTH, {w, w + matrix, w + 2 * matrix}};
+    const spw_execution_input input = {.expert = expert,
+                                       .weight = in + 2 * all * WIDTH,
+                                       .x = in,
+                                       .dy = in + all * WIDTH,
+                                       .weights = {w, w + matrix, w + 2 * matrix}};
     const spw_execution_output output = {.y = out,
                                          .dx = out + all * WIDTH,
                                          .d_weight = out + 2 * all * WIDTH,

@@ -99,11 +99,17 @@ static void execute(layer *l, const spw_scheme *scheme) {
     CHECK_OK(SPW_ALLOC(4 * x + 2 * k + 6 * w, &data));
     float *weight = data + 4 * x, *weights = weight + 2 * k;
     for (size_t i = 0; i < k; i++) weight[i] = 1.0f; /* a weight of 0 is no dispatch in MaxText dense */
-    const spw_execution_input in = {
-        l->expert, weight, data, data + x, {weights, weights + w, weights + 2 * w}};
-    const spw_execution_output out = {data + 2 * x, data + 3 * x,
-                                      weight + k,   {weights + 3 * w, weights + 4 * w, weights + 5 * w},
-                                      l->rows,      l->dropped};
+    const spw_execution_input in = {.expert = l->expert,
+                                    .weight = weight,
+                                    .x = data,
+                                    .dy = data + x,
+                                    .weights = {weights, weights + w, weights + 2 * w}};
+    const spw_execution_output out = {.y = data + 2 * x,
+                                      .dx = data + 3 * x,
+                                      .d_weight = weight + k,
+                                      .gradients = {weights + 3 * w, weights + 4 * w, weights + 5 * w},
+                                      .rows = l->rows,
+                                      .dropped = l->dropped};
     spw_arena_destroy(l->arena), spw_fabric_destroy(l->fabric);
     CHECK_OK(spw_arena_create(s.ranks, &l->arena));
     CHECK_OK(spw_fabric_create(s.ranks, &l->fabric));
@@ -122,7 +128,7 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
     CHECK_OK(SPW_ALLOC(ranks * l->shape.sequences * l->shape.experts, &flow.limit));
     CHECK_OK(SPW_ALLOC(ranks, &flow.dropped));
     scheme->type->flow(scheme, &l->shape, l->counts, 0, &flow);
-    const size_t exchanges = scheme->type->exchanges(&l->shape, exchange);
+    const size_t exchanges = scheme->type->exchanges(scheme, &l->shape, exchange);
     for (size_t s = 0; s < ranks; s++) {
         CHECK(flow.rows[s] == l->rows[s]);
         CHECK(flow.dropped[s] == l->dropped[s]);
@@ -138,7 +144,7 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
 }
 
 static void check_peaks(const layer *l, const spw_scheme *scheme) {
-    const spw_live_set set = spw_scheme_live_set(scheme, &l->shape);
+    const spw_live_set set = spw_scheme_live_set(scheme, &l->shape, NULL);
     for (size_t r = 0; r < l->shape.ranks; r++) {
         const spw_arena_peak forward = spw_arena_forward_peak(l->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(l->arena, r);
@@ -146,13 +152,14 @@ static void check_peaks(const layer *l, const spw_scheme *scheme) {
         CHECK(forward.bytes == set.forward_bytes && strcmp(forward.step, set.forward_step) == 0);
         CHECK(backward.bytes == set.backward_bytes && strcmp(backward.step, set.backward_step) == 0);
         CHECK(spw_arena_saved(l->arena, r) == set.saved_bytes);
-        for (size_t i = 0; i < scheme->type->tensor_count; i++) {
+        for (size_t i = 0; i < scheme->type->layer.tensor_count; i++) {
             bool held = false;
             for (size_t n = 0; n < backward.tensors; n++) {
-                const bool same = strcmp(backward.name[n], scheme->type->tensors[i].name) == 0;
+                const bool same = strcmp(backward.name[n], scheme->type->layer.tensors[i].name) == 0;
                 if (same) {
-                    CHECK(backward.tensor_bytes[n] ==
-                          spw_tensor_bytes(scheme, &l->shape, &scheme->type->tensors[i], NULL, 0));
+                    CHECK(backward.tensor_bytes[n] == spw_tensor_bytes(scheme, &l->shape, NULL,
+                                                                       &scheme->type->layer.tensors[i], NULL,
+                                                                       0));
                 }
                 held |= same;
             }
@@ -183,7 +190,7 @@ int main(void) {
             spw_scheme scheme;
             const int before = check_failures;
             CHECK_OK(spw_scheme_parse(schemes[n], &scheme));
-            if (scheme.type->check != NULL && scheme.type->check(&scheme, &l.shape) != SPW_OK) continue;
+            if (spw_scheme_check(&scheme, &l.shape) != SPW_OK) continue;
             execute(&l, &scheme);
             check_flow(&l, &scheme);
             check_peaks(&l, &scheme);

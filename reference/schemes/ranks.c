@@ -53,6 +53,21 @@ spw_status spw_born(spw_execution *run, spw_spread *tensor, const char *name, si
     return spw_born_sparse(run, tensor, name, rows, width, elements);
 }
 
+spw_status spw_born_at(spw_execution *run, spw_spread *tensor, const char *name, const size_t *rows,
+                       size_t width, size_t element_bytes) {
+    const size_t element = element_bytes > 0 ? element_bytes : run->shape.element_bytes;
+    *tensor = (spw_spread){.width = width};
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        size_t elements = 0, bytes = 0;
+        if (!spw_mul_size(rows[r], width, &elements) || !spw_mul_size(elements, element, &bytes))
+            return spw_fail(SPW_EARG, "%s of %zu x %zu elements overflows size_t", name, rows[r], width);
+        const spw_status status = spw_arena_take(run->arena, r, name, elements, bytes, &tensor->at[r]);
+        if (status != SPW_OK) return status;
+        tensor->rows = rows[r] > tensor->rows ? rows[r] : tensor->rows;
+    }
+    return SPW_OK;
+}
+
 void spw_dies(spw_execution *run, spw_spread *tensor) {
     for (size_t r = 0; r < run->shape.ranks; r++) spw_arena_give(run->arena, r, tensor->at[r]);
     *tensor = (spw_spread){.rows = 0};

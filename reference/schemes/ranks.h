@@ -36,6 +36,9 @@ SPW_MUST_CHECK spw_status spw_born(spw_execution *run, spw_spread *tensor, const
 /* Counts rows x width x element_bytes and stores `elements` numbers: for tensors that are mostly zeros. */
 SPW_MUST_CHECK spw_status spw_born_sparse(spw_execution *run, spw_spread *tensor, const char *name,
                                           size_t rows, size_t width, size_t elements);
+/* Rows by rank [ranks], `width` elements of `element_bytes` each (0: those of activations). */
+SPW_MUST_CHECK spw_status spw_born_at(spw_execution *run, spw_spread *tensor, const char *name,
+                                      const size_t *rows, size_t width, size_t element_bytes);
 void spw_dies(spw_execution *run, spw_spread *tensor);
 /* `from` becomes `to` in place, under another name. */
 void spw_becomes(spw_execution *run, spw_spread *from, spw_spread *to, const char *name);
@@ -62,12 +65,18 @@ SPW_MUST_CHECK spw_status spw_receive_rows(spw_execution *run, size_t to, size_t
 
 /* The tensors around the grouped GEMMs, and where each rank's local experts have their rows. */
 typedef struct spw_experts {
-    size_t rows;    /* of every tensor: the buffer */
-    size_t *offset; /* [ranks][local + 1] */
+    size_t rows;           /* of every tensor: the buffer; the most of any rank when rows_at is given */
+    const size_t *rows_at; /* [ranks] rows of each rank; NULL: `rows` everywhere */
+    size_t *offset;        /* [ranks][local + 1] */
     spw_spread x, w0, w1, act, y, dy, dw0, dw1, dx0, dx1;
 } spw_experts;
 
 SPW_MUST_CHECK spw_status spw_experts_create(spw_execution *run, size_t rows, spw_experts *out);
+/* The same with rows by rank, borrowed. */
+SPW_MUST_CHECK spw_status spw_experts_create_at(spw_execution *run, const size_t *rows, spw_experts *out);
+/* A tensor of the experts' rows. */
+SPW_MUST_CHECK spw_status spw_experts_born(spw_execution *run, const spw_experts *experts, spw_spread *tensor,
+                                           const char *name, size_t width);
 
 /* x -> w0_out, w1_out, act, y. Without `keep` everything but y dies as soon as it has been used. */
 SPW_MUST_CHECK spw_status spw_experts_forward(spw_execution *run, spw_experts *experts, bool keep);
@@ -88,7 +97,8 @@ void spw_experts_swiglu_gradient(spw_execution *run, spw_experts *experts);
 void spw_experts_sum_dx(spw_execution *run, spw_experts *experts);
 
 /* Shape and offsets [local + 1] of a rank's grouped GEMM with one of the weights. */
-spw_gemm_shape spw_experts_shape(const spw_execution *run, const spw_experts *experts, int weight);
+spw_gemm_shape spw_experts_shape(const spw_execution *run, const spw_experts *experts, size_t rank,
+                                 int weight);
 const size_t *spw_experts_offset(const spw_execution *run, const spw_experts *experts, size_t rank);
 
 /* The slices of rank's experts in the weights and their gradients; weight as above. */

@@ -100,7 +100,9 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 /* The all-gather takes the tokens and two fp32 logits an expert along. The recomputed partial sums are needed
  * by nothing, so that reduce-scatter is dead code: 3 all-gathers and 2 reduce-scatters with remat full, which
  * is what XLA compiles. */
-static size_t exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    (void)scheme;
     const uint64_t row = s->hidden * s->element_bytes, logits = 2 * s->experts * sizeof(float);
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + logits},
@@ -163,10 +165,7 @@ const spw_scheme_type spw_scheme_ring = {
     .section_source = "event list of the scheme (2.6)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,
-    .tensors = tensors,
-    .events = events,
-    .tensor_count = SPW_COUNT_OF(tensors),
-    .event_count = SPW_COUNT_OF(events),
+    .layer = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
     .buffer_rows = buffer_rows,
     .buffer_formula = "rows",
     .exchanges = exchanges,

@@ -1,6 +1,8 @@
 #include "sim/schemes/list.h"
 
-size_t spw_row_exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                         spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    (void)scheme;
     const uint64_t row = s->hidden * s->element_bytes;
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row},

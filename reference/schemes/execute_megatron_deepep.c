@@ -1,0 +1,334 @@
+#include "reference/schemes/execute_megatron_deepep.h"
+
+#include "base/memory.h"
+#include "reference/schemes/megatron_tokens.h"
+
+#include <string.h>
+
+#define BORN(name) SPW_TRY(spw_megatron_born(run, g, SPW_MEGATRON_##name))
+#define DIES(name) spw_megatron_dies(run, g, SPW_MEGATRON_##name)
+#define AT(name, r) (g->tensor[SPW_MEGATRON_##name].at[r])
+
+typedef struct deepep {
+    const spw_megatron_deepep *how;
+    spw_megatron_tokens tokens;
+} deepep;
+
+/* Padding with tokens: the first rows that an expert lacks, if every expert of the rank can be filled. */
+static void pad_with_tokens(size_t rows, size_t local, size_t align, uint8_t *map) {
+    for (int pass = 0; pass < 2; pass++) { /* is it possible? then do it */
+        for (size_t x = 0; x < local; x++) {
+            size_t have = 0;
+            for (size_t i = 0; i < rows; i++) have += map[i * local + x];
+            const size_t wanted = spw_megatron_round_up(have, align);
+            if (wanted > rows) return;
+            for (size_t i = 0; i < rows && have < wanted && pass == 1; i++) {
+                have += map[i * local + x] == 0;
+                map[i * local + x] = 1;
+            }
+        }
+    }
+}
+
+static spw_status place(spw_execution *run, spw_megatron *g, const deepep *e, size_t r) {
+    const size_t local = run->local, rows = e->tokens.lists[r].begin[run->shape.ranks],
+                 all = g->rows[SPW_MEGATRON_ROWS_RECEIVED][r];
+    const bool tokens_pad = !e->how->hybrid && !g->set.fused;
+    uint8_t *map = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_SCRATCH(run, all * local, &map));
+    for (size_t i = 0; i < rows * local; i++) map[i] = e->tokens.lists[r].column[i] >= 0;
+    if (tokens_pad) pad_with_tokens(rows, local, g->set.expert_align, map);
+    SPW_TRY(spw_megatron_place_local(run, g, r, map, e->tokens.lists[r].column,
+                                     tokens_pad ? 1 : g->set.expert_align,
+                                     e->how->fixed ? run->shape.ranks * run->assignments : 0));
+cleanup:
+    return status;
+}
+
+static spw_status dispatch(spw_execution *run, spw_megatron *g, deepep *e, const char *name) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    float *to[SPW_EXECUTION_RANKS] = {NULL};
+    spw_status status = SPW_OK;
+    spw_step(run, "router");
+    BORN(LOGITS);
+    if (!fused) BORN(CHOSEN_PROBS);
+    BORN(PROBS);
+    BORN(MAP);
+    spw_megatron_fill_map(run, g);
+    spw_step(run, "preprocess");
+    if (fused) BORN(SORTED_IDS);
+    if (!hybrid) {
+        BORN(TOP_PROBS);
+        BORN(TOP_INDEX);
+        if (!fused) DIES(PROBS);
+    }
+    spw_step(run, "dispatch");
+    if (!hybrid) {
+        BORN(RECEIVED);
+        BORN(RECEIVED_INDEX);
+        BORN(TOKEN_PROBS);
+        BORN(SOURCE);
+    }
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        to[r] = hybrid ? e->tokens.lists[r].staged : AT(RECEIVED, r);
+    SPW_TRY(spw_megatron_tokens_send(run, g, &e->tokens, name, true, to));
+    if (run->pass == SPW_PASS_FORWARD) {
+        for (size_t r = 0; r < run->shape.ranks; r++) SPW_TRY(place(run, g, e, r));
+    }
+cleanup:
+    return status;
+}
+
+static void fill_row_probs(spw_execution *run, spw_megatron *g, const deepep *e) {
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        const size_t *offset = spw_experts_offset(run, &g->experts, r);
+        for (size_t x = 0; x < run->local; x++) {
+            for (size_t i = offset[x]; i < offset[x + 1]; i++) {
+                const int32_t row = g->rank[r].local_row[i];
+                AT(ROW_PROBS, r)
+                [i] = row < 0 ? 0.0f : e->tokens.lists[r].weight[(size_t)row * run->local + x];
+            }
+        }
+    }
+}
+
+static spw_status permute(spw_execution *run, spw_megatron *g, const deepep *e) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    spw_status status = SPW_OK;
+    spw_step(run, hybrid ? "dispatch" : "permute");
+    if (hybrid) {
+        BORN(FC1_INPUT);
+        BORN(ROW_PROBS);
+    } else if (fused) {
+        BORN(LOCAL_ROW_ID_MAP);
+        BORN(FC1_INPUT);
+        BORN(ROW_PROBS);
+    } else {
+        BORN(MULTIHOT);
+        BORN(LOCAL_PROBS);
+        BORN(LOCAL_MAP);
+        DIES(MULTIHOT);
+        BORN(LOCAL_COLUMNS);
+        BORN(LOCAL_ARGSORT);
+        BORN(LOCAL_MAPPING);
+        BORN(LOCAL_PROB_COLUMNS);
+        BORN(ROW_PROBS);
+        DIES(LOCAL_PROB_COLUMNS);
+        BORN(FC1_INPUT);
+        DIES(LOCAL_COLUMNS);
+    }
+    fill_row_probs(run, g, e);
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        spw_megatron_copy_local(run, g, r, hybrid ? e->tokens.lists[r].staged : AT(RECEIVED, r),
+                                AT(FC1_INPUT, r));
+cleanup:
+    return status;
+}
+
+/* --- Combine --- */
+
+static spw_status combine(spw_execution *run, spw_megatron *g, deepep *e, const char *name) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused, first = run->pass == SPW_PASS_FORWARD;
+    const size_t outputs = run->tokens * run->shape.hidden;
+    float *from[SPW_EXECUTION_RANKS] = {NULL};
+    spw_status status = SPW_OK;
+    if (!hybrid) {
+        spw_step(run, "unpermute");
+        BORN(RESTORED);
+    }
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        from[r] = hybrid ? e->tokens.lists[r].staged : AT(RESTORED, r);
+        SPW_TRY(spw_megatron_add_local(run, g, r, AT(FC2_OUTPUT, r), from[r]));
+    }
+    if (!hybrid) {
+        DIES(FC2_OUTPUT);
+        if (first) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS);
+    }
+    spw_step(run, "combine");
+    BORN(OUTPUT);
+    SPW_TRY(
+        spw_megatron_tokens_return(run, g, &e->tokens, name, from, &g->tensor[SPW_MEGATRON_OUTPUT], false));
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        memcpy(run->out.y + r * outputs, AT(OUTPUT, r), outputs * sizeof(float));
+    if (hybrid) {
+        DIES(FC2_OUTPUT);
+    } else {
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RESTORED, SPW_MEGATRON_RECEIVED_INDEX);
+        if (!fused) DIES(LOCAL_PROBS);
+        if (fused) DIES(TOP_INDEX);
+        if (fused && first) DIES(LOCAL_ROW_ID_MAP);
+    }
+cleanup:
+    return status;
+}
+
+static void end_layer(spw_execution *run, spw_megatron *g, const deepep *e) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused, first = run->pass == SPW_PASS_FORWARD;
+    spw_step(run, "layer end");
+    if (!hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RECEIVED, SPW_MEGATRON_TOKEN_PROBS, SPW_MEGATRON_MAP);
+    if (first && hybrid)
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS, SPW_MEGATRON_PROBS,
+                         SPW_MEGATRON_MAP);
+    if (first) {
+        DIES(LOGITS);
+        if (!fused) DIES(CHOSEN_PROBS);
+        if (fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED_IDS, SPW_MEGATRON_PROBS);
+        if (!hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_TOP_PROBS, SPW_MEGATRON_SOURCE);
+        if (!hybrid && !fused)
+            SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_TOP_INDEX, SPW_MEGATRON_LOCAL_ARGSORT,
+                             SPW_MEGATRON_LOCAL_MAPPING, SPW_MEGATRON_LOCAL_MAP);
+    }
+    DIES(OUTPUT);
+}
+
+/* --- Backward --- */
+
+static spw_status combine_gradient(spw_execution *run, spw_megatron *g, deepep *e) {
+    const bool hybrid = e->how->hybrid;
+    float *to[SPW_EXECUTION_RANKS] = {NULL};
+    spw_status status = SPW_OK;
+    spw_step(run, "combine gradient");
+    if (!hybrid) BORN(D_RESTORED);
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        to[r] = hybrid ? e->tokens.lists[r].staged : AT(D_RESTORED, r);
+    SPW_TRY(spw_megatron_tokens_send(run, g, &e->tokens, "combine gradient", false, to));
+    if (!hybrid) spw_step(run, "unpermute gradient");
+    BORN(D_FC2_OUTPUT);
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        spw_megatron_copy_local(run, g, r, to[r], AT(D_FC2_OUTPUT, r));
+    if (!hybrid) DIES(D_RESTORED);
+cleanup:
+    return status;
+}
+
+/* Gradients of the weights of rows that arrived, in place of the weights. */
+static void take_weight_gradients(spw_execution *run, const spw_megatron *g, deepep *e) {
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        const size_t *offset = spw_experts_offset(run, &g->experts, r);
+        for (size_t x = 0; x < run->local; x++) {
+            for (size_t i = offset[x]; i < offset[x + 1]; i++) {
+                const int32_t row = g->rank[r].local_row[i];
+                if (row >= 0) e->tokens.lists[r].weight[(size_t)row * run->local + x] = AT(D_ROW_PROBS, r)[i];
+            }
+        }
+    }
+}
+
+static spw_status permute_gradient(spw_execution *run, spw_megatron *g, deepep *e, float *from[]) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    spw_status status = SPW_OK;
+    if (!hybrid) {
+        spw_step(run, "permute gradient");
+        BORN(D_RECEIVED);
+    }
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        from[r] = hybrid ? e->tokens.lists[r].staged : AT(D_RECEIVED, r);
+        SPW_TRY(spw_megatron_add_local(run, g, r, AT(D_FC1_INPUT, r), from[r]));
+    }
+    take_weight_gradients(run, g, e);
+    if (hybrid) return SPW_OK;
+    DIES(D_FC1_INPUT);
+    if (!fused) {
+        BORN(D_LOCAL_PROBS);
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_ROW_PROBS, SPW_MEGATRON_LOCAL_ARGSORT);
+    }
+    BORN(D_TOKEN_PROBS);
+    if (fused) {
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_ROW_PROBS, SPW_MEGATRON_LOCAL_ROW_ID_MAP);
+    } else {
+        DIES(D_LOCAL_PROBS);
+    }
+cleanup:
+    return status;
+}
+
+static void spread_top_probs(spw_execution *run, spw_megatron *g) {
+    const size_t top_k = run->shape.top_k, experts = run->shape.experts;
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        for (size_t i = 0; i < run->assignments; i++) {
+            const int32_t x = spw_rank_expert(run, r)[i];
+            if (x >= 0 && g->rank[r].choice[i / top_k * experts + (size_t)x] >= 0)
+                AT(D_PROBS, r)[i / top_k * experts + (size_t)x] = AT(D_TOP_PROBS, r)[i];
+        }
+    }
+}
+
+static spw_status dispatch_gradient(spw_execution *run, spw_megatron *g, deepep *e, float *const from[]) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    const size_t outputs = run->tokens * run->shape.hidden;
+    spw_status status = SPW_OK;
+    spw_step(run, "dispatch gradient");
+    BORN(D_X);
+    if (hybrid) {
+        BORN(D_PROBS);
+    } else {
+        BORN(D_TOP_PROBS);
+    }
+    SPW_TRY(spw_megatron_tokens_return(run, g, &e->tokens, "dispatch gradient", from,
+                                       &g->tensor[SPW_MEGATRON_D_X], true));
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        memcpy(run->out.dx + r * outputs, AT(D_X, r), outputs * sizeof(float));
+    if (hybrid) {
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_FC1_INPUT, SPW_MEGATRON_D_ROW_PROBS);
+        spw_step(run, "router gradient");
+    } else {
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_RECEIVED, SPW_MEGATRON_D_TOKEN_PROBS, SPW_MEGATRON_SOURCE);
+        spw_step(run, "router gradient");
+        BORN(D_PROBS);
+        spread_top_probs(run, g);
+        DIES(D_TOP_PROBS);
+        if (fused) {
+            SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED_IDS, SPW_MEGATRON_PROBS);
+        } else {
+            DIES(TOP_INDEX);
+        }
+    }
+    BORN(D_LOGITS);
+    spw_megatron_hand_over_weights(run, g);
+    SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_PROBS, SPW_MEGATRON_LOGITS);
+    if (!fused) DIES(CHOSEN_PROBS);
+    DIES(D_LOGITS);
+    spw_step(run, "layer end");
+    if (!hybrid) DIES(TOP_PROBS);
+    if (!hybrid && !fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_LOCAL_MAP, SPW_MEGATRON_LOCAL_MAPPING);
+    if (hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_PROBS, SPW_MEGATRON_MAP);
+    DIES(D_X);
+cleanup:
+    return status;
+}
+
+static spw_status forward(spw_execution *run, spw_megatron *g, deepep *e, const char *there,
+                          const char *back) {
+    spw_status status = SPW_OK;
+    SPW_TRY(dispatch(run, g, e, there));
+    SPW_TRY(permute(run, g, e));
+    SPW_TRY(spw_megatron_experts_forward(run, g));
+    SPW_TRY(combine(run, g, e, back));
+    end_layer(run, g, e);
+cleanup:
+    return status;
+}
+
+spw_status spw_execute_megatron_deepep(spw_execution *run, const spw_megatron_deepep *how) {
+    float *gradient[SPW_EXECUTION_RANKS] = {NULL};
+    spw_megatron *g = NULL;
+    deepep *e = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_SCRATCH(run, 1, &e));
+    e->how = how;
+    e->tokens.hybrid = how->hybrid, e->tokens.worst = how->worst;
+    SPW_TRY(spw_megatron_create(run, &how->settings, &g));
+    SPW_TRY(spw_megatron_tokens_notify(run, g, &e->tokens));
+    run->pass = SPW_PASS_FORWARD;
+    SPW_TRY(forward(run, g, e, "dispatch", "combine"));
+    run->pass = SPW_PASS_RECOMPUTE;
+    SPW_TRY(forward(run, g, e, "dispatch again", "combine again"));
+    run->pass = SPW_PASS_BACKWARD;
+    SPW_TRY(combine_gradient(run, g, e));
+    SPW_TRY(spw_megatron_experts_backward(run, g));
+    SPW_TRY(permute_gradient(run, g, e, gradient));
+    SPW_TRY(dispatch_gradient(run, g, e, gradient));
+cleanup:
+    return status;
+}
