@@ -188,8 +188,11 @@ static spw_status executed_wire(run *r) {
     SPW_TRY(spw_arena_create(r->ranks, &arena));
     SPW_TRY(spw_fabric_create(r->ranks, &fabric));
     float *w = numbers + 2 * all * NARROW, *dw = out + 2 * all * NARROW + all * s->top_k;
-    const spw_execution_input input = {
-        r->expert, r->weight, numbers, numbers + all * NARROW, {w, w + matrix, w + 2 * matrix}};
+    const spw_execution_input input = {.expert = r->expert,
+                                       .weight = r->weight,
+                                       .x = numbers,
+                                       .dy = numbers + all * NARROW,
+                                       .weights = {w, w + matrix, w + 2 * matrix}};
     const spw_execution_output output = {.y = out,
                                          .dx = out + all * NARROW,
                                          .d_weight = out + 2 * all * NARROW,

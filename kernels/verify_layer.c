@@ -226,8 +226,11 @@ static spw_status run_reference(layer_run *k) {
     SPW_TRY(SPW_ALLOC(k->ranks * k->tokens * k->experts, &score));
     SPW_TRY(SPW_ALLOC(k->ranks * k->choices, &expert));
     SPW_TRY(spw_ref_router(&router, k->logits, NULL, score, expert, k->weight));
-    const spw_execution_input input = {
-        k->r->expert, k->weight, k->fp32, k->fp32 + wide, {w, w + weights, w + 2 * weights}};
+    const spw_execution_input input = {.expert = k->r->expert,
+                                       .weight = k->weight,
+                                       .x = k->fp32,
+                                       .dy = k->fp32 + wide,
+                                       .weights = {w, w + weights, w + 2 * weights}};
     const spw_execution_output output = {.y = k->out,
                                          .dx = k->out + wide,
                                          .d_weight = k->out + 2 * wide,
