@@ -124,7 +124,7 @@ static spw_status predict(spw_dispatch_score *s, const spw_cluster *cluster) {
     for (int combine = 0; combine < 2; combine++)
         SPW_TRY(spw_dispatch_fit(cluster, s->run, s->runs, combine != 0, s->runs, &s->speed[combine]));
     for (size_t i = 0; i < s->runs; i++) {
-        spw_dispatch_speed speed;
+        spw_dispatch_speed speed = {.rate = 0.0};
         SPW_TRY(spw_dispatch_fit(cluster, s->run, s->runs, s->run[i].combine, i, &speed));
         s->predicted[i] = spw_dispatch_seconds(&speed, s->run[i].rows, s->run[i].bytes);
         error[i] = fabs(s->predicted[i] / s->run[i].seconds - 1.0);
