@@ -103,6 +103,7 @@ class Outcome:
     memory: object            # d -> Live
     by_node: bool = False
     communication: int = 0    # bytes of buffers beside the tensors
+    travel: object = None     # choices that cross links; None: those kept
 
     def received(self, d):
         return sum(row[d] for row in self.wire)

@@ -90,12 +90,8 @@ FC_BACKWARD = """+d_fc2_input -fc2_input -d_fc2_output +d_fc1_output +d_row_prob
 ROUTER_BACKWARD = "+d_logits -d_probs -logits -chosen_probs -d_logits"
 
 
-def repeated(case):
-    return case.remat in ("full", "moe")
-
-
 def exchanges(case, dispatch, combine, combine_gradient, dispatch_gradient):
-    passes = ("forward", "recompute") if repeated(case) else ("forward",)
+    passes = ("forward", "recompute") if case.repeats else ("forward",)
     return [Exchange(p, back, size) for p in passes for back, size in ((False, dispatch), (True, combine))] + [
         Exchange("backward", False, combine_gradient), Exchange("backward", True, dispatch_gradient)]
 

@@ -4,8 +4,8 @@ import math
 from oracle_layer import B, Live, Outcome, all_to_all, padded
 
 
-def exchanges(g, row_bytes=None):
-    return all_to_all(g.H * B if row_bytes is None else row_bytes, 6 if g.case.remat == "full" else 4)
+def exchanges(g):
+    return all_to_all(g.H * B, 6 if g.case.repeats else 4)
 
 
 def experts_backward(live, M, F, H):

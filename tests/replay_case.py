@@ -47,6 +47,11 @@ class Case:
     def tokens(self):
         return self.sequences * self.length
 
+    @property
+    def repeats(self):
+        """Does the backward pass run a MoE layer again?"""
+        return self.remat not in ("none", "selective", "moe_act")
+
     def write(self, folder, name="case"):
         """Writes model, cluster and job; returns the path of the job."""
         folder = pathlib.Path(folder)

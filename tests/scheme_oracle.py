@@ -7,7 +7,7 @@ Every scheme and option on random traces with weights (ties among them) and miss
 rows, bytes, drops, lost tokens, ports, and the greatest sum of live tensors of every step. Integers must be equal."""
 import argparse
 import collections
-import math
+import dataclasses
 import multiprocessing
 import pathlib
 import sys
@@ -81,7 +81,7 @@ def ports(case, group, first, out):
             else:  # forwarded by the GPU of that node with the sender's index
                 link(node[d] * n + (first + s) % n - first, d, out.wire[s][d])
     if out.by_node:
-        travel = group.choices if out.kept is None else out.kept
+        travel = out.travel or (group.choices if out.kept is None else out.kept)
         reached = {(c.source, c.token, node[group.owner(c.expert)]) for c in travel}
         for (s, there), rows in collections.Counter((s, there) for s, _, there in reached).items():
             if there != node[s]:
@@ -168,7 +168,7 @@ def check_memory(case, text, row, w, peak_bytes):
     fixed = memory["peak_bytes"] - sum(routed.values())
     at = w["peak"].argmax(1)  # of the layers the first that needs most
     worst = np.take_along_axis(w["peak"], at[:, None], 1)[:, 0]
-    if case.remat == "none":
+    if not case.repeats:
         here = np.take_along_axis(w["saved_once"], at[:, None], 1)[:, 0]
         worst = worst + w["saved"].sum(1) - here
     same(f"{text} live bytes of a rank at the worst", sum(routed.values()), worst.max())
@@ -190,7 +190,7 @@ def check(program, folder, name, case, trace, path, job, steps, layers, argument
                 check_row(case, text, row, w)
                 check_memory(case, text, row, w, np.rint(f["peak_gib"][i] * 2**30).astype(np.int64))
             except Wrong as error:
-                wrong.append((text.partition(":")[0], f"{error} ({case})"))
+                wrong.append((text.partition(":")[0], f"{error} ({dataclasses.replace(case, schemes=())})"))
     out.unlink()
     return collections.Counter(s.partition(":")[0] for s in case.schemes), wrong
 
