@@ -12,6 +12,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import emulator
 from code_object import CodeObject
+from emulate_exchange import EXCHANGE_TESTS
 from emulate_gemm import GEMM_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
@@ -29,14 +30,17 @@ def main():
         return 77
     judge = Judge()
     for target in arguments.targets:
-        for file, test in GEMM_TESTS + LOCAL_TESTS:
-            if arguments.only not in file:
+        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS:
+            files = files if isinstance(files, tuple) else (files,)
+            if arguments.only not in " ".join(files):
                 continue
-            start, before = time.monotonic(), judge.comparisons
-            code = CodeObject(os.path.join(arguments.build, target, file + ".co"))
-            assert code.target == target, f"{file}.co in {target} is for {code.target}"
-            test(emulator.Program(code), judge, f"{target} {file}")
-            print(f"{target} {file:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
+            start, before, programs = time.monotonic(), judge.comparisons, []
+            for file in files:
+                code = CodeObject(os.path.join(arguments.build, target, file + ".co"))
+                assert code.target == target, f"{file}.co in {target} is for {code.target}"
+                programs.append(emulator.Program(code))
+            test(*programs, judge, f"{target} {files[0]}")
+            print(f"{target} {files[0]:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed, {judge.rejected} wrong results rejected")
     return 0 if judge.comparisons and judge.rejected and not judge.failed else 1
 

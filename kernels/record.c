@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const rules[SPW_RECORD_RULES] = {"capacity", "source", "expert"};
-static const char first_line[] = "spillway-record 1";
+static const char *const rules[SPW_RECORD_RULES] = {"capacity", "source", "expert", "token"};
+static const char first_line[] = "spillway-record 2";
 
 /* The sizes, in the order of the file. */
 typedef struct size_row {
@@ -29,6 +29,8 @@ static const size_row scheme_rows[] = {
     {"factor_thousandths", offsetof(spw_record_scheme, factor_thousandths), 0, 1000000},
     {"buffer_rows", offsetof(spw_record_scheme, buffer_rows), 1, 1 << 26},
     {"buffer_bytes", offsetof(spw_record_scheme, buffer_bytes), 1, (size_t)1 << 36},
+    {"row_bytes", offsetof(spw_record_scheme, row_bytes), 1, 1 << 20},
+    {"back_bytes", offsetof(spw_record_scheme, back_bytes), 1, 1 << 20},
 };
 enum {
     SHAPE_ROWS = sizeof shape_rows / sizeof *shape_rows,
@@ -107,6 +109,7 @@ spw_status spw_record_write(const spw_record *r, FILE *out) {
         write_sizes(scheme_rows, SCHEME_ROWS, s, out);
         write_list("rows", s->rows, r->ranks, out);
         write_list("dropped", s->dropped, r->ranks, out);
+        for (size_t rank = 0; rank < r->ranks; rank++) write_list("wire", s->wire[rank], r->ranks, out);
     }
     (void)fputs("end\n", out);
     return ferror(out) ? spw_fail(SPW_EIO, "the record could not be written") : SPW_OK;
@@ -206,11 +209,13 @@ static spw_status read_scheme(reader *r, size_t ranks, spw_record_scheme *out) {
     SPW_TRY(read_text(r, "scheme", out->text));
     SPW_TRY(read_text(r, "rule", rule));
     while (i < SPW_RECORD_RULES && strcmp(rule, rules[i]) != 0) i++;
-    if (i == SPW_RECORD_RULES) SPW_TRY(refuse(r, "before this line: a rule is capacity, source or expert"));
+    if (i == SPW_RECORD_RULES)
+        SPW_TRY(refuse(r, "before this line: a rule is capacity, source, expert or token"));
     out->rule = (spw_record_rule)i;
     SPW_TRY(read_sizes(r, scheme_rows, SCHEME_ROWS, out));
     SPW_TRY(read_list(r, "rows", out->rows, ranks));
     SPW_TRY(read_list(r, "dropped", out->dropped, ranks));
+    for (size_t rank = 0; rank < ranks; rank++) SPW_TRY(read_list(r, "wire", out->wire[rank], ranks));
 cleanup:
     return status;
 }
@@ -219,7 +224,7 @@ spw_status spw_record_parse(const char *where, const char *text, size_t length, 
     spw_status status = SPW_OK;
     reader r = {where, text, text + length, 1};
     *out = (spw_record){.ranks = 0};
-    if (!take(&r, first_line) || !end_line(&r)) SPW_TRY(refuse(&r, "must be 'spillway-record 1'"));
+    if (!take(&r, first_line) || !end_line(&r)) SPW_TRY(refuse(&r, "must be 'spillway-record 2'"));
     SPW_TRY(read_text(&r, "origin", out->origin));
     SPW_TRY(read_sizes(&r, shape_rows, SHAPE_ROWS, out));
     const char *wrong = wrong_shape(out, length);

@@ -1,7 +1,7 @@
 /* A routing record: the choices of one expert-parallel group in one layer of one step of a trace, and what the
  * simulator predicts for them. Plain text, so that a GPU machine needs no HDF5:
  *
- *     spillway-record 1
+ *     spillway-record 2
  *     origin where the routing is from
  *     ranks 4
  *     experts 64
@@ -13,12 +13,15 @@
  *     rank 0                   then a line for each of its tokens: top_k expert ids, -1 for no choice
  *     3 17 ...
  *     scheme dense:capacity_factor=1.25
- *     rule capacity            capacity, source or expert: see spw_record_rule
+ *     rule capacity            capacity, source, expert or token: see spw_record_rule
  *     factor_thousandths 1250
  *     buffer_rows 4096         of one rank
  *     buffer_bytes 524288      of its x
+ *     row_bytes 128            of a row of a dispatch on the wire
+ *     back_bytes 128           of a row of a combine
  *     rows 4096 ...            of every rank, held for its experts
  *     dropped 12 ...           of every source rank
+ *     wire 512 ...             a line for every source rank: rows of a dispatch to each rank
  *     end
  *
  * One space between words, no comments; nothing follows `end`. */
@@ -46,14 +49,16 @@ typedef enum spw_record_rule {
     SPW_RECORD_CAPACITY, /* 1.2: capacity slots of a sequence and expert; factor is the capacity factor */
     SPW_RECORD_SOURCE,   /* 2.4: buffer rows by source, expert, position; factor 0: room for the worst case */
     SPW_RECORD_EXPERT,   /* 2.6: buffer rows by expert, position; factor 0: room for all */
+    SPW_RECORD_TOKEN, /* 3, 4: a token once a rank, nothing dropped; the buffer is that of received tokens */
     SPW_RECORD_RULES
 } spw_record_rule;
 
 typedef struct spw_record_scheme {
     char text[SPW_RECORD_TEXT];
     spw_record_rule rule;
-    size_t factor_thousandths, buffer_rows, buffer_bytes;
+    size_t factor_thousandths, buffer_rows, buffer_bytes, row_bytes, back_bytes;
     size_t rows[SPW_RECORD_RANKS], dropped[SPW_RECORD_RANKS];
+    size_t wire[SPW_RECORD_RANKS][SPW_RECORD_RANKS]; /* [source][destination] */
 } spw_record_scheme;
 
 typedef struct spw_record {

@@ -17,7 +17,7 @@ typedef struct spw_arena spw_arena; /* opaque */
 /* The passes over a layer in training. The recomputation belongs to the backward pass's peak. */
 typedef enum spw_pass { SPW_PASS_FORWARD, SPW_PASS_RECOMPUTE, SPW_PASS_BACKWARD } spw_pass;
 
-enum { SPW_ARENA_TENSORS = 32 };
+enum { SPW_ARENA_TENSORS = 48 };
 
 /* The fullest moment of a rank; the first one if there are several. */
 typedef struct spw_arena_peak {

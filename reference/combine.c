@@ -48,7 +48,8 @@ void spw_ref_combine_gradient(const spw_plan *plan, size_t width, const float *d
             for (size_t h = 0; h < width && d_rows != NULL; h++) {
                 d_rows[at + h] = (float)(weight_of(weight, i) * (double)d[h]);
             }
-            if (d_weight != NULL) sum = weight_gradient(width, d, rows + at, &magnitude);
+            if (d_weight != NULL || weight_scale != NULL)
+                sum = weight_gradient(width, d, rows + at, &magnitude);
         }
         if (d_weight != NULL) d_weight[i] = (float)sum;
         if (weight_scale != NULL) weight_scale[i] = (float)magnitude;

@@ -36,9 +36,8 @@ spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, s
     spw_status status = SPW_OK;
     if (tile == 0) return spw_fail(SPW_EARG, "tile is 0 rows");
     for (size_t i = 0; i < tokens * top_k; i++) {
-        if (expert[i] < 0 || (size_t)expert[i] >= experts) {
+        if (expert[i] >= 0 && (size_t)expert[i] >= experts)
             return spw_fail(SPW_EARG, "token %zu names expert %d of %zu", i / top_k, (int)expert[i], experts);
-        }
     }
     SPW_TRY(SPW_ALLOC(tokens, &all));
     memset(taken, 0, tokens * experts * sizeof *taken);
@@ -48,7 +47,7 @@ spw_status spw_ref_token_rounding(size_t tokens, size_t top_k, size_t experts, s
         for (size_t t = 0; t < tokens; t++) {
             all[t] = (candidate){.value = score[t * experts + x], .token = t};
             for (size_t k = 0; k < top_k; k++) {
-                if ((size_t)expert[t * top_k + k] != x) continue;
+                if (expert[t * top_k + k] < 0 || (size_t)expert[t * top_k + k] != x) continue;
                 all[t] = (candidate){.chosen = true, .value = weight[t * top_k + k], .token = t};
             }
             chosen += all[t].chosen;

@@ -21,7 +21,7 @@ size_t spw_ref_rounded_count(size_t count, size_t tile, spw_rounding rounding);
 /* Expert x takes the g = min(rounded count, tokens) tokens that it prefers: those that chose it by falling
  * weight, then the others by falling score; ties to the lower token. The weights are not renormalised afterwards.
  *   score   [tokens][experts]   softmax over all experts; in [0, 1]
- *   expert  [tokens][top_k]     the choices, ids in [0, experts)
+ *   expert  [tokens][top_k]     the choices, ids in [0, experts), or < 0: no choice
  *   weight  [tokens][top_k]     of the choices, renormalised
  *   taken   [tokens][experts]   overwritten: the weight with which t goes to x (the score for tokens that had not
  *                               chosen it), or 0 with member = 0

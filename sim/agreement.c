@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "reference/combine.h"
 #include "reference/schemes/execution.h"
+#include "reference/token_rounding.h"
 #include "sim/plain_layer.h"
 #include "sim/selection.h"
 
@@ -22,7 +23,12 @@ typedef struct workspace {
     uint16_t *ids, *weights;  /* as a trace holds them */
     spw_selection *selection; /* what the scheme does by prediction */
     const spw_flow *flow;
-    int32_t *kept;            /* [ranks][tokens][top_k] choices that it keeps */
+    int32_t *kept; /* [ranks][tokens][top_k] choices that it keeps */
+    /* Of a scheme that adds tokens to experts, all [ranks][tokens][experts]; else NULL. */
+    float *score, *taken;
+    uint8_t *member;
+    int32_t *joined;          /* the column's id where a token is a member, else -1 */
+    size_t *member_count;     /* [experts] */
     spw_plain_layer plain;    /* the truth, on the kept choices */
     spw_execution_output out; /* what was executed */
     spw_arena *arena;
@@ -95,12 +101,77 @@ cleanup:
     return status;
 }
 
+/* --- Token rounding ------------------------------------------------------------------------------------------------ */
+
+/* Scores of all experts, multiples of 2^-10 in [0, 1); those of the choices do not matter. */
+static uint64_t mix(uint64_t z) { /* splitmix64 (Steele, Lea, Flood 2014) */
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Who goes where, by the reference's rounding; and that the prediction keeps the same choices. */
+static spw_status round_tokens(workspace *w) {
+    static const spw_rounding way[] = {SPW_ROUND_NEAREST, SPW_ROUND_NEAREST, SPW_ROUND_UP, SPW_ROUND_DOWN};
+    const spw_layer_shape *s = &w->c->shape;
+    const size_t cells = s->tokens * s->experts;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(cells, &w->score));
+    SPW_TRY(SPW_ALLOC(cells, &w->taken));
+    SPW_TRY(SPW_ALLOC(cells, &w->member));
+    SPW_TRY(SPW_ALLOC(cells, &w->joined));
+    SPW_TRY(SPW_ALLOC(s->experts, &w->member_count));
+    for (size_t i = 0; i < cells; i++)
+        w->score[i] = (float)(mix(w->c->seed * 0x9E3779B97F4A7C15u + i) % 1024) / 1024.0f;
+    SPW_TRY(spw_ref_token_rounding(s->tokens, s->top_k, s->experts,
+                                   (size_t)spw_scheme_option_value(w->scheme, "tile"),
+                                   way[(size_t)spw_scheme_option_value(w->scheme, "rounding")], w->score,
+                                   w->c->expert, w->plain.weight, w->taken, w->member, w->member_count));
+    for (size_t i = 0; i < cells; i++) w->joined[i] = w->member[i] ? (int32_t)(i % s->experts) : -1;
+    for (size_t i = 0; i < s->assignments; i++) {
+        const int32_t x = w->c->expert[i];
+        if (x < 0) continue;
+        compare(w, (w->kept[i] >= 0) == (w->member[i / s->top_k * s->experts + (size_t)x] != 0),
+                "%s: token %zu is predicted to %s expert %d", w->scheme->text, i / s->top_k,
+                w->kept[i] >= 0 ? "stay with" : "lose", (int)x);
+    }
+
+cleanup:
+    return status;
+}
+
+static bool adds_tokens(const workspace *w) {
+    return w->scheme->type->adds_tokens != NULL && w->scheme->type->adds_tokens(w->scheme);
+}
+
+/* The truth: the plain layer on what the scheme makes of the choices. */
+static spw_status run_plain(workspace *w) {
+    const spw_layer_shape *s = &w->c->shape;
+    const spw_scheme_type *type = w->scheme->type;
+    spw_plain_routing routing = {.slots = s->top_k,
+                                 .expert = w->kept,
+                                 .weight = w->plain.weight,
+                                 .bounds = type->reorders_sums || type->weighted_activation,
+                                 .weighted_activation = type->weighted_activation};
+    if (adds_tokens(w)) {
+        const spw_status status = round_tokens(w);
+        if (status != SPW_OK) return status;
+        routing.slots = s->experts;
+        routing.expert = w->joined;
+        routing.weight = w->taken;
+    }
+    return spw_plain_layer_run(s, &routing, &w->plain);
+}
+
 /* --- Execution -------------------------------------------------------------------------------------------------- */
 
 static double option_factor(const spw_scheme *scheme) {
     double capacity = spw_scheme_option_value(scheme, "capacity_factor");
     double buffer = spw_scheme_option_value(scheme, "buffer_factor");
-    return !isnan(capacity) ? capacity : !isnan(buffer) ? buffer : 0.0;
+    return fmax(!isnan(capacity) ? capacity
+                : !isnan(buffer) ? buffer
+                                 : 0.0,
+                0.0); /* below 0: options say more */
 }
 
 static spw_status execute(workspace *w) {
@@ -114,6 +185,7 @@ static spw_status execute(workspace *w) {
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &w->out.y));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &w->out.dx));
     SPW_TRY(SPW_ALLOC(tokens * s->top_k, &w->out.d_weight));
+    if (w->score != NULL) SPW_TRY(SPW_ALLOC(tokens * s->experts, &w->out.d_score));
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.w0));
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.w1));
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.wo));
@@ -130,10 +202,12 @@ static spw_status execute(workspace *w) {
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
                                        .node_ranks = s->node_ranks,
+                                       .recompute_activation = s->remat == SPW_REMAT_MOE_ACT,
                                        .factor = option_factor(w->scheme),
                                        .option = w->scheme->option};
     const spw_execution_input input = {.expert = w->c->expert,
                                        .weight = w->plain.weight,
+                                       .score = w->score,
                                        .x = w->plain.x,
                                        .dy = w->plain.dy,
                                        .weights = w->plain.weights};
@@ -205,10 +279,43 @@ static void judge_values(workspace *w, const char *what, const float *got, const
     if (worst > w->tally->worst_share) w->tally->worst_share = worst;
 }
 
-static void judge(workspace *w) {
+/* Every product of the plain layer in its own order, up to the sums over choices and ranks. */
+static void judge_plain(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
                  terms = s->top_k + s->ranks;
+    judge_values(w, "y", w->out.y, w->plain.y, w->plain.y_scale, terms, tokens * s->hidden);
+    judge_values(w, "dx", w->out.dx, w->plain.dx, w->plain.dx_scale, terms, tokens * s->hidden);
+    judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, NULL, 0,
+                 tokens * s->top_k);
+    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, NULL, 0, matrix);
+    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, NULL, 0, matrix);
+    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, NULL, 0, matrix);
+}
+
+/* Router weights multiplied elsewhere, or sums in another order: other roundings, of the same terms. On the longest way, to dx, there are seven in
+ * the plain layer (weighted dy, d_act, the gradient of the gate, two products, their sum, the sum over choices), and one
+ * more in the scheme, which rounds the weighted d_act; each sum of partial sums may round once a rank. */
+static void judge_bounded(workspace *w) {
+    const spw_layer_shape *s = &w->c->shape;
+    const spw_plain_scales *scale = &w->plain.scales;
+    const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
+                 terms = 7 + 8 + s->ranks;
+    judge_values(w, "y", w->out.y, w->plain.y, scale->y, terms, tokens * s->hidden);
+    judge_values(w, "dx", w->out.dx, w->plain.dx, scale->dx, terms, tokens * s->hidden);
+    const bool scores = w->score != NULL;
+    judge_values(w, "the router weights' gradient", scores ? w->out.d_score : w->out.d_weight,
+                 w->plain.d_weight, scale->d_weight, terms, tokens * (scores ? s->experts : s->top_k));
+    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, scale->w0, terms,
+                 matrix);
+    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, scale->w1, terms,
+                 matrix);
+    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, scale->wo, terms,
+                 matrix);
+}
+
+static void judge(workspace *w) {
+    const spw_layer_shape *s = &w->c->shape;
     for (size_t r = 0; r < s->ranks; r++) {
         compare_count(w, "rows", r, w->flow->rows[r], w->out.rows[r]);
         compare_count(w, "dropped assignments", r, w->flow->dropped[r], w->out.dropped[r]);
@@ -219,13 +326,11 @@ static void judge(workspace *w) {
     }
     judge_bytes(w);
     judge_memory(w);
-    judge_values(w, "y", w->out.y, w->plain.y, w->plain.y_scale, terms, tokens * s->hidden);
-    judge_values(w, "dx", w->out.dx, w->plain.dx, w->plain.dx_scale, terms, tokens * s->hidden);
-    judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, NULL, 0,
-                 tokens * s->top_k);
-    judge_values(w, "the gradient of w0", w->out.gradients.w0, w->plain.gradients.w0, NULL, 0, matrix);
-    judge_values(w, "the gradient of w1", w->out.gradients.w1, w->plain.gradients.w1, NULL, 0, matrix);
-    judge_values(w, "the gradient of wo", w->out.gradients.wo, w->plain.gradients.wo, NULL, 0, matrix);
+    if (w->scheme->type->reorders_sums || w->scheme->type->weighted_activation) {
+        judge_bounded(w);
+    } else {
+        judge_plain(w);
+    }
     w->tally->cases++;
 }
 
@@ -242,6 +347,12 @@ static void destroy(workspace *w) {
                            w->out.y,
                            w->out.dx,
                            w->out.d_weight,
+                           w->out.d_score,
+                           w->score,
+                           w->taken,
+                           w->member,
+                           w->joined,
+                           w->member_count,
                            w->out.gradients.w0,
                            w->out.gradients.w1,
                            w->out.gradients.wo,
@@ -255,7 +366,7 @@ spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, sp
     workspace w = {.scheme = scheme, .c = c, .tally = tally};
     SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
     SPW_TRY(predict(&w));
-    SPW_TRY(spw_plain_layer_run(&c->shape, w.kept, &w.plain));
+    SPW_TRY(run_plain(&w));
     SPW_TRY(execute(&w));
     judge(&w);
 

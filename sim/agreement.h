@@ -33,7 +33,8 @@ typedef struct spw_verify_tally {
 SPW_MUST_CHECK spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c,
                                          spw_verify_tally *tally);
 
-/* Gradients of the plain layer against central differences of the same formula in fp64 (one small case by seed). The
+/* Gradients of the plain layer against central differences of the same formula in fp64 (one small case by seed, with
+ * weighted activations where it is even). The
  * allowed error is derived: (terms + 2) 2^-24 times the sum of magnitudes. Adds to `tally`. */
 SPW_MUST_CHECK spw_status spw_verify_gradients(uint64_t seed, spw_verify_tally *tally);
 

@@ -119,7 +119,7 @@ void spw_allocator_take_unmapped(spw_allocator *a, int32_t block) {
 static void join(spw_allocator *a, int32_t block, int32_t other) {
     if (other == SPW_NO_BLOCK) return;
     spw_block *b = &a->block[block], *o = &a->block[other];
-    if (o->allocated || o->mapped != b->mapped) return;
+    if (!spw_block_is_idle(o) || o->mapped != b->mapped) return;
     if (o->mapped) {
         spw_allocator_take_free(a, other);
     } else {
@@ -149,6 +149,7 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
     value.previous = block;
     value.requested = 0;
     value.allocated = false;
+    value.users = 0;
     spw_status status = spw_allocator_new_block(a, value, rest);
     if (status != SPW_OK) return status;
     spw_block *b = &a->block[block];
@@ -172,6 +173,9 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
             SPW_EARG,
             "garbage_collection_threshold %g: at least 0, below 1, and only on a device of known size",
             threshold);
+    const size_t divisions = settings->roundup_power2_divisions;
+    if (divisions > 64 || (divisions & (divisions - 1)) != 0)
+        return spw_fail(SPW_EARG, "roundup_power2_divisions %zu: 0, or a power of two up to 64", divisions);
     spw_status status = SPW_ALLOC(1, &a);
     if (status != SPW_OK) return status;
     a->settings = *settings;
@@ -243,6 +247,17 @@ static spw_status find_block(spw_allocator *a, uint32_t pool, uint64_t bytes, in
     return spw_allocator_grow(a, pool, bytes, out);
 }
 
+/* [round_size, roundup_power2_next_division] */
+static uint64_t round_request(const spw_allocator *a, uint64_t bytes) {
+    const uint64_t divisions = a->settings.roundup_power2_divisions;
+    uint64_t unit = SPW_BLOCK_SMALLEST;
+    if (divisions > 1 && bytes > SPW_BLOCK_SMALLEST * divisions) {
+        unit = (uint64_t)1 << (63 - __builtin_clzll(bytes));
+        unit /= divisions;
+    }
+    return (bytes + unit - 1) / unit * unit;
+}
+
 static void raise_to(uint64_t *peak, uint64_t value) { *peak = value > *peak ? value : *peak; }
 
 spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t bytes, spw_allocation *out) {
@@ -251,7 +266,7 @@ spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t byte
         return spw_fail(SPW_EARG, "stream %zu: there are %d", stream, (int)SPW_ALLOCATOR_STREAMS);
     if (bytes > INT64_MAX / 4) return spw_fail(SPW_EARG, "an allocation of more than 2^61 bytes");
     if (bytes == 0) return SPW_OK;
-    const uint64_t rounded = (bytes + SPW_BLOCK_SMALLEST - 1) / SPW_BLOCK_SMALLEST * SPW_BLOCK_SMALLEST;
+    const uint64_t rounded = round_request(a, bytes);
     const uint32_t pool = (uint32_t)(2 * stream) + (rounded <= SPW_SMALL_REQUEST ? 1 : 0);
     int32_t block = SPW_NO_BLOCK, rest = SPW_NO_BLOCK;
     spw_status status = find_block(a, pool, rounded, &block);
@@ -278,6 +293,12 @@ spw_status spw_allocator_allocate(spw_allocator *a, size_t stream, uint64_t byte
     return SPW_OK;
 }
 
+/* [free_block] */
+static void reuse(spw_allocator *a, int32_t block) {
+    spw_allocator_merge(a, block);
+    spw_allocator_put_free(a, block);
+}
+
 spw_status spw_allocator_free(spw_allocator *a, spw_allocation allocation) {
     const int32_t block = allocation.block;
     if (block == SPW_ALLOCATION_EMPTY || block == SPW_ALLOCATION_REFUSED) return SPW_OK;
@@ -288,9 +309,28 @@ spw_status spw_allocator_free(spw_allocator *a, spw_allocation allocation) {
     a->stats.allocated_bytes -= b->bytes;
     b->allocated = false;
     b->requested = 0;
-    spw_allocator_merge(a, block);
-    spw_allocator_put_free(a, block);
+    if (b->users == 0) reuse(a, block);
     return SPW_OK;
+}
+
+spw_status spw_allocator_record_stream(spw_allocator *a, spw_allocation allocation, size_t stream) {
+    const int32_t block = allocation.block;
+    if (stream >= SPW_ALLOCATOR_STREAMS)
+        return spw_fail(SPW_EARG, "stream %zu: there are %d", stream, (int)SPW_ALLOCATOR_STREAMS);
+    if (block == SPW_ALLOCATION_EMPTY || block == SPW_ALLOCATION_REFUSED) return SPW_OK;
+    if (block < 0 || (size_t)block >= a->blocks || !a->block[block].allocated)
+        return spw_fail(SPW_EARG, "nothing is allocated under number %d", (int)block);
+    if (a->block[block].pool / 2 != stream) a->block[block].users |= (uint8_t)(1u << stream);
+    return SPW_OK;
+}
+
+void spw_allocator_stream_done(spw_allocator *a, size_t stream) {
+    for (size_t i = 0; i < a->blocks; i++) {
+        spw_block *b = &a->block[i];
+        if (b->allocated || (b->users >> stream & 1) == 0) continue;
+        b->users &= (uint8_t) ~(1u << stream);
+        if (b->users == 0) reuse(a, (int32_t)i);
+    }
 }
 
 spw_allocator_stats spw_allocator_get_stats(const spw_allocator *a) { return a->stats; }

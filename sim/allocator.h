@@ -1,7 +1,9 @@
 /* PyTorch's caching allocator for CUDA memory, replayed: what a process reserves on the device for a sequence of
  * allocations and frees. The rules are those of c10/cuda/CUDACachingAllocator.cpp (PyTorch 2.x; the function is
  * named in brackets), written anew:
- *   - a request is rounded up to 512 B [round_size]; 0 bytes take nothing;
+ *   - a request is rounded up to 512 B [round_size]; 0 bytes take nothing; with roundup_power2_divisions a request of
+ *     more than 512 B x divisions is rounded up to the next of that many steps between two powers of two
+ *     [roundup_power2_next_division];
  *   - requests of at most 1 MiB live in the small pool, others in the large one; every stream has its own [get_pool];
  *   - the smallest free block that is large enough is taken, the lowest address among equals [get_free_block];
  *   - it is split when at least 512 B (small pool), more than 1 MiB (large pool) remain [should_split];
@@ -17,7 +19,10 @@
  *   - expandable_segments: a stream and pool has one range of addresses, mapped from the front in pages of 2 MiB
  *     (small) or 20 MiB (large) as far as needed; blocks are split down to 512 B; a page goes back only when the
  *     device has no room [try_allocate_expandable_block, map_block, unmap_block].
- * Not replayed: frees that wait for another stream (record_stream), CUDA graph pools, roundup_power2_divisions.
+ *   - a freed block that another stream uses counts as free at once and can be used again when that stream has come so
+ *     far; running out of room waits for all of them [recordStream, free, insert_events, process_events,
+ *     synchronize_and_free_events].
+ * Not replayed: CUDA graph pools, roundup_power2_divisions by ranges of sizes.
  * Addresses of new segments are assumed to rise. Deterministic: the same calls give the same answers. */
 #ifndef SPW_SIM_ALLOCATOR_H
 #define SPW_SIM_ALLOCATOR_H
@@ -34,6 +39,7 @@ typedef struct spw_allocator_settings {
     uint64_t device_bytes;               /* what the process may reserve; 0 = no limit */
     uint64_t max_split_bytes;            /* 0 = no limit; else more than 20 MiB */
     double garbage_collection_threshold; /* part of device_bytes, 0 = off, else below 1 */
+    size_t roundup_power2_divisions;     /* 0 or 1 = off, else a power of two up to 64 */
     bool expandable_segments;
 } spw_allocator_settings;
 
@@ -63,6 +69,13 @@ SPW_MUST_CHECK spw_status spw_allocator_allocate(spw_allocator *allocator, size_
                                                  spw_allocation *out);
 /* SPW_EARG when nothing is allocated there. Empty and refused allocations are fine. */
 SPW_MUST_CHECK spw_status spw_allocator_free(spw_allocator *allocator, spw_allocation allocation);
+
+/* `stream` works on the allocation too (Tensor.record_stream): freed, it waits for that stream. SPW_EARG as above, or when
+ * there is no such stream. */
+SPW_MUST_CHECK spw_status spw_allocator_record_stream(spw_allocator *allocator, spw_allocation allocation,
+                                                      size_t stream);
+/* `stream` has done all its work: what waits for it and no other stream can be used again. */
+void spw_allocator_stream_done(spw_allocator *allocator, size_t stream);
 
 spw_allocator_stats spw_allocator_get_stats(const spw_allocator *allocator);
 /* Peaks begin anew at what is held now (torch.cuda.reset_peak_memory_stats). */

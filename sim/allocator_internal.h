@@ -19,7 +19,8 @@ typedef struct spw_block {
     int32_t previous, next;
     uint32_t pool;
     bool allocated;
-    bool mapped; /* false: addresses of an expandable segment without memory behind them */
+    uint8_t users; /* bit s: stream s was recorded; not allocated and not 0: waits for them */
+    bool mapped;   /* false: addresses of an expandable segment without memory behind them */
 } spw_block;
 
 /* Free blocks of one stream and size class, and the stretches without memory. */
@@ -40,6 +41,9 @@ struct spw_allocator {
     uint64_t searches[2]; /* large, small; counted for garbage collection only */
     uint64_t next_address;
 };
+
+/* Neither in use nor waiting for a stream. */
+static inline bool spw_block_is_idle(const spw_block *b) { return !b->allocated && b->users == 0; }
 
 /* allocator.c */
 SPW_MUST_CHECK spw_status spw_allocator_new_block(spw_allocator *a, spw_block value, int32_t *out);

@@ -71,7 +71,7 @@ static spw_status map_front(spw_allocator *a, int32_t block, uint64_t bytes, int
 }
 
 static bool is_free(const spw_allocator *a, int32_t block) {
-    return block != SPW_NO_BLOCK && !a->block[block].allocated;
+    return block != SPW_NO_BLOCK && spw_block_is_idle(&a->block[block]);
 }
 
 /* Do free and unmapped blocks from here on hold `bytes` together? */
@@ -216,6 +216,7 @@ bool spw_allocator_release_oversize(spw_allocator *a, uint32_t pool_index, uint6
 }
 
 spw_status spw_allocator_release_all(spw_allocator *a) {
+    for (size_t s = 0; s < SPW_ALLOCATOR_STREAMS; s++) spw_allocator_stream_done(a, s);
     for (size_t p = 0; p < SPW_POOLS; p++) {
         const spw_pool *pool = &a->pool[p];
         if (!a->settings.expandable_segments) {

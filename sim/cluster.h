@@ -17,7 +17,13 @@ typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_CO
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
 
-enum { SPW_CLUSTER_NAME = 64, SPW_FIGURE_SOURCE = 192, SPW_GEMM_POINTS = 64, SPW_EXCHANGE_POINTS = 16 };
+enum {
+    SPW_CLUSTER_NAME = 64,
+    SPW_FIGURE_SOURCE = 192,
+    SPW_GEMM_POINTS = 64,
+    SPW_EXCHANGE_POINTS = 16,
+    SPW_LINK_POINTS = 64
+};
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
 typedef struct spw_figure {
@@ -51,6 +57,24 @@ typedef struct spw_exchange_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_exchange_points;
 
+/* The links inside a node at points: what one message of message_bytes takes from a GPU to another, and what messages of that
+ * size, one behind the other, reach. In YAML parallel lists of one length, message_bytes rising; none without measurements.
+ *   latency_ns         one message from the first store to its arrival, by a kernel: half a round trip
+ *   out_mb_per_s       one GPU sends to one other, 10^6 bytes/s
+ *   in_mb_per_s        one GPU fetches from one other
+ *   exchange_mb_per_s  every GPU sends to every other at once: what leaves one GPU
+ *   incast_mb_per_s    all others send to one GPU: what reaches it */
+typedef struct spw_link_points {
+    size_t points;
+    size_t message_bytes[SPW_LINK_POINTS], latency_ns[SPW_LINK_POINTS];
+    size_t out_mb_per_s[SPW_LINK_POINTS], in_mb_per_s[SPW_LINK_POINTS], exchange_mb_per_s[SPW_LINK_POINTS],
+        incast_mb_per_s[SPW_LINK_POINTS];
+    size_t lengths[6]; /* of the lists above as read; equal to `points` */
+    size_t gpus;       /* that took part; 0 without points */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_link_points;
+
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
@@ -62,6 +86,7 @@ typedef struct spw_cluster {
     spw_figure launch_s;         /* one kernel launch */
     spw_gemm_points gemm;
     spw_exchange_points exchange;
+    spw_link_points link;
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to

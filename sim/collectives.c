@@ -49,7 +49,7 @@ static void add_exchanges(spw_collectives *out, const spw_scheme *scheme, const 
 spw_status spw_collectives_of(const spw_scheme *scheme, const spw_layer_shape *s, spw_collectives *out) {
     memset(out, 0, sizeof *out);
     if (scheme->type->compiled == NULL)
-        return spw_fail(SPW_ECONFIG, "scheme '%s' is no program that XLA compiles whole", scheme->text);
+        return spw_fail(SPW_ECONFIG, "scheme '%s' has no list of tensors for programs that XLA compiles whole", scheme->text);
     const spw_compiled_exchange kind = scheme->type->compiled(scheme)->exchange;
     switch (kind) {
     case SPW_COMPILED_EXCHANGE_NONE: return SPW_OK;

@@ -9,14 +9,17 @@
 
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
+spw_status spw_command_plan(int argc, char **argv);
 spw_status spw_command_explain(int argc, char **argv);
 spw_status spw_command_verify(int argc, char **argv);
 spw_status spw_command_calibrate(int argc, char **argv);
+spw_status spw_command_calibrate_megatron(int argc, char **argv);
 spw_status spw_command_calibrate_time(int argc, char **argv);
 spw_status spw_command_score(int argc, char **argv);
 spw_status spw_command_bench(int argc, char **argv);
 spw_status spw_command_bench_replay(int argc, char **argv);
 spw_status spw_command_bench_reference(int argc, char **argv);
+spw_status spw_command_bench_allocator(int argc, char **argv);
 
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. */

@@ -18,6 +18,8 @@ static const struct {
     {"replay", spw_command_bench_replay, "routing counts per second, from memory and from a compressed file"},
     {"reference", spw_command_bench_reference,
      "the CPU reference's grouped GEMM beside sgemm and the machine's peak"},
+    {"allocator", spw_command_bench_allocator,
+     "PyTorch's allocator replayed over 1000 steps x 60 layers, on one core"},
     {"kernels", bench_kernels,
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
 };

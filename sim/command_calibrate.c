@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/calibrate_memory.h"
+#include "sim/measured_time.h"
 #include "sim/score_print.h"
 #include "sim/table.h"
 
@@ -167,13 +168,22 @@ cleanup:
     return status;
 }
 
+/* Tables of measured stacks have a fit of their own. */
+static spw_status calibrate_time(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (spw_measured_kind_of(argv[i]) != SPW_MEASURED_OTHER)
+            return spw_command_calibrate_megatron(argc, argv);
+    }
+    return spw_command_calibrate_time(argc, argv);
+}
+
 spw_status spw_command_calibrate(int argc, char **argv) {
     static char memory[] = "spillway calibrate memory", time[] = "spillway calibrate time";
     static const struct {
         const char *what;
         char *name;
         spw_status (*run)(int argc, char **argv);
-    } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, spw_command_calibrate_time}};
+    } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, calibrate_time}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc > 1; i++) {
         if (strcmp(argv[1], kinds[i].what) != 0) continue;
         argv[1] = kinds[i].name;

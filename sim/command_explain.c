@@ -93,7 +93,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
     printf("at the %s", spw_moment_name(f->moment));
     if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
-    printf("; every rank allocates the same, whatever it receives; sections are those of docs/schemes.md\n");
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    printf("; %s; sections are those of docs/schemes.md\n",
+           spw_scheme_is_dynamic(scheme, &shape) ? "balanced routing: a rank allocates what it receives"
+                                                 : "every rank allocates the same, whatever it receives");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */
@@ -114,11 +117,16 @@ static spw_status take(void *state, const spw_replay_step *step) {
     return SPW_OK;
 }
 
+static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    return scheme->type->check != NULL ? scheme->type->check(scheme, &shape) : SPW_OK;
+}
+
 /* *line says how full the buffers of `rank` get on the trace. */
 static spw_status describe_rows(const explain_options *o, spw_trace *trace, size_t rank, size_t scheme,
                                 size_t sequences, char *line, size_t size) {
     received r = {.rank = rank};
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.rows = 0};
     spw_job *job = NULL;
     line[0] = '\0';
     if (trace == NULL) return SPW_OK;
@@ -136,13 +144,18 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
     status = spw_replay_run(&request, &result);
     if (status == SPW_OK) {
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-        const size_t rows = o->job.scheme[scheme].type->buffer_rows(&o->job.scheme[scheme], &shape);
-        (void)snprintf(line, size,
-                       "rank %zu holds %.0f rows in the mean and %llu at most, in buffers of %zu: %.1f %% "
-                       "used at most (%s)\n",
-                       rank, r.sum / (double)r.records, (unsigned long long)r.most, rows,
-                       100.0 * (double)r.most / (double)(rows > 0 ? rows : 1),
-                       spw_match_name(result.row[0].match));
+        const spw_scheme *used = &o->job.scheme[scheme];
+        const size_t rows = spw_scheme_is_dynamic(used, &shape) ? 0 : used->type->buffer_rows(used, &shape);
+        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most, ",
+                                    rank, r.sum / (double)r.records, (unsigned long long)r.most);
+        const char *match = spw_match_name(result.row[0].match);
+        if (rows == 0) {
+            (void)snprintf(line + length, size - (size_t)length, "and allocates for as many (%s)\n", match);
+        } else {
+            (void)snprintf(line + length, size - (size_t)length,
+                           "in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           100.0 * (double)r.most / (double)rows, match);
+        }
     } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
         status = spw_fail_within(status, "%s", o->trace_path);
     }
@@ -177,6 +190,7 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
+            SPW_TRY(check_scheme(job, &o->job.scheme[s], job->sequences_per_gpu[b]));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];

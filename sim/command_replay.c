@@ -2,9 +2,12 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/allocator_conf.h"
 #include "sim/job_options.h"
+#include "sim/largest_batch.h"
 #include "sim/replay.h"
 #include "sim/result_hdf5.h"
+#include "sim/smallest_factor.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,12 +19,15 @@ enum {
     OPTION_OUTPUT,
     OPTION_SEED,
     OPTION_EACH_STEP,
+    OPTION_DROPS,
+    OPTION_FITS,
+    OPTION_ALLOCATOR,
     OPTION_STACK
 };
 
 typedef struct replay_options {
     spw_job_options job;
-    const char *trace_path, *steps, *layers, *output, *seed, *stack;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
     bool each_step;
 } replay_options;
 
@@ -31,11 +37,16 @@ static const struct argp_option own_options[] = {
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"stack", OPTION_STACK, "NAME|FILE", 0,
-     "memory of compiled programs as XLA's arena holds it, by the coefficients of this stack (default: what "
-     "must "
-     "be live)",
+     "memory of compiled programs as XLA's arena holds it, and step times, by the coefficients of this stack "
+     "(default: what must be live, no times)",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
+    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
+     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's)", 0},
+    {"drop-at-most", OPTION_DROPS, "PERCENT", 0,
+     "also find the smallest capacity or buffer factor that drops no more", 0},
+    {"fits-at", OPTION_FITS, "PERCENT", 0,
+     "also find the largest number of sequences per GPU that fits in so many of the steps, as 99.9", 0},
     {0},
 };
 
@@ -48,6 +59,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_OUTPUT: o->output = text; return 0;
     case OPTION_SEED: o->seed = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_ALLOCATOR: o->allocator = text; return 0;
+    case OPTION_DROPS: o->drops = text; return 0;
+    case OPTION_FITS: o->fits = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
@@ -70,6 +84,16 @@ static const struct argp argp = {
         "Replays a routing trace: what each GPU must hold, what crosses the links, which tokens are dropped.",
     .children = children,
 };
+
+/* A share, from a percentage in [0, 100]. */
+static spw_status parse_percent(const char *option, const char *text, double *out) {
+    char *end = NULL;
+    const double value = text[strspn(text, "0123456789.")] == '\0' ? strtod(text, &end) : -1.0;
+    if (end == NULL || end == text || *end != '\0' || !(value >= 0.0 && value <= 100.0))
+        return spw_fail(SPW_EARG, "%s %s: write a percentage from 0 to 100, as in 99.9", option, text);
+    *out = value / 100.0;
+    return SPW_OK;
+}
 
 static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *result) {
     if (!o->each_step) return spw_replay_run(request, result);
@@ -103,10 +127,13 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
     spw_trace *trace = NULL;
-    spw_result result = {NULL, 0, 0};
+    spw_result result = {.rows = 0};
     spw_result_file *file = NULL;
     spw_stack stack;
+    spw_time_stack time_stack;
+    bool timed = false;
     uint64_t seed = 1;
+    double drops = 0.0, fits = 0.0;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     spw_run_settings settings = {
@@ -115,9 +142,19 @@ spw_status spw_command_replay(int argc, char **argv) {
         SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
-    if (o->stack != NULL) SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
+    if (o->stack != NULL) {
+        SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
+        timed = spw_time_stack_knows(stack.name);
+        if (timed) SPW_TRY(spw_time_stack_read(stack.name, NULL, &time_stack));
+    }
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
+    if (o->drops != NULL) SPW_TRY(parse_percent("--drop-at-most", o->drops, &drops));
+    if (o->fits != NULL) SPW_TRY(parse_percent("--fits-at", o->fits, &fits));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->allocator != NULL) {
+        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
+        SPW_TRY(spw_job_check(&o->job.job));
+    }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
     settings.trace = spw_trace_get_info(trace);
@@ -139,12 +176,16 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
+                                        .allocator = true,
                                         .stack = o->stack != NULL ? &stack : NULL,
+                                        .time_stack = timed ? &time_stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);
     if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     if (status != SPW_OK) goto cleanup;
+    if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
+    if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
     if (o->each_step && result.row != NULL)
         qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));

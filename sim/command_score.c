@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/measured_print.h"
 #include "sim/score.h"
+#include "sim/score_layer_print.h"
 #include "sim/score_print.h"
 
 #include <string.h>
@@ -47,8 +48,21 @@ static const struct argp argp = {
     .args_doc = "TABLE.csv...",
     .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
            "off they are. "
-           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory.",
+           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, milliseconds. Beside the "
+           "bars of a published figure: what autograd keeps of one layer.",
 };
+
+static spw_status score_bars(const score_options *o, spw_format format) {
+    spw_layer_score score = {.table = NULL};
+    spw_status status = SPW_OK;
+    if (o->tables > 1) return spw_fail(SPW_EARG, "a table of a figure's bars is scored alone");
+    SPW_TRY(spw_layer_score_open(o->table[0], &score));
+    SPW_TRY(spw_layer_score_print(&score, format, stdout));
+
+cleanup:
+    spw_layer_score_close(&score);
+    return status;
+}
 
 spw_status spw_command_score(int argc, char **argv) {
     spw_status status = SPW_OK;
@@ -57,10 +71,15 @@ spw_status spw_command_score(int argc, char **argv) {
     spw_format format = SPW_FORMAT_TABLE;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
-    size_t measured = 0;
-    for (size_t i = 0; i < o.tables; i++) measured += spw_measured_is_table(o.table[i]) ? 1 : 0;
+    size_t measured = 0, bars = 0;
+    for (size_t i = 0; i < o.tables; i++) {
+        measured += spw_measured_kind_of(o.table[i]) != SPW_MEASURED_OTHER ? 1 : 0;
+        bars += spw_layer_score_is_table(o.table[i]) ? 1 : 0;
+    }
     if (measured > 0 && measured == o.tables)
-        return spw_measured_print(o.table, o.tables, o.traces, format, stdout);
+        return spw_measured_print(o.table, o.tables, o.traces,
+                                  o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
+    if (bars > 0) return score_bars(&o, format);
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));

@@ -73,6 +73,51 @@ static const char *const default_schemes[] = {
     "gmm-deepep",
     "ring",
     "ring:buffer_factor=1",
+    "megatron-alltoall",
+    "megatron-alltoall:capacity_factor=1",
+    "megatron-alltoall:capacity_factor=1.25,policy=position",
+    "megatron-alltoall:capacity_factor=0.5,pad=true",
+    "megatron-alltoall:align=16",
+    "megatron-alltoall:align=32,pay=router",
+    "megatron-alltoall:capacity_factor=0.7,align=128,pay=router",
+    "megatron-alltoall:capacity_factor=1,pad=true,align=256",
+    "megatron-allgather",
+    "megatron-allgather:capacity_factor=1",
+    "megatron-flex",
+    "megatron-flex:capacity_factor=1,policy=position,align=16",
+    "megatron-flex:backend=hybridep",
+    "megatron-flex:backend=hybridep,capacity_factor=0.8,align=32",
+    "primus-syncfree:level=1",
+    "primus-syncfree:level=1,align=16",
+    "primus-syncfree:level=2",
+    "primus-syncfree:level=2,align=32",
+    "primus-syncfree:level=3",
+    "ragged-deepep",
+    "moe-dedup:buffer_factor=1",
+    "moe-dedup:buffer_factor=0.6,overflow_factor=0.5",
+    "moe-dedup:buffer_factor=1,overflow_factor=1,max_shards=2",
+    "deepep",
+    "deepep:dtype=fp8,pad=16",
+    "deepep-ll",
+    "deepep-ll:dtype=bf16",
+    "hybrid-ep",
+    "hybrid-ep:pad=16",
+    "hybrid-ep:budget=1",
+    "hybrid-ep:budget=0.7,pad=4",
+    "megablocks",
+    "megablocks:impl=sparse",
+    "megablocks:impl=memory_optimized",
+    "tutel:capacity_factor=1",
+    "tutel:capacity_factor=1.25,alignment=4,batch_prioritized=true",
+    "tutel:capacity_factor=0,alignment=8",
+    "tutel:capacity_factor=-1.5,alignment=2",
+    "scattermoe",
+    "scattermoe:activation=compiled",
+    "sonicmoe",
+    "sonicmoe:rounding=nearest,tile=4",
+    "sonicmoe:rounding=up,tile=16",
+    "sonicmoe:rounding=down,tile=4",
+    "sonicmoe:rounding=nearest",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
@@ -123,22 +168,38 @@ typedef struct verification {
     size_t schemes;
 } verification;
 
-static spw_status run_case(verification *v, const spw_verify_case *c) {
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
-        if (v->scheme[i].type->check != NULL && v->scheme[i].type->check(&v->scheme[i], &c->shape) != SPW_OK)
-            continue;
-        status = spw_verify_run(&v->scheme[i], c, &v->tally[i]);
-    }
-    return status;
-}
-
 static void finish_shape(spw_layer_shape *s) {
     s->experts_per_rank = s->experts / s->ranks;
     s->tokens = s->sequences * s->sequence_length;
     s->assignments = s->tokens * s->top_k;
     s->worst_rows = s->ranks * s->tokens * (s->experts_per_rank < s->top_k ? s->experts_per_rank : s->top_k);
-    s->element_bytes = 2;
+}
+
+static bool can_run(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    return scheme->type->check == NULL || scheme->type->check(scheme, shape) == SPW_OK;
+}
+
+static spw_layer_shape one_rank(const spw_layer_shape *group) {
+    spw_layer_shape s = *group;
+    s.sequences *= s.ranks;
+    s.ranks = s.node_ranks = 1;
+    finish_shape(&s);
+    return s;
+}
+
+static spw_status run_case(verification *v, const spw_verify_case *c) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
+        const spw_scheme *scheme = &v->scheme[i];
+        spw_verify_case own = *c;
+        if (!can_run(scheme, &own.shape)) /* without expert parallelism: the group's tokens on one rank */
+            own.shape = one_rank(&c->shape);
+        if (!can_run(scheme, &own.shape)) continue;
+        if (scheme->type->compiled == NULL && c->seed % 2 == 1) /* every other case repeats the activation */
+            own.shape.remat = SPW_REMAT_MOE_ACT;
+        status = spw_verify_run(scheme, &own, &v->tally[i]);
+    }
+    return status;
 }
 
 /* --- Routing from a trace --------------------------------------------------------------------------------------- */
@@ -216,7 +277,9 @@ static spw_status verify_random(verification *v, uint64_t seed) {
     s.sequence_length = kind == 3 ? 1 : 1 + below(&state, 24);
     s.hidden = 1 + below(&state, 12);
     s.ffn = 1 + below(&state, 12);
+    s.element_bytes = 2;
     finish_shape(&s);
+    s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
     int32_t *expert = NULL;
     spw_status status = SPW_ALLOC(s.ranks * s.assignments, &expert);
     for (size_t t = 0; t < s.ranks * s.tokens && status == SPW_OK; t++) {

@@ -77,14 +77,16 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
                                        size_t sequences, double pool_bytes, spw_compiled_memory *out) {
     memset(out, 0, sizeof *out);
     if (scheme->type->compiled == NULL)
-        return spw_fail(SPW_ECONFIG, "scheme '%s' is no program that XLA compiles whole", scheme->text);
+        return spw_fail(SPW_ECONFIG, "scheme '%s' has no list of tensors for programs that XLA compiles whole", scheme->text);
     if (job->pipeline > 1 || job->tensor > 1)
         return spw_fail(SPW_ECONFIG,
                         "pipeline %zu x tensor %zu is not modelled for compiled programs; use 1 "
                         "and 1",
                         job->pipeline, job->tensor);
-    if (job->remat == SPW_REMAT_NONE)
-        return spw_fail(SPW_ECONFIG, "remat none is not modelled for compiled programs; name a policy");
+    if (spw_remat_keeps_layers(job->remat))
+        return spw_fail(SPW_ECONFIG,
+                        "remat %s is not modelled for compiled programs; name a policy of MaxText",
+                        spw_remat_name(job->remat));
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     const spw_compiled_layer *list = scheme->type->compiled(scheme);
     const spw_parameters parameters = spw_model_parameters(&job->model);

@@ -2,6 +2,7 @@
 
 #include "sim/compiled_work.h"
 #include "sim/exchange_rate.h"
+#include "sim/remat.h"
 #include "sim/routing_load.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ typedef struct prediction {
 } prediction;
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
-    return scheme->type->compiled != NULL && job->tensor == 1 && job->remat != SPW_REMAT_NONE;
+    return scheme->type->compiled != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat);
 }
 
 /* --- Exchanges --- */

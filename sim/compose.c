@@ -27,7 +27,7 @@ struct spw_composer {
     size_t *step_begin, steps, layers; /* [steps + 1] trace steps of each replayed step */
     size_t step;                       /* begun */
     spw_trace_record record;           /* of record_layer; SIZE_MAX = none read in this step */
-    size_t record_layer;
+    size_t record_layer, record_drawn; /* record_drawn: sequences of a rank, from counts */
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
     spw_match layer_match, match[SPW_JOB_MAX_BATCHES];
     spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
@@ -440,15 +440,27 @@ static spw_status begin_tokens(spw_composer *c) {
 
 /* --- Tokens from counts --- */
 
+/* Sequences that are drawn for a rank; further ones of a batch repeat them. */
+static size_t drawn_sequences(const spw_composer *c, size_t batch) {
+    const size_t want = c->request.sequences[batch], most = c->request.drawn_sequences;
+    return most > 0 && most < want ? most : want;
+}
+
 static spw_status begin_counts(spw_composer *c) {
     for (size_t b = 0; b < c->request.batches; b++) {
-        const size_t length = c->request.job->sequence_length, tokens = batch_tokens(c, b);
+        const size_t length = c->request.job->sequence_length, sequences = c->request.sequences[b],
+                     drawn = drawn_sequences(c, b);
         spw_layout_clear(c->layout[b]);
-        for (size_t i = 0; i < c->ranks * c->request.sequences[b]; i++) {
-            spw_segment segment = {i * length, (uint32_t)length, (uint32_t)(i % c->request.sequences[b])};
-            spw_status status = spw_layout_append(c->layout[b], i * length / tokens, segment);
+        for (size_t i = 0; i < c->ranks * sequences; i++) {
+            const size_t rank = i / sequences, sequence = i % sequences;
+            const spw_segment segment = {(rank * drawn + sequence % drawn) * length, (uint32_t)length,
+                                         (uint32_t)sequence};
+            const spw_status status = spw_layout_append(c->layout[b], rank, segment);
             if (status != SPW_OK) return status;
         }
+        if (drawn < sequences)
+            spw_assume(&c->assumptions[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s",
+                       drawn, drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
         worsen(&c->match[b], SPW_MATCH_RESAMPLED);
         spw_assume(&c->assumptions[b],
                    "a trace of counts: experts keep their shares, which of them meet in a token is drawn");
@@ -473,8 +485,16 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
     *layout = c->layout[batch];
     if (c->from_counts) {
         const uint64_t seed = c->request.seed + 7919 * c->ranks * (layer + c->layers * c->step);
-        return spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
-                                       batch_tokens(c, batch), seed, record);
+        const size_t drawn = drawn_sequences(c, batch);
+        if (layer != c->record_layer || drawn != c->record_drawn) {
+            const spw_status status =
+                spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
+                                        drawn * c->request.job->sequence_length, seed, &c->record);
+            if (status != SPW_OK) return status;
+            c->record_layer = layer, c->record_drawn = drawn;
+        }
+        *record = c->record;
+        return SPW_OK;
     }
     if (layer != c->record_layer) { /* batches share it */
         spw_status status = spw_trace_read_record(

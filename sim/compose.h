@@ -25,7 +25,9 @@ typedef struct spw_composer_request {
     size_t batches;
     size_t step_begin, step_end, layer_begin, layer_end; /* positions in the trace; end 0 = to the last */
     uint64_t seed;
-    bool weights; /* read router weights too, where the trace has them */
+    size_t
+        drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
+    bool weights;        /* read router weights too, where the trace has them */
 } spw_composer_request;
 SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);
 void spw_composer_destroy(spw_composer *composer); /* NULL is fine */

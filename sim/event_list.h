@@ -15,7 +15,7 @@ typedef struct spw_tensor_kind {
     const char *name, *formula, *source;
 } spw_tensor_kind;
 
-enum { SPW_TENSOR_KINDS = 64 };
+enum { SPW_TENSOR_KINDS = 96 };
 
 /* A tensor is born or dies. `slot` names it among the live ones; a later tensor may have the same. */
 typedef struct spw_memory_event {

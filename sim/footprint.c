@@ -77,6 +77,34 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_parameters
     LIVE(gradients, ALWAYS);
 }
 
+/* A bare stack of expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
+static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
+                              const spw_layer_shape *s) {
+    const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
+                 g = (double)job->precision.gradients, b = (double)s->element_bytes,
+                 hidden = (double)s->tokens * (double)s->hidden * b,
+                 routed = (double)parameters->routed_per_layer / (double)job->expert,
+                 held = routed + (double)parameters->router_per_layer + (double)s->hidden;
+    const char *source = "bare stack: MoE layers alone (7.8)";
+    spw_component *weights = add(f, "weights", layers * held * w, source,
+                                 "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
+    weights->argument = true;
+    LIVE(weights, ALWAYS);
+    LIVE(add(f, "gradients", layers * held * g, source, "L (3 e H F + E H + H) g = %.0f x %.6g x %.0f",
+             layers, held, g),
+         ALWAYS);
+    LIVE(add(f, "inputs", 2.0 * hidden, source, "input and gradient of the output, 2 x T H b = 2 x %.6g",
+             hidden),
+         ALWAYS);
+    LIVE(add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden), ALWAYS);
+    if (spw_remat_keeps_experts(job->remat))
+        LIVE(add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden),
+             ALWAYS);
+    LIVE(add(f, "expert_weight_gradients", routed * w, source,
+             "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
+         AT_MOE_LAYER);
+}
+
 /* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
  * ---------------------- */
 
@@ -120,6 +148,11 @@ static size_t attention_elements(const spw_model *m) {
                m->heads * m->nope_dim + 2 * value;
     }
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
+}
+
+/* All that flash attention keeps of the core attention: its output is an input of the next product. */
+static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s) {
+    return (double)s->tokens * (double)(m->heads * sizeof(float));
 }
 
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
@@ -170,22 +203,26 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->communication_bytes != NULL) {
-        LIVE(add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
-                 "DeepEP buffer hints (4.3)", "rings of the channels, independent of T"),
-             ALWAYS);
+        LIVE(
+            add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
+                type->communication_source != NULL ? type->communication_source : "DeepEP buffer hints (4.3)",
+                "%s",
+                type->communication_formula != NULL ? type->communication_formula
+                                                    : "rings of the channels, independent of T"),
+            ALWAYS);
     }
 }
 
 /* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
- * peak. routed: what the MoE layers keep of their experts' rows, together. */
-static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention,
-                      double routed) {
+ * peak. */
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const double moe = attention + 3.0 * tokens * (double)m->shared_ffn;
-    const double dense = attention + 3.0 * tokens * (double)m->dense_ffn;
+    const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
+    const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
+    const double moe = attention - repeated + shared;
+    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
     const double moe_layers = (double)m->moe_layers, dense_layers = (double)(m->layers - m->moe_layers);
-    const double here = (double)f->live_set.saved_bytes;
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
              "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
              moe_layers, moe, dense_layers, dense),
@@ -194,6 +231,12 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shap
              "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
              moe, dense_layers, dense),
          AT_LAYERS);
+}
+
+/* routed: what the MoE layers keep of their experts' rows, together. */
+static void add_saved_rows(spw_footprint *f, const spw_job *job, double routed) {
+    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)job->model.moe_layers;
+    if (!spw_remat_keeps_experts(job->remat)) return;
     spw_component *all =
         add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
             "%.6g over %.0f layers", routed, moe_layers);
@@ -263,17 +306,25 @@ void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t 
     const spw_parameters parameters = spw_model_parameters(&job->model);
     *out = (spw_footprint){.components = 0};
     out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
-    add_state(out, job, &parameters);
-    add_gathered(out, job, &parameters,
-                 scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
-    const double attention = add_activations(out, job, &shape);
+    const bool whole = job->part == SPW_PART_WHOLE;
+    double attention = 0.0;
+    if (whole) {
+        add_state(out, job, &parameters);
+        add_gathered(out, job, &parameters,
+                     scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
+        attention = add_activations(out, job, &shape);
+    } else {
+        add_expert_layers(out, job, &parameters, &shape);
+    }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
     add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
-    if (job->remat == SPW_REMAT_NONE) {
+    if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)job->model.moe_layers;
-        add_saved(out, job, &shape, attention,
-                  routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes);
+        if (whole) add_saved(out, job, &shape, attention);
+        add_saved_rows(out, job,
+                       routed != NULL ? (double)routed->saved_bytes
+                                      : layers * (double)out->live_set.saved_bytes);
     }
-    add_policy(out, job, &shape);
+    if (whole) add_policy(out, job, &shape);
     find_peak(out);
 }

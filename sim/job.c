@@ -80,6 +80,30 @@ static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
                                              PRECISION_ROW(activations, "activations and what is exchanged"),
                                              {.key = NULL}};
 
+static const spw_choice parts[] = {
+    {"whole", SPW_PART_WHOLE}, {"expert_layers", SPW_PART_EXPERT_LAYERS}, {NULL, 0}};
+
+const char *spw_model_part_name(spw_model_part part) { return parts[part].name; }
+
+static const spw_setting allocator_rows[] = {
+    {.key = "expandable_segments",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, allocator.expandable_segments),
+     .fallback = "false",
+     .help = "one range of addresses that grows, instead of segments"},
+    COUNT_ROW("max_split_size_mb", allocator.max_split_size_mb, 0, 1 << 24, "0",
+              "MiB from which on blocks are not split; above 20, or 0 for no limit"),
+    {.key = "garbage_collection_threshold",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(spw_job, allocator.garbage_collection_threshold),
+     .minimum = 0,
+     .maximum = 0.999,
+     .fallback = "0",
+     .help = "share of the memory above which old free segments go back; 0 for never"},
+    COUNT_ROW("roundup_power2_divisions", allocator.roundup_power2_divisions, 0, 64, "0",
+              "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
+    {.key = NULL}};
+
 #define GROUP_ROW(name, table, preset, text) \
     { \
         .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
@@ -100,6 +124,22 @@ static const spw_setting rows[] = {
     GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them"),
     GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step"),
     GROUP_ROW("precision", precision_rows, "{}", "number formats"),
+    GROUP_ROW("allocator", allocator_rows, "{}",
+              "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it"),
+    {.key = "model_part",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.part),
+     .size = sizeof(spw_model_part),
+     .choices = parts,
+     .fallback = "whole",
+     .help = "expert_layers: a bare stack of MoE layers, no attention, no optimizer"},
+    {.key = "layers",
+     .kind = SPW_SETTING_COUNT,
+     .offset = offsetof(job_text, job.layers),
+     .minimum = 0,
+     .maximum = SPW_MODEL_MAX_LAYERS,
+     .fallback = "0",
+     .help = "of a bare stack; 0 for as many as the model has MoE layers"},
     {.key = "remat",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.remat),
@@ -173,8 +213,37 @@ static spw_status check_split(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
+static spw_status check_part(const spw_job *job, const char **key) {
+    *key = "layers";
+    if (job->part == SPW_PART_WHOLE && job->layers > 0)
+        return spw_fail(SPW_ECONFIG,
+                        "layers %zu is for a bare stack; add model_part: expert_layers, or leave layers out",
+                        job->layers);
+    *key = "parallel";
+    if (job->part == SPW_PART_EXPERT_LAYERS && job->fsdp > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "a bare stack is one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
+                        job->fsdp, job->expert * job->fsdp);
+    return SPW_OK;
+}
+
+static spw_status check_allocator(const spw_job *job, const char **key) {
+    const spw_job_allocator *a = &job->allocator;
+    *key = "allocator.max_split_size_mb";
+    if (a->max_split_size_mb > 0 && a->max_split_size_mb <= 20)
+        return spw_fail(SPW_ECONFIG, "max_split_size_mb %zu; PyTorch takes more than 20",
+                        a->max_split_size_mb);
+    *key = "allocator.roundup_power2_divisions";
+    if ((a->roundup_power2_divisions & (a->roundup_power2_divisions - 1)) != 0)
+        return spw_fail(SPW_ECONFIG, "roundup_power2_divisions %zu; a power of two such as 4",
+                        a->roundup_power2_divisions);
+    return SPW_OK;
+}
+
 static spw_status check(const spw_job *job, const char **key) {
     spw_status status = check_split(job, key);
+    if (status == SPW_OK) status = check_part(job, key);
+    if (status == SPW_OK) status = check_allocator(job, key);
     if (status != SPW_OK) return status;
     *key = "batch.sequences_per_gpu";
     if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)
@@ -212,6 +281,11 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
     SPW_TRY(spw_settings_read(settings, rows, read));
     key = "model";
     SPW_TRY(spw_model_read(read->model, folder, &read->job.model));
+    if (read->job.part == SPW_PART_EXPERT_LAYERS) {
+        spw_model *model = &read->job.model;
+        if (read->job.layers > 0) model->moe_layers = read->job.layers;
+        model->layers = model->moe_layers;
+    }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));
     SPW_TRY(check(&read->job, &key));

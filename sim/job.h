@@ -7,12 +7,13 @@
 #include "sim/cluster.h"
 #include "sim/model.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
-/* MaxText's names. What each of them keeps: sim/remat.h. */
+/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/remat.h. */
 #define SPW_REMAT_LIST(X) \
     X(NONE, "none") \
     X(FULL, "full") \
@@ -21,7 +22,10 @@ enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128
     X(SAVE_OUT_PROJ, "save_out_proj") \
     X(SAVE_QKV_PROJ, "save_qkv_proj") \
     X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
-    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi")
+    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi") \
+    X(SELECTIVE, "selective") \
+    X(MOE_ACT, "moe_act") \
+    X(MOE, "moe")
 #define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
 typedef enum spw_remat { SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT } spw_remat;
 #undef SPW_REMAT_ENUM
@@ -34,12 +38,29 @@ typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
 } spw_precision;
 
+/* PyTorch's caching allocator (sim/allocator.h), for schemes that allocate what arrives. */
+typedef struct spw_job_allocator {
+    bool expandable_segments;
+    size_t max_split_size_mb;            /* MiB, as PyTorch calls them; 0 = no limit */
+    double garbage_collection_threshold; /* 0 = off */
+    size_t roundup_power2_divisions;     /* 0 = off */
+} spw_job_allocator;
+
+/* What is trained: the whole model, or a bare stack of its MoE layers, x + MoE(norm(x)), without attention, shared
+ * experts, embedding and optimizer. */
+typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
+const char *spw_model_part_name(spw_model_part part);
+
 typedef struct spw_job {
     spw_model model;
     spw_cluster cluster;
     size_t expert, fsdp, pipeline, tensor; /* product = nodes x gpus_per_node; expert divides model.experts */
     size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
     size_t sequence_length;
+    spw_model_part part;
+    size_t
+        layers; /* 0 = the model's; else of a bare stack, and then model.layers and moe_layers say the same */
+    spw_job_allocator allocator;
     spw_precision precision;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */

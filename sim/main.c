@@ -13,10 +13,11 @@ static const struct {
 } commands[] = {
     {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
+    {"plan", spw_command_plan, "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
     {"score", spw_command_score, "predictions beside published and compiled runs"},
-    {"calibrate", spw_command_calibrate, "fit the memory of compiled programs to tables of runs"},
+    {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs"},
     {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
 };
 

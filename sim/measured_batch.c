@@ -166,3 +166,14 @@ spw_measured_rows spw_measured_rows_of(const spw_measured_shape *s, const uint64
     }
     return out;
 }
+
+void spw_measured_expert_rows(const spw_measured_shape *s, const uint64_t *routed, size_t layer, size_t rank,
+                              uint64_t *of_expert) {
+    const size_t local = s->experts / s->ranks;
+    const uint64_t *n = routed + layer * s->ranks * s->experts;
+    for (size_t i = 0; i < local; i++) {
+        of_expert[i] = 0;
+        for (size_t source = 0; source < s->ranks; source++)
+            of_expert[i] += rows_kept(s, n[source * s->experts + rank * local + i]);
+    }
+}

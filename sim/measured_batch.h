@@ -36,5 +36,8 @@ typedef struct spw_measured_rows {
 } spw_measured_rows;
 spw_measured_rows spw_measured_rows_of(const spw_measured_shape *shape, const uint64_t *routed, size_t layer,
                                        size_t rank);
+/* Rows of the rank's experts, of_expert [experts / ranks]; they sum to `received`. */
+void spw_measured_expert_rows(const spw_measured_shape *shape, const uint64_t *routed, size_t layer,
+                              size_t rank, uint64_t *of_expert);
 
 #endif

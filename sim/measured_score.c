@@ -55,11 +55,7 @@ static spw_status field_count(const spw_csv *csv, size_t row, const char *column
 
 /* --- One row of a table --- */
 
-typedef struct run_shape {
-    spw_measured_shape batch;
-    spw_recompute recompute;
-    bool sequential;
-} run_shape;
+typedef spw_measured_run run_shape;
 
 static spw_status read_recompute(const spw_csv *csv, size_t row, spw_recompute *out) {
     static const char *const names[] = {"none", "moe_act", "moe"};
@@ -104,6 +100,15 @@ static spw_status read_run_shape(const spw_csv *csv, size_t row, run_shape *out)
 
 cleanup:
     return status;
+}
+
+spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out) {
+    return read_run_shape(csv, row, out);
+}
+
+spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column, size_t count,
+                                  uint64_t *out) {
+    return field_list(csv, row, column, count, out);
 }
 
 /* Sequences name their model only. */
@@ -166,6 +171,7 @@ static spw_status process_begin(const run_shape *run, const spw_allocator_settin
                                       .ffn = b->ffn,
                                       .capacity = b->capacity,
                                       .padded = b->padded,
+                                      .sequential = run->sequential,
                                       .recompute = run->recompute};
     spw_list_replay replay;
     spw_status status = SPW_OK;
@@ -182,9 +188,8 @@ cleanup:
     return status;
 }
 
-static spw_status process_step(process *p, const uint64_t *received, const uint64_t *sent,
-                               spw_list_replay *out) {
-    spw_status status = spw_megatron_stack_step(p->stack, received, sent, &p->list);
+static spw_status process_step(process *p, const spw_megatron_rows *rows, spw_list_replay *out) {
+    spw_status status = spw_megatron_stack_step(p->stack, rows, &p->list);
     return status == SPW_OK ? spw_event_list_replay(&p->list, p->allocator, p->live, out) : status;
 }
 
@@ -268,13 +273,20 @@ static spw_status score_run(const spw_measured_score *score, size_t row, const r
                             const uint64_t *routed, bool known, spw_measured_cell *cell) {
     const spw_csv *csv = score->table;
     const spw_measured_shape *b = &run->batch;
-    uint64_t received[MOST_LAYERS], sent[MOST_LAYERS];
+    uint64_t received[MOST_LAYERS], sent[MOST_LAYERS], *of_expert = NULL;
     spw_measured_rows layer[MOST_LAYERS];
+    run_shape replayed = *run;
     process p = {.stack = NULL};
     spw_list_replay replay;
     spw_status status = SPW_OK;
     cell->composed = known;
-    cell->approximated = run->sequential;
+    cell->approximated = run->sequential && !known; /* the table has no rows of experts */
+    replayed.sequential = run->sequential && known;
+    if (replayed.sequential) {
+        SPW_TRY(SPW_ALLOC(b->layers * b->experts / b->ranks, &of_expert));
+        for (size_t l = 0; l < b->layers; l++)
+            spw_measured_expert_rows(b, routed, l, cell->rank, of_expert + l * (b->experts / b->ranks));
+    }
     if (known) {
         for (size_t l = 0; l < b->layers; l++) {
             layer[l] = spw_measured_rows_of(b, routed, l, cell->rank);
@@ -286,12 +298,14 @@ static spw_status score_run(const spw_measured_score *score, size_t row, const r
         SPW_TRY(field_list(csv, row, "rows_received_per_layer", b->layers, received));
         SPW_TRY(field_list(csv, row, "rows_sent_per_layer", b->layers, sent));
     }
-    SPW_TRY(process_begin(run, &score->settings, &p));
-    for (size_t step = 0; step <= WARM_STEPS; step++) SPW_TRY(process_step(&p, received, sent, &replay));
+    const spw_megatron_rows rows = {received, sent, of_expert};
+    SPW_TRY(process_begin(&replayed, &score->settings, &p));
+    for (size_t step = 0; step <= WARM_STEPS; step++) SPW_TRY(process_step(&p, &rows, &replay));
     SPW_TRY(set_figures(csv, row, &replay, false, cell));
 
 cleanup:
     process_end(&p);
+    spw_free(of_expert);
     return status;
 }
 
@@ -348,7 +362,7 @@ static spw_status score_sequence(spw_measured_score *score) {
         if (!are_equal(&run, &first)) SPW_TRY(field_error(score->table, row, "model", "another shape"));
         last = name;
         if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &score->settings, &p[cell->rank]));
-        SPW_TRY(process_step(&p[cell->rank], received, sent, &replay));
+        SPW_TRY(process_step(&p[cell->rank], &(spw_megatron_rows){received, sent, NULL}, &replay));
         SPW_TRY(set_figures(score->table, row, &replay, true, cell));
     }
 

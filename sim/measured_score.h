@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "sim/allocator.h"
 #include "sim/csv.h"
+#include "sim/measured_batch.h"
+#include "sim/megatron_stack.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +25,7 @@ typedef struct spw_measured_cell {
     size_t rank, step;
     bool composed;       /* rows were composed from the routing, else taken from the table */
     const char *differs; /* the first column in which the composed rows differ; NULL = none does */
-    bool approximated;   /* the list is not that of this variant (sequential experts) */
+    bool approximated;   /* sequential experts whose rows are not known were replayed as grouped ones */
     spw_measured_pair requested_peak, requested_after_forward;
     spw_measured_pair allocated_before, allocated_after_forward, allocated_peak, reserved;
 } spw_measured_cell;
@@ -57,6 +59,18 @@ typedef struct spw_measured_agreement {
     size_t composed, agreed; /* cells whose rows, drops and bytes were composed; equal in all columns */
 } spw_measured_agreement;
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score);
+
+/* What a row of a table of runs says of its run. */
+typedef struct spw_measured_run {
+    spw_measured_shape batch;
+    spw_recompute recompute;
+    bool sequential; /* one expert behind the other */
+} spw_measured_run;
+/* SPW_EFORMAT with file, line and column. */
+SPW_MUST_CHECK spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out);
+/* Exactly `count` whole numbers separated by ';'. */
+SPW_MUST_CHECK spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column,
+                                                 size_t count, uint64_t *out);
 
 /* Is this a table of measured runs? false when it cannot be read. */
 bool spw_measured_is_table(const char *path);

@@ -1,82 +1,7 @@
 #include "sim/megatron_stack.h"
 
 #include "base/memory.h"
-
-#define DISPATCHER "token_dispatcher.py, MoEAlltoAllTokenDispatcher"
-#define UTILS "moe_utils.py"
-#define ROUTING "moe_utils.py, topk_routing_with_score_function"
-#define EXPERTS "experts.py, TEGroupedMLP"
-#define AUTOGRAD "autograd of the line that made it"
-
-/* Kind, name, bytes, source. H hidden, F ffn, T tokens, K top_k, E experts, e experts of this rank, M rows received, N
- * rows sent, C capacity. */
-#define KIND_LIST(X) \
-    X(NORM_WEIGHT, "norm weights", "2 H a layer", "model") \
-    X(ROUTER_WEIGHT, "router weights", "2 H E a layer", "model") \
-    X(FC1_WEIGHT, "fc1 weights", "4 e H F a layer", "model") \
-    X(FC2_WEIGHT, "fc2 weights", "2 e H F a layer", "model") \
-    X(INITIAL, "an expert's fc1 in fp32 and bf16", "12 H F", "initialisation: freed, its segment stays") \
-    X(DENSE_GRAD, "main_grad of norms and routers", "4 (H + H E) L", "DistributedDataParallel, fp32") \
-    X(EXPERT_GRAD, "main_grad of experts", "12 e H F L", "DistributedDataParallel, fp32") \
-    X(INPUT, "input and gradient of the output", "2 T H each", "the run") \
-    X(CHOICES, "expert ids", "8 T K L", "the run") \
-    X(WORKSPACE, "cuBLAS workspaces", "32 MiB each", "PyTorch, CUDAHooks on Hopper") \
-    X(SCALAR, "a scalar", "1", "the run") \
-    X(LAYER_OUTPUT, "output of the layer", "2 T H", "moe_layer.py") \
-    X(NORM, "norm output", "2 T H", "saved by the router and by permute") \
-    X(NORM_RSTD, "norm rstd", "4 T", "saved by RMSNorm") \
-    X(NORM_FP32, "norm output in fp32", "4 T H", UTILS ", RouterGatingLinearFunction") \
-    X(LOGITS, "logits", "4 T E", ROUTING ": gather saves its input") \
-    X(SCORES, "chosen logits", "4 T K", ROUTING) \
-    X(CHOSEN_PROBS, "chosen probs", "4 T K", ROUTING ": softmax saves its result") \
-    X(ROUTE_TEMPORARY, "zeros and integer maps", "4 T E", ROUTING) \
-    X(PROBS_NEW, "routing probs", "4 T E", ROUTING) \
-    X(MAP_NEW, "routing map", "T E", ROUTING) \
-    X(CAPACITY_VALUES, "top of the columns", "4 C E + 8 C E", UTILS ", apply_router_token_dropping") \
-    X(PROBS_KEPT, "routing probs, kept", "4 T E", DISPATCHER ".probs") \
-    X(MAP_KEPT, "routing map, kept", "T E", DISPATCHER ".routing_map") \
-    X(MAPPING_KEPT, "permutation, kept", "8 N", DISPATCHER ".reversed_local_input_permutation_mapping") \
-    X(SPLITS, "splits", "64", DISPATCHER ".preprocess; sizes fitted to the byte") \
-    X(COUNTS, "counts", "64", DISPATCHER ".preprocess; sizes fitted to the byte") \
-    X(MAP_COLUMNS, "routing map by columns", "T E", UTILS ", permute") \
-    X(SORTED, "argsort of the map", "8 T E", UTILS ", permute: the slice that is saved keeps all of it") \
-    X(SORT_TEMPORARY, "sort", "8 T E and T E", "PyTorch, stable sort") \
-    X(MAPPING_NEW, "permutation", "8 N", UTILS ", permute") \
-    X(PROB_COLUMNS, "probs by columns", "4 T E", UTILS ", permute") \
-    X(PROB_INDEX, "indices of probs", "8 N", UTILS ", permute with padding: saved by index_select") \
-    X(SENT_PROBS, "permuted probs", "4 N", UTILS ", permute") \
-    X(SENT, "permuted rows", "2 N H", UTILS ", permute: held by a name until the layer ends") \
-    X(RECEIVED, "received rows", "2 M H", DISPATCHER ".token_dispatch: held by a name") \
-    X(RECEIVED_PROBS, "received probs", "4 M", DISPATCHER ".token_dispatch: held by a name") \
-    X(FC1_INPUT, "fc1 input", "2 M H", DISPATCHER ".dispatch_postprocess, saved by fc1") \
-    X(ROW_PROBS, "sorted probs", "4 M", DISPATCHER ".dispatch_postprocess, saved by the activation") \
-    X(FC1_OUTPUT, "fc1 output", "4 M F", EXPERTS ", saved by the activation") \
-    X(FC2_INPUT, "fc2 input", "2 M F", EXPERTS ", saved by fc2") \
-    X(FC2_OUTPUT, "fc2 output", "2 M H", EXPERTS ": held by a name while it is unsorted") \
-    X(UNSORTED, "unsorted rows", "2 M H", DISPATCHER ".combine_preprocess") \
-    X(COMBINED, "combined rows", "2 N H", DISPATCHER ".token_combine") \
-    X(MOE_OUTPUT, "unpermuted output", "2 T H", UTILS ", unpermute") \
-    X(D_X, "gradient of the layer's output", "2 T H", AUTOGRAD) \
-    X(D_SENT, "gradient of sent rows", "2 N H", AUTOGRAD) \
-    X(D_ROWS, "gradient of received rows", "2 M H", AUTOGRAD) \
-    X(D_FC2_OUTPUT, "gradient of the fc2 output", "2 M H", AUTOGRAD) \
-    X(D_FC2_INPUT, "gradient of the fc2 input", "2 M F", AUTOGRAD) \
-    X(D_FC2_WEIGHT, "gradient of fc2 weights", "2 e H F", "bf16, before it is added to main_grad") \
-    X(D_FC1_OUTPUT, "gradient of the fc1 output", "4 M F", AUTOGRAD) \
-    X(D_PROBS, "gradient of probs", "4 M", AUTOGRAD) \
-    X(D_FC1_INPUT, "gradient of the fc1 input", "2 M H", AUTOGRAD) \
-    X(D_FC1_WEIGHT, "gradient of fc1 weights", "4 e H F", "bf16, before it is added to main_grad") \
-    X(D_NORM, "gradient of the norm output", "2 T H", AUTOGRAD) \
-    X(D_LOGITS, "gradient of logits", "4 T E", AUTOGRAD) \
-    X(D_NORM_FP32, "router's input gradient in fp32", "4 T H", UTILS ", RouterGatingLinearFunction") \
-    X(D_NORM_ROUTER, "router's input gradient", "2 T H", UTILS ", RouterGatingLinearFunction") \
-    X(D_NORM_INPUT, "gradient of the norm input", "2 T H", AUTOGRAD)
-
-#define KIND_ENUM(kind, name, formula, source) kind,
-#define KIND_ROW(kind, name, formula, source) {name, formula, source},
-enum { KIND_LIST(KIND_ENUM) KINDS };
-const spw_tensor_kind spw_megatron_kinds[SPW_TENSOR_KINDS] = {KIND_LIST(KIND_ROW)};
-_Static_assert((int)KINDS <= (int)SPW_TENSOR_KINDS, "SPW_TENSOR_KINDS is too small");
+#include "sim/megatron_tensors.h"
 
 enum { WORKSPACE_MIB = 32, MOST = 1 << 24 };
 #define NO_SLOT UINT32_MAX
@@ -88,12 +13,14 @@ typedef struct live_tensor {
 
 struct spw_megatron_stack {
     spw_megatron_shape shape;
-    live_tensor *live; /* [KINDS][layers + 1] */
+    live_tensor *live; /* [kinds][layers + 1][pieces] */
+    size_t pieces;     /* 1, or 1 + experts_per_rank: the whole, then what belongs to one expert */
     uint32_t *spare;   /* slots that are free */
     size_t spares, slots;
     /* Of the list under way. */
     spw_event_list *list;
-    spw_status status; /* the first failure; events after it are left out */
+    spw_status status;         /* the first failure; events after it are left out */
+    const uint64_t *of_expert; /* [layers][experts_per_rank] of a sequential step */
     bool backward;
     uint64_t T, K, E, e, H, F;
 };
@@ -119,6 +46,11 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
                  routing = 8.0 * (double)shape->layers * (double)shape->tokens *
                            ((double)shape->experts + (double)shape->top_k + (double)shape->hidden);
     if (weights > 1e17 || routing > 1e17) return spw_fail(SPW_EARG, "a stack of more than 10^17 bytes");
+    if (shape->sequential && shape->recompute == SPW_RECOMPUTE_MOE_ACT)
+        return spw_fail(SPW_EARG, "moe_act recompute is for grouped experts");
+    if (shape->sequential && shape->experts_per_rank > SPW_MEGATRON_SEQUENTIAL_EXPERTS)
+        return spw_fail(SPW_EARG, "%zu sequential experts on a rank: at most %d", shape->experts_per_rank,
+                        (int)SPW_MEGATRON_SEQUENTIAL_EXPERTS);
     if (shape->padded && shape->capacity == 0) return spw_fail(SPW_EARG, "padding needs a capacity");
     SPW_TRY(SPW_ALLOC(1, &s));
     s->shape = *shape;
@@ -128,7 +60,8 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
     s->e = shape->experts_per_rank;
     s->H = shape->hidden;
     s->F = shape->ffn;
-    s->slots = KINDS * (shape->layers + 1);
+    s->pieces = shape->sequential ? 1 + shape->experts_per_rank : 1;
+    s->slots = SPW_BARE_KINDS * (shape->layers + 1) * s->pieces;
     SPW_TRY(SPW_ALLOC(s->slots, &s->live));
     SPW_TRY(SPW_ALLOC(s->slots, &s->spare));
     for (size_t i = 0; i < s->slots; i++) {
@@ -154,8 +87,12 @@ size_t spw_megatron_stack_slots(const spw_megatron_stack *s) { return s->slots; 
 
 /* --- Events. A tensor is known by its kind and layer; `layers` stands for what belongs to none. --- */
 
+static live_tensor *piece_of(spw_megatron_stack *s, int kind, size_t layer, size_t piece) {
+    return &s->live[((size_t)kind * (s->shape.layers + 1) + layer) * s->pieces + piece];
+}
+
 static live_tensor *tensor_of(spw_megatron_stack *s, int kind, size_t layer) {
-    return &s->live[(size_t)kind * (s->shape.layers + 1) + layer];
+    return piece_of(s, kind, layer, 0);
 }
 
 static void say(spw_megatron_stack *s, int kind, size_t layer, live_tensor tensor, bool born) {
@@ -168,18 +105,29 @@ static void say(spw_megatron_stack *s, int kind, size_t layer, live_tensor tenso
                                                                   .backward = s->backward});
 }
 
-static void die(spw_megatron_stack *s, int kind, size_t layer) {
-    live_tensor *t = tensor_of(s, kind, layer);
+static void die_piece(spw_megatron_stack *s, int kind, size_t layer, size_t piece) {
+    live_tensor *t = piece_of(s, kind, layer, piece);
     if (t->slot == NO_SLOT) return;
     say(s, kind, layer, *t, false);
     s->spare[s->spares++] = t->slot;
     t->slot = NO_SLOT;
 }
 
-static void born(spw_megatron_stack *s, int kind, size_t layer, uint64_t bytes) {
-    live_tensor *t = tensor_of(s, kind, layer);
+static void born_piece(spw_megatron_stack *s, int kind, size_t layer, size_t piece, uint64_t bytes) {
+    live_tensor *t = piece_of(s, kind, layer, piece);
     *t = (live_tensor){bytes, s->spare[--s->spares]};
     say(s, kind, layer, *t, true);
+}
+
+static void die(spw_megatron_stack *s, int kind, size_t layer) { die_piece(s, kind, layer, 0); }
+
+static void born(spw_megatron_stack *s, int kind, size_t layer, uint64_t bytes) {
+    born_piece(s, kind, layer, 0, bytes);
+}
+
+/* Those of the experts; the whole stays. */
+static void die_pieces(spw_megatron_stack *s, int kind, size_t layer) {
+    for (size_t x = 1; x < s->pieces; x++) die_piece(s, kind, layer, x);
 }
 
 static void pass(spw_megatron_stack *s, int kind, size_t layer, uint64_t bytes) {
@@ -211,21 +159,28 @@ spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list)
     s->list = list;
     s->status = SPW_OK;
     s->backward = false;
-    pass(s, INITIAL, layers, 12 * H * F);
+    pass(s, SPW_BARE_INITIAL, layers, 12 * H * F);
     for (size_t l = 0; l < layers; l++) {
-        born(s, NORM_WEIGHT, l, 2 * H);
-        born(s, ROUTER_WEIGHT, l, 2 * H * E);
-        born(s, FC1_WEIGHT, l, 4 * e * H * F);
-        born(s, FC2_WEIGHT, l, 2 * e * H * F);
+        born(s, SPW_BARE_NORM_WEIGHT, l, 2 * H);
+        born(s, SPW_BARE_ROUTER_WEIGHT, l, 2 * H * E);
+        if (s->shape.sequential) {
+            for (size_t x = 1; x < s->pieces; x++) {
+                born_piece(s, SPW_BARE_FC1_WEIGHT, l, x, 4 * H * F);
+                born_piece(s, SPW_BARE_FC2_WEIGHT, l, x, 2 * H * F);
+            }
+            continue;
+        }
+        born(s, SPW_BARE_FC1_WEIGHT, l, 4 * e * H * F);
+        born(s, SPW_BARE_FC2_WEIGHT, l, 2 * e * H * F);
     }
-    born(s, WORKSPACE, 0, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, WORKSPACE, layers, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, SCALAR, layers, 1);
-    born(s, DENSE_GRAD, layers, 4 * L * (H + H * E));
-    born(s, EXPERT_GRAD, layers, 12 * L * e * H * F);
-    born(s, CHOICES, layers, 8 * L * s->T * s->K);
-    born(s, INPUT, 0, 2 * s->T * H);
-    born(s, INPUT, layers, 2 * s->T * H);
+    born(s, SPW_BARE_WORKSPACE, 0, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, SPW_BARE_WORKSPACE, layers, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, SPW_BARE_SCALAR, layers, 1);
+    born(s, SPW_BARE_DENSE_GRAD, layers, 4 * L * (H + H * E));
+    born(s, SPW_BARE_EXPERT_GRAD, layers, 12 * L * e * H * F);
+    born(s, SPW_BARE_CHOICES, layers, 8 * L * s->T * s->K);
+    born(s, SPW_BARE_INPUT, 0, 2 * s->T * H);
+    born(s, SPW_BARE_INPUT, layers, 2 * s->T * H);
     return s->status;
 }
 
@@ -234,93 +189,115 @@ spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list)
 static void drop_over_capacity(spw_megatron_stack *s, size_t l) {
     const uint64_t C = s->shape.capacity, TE = s->T * s->E;
     if (C == 0 || C > s->T) return;
-    born(s, CAPACITY_VALUES, l, 4 * C * s->E);
-    born(s, CAPACITY_VALUES, s->shape.layers, 8 * C * s->E);
-    pass(s, ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, CAPACITY_VALUES, l);
-    die(s, CAPACITY_VALUES, s->shape.layers);
+    born(s, SPW_BARE_CAPACITY_VALUES, l, 4 * C * s->E);
+    born(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers, 8 * C * s->E);
+    pass(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    die(s, SPW_BARE_CAPACITY_VALUES, l);
+    die(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers);
 }
 
 static void route(spw_megatron_stack *s, size_t l) {
     const uint64_t TE = s->T * s->E, TK = s->T * s->K;
     const size_t other = s->shape.layers; /* a second temporary of the same kind */
-    born(s, NORM_FP32, l, 4 * s->T * s->H);
-    born(s, LOGITS, l, 4 * TE);
-    die(s, NORM_FP32, l);
-    born(s, SCORES, l, 4 * TK);
-    born(s, CHOSEN_PROBS, l, 4 * TK);
-    born(s, ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, PROBS_NEW, l, 4 * TE);
-    die(s, ROUTE_TEMPORARY, l);
-    born(s, ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, ROUTE_TEMPORARY, l);
-    born(s, ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, ROUTE_TEMPORARY, other);
-    born(s, MAP_NEW, l, TE);
-    die(s, ROUTE_TEMPORARY, l);
-    die(s, SCORES, l);
+    born(s, SPW_BARE_NORM_FP32, l, 4 * s->T * s->H);
+    born(s, SPW_BARE_LOGITS, l, 4 * TE);
+    die(s, SPW_BARE_NORM_FP32, l);
+    born(s, SPW_BARE_SCORES, l, 4 * TK);
+    born(s, SPW_BARE_CHOSEN_PROBS, l, 4 * TK);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_PROBS_NEW, l, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
+    born(s, SPW_BARE_MAP_NEW, l, TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    die(s, SPW_BARE_SCORES, l);
     drop_over_capacity(s, l);
-    become(s, PROBS_NEW, PROBS_KEPT, l);
-    become(s, MAP_NEW, MAP_KEPT, l);
-    born(s, SPLITS, l, 64);
-    born(s, COUNTS, l, 64);
+    become(s, SPW_BARE_PROBS_NEW, SPW_BARE_PROBS_KEPT, l);
+    become(s, SPW_BARE_MAP_NEW, SPW_BARE_MAP_KEPT, l);
+    born(s, SPW_BARE_SPLITS, l, 64);
+    born(s, SPW_BARE_COUNTS, l, 64);
 }
 
 static void permute(spw_megatron_stack *s, size_t l, uint64_t N) {
     const uint64_t TE = s->T * s->E;
     const size_t other = s->shape.layers;
-    born(s, MAP_COLUMNS, l, TE);
-    born(s, SORTED, l, 8 * TE);
-    born(s, SORT_TEMPORARY, l, TE);
-    pass(s, SORT_TEMPORARY, other, 8 * TE);
-    die(s, SORT_TEMPORARY, l);
-    born(s, MAPPING_NEW, l, 8 * N);
-    if (s->shape.padded) die(s, SORTED, l);
-    born(s, PROB_COLUMNS, l, 4 * TE);
-    if (s->shape.padded) born(s, PROB_INDEX, l, 8 * N);
-    born(s, SENT_PROBS, l, 4 * N);
-    die(s, PROB_COLUMNS, l);
-    born(s, SENT, l, 2 * N * s->H);
-    die(s, MAP_COLUMNS, l);
-    become(s, MAPPING_NEW, MAPPING_KEPT, l);
+    born(s, SPW_BARE_MAP_COLUMNS, l, TE);
+    born(s, SPW_BARE_SORTED, l, 8 * TE);
+    born(s, SPW_BARE_SORT_TEMPORARY, l, TE);
+    pass(s, SPW_BARE_SORT_TEMPORARY, other, 8 * TE);
+    die(s, SPW_BARE_SORT_TEMPORARY, l);
+    born(s, SPW_BARE_MAPPING_NEW, l, 8 * N);
+    if (s->shape.padded) die(s, SPW_BARE_SORTED, l);
+    born(s, SPW_BARE_PROB_COLUMNS, l, 4 * TE);
+    if (s->shape.padded) born(s, SPW_BARE_PROB_INDEX, l, 8 * N);
+    born(s, SPW_BARE_SENT_PROBS, l, 4 * N);
+    die(s, SPW_BARE_PROB_COLUMNS, l);
+    born(s, SPW_BARE_SENT, l, 2 * N * s->H);
+    die(s, SPW_BARE_MAP_COLUMNS, l);
+    become(s, SPW_BARE_MAPPING_NEW, SPW_BARE_MAPPING_KEPT, l);
+}
+
+static void grouped_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
+    born(s, SPW_BARE_FC1_OUTPUT, l, 4 * M * s->F);
+    born(s, SPW_BARE_FC2_INPUT, l, 2 * M * s->F);
+    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
+    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT || !saving) die(s, SPW_BARE_FC2_INPUT, l);
+    if (!saving) die(s, SPW_BARE_FC1_OUTPUT, l);
+}
+
+/* One expert after the other; their outputs wait in a list until all are joined. */
+static void sequential_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
+    const uint64_t *rows = s->of_expert + l * s->e;
+    for (size_t x = 1; x < s->pieces; x++) {
+        born_piece(s, SPW_BARE_FC1_OUTPUT, l, x, 4 * rows[x - 1] * s->F);
+        born_piece(s, SPW_BARE_FC2_INPUT, l, x, 2 * rows[x - 1] * s->F);
+        if (!saving) die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
+        born_piece(s, SPW_BARE_FC2_OUTPUT, l, x, 2 * rows[x - 1] * s->H);
+        if (!saving) die_piece(s, SPW_BARE_FC2_INPUT, l, x);
+    }
+    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
+    die_pieces(s, SPW_BARE_FC2_OUTPUT, l);
 }
 
 /* Without `saving` (the first pass of a layer that is recomputed) a tensor dies when its last name does. */
 static void experts(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
-    const uint64_t H = s->H, F = s->F;
-    born(s, RECEIVED, l, 2 * M * H);
-    born(s, RECEIVED_PROBS, l, 4 * M);
-    die(s, SENT_PROBS, l);
-    born(s, FC1_INPUT, l, 2 * M * H);
-    born(s, ROW_PROBS, l, 4 * M);
-    born(s, FC1_OUTPUT, l, 4 * M * F);
-    born(s, FC2_INPUT, l, 2 * M * F);
-    born(s, FC2_OUTPUT, l, 2 * M * H);
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT || !saving) die(s, FC2_INPUT, l);
-    if (!saving) die(s, FC1_OUTPUT, l);
-    born(s, UNSORTED, l, 2 * M * H);
-    die(s, FC2_OUTPUT, l);
-    if (!saving) {
-        die(s, FC1_INPUT, l);
-        die(s, ROW_PROBS, l);
+    const uint64_t H = s->H;
+    born(s, SPW_BARE_RECEIVED, l, 2 * M * H);
+    born(s, SPW_BARE_RECEIVED_PROBS, l, 4 * M);
+    die(s, SPW_BARE_SENT_PROBS, l);
+    born(s, SPW_BARE_FC1_INPUT, l, 2 * M * H);
+    born(s, SPW_BARE_ROW_PROBS, l, 4 * M);
+    if (s->shape.sequential) {
+        sequential_experts(s, l, M, saving);
+    } else {
+        grouped_experts(s, l, M, saving);
     }
-    born(s, COMBINED, l, 2 * N * H);
-    die(s, UNSORTED, l);
-    born(s, MOE_OUTPUT, l, 2 * s->T * H);
-    die(s, COMBINED, l);
-    die(s, SENT, l);
-    die(s, RECEIVED, l);
-    die(s, RECEIVED_PROBS, l);
+    born(s, SPW_BARE_UNSORTED, l, 2 * M * H);
+    die(s, SPW_BARE_FC2_OUTPUT, l);
+    if (!saving) {
+        die(s, SPW_BARE_FC1_INPUT, l);
+        die(s, SPW_BARE_ROW_PROBS, l);
+    }
+    born(s, SPW_BARE_COMBINED, l, 2 * N * H);
+    die(s, SPW_BARE_UNSORTED, l);
+    born(s, SPW_BARE_MOE_OUTPUT, l, 2 * s->T * H);
+    die(s, SPW_BARE_COMBINED, l);
+    die(s, SPW_BARE_SENT, l);
+    die(s, SPW_BARE_RECEIVED, l);
+    die(s, SPW_BARE_RECEIVED_PROBS, l);
 }
 
 static void free_routing(spw_megatron_stack *s, size_t l) {
-    die(s, SORTED, l);
-    die(s, PROB_INDEX, l);
-    die(s, LOGITS, l);
-    die(s, CHOSEN_PROBS, l);
-    die(s, SPLITS, l);
-    die(s, COUNTS, l);
+    die(s, SPW_BARE_SORTED, l);
+    die(s, SPW_BARE_PROB_INDEX, l);
+    die(s, SPW_BARE_LOGITS, l);
+    die(s, SPW_BARE_CHOSEN_PROBS, l);
+    die(s, SPW_BARE_SPLITS, l);
+    die(s, SPW_BARE_COUNTS, l);
 }
 
 static void moe_layer(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
@@ -334,67 +311,103 @@ static void forward(spw_megatron_stack *s, const uint64_t *received, const uint6
     const bool saving = s->shape.recompute != SPW_RECOMPUTE_MOE;
     for (size_t l = 0; l < s->shape.layers && !saving;
          l++) { /* what the last step's checkpoints still hold */
-        die(s, NORM, l);
-        die(s, LAYER_OUTPUT, l);
+        die(s, SPW_BARE_NORM, l);
+        die(s, SPW_BARE_LAYER_OUTPUT, l);
     }
     for (size_t l = 0; l < s->shape.layers; l++) {
-        born(s, NORM, l, 2 * s->T * s->H);
-        born(s, NORM_RSTD, l, 4 * s->T);
+        born(s, SPW_BARE_NORM, l, 2 * s->T * s->H);
+        born(s, SPW_BARE_NORM_RSTD, l, 4 * s->T);
         moe_layer(s, l, received[l], sent[l], saving);
-        born(s, LAYER_OUTPUT, l, 2 * s->T * s->H);
-        die(s, MOE_OUTPUT, l);
+        born(s, SPW_BARE_LAYER_OUTPUT, l, 2 * s->T * s->H);
+        die(s, SPW_BARE_MOE_OUTPUT, l);
     }
 }
 
 /* --- Backward --- */
 
-static void experts_backward(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N) {
+static void grouped_experts_backward(spw_megatron_stack *s, size_t l, uint64_t M) {
     const uint64_t H = s->H, F = s->F, e = s->e;
-    born(s, D_SENT, l, 2 * N * H);
-    born(s, D_ROWS, l, 2 * M * H);
-    die(s, D_SENT, l);
-    born(s, D_FC2_OUTPUT, l, 2 * M * H);
-    die(s, D_ROWS, l);
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT) born(s, FC2_INPUT, l, 2 * M * F);
-    born(s, D_FC2_INPUT, l, 2 * M * F);
-    born(s, D_FC2_WEIGHT, l, 2 * e * F * H);
-    die(s, FC2_INPUT, l);
-    die(s, D_FC2_OUTPUT, l);
-    die(s, D_FC2_WEIGHT, l);
-    born(s, D_FC1_OUTPUT, l, 4 * M * F);
-    born(s, D_PROBS, l, 4 * M);
-    die(s, FC1_OUTPUT, l);
-    die(s, D_FC2_INPUT, l);
-    die(s, ROW_PROBS, l);
-    born(s, D_FC1_INPUT, l, 2 * M * H);
-    born(s, D_FC1_WEIGHT, l, 4 * e * F * H);
-    die(s, D_FC1_OUTPUT, l);
-    die(s, FC1_INPUT, l);
-    die(s, D_FC1_WEIGHT, l);
-    born(s, D_ROWS, l, 2 * M * H);
-    die(s, D_FC1_INPUT, l);
-    pass(s, ROW_PROBS, l, 4 * M); /* gradients of probs, unsorted */
-    die(s, D_PROBS, l);
-    born(s, D_SENT, l, 2 * N * H);
-    die(s, D_ROWS, l);
+    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT) born(s, SPW_BARE_FC2_INPUT, l, 2 * M * F);
+    born(s, SPW_BARE_D_FC2_INPUT, l, 2 * M * F);
+    born(s, SPW_BARE_D_FC2_WEIGHT, l, 2 * e * F * H);
+    die(s, SPW_BARE_FC2_INPUT, l);
+    die(s, SPW_BARE_D_FC2_OUTPUT, l);
+    die(s, SPW_BARE_D_FC2_WEIGHT, l);
+    born(s, SPW_BARE_D_FC1_OUTPUT, l, 4 * M * F);
+    born(s, SPW_BARE_D_PROBS, l, 4 * M);
+    die(s, SPW_BARE_FC1_OUTPUT, l);
+    die(s, SPW_BARE_D_FC2_INPUT, l);
+    die(s, SPW_BARE_ROW_PROBS, l);
+    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
+    born(s, SPW_BARE_D_FC1_WEIGHT, l, 4 * e * F * H);
+    die(s, SPW_BARE_D_FC1_OUTPUT, l);
+    die(s, SPW_BARE_FC1_INPUT, l);
+    die(s, SPW_BARE_D_FC1_WEIGHT, l);
+}
+
+/* Last expert first. All of them share the storage of the fc1 input and of the gradient of the fc2 output. */
+static void sequential_experts_backward(spw_megatron_stack *s, size_t l, uint64_t M) {
+    const uint64_t H = s->H, F = s->F, *rows = s->of_expert + l * s->e;
+    for (size_t x = s->pieces - 1; x > 0; x--) {
+        const uint64_t m = rows[x - 1];
+        born_piece(s, SPW_BARE_D_FC2_INPUT, l, x, 2 * m * F);
+        born_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x, 2 * F * H);
+        die_piece(s, SPW_BARE_FC2_INPUT, l, x);
+        if (x == 1) die(s, SPW_BARE_D_FC2_OUTPUT, l);
+        die_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x);
+        born_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x, 4 * m * F);
+        born_piece(s, SPW_BARE_D_PROBS, l, x, 4 * m);
+        die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
+        die_piece(s, SPW_BARE_D_FC2_INPUT, l, x);
+        born_piece(s, SPW_BARE_D_FC1_INPUT, l, x, 2 * m * H);
+        born_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x, 4 * F * H);
+        die_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x);
+        if (x == 1) die(s, SPW_BARE_FC1_INPUT, l);
+        die_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x);
+    }
+    die(s, SPW_BARE_ROW_PROBS, l);
+    born(s, SPW_BARE_D_PROBS, l, 4 * M);
+    die_pieces(s, SPW_BARE_D_PROBS, l);
+    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
+    die_pieces(s, SPW_BARE_D_FC1_INPUT, l);
+}
+
+static void experts_backward(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N) {
+    const uint64_t H = s->H;
+    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
+    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
+    die(s, SPW_BARE_D_SENT, l);
+    born(s, SPW_BARE_D_FC2_OUTPUT, l, 2 * M * H);
+    die(s, SPW_BARE_D_ROWS, l);
+    if (s->shape.sequential) {
+        sequential_experts_backward(s, l, M);
+    } else {
+        grouped_experts_backward(s, l, M);
+    }
+    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
+    die(s, SPW_BARE_D_FC1_INPUT, l);
+    pass(s, SPW_BARE_ROW_PROBS, l, 4 * M); /* gradients of probs, unsorted */
+    die(s, SPW_BARE_D_PROBS, l);
+    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
+    die(s, SPW_BARE_D_ROWS, l);
 }
 
 static void router_backward(spw_megatron_stack *s, size_t l) {
     const uint64_t TE = s->T * s->E, TH = s->T * s->H;
     const size_t other = s->shape.layers;
-    born(s, D_NORM, l, 2 * TH);
-    die(s, D_SENT, l);
-    born(s, ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, ROUTE_TEMPORARY, l);
-    die(s, ROUTE_TEMPORARY, other);
-    born(s, D_LOGITS, l, 4 * TE);
-    born(s, D_NORM_FP32, l, 4 * TH);
-    born(s, D_NORM_ROUTER, l, 2 * TH);
-    die(s, D_NORM_FP32, l);
-    pass(s, NORM_FP32, l, 4 * TH);
-    die(s, D_LOGITS, l);
-    die(s, D_NORM_ROUTER, l);
+    born(s, SPW_BARE_D_NORM, l, 2 * TH);
+    die(s, SPW_BARE_D_SENT, l);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
+    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
+    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
+    born(s, SPW_BARE_D_LOGITS, l, 4 * TE);
+    born(s, SPW_BARE_D_NORM_FP32, l, 4 * TH);
+    born(s, SPW_BARE_D_NORM_ROUTER, l, 2 * TH);
+    die(s, SPW_BARE_D_NORM_FP32, l);
+    pass(s, SPW_BARE_NORM_FP32, l, 4 * TH);
+    die(s, SPW_BARE_D_LOGITS, l);
+    die(s, SPW_BARE_D_NORM_ROUTER, l);
     free_routing(s, l);
 }
 
@@ -407,31 +420,47 @@ static void backward(spw_megatron_stack *s, const uint64_t *received, const uint
         if (again) moe_layer(s, l, received[l], sent[l], true);
         experts_backward(s, l, received[l], sent[l]);
         router_backward(s, l);
-        die(s, MOE_OUTPUT, l);
-        born(s, D_NORM_INPUT, l, 2 * TH);
-        die(s, D_NORM, l);
-        if (!again) die(s, NORM, l);
-        die(s, NORM_RSTD, l);
-        born(s, D_X, l, 2 * TH);
-        die(s, D_NORM_INPUT, l);
-        die(s, D_X, l + 1);
-        if (!again) die(s, LAYER_OUTPUT, l);
+        die(s, SPW_BARE_MOE_OUTPUT, l);
+        born(s, SPW_BARE_D_NORM_INPUT, l, 2 * TH);
+        die(s, SPW_BARE_D_NORM, l);
+        if (!again) die(s, SPW_BARE_NORM, l);
+        die(s, SPW_BARE_NORM_RSTD, l);
+        born(s, SPW_BARE_D_X, l, 2 * TH);
+        die(s, SPW_BARE_D_NORM_INPUT, l);
+        die(s, SPW_BARE_D_X, l + 1);
+        if (!again) die(s, SPW_BARE_LAYER_OUTPUT, l);
     }
-    die(s, D_X, 0);
+    die(s, SPW_BARE_D_X, 0);
 }
 
-spw_status spw_megatron_stack_step(spw_megatron_stack *s, const uint64_t *received, const uint64_t *sent,
-                                   spw_event_list *list) {
-    for (size_t l = 0; l < s->shape.layers; l++) {
-        if (received[l] >> 32 != 0 || sent[l] >> 32 != 0)
+static spw_status check_rows(const spw_megatron_shape *shape, const spw_megatron_rows *rows) {
+    if (shape->sequential && rows->of_expert == NULL)
+        return spw_fail(SPW_EARG, "sequential experts need the rows of every expert");
+    for (size_t l = 0; l < shape->layers; l++) {
+        uint64_t sum = 0;
+        for (size_t x = 0; shape->sequential && x < shape->experts_per_rank; x++)
+            sum += rows->of_expert[l * shape->experts_per_rank + x];
+        if (rows->received[l] >> 32 != 0 || rows->sent[l] >> 32 != 0)
             return spw_fail(SPW_EARG, "layer %zu: more than 2^32 rows", l);
+        if (shape->sequential && sum != rows->received[l])
+            return spw_fail(SPW_EARG, "layer %zu: the experts have %llu rows, the rank %llu", l,
+                            (unsigned long long)sum, (unsigned long long)rows->received[l]);
     }
+    return SPW_OK;
+}
+
+spw_status spw_megatron_stack_step(spw_megatron_stack *s, const spw_megatron_rows *rows,
+                                   spw_event_list *list) {
+    spw_status status = check_rows(&s->shape, rows);
+    if (status != SPW_OK) return status;
     spw_event_list_clear(list);
     s->list = list;
     s->status = SPW_OK;
     s->backward = false;
-    forward(s, received, sent);
-    backward(s, received, sent);
+    s->of_expert = rows->of_expert;
+    forward(s, rows->received, rows->sent);
+    backward(s, rows->received, rows->sent);
+    s->of_expert = NULL;
     return s->status;
 }
 

@@ -1,11 +1,11 @@
 /* The tensors of a bare stack of Megatron-Core MoE layers, `x + MoELayer(RMSNorm(x))`, one forward and one backward a
- * step: all-to-all dispatcher, PyTorch permutation, grouped experts in bf16, router in fp32, data parallelism with
+ * step: all-to-all dispatcher, PyTorch permutation, experts in bf16 (grouped, or one after the other), router in fp32, data parallelism with
  * fp32 main_grad. Every layer has its own rows: M received and N sent (after drops, with padding).
  *
  * Read in NVIDIA/Megatron-LM d98e8a64, megatron/core/transformer/moe: moe_layer.py (MoELayer.forward: which names hold
  * which tensors), token_dispatcher.py (MoEAlltoAllTokenDispatcher), moe_utils.py (permute, unpermute,
  * sort_chunks_by_idxs, topk_routing_with_score_function, apply_router_token_dropping), experts.py
- * (TEGroupedMLP.forward); what autograd keeps and in which order it runs is PyTorch's. */
+ * (TEGroupedMLP.forward, SequentialMLP.forward); what autograd keeps and in which order it runs is PyTorch's. */
 #ifndef SPW_SIM_MEGATRON_STACK_H
 #define SPW_SIM_MEGATRON_STACK_H
 
@@ -19,10 +19,11 @@ typedef struct spw_megatron_shape {
     size_t layers, tokens, top_k, experts, experts_per_rank, hidden, ffn; /* tokens: of one rank */
     size_t capacity; /* slots of an expert and source rank; 0 = dropless */
     bool padded;     /* to capacity: needs capacity */
+    bool sequential; /* experts one after the other; not with recompute moe_act */
     spw_recompute recompute;
 } spw_megatron_shape;
 
-extern const spw_tensor_kind spw_megatron_kinds[SPW_TENSOR_KINDS];
+enum { SPW_MEGATRON_SEQUENTIAL_EXPERTS = 1024 };
 
 typedef struct spw_megatron_stack spw_megatron_stack;
 
@@ -34,10 +35,15 @@ size_t spw_megatron_stack_slots(const spw_megatron_stack *stack);
 
 /* Overwrites `list` with what happens before the first step: weights, gradients, inputs, workspaces. */
 SPW_MUST_CHECK spw_status spw_megatron_stack_begin(spw_megatron_stack *stack, spw_event_list *list);
-/* Overwrites `list` with one step. received, sent [layers] rows of this rank. A step leaves what the dispatcher keeps
- * until the next step replaces it. */
-SPW_MUST_CHECK spw_status spw_megatron_stack_step(spw_megatron_stack *stack, const uint64_t *received,
-                                                  const uint64_t *sent, spw_event_list *list);
+/* Rows of one rank, layer by layer. */
+typedef struct spw_megatron_rows {
+    const uint64_t *received, *sent; /* [layers] */
+    const uint64_t *of_expert; /* [layers][experts_per_rank], their sum is `received`; sequential only */
+} spw_megatron_rows;
+
+/* Overwrites `list` with one step. A step leaves what the dispatcher keeps until the next step replaces it. */
+SPW_MUST_CHECK spw_status spw_megatron_stack_step(spw_megatron_stack *stack, const spw_megatron_rows *rows,
+                                                  spw_event_list *list);
 
 /* The same without a list, for recompute none and moe_act, in requested bytes above a step's beginning, while what
  * the dispatcher keeps has the size it had (e = experts_per_rank):

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "reference/combine.h"
+#include "reference/grouped_gemm.h"
 #include "reference/plan.h"
 
 #include <math.h>
@@ -39,14 +40,14 @@ cleanup:
     return status;
 }
 
-static spw_status allocate_results(const spw_layer_shape *s, spw_plain_layer *l) {
+static spw_status allocate_results(const spw_layer_shape *s, size_t slots, spw_plain_layer *l) {
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->y));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->dx));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->y_scale));
     SPW_TRY(SPW_ALLOC(tokens * s->hidden, &l->dx_scale));
-    SPW_TRY(SPW_ALLOC(tokens * s->top_k, &l->d_weight));
+    SPW_TRY(SPW_ALLOC(tokens * slots, &l->d_weight));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.w0));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.w1));
     SPW_TRY(SPW_ALLOC(matrix, &l->gradients.wo));
@@ -80,7 +81,15 @@ static void free_rows(row_arrays *a) {
     spw_free(a->state.gate), spw_free(a->state.up), spw_free(a->state.act);
 }
 
-static spw_status run(const spw_layer_shape *s, const spw_plan *plan, spw_plain_layer *l) {
+static spw_status create_scales(const spw_layer_shape *s, const spw_plan *plan,
+                                const spw_plain_routing *routing, spw_expert_state state,
+                                spw_plain_layer *l) {
+    const spw_plain_inputs inputs = {routing->slots, l->x, l->dy, routing->weight, l->weights, state};
+    return spw_plain_scales_create(s, plan, &inputs, &l->scales);
+}
+
+static spw_status run(const spw_layer_shape *s, const spw_plan *plan, const spw_plain_routing *routing,
+                      spw_plain_layer *l) {
     const spw_expert_shape shape = {
         .experts = s->experts, .rows = plan->rows, .hidden = s->hidden, .ffn = s->ffn};
     row_arrays a = {.x = NULL};
@@ -88,13 +97,75 @@ static spw_status run(const spw_layer_shape *s, const spw_plan *plan, spw_plain_
     SPW_TRY(allocate_rows(s, plan->rows, &a));
     spw_ref_permute(plan, s->hidden, l->x, a.x);
     SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
-    spw_ref_combine(plan, s->hidden, a.y, l->weight, l->y, l->y_scale);
-    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, l->weight, a.dy, l->d_weight, NULL);
+    if (routing->bounds) SPW_TRY(create_scales(s, plan, routing, a.state, l));
+    spw_ref_combine(plan, s->hidden, a.y, routing->weight, l->y, l->y_scale);
+    spw_ref_combine_gradient(plan, s->hidden, l->dy, a.y, routing->weight, a.dy, l->d_weight, NULL);
     SPW_TRY(
         spw_ref_expert_ffn_gradient(shape, a.x, a.dy, l->weights, plan->offset, a.state, a.dx, l->gradients));
     spw_ref_permute_gradient(plan, s->hidden, a.dx, l->dx, l->dx_scale);
 
 cleanup:
+    free_rows(&a);
+    return status;
+}
+
+/* The down product of weighted activations: y and the gradient of wo; the gradients of the weights, and d_act of what
+ * was not weighted. */
+static spw_status run_weighted_down(const spw_layer_shape *s, const spw_plan *plan, const row_arrays *a,
+                                    const float *weight, float *d_act, spw_plain_layer *l) {
+    const spw_gemm_shape down = {.experts = s->experts, .rows = plan->rows, .in = s->ffn, .out = s->hidden};
+    float *act = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(plan->rows * s->ffn, &act));
+    for (size_t i = 0; i < plan->rows * s->ffn; i++)
+        act[i] = (float)((double)weight[plan->assignment[i / s->ffn]] * (double)a->state.act[i]);
+    SPW_TRY(spw_ref_grouped_gemm(down, act, l->weights.wo, plan->offset, a->y, NULL));
+    SPW_TRY(spw_ref_grouped_gemm_weight_gradient(down, act, a->dy, plan->offset, l->gradients.wo, NULL));
+    SPW_TRY(spw_ref_grouped_gemm_input_gradient(down, a->dy, l->weights.wo, plan->offset, d_act, NULL));
+    for (size_t r = 0; r < plan->rows; r++) {
+        const size_t choice = (size_t)plan->assignment[r];
+        double sum = 0.0;
+        for (size_t i = r * s->ffn; i < (r + 1) * s->ffn; i++) {
+            sum += (double)d_act[i] * (double)a->state.act[i];
+            d_act[i] = (float)((double)weight[choice] * (double)d_act[i]);
+        }
+        l->d_weight[choice] = (float)sum;
+    }
+
+cleanup:
+    spw_free(act);
+    return status;
+}
+
+static spw_status run_weighted(const spw_layer_shape *s, const spw_plan *plan,
+                               const spw_plain_routing *routing, spw_plain_layer *l) {
+    const spw_expert_shape shape = {
+        .experts = s->experts, .rows = plan->rows, .hidden = s->hidden, .ffn = s->ffn};
+    const spw_gemm_shape up = {.experts = s->experts, .rows = plan->rows, .in = s->hidden, .out = s->ffn};
+    row_arrays a = {.x = NULL};
+    float *d_act = NULL, *part = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(allocate_rows(s, plan->rows, &a));
+    SPW_TRY(SPW_ALLOC(plan->rows * s->ffn, &d_act));
+    SPW_TRY(SPW_ALLOC(plan->rows * s->hidden, &part));
+    spw_ref_permute(plan, s->hidden, l->x, a.x);
+    spw_ref_permute(plan, s->hidden, l->dy, a.dy);
+    SPW_TRY(spw_ref_expert_ffn(shape, a.x, l->weights, plan->offset, a.state, a.y));
+    if (routing->bounds) SPW_TRY(create_scales(s, plan, routing, a.state, l));
+    SPW_TRY(run_weighted_down(s, plan, &a, routing->weight, d_act, l));
+    spw_ref_combine(plan, s->hidden, a.y, NULL, l->y, l->y_scale);
+    float *d_gate = a.state.act, *d_up = d_act;
+    spw_ref_swiglu_gradient(shape.activation, plan->rows * s->ffn, a.state.gate, a.state.up, d_act, d_gate,
+                            d_up, NULL);
+    SPW_TRY(spw_ref_grouped_gemm_weight_gradient(up, a.x, d_gate, plan->offset, l->gradients.w0, NULL));
+    SPW_TRY(spw_ref_grouped_gemm_weight_gradient(up, a.x, d_up, plan->offset, l->gradients.w1, NULL));
+    SPW_TRY(spw_ref_grouped_gemm_input_gradient(up, d_gate, l->weights.w0, plan->offset, a.dx, NULL));
+    SPW_TRY(spw_ref_grouped_gemm_input_gradient(up, d_up, l->weights.w1, plan->offset, part, NULL));
+    for (size_t i = 0; i < plan->rows * s->hidden; i++) a.dx[i] += part[i];
+    spw_ref_permute_gradient(plan, s->hidden, a.dx, l->dx, l->dx_scale);
+
+cleanup:
+    spw_free(part), spw_free(d_act);
     free_rows(&a);
     return status;
 }
@@ -106,12 +177,13 @@ spw_status spw_plain_layer_create(const spw_layer_shape *s, uint64_t seed, spw_p
     return status;
 }
 
-spw_status spw_plain_layer_run(const spw_layer_shape *s, const int32_t *expert, spw_plain_layer *layer) {
+spw_status spw_plain_layer_run(const spw_layer_shape *s, const spw_plain_routing *routing,
+                               spw_plain_layer *layer) {
     spw_status status = SPW_OK;
     spw_plan plan = {.tokens = 0};
-    SPW_TRY(allocate_results(s, layer));
-    SPW_TRY(spw_ref_plan_create(s->ranks * s->tokens, s->top_k, s->experts, expert, &plan));
-    SPW_TRY(run(s, &plan, layer));
+    SPW_TRY(allocate_results(s, routing->slots, layer));
+    SPW_TRY(spw_ref_plan_create(s->ranks * s->tokens, routing->slots, s->experts, routing->expert, &plan));
+    SPW_TRY((routing->weighted_activation ? run_weighted : run)(s, &plan, routing, layer));
 
 cleanup:
     spw_ref_plan_destroy(&plan);
@@ -123,5 +195,6 @@ void spw_plain_layer_destroy(spw_plain_layer *l) {
         l->x,  l->dy,       l->weight,  l->drawn[0], l->drawn[1],     l->drawn[2],     l->y,
         l->dx, l->d_weight, l->y_scale, l->dx_scale, l->gradients.w0, l->gradients.w1, l->gradients.wo};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) spw_free(owned[i]);
+    spw_plain_scales_destroy(&l->scales);
     *l = (spw_plain_layer){.x = NULL};
 }

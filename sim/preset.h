@@ -1,5 +1,5 @@
-/* Files that come with the program: sim/models/, sim/clusters/, sim/stacks/ and sim/time_stacks/,
- * compiled in by sim/embed.cmake. A name in a job is one of them or the path of a file. */
+/* Files that come with the program: sim/models/, sim/clusters/, sim/stacks/, sim/time_stacks/ and
+ * sim/megatron_stacks/, compiled in by sim/embed.cmake. A name in a job is one of them or the path of a file. */
 #ifndef SPW_SIM_PRESET_H
 #define SPW_SIM_PRESET_H
 
@@ -14,9 +14,10 @@ typedef struct spw_preset {
 } spw_preset;
 
 /* Written by sim/embed.cmake, in alphabetical order. */
-extern const spw_preset spw_model_files[], spw_cluster_files[], spw_stack_files[], spw_time_stack_files[];
-extern const char *const spw_model_names[], *const spw_cluster_names[], *const spw_stack_names[],
-                                                                            *const spw_time_stack_names[];
+extern const spw_preset spw_model_files[], spw_cluster_files[], spw_stack_files[], spw_time_stack_files[],
+    spw_megatron_files[];
+extern const char *const spw_model_names[], *const spw_cluster_names[], *const spw_stack_names[];
+extern const char *const spw_time_stack_names[], *const spw_megatron_names[];
 
 /* Presets of one kind, and what a path to a file of that kind ends in. */
 typedef struct spw_preset_kind {

@@ -1,11 +1,15 @@
 #include "sim/remat.h"
 
-#include <stdbool.h>
-
-/* One row a policy: which names it lists. */
+/* One row a policy: which names it lists (MaxText), or which modules keep what they computed (all of them in a layer
+ * without rematerialization). */
 static const struct {
     bool qkv, out, context, wi, wo;
+    bool layers, experts;
 } saved[SPW_REMAT_COUNT] = {
+    [SPW_REMAT_NONE] = {.layers = true, .experts = true},
+    [SPW_REMAT_SELECTIVE] = {.layers = true, .experts = true},
+    [SPW_REMAT_MOE_ACT] = {.layers = true, .experts = true},
+    [SPW_REMAT_MOE] = {.layers = true},
     [SPW_REMAT_MINIMAL] = {.qkv = true, .out = true, .wi = true, .wo = true},
     [SPW_REMAT_MINIMAL_WITH_CONTEXT] = {.qkv = true, .out = true, .context = true, .wi = true, .wo = true},
     [SPW_REMAT_SAVE_OUT_PROJ] = {.out = true},
@@ -31,4 +35,10 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
 
 spw_remat_expert_tensors spw_remat_experts(spw_remat remat) {
     return (spw_remat_expert_tensors){.ffn = saved[remat].wi ? 2 : 0, .hidden = saved[remat].wo ? 1 : 0};
+}
+
+bool spw_remat_keeps_layers(spw_remat remat) { return saved[remat].layers; }
+bool spw_remat_keeps_experts(spw_remat remat) { return saved[remat].experts; }
+bool spw_remat_is_megatron(spw_remat remat) {
+    return remat == SPW_REMAT_SELECTIVE || remat == SPW_REMAT_MOE_ACT || remat == SPW_REMAT_MOE;
 }

@@ -1,5 +1,7 @@
 #include "sim/result.h"
 
+#include "sim/advice.h"
+
 #include "base/memory.h"
 #include "sim/result_json.h"
 
@@ -25,13 +27,46 @@ spw_status spw_result_append(spw_result *result, spw_result_row **row) {
     return SPW_OK;
 }
 
+spw_verdict spw_result_verdict(const spw_result_row *r) {
+    return r->reserved.there ? spw_reserved_verdict(&r->reserved)
+                             : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
+}
+
+/* Answers are few: every one makes the array longer by one. */
+#define APPEND_ANSWER(list, count) \
+    void *longer = NULL; \
+    spw_status status = spw_alloc((count) + 1, sizeof *(list), &longer); \
+    if (status != SPW_OK) return status; \
+    if ((count) > 0) memcpy(longer, list, (count) * sizeof *(list)); \
+    spw_free(list); \
+    (list) = longer; \
+    *answer = &(list)[(count)++]; \
+    return SPW_OK
+
+spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer) {
+    APPEND_ANSWER(result->factor, result->factors);
+}
+
+spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer) {
+    APPEND_ANSWER(result->batch, result->batches);
+}
+
 void spw_result_clear(spw_result *result) {
     spw_free(result->row);
-    *result = (spw_result){NULL, 0, 0};
+    spw_free(result->factor);
+    spw_free(result->batch);
+    *result = (spw_result){.rows = 0};
 }
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, NODES_COLUMN = 15, COLUMNS = 24 };
+enum {
+    STEP_COLUMN = 1,
+    SEQUENCES_COLUMN = 3,
+    ALLOCATED_COLUMN = 10,
+    NODES_COLUMN = 17,
+    TIME_COLUMN = 24,
+    COLUMNS = 28
+};
 static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"first_step", "step"},
@@ -43,6 +78,8 @@ static const spw_column all_columns[COLUMNS] = {
     {"argument_bytes", NULL},
     {"temporary_bytes", NULL},
     {"oom_probability", NULL},
+    {"allocated_bytes", "allocated"},
+    {"reserved_bytes", "reserved"},
     {"rows_max", "rows max"},
     {"rows_mean", NULL},
     {"max_over_mean", "max/mean"},
@@ -55,23 +92,29 @@ static const spw_column all_columns[COLUMNS] = {
     {"dropped", NULL},
     {"drop_fraction", "dropped"},
     {"tokens_fully_dropped", NULL},
+    {"step_s", "time s"},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
     {"evidence", NULL},
     {NULL, NULL},
 };
 
 /* A column whose cells all say the same is left out for a person; the heading above the table says it. */
 static void choose_columns(const spw_result *result, spw_column *columns) {
-    bool step = false, sequences = false, nodes = false;
+    bool step = false, sequences = false, nodes = false, reserved = false, timed = false;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i], *first = &result->row[0];
         step = step || row->first_step != first->first_step || row->last_step != first->last_step;
         sequences = sequences || row->sequences != first->sequences;
         nodes = nodes || row->traffic.inter_node_bytes > 0.0;
+        reserved = reserved || row->reserved.there;
+        timed = timed || row->timed;
     }
     memcpy(columns, all_columns, sizeof all_columns);
     if (!step) columns[STEP_COLUMN].heading = NULL;
     if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
     if (!nodes) columns[NODES_COLUMN].heading = NULL;
+    if (!reserved) columns[ALLOCATED_COLUMN].heading = columns[ALLOCATED_COLUMN + 1].heading = NULL;
+    for (size_t i = TIME_COLUMN; i < TIME_COLUMN + 2 && !timed; i++) columns[i].heading = NULL;
 }
 
 static void add_steps(spw_table *t, const spw_result_row *r) {
@@ -82,6 +125,15 @@ static void add_steps(spw_table *t, const spw_result_row *r) {
     spw_table_count(t, (uint64_t)r->last_step);
 }
 
+/* Nothing where no allocator was replayed. */
+static void add_gib(spw_table *t, bool there, uint64_t bytes) {
+    if (there) {
+        spw_table_scaled(t, (double)bytes, GIB, "%.2f");
+    } else {
+        spw_table_text(t, "");
+    }
+}
+
 static void add_row(spw_table *t, const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     const double fraction =
@@ -89,12 +141,14 @@ static void add_row(spw_table *t, const spw_result_row *r) {
     spw_table_text(t, r->scheme.text);
     add_steps(t, r);
     spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, f->budget_bytes)));
+    spw_table_text(t, spw_verdict_name(spw_result_verdict(r)));
     spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.2f");
     spw_table_count(t, f->budget_bytes);
     spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
     spw_table_scaled(t, (double)f->temporary_bytes, GIB, "%.2f");
     spw_table_real(t, r->memory.oom_probability, NULL);
+    add_gib(t, r->reserved.there, r->reserved.as_set.allocated.max_bytes);
+    add_gib(t, r->reserved.there, r->reserved.as_set.reserved.max_bytes);
     spw_table_count(t, r->traffic.rows_max);
     spw_table_real(t, r->traffic.rows_mean, "%.0f");
     spw_table_real(t, r->traffic.rows_mean > 0.0 ? (double)r->traffic.rows_max / r->traffic.rows_mean : 0.0,
@@ -108,6 +162,13 @@ static void add_row(spw_table *t, const spw_result_row *r) {
     spw_table_count(t, r->drops.dropped);
     spw_table_scaled(t, fraction, 0.01, "%.2f %%");
     spw_table_count(t, r->drops.tokens_fully_dropped);
+    if (r->timed) {
+        spw_table_real(t, r->time.step_s, "%.3f");
+        spw_table_real(t, r->time.tokens_per_s_per_gpu, "%.0f");
+    } else {
+        spw_table_none(t);
+        spw_table_none(t);
+    }
     spw_table_text(t, spw_match_name(r->match));
 }
 
@@ -158,6 +219,57 @@ static void print_evidence(const spw_result *result, FILE *out) {
     for (size_t a = 0; a < all.count; a++) fprintf(out, "assumed   %s\n", all.text[a]);
 }
 
+/* What the allocator did, in words. */
+static void print_reserved(const spw_result_row *r, FILE *out) {
+    const spw_reserved_outcome *o = &r->reserved.as_set;
+    char advice[SPW_ADVICE_TEXT];
+    if (!r->reserved.there) return;
+    fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
+            r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
+            (double)r->memory.p99_bytes / GIB, (double)r->memory.max_bytes / GIB);
+    fprintf(out, ", allocated %.2f %.2f %.2f, reserved %.2f %.2f %.2f\n",
+            (double)o->allocated.p50_bytes / GIB, (double)o->allocated.p99_bytes / GIB,
+            (double)o->allocated.max_bytes / GIB, (double)o->reserved.p50_bytes / GIB,
+            (double)o->reserved.p99_bytes / GIB, (double)o->reserved.max_bytes / GIB);
+    fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", rank %zu; most reserved on rank %zu\n",
+            r->memory.worst_step, r->memory.worst_layer, r->memory.worst_rank, o->worst_rank);
+    fprintf(out,
+            "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g); %" PRIu64
+            " retries in %zu steps; largest stranded block %.2f GiB\n",
+            r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high, o->retries, o->retried_steps,
+            (double)o->stranded_bytes / GIB);
+    spw_advice(&r->reserved, advice);
+    if (advice[0] != '\0') fprintf(out, "  %s\n", advice);
+}
+
+static void print_answers(const spw_result *result, FILE *out) {
+    if (result->factors + result->batches > 0) fputc('\n', out);
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        fprintf(out, "%s at %zu seq/GPU: ", a->scheme, a->sequences);
+        if (a->factor > 0.0) {
+            fprintf(out, "the smallest %s that drops at most %g %% is %.3f, which drops %.4g %%\n", a->option,
+                    100.0 * a->most, a->factor, 100.0 * a->fraction);
+        } else {
+            fprintf(out, "no %s drops as little as %g %%\n", a->option, 100.0 * a->most);
+        }
+    }
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        fprintf(out, "%s: ", a->scheme);
+        if (a->largest == 0) {
+            fprintf(out, "not even 1 sequence per GPU fits at %g %%\n", 100.0 * a->at);
+            continue;
+        }
+        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %zu", 100.0 * a->at,
+                a->largest);
+        if (a->routed)
+            fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
+                    a->oom.value, a->oom.low, a->oom.high);
+        fputc('\n', out);
+    }
+}
+
 spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings, spw_format format,
                             FILE *out) {
     if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
@@ -175,6 +287,8 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     }
     status = spw_table_print(table, format, out);
     if (format == SPW_FORMAT_TABLE) {
+        for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
+        print_answers(result, out);
         fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
               "in one exchange; busiest: most\n"
               "that one GPU's port carries one way in one dispatch; step: all exchanges of all MoE layers, "

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AXES = 4, STEP_AXIS = 1, VALUES = 4 };
+enum { AXES = 4, STEP_AXIS = 1, VALUES = 4, MEMORIES = 3 };
 
 static const struct {
     const char *name, *units, *meaning;
@@ -18,11 +18,18 @@ static const struct {
     {"bytes_received", "bytes", "off-rank bytes a rank receives in one dispatch"},
     {"dropped", "assignments", "assignments of the rank's own tokens that are dropped"},
 };
+static const struct {
+    const char *name, *units, *meaning;
+} memories[MEMORIES] = {
+    {"peak_gib", "GiB", "peak memory of the rank that needs most"},
+    {"allocated_gib", "GiB", "peak of PyTorch's allocated memory, of the rank that has most"},
+    {"reserved_gib", "GiB", "peak of PyTorch's reserved memory, of the rank that has most"},
+};
 static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 
 struct spw_result_file {
     spw_file target;
-    hid_t file, value[VALUES], peak, step;
+    hid_t file, value[VALUES], step, memory[MEMORIES];
     const spw_run_settings *settings;
     const spw_scheme *scheme;
     size_t results, steps, layers, ranks; /* steps: written so far; layers 0 = datasets not created yet */
@@ -96,7 +103,8 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     char *text = NULL;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &f));
-    f->file = f->peak = f->step = H5I_INVALID_HID;
+    f->file = f->step = H5I_INVALID_HID;
+    for (int v = 0; v < MEMORIES; v++) f->memory[v] = H5I_INVALID_HID;
     for (int v = 0; v < VALUES; v++) f->value[v] = H5I_INVALID_HID;
     f->settings = settings;
     f->scheme = scheme;
@@ -178,10 +186,12 @@ static spw_status create_datasets(spw_result_file *f, const spw_replay_step *ste
         SPW_TRY(set_text(f, f->value[v], "units", values[v].units));
         SPW_TRY(set_text(f, f->value[v], "long_name", values[v].meaning));
     }
-    f->peak = create_dataset(f, "peak_gib", H5T_NATIVE_DOUBLE, 2, cells, STEP_AXIS);
-    if (f->peak < 0) SPW_TRY(broken(f, "peak_gib"));
-    SPW_TRY(set_text(f, f->peak, "units", "GiB"));
-    SPW_TRY(set_text(f, f->peak, "long_name", "peak memory of the rank that needs most"));
+    for (int v = 0; v < MEMORIES; v++) {
+        f->memory[v] = create_dataset(f, memories[v].name, H5T_NATIVE_DOUBLE, 2, cells, STEP_AXIS);
+        if (f->memory[v] < 0) SPW_TRY(broken(f, memories[v].name));
+        SPW_TRY(set_text(f, f->memory[v], "units", memories[v].units));
+        SPW_TRY(set_text(f, f->memory[v], "long_name", memories[v].meaning));
+    }
 
 cleanup:
     return status;
@@ -201,9 +211,10 @@ static bool write_slab(hid_t dataset, int axes, const hsize_t *start, const hsiz
 static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
     const hsize_t cells[AXES] = {f->results, step->step + 1, f->layers, f->ranks};
     const hsize_t start = step->step, count = 1;
-    bool good = H5Dset_extent(f->step, &cells[STEP_AXIS]) >= 0 && H5Dset_extent(f->peak, cells) >= 0 &&
+    bool good = H5Dset_extent(f->step, &cells[STEP_AXIS]) >= 0 &&
                 write_slab(f->step, 1, &start, &count, H5T_NATIVE_INT64, &step->step_id);
     for (int v = 0; v < VALUES && good; v++) good = H5Dset_extent(f->value[v], cells) >= 0;
+    for (int v = 0; v < MEMORIES && good; v++) good = H5Dset_extent(f->memory[v], cells) >= 0;
     f->steps = step->step + 1;
     return good ? SPW_OK : broken(f, "a step");
 }
@@ -216,8 +227,12 @@ static spw_status take(void *state, const spw_replay_step *step) {
     const uint64_t *const data[VALUES] = {step->rows_received, step->bytes_sent, step->bytes_received,
                                           step->dropped};
     const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, f->layers, f->ranks};
-    const double peak = (double)step->peak_bytes / (1024.0 * 1024.0 * 1024.0);
-    bool good = write_slab(f->peak, 2, start, count, H5T_NATIVE_DOUBLE, &peak);
+    const uint64_t held[MEMORIES] = {step->peak_bytes, step->allocated_bytes, step->reserved_bytes};
+    bool good = true;
+    for (int v = 0; v < MEMORIES && good; v++) {
+        const double gib = (double)held[v] / (1024.0 * 1024.0 * 1024.0);
+        good = write_slab(f->memory[v], 2, start, count, H5T_NATIVE_DOUBLE, &gib);
+    }
     for (int v = 0; v < VALUES && good; v++)
         good = write_slab(f->value[v], AXES, start, count, H5T_NATIVE_UINT64, data[v]);
     if (!good) SPW_TRY(broken(f, "a step"));
@@ -235,7 +250,8 @@ static bool attach_scales(spw_result_file *f) {
         good = scale >= 0 && H5DSset_scale(scale, axis_names[a]) >= 0;
         for (int v = 0; v < VALUES && good; v++)
             good = H5DSattach_scale(f->value[v], scale, (unsigned)a) >= 0;
-        if (a <= STEP_AXIS && good) good = H5DSattach_scale(f->peak, scale, (unsigned)a) >= 0;
+        for (int v = 0; v < MEMORIES && a <= STEP_AXIS && good; v++)
+            good = H5DSattach_scale(f->memory[v], scale, (unsigned)a) >= 0;
         for (int n = 0; n < 2 && a == 0 && good; n++) {
             hid_t named = H5Dopen2(f->file, n == 0 ? "scheme" : "sequences_per_gpu", H5P_DEFAULT);
             good = named >= 0 && H5DSattach_scale(named, scale, 0) >= 0;
@@ -248,7 +264,8 @@ static bool attach_scales(spw_result_file *f) {
 
 static bool close_all(spw_result_file *f) {
     bool good = true;
-    hid_t *const open[] = {&f->step, &f->peak, &f->value[0], &f->value[1], &f->value[2], &f->value[3]};
+    hid_t *const open[] = {&f->step,     &f->value[0],  &f->value[1],  &f->value[2],
+                           &f->value[3], &f->memory[0], &f->memory[1], &f->memory[2]};
     for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
         if (*open[i] >= 0) good = H5Dclose(*open[i]) >= 0 && good;
         *open[i] = H5I_INVALID_HID;

@@ -7,7 +7,8 @@
 #include "sim/result.h"
 
 /* Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
- * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib [result][step].
+ * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib, allocated_gib and
+ * reserved_gib [result][step] (0 where no allocator was replayed).
  * Units stand as attributes; the settings stand as JSON in the attribute `settings`, the whole result as JSON
  * in the dataset summary_json. */
 typedef struct spw_result_file spw_result_file;

@@ -1,5 +1,7 @@
 #include "sim/result_json.h"
 
+#include "sim/advice.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -48,6 +50,15 @@ static json_t *range(size_t begin, size_t end) {
     return array;
 }
 
+static json_t *allocator_settings_json(const spw_job_allocator *a) {
+    json_t *object = json_object();
+    put(object, "expandable_segments", json_boolean(a->expandable_segments));
+    put(object, "max_split_size_mb", count(a->max_split_size_mb));
+    put(object, "garbage_collection_threshold", json_real(a->garbage_collection_threshold));
+    put(object, "roundup_power2_divisions", count(a->roundup_power2_divisions));
+    return object;
+}
+
 static json_t *settings_json(const spw_run_settings *s) {
     const spw_job *job = s->job;
     json_t *object = json_object(), *parallel = json_object(), *batch = json_object(), *sizes = json_array();
@@ -73,6 +84,9 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(object, "batch", batch);
     put(object, "precision", precision_json(&job->precision));
     put(object, "remat", text(spw_remat_name(job->remat)));
+    put(object, "model_part", text(spw_model_part_name(job->part)));
+    put(object, "model_layers", count(job->model.layers));
+    put(object, "allocator", allocator_settings_json(&job->allocator));
     put(object, "memory_fraction", json_real(job->memory_fraction));
     put(object, "hbm_gib", json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) (void)json_array_append_new(schemes, text(job->scheme[i]));
@@ -99,11 +113,42 @@ static json_t *trace_json(const spw_run_settings *s) {
     return object;
 }
 
+static json_t *quantiles_json(const spw_reserved_quantiles *q) {
+    json_t *object = json_object();
+    put(object, "p50_bytes", count(q->p50_bytes));
+    put(object, "p99_bytes", count(q->p99_bytes));
+    put(object, "max_bytes", count(q->max_bytes));
+    return object;
+}
+
+static json_t *outcome_json(const spw_reserved_outcome *o) {
+    json_t *object = json_object(), *worst = json_object();
+    put(object, "requested", quantiles_json(&o->requested));
+    put(object, "allocated", quantiles_json(&o->allocated));
+    put(object, "reserved", quantiles_json(&o->reserved));
+    put(worst, "position", count(o->worst_step));
+    put(worst, "rank", count(o->worst_rank));
+    put(object, "worst_reserved", worst);
+    put(object, "failed_steps", count(o->failed_steps));
+    put(object, "retried_steps", count(o->retried_steps));
+    put(object, "retries", count(o->retries));
+    put(object, "stranded_bytes", count(o->stranded_bytes));
+    return object;
+}
+
+static json_t *allocator_json(const spw_result_row *r) {
+    char advice[SPW_ADVICE_TEXT];
+    json_t *object = outcome_json(&r->reserved.as_set);
+    put(object, "with_expandable_segments", outcome_json(&r->reserved.expandable));
+    spw_advice(&r->reserved, advice);
+    put(object, "advice", text(advice));
+    return object;
+}
+
 static json_t *memory_json(const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
-    put(object, "verdict",
-        text(spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, f->budget_bytes))));
+    put(object, "verdict", text(spw_verdict_name(spw_result_verdict(r))));
     put(object, "budget_bytes", count(f->budget_bytes));
     put(object, "argument_bytes", count(f->argument_bytes));
     put(object, "temporary_bytes", count(f->temporary_bytes));
@@ -114,6 +159,9 @@ static json_t *memory_json(const spw_result_row *r) {
     put(object, "p99_bytes", count(r->memory.p99_bytes));
     put(object, "max_bytes", count(r->memory.max_bytes));
     put(object, "oom_probability", json_real(r->memory.oom_probability));
+    put(object, "oom_low", json_real(r->memory.oom_low));
+    put(object, "oom_high", json_real(r->memory.oom_high));
+    put(object, "allocator", r->reserved.there ? allocator_json(r) : json_null());
     put(worst, "step", json_integer(r->memory.worst_step));
     put(worst, "layer", json_integer(r->memory.worst_layer));
     put(worst, "rank", count(r->memory.worst_rank));
@@ -146,15 +194,30 @@ static json_t *drops_json(const spw_result_drops *d) {
     put(object, "dropped", count(d->dropped));
     put(object, "fraction",
         json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
-    put(object, "tokens_fully_dropped", count(d->tokens_fully_dropped));
+    put(object, "tokens_fully_dropped", d->lost_unknown ? json_null() : count(d->tokens_fully_dropped));
     return object;
 }
 
-/* The time model does not exist yet; its keys are there, and null. */
-static json_t *time_json(void) {
+/* Seconds that the step waits for, by component; null without a time model of the scheme. */
+static json_t *time_json(const spw_result_row *r) {
     static const char *const keys[] = {"step_s", "tokens_per_s_per_gpu", "balanced_step_s", "components"};
-    json_t *object = json_object();
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) put(object, keys[i], json_null());
+    json_t *object = json_object(), *components = NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !r->timed; i++) put(object, keys[i], json_null());
+    if (!r->timed) return object;
+    put(object, "step_s", json_real(r->time.step_s));
+    put(object, "low_s", json_real(r->time.low_s));
+    put(object, "high_s", json_real(r->time.high_s));
+    put(object, "tokens_per_s_per_gpu", json_real(r->time.tokens_per_s_per_gpu));
+    put(object, "balanced_step_s", json_real(r->balanced_step_s));
+    components = json_object();
+    for (size_t i = 0; i < r->time.components; i++) {
+        const spw_time_component *c = &r->time.component[i];
+        json_t *part = json_object();
+        put(part, "seconds", json_real(c->seconds));
+        put(part, "exposed_s", json_real(c->exposed_s));
+        put(components, c->name, part);
+    }
+    put(object, "components", components);
     return object;
 }
 
@@ -163,8 +226,8 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "scheme", text(r->scheme.text));
     put(object, "model", text(job->model.name));
     put(object, "cluster", text(job->cluster.name));
-    put(object, "expert_parallel", count(job->expert));
-    put(object, "fsdp", count(job->fsdp));
+    put(object, "expert_parallel", count(r->expert));
+    put(object, "fsdp", count(r->fsdp));
     put(object, "pipeline", count(job->pipeline));
     put(object, "sequences_per_gpu", count(r->sequences));
     put(object, "sequence_length", count(job->sequence_length));
@@ -177,7 +240,7 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "memory", memory_json(r));
     put(object, "traffic", traffic_json(&r->traffic));
     put(object, "drops", drops_json(&r->drops));
-    put(object, "time", time_json());
+    put(object, "time", time_json(r));
     put(object, "evidence", text(spw_match_name(r->match)));
     for (size_t i = 0; i < r->assumptions.count; i++)
         (void)json_array_append_new(assumptions, text(r->assumptions.text[i]));
@@ -185,7 +248,40 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     return object;
 }
 
-spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings, FILE *out) {
+static json_t *factors_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->factors; i++) {
+        const spw_factor_answer *a = &result->factor[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "sequences_per_gpu", count(a->sequences));
+        put(object, "option", text(a->option));
+        put(object, "drop_at_most", json_real(a->most));
+        put(object, "factor", a->factor > 0.0 ? json_real(a->factor) : json_null());
+        put(object, "fraction", json_real(a->fraction));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *batches_json(const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->batches; i++) {
+        const spw_batch_answer *a = &result->batch[i];
+        json_t *object = json_object();
+        put(object, "scheme", text(a->scheme));
+        put(object, "fits_at", json_real(a->at));
+        put(object, "sequences_per_gpu", count(a->largest));
+        put(object, "steps", count(a->steps));
+        put(object, "oom_probability", json_real(a->oom.value));
+        put(object, "oom_low", json_real(a->oom.low));
+        put(object, "oom_high", json_real(a->oom.high));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
+json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings) {
     json_t *object = json_object(), *rows = json_array();
     put(object, "format", text("spillway-result"));
     put(object, "version", count(VERSION));
@@ -193,8 +289,15 @@ spw_status spw_result_print_json(const spw_result *result, const spw_run_setting
     put(object, "trace", trace_json(settings));
     for (size_t i = 0; i < result->rows; i++)
         (void)json_array_append_new(rows, row_json(&result->row[i], settings->job));
-    const bool whole = json_array_size(rows) == result->rows;
     put(object, "rows", rows);
+    if (result->factors > 0) put(object, "smallest_factors", factors_json(result));
+    if (result->batches > 0) put(object, "largest_batches", batches_json(result));
+    return object;
+}
+
+spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings, FILE *out) {
+    json_t *object = spw_result_json(result, settings);
+    const bool whole = json_array_size(json_object_get(object, "rows")) == result->rows;
     const bool written = whole && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
     json_decref(object);
     return written ? SPW_OK : spw_fail(SPW_EIO, "the result cannot be written as JSON");

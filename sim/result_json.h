@@ -4,6 +4,10 @@
 
 #include "sim/result.h"
 
+#include <jansson.h>
+
+/* Everything as one object, which the caller owns. */
+json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings);
 SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
                                                 FILE *out);
 

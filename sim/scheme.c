@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/remat.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &name,
@@ -145,7 +146,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor)) return 0;
     size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
-    return (size_t)fmax((double)even * factor, factor);
+    return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b) {
@@ -158,6 +159,16 @@ static uint64_t add(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
+            "of MaxText's would be right",
+            scheme->text, spw_remat_name(shape->remat));
+    return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+}
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_scheme_type *type = scheme->type;
     return type->layer_of != NULL ? *type->layer_of(scheme, shape) : type->layer;
@@ -167,10 +178,19 @@ spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {
     return scheme->type->drop_rule != NULL ? scheme->type->drop_rule(scheme) : SPW_DROP_BY_LIMIT;
 }
 
+static bool sends_once(const spw_scheme *scheme) {
+    return scheme->type->sends_once == NULL || scheme->type->sends_once(scheme);
+}
+bool spw_scheme_once_a_rank(const spw_scheme *scheme) {
+    return scheme->type->once_a_rank && sends_once(scheme);
+}
+bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node && sends_once(scheme); }
+
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_layer_list list = spw_scheme_layer(scheme, shape);
     for (size_t i = 0; i < list.tensor_count; i++) {
-        if (list.tensors[i].rows >= SPW_ROWS_HELD) return true;
+        const spw_rows rows = list.tensors[i].rows;
+        if (rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT) return true;
     }
     return false;
 }
@@ -186,7 +206,7 @@ spw_rank_rows spw_flow_rows(const spw_layer_shape *s, const spw_flow *flow, size
 
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     spw_rank_rows rows = {s->assignments, s->assignments, s->assignments};
-    if (scheme->type->once_a_rank) { /* all ranks but those that hold none of a token's K experts */
+    if (spw_scheme_once_a_rank(scheme)) { /* all ranks but those that hold none of a token's K experts */
         double none = 1.0;
         for (size_t k = 0; k < s->top_k && none > 0.0; k++) {
             const double left = (double)s->experts - (double)s->experts_per_rank - (double)k;
@@ -194,7 +214,12 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
         }
         rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
     }
+    if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
     return rows;
+}
+
+static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i) {
+    return scheme->type->own_rows != NULL ? scheme->type->own_rows(scheme, shape, i) : 0;
 }
 
 uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_rank_rows *routed,
@@ -214,6 +239,8 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
             [SPW_ROWS_HELD] = {given.held, "rows held"},
             [SPW_ROWS_RECEIVED] = {given.received, "rows received"},
             [SPW_ROWS_SENT] = {given.sent, "rows sent"},
+            [SPW_ROWS_OWN_0] = {own_rows(scheme, s, 0), scheme->type->own_rows_formula[0]},
+            [SPW_ROWS_OWN_1] = {own_rows(scheme, s, 1), scheme->type->own_rows_formula[1]},
         },
       width[SPW_WIDTH_COUNT] = {
           [SPW_WIDTH_HIDDEN] = {s->hidden, "H"},
@@ -222,7 +249,12 @@ uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, co
           [SPW_WIDTH_TOP_K] = {s->top_k, "K"},
           [SPW_WIDTH_EXPERTS] = {s->experts, "E"},
           [SPW_WIDTH_LOCAL_EXPERTS] = {s->experts_per_rank, "e"},
+          [SPW_WIDTH_ROW_IDS] = {add(multiply(2, s->experts), 1), "(2 E + 1)"},
+          [SPW_WIDTH_LOCAL_ROW_IDS] = {add(multiply(2, s->experts_per_rank), 1), "(2 e + 1)"},
+          [SPW_WIDTH_RANKS] = {s->ranks, "R"},
+          [SPW_WIDTH_SCALES] = {(s->hidden + 127) / 128, "H / 128"},
           [SPW_WIDTH_ONE] = {1, "1"},
+          [SPW_WIDTH_FFN_TILES] = {(s->ffn + 127) / 128, "F / 128"},
       };
     const uint64_t times = tensor->times > 0 ? tensor->times : 1,
                    element = tensor->element_bytes > 0 ? tensor->element_bytes : s->element_bytes,

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 32 };
+enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 48 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 typedef struct spw_layer_shape {
@@ -63,6 +63,8 @@ typedef enum spw_rows {
     SPW_ROWS_HELD,        /* M: rows that the rank's experts compute, padding included */
     SPW_ROWS_RECEIVED,    /* rows that arrive, the rank's own included: U where a token travels once a rank */
     SPW_ROWS_SENT,        /* rows that leave, the rank's own included */
+    SPW_ROWS_OWN_0,       /* own_rows(0) and own_rows(1) of the scheme, from the shape */
+    SPW_ROWS_OWN_1,
     SPW_ROWS_COUNT
 } spw_rows;
 typedef enum spw_width {
@@ -72,7 +74,12 @@ typedef enum spw_width {
     SPW_WIDTH_TOP_K,         /* K */
     SPW_WIDTH_EXPERTS,       /* E */
     SPW_WIDTH_LOCAL_EXPERTS, /* e */
+    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
+    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
+    SPW_WIDTH_RANKS,         /* R */
+    SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
     SPW_WIDTH_ONE,
+    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
     SPW_WIDTH_COUNT
 } spw_width;
 
@@ -127,7 +134,7 @@ typedef struct spw_flow {
     uint64_t *rows; /* [ranks] rows that d holds for its experts, without deduplication */
     uint32_t
         *limit; /* [ranks][units][experts] assignments kept, in token order; units: see limit_per_sequence.
-                   Left alone by schemes with keep() */
+                   Left alone by schemes with keep(), unless they limit after it */
     uint64_t *
         dropped; /* [ranks] assignments of source rank s that are dropped. With keep(): by flow() itself, beyond
                           what keep() dropped */
@@ -154,23 +161,40 @@ typedef struct spw_scheme_type {
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
+    bool
+        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
     bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(
+        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
+    bool
+        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
+                           layer's within the bound, not bit for bit */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
     const char *buffer_formula;
+    size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
+    const char *own_rows_formula[2];
     size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]); /* how many */
     spw_drop_rule (*drop_rule)(const spw_scheme *scheme);        /* NULL: SPW_DROP_BY_LIMIT */
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
+    bool limit_after_keep; /* with keep(): flow.limit drops more of what it kept, after the wire */
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                  size_t group, spw_flow *out);
+    /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
+    void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
+    bool (*adds_tokens)(
+        const spw_scheme *scheme); /* may tokens go to experts that they did not choose? Then rows are
+                                                      more than the kept choices. NULL: no */
     uint64_t (*communication_bytes)(
         const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
+    const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
     const spw_compiled_layer *(*compiled)(
-        const spw_scheme *scheme); /* NULL = not a program that XLA compiles whole */
+        const spw_scheme
+            *scheme); /* NULL = not compiled whole by XLA, or never compared with such a program */
 } spw_scheme_type;
 
 /* A scheme with its options set. */
@@ -193,8 +217,13 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
+SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
+
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+bool spw_scheme_once_a_rank(const spw_scheme *scheme);
+bool spw_scheme_by_node(const spw_scheme *scheme);
 /* Do its tensors follow the routing? */
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
 

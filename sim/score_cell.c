@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/compiled_time.h"
+#include "sim/remat.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -235,13 +236,12 @@ cleanup:
 static void check_job(spw_score_cell *out) {
     const spw_layer_shape shape = spw_layer_shape_of(&out->job, out->job.sequences_per_gpu[0]);
     const spw_scheme_type *type = out->scheme.type;
-    if (spw_job_check(&out->job) != SPW_OK ||
-        (type->check != NULL && type->check(&out->scheme, &shape) != SPW_OK)) {
+    if (spw_job_check(&out->job) != SPW_OK || spw_scheme_check(&out->scheme, &shape) != SPW_OK) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
     } else if (type->compiled == NULL) {
         (void)snprintf(out->skipped, sizeof out->skipped,
-                       "scheme '%.64s' is no program that XLA compiles whole", out->scheme_text);
-    } else if (out->job.pipeline > 1 || out->job.remat == SPW_REMAT_NONE) {
+                       "scheme '%.64s' has no list of tensors for programs that XLA compiles whole", out->scheme_text);
+    } else if (out->job.pipeline > 1 || spw_remat_keeps_layers(out->job.remat)) {
         (void)snprintf(out->skipped, sizeof out->skipped, "pipeline or remat none is not modelled");
     }
 }

@@ -14,14 +14,16 @@ struct spw_selection {
     uint32_t *limit;
     int32_t *expert;
     float *weight;
-    uint8_t *kept; /* [groups][choices] */
-    bool marked;   /* kept is filled */
+    uint8_t *kept;    /* [groups][choices] */
+    bool marked;      /* kept is filled */
+    bool kept_before; /* ... by keep(), with limits still to come */
     /* The kept choices as a record of their own. */
     uint16_t *id;
     spw_layout *layout;
     spw_counts *own;
     const spw_counts *counts;
     /* Of the run. */
+    spw_scheme run_scheme; /* a copy: the caller's need not outlive the run */
     const spw_scheme *scheme;
     const spw_trace_record *record;
     const spw_layout *source;
@@ -153,7 +155,8 @@ static spw_status keep(spw_selection *s, bool weights) {
                                      .expert_id = s->id};
     SPW_TRY(spw_counts_fill(s->own, &record, s->layout));
     s->counts = s->own;
-    s->marked = true;
+    s->kept_before = s->scheme->type->limit_after_keep;
+    s->marked = !s->kept_before;
 
 cleanup:
     return status;
@@ -163,7 +166,9 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
     const size_t units = scheme->type->limit_per_sequence ? s->shape.sequences : 1;
-    s->scheme = scheme, s->record = record, s->source = layout, s->counts = counts, s->marked = false;
+    s->run_scheme = *scheme;
+    s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
+    s->marked = s->kept_before = false;
     if (rule == SPW_DROP_BY_WEIGHT && record->weight == NULL) {
         return spw_fail(
             SPW_ECONFIG,
@@ -196,7 +201,7 @@ static void mark(spw_selection *s, size_t group, uint32_t *seen) {
     uint8_t *kept = s->kept + group * s->choices;
     for (size_t i = 0; i < s->choices; i++) {
         if (i % unit == 0) memset(seen, 0, experts * sizeof *seen);
-        const int32_t x = s->expert[i];
+        const int32_t x = s->kept_before && !kept[i] ? -1 : s->expert[i];
         kept[i] = x >= 0 && seen[x]++ < s->flow[group].limit[i / unit * experts + (size_t)x];
     }
 }
@@ -221,8 +226,29 @@ cleanup:
     return status;
 }
 
+/* From the marks: what keep() counted lacks what the limits dropped after it. */
+static spw_status lost_after_keep(spw_selection *s) {
+    const uint8_t *kept = NULL;
+    const spw_status status = spw_selection_kept(s, &kept);
+    if (status != SPW_OK) return status;
+    memset(s->lost, 0, s->placement.ranks * sizeof *s->lost);
+    for (size_t g = 0; g < s->groups; g++) {
+        spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert, NULL);
+        for (size_t t = 0; t < s->choices / s->shape.top_k; t++) {
+            bool chosen = false, stays = false;
+            for (size_t i = t * s->shape.top_k; i < (t + 1) * s->shape.top_k; i++) {
+                chosen |= s->expert[i] >= 0;
+                stays |= kept[g * s->choices + i] != 0;
+            }
+            s->lost[g * s->shape.ranks + t / s->shape.tokens] += chosen && !stays;
+        }
+    }
+    return SPW_OK;
+}
+
 spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
     *lost = s->lost;
+    if (s->kept_before) return lost_after_keep(s);
     if (spw_scheme_drop_rule(s->scheme) != SPW_DROP_BY_LIMIT) return SPW_OK;
     return spw_counts_lost_tokens(s->counts, s->record, s->source, s->limit,
                                   s->scheme->type->limit_per_sequence, s->lost);

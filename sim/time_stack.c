@@ -79,6 +79,13 @@ spw_status spw_time_stack_read(const char *name, const char *folder, spw_time_st
 
 const char *const *spw_time_stack_presets(void) { return spw_time_stack_names; }
 
+bool spw_time_stack_knows(const char *name) {
+    for (size_t i = 0; spw_time_stack_names[i] != NULL; i++) {
+        if (strcmp(spw_time_stack_names[i], name) == 0) return true;
+    }
+    return false;
+}
+
 spw_status spw_time_stack_write(const spw_time_stack *stack, const char *head, const char *path) {
     spw_status status = SPW_OK;
     spw_file file = {NULL, NULL};

@@ -49,6 +49,7 @@ SPW_MUST_CHECK spw_status spw_time_stack_read(const char *name, const char *fold
 SPW_MUST_CHECK spw_status spw_time_stack_parse(const char *where, const char *text, size_t length,
                                                spw_time_stack *out);
 const char *const *spw_time_stack_presets(void); /* ended by NULL */
+bool spw_time_stack_knows(const char *name);     /* is there a preset of that name? */
 
 /* Writes YAML that spw_time_stack_parse reads back. `head` is a comment of one line. */
 SPW_MUST_CHECK spw_status spw_time_stack_write(const spw_time_stack *stack, const char *head,

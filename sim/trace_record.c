@@ -20,15 +20,15 @@ static const struct {
 } schemes[] = {
     {"dense:capacity_factor=1.25", SPW_RECORD_CAPACITY}, {"gmm", SPW_RECORD_SOURCE},
     {"gmm:buffer_factor=1", SPW_RECORD_SOURCE},          {"gmm:buffer_factor=0.75", SPW_RECORD_SOURCE},
-    {"ring:buffer_factor=0.75", SPW_RECORD_EXPERT},
+    {"ring:buffer_factor=0.75", SPW_RECORD_EXPERT},      {"gmm-deepep", SPW_RECORD_TOKEN},
 };
 
-/* Bytes of the buffer that the rows of a rank are held in. */
-static uint64_t buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape) {
+/* Bytes of the first tensor that has so many rows: of the buffer that the rows of a rank are held in, or of what it receives. */
+static uint64_t buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rows rows) {
     const spw_layer_list list = spw_scheme_layer(scheme, shape);
     for (size_t i = 0; i < list.tensor_count; i++) {
         const spw_tensor *tensor = &list.tensors[i];
-        if (tensor->rows == SPW_ROWS_BUFFER && tensor->width == SPW_WIDTH_HIDDEN)
+        if (tensor->rows == rows && tensor->width == SPW_WIDTH_HIDDEN)
             return spw_tensor_bytes(scheme, shape, NULL, tensor, NULL, 0);
     }
     return 0;
@@ -39,6 +39,7 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     spw_status status = SPW_OK;
     spw_scheme scheme;
     spw_flow flow = {.wire = NULL};
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     uint64_t rows[SPW_RECORD_RANKS], dropped[SPW_RECORD_RANKS];
     SPW_TRY(spw_scheme_parse(schemes[which].text, &scheme));
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->ranks, &flow.wire));
@@ -49,10 +50,20 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
                  buffer = spw_scheme_option_value(&scheme, "buffer_factor");
     (void)snprintf(out->text, sizeof out->text, "%s", schemes[which].text);
     out->rule = schemes[which].rule;
-    out->factor_thousandths = (size_t)lround(1000 * (isnan(capacity) ? buffer : capacity));
-    out->buffer_rows = scheme.type->buffer_rows(&scheme, shape);
-    out->buffer_bytes = buffer_bytes(&scheme, shape);
-    for (size_t r = 0; r < shape->ranks; r++) out->rows[r] = rows[r], out->dropped[r] = dropped[r];
+    const double factor = isnan(capacity) ? buffer : capacity;
+    out->factor_thousandths = isnan(factor) ? 0 : (size_t)lround(1000 * factor);
+    const bool received = out->rule == SPW_RECORD_TOKEN;
+    out->buffer_rows = received ? shape->ranks * shape->tokens : scheme.type->buffer_rows(&scheme, shape);
+    out->buffer_bytes = buffer_bytes(&scheme, shape, received ? SPW_ROWS_GATHERED : SPW_ROWS_BUFFER);
+    const size_t exchanges = scheme.type->exchanges(&scheme, shape, exchange);
+    for (size_t i = exchanges; i-- > 0;) { /* the first one each way stays: the forward pass's */
+        size_t *bytes = exchange[i].back ? &out->back_bytes : &out->row_bytes;
+        *bytes = exchange[i].row_bytes;
+    }
+    for (size_t r = 0; r < shape->ranks; r++) {
+        out->rows[r] = rows[r], out->dropped[r] = dropped[r];
+        for (size_t d = 0; d < shape->ranks; d++) out->wire[r][d] = flow.wire[r * shape->ranks + d];
+    }
 cleanup:
     spw_free(flow.wire), spw_free(flow.limit);
     return status;
@@ -104,14 +115,14 @@ static spw_status save(const spw_record *record, const char *path) {
     return status;
 }
 
-spw_status spw_trace_record_save(const char *trace_path, const char *record_path,
-                                 const spw_trace_record_settings *settings) {
+spw_status spw_trace_record_make(const char *trace_path, const spw_trace_record_settings *settings,
+                                 spw_record *out) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
     spw_composer *composer = NULL;
     spw_job *job = NULL;
-    spw_record record = {.ranks = 0};
     const spw_trace_group_settings group = {settings->expert_parallel, 64, 1};
+    *out = (spw_record){.ranks = 0};
     SPW_TRY(spw_trace_open(trace_path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     if (settings->step >= info->steps || settings->layer >= info->layers)
@@ -135,15 +146,25 @@ spw_status spw_trace_record_save(const char *trace_path, const char *record_path
     SPW_TRY(spw_composer_create(&request, &composer));
     SPW_TRY(spw_composer_begin(composer, 0));
     const char *name = strrchr(trace_path, '/');
-    (void)snprintf(record.origin, sizeof record.origin, "%.60s, step %lld, layer %d, group %zu",
+    (void)snprintf(out->origin, sizeof out->origin, "%.60s, step %lld, layer %d, group %zu",
                    name != NULL ? name + 1 : trace_path, (long long)spw_composer_step_id(composer, 0),
                    (int)spw_composer_layer_id(composer, 0), settings->group);
-    SPW_TRY(fill(composer, job, settings->group, &record));
-    SPW_TRY(save(&record, record_path));
+    SPW_TRY(fill(composer, job, settings->group, out));
 cleanup:
-    spw_record_destroy(&record);
+    if (status != SPW_OK) spw_record_destroy(out);
     spw_composer_destroy(composer);
     spw_trace_close(trace);
     spw_free(job);
+    return status;
+}
+
+spw_status spw_trace_record_save(const char *trace_path, const char *record_path,
+                                 const spw_trace_record_settings *settings) {
+    spw_record *record = NULL;
+    spw_status status = SPW_ALLOC(1, &record);
+    if (status == SPW_OK) status = spw_trace_record_make(trace_path, settings, record);
+    if (status == SPW_OK) status = save(record, record_path);
+    if (record != NULL) spw_record_destroy(record);
+    spw_free(record);
     return status;
 }

@@ -4,6 +4,7 @@
 #define SPW_SIM_TRACE_RECORD_H
 
 #include "base/status.h"
+#include "kernels/record.h"
 
 #include <stddef.h>
 
@@ -13,7 +14,10 @@ typedef struct spw_trace_record_settings {
 } spw_trace_record_settings;
 
 /* Schemes: dense with capacity factor 1.25, gmm with the worst case's and with the mean's buffer, gmm and ring
- * with less than the mean. Bytes are of rows 64 wide. The file appears whole or not at all. */
+ * with less than the mean, gmm-deepep. Bytes are of rows 64 wide. The caller destroys *out. */
+SPW_MUST_CHECK spw_status spw_trace_record_make(const char *trace_path,
+                                                const spw_trace_record_settings *settings, spw_record *out);
+/* The same as a file, which appears whole or not at all. */
 SPW_MUST_CHECK spw_status spw_trace_record_save(const char *trace_path, const char *record_path,
                                                 const spw_trace_record_settings *settings);
 

@@ -72,7 +72,8 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
                          uint64_t *received) {
-    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
+        {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
     ports port[SPW_TRAFFIC_MAX_RANKS];
@@ -85,7 +86,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
     memset(port, 0, s->ranks * sizeof *port);
-    if (scheme->type->by_node) {
+    if (spw_scheme_by_node(scheme)) {
         route_by_node(s, c, group, flow, exchange[0].row_bytes, port);
     } else {
         route_pairs(s, &c->placement, group, flow, exchange[0].row_bytes, port);

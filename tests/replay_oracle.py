@@ -47,12 +47,16 @@ def buffer_rows(case, scheme):
     return int(case.tokens * case.top_k * factor) if factor > 0 else None
 
 
+DEEPEP = ("gmm-deepep", "ragged-deepep")
+
+
 def row_bytes(case, scheme):
     """Bytes of a row in the forward dispatch and combine, and summed over all exchanges of a layer."""
     row, name = case.hidden * BYTES, scheme.partition(":")[0]
-    if name == "gmm-deepep":
-        dispatch, combine = row + 8 * case.top_k + 4, row + 4
-        again, backward = dispatch, (row + 4) + (row + 4 + 4 * case.top_k)
+    if name in DEEPEP:  # inside a node, or rows of whole 16 bytes for a group that spans nodes
+        framed = (lambda n: n + 4) if case.expert <= case.gpus_per_node else (lambda n: -(-(n + 8) // 16) * 16)
+        dispatch, combine = framed(row + 8 * case.top_k), framed(row)
+        again, backward = dispatch, framed(row) + framed(row + 4 * case.top_k)
     elif name == "ring":  # the tokens and two fp32 logits an expert; their gradient, one an expert, comes back
         dispatch, combine, again, backward = row + 8 * case.experts, row, row + 8 * case.experts, 2 * row + 4 * case.experts
     else:
@@ -94,7 +98,7 @@ def plain(case, scheme, ranks):
             for s in group:
                 if name == "ring":
                     wire[s][d] = len(ranks[s])
-                elif name == "gmm-deepep":
+                elif name in DEEPEP:
                     wire[s][d] = len({t for source, _, t in arrivals if source == s})
                 else:
                     wire[s][d] = sum(source == s for source, _, _ in arrivals)
@@ -134,7 +138,7 @@ def vectorized(case, scheme, rank, sequence, ids, missing):
         rows = np.bincount(target[keep], minlength=R)
         if name == "ring":
             wire = np.where(same_group, np.bincount(rank, minlength=R)[:, None], 0)
-        elif name == "gmm-deepep":
+        elif name in DEEPEP:
             pair = np.unique(token * R + target)
             wire = np.bincount(rank[pair // R].astype(np.int64) * R + pair % R, minlength=R * R).reshape(R, R)
         else:
@@ -157,7 +161,7 @@ def occurrence(key, cell):
 
 def routed_ports(case, scheme, wire, node_rows):
     """Bytes [ranks][link out, link in, NIC out, NIC in]; None where the document leaves it open."""
-    bytes_, by_node = row_bytes(case, scheme)[0], scheme.startswith("gmm-deepep")
+    bytes_, by_node = row_bytes(case, scheme)[0], scheme.partition(":")[0] in DEEPEP
     n = case.gpus_per_node
     if by_node and case.expert % n and n % case.expert:
         return None  # a group that ends inside a node
@@ -334,7 +338,7 @@ def random_ids(rng, shape, experts, skew):
 def random_schemes(rng, expert):
     factor = lambda low, high: repr(round(float(rng.uniform(low, high)), 3))
     schemes = ["dense:capacity_factor=1.25", f"dense:capacity_factor={factor(0.2, 4)}", "ragged", "gmm",
-               "gmm-deepep", "ring"]
+               "gmm-deepep", "ragged-deepep", "ring"]
     if expert > 1:  # section 2.1
         schemes += [f"gmm:buffer_factor={factor(0.1, 1.5)}", f"ragged:buffer_factor={factor(0.5, 3)}",
                     f"ring:buffer_factor={factor(0.1, 2)}"]

@@ -156,6 +156,60 @@ static void test_expandable(void) {
     spw_allocator_destroy(a);
 }
 
+/* Divisions 4: between 1 and 2 MiB sizes are 1, 1.25, 1.5, 1.75 and 2 MiB; at most 512 B x 4 stay as they are. */
+static void test_power2_divisions(void) {
+    spw_allocator *a = make((spw_allocator_settings){.roundup_power2_divisions = 4});
+    take(a, 2 * KIB);
+    expect(a, 2 * KIB, 2 * MIB);
+    take(a, 2 * KIB + 1);
+    expect(a, 2 * KIB + 2 * KIB + 512, 2 * MIB);
+    const spw_allocation odd = take(a, MIB + 256 * KIB + 1);
+    expect(a, 4 * KIB + 512 + MIB + 512 * KIB, 22 * MIB);
+    give(a, odd);
+    take(a, 2 * MIB); /* a power of two stays */
+    expect(a, 4 * KIB + 512 + 2 * MIB, 22 * MIB);
+    spw_allocator_destroy(a);
+    CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.roundup_power2_divisions = 3}, &a),
+                 SPW_EARG);
+    CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.roundup_power2_divisions = 128}, &a),
+                 SPW_EARG);
+}
+
+/* What another stream uses is free at once in the figures, and of use when that stream is done. */
+static void test_record_stream(void) {
+    spw_allocator *a = make((spw_allocator_settings){.device_bytes = 120 * MIB});
+    spw_allocation one = take(a, 50 * MIB);
+    CHECK_OK(spw_allocator_record_stream(a, one, 1));
+    CHECK_OK(spw_allocator_record_stream(a, one, 2));
+    CHECK_OK(spw_allocator_record_stream(a, one, 0)); /* its own stream: nothing to wait for */
+    give(a, one);
+    expect(a, 0, 50 * MIB);
+    CHECK_STATUS(spw_allocator_free(a, one), SPW_EARG);
+    spw_allocation two = take(a, 50 * MIB); /* the first is not of use yet */
+    expect(a, 50 * MIB, 100 * MIB);
+    give(a, two);
+    spw_allocator_stream_done(a, 1);
+    two = take(a, 50 * MIB);
+    spw_allocation three = take(a, 20 * MIB);
+    expect(a, 70 * MIB, 120 * MIB);
+    give(a, three);
+    spw_allocator_stream_done(a, 2); /* now it is */
+    three = take(a, 50 * MIB);
+    expect(a, 100 * MIB, 120 * MIB);
+    CHECK_OK(spw_allocator_record_stream(a, three, 3));
+    give(a, three);
+    one = take(a, 60 * MIB); /* no room: it waits for the stream, gives both segments back, and goes on */
+    expect(a, 110 * MIB, 110 * MIB);
+    CHECK(spw_allocator_get_stats(a).retries == 1 && spw_allocator_get_stats(a).refused == 0);
+    CHECK_STATUS(spw_allocator_record_stream(a, one, SPW_ALLOCATOR_STREAMS), SPW_EARG);
+    CHECK_STATUS(spw_allocator_record_stream(a, three, 1), SPW_EARG);
+    give(a, one);
+    give(a, two);
+    CHECK_OK(spw_allocator_empty_cache(a));
+    expect(a, 0, 0);
+    spw_allocator_destroy(a);
+}
+
 static void test_settings(void) {
     spw_allocator *a = NULL;
     CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.max_split_bytes = 20 * MIB}, &a), SPW_EARG);
@@ -282,6 +336,8 @@ int main(void) {
     test_max_split();
     test_garbage_collection();
     test_expandable();
+    test_power2_divisions();
+    test_record_stream();
     test_settings();
     test_host_memory();
     test_properties();

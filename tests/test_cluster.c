@@ -96,7 +96,7 @@ static void test_parse(void) {
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, hbm_gib, "
            "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
-           "exchange");
+           "exchange, link");
 }
 
 #define LISTS(rows, more) \
@@ -157,6 +157,35 @@ static void test_exchange(void) {
     CHECK(c.exchange.points == 2 && c.exchange.combine_gb_per_s[1] == 420);
 }
 
+#define LINKS(sizes, more) \
+    HEAD FIGURE(bf16_flops) REST "link:\n  message_bytes: " sizes "\n  latency_ns: [2000, 9000]\n" \
+                                 "  out_mb_per_s: [1, 2]\n  in_mb_per_s: [3, 4]\n" \
+                                 "  exchange_mb_per_s: [5, 6]\n" more
+#define INCAST "  incast_mb_per_s: [7, 8]\n  evidence: measured\n"
+
+/* Points of the links: the same. */
+static void test_links(void) {
+    spw_cluster c;
+    const char *text = LINKS("[1024, 4096]", INCAST "  source: here\n  gpus: 2\n");
+    const char *none = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.link.points == 2 && c.link.message_bytes[1] == 4096 && c.link.latency_ns[0] == 2000);
+    CHECK(c.link.out_mb_per_s[1] == 2 && c.link.in_mb_per_s[0] == 3 && c.link.exchange_mb_per_s[1] == 6);
+    CHECK(c.link.incast_mb_per_s[1] == 8 && c.link.gpus == 2 && c.link.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK_OK(spw_cluster_parse("c.yaml", none, strlen(none), &c));
+    CHECK(c.link.points == 0 && c.link.gpus == 0);
+    expect(
+        LINKS("[1024]", INCAST "  source: here\n  gpus: 2\n"),
+        "c.yaml:11: 'link.latency_ns' has 2 elements, 'link.message_bytes' 1; the lists are one length, an "
+        "element a point");
+    expect(LINKS("[4096, 4096]", INCAST "  source: here\n  gpus: 2\n"),
+           "c.yaml:11: 'link.message_bytes' goes from 4096 to 4096 at point 2; it must rise");
+    expect(LINKS("[1024, 4096]", INCAST "  gpus: 2\n"),
+           "c.yaml:11: 'link.source' is missing; say where the points were measured");
+    expect(LINKS("[1024, 4096]", INCAST "  source: here\n"),
+           "c.yaml:11: 'link.gpus' is 0; points are measured between at least 2");
+}
+
 static void test_memory(void) {
     spw_cluster c;
     spw_alloc_fail_after(0);
@@ -170,6 +199,7 @@ int main(void) {
     test_parse();
     test_points();
     test_exchange();
+    test_links();
     test_memory();
     return check_done();
 }

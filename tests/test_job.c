@@ -43,6 +43,30 @@ static void test_defaults(void) {
           strcmp(spw_remat_name(SPW_REMAT_COUNT), "?") == 0);
 }
 
+/* A bare stack has as many layers as is said, all of them MoE layers; one expert-parallel group. */
+static void test_expert_layers(void) {
+    spw_job job;
+    CHECK_OK(
+        parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+              "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\nlayers: 4\n",
+              &job));
+    CHECK(job.part == SPW_PART_EXPERT_LAYERS && job.model.layers == 4 && job.model.moe_layers == 4);
+    CHECK(strcmp(spw_model_part_name(job.part), "expert_layers") == 0);
+    CHECK_OK(parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\n",
+                   &job));
+    CHECK(job.model.layers == 58 && job.model.moe_layers == 58);
+    refuse(JOB "layers: 4\n",
+           "job.yaml:5: layers 4 is for a bare stack; add model_part: expert_layers, or leave layers "
+           "out");
+    refuse(JOB "model_part: expert_layers\n",
+           "job.yaml:3: a bare stack is one expert-parallel group; fsdp is 8, make it 1 and expert 64");
+    refuse(JOB "allocator: {max_split_size_mb: 20}\n",
+           "job.yaml:5: max_split_size_mb 20; PyTorch takes more than 20");
+    refuse(JOB "allocator: {roundup_power2_divisions: 6}\n",
+           "job.yaml:5: roundup_power2_divisions 6; a power of two such as 4");
+}
+
 static void test_all_keys(void) {
     spw_job job;
     CHECK_OK(parse("# every key once\n"
@@ -52,8 +76,14 @@ static void test_all_keys(void) {
                    "batch:\n  sequences_per_gpu: [1, 2, 16]\n  sequence_length: 8192\n"
                    "precision: {weights: fp8, gradients: fp32, optimizer: fp16, activations: bf16}\n"
                    "remat: none\nmemory_fraction: 1\n"
-                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n",
+                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n"
+                   "allocator: {expandable_segments: true, max_split_size_mb: 512, "
+                   "garbage_collection_threshold: 0.8, roundup_power2_divisions: 8}\n"
+                   "model_part: whole\nlayers: 0\n",
                    &job));
+    CHECK(job.allocator.expandable_segments && job.allocator.max_split_size_mb == 512 &&
+          job.allocator.garbage_collection_threshold == 0.8 && job.allocator.roundup_power2_divisions == 8);
+    CHECK(job.part == SPW_PART_WHOLE);
     CHECK(strcmp(job.model.name, "deepseek-v3") == 0 && strcmp(job.cluster.name, "h200-8x8") == 0);
     CHECK(job.expert == 4 && job.fsdp == 2 && job.pipeline == 4 && job.tensor == 2 &&
           spw_job_gpus(&job) == 64);
@@ -72,10 +102,10 @@ static void test_keys(void) {
            "tensor");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, parallel, batch, "
-           "precision, remat, memory_fraction, schemes");
+           "precision, allocator, model_part, layers, remat, memory_fraction, schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, parallel, batch, precision, "
-           "remat, memory_fraction, schemes");
+           "allocator, model_part, layers, remat, memory_fraction, schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
@@ -132,10 +162,11 @@ static void test_types(void) {
         {FRACTION("1e"), FRACTION_OF("'1e'")},
         {FRACTION("93%"), FRACTION_OF("'93%'")},
         {FRACTION("0,93"), FRACTION_OF("'0,93'")},
-        {JOB "remat: some\n", "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
-                              "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
-                              "save_dot_except_mlpwi (what the backward pass computes "
-                              "again instead of keeping it)"},
+        {JOB "remat: some\n",
+         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
+         "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
+         "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
+         "again instead of keeping it)"},
         {JOB "precision: {weights: bf17}\n",
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",
@@ -240,7 +271,8 @@ static void test_yaml(void) {
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, remat, "
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, allocator, "
+           "model_part, layers, remat, "
            "memory_fraction, "
            "schemes");
     spw_job job;
@@ -338,6 +370,7 @@ static void test_describe(void) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     test_defaults();
+    test_expert_layers();
     test_all_keys();
     test_keys();
     test_types();

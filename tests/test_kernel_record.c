@@ -8,13 +8,14 @@
 #include <string.h>
 
 static const char good[] =
-    "spillway-record 1\n"
+    "spillway-record 2\n"
     "origin by hand\n"
     "ranks 2\nexperts 4\ntop_k 2\nsequences 1\nsequence_length 3\nhidden 16\nschemes 1\n"
     "rank 0\n0 3\n1 -1\n0 2\n"
     "rank 1\n3 2\n0 1\n-1 -1\n"
     "scheme dense:capacity_factor=1.25\nrule capacity\nfactor_thousandths 1250\n"
-    "buffer_rows 8\nbuffer_bytes 256\nrows 8 8\ndropped 1 0\n"
+    "buffer_rows 8\nbuffer_bytes 256\nrow_bytes 32\nback_bytes 36\nrows 8 8\ndropped 1 0\nwire 4 4\nwire 3 "
+    "5\n"
     "end\n";
 
 /* The good text with `from` replaced by `to`. */
@@ -44,6 +45,9 @@ static void test_round(void) {
     CHECK(record.scheme[0].factor_thousandths == 1250 && record.scheme[0].buffer_rows == 8);
     CHECK(record.scheme[0].buffer_bytes == 256 && record.scheme[0].rows[1] == 8 &&
           record.scheme[0].dropped[0] == 1);
+    CHECK(record.scheme[0].row_bytes == 32 && record.scheme[0].back_bytes == 36);
+    CHECK(record.scheme[0].wire[0][1] == 4 && record.scheme[0].wire[1][0] == 3 &&
+          record.scheme[0].wire[1][1] == 5);
     FILE *out = open_memstream(&text, &length);
     CHECK(out != NULL);
     if (out == NULL) return;
@@ -60,7 +64,7 @@ static void test_round(void) {
 }
 
 static void test_refusals(void) {
-    expect("record 1", "record 2", "r:1: must be 'spillway-record 1'");
+    expect("record 2", "record 1", "r:1: must be 'spillway-record 2'");
     expect("by hand", "by\thand", "r:2: a text is 1 to 127 printable characters");
     expect("ranks 2", "ranks 65", "r:3: must be 'ranks' and a whole number from 1 to 64");
     expect("ranks 2", "ranks 02", "r:3: must be 'ranks' and a whole number from 1 to 64");
@@ -76,13 +80,16 @@ static void test_refusals(void) {
     expect("3 2\n", "4 2\n", "r:15: an expert id must be below 4, or -1");
     expect("3 2\n", "3 2 1\n", "r:15: a token has 2 expert ids, a space apart");
     expect("3 2\n", "3\n", "r:15: a token has 2 expert ids, a space apart");
-    expect("rule capacity", "rule luck", "r:20: before this line: a rule is capacity, source or expert");
+    expect("rule capacity", "rule luck",
+           "r:20: before this line: a rule is capacity, source, expert or token");
     expect("buffer_rows 8", "buffer_rows 0",
            "r:21: must be 'buffer_rows' and a whole number from 1 to 67108864");
-    expect("rows 8 8", "rows 8", "r:23: must be 'rows' and 2 whole numbers");
-    expect("dropped 1 0", "dropped 1 0 0", "r:24: must be 'dropped' and 2 whole numbers");
-    expect("end\n", "end\nmore\n", "r:26: must be 'end', and nothing behind it");
-    expect("end\n", "end", "r:25: must be 'end', and nothing behind it");
+    expect("rows 8 8", "rows 8", "r:25: must be 'rows' and 2 whole numbers");
+    expect("dropped 1 0", "dropped 1 0 0", "r:26: must be 'dropped' and 2 whole numbers");
+    expect("wire 3 5", "wire 3", "r:28: must be 'wire' and 2 whole numbers");
+    expect("row_bytes 32", "row_bytes x", "r:23: must be 'row_bytes' and a whole number from 1 to 1048576");
+    expect("end\n", "end\nmore\n", "r:30: must be 'end', and nothing behind it");
+    expect("end\n", "end", "r:29: must be 'end', and nothing behind it");
 }
 
 /* Cut anywhere, or with any byte replaced: never a crash, and cut short never accepted. */
@@ -113,7 +120,7 @@ static void test_damage(void) {
 static void test_shipped(const char *path) {
     spw_record record;
     CHECK_OK(spw_record_read(path, &record));
-    CHECK(record.ranks == 4 && record.experts == 64 && record.top_k == 8 && record.schemes == 5);
+    CHECK(record.ranks == 4 && record.experts == 64 && record.top_k == 8 && record.schemes == 6);
     spw_record_destroy(&record);
     CHECK_STATUS(spw_record_read("no/such/record", &record), SPW_EIO);
     spw_alloc_fail_after(0);

@@ -29,6 +29,36 @@ static spw_measured_errors errors_of(const spw_measured_score *score, const char
     return e;
 }
 
+/* Is row b the batch of row a, measured again? */
+static bool is_repeat(const spw_csv *csv, size_t a, size_t b) {
+    static const char *const columns[] = {"model",           "layers",          "tokens_per_rank",
+                                          "capacity_factor", "pad_to_capacity", "recompute",
+                                          "expert_module",   "routing",         "rank"};
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+        if (strcmp(spw_csv_field(csv, a, columns[c]), spw_csv_field(csv, b, columns[c])) != 0) return false;
+    }
+    return true;
+}
+
+/* The allocated peak of equal runs, one measured against the other; balanced runs are all equal and left out. */
+static spw_measured_errors repeats_of(const spw_measured_score *score) {
+    spw_measured_errors out = {.count = 0};
+    for (size_t a = 0; a < score->cells; a++) {
+        for (size_t b = a + 1; b < score->cells; b++) {
+            if (!is_repeat(score->table, a, b) || strcmp(score->cell[a].routing, "balanced") == 0) continue;
+            const double one = (double)score->cell[a].allocated_peak.measured,
+                         other = (double)score->cell[b].allocated_peak.measured;
+            const double bytes = one > other ? one - other : other - one;
+            out.max_bytes = bytes > out.max_bytes ? bytes : out.max_bytes;
+            out.within += bytes <= MB ? 1 : 0;
+            out.count++;
+        }
+    }
+    printf("measured again: %zu of %zu pairs within 1 MB, most %.3f MB\n", out.within, out.count,
+           out.max_bytes / MB);
+    return out;
+}
+
 static void test_runs(const char *tables, const char *traces) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/megatron_h200_runs.csv", tables);
@@ -51,9 +81,13 @@ static void test_runs(const char *tables, const char *traces) {
     CHECK(e.within == 380);
     /* Allocated = requested + what best fit leaves unsplit, up to 1 MiB a block: a matter of the smallest tensors. */
     CHECK(errors_of(&score, "allocated before", allocated_before).within >= 360);
-    CHECK(errors_of(&score, "allocated after forward", allocated_after_forward).within >= 330);
+    CHECK(errors_of(&score, "allocated after forward", allocated_after_forward).within >= 334);
     e = errors_of(&score, "allocated peak", allocated_peak);
-    CHECK(e.within >= 330 && e.max_relative < 0.001);
+    CHECK(e.within >= 332 && e.max_relative < 0.0003);
+    /* What was measured twice differs as often: no prediction from routing and rank alone can do better. */
+    const spw_measured_errors repeats = repeats_of(&score);
+    CHECK(repeats.count == 32 && repeats.within == 28 && repeats.max_bytes > MB);
+    CHECK((double)e.within / (double)e.count > 0.995 * (double)repeats.within / (double)repeats.count);
     CHECK(errors_of(&score, "reserved", reserved).max_relative < 0.10);
     spw_measured_score_close(&score);
 }

@@ -43,7 +43,7 @@ static void test_by_hand(void) {
     CHECK_OK(spw_megatron_stack_create(&shape, &stack));
     CHECK_OK(spw_megatron_stack_begin(stack, &list));
     for (int step = 0; step < 2; step++) {
-        CHECK_OK(spw_megatron_stack_step(stack, rows, rows, &list));
+        CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){rows, rows, NULL}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         const int64_t kept = step == 0 ? 4 * 4 + 4 + 8 * 4 : 0; /* the first step has nothing to replace */
         CHECK(peak.after_forward_bytes == 296 + kept);
@@ -69,7 +69,7 @@ static void test_closed_form(void) {
                 sent[l] = shape.padded ? shape.experts * shape.capacity : shape.tokens * shape.top_k;
                 received[l] = shape.padded ? sent[l] : 2048 + next_random(&state) % 30000;
             }
-            CHECK_OK(spw_megatron_stack_step(stack, received, sent, &list));
+            CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
             if (step == 0) continue;
             const spw_list_peak peak = spw_event_list_peak(&list);
             const spw_megatron_bytes closed = spw_megatron_closed_form(&shape, received, sent);
@@ -84,6 +84,45 @@ static void test_closed_form(void) {
         spw_event_list_destroy(&list);
         spw_megatron_stack_destroy(stack);
     }
+}
+
+/* Experts one after the other hold the same bytes in more pieces: equal after the forward pass and at its peak. */
+static void test_sequential(void) {
+    uint64_t state = 23, received[LAYERS], sent[LAYERS], of_expert[LAYERS * 16];
+    spw_megatron_shape shape = small_shape(SPW_RECOMPUTE_NONE);
+    spw_megatron_stack *grouped = NULL, *sequential = NULL;
+    spw_event_list one = {.events = 0}, other = {.events = 0};
+    CHECK_OK(spw_megatron_stack_create(&shape, &grouped));
+    shape.sequential = true;
+    CHECK_OK(spw_megatron_stack_create(&shape, &sequential));
+    for (int step = 0; step < 4; step++) {
+        for (size_t l = 0; l < LAYERS; l++) {
+            received[l] = 0;
+            sent[l] = shape.tokens * shape.top_k;
+            for (size_t x = 0; x < 16; x++) {
+                of_expert[16 * l + x] = (x + (size_t)step) % 5 == 0 ? 0 : next_random(&state) % 3000;
+                received[l] += of_expert[16 * l + x];
+            }
+        }
+        CHECK_OK(spw_megatron_stack_step(grouped, &(spw_megatron_rows){received, sent, NULL}, &one));
+        CHECK_OK(
+            spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other));
+        const spw_list_peak a = spw_event_list_peak(&one), b = spw_event_list_peak(&other);
+        CHECK(a.after_forward_bytes == b.after_forward_bytes);
+        CHECK(a.forward_bytes == b.forward_bytes);
+        CHECK(other.events > one.events);
+    }
+    CHECK_STATUS(spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, NULL}, &other),
+                 SPW_EARG);
+    of_expert[5]++;
+    CHECK_STATUS(spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other),
+                 SPW_EARG);
+    spw_event_list_destroy(&one);
+    spw_event_list_destroy(&other);
+    spw_megatron_stack_destroy(grouped);
+    spw_megatron_stack_destroy(sequential);
+    shape.recompute = SPW_RECOMPUTE_MOE_ACT;
+    CHECK_STATUS(spw_megatron_stack_create(&shape, &sequential), SPW_EARG);
 }
 
 typedef struct outcome {
@@ -113,7 +152,7 @@ static void replay(spw_recompute recompute, const uint64_t seeds[6], bool expand
             received[l] = next_random(&state) % 120000;
             sent[l] = shape.tokens * shape.top_k;
         }
-        CHECK_OK(spw_megatron_stack_step(stack, received, sent, &list));
+        CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         CHECK_OK(spw_event_list_replay(&list, allocator, live, &result));
         CHECK((int64_t)(result.after.requested_peak_bytes - result.before.requested_bytes) ==
@@ -177,6 +216,7 @@ static void test_refusals(void) {
 int main(void) {
     test_by_hand();
     test_closed_form();
+    test_sequential();
     test_allocator();
     test_refusals();
     return check_done();

@@ -204,6 +204,9 @@ static void damage(void) {
                  SPW_EARG);
     CHECK_STATUS(spw_ref_token_rounding(1, 1, 8, 4, SPW_ROUND_UP, one, beyond, one, taken, keep, count),
                  SPW_EARG);
+    const int32_t none[] = {-1}; /* chose nothing: 0 rows round to 0 */
+    CHECK_OK(spw_ref_token_rounding(1, 1, 1, 1, SPW_ROUND_UP, one, none, one, taken, keep, count));
+    CHECK(count[0] == 0 && keep[0] == 0);
     CHECK_OK(spw_ref_keep_by_position((spw_choices){0, 1, 8, good}, 1, 1, keep, &n));
     CHECK(n == 0);
 }

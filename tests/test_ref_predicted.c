@@ -99,11 +99,17 @@ static void execute(layer *l, const spw_scheme *scheme) {
     CHECK_OK(SPW_ALLOC(4 * x + 2 * k + 6 * w, &data));
     float *weight = data + 4 * x, *weights = weight + 2 * k;
     for (size_t i = 0; i < k; i++) weight[i] = 1.0f; /* a weight of 0 is no dispatch in MaxText dense */
-    const spw_execution_input in = {
-        l->expert, weight, data, data + x, {weights, weights + w, weights + 2 * w}};
-    const spw_execution_output out = {data + 2 * x, data + 3 * x,
-                                      weight + k,   {weights + 3 * w, weights + 4 * w, weights + 5 * w},
-                                      l->rows,      l->dropped};
+    const spw_execution_input in = {.expert = l->expert,
+                                    .weight = weight,
+                                    .x = data,
+                                    .dy = data + x,
+                                    .weights = {weights, weights + w, weights + 2 * w}};
+    const spw_execution_output out = {.y = data + 2 * x,
+                                      .dx = data + 3 * x,
+                                      .d_weight = weight + k,
+                                      .gradients = {weights + 3 * w, weights + 4 * w, weights + 5 * w},
+                                      .rows = l->rows,
+                                      .dropped = l->dropped};
     spw_arena_destroy(l->arena), spw_fabric_destroy(l->fabric);
     CHECK_OK(spw_arena_create(s.ranks, &l->arena));
     CHECK_OK(spw_fabric_create(s.ranks, &l->fabric));
@@ -184,7 +190,7 @@ int main(void) {
             spw_scheme scheme;
             const int before = check_failures;
             CHECK_OK(spw_scheme_parse(schemes[n], &scheme));
-            if (scheme.type->check != NULL && scheme.type->check(&scheme, &l.shape) != SPW_OK) continue;
+            if (spw_scheme_check(&scheme, &l.shape) != SPW_OK) continue;
             execute(&l, &scheme);
             check_flow(&l, &scheme);
             check_peaks(&l, &scheme);

@@ -9,8 +9,25 @@
 #include <string.h>
 
 const spw_executor spw_executors[] = {
-    {"dense", spw_execute_dense},           {"ragged", spw_execute_ragged}, {"gmm", spw_execute_gmm},
-    {"gmm-deepep", spw_execute_gmm_deepep}, {"ring", spw_execute_ring},     {.name = NULL},
+    {"dense", spw_execute_dense},
+    {"ragged", spw_execute_ragged},
+    {"gmm", spw_execute_gmm},
+    {"gmm-deepep", spw_execute_gmm_deepep},
+    {"ring", spw_execute_ring},
+    {"megatron-alltoall", spw_execute_megatron_alltoall},
+    {"megatron-allgather", spw_execute_megatron_allgather},
+    {"megatron-flex", spw_execute_megatron_flex},
+    {"primus-syncfree", spw_execute_primus_syncfree},
+    {"ragged-deepep", spw_execute_ragged_deepep},
+    {"deepep", spw_execute_deepep},
+    {"deepep-ll", spw_execute_deepep_ll},
+    {"hybrid-ep", spw_execute_hybrid_ep},
+    {"moe-dedup", spw_execute_moe_dedup},
+    {"megablocks", spw_execute_megablocks},
+    {"tutel", spw_execute_tutel},
+    {"scattermoe", spw_execute_scattermoe},
+    {"sonicmoe", spw_execute_sonicmoe},
+    {.name = NULL},
 };
 
 const spw_executor *spw_executor_find(const char *name) {
@@ -63,6 +80,8 @@ spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *
                          .arena = arena,
                          .fabric = fabric};
     memset(output->d_weight, 0, shape->ranks * assignments * sizeof *output->d_weight);
+    if (input->score != NULL)
+        memset(output->d_score, 0, shape->ranks * tokens * shape->experts * sizeof *output->d_score);
     for (size_t r = 0; r < shape->ranks; r++) output->rows[r] = output->dropped[r] = 0;
     status = executor->run(&run);
     spw_scratch_free(&run);

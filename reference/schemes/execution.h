@@ -10,6 +10,7 @@
 #include "reference/expert_ffn.h"
 #include "reference/fabric.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,22 +28,28 @@ typedef struct spw_execution_shape {
     size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
     size_t node_ranks;                 /* ranks on one node; 0: all */
     double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
+    bool recompute_activation;         /* moe_act: the activation is not kept, for schemes that know it */
     const double *option; /* the scheme's options in the order of its table in the simulator; a word counts
                                           as its position. NULL: the scheme's defaults of `factor` alone */
 } spw_execution_shape;
 
 /* All borrowed. */
 typedef struct spw_execution_input {
-    const int32_t *expert;      /* [ranks][tokens][top_k] distinct ids in a token, or < 0: unused slot */
-    const float *weight;        /* [ranks][tokens][top_k] */
+    const int32_t *expert; /* [ranks][tokens][top_k] distinct ids in a token, or < 0: unused slot */
+    const float *weight;   /* [ranks][tokens][top_k] */
+    const float
+        *score; /* [ranks][tokens][experts] of all experts, in [0, 1]; NULL for schemes that go by choices */
     const float *x, *dy;        /* [ranks][tokens][hidden] */
     spw_expert_weights weights; /* of all experts; a rank reads its own slice */
 } spw_execution_input;
 
 /* The caller's memory, all overwritten. A dropped assignment contributes 0 everywhere. */
 typedef struct spw_execution_output {
-    float *y, *dx;                  /* [ranks][tokens][hidden] */
-    float *d_weight;                /* [ranks][tokens][top_k] */
+    float *y, *dx;   /* [ranks][tokens][hidden] */
+    float *d_weight; /* [ranks][tokens][top_k] */
+    float *
+        d_score; /* [ranks][tokens][experts], with input.score only: gradient of the weight with which a token went to an
+                       expert, 0 where it did not */
     spw_expert_gradients gradients; /* of all experts; a rank writes its own slice */
     uint64_t *rows;    /* [ranks] rows that the rank holds for its experts, empty slots included */
     uint64_t *dropped; /* [ranks] assignments of this source rank that found no room */

@@ -26,3 +26,50 @@ spw_deepep_buffers spw_deepep_buffer_hint(size_t ranks, size_t hidden, size_t el
     }
     return b;
 }
+
+bool spw_deepep_spans_nodes(const spw_layer_shape *s) {
+    return s->node_ranks > 0 && s->ranks > s->node_ranks;
+}
+
+static size_t scales_of(const spw_layer_shape *s) { return (s->hidden + 127) / 128; }
+
+uint64_t spw_deepep_row_bytes(const spw_layer_shape *s, spw_deepep_row row) {
+    const bool spans = spw_deepep_spans_nodes(s);
+    const uint64_t index = spans && row.index_bytes > 0 ? 4 : row.index_bytes,
+                   payload = (row.fp8 ? s->hidden + 4 * scales_of(s) : s->hidden * s->element_bytes) +
+                             s->top_k * (index + (row.weights ? 4 : 0));
+    return spans ? round_up(payload + 8, 16) : payload + 4;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+uint64_t spw_deepep_low_latency_bytes(const spw_layer_shape *s, size_t tokens) {
+    const uint64_t scales = s->hidden / 128, dispatch = 16 + larger(2 * s->hidden, s->hidden + 4 * scales),
+                   combine = 4 * scales + 2 * s->hidden, slots = s->experts * tokens,
+                   send = larger(tokens * dispatch, slots * combine),
+                   receive = slots * larger(dispatch, combine),
+                   total = 2 * send + 2 * receive + 2 * round_up(4 * s->experts, 128);
+    return (total + 128) / 128 * 128;
+}
+
+spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *s, size_t tokens) {
+    const uint64_t node = s->node_ranks > 0 ? s->node_ranks : s->ranks, nodes = (s->ranks + node - 1) / node,
+                   most = s->ranks * tokens, probabilities = s->experts_per_rank * node, row = 2 * s->hidden;
+    spw_hybrid_ep_buffers b = {.token_bytes = most * row,
+                               .probability_bytes = most * probabilities * 4,
+                               .scale_bytes = most * (s->hidden / 128) * 4,
+                               .rdma_token_bytes = tokens * (nodes - 1) * row,
+                               .rdma_probability_bytes = tokens * (nodes - 1) * probabilities * 4};
+    if (nodes > 1) {
+        const uint64_t scales = 4 * (s->hidden / 128),
+                       input = tokens * (row + s->experts * 4 + scales), /* of all experts */
+            received = b.rdma_token_bytes + b.rdma_probability_bytes;
+        b.rdma_bytes = input + received + tokens * (nodes - 1) * scales + 2 * received;
+    }
+    return b;
+}
+
+uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *s, size_t tokens) {
+    const spw_hybrid_ep_buffers b = spw_hybrid_ep_buffer_sizes(s, tokens);
+    return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
+}

@@ -3,8 +3,36 @@
 #ifndef SPW_SIM_SCHEMES_DEEPEP_BUFFERS_H
 #define SPW_SIM_SCHEMES_DEEPEP_BUFFERS_H
 
-#include <stddef.h>
+#include "sim/scheme.h"
+
 #include <stdint.h>
+
+/* What a row carries beside H elements. */
+typedef struct spw_deepep_row {
+    bool fp8;           /* elements of 1 byte and an fp32 scale for every 128; else activations */
+    size_t index_bytes; /* of an expert index of each choice; 0: none travel */
+    bool weights;       /* an fp32 weight, or its gradient, of each choice */
+} spw_deepep_row;
+
+/* Does the group span nodes? Then every row takes the internode form, on NICs and inside nodes alike. */
+bool spw_deepep_spans_nodes(const spw_layer_shape *shape);
+
+/* Inside a node: H elements, scales, indices and weights, and 4 bytes of source index. Across nodes: 8 bytes of source,
+ * indices of 4 bytes, the whole rounded up to 16 (intranode.cu; internode.cu get_num_bytes_per_token). */
+uint64_t spw_deepep_row_bytes(const spw_layer_shape *shape, spw_deepep_row row);
+
+/* get_low_latency_rdma_size_hint: two sets of send and receive buffers for `tokens` a rank at most, and counters. */
+uint64_t spw_deepep_low_latency_bytes(const spw_layer_shape *shape, size_t tokens);
+
+/* HybridEP, `tokens` a rank at most; dispatch and combine share the buffers inside a node (docs, section 4.8;
+ * csrc/hybrid_ep/buffer/{intranode.cu,internode_nixl.cu}). */
+typedef struct spw_hybrid_ep_buffers {
+    uint64_t token_bytes, probability_bytes, scale_bytes; /* inside the node */
+    uint64_t rdma_token_bytes, rdma_probability_bytes;    /* one received set; 0 in one node */
+    uint64_t rdma_bytes; /* all between nodes: input copy, received, and twice that for combine */
+} spw_hybrid_ep_buffers;
+spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *shape, size_t tokens);
+uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *shape, size_t tokens); /* the sum */
 
 /* NVLink and, beyond 8 ranks, RDMA buffer of one rank, with `sms` multiprocessors in use (two a channel).
  * They do not depend on the tokens: rows pass through rings. element_bytes counts as 2 at least. */

@@ -10,7 +10,20 @@
     X(spw_scheme_ragged) \
     X(spw_scheme_gmm) \
     X(spw_scheme_gmm_deepep) \
-    X(spw_scheme_ring)
+    X(spw_scheme_ring) \
+    X(spw_scheme_megatron_alltoall) \
+    X(spw_scheme_megatron_allgather) \
+    X(spw_scheme_megatron_flex) \
+    X(spw_scheme_primus_syncfree) \
+    X(spw_scheme_ragged_deepep) \
+    X(spw_scheme_deepep) \
+    X(spw_scheme_deepep_ll) \
+    X(spw_scheme_hybrid_ep) \
+    X(spw_scheme_moe_dedup) \
+    X(spw_scheme_megablocks) \
+    X(spw_scheme_tutel) \
+    X(spw_scheme_scattermoe) \
+    X(spw_scheme_sonicmoe)
 
 #define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;
 SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
@@ -26,6 +39,11 @@ SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
  * of the router weights needs the returned rows), 2 backward. */
 size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                          spw_exchange out[SPW_SCHEME_EXCHANGES]);
+
+/* For schemes whose code knows one rank only: no exchange, and expert parallelism is refused with SPW_ECONFIG. */
+size_t spw_no_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]);
+SPW_MUST_CHECK spw_status spw_check_one_rank(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 #define SPW_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 

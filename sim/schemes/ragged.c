@@ -1,72 +1,21 @@
-/* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5): XLA without a grouped library
- * lowers it to a dense product over all local experts, whose masked operand [e, rows, contracted] is a tensor
- * of its own. One operand forward; in the backward pass the two gradients of a product hold one each
- * (measured on one H200: 28.03 and 44.0 GiB for [65536, 7168] x [32, 7168, 4096], jax 0.11.2). */
+/* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5). */
+#include "sim/schemes/ragged_dot_events.h"
 #include "sim/schemes/ragged_exchange.h"
 
 static const spw_scheme_option options[] = {SPW_RAGGED_OPTION_ROWS, {.name = NULL}};
 
-enum { HIDDEN_OPERAND = SPW_RAGGED_TENSORS, FFN_OPERAND };
+enum { SPW_RAGGED_HIDDEN_OPERAND = SPW_RAGGED_TENSORS, SPW_RAGGED_FFN_OPERAND };
 
-static const spw_tensor tensors[] = {
-    SPW_RAGGED_TENSOR_ROWS,
-    [HIDDEN_OPERAND] = {"ragged_dot_hidden_operand", SPW_ROWS_EXPANDED, SPW_WIDTH_HIDDEN},
-    [FFN_OPERAND] = {"ragged_dot_ffn_operand", SPW_ROWS_EXPANDED, SPW_WIDTH_FFN},
-};
-
-#define MASKED(phase, step, operand) SPW_BORN(phase, step, operand), SPW_DIES(phase, step, operand)
+static const spw_tensor tensors[] = {SPW_RAGGED_TENSOR_ROWS, SPW_RAGGED_DOT_TENSORS(SPW_RAGGED_)};
 
 static const spw_event events[] = {
-    SPW_RAGGED_DISPATCH(FORWARD),
-    SPW_BORN(FORWARD, "ragged_dot w0", SPW_RAGGED_W0),
-    MASKED(FORWARD, "ragged_dot w0", HIDDEN_OPERAND),
-    SPW_BORN(FORWARD, "ragged_dot w1", SPW_RAGGED_W1),
-    MASKED(FORWARD, "ragged_dot w1", HIDDEN_OPERAND),
-    SPW_DIES(FORWARD, "ragged_dot w1", SPW_RAGGED_X),
-    SPW_BORN(FORWARD, "swiglu", SPW_RAGGED_ACT),
-    SPW_DIES(FORWARD, "swiglu", SPW_RAGGED_W0),
-    SPW_DIES(FORWARD, "swiglu", SPW_RAGGED_W1),
-    SPW_BORN(FORWARD, "ragged_dot wo", SPW_RAGGED_Y),
-    MASKED(FORWARD, "ragged_dot wo", FFN_OPERAND),
-    SPW_DIES(FORWARD, "ragged_dot wo", SPW_RAGGED_ACT),
-    SPW_RAGGED_COMBINE(FORWARD),
-    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
+    SPW_RAGGED_DISPATCH(FORWARD),   SPW_RAGGED_DOT_FORWARD(SPW_RAGGED_),
+    SPW_RAGGED_COMBINE(FORWARD),    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
 
-    SPW_RAGGED_DISPATCH(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "ragged_dot w0", SPW_RAGGED_W0),
-    MASKED(RECOMPUTE, "ragged_dot w0", HIDDEN_OPERAND),
-    SPW_BORN(RECOMPUTE, "ragged_dot w1", SPW_RAGGED_W1),
-    MASKED(RECOMPUTE, "ragged_dot w1", HIDDEN_OPERAND),
-    SPW_BORN(RECOMPUTE, "swiglu", SPW_RAGGED_ACT),
-    SPW_BORN(RECOMPUTE, "ragged_dot wo", SPW_RAGGED_Y),
-    MASKED(RECOMPUTE, "ragged_dot wo", FFN_OPERAND),
+    SPW_RAGGED_DISPATCH(RECOMPUTE), SPW_RAGGED_DOT_RECOMPUTE(SPW_RAGGED_),
     SPW_RAGGED_COMBINE(RECOMPUTE),
 
-    SPW_RAGGED_COMBINE_GRADIENT,
-    SPW_BORN(BACKWARD, "gradients of wo", HIDDEN_OPERAND), /* of dy, for d_act */
-    SPW_BORN(BACKWARD, "gradients of wo", FFN_OPERAND),    /* of act, for the weights */
-    SPW_DIES(BACKWARD, "gradients of wo", SPW_RAGGED_ACT),
-    SPW_BORN(BACKWARD, "gradients of wo", SPW_RAGGED_DW0),
-    SPW_DIES(BACKWARD, "gradients of wo", FFN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of wo", HIDDEN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of wo", SPW_RAGGED_DY),
-    SPW_DIES(BACKWARD, "swiglu gradient", SPW_RAGGED_W1),
-    SPW_BORN(BACKWARD, "swiglu gradient", SPW_RAGGED_DW1),
-    SPW_DIES(BACKWARD, "swiglu gradient", SPW_RAGGED_W0),
-    SPW_BORN(BACKWARD, "gradients of w0", SPW_RAGGED_DX0),
-    SPW_BORN(BACKWARD, "gradients of w0", FFN_OPERAND),    /* of d_w0_out, for dx */
-    SPW_BORN(BACKWARD, "gradients of w0", HIDDEN_OPERAND), /* of x, for the weights */
-    SPW_DIES(BACKWARD, "gradients of w0", HIDDEN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of w0", FFN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of w0", SPW_RAGGED_DW0),
-    SPW_BORN(BACKWARD, "gradients of w1", SPW_RAGGED_DX1),
-    SPW_BORN(BACKWARD, "gradients of w1", FFN_OPERAND),
-    SPW_BORN(BACKWARD, "gradients of w1", HIDDEN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of w1", HIDDEN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of w1", FFN_OPERAND),
-    SPW_DIES(BACKWARD, "gradients of w1", SPW_RAGGED_DW1),
-    SPW_DIES(BACKWARD, "gradients of w1", SPW_RAGGED_X),
-    SPW_DIES(BACKWARD, "sum of dx", SPW_RAGGED_DX1),
+    SPW_RAGGED_COMBINE_GRADIENT,    SPW_RAGGED_DOT_GRADIENT(SPW_RAGGED_),
     SPW_RAGGED_DISPATCH_GRADIENT,
 };
 

@@ -1,0 +1,411 @@
+/* A point is a shape, a routing and a way to move rows. Every operation runs RUNS times, each time on another of SETS routings and
+ * inputs, between events on every GPU; a pause lets the host launch all of it ahead, and the GPUs meet before each operation. The time of
+ * an operation is that of the slowest GPU; the figure is the median. */
+#include "kernels/bench_exchange.h"
+
+#include "base/memory.h"
+#include "kernels/bench_links.h"
+#include "kernels/choices.h"
+#include "kernels/device.h"
+#include "kernels/dispatch_gpu.h"
+#include "kernels/links_launch.h"
+#include "kernels/nccl_library.h"
+#include "kernels/numbers.h"
+#include "kernels/numbers_launch.h"
+#include "kernels/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
+
+enum { SETS = 4, RUNS = 24, WARM = 4, PAUSE_NS = 3000000 };
+
+typedef struct point {
+    spw_dispatch_shape shape;
+    spw_choice_kind routing;
+    const spw_exchange_variant *variant;
+    int blocks;
+} point;
+
+typedef struct bench {
+    spw_world *world;
+    spw_nccl *nccl;
+    double all_pairs; /* GB/s */
+    point p;
+    spw_dispatch *dispatch;
+    spw_dispatch_input in[SETS];
+    void *memory[SETS][SPW_WORLD_RANKS][4];
+    spw_bf16 *y[SPW_WORLD_RANKS];
+    float *side[SPW_WORLD_RANKS];
+    size_t rows[SETS][SPW_WORLD_RANKS * SPW_WORLD_RANKS]; /* bytes of every pair without dedup */
+    double off_rank[SETS];                                /* deduplicated rows that leave a GPU, mean */
+    void *from[SPW_WORLD_RANKS], *to[SPW_WORLD_RANKS];    /* of NCCL */
+    cudaEvent_t event[SPW_WORLD_RANKS][2 * (RUNS + WARM)];
+} bench;
+
+/* --- Inputs --- */
+
+static spw_status count_rows(bench *b, int set, const int32_t *expert) {
+    const spw_dispatch_shape s = b->p.shape;
+    const size_t ranks = b->world->ranks, local = s.experts / ranks;
+    uint64_t off = 0;
+    memset(b->rows[set], 0, sizeof b->rows[set]);
+    for (size_t t = 0; t < ranks * s.tokens; t++) {
+        const size_t from = t / s.tokens;
+        uint64_t seen = 0;
+        for (size_t k = 0; k < s.top_k; k++) {
+            if (expert[t * s.top_k + k] < 0) continue;
+            const size_t to = (size_t)expert[t * s.top_k + k] / local;
+            b->rows[set][from * ranks + to] += s.hidden * s.element_bytes;
+            if (to != from && !(seen >> to & 1)) off++;
+            seen |= 1ull << to;
+        }
+    }
+    b->off_rank[set] = (double)off / (double)ranks;
+    return SPW_OK;
+}
+
+static spw_status create_set(bench *b, int set, int32_t *expert) {
+    const spw_dispatch_shape s = b->p.shape;
+    const size_t ranks = b->world->ranks, choices = s.tokens * s.top_k, row = s.hidden * s.element_bytes;
+    const size_t scales = s.element_bytes == 1 ? (s.hidden + 127) / 128 : 0;
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < ranks; r++) {
+        const size_t bytes[4] = {s.tokens * row, s.tokens * scales * 4 + 16, choices * 4, choices * 4};
+        void **m = b->memory[set][r];
+        spw_choices_fill(b->p.routing, s.tokens, s.top_k, s.experts, ranks, (uint64_t)set * 64 + r,
+                         expert + r * choices);
+        SPW_TRY(spw_world_use(b->world, r));
+        for (int i = 0; i < 4; i++) TRY_GPU(cudaMalloc(&m[i], bytes[i]), "allocate");
+        TRY_GPU(
+            spw_launch_fill_bf16(m[0], (long)(bytes[0] / 2), SPW_NUMBERS_BELL, (uint64_t)set * 64 + r, NULL),
+            "fill");
+        TRY_GPU(spw_launch_fill_float(m[1], (long)(bytes[1] / 4), SPW_NUMBERS_BELL, 1, NULL), "fill");
+        TRY_GPU(cudaMemcpy(m[2], expert + r * choices, choices * 4, cudaMemcpyHostToDevice), "upload");
+        TRY_GPU(spw_launch_fill_float(m[3], (long)choices, SPW_NUMBERS_BELL, 2, NULL), "fill");
+        TRY_GPU(cudaDeviceSynchronize(), "fill");
+        b->in[set].x[r] = m[0], b->in[set].scale[r] = scales > 0 ? m[1] : NULL;
+        b->in[set].expert[r] = m[2], b->in[set].weight[r] = m[3];
+    }
+    SPW_TRY(count_rows(b, set, expert));
+cleanup:
+    return status;
+}
+
+static void destroy_point(bench *b) {
+    spw_dispatch_destroy(b->dispatch);
+    b->dispatch = NULL;
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        if (spw_world_use(b->world, r) != SPW_OK) continue;
+        for (int set = 0; set < SETS; set++)
+            for (int i = 0; i < 4; i++) (void)cudaFree(b->memory[set][r][i]), b->memory[set][r][i] = NULL;
+        (void)cudaFree(b->y[r]), (void)cudaFree(b->side[r]), (void)cudaFree(b->from[r]),
+            (void)cudaFree(b->to[r]);
+        b->y[r] = NULL, b->side[r] = NULL, b->from[r] = NULL, b->to[r] = NULL;
+    }
+}
+
+static size_t most_received(const bench *b) {
+    size_t most = 0;
+    for (int set = 0; set < SETS; set++) {
+        for (size_t d = 0; d < b->world->ranks; d++) {
+            size_t bytes = 0;
+            for (size_t s = 0; s < b->world->ranks; s++) bytes += b->rows[set][s * b->world->ranks + d];
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+static spw_status create_point(bench *b, const point *p) {
+    const spw_dispatch_shape s = p->shape;
+    int32_t *expert = NULL;
+    spw_status status = SPW_OK;
+    b->p = *p;
+    SPW_TRY(SPW_ALLOC(b->world->ranks * s.tokens * s.top_k, &expert));
+    for (int set = 0; set < SETS; set++) SPW_TRY(create_set(b, set, expert));
+    SPW_TRY(spw_dispatch_create(b->world, s, p->variant, p->blocks, &b->dispatch));
+    SPW_TRY(spw_dispatch_room(b->dispatch, NULL));
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        SPW_TRY(spw_world_use(b->world, r));
+        TRY_GPU(cudaMalloc((void **)&b->y[r], s.tokens * s.hidden * 2), "allocate");
+        TRY_GPU(cudaMalloc((void **)&b->side[r], s.tokens * s.top_k * 4), "allocate");
+        TRY_GPU(spw_launch_fill_bf16(b->dispatch->returned[r], (long)(b->dispatch->capacity[r] * s.hidden),
+                                     SPW_NUMBERS_BELL, r, NULL),
+                "fill");
+        if (b->nccl != NULL) {
+            const size_t sent = s.tokens * s.top_k * s.hidden * s.element_bytes;
+            TRY_GPU(cudaMalloc(&b->from[r], sent), "allocate");
+            TRY_GPU(cudaMalloc(&b->to[r], most_received(b) + 16), "allocate");
+            TRY_GPU(spw_launch_fill_bf16(b->from[r], (long)(sent / 2), SPW_NUMBERS_BELL, 9 + r, NULL),
+                    "fill");
+        }
+        TRY_GPU(cudaDeviceSynchronize(), "fill");
+    }
+cleanup:
+    spw_free(expert);
+    return status;
+}
+
+/* --- Operations --- */
+
+static spw_status run_layout(bench *b, int set) { return spw_dispatch_layout(b->dispatch, &b->in[set]); }
+static spw_status run_dispatch(bench *b, int set) { return spw_dispatch_forward(b->dispatch, &b->in[set]); }
+static spw_status run_again(bench *b, int set) {
+    return spw_dispatch_again(b->dispatch, &b->in[set], SPW_COUNT_OTHER);
+}
+static spw_status run_combine(bench *b, int set) {
+    (void)set;
+    return spw_dispatch_combine(b->dispatch, b->y, NULL, SPW_COUNT_OTHER);
+}
+static spw_status run_combine_side(bench *b, int set) {
+    (void)set;
+    return spw_dispatch_combine(b->dispatch, b->y, b->side, SPW_COUNT_OTHER);
+}
+static spw_status run_nccl(bench *b, int set) {
+    return spw_nccl_all_to_all(b->nccl, b->rows[set], b->from, b->to);
+}
+
+/* `first`: what must have run on the set before, untimed. */
+static const struct operation {
+    const char *name;
+    spw_status (*first)(bench *b, int set), (*run)(bench *b, int set);
+    int back; /* counts bf16 rows, whatever was dispatched */
+} operations[] = {
+    {"layout", NULL, run_layout, 0},
+    {"dispatch", NULL, run_dispatch, 0},
+    {"dispatch again", run_dispatch, run_again, 0},
+    {"combine", run_dispatch, run_combine, 1},
+    {"combine with gradients of choices", run_dispatch, run_combine_side, 1},
+    {"nccl all-to-all without dedup", NULL, run_nccl, 0},
+};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+/* The GPUs meet: an exchange of nothing. */
+static spw_status meet(bench *b) {
+    spw_status status = SPW_OK;
+    b->world->epoch++;
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        const spw_send_gpu nothing = {.copies = 1, .row_bytes = 16, .blocks = 1, .counter = SPW_COUNT_OTHER};
+        const spw_peers peers = spw_world_peers(b->world, r);
+        SPW_TRY(spw_world_use(b->world, r));
+        TRY_GPU(spw_launch_exchange_send(&nothing, &peers, b->world->stream[r]), "meet");
+    }
+cleanup:
+    return status;
+}
+
+static spw_status mark(bench *b, int number) {
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        SPW_TRY(spw_world_use(b->world, r));
+        TRY_GPU(cudaEventRecord(b->event[r][number], (cudaStream_t)b->world->stream[r]), "record event");
+    }
+cleanup:
+    return status;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static spw_status time_operation(bench *b, const struct operation *o, double *ms) {
+    double times[RUNS];
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        SPW_TRY(spw_world_use(b->world, r));
+        TRY_GPU(spw_launch_link_pause(PAUSE_NS, b->world->stream[r]), "pause");
+    }
+    for (int i = 0; i < RUNS + WARM; i++) {
+        const int set = i % SETS;
+        if (o->first != NULL) SPW_TRY(o->first(b, set));
+        SPW_TRY(meet(b));
+        SPW_TRY(mark(b, 2 * i));
+        SPW_TRY(o->run(b, set));
+        SPW_TRY(mark(b, 2 * i + 1));
+    }
+    SPW_TRY(spw_world_synchronize(b->world));
+    for (int i = 0; i < RUNS; i++) {
+        times[i] = 0;
+        for (size_t r = 0; r < b->world->ranks; r++) {
+            float elapsed = 0;
+            TRY_GPU(
+                cudaEventElapsedTime(&elapsed, b->event[r][2 * (i + WARM)], b->event[r][2 * (i + WARM) + 1]),
+                "read event");
+            times[i] = (double)elapsed > times[i] ? (double)elapsed : times[i];
+        }
+    }
+    qsort(times, RUNS, sizeof *times, compare);
+    *ms = (times[(RUNS - 1) / 2] + times[RUNS / 2]) / 2;
+cleanup:
+    return status;
+}
+
+static double mean_off_rank_bytes(const bench *b, const struct operation *o) {
+    const size_t ranks = b->world->ranks;
+    double bytes = 0;
+    for (int set = 0; set < SETS; set++) {
+        if (o->run == run_nccl) {
+            for (size_t i = 0; i < ranks * ranks; i++)
+                if (i / ranks != i % ranks) bytes += (double)b->rows[set][i] / (double)ranks;
+        } else if (o->run != run_layout) {
+            bytes +=
+                b->off_rank[set] * (double)(b->p.shape.hidden * (o->back ? 2 : b->p.shape.element_bytes));
+        }
+    }
+    return bytes / SETS;
+}
+
+/* ms [OPERATIONS]: 0 where `only` says otherwise. */
+static spw_status run_point(bench *b, const point *p, unsigned only, double *ms) {
+    spw_status status = create_point(b, p);
+    for (int i = 0; i < OPERATIONS && status == SPW_OK; i++) {
+        const struct operation *o = &operations[i];
+        ms[i] = 0;
+        if (!(only >> i & 1) || (o->run == run_nccl && b->nccl == NULL)) continue;
+        status = time_operation(b, o, &ms[i]);
+        if (status != SPW_OK) break;
+        const double bytes = mean_off_rank_bytes(b, o), rate = 1e-6 * bytes / ms[i];
+        printf("%s,%s,%zu,%zu,%zu,%zu,%zu,%s,%s,%d,%.4f,%.2f,%.1f,%.3f\n", o->name,
+               o->run == run_nccl ? "nccl" : p->variant->name, b->world->ranks, p->shape.tokens,
+               p->shape.hidden, p->shape.top_k, p->shape.experts,
+               p->shape.element_bytes == 1 ? "fp8" : "bf16", spw_choice_names[p->routing], p->blocks, ms[i],
+               1e-6 * bytes, rate, rate / b->all_pairs);
+        fflush(stdout);
+    }
+    destroy_point(b);
+    return status;
+}
+
+/* --- What is run --- */
+
+enum {
+    LAYOUT = 1,
+    DISPATCH = 2,
+    AGAIN = 4,
+    COMBINE = 8,
+    SIDE = 16,
+    NCCL = 32,
+    ROWS = DISPATCH | AGAIN | COMBINE,
+    ALL = 63
+};
+
+static const spw_dispatch_shape base_shape = {4096, 8, 256, 7168, 2};
+
+/* Every way at every number of multiprocessors; *best: the two fastest, for the rows that go out and those that come back. */
+static spw_status sweep_blocks(bench *b, bool quick, point *best) {
+    static const int counts[] = {8, 16, 24, 32, 48, 64, 96, 0};
+    double least = 1e30;
+    spw_status status = SPW_OK;
+    for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++) {
+        for (size_t i = quick ? 3 : 0; i < sizeof counts / sizeof *counts; i += quick ? 2 : 1) {
+            double ms[OPERATIONS];
+            const point p = {base_shape, SPW_CHOICES_UNIFORM, v,
+                             counts[i] > 0 ? counts[i] : spw_device_multiprocessors()};
+            SPW_TRY(run_point(b, &p, ROWS, ms));
+            if (ms[1] + ms[3] >= least) continue;
+            least = ms[1] + ms[3];
+            *best = p;
+        }
+    }
+cleanup:
+    return status;
+}
+
+static spw_status sweep_shapes(bench *b, const point *best) {
+    static const size_t tokens[] = {128, 512, 1024, 2048, 8192}, hidden[] = {1024, 2048, 4096};
+    double ms[OPERATIONS];
+    point p = *best;
+    spw_status status = SPW_OK;
+    for (int kind = 0; kind < SPW_CHOICES_KINDS; kind++) {
+        p.routing = (spw_choice_kind)kind;
+        SPW_TRY(run_point(b, &p, ALL, ms));
+    }
+    p = *best;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        p.shape.tokens = tokens[i];
+        SPW_TRY(run_point(b, &p, ROWS | NCCL, ms));
+    }
+    p = *best;
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+        p.shape.hidden = hidden[i];
+        SPW_TRY(run_point(b, &p, ROWS | NCCL, ms));
+    }
+    p = *best;
+    p.shape.element_bytes = 1;
+    SPW_TRY(run_point(b, &p, DISPATCH | AGAIN | NCCL, ms));
+cleanup:
+    return status;
+}
+
+static spw_status small_size(bench *b, const point *best) {
+    double ms[OPERATIONS], microseconds = 0;
+    spw_status status = SPW_OK;
+    for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++) {
+        point p = *best;
+        p.shape.tokens = 128, p.variant = v, p.blocks = 64;
+        SPW_TRY(run_point(b, &p, ALL, ms));
+    }
+    SPW_TRY(spw_bench_round_trip(b->world, &microseconds));
+    printf("round trip of 16 bytes,echo,2,,,,,,,,%.4f,,,\n", 1e-3 * microseconds);
+cleanup:
+    return status;
+}
+
+static spw_status run_all(bench *b, const spw_bench_exchange_request *q, spw_link_curve *curve) {
+    spw_status status = SPW_OK;
+    point best = {base_shape, SPW_CHOICES_UNIFORM, spw_exchange_variants, spw_device_multiprocessors()};
+    double again = 0;
+    SPW_TRY(spw_bench_all_pairs(b->world, (size_t)256 << 20, &b->all_pairs));
+    printf("all pairs of peer copies,runtime,%zu,,,,,,,,,%.2f,%.1f,1\n", b->world->ranks, 256 * 1.048576,
+           b->all_pairs);
+    SPW_TRY(sweep_blocks(b, q->quick, &best));
+    SPW_TRY(small_size(b, &best));
+    if (!q->quick) SPW_TRY(sweep_shapes(b, &best));
+    SPW_TRY(spw_bench_all_pairs(b->world, (size_t)256 << 20, &again));
+    printf("all pairs of peer copies,runtime,%zu,,,,,,,,,%.2f,%.1f,1\n", b->world->ranks, 256 * 1.048576,
+           again);
+    if (curve != NULL) SPW_TRY(spw_bench_link_curve(b->world, curve));
+cleanup:
+    return status;
+}
+
+static spw_status create_events(bench *b) {
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < b->world->ranks; r++) {
+        SPW_TRY(spw_world_use(b->world, r));
+        for (int i = 0; i < 2 * (RUNS + WARM); i++) TRY_GPU(cudaEventCreate(&b->event[r][i]), "create event");
+    }
+cleanup:
+    return status;
+}
+
+spw_status spw_bench_exchange(const spw_bench_exchange_request *q, spw_link_curve *curve) {
+    bench *b = NULL;
+    spw_status status = SPW_OK;
+    const size_t gpus = (size_t)spw_device_count(), ranks = q->ranks > 0 ? q->ranks : gpus;
+    if (gpus < 2 || ranks < 2 || ranks > gpus)
+        return spw_fail(SPW_EDEVICE, "%zu ranks on %zu GPUs; at least two GPUs are needed, a rank each",
+                        ranks, gpus);
+    SPW_TRY(SPW_ALLOC(1, &b));
+    SPW_TRY(spw_world_create(ranks, ranks, false, &b->world));
+    SPW_TRY(create_events(b));
+    if (spw_nccl_create(b->world, &b->nccl) != SPW_OK)
+        fprintf(stderr, "NCCL is left out: %s\n", spw_last_error());
+    printf("what,how,ranks,tokens,hidden,top_k,experts,dtype,routing,multiprocessors,ms,off_rank_megabytes,"
+           "gb_per_s,of_all_pairs\n");
+    SPW_TRY(run_all(b, q, curve));
+cleanup:
+    if (b != NULL) {
+        spw_nccl_destroy(b->nccl);
+        for (size_t r = 0; b->world != NULL && r < b->world->ranks; r++)
+            for (int i = 0; i < 2 * (RUNS + WARM); i++)
+                if (b->event[r][i] != NULL) (void)cudaEventDestroy(b->event[r][i]);
+        spw_world_destroy(b->world);
+    }
+    spw_free(b);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* Speed of dispatch and combine between the GPUs of this machine, beside its links and NCCL. */
+#ifndef SPW_KERNELS_BENCH_EXCHANGE_H
+#define SPW_KERNELS_BENCH_EXCHANGE_H
+
+#include "kernels/link_curve.h"
+
+#include <stdbool.h>
+
+typedef struct spw_bench_exchange_request {
+    size_t ranks; /* 0: as many as there are GPUs */
+    bool quick;   /* only the first shape and the small one */
+} spw_bench_exchange_request;
+
+/* Prints comma-separated lines with one header. curve: NULL, or where the links' curve goes. SPW_EDEVICE: fewer than two GPUs, or none in this build. */
+SPW_MUST_CHECK spw_status spw_bench_exchange(const spw_bench_exchange_request *request,
+                                             spw_link_curve *curve);
+
+#endif

@@ -1,0 +1,63 @@
+#include "kernels/verify_processes.h"
+
+#include "kernels/world_link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Shared with the children. */
+typedef struct report {
+    spw_judge judge[SPW_WORLD_RANKS];
+    spw_status status[SPW_WORLD_RANKS];
+} report;
+
+static void run_child(spw_world_link *link, size_t rank, spw_verify_process *process, void *data,
+                      report *out) {
+    if (rank > 0 && freopen("/dev/null", "w", stdout) == NULL) _Exit(EXIT_FAILURE);
+    out->status[rank] = process(link, rank, data, &out->judge[rank]);
+    if (out->status[rank] != SPW_OK) {
+        spw_world_link_leave(link);
+        fprintf(stderr, "process %zu: %s\n", rank, spw_last_error());
+    }
+    fflush(stdout), fflush(stderr);
+    _Exit(EXIT_SUCCESS);
+}
+
+spw_status spw_verify_processes(size_t ranks, spw_verify_process *process, void *data, spw_judge *judge) {
+    spw_world_link *link = NULL;
+    report *out = MAP_FAILED;
+    pid_t child[SPW_WORLD_RANKS] = {0};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_world_link_create(ranks, &link));
+    out = mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (out == MAP_FAILED) SPW_TRY(spw_fail(SPW_ENOMEM, "shared memory: %s", strerror(errno)));
+    fflush(stdout), fflush(stderr);
+    for (size_t r = 0; r < ranks; r++) {
+        child[r] = fork();
+        if (child[r] == 0) run_child(link, r, process, data, out);
+        if (child[r] < 0) {
+            spw_world_link_leave(link);
+            status = spw_fail(SPW_ENOMEM, "fork: %s", strerror(errno));
+            break;
+        }
+    }
+    for (size_t r = 0; r < ranks && child[r] > 0; r++) {
+        int ended = 0;
+        if (waitpid(child[r], &ended, 0) < 0 || !WIFEXITED(ended) || WEXITSTATUS(ended) != EXIT_SUCCESS) {
+            spw_world_link_leave(link);
+            if (status == SPW_OK) status = spw_fail(SPW_EDEVICE, "process %zu ended before its time", r);
+        }
+        judge->comparisons += out->judge[r].comparisons, judge->failed += out->judge[r].failed;
+        if (status == SPW_OK && out->status[r] != SPW_OK)
+            status = spw_fail(out->status[r], "process %zu failed", r);
+    }
+cleanup:
+    if (out != MAP_FAILED) (void)munmap(out, sizeof *out);
+    spw_world_link_destroy(link);
+    return status;
+}

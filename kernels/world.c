@@ -1,0 +1,226 @@
+#include "kernels/world.h"
+
+#include "base/memory.h"
+#include "kernels/device.h"
+#include "kernels/runtime.h"
+#include "kernels/world_link.h"
+
+#include <string.h>
+
+#define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
+
+spw_status spw_world_use(const spw_world *world, size_t rank) {
+    return spw_device_check((int)cudaSetDevice(world->device[rank]), "choose a GPU");
+}
+
+/* Every GPU of this process may reach every other. */
+static spw_status enable_peers(const spw_world *world) {
+    spw_status status = SPW_OK;
+    for (int a = 0; a < (int)world->gpus; a++) {
+        TRY_GPU(cudaSetDevice(a), "choose a GPU");
+        for (int b = 0; b < (int)world->gpus; b++) {
+            int can = 1;
+            if (a == b) continue;
+            TRY_GPU(cudaDeviceCanAccessPeer(&can, a, b), "ask for peer access");
+            if (!can)
+                SPW_TRY(spw_fail(
+                    SPW_EDEVICE,
+                    "GPU %d cannot reach the memory of GPU %d; the exchange needs GPUs of one node", a, b));
+            const cudaError_t error = cudaDeviceEnablePeerAccess(b, 0);
+            if (error == cudaErrorPeerAccessAlreadyEnabled) {
+                (void)cudaGetLastError();
+            } else {
+                TRY_GPU(error, "enable peer access");
+            }
+        }
+    }
+cleanup:
+    return status;
+}
+
+/* Streams and events of this process's ranks, the controls of all. Ranks of one GPU share its stream. */
+static spw_status equip(spw_world *world) {
+    size_t bytes[SPW_WORLD_RANKS];
+    void *control[SPW_WORLD_RANKS];
+    spw_status status = SPW_OK;
+    for (size_t r = world->first; r < world->behind; r++) {
+        SPW_TRY(spw_world_use(world, r));
+        if (r > world->first && world->device[r] == world->device[r - 1]) {
+            world->stream[r] = world->stream[r - 1];
+            continue;
+        }
+        TRY_GPU(cudaStreamCreateWithFlags((cudaStream_t *)&world->stream[r], cudaStreamNonBlocking),
+                "create stream");
+        TRY_GPU(cudaEventCreateWithFlags((cudaEvent_t *)&world->event[r], cudaEventDisableTiming),
+                "create event");
+    }
+    for (size_t r = 0; r < world->ranks; r++) bytes[r] = sizeof(spw_control);
+    SPW_TRY(spw_world_allocate(world, bytes, control));
+    for (size_t r = 0; r < world->ranks; r++) world->control[r] = control[r];
+    for (size_t r = world->first; r < world->behind; r++) {
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaMemset(world->control[r], 0, sizeof(spw_control)), "clear control");
+        TRY_GPU(cudaDeviceSynchronize(), "clear control");
+    }
+    SPW_TRY(spw_world_share(world, NULL));
+cleanup:
+    return status;
+}
+
+spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out) {
+    spw_world *world = NULL;
+    spw_status status = SPW_OK;
+    const size_t there = (size_t)spw_device_count();
+    *out = NULL;
+    if (there == 0) return spw_fail(SPW_EDEVICE, "no GPU");
+    if (ranks == 0 || ranks > SPW_WORLD_RANKS)
+        return spw_fail(SPW_EARG, "%zu ranks; a node holds 1 to %d", ranks, SPW_WORLD_RANKS);
+    if (gpus == 0) gpus = there < ranks ? there : ranks;
+    if (gpus > there || gpus > ranks)
+        return spw_fail(SPW_EDEVICE, "%zu GPUs for %zu ranks, %zu are there", gpus, ranks, there);
+    SPW_TRY(SPW_ALLOC(1, &world));
+    world->ranks = world->behind = ranks;
+    world->gpus = gpus;
+    world->wait = gpus == ranks && !phases;
+    for (size_t r = 0; r < ranks; r++) world->device[r] = (int)(r * gpus / ranks);
+    SPW_TRY(enable_peers(world));
+    SPW_TRY(equip(world));
+    *out = world;
+    return SPW_OK;
+cleanup:
+    spw_world_destroy(world);
+    return status;
+}
+
+spw_status spw_world_join(spw_world_link *link, size_t rank, spw_world **out) {
+    spw_world *world = NULL;
+    spw_status status = SPW_OK;
+    const size_t there = (size_t)spw_device_count(), ranks = spw_world_link_ranks(link);
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &world));
+    world->ranks = ranks, world->first = rank, world->behind = rank + 1, world->gpus = 1;
+    world->wait = true, world->link = link;
+    if (there == 0 || ranks > there)
+        SPW_TRY(spw_fail(SPW_EDEVICE, "%zu processes need as many GPUs, %zu are there", ranks, there));
+    world->device[rank] = (int)rank;
+    SPW_TRY(equip(world));
+    *out = world;
+    return SPW_OK;
+cleanup:
+    spw_world_destroy(world);
+    return status;
+}
+
+void spw_world_destroy(spw_world *world) {
+    if (world == NULL) return;
+    void *control[SPW_WORLD_RANKS];
+    for (size_t r = 0; r < world->ranks; r++) control[r] = world->control[r];
+    spw_world_free(world, control);
+    for (size_t r = world->first; r < world->behind; r++) {
+        if (world->event[r] == NULL) continue; /* the stream is another rank's */
+        if (spw_world_use(world, r) != SPW_OK) continue;
+        (void)cudaEventDestroy((cudaEvent_t)world->event[r]);
+        (void)cudaStreamDestroy((cudaStream_t)world->stream[r]);
+    }
+    spw_free(world);
+}
+
+spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at) {
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < world->ranks; r++) at[r] = NULL;
+    for (size_t r = world->first; r < world->behind; r++) {
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaMalloc(&at[r], bytes[r] > 0 ? bytes[r] : 16), "allocate");
+        TRY_GPU(cudaMemset(at[r], 0xff, bytes[r]), "poison");
+        TRY_GPU(cudaDeviceSynchronize(), "poison");
+    }
+    if (world->link != NULL) SPW_TRY(spw_world_link_map(world->link, world->first, at));
+    return SPW_OK;
+cleanup:
+    spw_world_free(world, at);
+    return status;
+}
+
+void spw_world_free(spw_world *world, void **at) {
+    for (size_t r = 0; r < world->ranks; r++) {
+        const bool own = r >= world->first && r < world->behind;
+        if (at[r] == NULL || (own && spw_world_use(world, r) != SPW_OK)) continue;
+        if (!own) (void)cudaIpcCloseMemHandle(at[r]);
+    }
+    if (world->link != NULL) spw_world_link_meet(world->link); /* nobody has it mapped any more */
+    for (size_t r = world->first; r < world->behind; r++) {
+        if (at[r] == NULL || spw_world_use(world, r) != SPW_OK) continue;
+        (void)cudaFree(at[r]);
+    }
+    for (size_t r = 0; r < world->ranks; r++) at[r] = NULL;
+}
+
+spw_status spw_world_share(spw_world *world, uint64_t *number) {
+    if (world->link == NULL) return SPW_OK;
+    return spw_world_link_share(world->link, world->first, number);
+}
+
+spw_status spw_world_phase(spw_world *world) {
+    spw_status status = SPW_OK;
+    if (world->wait || world->gpus == 1) return SPW_OK;
+    for (size_t r = world->first; r < world->behind; r++) {
+        if (world->event[r] == NULL) continue;
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaEventRecord((cudaEvent_t)world->event[r], world->stream[r]), "record event");
+    }
+    for (size_t r = world->first; r < world->behind; r++) {
+        for (size_t other = world->first; other < world->behind; other++) {
+            if (world->event[r] == NULL || world->event[other] == NULL || other == r) continue;
+            TRY_GPU(cudaStreamWaitEvent(world->stream[r], (cudaEvent_t)world->event[other], 0),
+                    "wait for event");
+        }
+    }
+cleanup:
+    return status;
+}
+
+spw_status spw_world_synchronize(spw_world *world) {
+    spw_status status = SPW_OK;
+    for (size_t r = world->first; r < world->behind; r++) {
+        int found[2] = {0, 0};
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaStreamSynchronize(world->stream[r]), "synchronize");
+        TRY_GPU(cudaMemcpy(found, &world->control[r]->late, sizeof found, cudaMemcpyDeviceToHost),
+                "read control");
+        if (found[0] != 0)
+            SPW_TRY(spw_fail(SPW_EDEVICE, "rank %zu waited in vain for rank %d", r, found[0] - 1));
+        if (found[1] != 0)
+            SPW_TRY(
+                spw_fail(SPW_EMISMATCH,
+                         "rank %zu: a row of item %d was another item's; its handle is of another dispatch",
+                         r, found[1] - 1));
+    }
+cleanup:
+    return status;
+}
+
+spw_peers spw_world_peers(const spw_world *world, size_t rank) {
+    spw_peers peers = {
+        .ranks = (int)world->ranks, .rank = (int)rank, .wait = world->wait, .epoch = world->epoch};
+    memcpy(peers.control, world->control, sizeof peers.control);
+    return peers;
+}
+
+spw_status spw_world_counter(spw_world *world, size_t rank, int counter, uint64_t *bytes) {
+    const spw_status status = spw_world_use(world, rank);
+    if (status != SPW_OK) return status;
+    return spw_device_check((int)cudaMemcpy(bytes, world->control[rank]->bytes[counter],
+                                            world->ranks * sizeof *bytes, cudaMemcpyDeviceToHost),
+                            "read counters");
+}
+
+spw_status spw_world_clear_counters(spw_world *world) {
+    spw_status status = SPW_OK;
+    for (size_t r = world->first; r < world->behind; r++) {
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaMemset(world->control[r]->bytes, 0, sizeof world->control[r]->bytes), "clear counters");
+        TRY_GPU(cudaDeviceSynchronize(), "clear counters");
+    }
+cleanup:
+    return status;
+}

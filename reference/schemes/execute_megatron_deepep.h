@@ -1,0 +1,16 @@
+/* Megatron-Core behind dispatchers that send a token once a rank (docs/schemes.md, sections 3.5 and 5.4). */
+#ifndef SPW_REFERENCE_SCHEMES_EXECUTE_MEGATRON_DEEPEP_H
+#define SPW_REFERENCE_SCHEMES_EXECUTE_MEGATRON_DEEPEP_H
+
+#include "reference/schemes/megatron_ranks.h"
+
+typedef struct spw_megatron_deepep {
+    spw_megatron_settings settings; /* capacity, expert_align, fused */
+    bool hybrid; /* the kernel permutes; padding rows are empty, as with `fused`; else they are tokens */
+    bool worst;  /* receive buffer for all tokens of the group */
+    bool fixed;  /* experts' rows: ranks x tokens x top_k, whatever arrives */
+} spw_megatron_deepep;
+
+SPW_MUST_CHECK spw_status spw_execute_megatron_deepep(spw_execution *run, const spw_megatron_deepep *how);
+
+#endif

@@ -1,0 +1,187 @@
+/* HybridEP (branch hybrid-ep of DeepEP) under Megatron-Core's flex dispatcher (docs/schemes.md, section 4.8): rows come
+ * permuted to the experts, into as many rows as arrive or into a fixed budget; weights multiply the activation. */
+#include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/deepep_jax.h"
+#include "sim/schemes/fused_expert_events.h"
+#include "sim/schemes/padded_rows.h"
+
+static const spw_scheme_option options[] = {
+    {"budget", 0.0, 1e6, 0.0, false,
+     "rows of a rank as a multiple of the assignments it makes; what exceeds them is dropped; 0 = as many as "
+     "arrive",
+     NULL},
+    SPW_PAD_OPTION_ROW,
+    {.name = NULL},
+};
+
+enum {
+    ROUTING,
+    PLACES,
+    LOCAL_ROUTING,
+    EXPERT_ROWS,
+    ROW_WEIGHT,
+    X,
+    FC1,
+    ACT,
+    Y,
+    DY,
+    D_ACT,
+    D_FC1,
+    D_ROW_WEIGHT,
+    DX
+};
+
+#define TENSORS(r) \
+    { \
+        SPW_FUSED_TENSORS(, "", r, 0), \
+            [ROUTING] = {"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1}, \
+            [PLACES] = {"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4}, \
+            [LOCAL_ROUTING] = {"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, \
+                               .element_bytes = 1}, \
+            [EXPERT_ROWS] = {"dense_to_expert_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, \
+                             .element_bytes = 4}, \
+            [ROW_WEIGHT] = {"row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}, \
+            [D_ROW_WEIGHT] = {"d_row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}, \
+    }
+
+static const spw_tensor exact[] = TENSORS(SPW_ROWS_HELD), fixed[] = TENSORS(SPW_ROWS_BUFFER);
+
+#define DISPATCH(phase) \
+    SPW_BORN(phase, "preprocess", ROUTING), SPW_BORN(phase, "preprocess", PLACES), \
+        SPW_BORN(phase, "preprocess", LOCAL_ROUTING), SPW_BORN(phase, "preprocess", EXPERT_ROWS), \
+        SPW_DIES(phase, "preprocess", ROUTING), SPW_BORN(phase, "dispatch", X), \
+        SPW_BORN(phase, "dispatch", ROW_WEIGHT)
+
+static const spw_event events[] = {
+    DISPATCH(FORWARD),
+    SPW_BORN(FORWARD, "fc1", FC1),
+    SPW_DIES(FORWARD, "fc1", X),
+    SPW_BORN(FORWARD, "swiglu", ACT),
+    SPW_DIES(FORWARD, "swiglu", FC1),
+    SPW_DIES(FORWARD, "swiglu", ROW_WEIGHT),
+    SPW_BORN(FORWARD, "fc2", Y),
+    SPW_DIES(FORWARD, "fc2", ACT),
+    SPW_DIES(FORWARD, "combine", Y),
+    SPW_DIES(FORWARD, "combine", PLACES),
+    SPW_DIES(FORWARD, "combine", LOCAL_ROUTING),
+    SPW_DIES(FORWARD, "combine", EXPERT_ROWS),
+
+    DISPATCH(RECOMPUTE),
+    SPW_FUSED_RECOMPUTE(, ""),
+    SPW_DIES(RECOMPUTE, "combine", Y),
+
+    SPW_BORN(BACKWARD, "combine gradient", DY),
+    SPW_FUSED_FC2_GRADIENT(, ""),
+    SPW_BORN(BACKWARD, "swiglu gradient", D_FC1),
+    SPW_BORN(BACKWARD, "swiglu gradient", D_ROW_WEIGHT),
+    SPW_FUSED_SWIGLU_GRADIENT(, ""),
+    SPW_DIES(BACKWARD, "swiglu gradient", ROW_WEIGHT),
+    SPW_FUSED_FC1_GRADIENT(, ""),
+    SPW_DIES(BACKWARD, "dispatch gradient", DX),
+    SPW_DIES(BACKWARD, "dispatch gradient", D_ROW_WEIGHT),
+    SPW_DIES(BACKWARD, "dispatch gradient", PLACES),
+    SPW_DIES(BACKWARD, "dispatch gradient", LOCAL_ROUTING),
+    SPW_DIES(BACKWARD, "dispatch gradient", EXPERT_ROWS),
+};
+
+static bool has_budget(const spw_scheme *scheme) { return spw_scheme_option_value(scheme, "budget") > 0.0; }
+
+static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    static const spw_layer_list lists[] = {
+        {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
+        {fixed, events, SPW_COUNT_OF(fixed), SPW_COUNT_OF(events)},
+    };
+    (void)shape;
+    return &lists[has_budget(scheme)];
+}
+
+/* int(T K f), rounded up to the padding. */
+static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const double rows = (double)s->assignments * spw_scheme_option_value(scheme, "budget");
+    return spw_pad_up((uint64_t)rows, spw_pad_of(scheme));
+}
+
+/* Forward a row takes along the weights of all experts of the destination's node, and their gradients back. */
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const size_t node_ranks = s->node_ranks > 0 ? s->node_ranks : s->ranks;
+    const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node_ranks;
+    const spw_exchange list[] = {
+        {"dispatch", SPW_PHASE_FORWARD, false, row + weights},
+        {"combine", SPW_PHASE_FORWARD, true, row},
+        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + weights},
+        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
+        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row + weights},
+    };
+    (void)scheme;
+    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
+    return SPW_COUNT_OF(list);
+}
+
+/* Within the budget experts are served by id, padding included, and of an expert tokens by source rank and position. The
+ * padding follows from all tokens of an expert, dropped ones too. */
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    const uint64_t budget = buffer_rows(scheme, s), multiple = spw_pad_of(scheme);
+    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+    spw_deepep_flow(scheme, s, c, group, out);
+    spw_pad_rows(scheme, s, c, group, out->rows);
+    if (!has_budget(scheme)) return;
+    for (size_t d = 0; d < s->ranks; d++) {
+        uint64_t first = 0;
+        for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
+            uint64_t room = budget > first ? budget - first : 0, all = 0;
+            for (size_t source = 0; source < s->ranks; source++) {
+                const uint32_t want = n[source * s->experts + x];
+                const uint32_t take = want < room ? want : (uint32_t)room;
+                out->limit[source * s->experts + x] = take;
+                out->dropped[source] += want - take;
+                room -= take;
+                all += want;
+            }
+            first += spw_pad_up(all, multiple);
+        }
+        if (out->rows[d] > budget) out->rows[d] = budget;
+    }
+}
+
+static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return spw_hybrid_ep_bytes(s, s->tokens);
+}
+
+static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (s->node_ranks > 0 && s->ranks % s->node_ranks != 0) {
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': %zu expert-parallel ranks on nodes of %zu; a multiple of the node would be right",
+            scheme->text, s->ranks, s->node_ranks);
+    }
+    return spw_pad_check(scheme, s);
+}
+
+const spw_scheme_type spw_scheme_hybrid_ep = {
+    .name = "hybrid-ep",
+    .summary =
+        "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",
+    .section_source = "event list of the scheme (4.8)",
+    .source =
+        "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep; NVIDIA/Megatron-LM moe/token_dispatcher.py, "
+        "fused_a2a.py",
+    .options = options,
+    .layer = {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
+    .layer_of = layer_of,
+    .by_node = true,
+    .weighted_activation = true,
+    .once_a_rank = true,
+    .buffer_rows = buffer_rows,
+    .buffer_formula = "P_pad(T K budget)",
+    .exchanges = exchanges,
+    .flow = flow,
+    .communication_bytes = communication_bytes,
+    .communication_source = "registered buffers (4.8)",
+    .communication_formula =
+        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
+    .check = check,
+};

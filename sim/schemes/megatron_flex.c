@@ -1,0 +1,112 @@
+/* Megatron-Core, flex dispatcher with DeepEP or HybridEP (docs/schemes.md, section 5.4). A token travels once a rank; the
+ * receiver makes a row of it for each of its experts, and pads there. */
+#include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/megatron_deepep.h"
+
+static const char *const backends[] = {"deepep", "hybridep", NULL};
+
+static const spw_scheme_option options[] = {
+    {"backend", 0.0, 0.0, 0.0, false, "DeepEP, whose rows PyTorch permutes, or HybridEP, whose kernel does",
+     backends},
+    SPW_MEGATRON_CAPACITY_OPTIONS,
+    SPW_MEGATRON_ALIGN_OPTION,
+    {.name = NULL},
+};
+
+static bool is_hybrid(const spw_scheme *scheme) {
+    return spw_scheme_option_is(scheme, "backend", "hybridep");
+}
+
+static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
+    return is_hybrid(scheme) ? SPW_MEGATRON_HYBRIDEP : SPW_MEGATRON_DEEPEP;
+}
+
+static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return spw_megatron_deepep_layer(kind_of(scheme), s);
+}
+
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    return spw_megatron_deepep_exchanges(kind_of(scheme), s, out);
+}
+
+/* Behind DeepEP padding rows are tokens that arrived: a rank where one of its experts would need more of them than there
+ * are does not pad at all. HybridEP's are empty. */
+static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t *assigned,
+                          uint64_t arrived) {
+    const size_t align = spw_megatron_align(scheme);
+    uint64_t rows = 0, padded = 0;
+    bool enough = true;
+    for (size_t x = 0; x < local; x++) {
+        const uint64_t wanted = spw_round_up(assigned[x], align);
+        enough = enough && (is_hybrid(scheme) || wanted <= arrived);
+        rows += assigned[x];
+        padded += wanted;
+    }
+    return enough ? padded : rows;
+}
+
+enum { LOCAL_EXPERTS = 4096 };
+
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    spw_megatron_deepep_flow(scheme, s, c, group, out);
+    for (size_t d = 0; d < s->ranks; d++) {
+        uint64_t assigned[LOCAL_EXPERTS] = {0}, arrived = 0;
+        for (size_t r = 0; r < s->ranks; r++) {
+            const uint32_t *routed =
+                c->routed + (group * s->ranks + r) * s->experts + d * s->experts_per_rank;
+            for (size_t x = 0; x < s->experts_per_rank; x++) assigned[x] += routed[x];
+            arrived += out->wire[r * s->ranks + d];
+        }
+        out->rows[d] = held_rows(scheme, s->experts_per_rank, assigned, arrived);
+    }
+}
+
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t capacity = spw_megatron_capacity(scheme, s), even = s->assignments / s->experts;
+    if (capacity < even) rows->held = s->experts * capacity;
+    rows->held =
+        s->experts_per_rank * spw_round_up((rows->held + s->experts_per_rank - 1) / s->experts_per_rank,
+                                           spw_megatron_align(scheme));
+}
+
+/* 20 multiprocessors unless told otherwise (_DeepepManager). HybridEP: one token buffer and the weights of the node's
+ * experts for all tokens of the group, and between nodes copies of what leaves and comes (4.8). */
+static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (!is_hybrid(scheme)) {
+        const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 20);
+        return b.nvl_bytes + b.rdma_bytes;
+    }
+    const size_t node = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks,
+                 nodes = (s->ranks + node - 1) / node;
+    const uint64_t row = s->tokens * s->hidden * s->element_bytes,
+                   inside = s->ranks * (row + s->tokens * s->experts_per_rank * node * 4);
+    return nodes == 1 ? inside : inside + row + s->tokens * s->experts * 4 + 3 * (nodes - 1) * row;
+}
+
+static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (s->experts_per_rank <= LOCAL_EXPERTS) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "scheme '%s': %zu experts a rank; at most %d are supported", scheme->text,
+                    s->experts_per_rank, (int)LOCAL_EXPERTS);
+}
+
+const spw_scheme_type spw_scheme_megatron_flex = {
+    .name = "megatron-flex",
+    .summary =
+        "Megatron-Core, flex dispatcher: DeepEP or HybridEP, a token once a rank, buffers of what arrives",
+    .section_source = "event list of the scheme (5.4)",
+    .source = "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEFlexTokenDispatcher",
+    .options = options,
+    .layer_of = layer_of,
+    .weighted_activation = true,
+    .by_node = true,
+    .once_a_rank = true,
+    .exchanges = exchanges,
+    .drop_rule = spw_megatron_drop_rule,
+    .keep = spw_megatron_keep,
+    .flow = flow,
+    .balance = balance,
+    .communication_bytes = communication_bytes,
+    .check = check,
+};

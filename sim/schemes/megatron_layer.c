@@ -1,0 +1,98 @@
+#include "sim/schemes/megatron_layer.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const spw_megatron_policies[] = {"probs", "position", NULL};
+const char *const spw_megatron_aligns[] = {"none", "16", "32", "128", "256", NULL};
+
+size_t spw_megatron_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const double factor = spw_scheme_option_value(scheme, "capacity_factor");
+    if (isnan(factor) || factor == 0.0) return SIZE_MAX;
+    const double slots = ceil((double)s->assignments / (double)s->experts * factor);
+    return slots > (double)s->tokens ? SIZE_MAX : (size_t)slots;
+}
+
+size_t spw_megatron_align(const spw_scheme *scheme) {
+    static const size_t multiples[] = {1, 16, 32, 128, 256};
+    const double choice = spw_scheme_option_value(scheme, "align");
+    return isnan(choice) ? 1 : multiples[(size_t)choice];
+}
+
+uint64_t spw_round_up(uint64_t rows, uint64_t multiple) {
+    return (rows + multiple - 1) / multiple * multiple;
+}
+
+spw_drop_rule spw_megatron_drop_rule(const spw_scheme *scheme) {
+    const double factor = spw_scheme_option_value(scheme, "capacity_factor");
+    if (isnan(factor) || factor == 0.0) return SPW_DROP_BY_LIMIT;
+    return spw_scheme_option_is(scheme, "policy", "probs") ? SPW_DROP_BY_WEIGHT : SPW_DROP_BY_TOKEN;
+}
+
+/* --- Capacity --- */
+
+typedef struct candidate {
+    float weight;
+    uint32_t place; /* choice of the rank, in token order */
+} candidate;
+
+static int by_weight(const void *left, const void *right) {
+    const candidate *a = left, *b = right;
+    if (a->weight > b->weight) return -1;
+    if (a->weight < b->weight) return 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+/* The choices of one rank, expert by expert. begin [experts + 1], list [assignments]. Without weights all are 0. */
+static void bucket(const spw_layer_shape *s, const int32_t *expert, const float *weight, size_t *begin,
+                   candidate *list) {
+    memset(begin, 0, (s->experts + 1) * sizeof *begin);
+    for (size_t i = 0; i < s->assignments; i++) {
+        if (expert[i] >= 0) begin[expert[i] + 1]++;
+    }
+    for (size_t x = 0; x < s->experts; x++) begin[x + 1] += begin[x];
+    for (size_t i = 0; i < s->assignments; i++) { /* begin[x] runs to the end of x */
+        if (expert[i] < 0) continue;
+        const float w = weight == NULL || isnan(weight[i]) ? 0.0f : weight[i];
+        list[begin[expert[i]]++] = (candidate){w, (uint32_t)i};
+    }
+    memmove(begin + 1, begin, s->experts * sizeof *begin);
+    begin[0] = 0;
+}
+
+spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *s, const spw_choices *choices,
+                             uint8_t *kept) {
+    const size_t capacity = spw_megatron_capacity(scheme, s);
+    size_t *begin = NULL;
+    candidate *list = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->experts + 1, &begin));
+    SPW_TRY(SPW_ALLOC(s->assignments, &list));
+    for (size_t r = 0; r < s->ranks; r++) {
+        const size_t first = r * s->assignments;
+        bucket(s, choices->expert + first, choices->weight != NULL ? choices->weight + first : NULL, begin,
+               list);
+        for (size_t x = 0; x < s->experts; x++) {
+            candidate *mine = list + begin[x];
+            const size_t count = begin[x + 1] - begin[x], room = count < capacity ? count : capacity;
+            if (count > room && choices->weight != NULL) qsort(mine, count, sizeof *mine, by_weight);
+            for (size_t i = 0; i < room; i++) kept[first + mine[i].place] = 1;
+        }
+    }
+
+cleanup:
+    spw_free(begin), spw_free(list);
+    return status;
+}
+
+void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                             size_t group, spw_flow *out) {
+    memset(out->wire, 0, s->ranks * s->ranks * sizeof *out->wire);
+    memset(out->rows, 0, s->ranks * sizeof *out->rows);
+    memset(out->dropped, 0, s->ranks * sizeof *out->dropped);
+    if (spw_megatron_drop_rule(scheme) != SPW_DROP_BY_LIMIT) return;
+    memcpy(out->limit, c->routed + group * s->ranks * s->experts, s->ranks * s->experts * sizeof *out->limit);
+}

@@ -1,0 +1,15 @@
+#include "sim/schemes/list.h"
+
+size_t spw_no_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    (void)scheme, (void)shape, (void)out;
+    return 0;
+}
+
+spw_status spw_check_one_rank(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (s->ranks == 1) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': %s has no expert parallelism, the job has %zu ranks; expert: 1 would be right",
+        scheme->text, scheme->type->name, s->ranks);
+}

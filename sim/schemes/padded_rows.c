@@ -1,0 +1,27 @@
+#include "sim/schemes/padded_rows.h"
+
+#include <math.h>
+
+size_t spw_pad_of(const spw_scheme *scheme) { return (size_t)spw_scheme_option_value(scheme, "pad"); }
+
+uint64_t spw_pad_up(uint64_t rows, uint64_t multiple) { return (rows + multiple - 1) / multiple * multiple; }
+
+void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                  uint64_t *rows) {
+    const uint64_t multiple = spw_pad_of(scheme);
+    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+    for (size_t d = 0; d < s->ranks; d++) rows[d] = 0;
+    for (size_t x = 0; x < s->experts; x++) {
+        uint64_t all = 0;
+        for (size_t source = 0; source < s->ranks; source++) all += n[source * s->experts + x];
+        rows[x / s->experts_per_rank] += spw_pad_up(all, multiple);
+    }
+}
+
+spw_status spw_pad_check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const double pad = spw_scheme_option_value(scheme, "pad");
+    (void)s;
+    if (pad != floor(pad))
+        return spw_fail(SPW_ECONFIG, "scheme '%s': pad=%g must be a whole number of rows", scheme->text, pad);
+    return SPW_OK;
+}

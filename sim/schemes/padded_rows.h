@@ -1,0 +1,20 @@
+/* The option `pad` of schemes that round the rows of every expert up for its GEMM (docs/schemes.md, section 5.5). */
+#ifndef SPW_SIM_SCHEMES_PADDED_ROWS_H
+#define SPW_SIM_SCHEMES_PADDED_ROWS_H
+
+#include "sim/scheme.h"
+
+#define SPW_PAD_OPTION_ROW \
+    { "pad", 1.0, 4096.0, 1.0, false, "rows of an expert are rounded up to a multiple of this", NULL }
+
+size_t spw_pad_of(const spw_scheme *scheme);
+uint64_t spw_pad_up(uint64_t rows, uint64_t multiple);
+
+/* rows[d] = sum over the experts x of d of P_pad(sum over s of n[s][x]). */
+void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                  size_t group, uint64_t *rows);
+
+/* SPW_ECONFIG: pad is no whole number. */
+spw_status spw_pad_check(const spw_scheme *scheme, const spw_layer_shape *shape);
+
+#endif

@@ -1,0 +1,103 @@
+/* Primus on Megatron-Core, sync-free levels (docs/schemes.md, section 3.5). 1: fused router and permutation around the
+ * all-to-all dispatcher, whose router pads (it has no option `pay`). 2: DeepEP of Primus-Turbo received for the worst case. 3: permuted into a fixed buffer too. */
+#include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/megatron_alltoall.h"
+#include "sim/schemes/megatron_deepep.h"
+
+static const char *const levels[] = {"1", "2", "3", NULL};
+
+static const spw_scheme_option options[] = {
+    {"level", 0.0, 0.0, 1.0, false, "which host synchronizations are gone: 1, 2 or 3", levels},
+    SPW_MEGATRON_ALIGN_OPTION,
+    {.name = NULL},
+};
+
+static size_t level_of(const spw_scheme *scheme) {
+    return (size_t)spw_scheme_option_value(scheme, "level") + 1;
+}
+static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
+    return level_of(scheme) == 2 ? SPW_MEGATRON_PRIMUS : SPW_MEGATRON_PRIMUS_FIXED;
+}
+
+static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return level_of(scheme) == 1 ? spw_megatron_alltoall_layer(scheme, s, true)
+                                 : spw_megatron_deepep_layer(kind_of(scheme), s);
+}
+
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    return level_of(scheme) == 1 ? spw_megatron_alltoall_exchanges(scheme, s, out)
+                                 : spw_megatron_deepep_exchanges(kind_of(scheme), s, out);
+}
+
+static bool sends_once(const spw_scheme *scheme) { return level_of(scheme) > 1; }
+
+/* Level 3. Not min(e, K): the code takes top_k rows of every token that could come. */
+static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return s->ranks * s->assignments;
+}
+
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    if (level_of(scheme) == 1) {
+        spw_megatron_alltoall_flow(scheme, s, c, group, out);
+        return;
+    }
+    spw_megatron_deepep_flow(scheme, s, c, group, out);
+    for (size_t x = 0; x < s->experts; x++) {
+        uint64_t rows = 0;
+        for (size_t r = 0; r < s->ranks; r++) rows += c->routed[(group * s->ranks + r) * s->experts + x];
+        out->rows[x / s->experts_per_rank] += spw_round_up(rows, spw_megatron_align(scheme));
+    }
+}
+
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    if (level_of(scheme) == 1) {
+        spw_megatron_alltoall_balance(scheme, s, rows);
+    } else {
+        const uint64_t even = (rows->held + s->experts_per_rank - 1) / s->experts_per_rank;
+        rows->held = s->experts_per_rank * spw_round_up(even, spw_megatron_align(scheme));
+    }
+}
+
+/* turbo_deepep_num_cu: 32. */
+static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (level_of(scheme) == 1) return 0;
+    const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 32);
+    return b.nvl_bytes + b.rdma_bytes;
+}
+
+static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)s;
+    if (level_of(scheme) == 3 && spw_megatron_align(scheme) > 1)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': level 3 permutes into R T K rows, which padding may exceed, and what is "
+            "dropped then is not modelled; align=none or level=2 would be right",
+            scheme->text);
+    return SPW_OK;
+}
+
+const spw_scheme_type spw_scheme_primus_syncfree = {
+    .name = "primus-syncfree",
+    .summary = "Primus on Megatron-Core without host synchronization: received, at level 3 permuted, for the "
+               "worst case",
+    .section_source = "event list of the scheme (3.5)",
+    .source = "AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py "
+              "PrimusTurboDeepEPTokenDispatcher; "
+              "AMD-AGI/Primus-Turbo primus_turbo/pytorch/modules/moe/token_dispatcher.py",
+    .options = options,
+    .layer_of = layer_of,
+    .weighted_activation = true,
+    .by_node = true,
+    .once_a_rank = true,
+    .sends_once = sends_once,
+    .buffer_rows = buffer_rows,
+    .buffer_formula = "R T K",
+    .exchanges = exchanges,
+    .flow = flow,
+    .balance = balance,
+    .communication_bytes = communication_bytes,
+    .check = check,
+};

@@ -1,0 +1,175 @@
+/* SonicMoE on one rank (docs/schemes.md, section 6.4): only the input, the pre-activation, scores and indices are kept.
+ * With token rounding every expert's count becomes a multiple of the tile. */
+#include "sim/schemes/list.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+static const char *const roundings[] = {"none", "nearest", "up", "down", NULL};
+typedef enum rounding { ROUNDING_NONE, ROUNDING_NEAREST, ROUNDING_UP, ROUNDING_DOWN } rounding;
+
+static const spw_scheme_option options[] = {
+    {"rounding", 0.0, 0.0, 0.0, false,
+     "an expert's count becomes the nearest multiple of the tile (half to even), the next above or below",
+     roundings},
+    {"tile", 1.0, 65536.0, 128.0, false, "rows of a tile of the grouped GEMM", NULL},
+    {.name = NULL},
+};
+
+enum {
+    INPUT,
+    SCORES,
+    SCATTER_INDEX,
+    REVERSE_INDEX,
+    GATHER_INDEX,
+    GATES,
+    ACT,
+    Y,
+    DGATES,
+    DSCORES,
+    ACT_SCORED,
+    DSCORES_PARTIAL,
+    DX
+};
+
+static const spw_tensor tensors[] = {
+    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN},
+    [SCORES] = {"scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+    [SCATTER_INDEX] = {"scatter_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+    [REVERSE_INDEX] = {"reverse_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+    [GATHER_INDEX] = {"gather_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+    [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
+    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN},
+    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
+    [DSCORES] = {"d_scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN},
+    [DSCORES_PARTIAL] = {"d_scores_partial", SPW_ROWS_HELD, SPW_WIDTH_FFN_TILES, .element_bytes = 4},
+    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+};
+
+#define TO_OUTPUT(phase) \
+    SPW_BORN(phase, "router", INPUT), SPW_BORN(phase, "router", SCORES), \
+        SPW_BORN(phase, "indices", SCATTER_INDEX), SPW_BORN(phase, "indices", REVERSE_INDEX), \
+        SPW_BORN(phase, "indices", GATHER_INDEX), SPW_BORN(phase, "up projection", GATES), \
+        SPW_BORN(phase, "up projection", ACT), SPW_BORN(phase, "down projection", Y), \
+        SPW_DIES(phase, "sum over experts", Y), SPW_DIES(phase, "return", ACT)
+
+static const spw_event events[] = {
+    TO_OUTPUT(FORWARD),
+    SPW_DIES(FORWARD, "return", GATES),
+    SPW_DIES(FORWARD, "return", GATHER_INDEX),
+    SPW_DIES(FORWARD, "return", REVERSE_INDEX),
+    SPW_DIES(FORWARD, "return", SCATTER_INDEX),
+    SPW_DIES(FORWARD, "return", SCORES),
+    SPW_DIES(FORWARD, "return", INPUT),
+
+    TO_OUTPUT(RECOMPUTE),
+
+    SPW_BORN(BACKWARD, "down projection gradient", DGATES),
+    SPW_BORN(BACKWARD, "down projection gradient", DSCORES),
+    SPW_BORN(BACKWARD, "down projection gradient", ACT_SCORED),
+    SPW_BORN(BACKWARD, "down projection gradient", DSCORES_PARTIAL),
+    SPW_DIES(BACKWARD, "down projection gradient", DSCORES_PARTIAL),
+    SPW_DIES(BACKWARD, "down projection gradient", ACT_SCORED),
+    SPW_DIES(BACKWARD, "down projection gradient", GATES),
+    SPW_BORN(BACKWARD, "up projection gradient", DX),
+    SPW_DIES(BACKWARD, "up projection gradient", DX),
+    SPW_DIES(BACKWARD, "up projection gradient", DGATES),
+    SPW_DIES(BACKWARD, "up projection gradient", GATHER_INDEX),
+    SPW_DIES(BACKWARD, "up projection gradient", REVERSE_INDEX),
+    SPW_DIES(BACKWARD, "up projection gradient", SCATTER_INDEX),
+    SPW_DIES(BACKWARD, "router gradient", DSCORES),
+    SPW_DIES(BACKWARD, "router gradient", SCORES),
+    SPW_DIES(BACKWARD, "router gradient", INPUT),
+};
+
+static rounding rounding_of(const spw_scheme *scheme) {
+    return (rounding)spw_scheme_option_value(scheme, "rounding");
+}
+static size_t tile_of(const spw_scheme *scheme) { return (size_t)spw_scheme_option_value(scheme, "tile"); }
+
+static bool adds_tokens(const spw_scheme *scheme) { return rounding_of(scheme) != ROUNDING_NONE; }
+
+static spw_drop_rule drop_rule(const spw_scheme *scheme) {
+    const rounding way = rounding_of(scheme);
+    return way == ROUNDING_NEAREST || way == ROUNDING_DOWN ? SPW_DROP_BY_WEIGHT : SPW_DROP_BY_LIMIT;
+}
+
+/* How many of an expert's `count` choices stay. */
+static size_t kept_of(const spw_scheme *scheme, size_t count) {
+    const size_t tile = tile_of(scheme), rest = count % tile, below = count - rest;
+    const bool odd = count / tile % 2 == 1;
+    const bool up = rest > tile - rest || (rest == tile - rest && odd);
+    return rounding_of(scheme) == ROUNDING_NEAREST && up ? count : below;
+}
+
+typedef struct candidate {
+    float weight;
+    size_t place; /* token by token, so earlier tokens first */
+} candidate;
+
+static int by_weight(const void *left, const void *right) {
+    const candidate *a = left, *b = right;
+    if (a->weight != b->weight) return a->weight > b->weight ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+static spw_status keep(const spw_scheme *scheme, const spw_layer_shape *s, const spw_choices *choices,
+                       uint8_t *kept) {
+    size_t *begin = NULL;
+    candidate *all = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->experts + 2, &begin));
+    SPW_TRY(SPW_ALLOC(s->assignments, &all));
+    for (size_t i = 0; i < s->assignments; i++) {
+        if (choices->expert[i] >= 0) begin[choices->expert[i] + 2]++;
+    }
+    for (size_t x = 2; x < s->experts + 2; x++) begin[x] += begin[x - 1];
+    for (size_t i = 0; i < s->assignments;
+         i++) { /* begin[x + 1] moves from the expert's first place to its last */
+        if (choices->expert[i] >= 0)
+            all[begin[choices->expert[i] + 1]++] = (candidate){choices->weight[i], i};
+    }
+    for (size_t x = 0; x < s->experts; x++) {
+        const size_t count = begin[x + 1] - begin[x], stay = kept_of(scheme, count);
+        if (count > 0) qsort(all + begin[x], count, sizeof *all, by_weight);
+        for (size_t i = 0; i < stay; i++) kept[all[begin[x] + i].place] = 1;
+    }
+
+cleanup:
+    spw_free(all);
+    spw_free(begin);
+    return status;
+}
+
+/* What is kept of an expert's choices is a multiple of the tile, or all of them, which are then filled up to one with
+ * other tokens, as far as there are tokens. */
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
+    out->rows[0] = out->dropped[0] = 0;
+    for (size_t x = 0; x < s->experts; x++) {
+        const size_t n = c->routed[group * s->experts + x], full = (n + tile - 1) / tile * tile;
+        if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[x] = (uint32_t)n;
+        out->rows[0] += full < s->tokens ? full : s->tokens;
+    }
+    out->wire[0] = out->rows[0];
+}
+
+const spw_scheme_type spw_scheme_sonicmoe = {
+    .name = "sonicmoe",
+    .summary = "SonicMoE on one rank: keeps the pre-activation only; token rounding fills whole tiles",
+    .section_source = "event list of the scheme (6.4)",
+    .source = "Dao-AILab/sonic-moe sonicmoe/functional, benchmarks/moe-token-rounding.py",
+    .options = options,
+    .layer = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .reorders_sums = true,
+    .exchanges = spw_no_exchanges,
+    .drop_rule = drop_rule,
+    .keep = keep,
+    .flow = flow,
+    .adds_tokens = adds_tokens,
+    .check = spw_check_one_rank,
+};

@@ -1,0 +1,1 @@
+plan --job job.yaml --trace trace.h5 --format csv --scheme gmm --scheme dense:capacity_factor=1
