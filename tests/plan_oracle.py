@@ -109,14 +109,14 @@ def main():
     check(math.isclose(cost["tokens_per_day"], rate * 86400, rel_tol=1e-9), "tokens a day")
 
     factor = plan["plan"]["break_even_capacity_factor"]
-    if factor is not None:  # dense with that factor takes as long as the fastest without drops
+    if factor is not None:  # dense with a little less is faster than the fastest without drops, with a little more slower
         best = plan["rows"][plan["plan"]["fastest_dropless"]]
-        job.write_text((JOB % ("0.93", f"dense:capacity_factor={factor:.9f}")).replace(
-            "[1, 2]", str(best["sequences_per_gpu"])))
-        even = json.loads(run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", best["expert_parallel"],
-                              "--format", "json"))["rows"][0]
-        check(math.isclose(even["time"]["step_s"], best["time"]["step_s"], rel_tol=1e-3),
-              f"dense at the break-even factor takes {even['time']['step_s']} s, not {best['time']['step_s']} s")
+        schemes = ", ".join(f"dense:capacity_factor={factor * more:.9f}" for more in (0.97, 1.03))  # slots are whole
+        job.write_text((JOB % ("0.93", schemes)).replace("[1, 2]", str(best["sequences_per_gpu"])))
+        less, more = (row["time"]["step_s"] for row in json.loads(run(
+            "plan", "--job", job, "--trace", TRACE, "--expert-parallel", best["expert_parallel"], "--format", "json"))["rows"])
+        check(less <= best["time"]["step_s"] <= more,
+              f"dense around the break-even factor takes {less} to {more} s, not {best['time']['step_s']} s")
 
     job.write_text(JOB % ("0.002", ", ".join(SCHEMES)))  # little memory: some points do not fit
     tight = json.loads(run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "2,8,64", "--format", "json"))
