@@ -35,13 +35,20 @@ def ragged_deepep(g, o):
 
 
 def ragged_deepep_memory(g):
-    H, F, G, W = g.H, g.F, g.R * g.T, g.R * g.T * min(g.e, g.K)
-    live = Live()
-    live.saved = (G * H + 2 * W * H + 3 * W * F) * B
-    operands = g.e * W * (H + F)
-    live.peak = max(max(3 * W * H + W * F, 2 * W * H + 3 * W * F) + G * H + operands,
-                    3 * W * H + 3 * W * F + 2 * G * H) * B
-    return live
+    """2.5: a product has a masked operand of its own, its gradient two."""
+    H, F, gathered, W, live = g.H, g.F, g.R * g.T, g.R * g.T * min(g.e, g.K), Live()
+    wide, narrow = dict(wide=g.e * W * H * B), dict(narrow=g.e * W * F * B)
+    live.make(received=gathered * H * B).make(x=W * H * B)
+    live.turn(dict(w0_out=W * F * B, **wide), "wide").turn(dict(w1_out=W * F * B, **wide), "wide").make(act=W * F * B)
+    live.turn(dict(y=W * H * B, **narrow), "narrow").turn(dict(y_unsorted=W * H * B), "y").save()
+    live.make(d_fanned_in=gathered * H * B).turn(dict(dy_unsorted=W * H * B), "d_fanned_in", "y_unsorted")
+    live.turn(dict(dy=W * H * B), "dy_unsorted")
+    live.turn({**wide, **narrow}, "wide", "narrow", "dy")  # d_act in the place of act
+    live.end("w0_out")                                     # d_w0_out and d_w1_out in the places of act and w1_out
+    live.turn(dict(dx_w1=W * H * B, **wide, **narrow), "wide", "narrow", "w1_out")
+    live.turn(dict(dx_w0=W * H * B, **wide, **narrow), "wide", "narrow", "act", "x", "dx_w1")
+    live.turn(dict(d_received=gathered * H * B), "dx_w0")
+    return live.end("d_received", "received").finish()
 
 
 # --- 3.5 moe-dedup ---
@@ -63,10 +70,9 @@ def moe_dedup(g, o):
         mine = mine[:first + second]
         rows.append(len(mine))
         kept.update(mine)
-    row = g.H * B
-    out = Outcome(g.distinct(sent), rows, kept, exchanges(g, row + 8 * g.K, row, row, row + 8 * g.K, combine_again=False), None)
-    out.memory = lambda d: moe_dedup_memory(g, g.T * shards, (first, second))
-    return out
+    row, meta = g.H * B, 8 * g.K
+    passes = exchanges(g, row + meta, row, row, row + meta, combine_again=False)
+    return Outcome(g.distinct(sent), rows, kept, passes, lambda d: moe_dedup_memory(g, g.T * shards, (first, second)))
 
 
 def moe_dedup_memory(g, send, tiers):
@@ -88,7 +94,8 @@ def moe_dedup_memory(g, send, tiers):
         live.turn({f"d_act{i}": C * F * B}, f"act{i}", f"dy{i}")
         live.turn({f"d_fc1_out{i}": 2 * C * F * B, f"d_row_weight{i}": 4 * C}, f"d_act{i}", f"fc1_out{i}", f"row_weight{i}")
         live.turn({f"dx{i}": C * H * B}, f"x{i}", f"d_fc1_out{i}")
-        live.turn({f"d_received{i}": gathered * H * B, f"d_received_meta{i}": gathered * 2 * K * 4}, f"dx{i}", f"d_row_weight{i}")
+        live.make(**{f"d_received{i}": gathered * H * B, f"d_received_meta{i}": gathered * 2 * K * 4})
+        live.end(f"dx{i}", f"d_row_weight{i}")
     if len(tiers) == 2:
         live.end("d_received1", "d_received_meta1")
     live.turn(dict(dx_returned=send * H * B), "d_received0").turn(dict(d_meta_returned=send * 2 * K * 4), "d_received_meta0")
@@ -194,15 +201,18 @@ NEED_WEIGHTS = ()
 
 
 def random_schemes(rng, case):
-    factor, more = (round(float(rng.uniform(*x)), 3) for x in ((0.1, 1.5), (0.1, 1)))
+    least = 1.001 / (case.tokens * case.top_k)  # a factor must leave a row
+    factor, more = (round(max(least, float(rng.uniform(*x))) + 0.0005, 3) for x in ((0.1, 1.5), (0.1, 1)))
     pad = int(rng.choice([2, 3, 16, 64]))
-    schemes = ["ragged-deepep", f"moe-dedup:buffer_factor={factor}", f"moe-dedup:buffer_factor={factor},overflow_factor={more}",
+    schemes = ["ragged-deepep", f"moe-dedup:buffer_factor={factor}",
+               f"moe-dedup:buffer_factor={factor},overflow_factor={more}",
                f"moe-dedup:buffer_factor={factor},max_shards={rng.integers(1, 6)}",
                f"moe-dedup:buffer_factor={factor},overflow_factor={more},max_shards={rng.integers(1, 6)}",
                "deepep", f"deepep:pad={pad}", "deepep:dtype=fp8", f"deepep:dtype=fp8,pad={pad}", "deepep-ll",
                "deepep-ll:dtype=bf16", f"deepep-ll:max_tokens={case.tokens + int(rng.integers(0, 9))}"]
     if case.expert <= case.gpus_per_node or case.expert % case.gpus_per_node == 0:
-        schemes += ["hybrid-ep", f"hybrid-ep:pad={pad}", f"hybrid-ep:budget={factor}", f"hybrid-ep:budget={factor},pad={pad}"]
+        schemes += ["hybrid-ep", f"hybrid-ep:pad={pad}", f"hybrid-ep:budget={factor}",
+                    f"hybrid-ep:budget={factor},pad={pad}"]
     return schemes
 
 

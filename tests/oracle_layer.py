@@ -2,7 +2,6 @@
 scheme makes of them, and the life of the tensors of a rank. Letters are those of docs/schemes.md."""
 import dataclasses
 import functools
-import math
 import typing
 
 B = 2  # bytes of an element, bf16
@@ -122,13 +121,15 @@ class Live:
     """Tensors come (`make`) and go (`end`); the greatest sum is the peak, what is there at `save` is saved."""
 
     def __init__(self):
-        self.tensors, self.peak, self.saved = {}, 0, 0
+        self.tensors, self.peak, self.saved, self.at_peak = {}, 0, 0, []
 
     def make(self, **tensors):
         for name, size in tensors.items():
             assert name not in self.tensors, name
             self.tensors[name] = int(size)
-        self.peak = max(self.peak, sum(self.tensors.values()))
+        total = sum(self.tensors.values())
+        if total > self.peak:
+            self.peak, self.at_peak = total, sorted(filter(None, self.tensors.values()))
         return self
 
     def end(self, *names):

@@ -123,12 +123,13 @@ def alltoall_memory(g, M, arrived, sent, pad, copies, fused):
         permute_end, router_end, last = "-row_id_map", "+d_logits -d_probs -logits -d_logits", "-probs -routing_map -dx"
     else:
         router = "+logits +chosen_probs +probs +routing_map"
-        permute = "+map_by_expert +argsort +permutation +probs_by_expert +sent_probs -probs_by_expert +sent_rows -map_by_expert"
+        permute = """+map_by_expert +argsort +permutation +probs_by_expert +sent_probs -probs_by_expert +sent_rows
+            -map_by_expert"""
         permute_end, router_end = "-argsort", ROUTER_BACKWARD
         last = "-probs -routing_map -permutation -dx"
         if pad:
             permute = permute.replace("+permutation", "+permutation -argsort +prob_index")
-            permute_end, last = "-prob_index", last
+            permute_end = "-prob_index"
     # x is what stands before the experts' copies, if any; with one expert what arrives is not sorted
     arrive, arrive_probs = ("received_rows", "received_probs") if many or copies else ("fc1_input", "row_probs")
     sort = sort_end = unsort = unsort_gradient = ""
@@ -213,7 +214,9 @@ def flex(g, o):
         nodes = -(-g.R // g.node)
         row, weights = g.H * B, 4 * g.e * near
         out = Outcome(wire, rows, kept, exchanges(g.case, row + weights, row, row, row + weights), None, True)
-        out.communication = g.R * g.T * (row + weights) + (nodes > 1) * (g.T * row + 4 * g.T * g.E + 3 * (nodes - 1) * g.T * row)
+        out.communication = g.R * g.T * (row + weights)
+        if nodes > 1:
+            out.communication += g.T * (row + 4 * g.E) + 3 * (nodes - 1) * g.T * row
         out.memory = lambda d: hybrid_memory(g, rows[d])
         return out
     out = Outcome(wire, rows, kept, exchanges(g.case, *deepep_rows(g)), None, True, deepep_buffers(g, 20))
@@ -234,8 +237,9 @@ def flex_memory(g, M, arrived):
 
 
 def hybrid_memory(g, M):
-    keeping = f"""+logits +chosen_probs +probs +routing_map +fc1_input +row_probs {FC} +output -fc2_output -output"""
-    backward = f"""+d_fc2_output {FC_BACKWARD} +dx +d_probs -d_fc1_input -d_row_probs {ROUTER_BACKWARD} -probs -routing_map -dx"""
+    keeping = f"+logits +chosen_probs +probs +routing_map +fc1_input +row_probs {FC} +output -fc2_output -output"
+    backward = f"""+d_fc2_output {FC_BACKWARD} +dx +d_probs -d_fc1_input -d_row_probs {ROUTER_BACKWARD} -probs -routing_map
+        -dx"""
     return play(sizes(g, M, g.R * g.T, g.T), *with_remat(g.case, keeping, backward))
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The schemes of sim/ against a brute force over tokens, written from docs/schemes.md and the sources it names.
 
-scheme_oracle.py SPILLWAY SCRATCH [--data FOLDER] [--cases N] [--first SEED] [--family NAME] [--only WORD]
+scheme_oracle.py SPILLWAY SCRATCH [--data FOLDER] [--cases N] [--first SEED] [--family NAME]
 
 Every scheme and option on random traces with weights (ties among them) and missing choices, and on the shipped trace:
 rows, bytes, drops, lost tokens, ports, and the greatest sum of live tensors of every step. Integers must be equal."""
@@ -20,6 +20,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import oracle_deepep
+import oracle_maxtext
 import oracle_megatron
 import oracle_properties
 import oracle_torch
@@ -27,8 +28,10 @@ from oracle_layer import Choice, Group, Options
 from replay_case import Case, Tokens, replay, run
 from replay_oracle import Wrong, close, compose, guarded, random_ids, random_storage, same
 
-FAMILIES = {"torch": oracle_torch, "megatron": oracle_megatron, "deepep": oracle_deepep}
+FAMILIES = {"maxtext": oracle_maxtext, "torch": oracle_torch, "megatron": oracle_megatron, "deepep": oracle_deepep}
 FIELDS = ("rows_received", "bytes_sent", "bytes_received", "dropped")
+JOB_SCHEMES = 64  # the most that a job compares
+MEGATRON_REMAT = ("selective", "moe_act", "moe")
 MOE_MOMENT = "backward of a MoE layer"
 
 
@@ -99,7 +102,7 @@ def expected(case, trace, steps, layers):
         shape = (steps, layers, case.ranks)
         wanted[text] = dict({f: np.zeros(shape, np.int64) for f in FIELDS}, lost=0, assignments=0, ports=[],
                             dispatch=0, combine=0, step_bytes=0, peak=np.zeros(shape, np.int64),
-                            saved=np.zeros(shape, np.int64), communication=0)
+                            saved=np.zeros(shape, np.int64), communication=0, at_peak={})
     for step in range(steps):
         for layer in range(layers):
             for first, group in groups_of(case, trace, step, layer):
@@ -127,6 +130,7 @@ def count(case, group, first, out, w, step, layer, times):
         key = (out.rows[d], out.received(d), out.sent(d))
         if key not in lives:
             lives[key] = out.memory(d)
+        w["at_peak"].setdefault(lives[key].peak, lives[key].at_peak)
         w["peak"][cell], w["saved"][cell] = lives[key].peak, lives[key].saved * times
         for token in group.tokens[d]:
             left = len(token) if kept is None else sum(c in kept for c in token)
@@ -165,6 +169,9 @@ def check_memory(case, text, row, w, peak_bytes):
         raise Wrong(f"{text}: the peak is at {memory['moment']}: the case is of no use")
     same(f"{text} communication buffers", part.get("communication_buffers", 0), w["communication"])
     routed = {k: v for k, v in part.items() if k.startswith("moe.") or k.startswith("saved_rows")}
+    parts = sorted(v for k, v in part.items() if k.startswith("moe.") and v)
+    if w["at_peak"].get(sum(parts)) not in (parts, []):  # empty: a closed form
+        raise Wrong(f"{text} tensors at the peak: got {parts}, want {w['at_peak'].get(sum(parts))}")
     fixed = memory["peak_bytes"] - sum(routed.values())
     at = w["peak"].argmax(1)  # of the layers the first that needs most
     worst = np.take_along_axis(w["peak"], at[:, None], 1)[:, 0]
@@ -210,8 +217,10 @@ def random_case(seed, families):
     layers, steps = int(rng.integers(1, 3)), int(rng.integers(1, 3))
     hidden = int(rng.choice([rng.integers(1, 40), 128, 256]))
     case = Case(nodes, gpus_per_node, expert, experts, top_k, hidden, int(rng.integers(1, 40)), layers, sequences,
-                length, str(rng.choice(["full", "none"])), (), vocab=1)
-    case.schemes = tuple(dict.fromkeys(s for f in families for s in f.random_schemes(rng, case)))
+                length, str(rng.choice(["full", "none", "minimal", *MEGATRON_REMAT])), (), vocab=1)
+    families = [f for f in families if f is oracle_megatron or case.remat not in MEGATRON_REMAT]
+    schemes = list(dict.fromkeys(s for f in families for s in f.random_schemes(rng, case)))
+    case.schemes = tuple(schemes[i] for i in sorted(rng.permutation(len(schemes))[:JOB_SCHEMES]))
     rank = np.repeat(np.arange(ranks), case.tokens)
     sequence = np.tile(np.repeat(np.arange(sequences), length), ranks)
     position = np.tile(np.arange(length), ranks * sequences)
@@ -283,7 +292,8 @@ def all_jobs(o, names):
         jobs += [(run_real, (path.resolve(), expert, layer, names)) for expert, layer in ((8, 2), (16, 0), (1, 1))]
         jobs += [(run_refused, (path.resolve(), s)) for n in names for s in FAMILIES[n].NEED_WEIGHTS]
     jobs += [(run_random, (seed, names)) for seed in range(o.first, o.first + o.cases)]
-    jobs += [(f, a) for n in names for f, a in oracle_properties.JOBS.get(n, ())]
+    few = range(o.first, o.first + max(1, o.cases // 8))
+    jobs += [job for n in names for job in oracle_properties.jobs(n, random_case, few)]
     return jobs
 
 
@@ -309,6 +319,7 @@ def main():
                 print(f"FAIL {name}: {text}")
     for scheme in sorted(total):
         print(f"{scheme:20} {total[scheme]:5} cases, {failed[scheme]} disagree")
+    print(f"{len(jobs)} jobs, {sum(failed.values())} failures")
     return 1 if failed or not total else 0
 
 
