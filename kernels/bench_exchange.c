@@ -1,14 +1,13 @@
-/* A point is a shape, a routing and a way to move rows. Every operation runs RUNS times, each time on another of SETS routings and
- * inputs, between events on every GPU; a pause lets the host launch all of it ahead, and the GPUs meet before each operation. The time of
- * an operation is that of the slowest GPU; the figure is the median. */
+/* A point is a shape, a routing and a way to move rows. How an operation is timed: bench_ranks.h. */
 #include "kernels/bench_exchange.h"
 
 #include "base/memory.h"
 #include "kernels/bench_links.h"
+#include "kernels/bench_plain.h"
+#include "kernels/bench_ranks.h"
 #include "kernels/choices.h"
 #include "kernels/device.h"
 #include "kernels/dispatch_gpu.h"
-#include "kernels/links_launch.h"
 #include "kernels/nccl_library.h"
 #include "kernels/numbers.h"
 #include "kernels/numbers_launch.h"
@@ -20,7 +19,7 @@
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-enum { SETS = 4, RUNS = 24, WARM = 4, PAUSE_NS = 3000000 };
+enum { SETS = SPW_BENCH_SETS };
 
 typedef struct point {
     spw_dispatch_shape shape;
@@ -42,7 +41,6 @@ typedef struct bench {
     size_t rows[SETS][SPW_WORLD_RANKS * SPW_WORLD_RANKS]; /* bytes of every pair without dedup */
     double off_rank[SETS];                                /* deduplicated rows that leave a GPU, mean */
     void *from[SPW_WORLD_RANKS], *to[SPW_WORLD_RANKS];    /* of NCCL */
-    cudaEvent_t event[SPW_WORLD_RANKS][2 * (RUNS + WARM)];
 } bench;
 
 /* --- Inputs --- */
@@ -151,27 +149,37 @@ cleanup:
 
 /* --- Operations --- */
 
-static spw_status run_layout(bench *b, int set) { return spw_dispatch_layout(b->dispatch, &b->in[set]); }
-static spw_status run_dispatch(bench *b, int set) { return spw_dispatch_forward(b->dispatch, &b->in[set]); }
-static spw_status run_again(bench *b, int set) {
+static spw_status run_layout(void *data, int set) {
+    bench *b = data;
+    return spw_dispatch_layout(b->dispatch, &b->in[set]);
+}
+static spw_status run_dispatch(void *data, int set) {
+    bench *b = data;
+    return spw_dispatch_forward(b->dispatch, &b->in[set]);
+}
+static spw_status run_again(void *data, int set) {
+    bench *b = data;
     return spw_dispatch_again(b->dispatch, &b->in[set], SPW_COUNT_OTHER);
 }
-static spw_status run_combine(bench *b, int set) {
+static spw_status run_combine(void *data, int set) {
+    bench *b = data;
     (void)set;
     return spw_dispatch_combine(b->dispatch, b->y, NULL, SPW_COUNT_OTHER);
 }
-static spw_status run_combine_side(bench *b, int set) {
+static spw_status run_combine_side(void *data, int set) {
+    bench *b = data;
     (void)set;
     return spw_dispatch_combine(b->dispatch, b->y, b->side, SPW_COUNT_OTHER);
 }
-static spw_status run_nccl(bench *b, int set) {
+static spw_status run_nccl(void *data, int set) {
+    bench *b = data;
     return spw_nccl_all_to_all(b->nccl, b->rows[set], b->from, b->to);
 }
 
 /* `first`: what must have run on the set before, untimed. */
 static const struct operation {
     const char *name;
-    spw_status (*first)(bench *b, int set), (*run)(bench *b, int set);
+    spw_bench_ranks_step *first, *run;
     int back; /* counts bf16 rows, whatever was dispatched */
 } operations[] = {
     {"layout", NULL, run_layout, 0},
@@ -182,67 +190,6 @@ static const struct operation {
     {"nccl all-to-all without dedup", NULL, run_nccl, 0},
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
-
-/* The GPUs meet: an exchange of nothing. */
-static spw_status meet(bench *b) {
-    spw_status status = SPW_OK;
-    b->world->epoch++;
-    for (size_t r = 0; r < b->world->ranks; r++) {
-        const spw_send_gpu nothing = {.copies = 1, .row_bytes = 16, .blocks = 1, .counter = SPW_COUNT_OTHER};
-        const spw_peers peers = spw_world_peers(b->world, r);
-        SPW_TRY(spw_world_use(b->world, r));
-        TRY_GPU(spw_launch_exchange_send(&nothing, &peers, b->world->stream[r]), "meet");
-    }
-cleanup:
-    return status;
-}
-
-static spw_status mark(bench *b, int number) {
-    spw_status status = SPW_OK;
-    for (size_t r = 0; r < b->world->ranks; r++) {
-        SPW_TRY(spw_world_use(b->world, r));
-        TRY_GPU(cudaEventRecord(b->event[r][number], (cudaStream_t)b->world->stream[r]), "record event");
-    }
-cleanup:
-    return status;
-}
-
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static spw_status time_operation(bench *b, const struct operation *o, double *ms) {
-    double times[RUNS];
-    spw_status status = SPW_OK;
-    for (size_t r = 0; r < b->world->ranks; r++) {
-        SPW_TRY(spw_world_use(b->world, r));
-        TRY_GPU(spw_launch_link_pause(PAUSE_NS, b->world->stream[r]), "pause");
-    }
-    for (int i = 0; i < RUNS + WARM; i++) {
-        const int set = i % SETS;
-        if (o->first != NULL) SPW_TRY(o->first(b, set));
-        SPW_TRY(meet(b));
-        SPW_TRY(mark(b, 2 * i));
-        SPW_TRY(o->run(b, set));
-        SPW_TRY(mark(b, 2 * i + 1));
-    }
-    SPW_TRY(spw_world_synchronize(b->world));
-    for (int i = 0; i < RUNS; i++) {
-        times[i] = 0;
-        for (size_t r = 0; r < b->world->ranks; r++) {
-            float elapsed = 0;
-            TRY_GPU(
-                cudaEventElapsedTime(&elapsed, b->event[r][2 * (i + WARM)], b->event[r][2 * (i + WARM) + 1]),
-                "read event");
-            times[i] = (double)elapsed > times[i] ? (double)elapsed : times[i];
-        }
-    }
-    qsort(times, RUNS, sizeof *times, compare);
-    *ms = (times[(RUNS - 1) / 2] + times[RUNS / 2]) / 2;
-cleanup:
-    return status;
-}
 
 static double mean_off_rank_bytes(const bench *b, const struct operation *o) {
     const size_t ranks = b->world->ranks;
@@ -266,7 +213,7 @@ static spw_status run_point(bench *b, const point *p, unsigned only, double *ms)
         const struct operation *o = &operations[i];
         ms[i] = 0;
         if (!(only >> i & 1) || (o->run == run_nccl && b->nccl == NULL)) continue;
-        status = time_operation(b, o, &ms[i]);
+        status = spw_bench_ranks(b->world, o->first, o->run, b, &ms[i]);
         if (status != SPW_OK) break;
         const double bytes = mean_off_rank_bytes(b, o), rate = 1e-6 * bytes / ms[i];
         printf("%s,%s,%zu,%zu,%zu,%zu,%zu,%s,%s,%d,%.4f,%.2f,%.1f,%.3f\n", o->name,
@@ -365,20 +312,11 @@ static spw_status run_all(bench *b, const spw_bench_exchange_request *q, spw_lin
     SPW_TRY(sweep_blocks(b, q->quick, &best));
     SPW_TRY(small_size(b, &best));
     if (!q->quick) SPW_TRY(sweep_shapes(b, &best));
+    if (!q->quick) SPW_TRY(spw_bench_plain(b->world, b->nccl, best.variant, b->all_pairs));
     SPW_TRY(spw_bench_all_pairs(b->world, (size_t)256 << 20, &again));
     printf("all pairs of peer copies,runtime,%zu,,,,,,,,,%.2f,%.1f,1\n", b->world->ranks, 256 * 1.048576,
            again);
     if (curve != NULL) SPW_TRY(spw_bench_link_curve(b->world, curve));
-cleanup:
-    return status;
-}
-
-static spw_status create_events(bench *b) {
-    spw_status status = SPW_OK;
-    for (size_t r = 0; r < b->world->ranks; r++) {
-        SPW_TRY(spw_world_use(b->world, r));
-        for (int i = 0; i < 2 * (RUNS + WARM); i++) TRY_GPU(cudaEventCreate(&b->event[r][i]), "create event");
-    }
 cleanup:
     return status;
 }
@@ -392,7 +330,6 @@ spw_status spw_bench_exchange(const spw_bench_exchange_request *q, spw_link_curv
                         ranks, gpus);
     SPW_TRY(SPW_ALLOC(1, &b));
     SPW_TRY(spw_world_create(ranks, ranks, false, &b->world));
-    SPW_TRY(create_events(b));
     if (spw_nccl_create(b->world, &b->nccl) != SPW_OK)
         fprintf(stderr, "NCCL is left out: %s\n", spw_last_error());
     printf("what,how,ranks,tokens,hidden,top_k,experts,dtype,routing,multiprocessors,ms,off_rank_megabytes,"
@@ -401,9 +338,6 @@ spw_status spw_bench_exchange(const spw_bench_exchange_request *q, spw_link_curv
 cleanup:
     if (b != NULL) {
         spw_nccl_destroy(b->nccl);
-        for (size_t r = 0; b->world != NULL && r < b->world->ranks; r++)
-            for (int i = 0; i < 2 * (RUNS + WARM); i++)
-                if (b->event[r][i] != NULL) (void)cudaEventDestroy(b->event[r][i]);
         spw_world_destroy(b->world);
     }
     spw_free(b);

@@ -4,15 +4,18 @@
 #   verify   spillway-verify and spillway-bench-kernels with nvcc and a C compiler: no CMake, no HDF5, no GSL
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 
-spw_kernels_portable="capacity combine combine_gradient exchange_layout exchange_ragged exchange_reduce exchange_send fan_out grouped_gemm_naive grouped_gemm_tiled links numbers router \
-routing_plan swiglu swiglu_gradient token_rounding"
+spw_kernels_portable="capacity combine combine_gradient exchange_layout exchange_ragged exchange_reduce exchange_send \
+fan_out grouped_gemm_naive grouped_gemm_tiled links numbers router routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
-spw_kernels_reference="arena bf16 capacity combine dispatch expert_ffn fabric float8 fma_peak grouped_gemm grouped_gemm_plain matrix_product plan \
-router schemes/execute_dense schemes/execute_gmm schemes/execute_gmm_deepep schemes/execute_ragged schemes/execute_ragged_exchange \
-schemes/execute_ring schemes/execution schemes/experts schemes/ranks swiglu token_rounding"
-spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_links bench_local choices device device_pool dispatch_gpu grouped_gemm_gpu judge link_curve nccl_library plain_exchange record record_rules routing tensor_map verify \
-verify_device verify_dispatch verify_exchange verify_gemm verify_local verify_plain verify_processes verify_record world world_link"
+spw_kernels_reference="arena bf16 capacity combine dispatch expert_ffn fabric float8 fma_peak grouped_gemm \
+grouped_gemm_plain matrix_product plan router schemes/execute_dense schemes/execute_gmm schemes/execute_gmm_deepep \
+schemes/execute_ragged schemes/execute_ragged_exchange schemes/execute_ring schemes/execution schemes/experts \
+schemes/ranks swiglu token_rounding"
+spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_links bench_local bench_plain \
+bench_ranks choices device device_pool dispatch_gpu grouped_gemm_gpu judge layer_gpu link_curve nccl_library \
+plain_exchange record record_rules routing tensor_map verify verify_device verify_dispatch verify_exchange verify_gemm \
+verify_layer verify_local verify_plain verify_processes verify_record world world_link"
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }

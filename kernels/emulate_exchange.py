@@ -3,6 +3,7 @@ import struct
 
 import numpy as np
 
+from emulate_local import plan_of
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 
 RANKS_MAX, EXPERTS_MAX, COUNTERS = 64, 512, 8
@@ -71,11 +72,11 @@ class World:
             argument += b"".join(a.pointer() for a in (self.inputs[r][2], self.places[r], *self.numbers[r]))
             program.launch("exchange_layout", self.ranks, 1024, [argument, self.peers(r, 1)])
 
-    def run_send(self, program, parts, epoch, counter):
+    def run_send(self, program, parts, epoch, counter, spread=1):
         for r in range(self.ranks):
             payload, scale, expert, weight = self.inputs[r]
             argument = struct.pack("<10i", self.tokens, self.ranks, self.row_bytes, self.scales, self.top_k, self.local, parts,
-                                   counter, 2, 0)
+                                   counter, 2, spread)
             argument += b"".join(a.pointer() for a in (payload, scale, expert, weight, self.places[r]))
             base = address(self.handle[r]) + HANDLE.fields["base"][1]
             argument += struct.pack("<3Q", 0, base, address(self.handle[r])) + addresses(self.window)
@@ -131,7 +132,7 @@ def test_exchange(layout, send, reduce, judge, label):
         for r in range(ranks):  # other rows to the same places
             w.x[r] ^= 0x55
             w.inputs[r][0] = Array(w.x[r])
-        w.run_send(send, SOURCE | (SCALES if scales else 0), 2, 2)
+        w.run_send(send, SOURCE | (SCALES if scales else 0), 2, 2, 4)  # walked in four runs
         for r in range(ranks):
             judge.count(f"{name} again {r}", problem_of([w.window[r], w.control[r]], w.inputs[r],
                                                         w.check_received(r) + w.check_bytes(r, 2, w.row_bytes + 4 * scales + 4)))
@@ -146,7 +147,7 @@ def combine(w, program, judge, name, rng):
         returned = [Array(np.concatenate([rows[r].reshape(-1).view(np.uint8), side[r].reshape(-1).view(np.uint8)])) for r in range(w.ranks)]
         for r in range(w.ranks):
             y, sums = Array(shape=(w.tokens, w.hidden), dtype=np.uint16), Array(shape=(w.tokens, w.top_k), dtype=np.float32)
-            argument = struct.pack("<6i", w.tokens, w.ranks, w.hidden, w.top_k if with_side else 0, 3 + with_side, 2)
+            argument = struct.pack("<8i", w.tokens, w.ranks, w.hidden, w.top_k if with_side else 0, 3 + with_side, 2, 1 + 2 * with_side, 0)
             argument += struct.pack("<4Q", address(w.places[r]), 0, address(w.handle[r]) + HANDLE.fields["base"][1], 0)
             argument += y.pointer() + sums.pointer() + addresses(returned)
             sources = [address(w.window[d]) + w.worst * (w.row_bytes + 4 * (w.scales + 2 * w.top_k)) for d in range(w.ranks)]
@@ -164,4 +165,39 @@ def combine(w, program, judge, name, rng):
             judge.count(f"{name} combine {r}", problem_of([y, sums, w.control[r]], returned, checks))
 
 
-EXCHANGE_TESTS = [(("exchange_layout", "exchange_send", "exchange_reduce"), test_exchange)]
+def test_ragged(program, judge, label):
+    rng = np.random.default_rng(11)
+    for ranks, tokens, top_k, experts, capacity in ((4, 30, 3, 12, 1000), (4, 30, 3, 12, 61), (2, 7, 2, 6, 5)):
+        local = experts // ranks
+        expert = np.argsort(rng.random((ranks, tokens, experts)) * (1 + np.arange(experts)), axis=2)[:, :, :top_k].astype(np.int32)
+        expert[rng.random(expert.shape) < 0.15] = -1
+        plans = [plan_of(expert[r], experts) for r in range(ranks)]
+        room, kept = np.full(ranks, capacity), np.zeros((ranks, experts), int)  # by source, then expert: docs/schemes.md, 2.4
+        for s in range(ranks):
+            for x in range(experts):
+                kept[s, x] = min(plans[s][0][x], room[x // local])
+                room[x // local] -= kept[s, x]
+        control = [Array(np.zeros(1, CONTROL)) for _ in range(ranks)]
+        peers = lambda rank: struct.pack("<iiiI", ranks, rank, 0, 1) + addresses(control)  # noqa: E731
+        outputs = [[Array(shape=n, dtype=np.int32) for n in (tokens * top_k, tokens * top_k, local + 1)] for _ in range(ranks)]
+        inputs = [[Array(a) for a in (expert[r], plans[r][2], plans[r][0], plans[r][1])] for r in range(ranks)]
+        for kernel, blocks in (("ragged_publish", 1), ("ragged_assign", 2)):
+            for r in range(ranks):
+                argument = struct.pack("<6i", tokens, top_k, experts, capacity, 2, 0)
+                argument += b"".join(a.pointer() for a in inputs[r] + outputs[r])
+                program.launch(kernel, blocks, 512, [argument, peers(r)])
+        for r in range(ranks):
+            place, to = np.full(tokens * top_k, -1, np.int32), np.full(tokens * top_k, r, np.int32)
+            for x in range(experts):
+                first, same = x // local * local, plans[r][1][x]
+                base = kept[:, first:x].sum() + kept[:r, x].sum()
+                place[same : same + kept[r, x]] = base + np.arange(kept[r, x])
+                to[same : same + plans[r][0][x]] = x // local
+            begins = np.concatenate(([0], np.cumsum(kept[:, r * local : (r + 1) * local].sum(0))))
+            judge.count(f"{label} {ranks} ranks, room {capacity}, {r}", problem_of(outputs[r] + [control[r]], inputs[r], [
+                ("places", outputs[r][0].view == place), ("ranks", outputs[r][1].view == to), ("offsets", outputs[r][2].view == begins)]))
+            outputs[r][0].view[0] += 1
+            judge.expect_rejection(label, problem_of(outputs[r], [], [("places", outputs[r][0].view == place)]))
+
+
+EXCHANGE_TESTS = [(("exchange_layout", "exchange_send", "exchange_reduce"), test_exchange), ("exchange_ragged", test_ragged)]

@@ -70,7 +70,8 @@ enum {
 typedef struct spw_send_gpu {
     int items, copies, row_bytes, scales, top_k,
         local; /* row_bytes: a multiple of 16; local: experts a rank */
-    int parts, counter, blocks, pad;
+    int parts, counter, blocks;
+    int spread; /* items stand by rank: so many runs of them are walked side by side, that all links are busy; 0 or 1: in order */
     const unsigned char *payload; /* [items][row_bytes] */
     const float *scale;           /* [items][scales] */
     const int *expert;            /* [items][top_k] */
@@ -91,7 +92,8 @@ int spw_launch_exchange_notices(const spw_send_gpu *send, const spw_peers *peers
  * of the `side` numbers that stand behind the rows. Where `source` is there, row r of rank d must be of item source[d][r].
  *   window[d]   rows [capacity[d]][width] bf16, then [capacity[d]][side] fp32 */
 typedef struct spw_reduce_gpu {
-    int items, copies, width, side, counter, blocks; /* width: a multiple of 8 */
+    int items, copies, width, side, counter, blocks, spread,
+        pad; /* width: a multiple of 8; spread: as above */
     const int *place, *to, *base;
     const float *weight; /* [items][copies] or NULL: 1 */
     spw_bf16 *y;

@@ -111,6 +111,22 @@ GPU_DEVICE void exchange_given_bases(const spw_peers &p, exchange_block *b, cons
     gpu_barrier();
 }
 
+/* Items in the order in which they are walked, and how many turns that takes; a turn may have none: its item is `items`. 31 bits hold turns
+ * times the parts of an item: see exchange_fits. */
+template <class exchange> GPU_DEVICE int exchange_turns(const exchange &a) {
+    return a.spread > 1 ? (a.items + a.spread - 1) / a.spread * a.spread : a.items;
+}
+template <class exchange> GPU_DEVICE int exchange_item(const exchange &a, int turn) {
+    if (a.spread <= 1) return turn;
+    const int item = turn % a.spread * ((a.items + a.spread - 1) / a.spread) + turn / a.spread;
+    return item < a.items ? item : a.items;
+}
+#if GPU_HOST
+template <class exchange> static bool exchange_fits(const exchange &a, int parts) {
+    return ((long)a.items + SPW_WORLD_RANKS) * parts < 0x70000000l;
+}
+#endif
+
 /* Where copy f of an item is; row < 0: nowhere. A row beyond the buffer is nowhere. */
 struct exchange_copy {
     int rank, row;

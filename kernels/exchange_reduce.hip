@@ -7,21 +7,22 @@ enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, TOGETHER = 2, PART
 GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT spw_peers p) {
     __shared__ exchange_block block;
     const int pieces = a.width / 8, parts = (pieces + PART - 1) / PART;
-    const long count = (long)a.items * parts, step = (long)a.blocks * WAVES;
-    const long begin = (long)gpu_block() * WAVES + gpu_thread() / GPU_WAVE;
+    const int count = exchange_turns(a) * parts, step = a.blocks * WAVES;
+    const int begin = gpu_block() * WAVES + gpu_thread() / GPU_WAVE;
     exchange_enter(p, THREADS);
     exchange_given_bases(p, &block, a.base, THREADS);
-    exchange_copy next = exchange_copy_of(a, p, &block, begin / parts, gpu_lane());
-    for (long n = begin; n < count; n += step) {
-        const long item = n / parts;
-        const int at = (int)(n % parts) * PART + gpu_lane();
+    exchange_copy next = exchange_copy_of(a, p, &block, exchange_item(a, begin / parts), gpu_lane());
+    for (int n = begin; n < count; n += step) {
+        const long item = exchange_item(a, n / parts);
+        const int at = n % parts * PART + gpu_lane();
         float sum[UNROLL][8] = {};
         for (int first = 0; first < a.copies; first += GPU_WAVE) {
             const int f = first + gpu_lane();
             const exchange_copy copy = first == 0 ? next : exchange_copy_of(a, p, &block, item, f);
             const float weight = a.weight == nullptr || copy.row < 0 ? 1 : a.weight[item * a.copies + f];
             unsigned long long left = gpu_ballot(copy.row >= 0);
-            if (first == 0) next = exchange_copy_of(a, p, &block, (n + step) / parts, gpu_lane());
+            if (first == 0)
+                next = exchange_copy_of(a, p, &block, exchange_item(a, (n + step) / parts), gpu_lane());
             while (left != 0) {
                 gpu_bytes16 x[TOGETHER][UNROLL];
                 float by[TOGETHER];
@@ -55,6 +56,7 @@ GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT 
             gpu_add(&block.rows[copy.rank], 1);
             if (exchange_source_of(a, copy, item) != (int)item) p.control[p.rank]->stale = 1 + (int)item;
         }
+        if (item >= a.items) continue;
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             if (at + u * GPU_WAVE < pieces) exchange_store(a.y, item * pieces + at + u * GPU_WAVE, sum[u]);
@@ -67,6 +69,7 @@ GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT 
 
 #if GPU_HOST
 int spw_launch_exchange_reduce(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
+    if (!exchange_fits(*reduce, (reduce->width / 8 + PART - 1) / PART)) return (int)cudaErrorInvalidValue;
     exchange_reduce<<<(unsigned)reduce->blocks, THREADS, 0, stream>>>(*reduce, *peers);
     return (int)cudaGetLastError();
 }

@@ -7,12 +7,12 @@ enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, PART = GPU_WAVE * 
 GPU_KERNEL(THREADS) exchange_send(GPU_ARGUMENT spw_send_gpu a, GPU_ARGUMENT spw_peers p) {
     __shared__ exchange_block block;
     const int pieces = a.row_bytes / 16, parts = (pieces + PART - 1) / PART;
-    const long count = (long)a.items * parts;
+    const int count = exchange_turns(a) * parts;
     exchange_send_enter(a, p, &block, THREADS);
-    for (long n = (long)gpu_block() * WAVES + gpu_thread() / GPU_WAVE; n < count;
-         n += (long)a.blocks * WAVES) {
-        const long item = n / parts;
-        const int at = (int)(n % parts) * PART + gpu_lane();
+    for (int n = gpu_block() * WAVES + gpu_thread() / GPU_WAVE; n < count; n += a.blocks * WAVES) {
+        const long item = exchange_item(a, n / parts);
+        if (item >= a.items) continue;
+        const int at = n % parts * PART + gpu_lane();
         gpu_bytes16 moved[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
@@ -49,6 +49,7 @@ GPU_KERNEL(THREADS) exchange_notices(GPU_ARGUMENT spw_send_gpu a, GPU_ARGUMENT s
 
 #if GPU_HOST
 int spw_launch_exchange_send(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
+    if (!exchange_fits(*send, (send->row_bytes / 16 + PART - 1) / PART)) return (int)cudaErrorInvalidValue;
     exchange_send<<<(unsigned)send->blocks, THREADS, 0, stream>>>(*send, *peers);
     return (int)cudaGetLastError();
 }

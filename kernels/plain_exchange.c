@@ -212,6 +212,7 @@ spw_status spw_plain_send_rows(spw_plain_exchange *e, const spw_bf16 *const *row
                           .parts = words != NULL ? SPW_SEND_SCALES : 0,
                           .counter = (int)counter,
                           .blocks = e->blocks,
+                          .spread = e->copies == 1 ? (int)e->world->ranks : 1,
                           .payload = (const unsigned char *)rows[r],
                           .scale = words != NULL ? words[r] : NULL,
                           .place = e->place[r],
@@ -251,6 +252,7 @@ spw_status spw_plain_return_rows(spw_plain_exchange *e, spw_bf16 *const *rows, s
                             .width = (int)e->shape.hidden,
                             .counter = (int)counter,
                             .blocks = e->blocks,
+                            .spread = e->copies == 1 ? (int)e->world->ranks : 1,
                             .place = e->place[r],
                             .to = e->to[r],
                             .y = rows[r]};

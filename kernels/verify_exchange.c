@@ -5,6 +5,7 @@
 #include "kernels/record.h"
 #include "kernels/record_rules.h"
 #include "kernels/verify_dispatch.h"
+#include "kernels/verify_layer.h"
 #include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
 
@@ -151,6 +152,17 @@ static spw_status reject_wrong_prediction(spw_world *world, const spw_record *r,
     return SPW_OK;
 }
 
+static spw_status run_whole_layer(spw_world *world, const spw_record *r, const spw_record_scheme *s,
+                                  const spw_exchange_variant *variant, spw_judge *judge) {
+    const size_t before = judge->comparisons, failed = judge->failed;
+    judge->worst = 0;
+    const spw_status status = spw_verify_layer(world, r, s, variant, judge);
+    printf("  the whole layer            %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
+           "allowance\n",
+           variant->name, judge->comparisons - before, judge->failed - failed, judge->worst);
+    return status;
+}
+
 static spw_status run_record(spw_world *world, const spw_record *r, const spw_exchange_variant *variant,
                              spw_judge *judge) {
     spw_status status = SPW_OK;
@@ -161,6 +173,8 @@ static spw_status run_record(spw_world *world, const spw_record *r, const spw_ex
         SPW_TRY(run_scheme(world, r, &r->scheme[i], variant, judge));
         printf("%-28s %-8s %6zu comparisons, %zu failed\n", r->scheme[i].text, variant->name,
                judge->comparisons - before, judge->failed - failed);
+        if (r->scheme[i].rule != SPW_RECORD_EXPERT)
+            SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
         if (world->link == NULL) SPW_TRY(reject_wrong_prediction(world, r, &r->scheme[i], judge));
     }
 cleanup:

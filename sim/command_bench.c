@@ -22,6 +22,8 @@ static const struct {
      "PyTorch's allocator replayed over 1000 steps x 60 layers, on one core"},
     {"kernels", bench_kernels,
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
+    {"dispatch", spw_command_bench_dispatch,
+     "dispatch and combine between GPUs beside their links and NCCL; needs a build with SPW_CUDA"},
 };
 
 enum { BENCHES = sizeof benches / sizeof benches[0] };

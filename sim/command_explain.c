@@ -1,7 +1,10 @@
 #include "sim/command.h"
 
 #include "base/memory.h"
+#include "sim/explain_bare.h"
 #include "sim/explain_compiled.h"
+#include "sim/explain_peer.h"
+#include "sim/explain_traffic.h"
 #include "sim/footprint.h"
 #include "sim/job_options.h"
 #include "sim/replay.h"
@@ -10,13 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK };
+enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK, OPTION_TRAFFIC, OPTION_AS };
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 typedef struct explain_options {
     spw_job_options job;
-    const char *trace_path, *rank, *stack;
+    const char *trace_path, *rank, *stack, *peer;
+    bool traffic;
 } explain_options;
 
 static const struct argp_option own_options[] = {
@@ -24,6 +28,8 @@ static const struct argp_option own_options[] = {
     {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
     {"stack", OPTION_STACK, "NAME|FILE", 0,
      "the memory that XLA needs, by the coefficients of this stack, instead of what must be live", 0},
+    {"as", OPTION_AS, "PLANNER", 0, "what the formulas of simumax, primus or megatron say, beside ours", 0},
+    {"traffic", OPTION_TRAFFIC, NULL, 0, "every collective of a step instead of the memory", 0},
     {0},
 };
 
@@ -34,6 +40,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_TRACE: o->trace_path = text; return 0;
     case OPTION_RANK: o->rank = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_AS: o->peer = text; return 0;
+    case OPTION_TRAFFIC: o->traffic = true; return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not expected; a trace is named with --trace", text);
         return EINVAL;
@@ -82,20 +90,33 @@ static void add_components(spw_table *t, const char *scheme, size_t sequences, c
     }
 }
 
+static void print_pipeline(const spw_job *job, const spw_stage *stage) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    if (p.micro_batches == 1 && p.stages == 1) return;
+    printf("%zu micro-batches", p.micro_batches);
+    if (p.stages > 1)
+        printf(
+            "; stage %zu of %zu needs most: %zu layers in %zu, %zu forward passes in flight keep %zu layers",
+            stage->index, p.stages, stage->layers, p.chunks, spw_pipeline_in_flight(&p, stage->index),
+            stage->kept_layers);
+    printf("\n");
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
     printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
+    print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
-    printf("at the %s", spw_moment_name(f->moment));
-    if (f->moment == SPW_MOMENT_MOE_LAYER) printf(" (%s)", f->live_set.backward_step);
+    printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     printf("; %s; sections are those of docs/schemes.md\n",
-           spw_scheme_is_dynamic(scheme, &shape) ? "balanced routing: a rank allocates what it receives"
+           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
                                                  : "every rank allocates the same, whatever it receives");
 }
 
@@ -115,11 +136,6 @@ static spw_status take(void *state, const spw_replay_step *step) {
         r->records++;
     }
     return SPW_OK;
-}
-
-static spw_status check_scheme(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    return scheme->type->check != NULL ? scheme->type->check(scheme, &shape) : SPW_OK;
 }
 
 /* *line says how full the buffers of `rank` get on the trace. */
@@ -146,14 +162,14 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         const spw_scheme *used = &o->job.scheme[scheme];
         const size_t rows = spw_scheme_is_dynamic(used, &shape) ? 0 : used->type->buffer_rows(used, &shape);
-        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most, ",
-                                    rank, r.sum / (double)r.records, (unsigned long long)r.most);
+        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most", rank,
+                                    r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);
         if (rows == 0) {
-            (void)snprintf(line + length, size - (size_t)length, "and allocates for as many (%s)\n", match);
+            (void)snprintf(line + length, size - (size_t)length, " (%s)\n", match);
         } else {
             (void)snprintf(line + length, size - (size_t)length,
-                           "in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
                            100.0 * (double)r.most / (double)rows, match);
         }
     } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
@@ -175,6 +191,21 @@ spw_status spw_command_explain(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &f));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->peer != NULL) {
+        status =
+            o->rank != NULL || o->stack != NULL || o->traffic
+                ? spw_fail(SPW_EARG, "--as goes with --trace alone, not with --rank, --stack or --traffic")
+                : spw_explain_peer(&o->job, o->peer, o->trace_path);
+        goto cleanup;
+    }
+    if (o->traffic) {
+        status =
+            o->trace_path != NULL || o->rank != NULL || o->stack != NULL
+                ? spw_fail(SPW_EARG, "--traffic does not go with --trace, --rank or --stack; replay counts "
+                                     "the exchanges of a trace")
+                : spw_explain_traffic(&o->job);
+        goto cleanup;
+    }
     if (o->stack != NULL) {
         status =
             o->trace_path != NULL || o->rank != NULL
@@ -183,15 +214,17 @@ spw_status spw_command_explain(int argc, char **argv) {
         goto cleanup;
     }
     const spw_job *job = &o->job.job;
-    if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, spw_job_gpus(job) - 1, &rank));
+    if (o->rank != NULL) SPW_TRY(spw_parse_count("--rank", o->rank, job->expert * job->fsdp - 1, &rank));
     if (o->rank != NULL && o->trace_path == NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--rank needs --trace: without a trace every rank holds the same"));
     if (o->trace_path != NULL) SPW_TRY(spw_trace_open(o->trace_path, &trace));
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
-            SPW_TRY(check_scheme(job, &o->job.scheme[s], job->sequences_per_gpu[b]));
+            const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[b]);
+            SPW_TRY(spw_scheme_check(&o->job.scheme[s], &shape));
             spw_footprint_compute(job, &o->job.scheme[s], job->sequences_per_gpu[b], NULL, f);
+            SPW_TRY(spw_explain_bare(job, &o->job.scheme[s], job->sequences_per_gpu[b], f));
             add_components(table, o->job.scheme[s].text, job->sequences_per_gpu[b], f);
             char rows[256];
             SPW_TRY(describe_rows(o, trace, rank, s, job->sequences_per_gpu[b], rows, sizeof rows));

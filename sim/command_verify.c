@@ -3,11 +3,13 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "kernels/verify_device.h"
+#include "kernels/verify_exchange.h"
 #include "sim/agreement.h"
 #include "sim/compose.h"
 #include "sim/job_options.h"
 #include "sim/selection.h"
 #include "sim/trace_group.h"
+#include "sim/trace_record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@ enum {
     OPTION_ALL_GROUPS,
     OPTION_TOKENS,
     OPTION_FORMAT,
+    OPTION_RANKS,
     MAX_SCHEMES = 64,
     MOST_RANKS = 64,
     MOST_EXPERTS = 24 /* of a random case */
@@ -35,13 +38,18 @@ typedef struct verify_options {
     const char *device, *trace_path, *steps, *layers, *format_text;
     const char *scheme_text[MAX_SCHEMES];
     size_t scheme_texts;
-    uint64_t shrink, expert_parallel, random_cases, tokens;
+    uint64_t shrink, expert_parallel, random_cases, tokens, ranks;
     bool all_groups, random_given;
     spw_format format;
 } verify_options;
 
 static const struct argp_option own_options[] = {
     {"device", OPTION_DEVICE, "cpu|gpu", 0, "what executes (default: cpu)", 0},
+    {"ranks", OPTION_RANKS, "N", 0,
+     "with --device gpu: dispatch, combine, plain exchanges and whole layers between N ranks on the GPUs "
+     "that are there; with a trace "
+     "its first step and layer of --steps and --layers",
+     0},
     {"trace", OPTION_TRACE, "FILE.h5", 0, "take the routing from this trace", 0},
     {"shrink", OPTION_SHRINK, "N", 0,
      "divide hidden and ffn by N, at least 8 and 4 stay (default: 96); routing is untouched", 0},
@@ -139,6 +147,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_ALL_GROUPS: o->all_groups = true; return 0;
     case OPTION_SHRINK: return parse_number(state, "--shrink", text, 1, 1 << 20, &o->shrink);
     case OPTION_TOKENS: return parse_number(state, "--tokens", text, 1, 1 << 20, &o->tokens);
+    case OPTION_RANKS: return parse_number(state, "--ranks", text, 1, MOST_RANKS, &o->ranks);
     case OPTION_EXPERT:
         return parse_number(state, "--expert-parallel", text, 1, MOST_RANKS, &o->expert_parallel);
     case OPTION_RANDOM:
@@ -368,6 +377,31 @@ static spw_status read_schemes(verification *v, size_t experts_per_choice) {
     return status;
 }
 
+/* --- On GPUs ---------------------------------------------------------------------------------------------------- */
+
+static spw_status verify_gpu(const verify_options *o) {
+    spw_trace_record_settings settings = {.expert_parallel = o->ranks};
+    spw_exchange_request request = {.ranks = o->ranks};
+    spw_record *record = NULL;
+    size_t end = 0, first = 0;
+    spw_status status = SPW_OK;
+    if (o->ranks == 0) return spw_verify_device("small", NULL);
+    if (o->trace_path != NULL) {
+        if (o->steps != NULL) SPW_TRY(spw_parse_range("--steps", o->steps, &first, &end));
+        settings.step = first, first = 0;
+        if (o->layers != NULL) SPW_TRY(spw_parse_range("--layers", o->layers, &first, &end));
+        settings.layer = first;
+        SPW_TRY(SPW_ALLOC(1, &record));
+        SPW_TRY(spw_trace_record_make(o->trace_path, &settings, record));
+        request.record = record;
+    }
+    SPW_TRY(spw_verify_exchange(&request));
+cleanup:
+    if (record != NULL) spw_record_destroy(record);
+    spw_free(record);
+    return status;
+}
+
 spw_status spw_command_verify(int argc, char **argv) {
     verify_options o = {.device = "cpu", .shrink = 96, .random_cases = 8, .tokens = 64};
     verification *v = NULL;
@@ -379,7 +413,8 @@ spw_status spw_command_verify(int argc, char **argv) {
     if (strcmp(o.device, "cpu") != 0) {
         if (strcmp(o.device, "gpu") != 0)
             SPW_TRY(spw_fail(SPW_EARG, "--device '%s' is unknown; use cpu or gpu", o.device));
-        return spw_fail_within(spw_verify_device("small", NULL), "--device gpu");
+        status = verify_gpu(&o);
+        return status == SPW_OK ? SPW_OK : spw_fail_within(status, "--device gpu");
     }
     SPW_TRY(SPW_ALLOC(1, &v));
     v->o = &o;

@@ -77,12 +77,17 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
                                        size_t sequences, double pool_bytes, spw_compiled_memory *out) {
     memset(out, 0, sizeof *out);
     if (scheme->type->compiled == NULL)
-        return spw_fail(SPW_ECONFIG, "scheme '%s' has no list of tensors for programs that XLA compiles whole", scheme->text);
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s' has no list of tensors for programs that XLA compiles whole",
+                        scheme->text);
     if (job->pipeline > 1 || job->tensor > 1)
         return spw_fail(SPW_ECONFIG,
                         "pipeline %zu x tensor %zu is not modelled for compiled programs; use 1 "
                         "and 1",
                         job->pipeline, job->tensor);
+    if (job->micro_batches > 1)
+        return spw_fail(SPW_ECONFIG, "micro_batches %zu are not modelled for compiled programs; use 1",
+                        job->micro_batches);
     if (spw_remat_keeps_layers(job->remat))
         return spw_fail(SPW_ECONFIG,
                         "remat %s is not modelled for compiled programs; name a policy of MaxText",

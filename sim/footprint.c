@@ -1,5 +1,6 @@
 #include "sim/footprint.h"
 
+#include "sim/optimizer_state.h"
 #include "sim/remat.h"
 
 #include <inttypes.h>
@@ -57,24 +58,48 @@ static void set_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
 }
 #define LIVE(component, ...) set_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
 
-/* --- State: sharded over all GPUs
- * ------------------------------------------------------------------------------ */
+/* --- State --- */
 
-static void add_state(spw_footprint *f, const spw_job *job, const spw_parameters *parameters) {
-    const double gpus = (double)spw_job_gpus(job), total = (double)parameters->total;
+/* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
+static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
+                               const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
+                               char letter, size_t each) {
+    const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
+    if (!shared)
+        return add(f, name, bytes, source, "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two,
+                   letter, two_times, held->routed, job->expert, held->rest, each);
+    return add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter, two_times,
+               held->routed + held->rest, each, job->expert * job->fsdp * job->tensor);
+}
+
+/* Gradient buffers of Megatron stay from step to step; those of a compiled step are its own. */
+static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    static const char *const sources[] = {"MaxText train state, sharded over all GPUs (7.1)",
+                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
+                                          "Megatron optimizer on every replica (7.8)"};
+    const spw_held_parameters held = spw_stage_parameters(&job->model, stage);
+    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
-    const char *source = "MaxText train state, sharded over all GPUs (7.1)";
-    spw_component *weights = add(f, "weights", total * (double)p->weights / gpus, source,
-                                 "P w / G = %.6g x %zu / %.0f", total, p->weights, gpus);
-    spw_component *optimizer = add(f, "optimizer", total * 2.0 * (double)p->optimizer / gpus, source,
-                                   "2 P o / G = 2 x %.6g x %zu / %.0f", total, p->optimizer, gpus);
-    spw_component *gradients =
-        add(f, "gradients", total * (double)p->gradients / gpus, "stacked gradients of the layer scan (7.7)",
-            "P g / G = %.6g x %zu / %.0f", total, p->gradients, gpus);
-    weights->argument = optimizer->argument = true;
-    LIVE(weights, ALWAYS);
-    LIVE(optimizer, ALWAYS);
-    LIVE(gradients, ALWAYS);
+    const char *source = sources[job->optimizer];
+    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    c = add_part(f, "optimizer", s.moments, source, job, &held, shared, true, 'o', p->optimizer);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (s.master > 0.0) {
+        c = add_part(f, "master_weights", s.master, source, job, &held, shared, false, 'm',
+                     spw_master_bytes(job));
+        c->argument = true;
+        LIVE(c, ALWAYS);
+    }
+    c = add_part(f, "gradients", s.gradients,
+                 sharded ? "stacked gradients of the layer scan (7.7)" : "gradient buffers (7.8)", job, &held,
+                 sharded, false, 'g', p->gradients);
+    c->argument = !sharded;
+    LIVE(c, ALWAYS);
 }
 
 /* A bare stack of expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
@@ -108,16 +133,16 @@ static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_pa
 /* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
  * ---------------------- */
 
-static void add_gathered(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
-                         bool all_experts) {
+static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool all_experts) {
+    const spw_parameters p = spw_model_parameters(&job->model), *parameters = &p;
+    const bool several = job->expert * job->fsdp > 1;
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
     const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
     const double common = (double)(parameters->attention_per_layer + parameters->norms_per_layer);
-    const double rest = spw_job_gpus(job) > 1
-                            ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer)
-                            : 0.0;
-    const double dense = spw_job_gpus(job) > 1 ? common + (double)parameters->dense_ffn_per_layer : 0.0;
+    const double rest =
+        several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
+    const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;
     LIVE(add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
              "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f", routed, w),
          AT_MOE_LAYER);
@@ -128,7 +153,7 @@ static void add_gathered(spw_footprint *f, const spw_job *job, const spw_paramet
     LIVE(add(f, "expert_weight_gradients", routed * g,
              "gradients of a layer before their reduce-scatter (7.2)", "3 e H F g = %.6g x %.0f", routed, g),
          AT_MOE_LAYER);
-    if (job->model.moe_layers < job->model.layers) {
+    if (stage->moe_layers < stage->layers) {
         LIVE(add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
                  "a dense layer: weights, the next ones, gradients (7.2)", "(2 x %.0f + %.0f) x %.6g", w, g,
                  dense),
@@ -155,29 +180,34 @@ static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s)
     return (double)s->tokens * (double)(m->heads * sizeof(float));
 }
 
-static double add_activations(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                              const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
     const size_t elements = attention_elements(m);
     const double attention = tokens * ((double)elements * b + (double)(m->heads * sizeof(float)));
-    LIVE(add(f, "carries", (double)m->layers * carry, "inputs of the layers, stacked by the scan (7.3)",
-             "L T H b = %zu x %zu x %zu x %.0f", m->layers, s->tokens, m->hidden, b),
+    LIVE(add(f, "carries", (double)stage->kept_layers * carry,
+             stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                               : "inputs of the layers, stacked by the scan (7.3)",
+             "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
          ALWAYS);
     LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)",
              "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)", s->tokens, elements, b, m->heads),
          AT_LAYERS);
-    LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
-             "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
-             s->tokens, m->vocab, b),
-         AT_LOSS);
+    if (stage->head) {
+        LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
+                 "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
+                 s->tokens, m->vocab, b),
+             AT_LOSS);
+    }
     if (m->shared_ffn > 0) {
         LIVE(add(f, "shared_expert", 3.0 * tokens * (double)m->shared_ffn * b,
                  "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f", s->tokens,
                  m->shared_ffn, b),
              AT_MOE_LAYER);
     }
-    if (m->moe_layers < m->layers) {
+    if (stage->moe_layers < stage->layers) {
         LIVE(add(f, "dense_ffn", 4.0 * tokens * (double)m->dense_ffn * b,
                  "w0, w1, act and one gradient of a dense FFN (7.3)", "4 T F_dense b = 4 x %zu x %zu x %.0f",
                  s->tokens, m->dense_ffn, b),
@@ -215,14 +245,16 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
 
 /* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
  * peak. */
-static void add_saved(spw_footprint *f, const spw_job *job, const spw_layer_shape *s, double attention) {
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
+                      double attention) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
     const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
     const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
     const double moe = attention - repeated + shared;
     const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
-    const double moe_layers = (double)m->moe_layers, dense_layers = (double)(m->layers - m->moe_layers);
+    const double moe_layers = (double)stage->kept_moe_layers;
+    const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
              "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
              moe_layers, moe, dense_layers, dense),
@@ -248,8 +280,12 @@ static void add_saved_rows(spw_footprint *f, const spw_job *job, double routed) 
 }
 
 /* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
-static void add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
-    const size_t elements = spw_remat_token_elements(&job->model, job->remat);
+static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                       const spw_layer_shape *s) {
+    spw_model kept = job->model;
+    kept.layers = stage->kept_layers;
+    kept.moe_layers = stage->kept_moe_layers;
+    const size_t elements = spw_remat_token_elements(&kept, job->remat);
     if (elements == 0) return;
     LIVE(add(f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
              "projections that the remat policy keeps, all layers (7.3)", "%zu x T b = %zu x %zu x %zu",
@@ -290,6 +326,7 @@ static void find_peak(spw_footprint *f) {
             if (c->live[m]) total[m] = plus(total[m], c->bytes);
         }
     }
+    if (f->stage.moe_layers == 0) total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
     f->moment = SPW_MOMENT_MOE_LAYER;
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
         if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
@@ -300,31 +337,52 @@ static void find_peak(spw_footprint *f) {
     f->low_bytes = f->high_bytes = f->peak_bytes;
 }
 
-void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                           const spw_routed_memory *routed, spw_footprint *out) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    const spw_parameters parameters = spw_model_parameters(&job->model);
-    *out = (spw_footprint){.components = 0};
+spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->compiled == NULL || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
+                    "optimizer: sharded",
+                    spw_optimizer_name(job->optimizer), scheme->text);
+}
+
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
+                            const spw_routed_memory *routed, spw_footprint *out) {
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
+    *out = (spw_footprint){.stage = stage};
     out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     if (whole) {
-        add_state(out, job, &parameters);
-        add_gathered(out, job, &parameters,
-                     scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
-        attention = add_activations(out, job, &shape);
+        add_state(out, job, &stage);
+        if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+            add_gathered(out, job, &stage,
+                         scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
+        attention = add_activations(out, job, &stage, &shape);
     } else {
+        const spw_parameters parameters = spw_model_parameters(&job->model);
         add_expert_layers(out, job, &parameters, &shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
     add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
     if (spw_remat_keeps_layers(job->remat)) {
-        const double layers = (double)job->model.moe_layers;
-        if (whole) add_saved(out, job, &shape, attention);
+        const double layers = (double)stage.kept_moe_layers;
+        if (whole) add_saved(out, job, &stage, &shape, attention);
         add_saved_rows(out, job,
                        routed != NULL ? (double)routed->saved_bytes
                                       : layers * (double)out->live_set.saved_bytes);
     }
-    if (whole) add_policy(out, job, &shape);
+    if (whole) add_policy(out, job, &stage, &shape);
     find_peak(out);
+}
+
+void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                           const spw_routed_memory *routed, spw_footprint *out) {
+    const size_t stages = spw_pipeline_of(job).stages;
+    for (size_t s = 0; s < stages; s++) {
+        spw_footprint here;
+        spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
+        if (s == 0 || here.peak_bytes > out->peak_bytes) *out = here;
+    }
 }

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/job.h"
+#include "sim/pipeline.h"
 #include "sim/scheme.h"
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@ typedef enum spw_moment {
 } spw_moment;
 const char *spw_moment_name(spw_moment moment);
 
-enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 16 + SPW_SCHEME_TENSORS };
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 24 + SPW_SCHEME_TENSORS };
 
 typedef struct spw_component {
     char name[48];
@@ -38,9 +39,11 @@ typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];
     size_t components;
     spw_moment moment; /* of the peak */
+    char place[48];    /* of the peak, where it is known more closely than the moment; else empty */
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
+    spw_stage stage;                        /* of the pipeline, the one that needs most */
     uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
 } spw_footprint;
 
@@ -51,9 +54,16 @@ typedef struct spw_routed_memory {
     uint64_t saved_bytes;
 } spw_routed_memory;
 
-/* routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
+/* A job that cannot keep its state as it says: programs that XLA compiles whole are sharded (SPW_ECONFIG). */
+SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme);
+
+/* Of the pipeline stage that needs most. sequences: of one GPU in one step; a micro-batch has its share of them.
+ * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
 void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                            const spw_routed_memory *routed, spw_footprint *out);
+/* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
+                            const spw_routed_memory *routed, spw_footprint *out);
 
 /* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'
  * tensors replaced. live: of the layer where the rank holds most. */

@@ -27,11 +27,17 @@ spw_status spw_remat_parse(const char *text, spw_remat *out) {
     return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s", text, known);
 }
 
+static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
+                                        {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
+                                        {"replicated", SPW_OPTIMIZER_REPLICATED},
+                                        {NULL, 0}};
+const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
+
 size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->pipeline * job->tensor; }
 
 /* --- Keys --- */
 
-enum { NAME_SIZE = 1024, MOST_RANKS = 65536 };
+enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_MICRO_BATCHES = 65536 };
 static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
 
 /* What the file says; model and cluster are names until they are read. */
@@ -41,6 +47,8 @@ typedef struct job_text {
 } job_text;
 
 static const spw_choice element_bytes[] = {{"bf16", 2}, {"fp16", 2}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
+static const spw_choice master_bytes[] = {
+    {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 #define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
 static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
 
@@ -60,6 +68,8 @@ static const spw_setting parallel_rows[] = {
     COUNT_ROW("fsdp", fsdp, 1, MOST_RANKS, NULL, "GPUs over which the state is sharded, beside expert"),
     COUNT_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages"),
     COUNT_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix"),
+    COUNT_ROW("virtual_stages", virtual_stages, 1, SPW_MODEL_MAX_LAYERS, "1",
+              "blocks of layers of one pipeline stage; more than 1 interleaves them"),
     {.key = NULL}};
 
 static const spw_setting batch_rows[] = {
@@ -72,12 +82,23 @@ static const spw_setting batch_rows[] = {
      .maximum = 1 << 20,
      .help = "sequences of one GPU in one step; a list plans each"},
     COUNT_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence"),
+    COUNT_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
+              "parts in which a GPU works on its sequences, one after the other"),
     {.key = NULL}};
 
 static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
                                              PRECISION_ROW(gradients, "gradients"),
                                              PRECISION_ROW(optimizer, "each of the two moments of Adam"),
                                              PRECISION_ROW(activations, "activations and what is exchanged"),
+                                             {.key = "master",
+                                              .kind = SPW_SETTING_CHOICE,
+                                              .offset = offsetof(spw_job, master_bytes),
+                                              .size = sizeof(size_t),
+                                              .choices = master_bytes,
+                                              .fallback = "auto",
+                                              .help =
+                                                  "a second copy of the weights in the optimizer; auto: fp32 "
+                                                  "unless the optimizer is sharded or the weights are fp32"},
                                              {.key = NULL}};
 
 static const spw_choice parts[] = {
@@ -147,6 +168,13 @@ static const spw_setting rows[] = {
      .choices = remats,
      .fallback = "full",
      .help = "what the backward pass computes again instead of keeping it"},
+    {.key = "optimizer",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.optimizer),
+     .size = sizeof(spw_optimizer_kind),
+     .choices = optimizers,
+     .fallback = "sharded",
+     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.memory_fraction),
@@ -204,12 +232,42 @@ static spw_status check_split(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "pipeline %zu is more than the %zu layers of model '%s'; use at most %zu",
                         job->pipeline, job->model.layers, job->model.name, job->model.layers);
+    *key = "parallel.virtual_stages";
+    if (job->virtual_stages > 1 && job->pipeline == 1)
+        return spw_fail(SPW_ECONFIG,
+                        "virtual_stages %zu without a pipeline; use 1, or a pipeline of 2 or more",
+                        job->virtual_stages);
+    if (job->virtual_stages > job->model.layers / job->pipeline)
+        return spw_fail(SPW_ECONFIG,
+                        "pipeline %zu x virtual_stages %zu is more than the %zu layers of model '%s'; use at "
+                        "most %zu virtual stages",
+                        job->pipeline, job->virtual_stages, job->model.layers, job->model.name,
+                        job->model.layers / job->pipeline);
     *key = "parallel.tensor";
     if (job->model.heads % job->tensor != 0)
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu does not divide the %zu attention heads of model '%s'; use a divisor such as %zu",
             job->tensor, job->model.heads, job->model.name, largest_divisor(job->model.heads, job->tensor));
+    return SPW_OK;
+}
+
+static spw_status check_micro_batches(const spw_job *job, const char **key) {
+    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    *key = "batch.micro_batches";
+    for (size_t i = 0; i < job->batches; i++) {
+        if (job->sequences_per_gpu[i] % pieces != 0)
+            return spw_fail(
+                SPW_ECONFIG,
+                "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such "
+                "as %zu",
+                pieces, job->sequences_per_gpu[i], largest_divisor(job->sequences_per_gpu[i], pieces));
+    }
+    if (job->virtual_stages > 1 && pieces % job->pipeline != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "interleaved stages need micro-batches in multiples of pipeline %zu, not %zu; use %zu",
+            job->pipeline, pieces, (pieces / job->pipeline + 1) * job->pipeline);
     return SPW_OK;
 }
 
@@ -220,6 +278,12 @@ static spw_status check_part(const spw_job *job, const char **key) {
                         "layers %zu is for a bare stack; add model_part: expert_layers, or leave layers out",
                         job->layers);
     *key = "parallel";
+    if (job->part == SPW_PART_EXPERT_LAYERS && (job->pipeline > 1 || job->micro_batches > 1))
+        return spw_fail(
+            SPW_ECONFIG,
+            "a bare stack has no pipeline and no micro-batches; pipeline is %zu and micro_batches "
+            "%zu, make both 1",
+            job->pipeline, job->micro_batches);
     if (job->part == SPW_PART_EXPERT_LAYERS && job->fsdp > 1)
         return spw_fail(SPW_ECONFIG,
                         "a bare stack is one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
@@ -256,6 +320,8 @@ static spw_status check(const spw_job *job, const char **key) {
                             "%zu sequences of %zu tokens on one GPU; give 1 to %zu tokens in all", factors[0],
                             factors[1], MOST_TOKENS);
     }
+    status = check_micro_batches(job, key);
+    if (status != SPW_OK) return status;
     *key = "memory_fraction";
     if (!(job->memory_fraction > 0 && job->memory_fraction <= 1))
         return spw_fail(SPW_ECONFIG, "memory_fraction %g; give a share in (0, 1]", job->memory_fraction);

@@ -33,10 +33,20 @@ const char *spw_remat_name(spw_remat remat);
 /* SPW_ECONFIG lists the names. */
 SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
 
+enum { SPW_MASTER_AUTO = 255 };
+
 /* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1. */
 typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
 } spw_precision;
+
+/* Who keeps weights, gradients and optimizer state: sim/optimizer_state.h. */
+typedef enum spw_optimizer_kind {
+    SPW_OPTIMIZER_SHARDED,
+    SPW_OPTIMIZER_DISTRIBUTED,
+    SPW_OPTIMIZER_REPLICATED
+} spw_optimizer_kind;
+const char *spw_optimizer_name(spw_optimizer_kind optimizer);
 
 /* PyTorch's caching allocator (sim/allocator.h), for schemes that allocate what arrives. */
 typedef struct spw_job_allocator {
@@ -57,11 +67,15 @@ typedef struct spw_job {
     size_t expert, fsdp, pipeline, tensor; /* product = nodes x gpus_per_node; expert divides model.experts */
     size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
     size_t sequence_length;
+    size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
+    size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1 */
     spw_model_part part;
     size_t
         layers; /* 0 = the model's; else of a bare stack, and then model.layers and moe_layers say the same */
     spw_job_allocator allocator;
     spw_precision precision;
+    size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
+    spw_optimizer_kind optimizer;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/scheme.h */

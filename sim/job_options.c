@@ -1,5 +1,7 @@
 #include "sim/job_options.h"
 
+#include "sim/footprint.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -103,10 +105,9 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
     SPW_TRY(spw_job_check(job));
-    if (job->pipeline > 1 || job->tensor > 1) {
-        return spw_fail(SPW_ECONFIG,
-                        "%s: pipeline %zu x tensor %zu is not modelled yet; use pipeline 1 and tensor 1",
-                        o->job_path, job->pipeline, job->tensor);
+    if (job->tensor > 1) {
+        return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1", o->job_path,
+                        job->tensor);
     }
     if (o->scheme_texts > 0) job->schemes = o->scheme_texts;
     for (size_t i = 0; i < o->scheme_texts; i++) {
@@ -116,7 +117,10 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     }
     if (job->schemes == 0)
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
-    for (size_t i = 0; i < job->schemes; i++) SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
+    for (size_t i = 0; i < job->schemes; i++) {
+        SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
+        SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
+    }
 
 cleanup:
     return status;

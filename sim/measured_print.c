@@ -50,21 +50,24 @@ static void put_time(spw_table *table, const spw_measured_time *time, const spw_
 
 static spw_status print_rows(const spw_measured_score *score, size_t count, const spw_measured_time *time,
                              spw_format format, FILE *out) {
-    static const spw_column columns[] = {{"run", "run"},
-                                         {"step", "step"},
-                                         {"rank", "rank"},
-                                         {"routing", "routing"},
-                                         {"rows", "rows"},
-                                         {"allocated_peak_bytes", "allocated GB"},
-                                         {"true_allocated_peak_bytes", "measured"},
-                                         {"reserved_bytes", "reserved GB"},
-                                         {"true_reserved_bytes", "measured"},
-                                         {"step_s", "step ms"},
-                                         {"true_step_s", "measured"},
-                                         {"real_over_balanced", "real/balanced"},
-                                         {"true_real_over_balanced", "measured"},
-                                         {NULL, NULL}};
+    /* The time comes last: a table without steps ends before it. */
+    enum { WITHOUT_TIME = 9 };
+    spw_column columns[] = {{"run", "run"},
+                            {"step", "step"},
+                            {"rank", "rank"},
+                            {"routing", "routing"},
+                            {"rows", "rows"},
+                            {"allocated_peak_bytes", "allocated GB"},
+                            {"true_allocated_peak_bytes", "measured"},
+                            {"reserved_bytes", "reserved GB"},
+                            {"true_reserved_bytes", "measured"},
+                            {"step_s", "step ms"},
+                            {"true_step_s", "measured"},
+                            {"real_over_balanced", "real/balanced"},
+                            {"true_real_over_balanced", "measured"},
+                            {NULL, NULL}};
     spw_table *table = NULL;
+    if (time->runs == 0) columns[WITHOUT_TIME].key = NULL;
     spw_status status = spw_table_create(columns, &table);
     if (status != SPW_OK) return status;
     for (size_t s = 0; s < count; s++) {
@@ -79,7 +82,7 @@ static spw_status print_rows(const spw_measured_score *score, size_t count, cons
             spw_table_scaled(table, (double)c->allocated_peak.measured, GB, "%.3f");
             spw_table_scaled(table, (double)c->reserved.predicted, GB, "%.3f");
             spw_table_scaled(table, (double)c->reserved.measured, GB, "%.3f");
-            put_time(table, time, run_of(time, s, i));
+            if (time->runs > 0) put_time(table, time, run_of(time, s, i));
         }
     }
     status = spw_table_print(table, format, out);

@@ -5,6 +5,7 @@
 #include "sim/compiled_footprint.h"
 #include "sim/megatron_job.h"
 #include "sim/remat.h"
+#include "sim/replay_pipeline.h"
 #include "sim/replay_time.h"
 #include "sim/reserved_memory.h"
 #include "sim/segment_counts.h"
@@ -459,6 +460,7 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
     spw_status status = SPW_OK;
     replay r = {.request = request};
+    if (spw_replay_needs_pipeline(request->job)) return spw_replay_pipeline_run(request, result);
     SPW_TRY(create(&r));
     const size_t steps = spw_composer_steps(r.composer);
     spw_progress progress = spw_progress_begin("replay", steps * r.layers);

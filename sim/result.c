@@ -184,8 +184,10 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
         if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);
         fprintf(out, "\n");
     }
-    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu, ", job->model.name, job->cluster.name,
-            job->expert, job->fsdp);
+    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu", job->model.name, job->cluster.name, job->expert,
+            job->fsdp);
+    if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
+    fprintf(out, ", ");
     if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
     fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
             job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));

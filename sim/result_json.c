@@ -1,6 +1,8 @@
 #include "sim/result_json.h"
 
 #include "sim/advice.h"
+#include "sim/optimizer_state.h"
+#include "sim/step_traffic.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -27,7 +29,9 @@ static void put(json_t *object, const char *key, json_t *value) {
     (void)json_object_set_new(object, key, value);
 }
 
-static json_t *precision_json(const spw_precision *p) {
+static json_t *precision_json(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    const size_t master = spw_master_bytes(job);
     json_t *object = json_object();
     const struct {
         const char *key;
@@ -40,6 +44,7 @@ static json_t *precision_json(const spw_precision *p) {
         const char *name = fields[i].bytes == 4 ? "fp32" : fields[i].bytes == 2 ? "bf16" : "fp8";
         put(object, fields[i].key, text(name));
     }
+    put(object, "master", text(master == 4 ? "fp32" : master == 2 ? "bf16" : "none"));
     return object;
 }
 
@@ -61,6 +66,7 @@ static json_t *allocator_settings_json(const spw_job_allocator *a) {
 
 static json_t *settings_json(const spw_run_settings *s) {
     const spw_job *job = s->job;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
     json_t *object = json_object(), *parallel = json_object(), *batch = json_object(), *sizes = json_array();
     json_t *schemes = json_array();
     put(object, "command", text(s->command));
@@ -76,14 +82,17 @@ static json_t *settings_json(const spw_run_settings *s) {
     put(parallel, "fsdp", count(job->fsdp));
     put(parallel, "pipeline", count(job->pipeline));
     put(parallel, "tensor", count(job->tensor));
+    put(parallel, "virtual_stages", count(pipeline.chunks));
     put(object, "parallel", parallel);
     for (size_t i = 0; i < job->batches; i++)
         (void)json_array_append_new(sizes, count(job->sequences_per_gpu[i]));
     put(batch, "sequences_per_gpu", sizes);
     put(batch, "sequence_length", count(job->sequence_length));
+    put(batch, "micro_batches", count(pipeline.micro_batches));
     put(object, "batch", batch);
-    put(object, "precision", precision_json(&job->precision));
+    put(object, "precision", precision_json(job));
     put(object, "remat", text(spw_remat_name(job->remat)));
+    put(object, "optimizer", text(spw_optimizer_name(job->optimizer)));
     put(object, "model_part", text(spw_model_part_name(job->part)));
     put(object, "model_layers", count(job->model.layers));
     put(object, "allocator", allocator_settings_json(&job->allocator));
@@ -175,11 +184,34 @@ static json_t *memory_json(const spw_result_row *r) {
     return object;
 }
 
-static json_t *traffic_json(const spw_result_traffic *t) {
-    json_t *object = json_object();
+/* The exchanges as replayed; the other collectives of the step as they follow from the job. */
+static json_t *step_json(const spw_result_row *r, const spw_job *job, double *whole) {
+    spw_step_traffic step;
+    spw_job split = *job;
+    json_t *components = json_object();
+    split.expert = r->expert;
+    split.fsdp = r->fsdp;
+    const spw_status status = spw_step_traffic_of(&split, &r->scheme, r->sequences,
+                                                  &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
+    *whole = status == SPW_OK ? 0.0 : INFINITY;
+    for (int p = 0; p < SPW_PURPOSES && status == SPW_OK; p++) {
+        const double bytes = p == SPW_PURPOSE_EXCHANGE ? r->traffic.step_bytes_per_gpu
+                                                       : spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
+        put(components, spw_purpose_name((spw_purpose)p), json_real(bytes));
+        *whole += bytes;
+    }
+    return components;
+}
+
+static json_t *traffic_json(const spw_result_row *r, const spw_job *job) {
+    const spw_result_traffic *t = &r->traffic;
+    double whole = 0.0;
+    json_t *object = json_object(), *components = step_json(r, job, &whole);
     put(object, "dispatch_bytes_per_gpu", json_real(t->dispatch_bytes_per_gpu));
     put(object, "combine_bytes_per_gpu", json_real(t->combine_bytes_per_gpu));
     put(object, "step_bytes_per_gpu", json_real(t->step_bytes_per_gpu));
+    put(object, "whole_step_bytes_per_gpu", isfinite(whole) ? json_real(whole) : json_null());
+    put(object, "components", components);
     put(object, "intra_node_bytes", json_real(t->intra_node_bytes));
     put(object, "inter_node_bytes", json_real(t->inter_node_bytes));
     put(object, "max_link_bytes", count(t->max_link_bytes));
@@ -238,7 +270,7 @@ static json_t *row_json(const spw_result_row *r, const spw_job *job) {
     put(object, "steps", steps);
     put(object, "layers", count(r->layers));
     put(object, "memory", memory_json(r));
-    put(object, "traffic", traffic_json(&r->traffic));
+    put(object, "traffic", traffic_json(r, job));
     put(object, "drops", drops_json(&r->drops));
     put(object, "time", time_json(r));
     put(object, "evidence", text(spw_match_name(r->match)));

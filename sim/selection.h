@@ -17,7 +17,7 @@ SPW_MUST_CHECK spw_status spw_selection_create(spw_placement placement, const sp
 void spw_selection_destroy(spw_selection *selection); /* NULL is fine */
 
 /* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
- * the record has none. What the functions below return is valid until the next run. */
+ * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */
 SPW_MUST_CHECK spw_status spw_selection_run(spw_selection *selection, const spw_scheme *scheme,
                                             const spw_counts *counts, const spw_trace_record *record,
                                             const spw_layout *layout);

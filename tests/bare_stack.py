@@ -48,6 +48,10 @@ for position, step in ((0, 50), (1, 399)):
           f"aux:{step}: rows")
     check(memory["verdict"] == "fits" and memory["oom_probability"] == 0 and 0 < memory["oom_high"] < 1, "verdict")
 both = replay(job, "--output", scratch / "bare_stack.h5")["memory"]["allocator"]
+done = subprocess.run([program, "explain", "--job", job, "--format", "json"], capture_output=True, text=True)
+rows = json.loads(done.stdout)
+check(sum(r["bytes"] for r in rows if r["at_peak"] == "yes")
+      == max(int(r["requested_peak_bytes"]) for r in measured if r["routing"] == "balanced"), "explain, balanced")
 check(both["requested"]["max_bytes"] <= both["allocated"]["max_bytes"] <= both["reserved"]["max_bytes"], "order")
 check(both["with_expandable_segments"]["reserved"]["max_bytes"] < both["reserved"]["max_bytes"], "expandable")
 job.write_text(text.replace("memory_fraction: 1", "memory_fraction: 0.21"))

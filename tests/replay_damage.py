@@ -218,7 +218,7 @@ def jobs():
     (folder / "case_model.json").write_text(text.replace('"num_experts_per_tok": 2', '"num_experts_per_tok": 3'))
     refused("mismatching top_k", USAGE, ["top-2", "top-3"], "replay", good, "--job", job)
     (folder / "case_model.json").write_text(text)
-    bad_job("pipeline", ["pipeline"], "fsdp: 2}", "fsdp: 1, pipeline: 2}")
+    bad_job("tensor", ["tensor"], "fsdp: 2}", "fsdp: 1, tensor: 2}")
 
 
 # --- Options ---

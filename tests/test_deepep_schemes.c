@@ -121,11 +121,44 @@ static void test_volumes(void) {
     near((double)rows.sent * 7 / 8 * (double)row_bytes("deepep:dtype=fp8", &s, "dispatch") / 1e9, 0.142,
          0.002);
     CHECK(spw_scheme_is_dynamic(&deepep, &s));
+    const spw_scheme padded = scheme_of("deepep:pad=1000"), hybrid = scheme_of("hybrid-ep:pad=16");
+    CHECK(spw_balanced_rows(&padded, &s).held == 32 * 2000); /* 1024 rows an expert */
+    CHECK(spw_balanced_rows(&hybrid, &s).held == 32768 && rows.held == 32768);
     const spw_live_set exact = spw_scheme_live_set(&deepep, &s, &rows);
     const double expected = 2.0 * (3.0 * 32768 * 7168 + 3.0 * 32768 * 2048 + (double)rows.received * 7168);
     near((double)exact.backward_bytes, expected,
          0.001); /* x, y, dy, fc1_out, act, d_summed; indices are the rest */
     CHECK((double)exact.backward_bytes > expected);
+}
+
+/* The closed forms of section 10; indices, weights, scales and maps come on top, less than 1 %. */
+static void test_live_sets(void) {
+    const spw_layer_shape s = deepseek(8);
+    const double H = 7168, F = 2048, e = 32, RT = 8 * 4096, W = 64 * 4096, M = 8 * 4096, slots = 256 * 4096,
+                 budget = 1.5 * M;
+    const spw_scheme probe = scheme_of("deepep");
+    const double U = (double)spw_balanced_rows(&probe, &s).received;
+    const struct {
+        const char *scheme;
+        double forward, backward;
+    } sets[] = {
+        {"ragged-deepep", W * (H + 2 * F) + e * W * H, 3 * W * H + W * F + RT * H + e * W * (H + F)},
+        {"moe-dedup:buffer_factor=1.5", budget * H + RT * H, 2 * budget * H + 3 * budget * F + RT * H},
+        {"moe-dedup:buffer_factor=1.25,overflow_factor=1", 2.25 * M * H + RT * H,
+         4.5 * M * H + 6.75 * M * F + RT * H},
+        {"deepep", M * H + U * H, 3 * M * H + 3 * M * F + U * H},
+        {"deepep-ll:dtype=bf16", slots * (H + 2 * F), slots * (2 * H + 4 * F)},
+        {"hybrid-ep", M * (H + 2 * F), M * (2 * H + 4 * F)},
+        {"hybrid-ep:budget=1.5", budget * (H + 2 * F), budget * (2 * H + 4 * F)},
+    };
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        const spw_scheme scheme = scheme_of(sets[i].scheme);
+        const spw_rank_rows rows = spw_balanced_rows(&scheme, &s);
+        const spw_live_set set = spw_scheme_live_set(&scheme, &s, &rows);
+        const double forward = (double)set.forward_bytes / 2.0, backward = (double)set.backward_bytes / 2.0;
+        CHECK(forward >= sets[i].forward && forward < 1.01 * sets[i].forward);
+        CHECK(backward >= sets[i].backward && backward < 1.01 * sets[i].backward);
+    }
 }
 
 /* --- Any routing ------------------------------------------------------------------------------------------------- */
@@ -412,6 +445,7 @@ int main(void) {
     test_row_bytes();
     test_buffers();
     test_volumes();
+    test_live_sets();
     test_on_paper();
     test_refusals();
     test_padding_waste(&state);

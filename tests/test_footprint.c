@@ -213,7 +213,69 @@ static void test_absurd(void) {
     CHECK(f.peak_bytes >= f.argument_bytes && f.temporary_bytes == f.peak_bytes - f.argument_bytes);
 }
 
+/* --- Pipeline, micro-batches, optimizer --- */
+
+static spw_job pipeline_job(size_t stages, size_t chunks, size_t micro_batches, size_t sequences,
+                            const char *more) {
+    char text[512];
+    spw_job job;
+    (void)snprintf(text, sizeof text,
+                   "model: mixtral-8x7b\ncluster: mi355x-8x8\n"
+                   "parallel: {expert: 8, fsdp: %zu, pipeline: %zu, virtual_stages: %zu}\n"
+                   "batch: {sequences_per_gpu: %zu, sequence_length: 4096, micro_batches: %zu}\n%s",
+                   8 / stages, stages, chunks, sequences, micro_batches, more);
+    CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
+    return job;
+}
+
+/* Mixtral: 32 MoE layers. 4 stages of 8 layers: the first keeps the inputs of 4 micro-batches in 8 layers. Two
+ * blocks of 4 layers a stage: 2 x 3 + 4 + 1 = 11 passes of 4 layers. */
+static void test_pipeline(void) {
+    const double input = 4096.0 * 4096.0 * 2.0; /* T H b of a micro-batch of one sequence */
+    spw_job job = pipeline_job(4, 1, 8, 8, "");
+    spw_footprint f = compute(&job, "gmm", 8);
+    CHECK(f.stage.index == 0 && (double)component(&f, "carries") == 4 * 8 * input);
+    CHECK(component(&f, "logits") == 0); /* those are of the last stage */
+    job = pipeline_job(4, 2, 8, 8, "");
+    f = compute(&job, "gmm", 8);
+    CHECK(f.stage.index == 0 && (double)component(&f, "carries") == 11 * 4 * input);
+    job = pipeline_job(4, 1, 2, 8, ""); /* no more than there are: 2 micro-batches of 4 sequences */
+    f = compute(&job, "gmm", 8);
+    CHECK((double)component(&f, "carries") == 2 * 8 * 4 * input);
+    job = pipeline_job(4, 1, 8, 8, "remat: none\n");
+    f = compute(&job, "gmm", 8);
+    const spw_job whole = pipeline_job(1, 1, 1, 1, "remat: none\n");
+    const spw_footprint g = compute(&whole, "gmm", 1);
+    CHECK(component(&f, "saved_rows") == component(&g, "saved_rows")); /* 4 x 8 of 32 layers */
+    CHECK(component(&f, "saved_activations") == component(&g, "saved_activations"));
+}
+
+/* Gradient accumulation: as much as one micro-batch, plus nothing. */
+static void test_accumulation(void) {
+    const spw_job whole = pipeline_job(1, 1, 1, 2, ""), parts = pipeline_job(1, 1, 4, 8, "");
+    CHECK(compute(&whole, "gmm", 2).peak_bytes == compute(&parts, "gmm", 8).peak_bytes);
+    CHECK(compute(&whole, "gmm", 8).peak_bytes > compute(&parts, "gmm", 8).peak_bytes);
+}
+
+static void test_optimizer(void) {
+    const spw_job job =
+        pipeline_job(1, 1, 1, 1, "precision: {gradients: fp32, optimizer: fp32}\noptimizer: distributed\n");
+    const spw_parameters p = spw_model_parameters(&job.model);
+    const double routed = 32.0 * (double)p.routed_per_layer, rest = (double)p.total - routed;
+    spw_scheme scheme;
+    spw_footprint f;
+    CHECK_OK(spw_scheme_parse("gmm", &scheme));
+    CHECK_STATUS(spw_footprint_check(&job, &scheme), SPW_ECONFIG);
+    spw_footprint_compute(&job, &scheme, 1, NULL, &f); /* the state alone is looked at */
+    const double want = (6.0 + 12.0 / 8) * routed / 8 + (6.0 + 12.0 / 64) * rest;
+    CHECK(fabs((double)f.argument_bytes / want - 1.0) < 1e-9);
+    CHECK(component(&f, "gathered_expert_weights") == 0);
+}
+
 int main(void) {
+    test_pipeline();
+    test_accumulation();
+    test_optimizer();
     test_state();
     test_peak_model();
     test_all_models();

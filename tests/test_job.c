@@ -99,13 +99,13 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
            "pipeline, "
-           "tensor");
+           "tensor, virtual_stages");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, parallel, batch, "
-           "precision, allocator, model_part, layers, remat, memory_fraction, schemes");
+           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, parallel, batch, precision, "
-           "allocator, model_part, layers, remat, memory_fraction, schemes");
+           "allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
@@ -117,7 +117,7 @@ static void test_keys(void) {
                                                  "sharded, beside expert)");
     refuse(HEAD SPLIT,
            "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: sequences_per_gpu, "
-           "sequence_length (what one GPU works on in a step)");
+           "sequence_length, micro_batches (what one GPU works on in a step)");
 }
 
 #define COUNT_OF(found) \
@@ -171,7 +171,7 @@ static void test_types(void) {
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",
          "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
-         "gradients, optimizer, activations (number formats)"},
+         "gradients, optimizer, activations, master (number formats)"},
         {JOB "schemes: gmm\n",
          "job.yaml:5: 'schemes' is 'gmm'; it must be a list of at most 64 texts of 1 to 127 "
          "printable characters (execution schemes to compare, such as gmm or "
@@ -209,6 +209,23 @@ static void test_names(void) {
            "job.yaml:2: none.yml: No such file or directory");
 }
 
+static void test_pipeline(void) {
+    static spw_job job;
+    CHECK_OK(parse(JOB, &job));
+    CHECK(job.micro_batches == 1 && job.virtual_stages == 1 && job.master_bytes == SPW_MASTER_AUTO &&
+          job.optimizer == SPW_OPTIMIZER_SHARDED);
+    CHECK_OK(parse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                        "batch: {sequences_per_gpu: [16, 32], sequence_length: 64, micro_batches: 16}\n"
+                        "precision: {gradients: fp32, master: none}\noptimizer: distributed\n",
+                   &job));
+    CHECK(job.micro_batches == 16 && job.virtual_stages == 2 && job.master_bytes == 0 &&
+          job.optimizer == SPW_OPTIMIZER_DISTRIBUTED);
+    CHECK(strcmp(spw_optimizer_name(job.optimizer), "distributed") == 0);
+    refuse(JOB "optimizer: zero3\n",
+           "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated (what is "
+           "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
+}
+
 static void test_combinations(void) {
     refuse(HEAD "parallel: {expert: 8, fsdp: 4}\n" BATCH,
            "job.yaml:3: expert 8 x fsdp 4 x pipeline 1 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' "
@@ -225,6 +242,16 @@ static void test_combinations(void) {
         "job.yaml:6: tensor 8 does not divide the 12 attention heads of model 'scratch-moe-e64'; use a "
         "divisor such as "
         "6");
+    refuse(HEAD SPLIT "batch: {sequences_per_gpu: [8, 12], sequence_length: 64, micro_batches: 8}\n",
+           "job.yaml:4: micro_batches 8 does not divide the 12 sequences of a GPU; use a divisor such as 6");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 8, virtual_stages: 2}\n" BATCH,
+           "job.yaml:3: virtual_stages 2 without a pipeline; use 1, or a pipeline of 2 or more");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 8}\n" BATCH,
+           "job.yaml:3: pipeline 8 x virtual_stages 8 is more than the 61 layers of model 'deepseek-v3'; use "
+           "at most 7 virtual stages");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                "batch: {sequences_per_gpu: 12, sequence_length: 64, micro_batches: 12}\n",
+           "job.yaml:4: interleaved stages need micro-batches in multiples of pipeline 8, not 12; use 16");
     refuse(HEAD SPLIT "batch:\n  sequence_length: 16777216\n  sequences_per_gpu: [1, 1048576]\n",
            "job.yaml:6: 1048576 sequences of 16777216 tokens on one GPU; give 1 to 2147483648 tokens in all");
 }
@@ -272,7 +299,7 @@ static void test_yaml(void) {
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, allocator, "
-           "model_part, layers, remat, "
+           "model_part, layers, remat, optimizer, "
            "memory_fraction, "
            "schemes");
     spw_job job;
@@ -375,6 +402,7 @@ int main(int argc, char **argv) {
     test_keys();
     test_types();
     test_names();
+    test_pipeline();
     test_combinations();
     test_check();
     test_yaml();

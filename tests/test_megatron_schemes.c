@@ -165,6 +165,35 @@ static void test_saved(void) {
     }
 }
 
+/* The saved bytes of docs/schemes.md, sections 3.5, 5.2 to 5.4, from rows that differ. */
+static void test_saved_forms(void) {
+    const spw_layer_shape s = shape_of(4, 24, 3, 40, 24, 50);
+    const spw_rank_rows rows = {1000, 170, 130};
+    const uint64_t M = 1000, U = 170, n = 130, T = 50, K = 3, E = 24, e = 6, RT = 200,
+                   experts = M * (40 + 3 * 24) * 2 + 4 * M, buffer = RT * K;
+    const struct {
+        const char *scheme;
+        uint64_t bytes;
+    } cases[] = {
+        {"megatron-alltoall", experts + T * (17 * E + 4 * K) + 8 * n},
+        {"megatron-alltoall:capacity_factor=1,pad=true", experts + T * (9 * E + 4 * K) + 16 * n},
+        {"megatron-alltoall:align=16", experts + T * (17 * E + 4 * K) + 8 * n},
+        {"megatron-allgather", experts + 8 * M + T * (4 * E + 4 * K) + 6 * e * RT},
+        {"megatron-flex", experts + 8 * M + T * (4 * E + 16 * K) + U * (4 + 9 * e)},
+        {"megatron-flex:backend=hybridep", experts + T * (9 * E + 4 * K)},
+        {"primus-syncfree:level=1", experts + T * (9 * E + 4 * (2 * E + 1)) + 4 * U},
+        {"primus-syncfree:level=2", experts + T * (16 * E + 4 * K) + 4 * RT * (2 * e + 2)},
+        {"primus-syncfree:level=3",
+         buffer * (40 + 3 * 24) * 2 + 4 * buffer + T * (16 * E + 4 * K) + 4 * RT * (2 * e + 2)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        const spw_live_set live = spw_scheme_live_set(&scheme, &s, &rows);
+        CHECK(live.saved_bytes == cases[i].bytes);
+        CHECK(live.backward_bytes > live.saved_bytes && live.backward_bytes > live.forward_bytes);
+    }
+}
+
 /* --- Figures of the catalogue --- */
 
 static void test_row_bytes(void) {
@@ -568,6 +597,7 @@ int main(void) {
     test_event_lists();
     test_closed_form();
     test_saved();
+    test_saved_forms();
     test_row_bytes();
     test_figures();
     test_routing();

@@ -108,6 +108,37 @@ static void test_events(void) {
     }
 }
 
+/* Balanced routing: every expert holds the mean, padded or rounded as the scheme does it. */
+static void test_balanced(void) {
+    static const struct {
+        const char *text;
+        uint64_t held, sent;
+    } cases[] = {{"megablocks", 800, 800}, /* 100 tokens of 8 on 4 ranks, 16 experts: 200 a expert */
+                 {"megablocks:impl=sparse", 1024, 800},
+                 {"tutel:capacity_factor=0", 800, 800},
+                 {"tutel:capacity_factor=0,alignment=8", 896, 896},
+                 {"tutel:capacity_factor=-0.3", 256, 256}};
+    const spw_layer_shape s = shape_of(4, 16, 8, 8, 8, 1, 100), one = shape_of(1, 16, 8, 8, 8, 1, 400);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_scheme scheme = scheme_of(cases[i].text);
+        const spw_rank_rows rows = spw_balanced_rows(&scheme, &s);
+        CHECK(rows.held == cases[i].held && rows.sent == cases[i].sent);
+    }
+    static const struct {
+        const char *text;
+        uint64_t held;
+    } rounded[] = {{"sonicmoe", 3200}, /* 200 a expert */
+                   {"sonicmoe:rounding=up", 4096},
+                   {"sonicmoe:rounding=down", 2048},
+                   {"sonicmoe:rounding=nearest", 4096},
+                   {"sonicmoe:rounding=up,tile=300", 4800},
+                   {"sonicmoe:rounding=up,tile=500", 6400}}; /* there are no more tokens */
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        const spw_scheme scheme = scheme_of(rounded[i].text);
+        CHECK(spw_balanced_rows(&scheme, &one).held == rounded[i].held);
+    }
+}
+
 /* --- Random routing --- */
 
 typedef struct world {
@@ -116,7 +147,8 @@ typedef struct world {
     spw_layout *layout;
     spw_counts *counts;
     spw_selection *selection;
-    spw_trace_record record; /* of the last run; the selection borrows it */
+    spw_scheme scheme; /* of the last run; the selection borrows both */
+    spw_trace_record record;
 } world;
 
 static world draw_world(uint64_t *state, size_t most_ranks) {
@@ -156,7 +188,7 @@ static void destroy_world(world *w) {
 }
 
 static spw_status try_run(world *w, const char *text, bool weights) {
-    const spw_scheme scheme = scheme_of(text);
+    w->scheme = scheme_of(text);
     w->record = (spw_trace_record){.tokens = w->shape.ranks * w->shape.tokens,
                                    .top_k = w->shape.top_k,
                                    .experts = w->shape.experts,
@@ -165,7 +197,7 @@ static spw_status try_run(world *w, const char *text, bool weights) {
                                    .expert_id = w->id,
                                    .weight = weights ? w->weight : NULL};
     CHECK_OK(spw_counts_fill(w->counts, &w->record, w->layout));
-    return spw_selection_run(w->selection, &scheme, w->counts, &w->record, w->layout);
+    return spw_selection_run(w->selection, &w->scheme, w->counts, &w->record, w->layout);
 }
 
 /* What became of the choices: flow, and who is kept [ranks][tokens][top_k]. */
@@ -360,6 +392,14 @@ static void test_refusals(void) {
         CHECK_STATUS(scheme.type->check(&scheme, &two), SPW_ECONFIG);
         CHECK(strstr(spw_last_error(), "has no expert parallelism, the job has 2 ranks") != NULL);
     }
+    spw_layer_shape megatron = one;
+    megatron.remat = SPW_REMAT_MOE_ACT;
+    for (size_t i = 0; i < sizeof all_texts / sizeof *all_texts; i++) {
+        const spw_scheme scheme = scheme_of(all_texts[i]);
+        CHECK_OK(spw_scheme_check(&scheme, &one));
+        CHECK_STATUS(spw_scheme_check(&scheme, &megatron), SPW_ECONFIG);
+        CHECK(strstr(spw_last_error(), "is Megatron-Core's") != NULL);
+    }
     const spw_scheme prioritized = scheme_of("tutel:capacity_factor=0,batch_prioritized=true");
     CHECK_STATUS(prioritized.type->check(&prioritized, &two), SPW_ECONFIG);
     const spw_scheme rounded = scheme_of("sonicmoe:rounding=down");
@@ -375,6 +415,7 @@ static void test_refusals(void) {
 int main(void) {
     test_saved();
     test_events();
+    test_balanced();
     test_random();
     test_refusals();
     return check_done();

@@ -74,7 +74,7 @@ static spw_status receive(spw_execution *run, low_latency *g, size_t d, spw_spre
         while (spw_fabric_waiting(run->fabric, d, s) > 0) {
             int32_t at[2];
             SPW_TRY(spw_fabric_receive(run->fabric, d, s, at, 1, sizeof at));
-            const size_t x = (size_t)at[1] % run->local, row = begin[x] + count[x]++;
+            const size_t x = (size_t)at[1] - d * run->local, row = begin[x] + count[x]++;
             SPW_TRY(spw_receive_rows(run, d, s, to->at[d] + row * hidden, 1, hidden));
             if (g->fp8)
                 SPW_TRY(spw_fabric_receive(run->fabric, d, s, scales->at[d] + row * g->blocks, g->blocks,

@@ -57,7 +57,8 @@ cleanup:
 }
 
 static spw_status gather(spw_execution *run, spw_megatron *g, const char *name) {
-    const float *x[SPW_EXECUTION_RANKS], *map[SPW_EXECUTION_RANKS], *probs[SPW_EXECUTION_RANKS];
+    const float *x[SPW_EXECUTION_RANKS] = {NULL}, *map[SPW_EXECUTION_RANKS] = {NULL},
+                *probs[SPW_EXECUTION_RANKS] = {NULL};
     const size_t experts = run->shape.experts;
     spw_status status = SPW_OK;
     spw_step(run, "router");
@@ -164,7 +165,7 @@ cleanup:
 
 static spw_status combine_gradient(spw_execution *run, spw_megatron *g) {
     const size_t ranks = run->shape.ranks, outputs = run->tokens * run->shape.hidden;
-    const float *dy[SPW_EXECUTION_RANKS];
+    const float *dy[SPW_EXECUTION_RANKS] = {NULL};
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
     BORN(GATHERED); /* one buffer for all layers and passes */

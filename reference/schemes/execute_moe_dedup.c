@@ -1,4 +1,4 @@
-/* ROCm MaxText moe_dedup, executed (docs/schemes.md, section 3.5). A row carries the ids and weights of its token's choices on
+/* ROCm MaxText moe_dedup, executed (docs/schemes.md, section 3.6). A row carries the ids and weights of its token's choices on
  * the rank it goes to; what a tier cannot hold is dropped on the receiver. */
 #include "reference/grouped_gemm.h"
 #include "reference/schemes/execute_list.h"

@@ -40,8 +40,8 @@ void spw_megatron_dies(spw_execution *run, spw_megatron *g, spw_megatron_tensor 
     spw_dies(run, &g->tensor[tensor]);
 }
 
-void spw_megatron_die(spw_execution *run, spw_megatron *g, const spw_megatron_tensor *list) {
-    for (; *list != SPW_MEGATRON_TENSOR_COUNT; list++) spw_megatron_dies(run, g, *list);
+void spw_megatron_die(spw_execution *run, spw_megatron *g, const spw_megatron_tensor *tensor) {
+    for (; *tensor != SPW_MEGATRON_TENSOR_COUNT; tensor++) spw_megatron_dies(run, g, *tensor);
 }
 
 size_t spw_megatron_round_up(size_t rows, size_t multiple) {

@@ -136,7 +136,7 @@ SPW_MUST_CHECK spw_status spw_megatron_create(spw_execution *run, const spw_mega
 SPW_MUST_CHECK spw_status spw_megatron_born(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor);
 void spw_megatron_dies(spw_execution *run, spw_megatron *g, spw_megatron_tensor tensor);
 /* Several in order. Ended by SPW_MEGATRON_TENSOR_COUNT. */
-void spw_megatron_die(spw_execution *run, spw_megatron *g, const spw_megatron_tensor *tensors);
+void spw_megatron_die(spw_execution *run, spw_megatron *g, const spw_megatron_tensor *tensor);
 #define SPW_MEGATRON_DIE(run, g, ...) \
     spw_megatron_die((run), (g), (const spw_megatron_tensor[]){__VA_ARGS__, SPW_MEGATRON_TENSOR_COUNT})
 

@@ -178,6 +178,7 @@ const spw_scheme_type spw_scheme_deepep = {
     .once_a_rank = true,
     .exchanges = exchanges,
     .flow = flow,
+    .balance = spw_pad_balance,
     .communication_bytes = communication_bytes,
     .check = spw_pad_check,
 };

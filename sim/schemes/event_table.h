@@ -9,10 +9,11 @@ enum { SPW_IN_FORWARD = 1, SPW_IN_RECOMPUTE = 2, SPW_IN_BOTH = 3, SPW_IN_BACKWAR
 enum { SPW_EVENT_TABLE_CONDITIONS = 6, SPW_EVENT_TABLE_EVENTS = 176 };
 
 typedef struct spw_event_row {
+    const char *step;
+    int16_t tensor;
+    int8_t sign;
     uint8_t passes;       /* SPW_IN_... */
     uint8_t when, unless; /* sets of conditions: all of the first hold, none of the second */
-    const char *step;
-    int16_t tensor, sign;
 } spw_event_row;
 
 typedef struct spw_event_table {

@@ -7,13 +7,15 @@
 #include "sim/schemes/list.h"
 
 #define SPW_GLU_TENSORS(rows) \
-    [X] = {"x", rows, SPW_WIDTH_HIDDEN}, [W0] = {"w0_out", rows, SPW_WIDTH_FFN}, \
-    [W1] = {"w1_out", rows, SPW_WIDTH_FFN}, [SILU] = {"silu", rows, SPW_WIDTH_FFN}, \
-    [ACT] = {"act", rows, SPW_WIDTH_FFN}, [Y] = {"y", rows, SPW_WIDTH_HIDDEN}, \
-    [DY] = {"dy", rows, SPW_WIDTH_HIDDEN}, [DACT] = {"d_act", rows, SPW_WIDTH_FFN}, \
-    [DSILU] = {"d_silu", rows, SPW_WIDTH_FFN}, [DW0] = {"d_w0_out", rows, SPW_WIDTH_FFN}, \
-    [DW1] = {"d_w1_out", rows, SPW_WIDTH_FFN}, [DX0] = {"dx_w0", rows, SPW_WIDTH_HIDDEN}, \
-    [DX1] = {"dx_w1", rows, SPW_WIDTH_HIDDEN}
+    [X] = {"x", rows, SPW_WIDTH_HIDDEN, .times = 1}, [W0] = {"w0_out", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [W1] = {"w1_out", rows, SPW_WIDTH_FFN, .times = 1}, [SILU] = {"silu", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [ACT] = {"act", rows, SPW_WIDTH_FFN, .times = 1}, [Y] = {"y", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+    [DY] = {"dy", rows, SPW_WIDTH_HIDDEN, .times = 1}, [DACT] = {"d_act", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [DSILU] = {"d_silu", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [DW0] = {"d_w0_out", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [DW1] = {"d_w1_out", rows, SPW_WIDTH_FFN, .times = 1}, \
+    [DX0] = {"dx_w0", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+    [DX1] = {"dx_w1", rows, SPW_WIDTH_HIDDEN, .times = 1}
 
 #define SPW_GLU_GATES(phase) \
     SPW_BORN(phase, "gemm w0", W0), SPW_BORN(phase, "gemm w1", W1), SPW_BORN(phase, "silu", SILU), \

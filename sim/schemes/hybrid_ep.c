@@ -179,6 +179,7 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
     .buffer_formula = "P_pad(T K budget)",
     .exchanges = exchanges,
     .flow = flow,
+    .balance = spw_pad_balance,
     .communication_bytes = communication_bytes,
     .communication_source = "registered buffers (4.8)",
     .communication_formula =

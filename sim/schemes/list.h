@@ -40,7 +40,10 @@ SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
 size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                          spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
-/* For schemes whose code knows one rank only: no exchange, and expert parallelism is refused with SPW_ECONFIG. */
+/* SPW_ECONFIG for remat policies that only Megatron-Core has. */
+SPW_MUST_CHECK spw_status spw_check_remat(const spw_scheme *scheme, const spw_layer_shape *shape);
+/* For schemes whose code knows one rank only: no exchange, and expert parallelism is refused with SPW_ECONFIG; so is what
+ * spw_check_remat() refuses. */
 size_t spw_no_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]);
 SPW_MUST_CHECK spw_status spw_check_one_rank(const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -42,16 +42,16 @@ enum {
 
 static const spw_tensor tensors[] = {
     SPW_GLU_TENSORS(SPW_ROWS_HELD),
-    [SENT] = {"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [Y_RECEIVED] = {"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [RETURNED] = {"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [EXPANDED] = {"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN},
-    [D_RETURNED] = {"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [DY_RECEIVED] = {"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [DX_RECEIVED] = {"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [D_SENT] = {"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [DX_EXPANDED] = {"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN},
+    [SENT] = {"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [Y_RECEIVED] = {"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [RETURNED] = {"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [EXPANDED] = {"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
+    [D_RETURNED] = {"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [DY_RECEIVED] = {"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [DX_RECEIVED] = {"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
+    [D_SENT] = {"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
+    [DX_EXPANDED] = {"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
 };
 
 #define TO_EXPERTS(phase) \
@@ -167,6 +167,13 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
+/* Every expert is padded as the mean is. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->ranks * s->assignments + s->experts - 1) / s->experts;
+    if (spw_scheme_option_is(scheme, "impl", "sparse"))
+        rows->held = (even + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS * s->experts_per_rank;
+}
+
 const spw_scheme_type spw_scheme_megablocks = {
     .name = "megablocks",
     .summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
@@ -177,4 +184,6 @@ const spw_scheme_type spw_scheme_megablocks = {
     .layer_of = layer_of,
     .exchanges = spw_row_exchanges,
     .flow = flow,
+    .balance = balance,
+    .check = spw_check_remat,
 };

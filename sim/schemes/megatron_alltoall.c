@@ -57,16 +57,16 @@ static const spw_tensor tensors[] = {
     [ROW_ID_MAP] = {"row_id_map", SPW_ROWS_TOKENS, SPW_WIDTH_ROW_IDS, 1, 4},
     [SORT_ID_MAP] = {"sort_id_map", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
     [SENT_PROBS] = {"sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 4},
-    [SENT] = {"sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [RECEIVED] = {"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
+    [SENT] = {"sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
+    [RECEIVED] = {"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
     [RECEIVED_PROBS] = {"received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
-    [UNSORTED] = {"unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [COMBINED] = {"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [D_COMBINED] = {"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
-    [D_UNSORTED] = {"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
-    [D_RECEIVED] = {"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN},
+    [UNSORTED] = {"unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
+    [COMBINED] = {"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
+    [D_COMBINED] = {"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
+    [D_UNSORTED] = {"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
+    [D_RECEIVED] = {"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
     [D_RECEIVED_PROBS] = {"d_received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
-    [D_SENT] = {"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN},
+    [D_SENT] = {"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
     [D_SENT_PROBS] = {"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 4},
 };
 _Static_assert(SPW_COUNT_OF(tensors) <= SPW_SCHEME_TENSORS, "SPW_SCHEME_TENSORS is too small");
@@ -222,7 +222,7 @@ static uint64_t sent_rows(const spw_scheme *scheme, const spw_layer_shape *s, ui
         const size_t capacity = spw_megatron_capacity(scheme, s);
         return capacity < s->tokens ? capacity : s->tokens;
     }
-    const uint64_t padded = router_pads ? spw_round_up(kept, spw_megatron_align(scheme)) : kept;
+    const uint64_t padded = router_pads ? spw_pad_up(kept, spw_megatron_align(scheme)) : kept;
     return padded < s->tokens ? padded : s->tokens;
 }
 
@@ -240,7 +240,7 @@ void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape 
             out->wire[r * s->ranks + d] += n;
             received += n;
         }
-        out->rows[d] += pad_here ? spw_round_up(received, align) : received;
+        out->rows[d] += pad_here ? spw_pad_up(received, align) : received;
     }
 }
 
@@ -252,7 +252,7 @@ void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_sha
                                  align > 1 && !experts_pad(scheme)),
                    held = s->ranks * n;
     rows->sent = rows->received = s->experts * n;
-    rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_round_up(held, align) : held);
+    rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_pad_up(held, align) : held);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {

@@ -1,5 +1,7 @@
 #include "sim/schemes/megatron_deepep.h"
 
+#include "sim/schemes/deepep_buffers.h"
+
 enum { FUSED = SPW_MEGATRON_OWN, HYBRID = 2 * SPW_MEGATRON_OWN };
 
 enum {
@@ -34,7 +36,7 @@ enum {
                             [SORTED_IDS] = {"sorted_ids", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 8}, \
                             [TOP_PROBS] = {"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}, \
                             [TOP_INDEX] = {"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 8}, \
-                            [RECEIVED] = {"received_rows", u, SPW_WIDTH_HIDDEN}, \
+                            [RECEIVED] = {"received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
                             [RECEIVED_INDEX] = {"received_index", u, SPW_WIDTH_TOP_K, 1, 8}, \
                             [RECEIVED_PROBS] = {"received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
                             [SOURCE] = {"source_index", u, SPW_WIDTH_ONE, 1, 4}, \
@@ -46,9 +48,9 @@ enum {
                             [MAPPING] = {"permutation", r, SPW_WIDTH_ONE, 1, 8}, \
                             [PROB_COLUMNS] = {"probs_by_expert", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
                             [ROW_ID_MAP] = {"row_id_map", u, SPW_WIDTH_LOCAL_ROW_IDS, 1, 4}, \
-                            [RESTORED] = {"restored_rows", u, SPW_WIDTH_HIDDEN}, \
-                            [D_RESTORED] = {"d_restored_rows", u, SPW_WIDTH_HIDDEN}, \
-                            [D_RECEIVED] = {"d_received_rows", u, SPW_WIDTH_HIDDEN}, \
+                            [RESTORED] = {"restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
+                            [D_RESTORED] = {"d_restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
+                            [D_RECEIVED] = {"d_received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
                             [D_LOCAL_PROBS] = {"d_local_probs", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
                             [D_RECEIVED_PROBS] = {"d_received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
                             [D_TOP_PROBS] = {"d_top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}
@@ -176,23 +178,17 @@ const spw_layer_list *spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, c
     return spw_event_table_list(&kinds[kind].table, &lists[kind], kinds[kind].conditions | act);
 }
 
-/* Bytes of a DeepEP row with `choices` bytes of indices and weights: inside a node with its source index, between nodes
- * with 8 bytes of source and rounded up to 16, indices 4 bytes wide (4.2). */
-static uint64_t deepep_row(const spw_layer_shape *s, uint64_t index_bytes, uint64_t weight_bytes) {
-    const uint64_t row = s->hidden * s->element_bytes;
-    const bool spans = s->node_ranks > 0 && s->ranks > s->node_ranks;
-    if (!spans) return row + s->top_k * (index_bytes + weight_bytes) + 4;
-    return spw_round_up(row + 8 + s->top_k * ((index_bytes > 0 ? 4 : 0) + weight_bytes), 16);
-}
-
 size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_layer_shape *s,
                                      spw_exchange out[SPW_SCHEME_EXCHANGES]) {
     const size_t node = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks;
     const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node;
     const bool hybrid = kind == SPW_MEGATRON_HYBRIDEP;
-    const uint64_t there = hybrid ? row + weights : deepep_row(s, 8, 4),
-                   back = hybrid ? row : deepep_row(s, 0, 0),
-                   gradient = hybrid ? row + weights : deepep_row(s, 0, 4);
+    const uint64_t there = hybrid
+                               ? row + weights
+                               : spw_deepep_row_bytes(s, (spw_deepep_row){.index_bytes = 8, .weights = true}),
+                   back = hybrid ? row : spw_deepep_row_bytes(s, (spw_deepep_row){.weights = false}),
+                   gradient =
+                       hybrid ? row + weights : spw_deepep_row_bytes(s, (spw_deepep_row){.weights = true});
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, there},
         {"combine", SPW_PHASE_FORWARD, true, back},

@@ -20,7 +20,7 @@ const spw_layer_list *spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, c
 size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_layer_shape *shape,
                                      spw_exchange out[SPW_SCHEME_EXCHANGES]);
 
-/* Wire U, every limit what is routed, and rows of each expert of each rank in `assigned` [experts]; dropped 0. */
+/* Wire U; rows 0, dropped 0 and, without keep(), every limit what is routed. */
 void spw_megatron_deepep_flow(const spw_scheme *scheme, const spw_layer_shape *shape,
                               const spw_counts *counts, size_t group, spw_flow *out);
 

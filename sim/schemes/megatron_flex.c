@@ -38,7 +38,7 @@ static uint64_t held_rows(const spw_scheme *scheme, size_t local, const uint64_t
     uint64_t rows = 0, padded = 0;
     bool enough = true;
     for (size_t x = 0; x < local; x++) {
-        const uint64_t wanted = spw_round_up(assigned[x], align);
+        const uint64_t wanted = spw_pad_up(assigned[x], align);
         enough = enough && (is_hybrid(scheme) || wanted <= arrived);
         rows += assigned[x];
         padded += wanted;
@@ -67,22 +67,15 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
     const size_t capacity = spw_megatron_capacity(scheme, s), even = s->assignments / s->experts;
     if (capacity < even) rows->held = s->experts * capacity;
     rows->held =
-        s->experts_per_rank * spw_round_up((rows->held + s->experts_per_rank - 1) / s->experts_per_rank,
-                                           spw_megatron_align(scheme));
+        s->experts_per_rank *
+        spw_pad_up((rows->held + s->experts_per_rank - 1) / s->experts_per_rank, spw_megatron_align(scheme));
 }
 
-/* 20 multiprocessors unless told otherwise (_DeepepManager). HybridEP: one token buffer and the weights of the node's
- * experts for all tokens of the group, and between nodes copies of what leaves and comes (4.8). */
+/* 20 multiprocessors unless told otherwise (_DeepepManager). */
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (!is_hybrid(scheme)) {
-        const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 20);
-        return b.nvl_bytes + b.rdma_bytes;
-    }
-    const size_t node = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks,
-                 nodes = (s->ranks + node - 1) / node;
-    const uint64_t row = s->tokens * s->hidden * s->element_bytes,
-                   inside = s->ranks * (row + s->tokens * s->experts_per_rank * node * 4);
-    return nodes == 1 ? inside : inside + row + s->tokens * s->experts * 4 + 3 * (nodes - 1) * row;
+    if (is_hybrid(scheme)) return spw_hybrid_ep_bytes(s, s->tokens);
+    const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 20);
+    return b.nvl_bytes + b.rdma_bytes;
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -108,5 +101,8 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .flow = flow,
     .balance = balance,
     .communication_bytes = communication_bytes,
+    .communication_source = "buffers of DeepEP (4.3) or HybridEP (4.8)",
+    .communication_formula =
+        "DeepEP: rings of the channels; HybridEP: R T rows and their weights, and more between nodes",
     .check = check,
 };

@@ -22,10 +22,6 @@ size_t spw_megatron_align(const spw_scheme *scheme) {
     return isnan(choice) ? 1 : multiples[(size_t)choice];
 }
 
-uint64_t spw_round_up(uint64_t rows, uint64_t multiple) {
-    return (rows + multiple - 1) / multiple * multiple;
-}
-
 spw_drop_rule spw_megatron_drop_rule(const spw_scheme *scheme) {
     const double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor) || factor == 0.0) return SPW_DROP_BY_LIMIT;

@@ -7,6 +7,7 @@
 #define SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 
 #include "sim/schemes/event_table.h"
+#include "sim/schemes/padded_rows.h"
 
 /* Conditions of the event tables. */
 enum {
@@ -49,32 +50,32 @@ enum {
     [SPW_MEGATRON_LOGITS] = {"logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
     [SPW_MEGATRON_PROBS] = {"probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
     [SPW_MEGATRON_MAP] = {"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 1}, \
-    [SPW_MEGATRON_SORTED] = {"sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
+    [SPW_MEGATRON_SORTED] = {"sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
     [SPW_MEGATRON_SORTED_PROBS] = {"sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_FC1_INPUT] = {"fc1_input", r, SPW_WIDTH_HIDDEN}, \
+    [SPW_MEGATRON_FC1_INPUT] = {"fc1_input", r, SPW_WIDTH_HIDDEN, 1, 0}, \
     [SPW_MEGATRON_ROW_PROBS] = {"row_probs", r, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_FC1_OUTPUT] = {"fc1_output", r, SPW_WIDTH_FFN, 2}, \
-    [SPW_MEGATRON_FC2_INPUT] = {"fc2_input", r, SPW_WIDTH_FFN}, \
-    [SPW_MEGATRON_FC2_OUTPUT] = {"fc2_output", r, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_UNPADDED] = {"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_OUTPUT] = {"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_D_UNPADDED] = {"d_unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_D_FC2_OUTPUT] = {"d_fc2_output", r, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_D_FC2_INPUT] = {"d_fc2_input", r, SPW_WIDTH_FFN}, \
-    [SPW_MEGATRON_D_FC1_OUTPUT] = {"d_fc1_output", r, SPW_WIDTH_FFN, 2}, \
+    [SPW_MEGATRON_FC1_OUTPUT] = {"fc1_output", r, SPW_WIDTH_FFN, 2, 0}, \
+    [SPW_MEGATRON_FC2_INPUT] = {"fc2_input", r, SPW_WIDTH_FFN, 1, 0}, \
+    [SPW_MEGATRON_FC2_OUTPUT] = {"fc2_output", r, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_UNPADDED] = {"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_OUTPUT] = {"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_D_UNPADDED] = {"d_unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_D_FC2_OUTPUT] = {"d_fc2_output", r, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_D_FC2_INPUT] = {"d_fc2_input", r, SPW_WIDTH_FFN, 1, 0}, \
+    [SPW_MEGATRON_D_FC1_OUTPUT] = {"d_fc1_output", r, SPW_WIDTH_FFN, 2, 0}, \
     [SPW_MEGATRON_D_ROW_PROBS] = {"d_row_probs", r, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_D_FC1_INPUT] = {"d_fc1_input", r, SPW_WIDTH_HIDDEN}, \
-    [SPW_MEGATRON_D_SORTED] = {"d_sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
+    [SPW_MEGATRON_D_FC1_INPUT] = {"d_fc1_input", r, SPW_WIDTH_HIDDEN, 1, 0}, \
+    [SPW_MEGATRON_D_SORTED] = {"d_sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
     [SPW_MEGATRON_D_SORTED_PROBS] = {"d_sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_D_X] = {"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN}, \
+    [SPW_MEGATRON_D_X] = {"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 0}, \
     [SPW_MEGATRON_D_PROBS] = {"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
     [SPW_MEGATRON_D_LOGITS] = {"d_logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}
 
 /* Rows of an event table. Passes: FORWARD, RECOMPUTE, BOTH, BACKWARD. */
 #define SPW_ROW_BORN(passes, when, unless, step, tensor) \
-    { SPW_IN_##passes, when, unless, step, tensor, +1 }
+    { step, tensor, +1, SPW_IN_##passes, when, unless }
 #define SPW_ROW_DIES(passes, when, unless, step, tensor) \
-    { SPW_IN_##passes, when, unless, step, tensor, -1 }
+    { step, tensor, -1, SPW_IN_##passes, when, unless }
 
 /* From the rows that arrived and are sorted to the experts' output: fc2_output, or unpadded_rows where they pad. */
 #define SPW_MEGATRON_EXPERTS_FORWARD \
@@ -155,6 +156,5 @@ spw_status spw_megatron_keep(const spw_scheme *scheme, const spw_layer_shape *sh
 /* Sets wire 0, rows 0, dropped 0 and, without keep(), every limit to what is routed. */
 void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                              size_t group, spw_flow *out);
-uint64_t spw_round_up(uint64_t rows, uint64_t multiple);
 
 #endif

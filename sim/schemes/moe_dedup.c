@@ -1,4 +1,4 @@
-/* ROCm MaxText moe_dedup (docs/schemes.md, section 3.5): a row a (token, rank) over ragged all-to-alls, expanded on the
+/* ROCm MaxText moe_dedup (docs/schemes.md, section 3.6): a row a (token, rank) over ragged all-to-alls, expanded on the
  * receiver into one or two tiers of fixed capacity; weights multiply the activation. */
 #include "sim/schemes/fused_expert_events.h"
 
@@ -274,7 +274,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 const spw_scheme_type spw_scheme_moe_dedup = {
     .name = "moe-dedup",
     .summary = "ROCm MaxText moe_dedup: a row a token and rank, expanded into tiers of fixed capacity",
-    .section_source = "event list of the scheme (3.5)",
+    .section_source = "event list of the scheme (3.6)",
     .source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,
     .layer = {tensors, one_tier, ONE_TIER, SPW_COUNT_OF(one_tier)},

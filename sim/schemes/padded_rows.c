@@ -18,6 +18,12 @@ void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_
     }
 }
 
+void spw_pad_balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const uint64_t multiple = spw_pad_of(scheme), of_expert = spw_pad_up(rows->held, s->experts_per_rank);
+    if (multiple > 1)
+        rows->held = s->experts_per_rank * spw_pad_up(of_expert / s->experts_per_rank, multiple);
+}
+
 spw_status spw_pad_check(const spw_scheme *scheme, const spw_layer_shape *s) {
     const double pad = spw_scheme_option_value(scheme, "pad");
     (void)s;

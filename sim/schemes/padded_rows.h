@@ -14,6 +14,9 @@ uint64_t spw_pad_up(uint64_t rows, uint64_t multiple);
 void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                   size_t group, uint64_t *rows);
 
+/* Of balanced routing: every expert of a rank has the same number of rows, rounded up. */
+void spw_pad_balance(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
+
 /* SPW_ECONFIG: pad is no whole number. */
 spw_status spw_pad_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 

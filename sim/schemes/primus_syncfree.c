@@ -48,7 +48,7 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     for (size_t x = 0; x < s->experts; x++) {
         uint64_t rows = 0;
         for (size_t r = 0; r < s->ranks; r++) rows += c->routed[(group * s->ranks + r) * s->experts + x];
-        out->rows[x / s->experts_per_rank] += spw_round_up(rows, spw_megatron_align(scheme));
+        out->rows[x / s->experts_per_rank] += spw_pad_up(rows, spw_megatron_align(scheme));
     }
 }
 
@@ -57,7 +57,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
         spw_megatron_alltoall_balance(scheme, s, rows);
     } else {
         const uint64_t even = (rows->held + s->experts_per_rank - 1) / s->experts_per_rank;
-        rows->held = s->experts_per_rank * spw_round_up(even, spw_megatron_align(scheme));
+        rows->held = s->experts_per_rank * spw_pad_up(even, spw_megatron_align(scheme));
     }
 }
 

@@ -16,17 +16,17 @@ static const spw_scheme_option options[] = {
 enum { INPUT, GATES, SILU, ACT, EXPANDED, DACT, DSILU, DW1, DW0, DGATES, GROUPED_X };
 
 static const spw_tensor tensors[] = {
-    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN},
+    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .times = 1},
     [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [SILU] = {"silu", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [EXPANDED] = {"y_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
-    [DACT] = {"d_act", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [DSILU] = {"d_silu", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [DW1] = {"d_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [DW0] = {"d_w0_out", SPW_ROWS_HELD, SPW_WIDTH_FFN},
+    [SILU] = {"silu", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [EXPANDED] = {"y_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
+    [DACT] = {"d_act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [DSILU] = {"d_silu", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [DW1] = {"d_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [DW0] = {"d_w0_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
     [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [GROUPED_X] = {"grouped_x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [GROUPED_X] = {"grouped_x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
 };
 
 /* GLUMLP.forward names its gates and its activation to the end. */

@@ -34,19 +34,19 @@ enum {
 };
 
 static const spw_tensor tensors[] = {
-    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN},
+    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .times = 1},
     [SCORES] = {"scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [SCATTER_INDEX] = {"scatter_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [REVERSE_INDEX] = {"reverse_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [GATHER_INDEX] = {"gather_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
     [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN},
-    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
+    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
     [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
     [DSCORES] = {"d_scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN},
+    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
     [DSCORES_PARTIAL] = {"d_scores_partial", SPW_ROWS_HELD, SPW_WIDTH_FFN_TILES, .element_bytes = 4},
-    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
 };
 
 #define TO_OUTPUT(phase) \
@@ -144,6 +144,11 @@ cleanup:
     return status;
 }
 
+static size_t filled(const spw_layer_shape *s, size_t kept, size_t tile) {
+    const size_t full = (kept + tile - 1) / tile * tile;
+    return full < s->tokens ? full : s->tokens;
+}
+
 /* What is kept of an expert's choices is a multiple of the tile, or all of them, which are then filled up to one with
  * other tokens, as far as there are tokens. */
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -151,11 +156,18 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     const size_t tile = adds_tokens(scheme) ? tile_of(scheme) : 1;
     out->rows[0] = out->dropped[0] = 0;
     for (size_t x = 0; x < s->experts; x++) {
-        const size_t n = c->routed[group * s->experts + x], full = (n + tile - 1) / tile * tile;
+        const size_t n = c->routed[group * s->experts + x];
         if (drop_rule(scheme) == SPW_DROP_BY_LIMIT) out->limit[x] = (uint32_t)n;
-        out->rows[0] += full < s->tokens ? full : s->tokens;
+        out->rows[0] += filled(s, n, tile);
     }
     out->wire[0] = out->rows[0];
+}
+
+/* Every expert is rounded as the mean is. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->assignments + s->experts - 1) / s->experts,
+                 kept = rounding_of(scheme) == ROUNDING_UP ? even : kept_of(scheme, even);
+    if (adds_tokens(scheme)) rows->held = s->experts * filled(s, kept, tile_of(scheme));
 }
 
 const spw_scheme_type spw_scheme_sonicmoe = {
@@ -170,6 +182,7 @@ const spw_scheme_type spw_scheme_sonicmoe = {
     .drop_rule = drop_rule,
     .keep = keep,
     .flow = flow,
+    .balance = balance,
     .adds_tokens = adds_tokens,
     .check = spw_check_one_rank,
 };

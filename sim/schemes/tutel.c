@@ -59,19 +59,20 @@ enum {
     SPW_GLU_TENSORS(rows), \
         [INPUT32] = {"input_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [DISPATCHED32] = {"dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [DISPATCHED] = {"dispatched", rows, SPW_WIDTH_HIDDEN}, \
-        [RECEIVED] = {"received", rows, SPW_WIDTH_HIDDEN}, [Y_SENT] = {"y_sent", rows, SPW_WIDTH_HIDDEN}, \
-        [RETURNED] = {"returned", rows, SPW_WIDTH_HIDDEN}, \
+        [DISPATCHED] = {"dispatched", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [RECEIVED] = {"received", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [Y_SENT] = {"y_sent", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [RETURNED] = {"returned", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
         [RETURNED32] = {"returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [OUT32] = {"token_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [OUT32_CHOICE] = {"token_choice", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [OUT32_SUM] = {"token_new_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [DY32] = {"d_output_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
         [D_RETURNED32] = {"d_returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [D_RETURNED] = {"d_returned", rows, SPW_WIDTH_HIDDEN}, \
-        [DY_RECEIVED] = {"dy_received", rows, SPW_WIDTH_HIDDEN}, \
-        [DX_SENT] = {"dx_sent", rows, SPW_WIDTH_HIDDEN}, \
-        [D_DISPATCHED] = {"d_dispatched", rows, SPW_WIDTH_HIDDEN}, \
+        [D_RETURNED] = {"d_returned", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [DY_RECEIVED] = {"dy_received", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [DX_SENT] = {"dx_sent", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
+        [D_DISPATCHED] = {"d_dispatched", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
         [D_DISPATCHED32] = {"d_dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}
 
 static const spw_tensor fixed_tensors[] = {TENSORS(SPW_ROWS_BUFFER)};
@@ -245,9 +246,14 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
+/* Only where rows follow the fullest expert: all are as full as the mean. */
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const size_t even = (s->assignments + s->experts - 1) / s->experts;
+    rows->held = rows->received = rows->sent = s->experts * capacity_of(scheme, s, even);
+}
+
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)s;
-    if (!prioritized(scheme) || factor_of(scheme) > 0.0) return SPW_OK;
+    if (!prioritized(scheme) || factor_of(scheme) > 0.0) return spw_check_remat(scheme, s);
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': with batch_prioritized Tutel's code reads the fullest expert off the last token "
@@ -271,5 +277,6 @@ const spw_scheme_type spw_scheme_tutel = {
     .drop_rule = drop_rule,
     .keep = keep,
     .flow = flow,
+    .balance = balance,
     .check = check,
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden tests of the command line. Each case: NAME.cmd (arguments), NAME.out (stdout, exact), NAME.err (stderr,
 exact; absent = nothing) and NAME.exit (absent = 0). The program runs in a scratch folder that holds the job of
-files/, a tiny trace and the measured tables, so that no path of a machine is printed.
+files/, a tiny trace and what belongs to measured runs, so that no path of a machine is printed.
 
 run.py SPILLWAY SCRATCH [--accept] [NAME]...    --accept rewrites the expectations"""
 import os
@@ -36,7 +36,8 @@ def compare(case, suffix, got):
 
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
-shutil.copytree(here.parents[1] / "notebooks_data" / "measured", scratch / "measured")
+for tables in ("measured", "reserved"):
+    shutil.copytree(here.parents[1] / "notebooks_data" / tables, scratch / tables)
 made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
 if made.returncode != 0:
     sys.exit(f"the trace cannot be made: {made.stderr}")

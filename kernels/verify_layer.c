@@ -1,0 +1,379 @@
+#include "kernels/verify_layer.h"
+
+#include "base/memory.h"
+#include "kernels/device.h"
+#include "kernels/numbers.h"
+#include "kernels/record_rules.h"
+#include "kernels/runtime.h"
+#include "reference/bf16.h"
+#include "reference/router.h"
+#include "reference/schemes/execution.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
+
+/* At most so many results are rounded to bf16 between an input and any output, each by at most 2^-9 of itself; twice that is allowed, for
+ * what is rounded early is multiplied and added later. A row that is missing one of its choices is off by far more. */
+enum { FFN = 64, ROUNDINGS = 8 };
+
+typedef struct layer_run {
+    spw_world *world;
+    const spw_record *r;
+    const spw_record_scheme *s;
+    const char *variant;
+    spw_judge *judge;
+    spw_layer_gpu *l;
+    size_t ranks, tokens, top_k, hidden, experts, choices, matrix; /* matrix: hidden x FFN */
+    spw_bf16 *x, *dy;                                              /* [ranks][tokens][hidden] */
+    spw_bf16 *w0, *w1, *wo; /* [experts][hidden][FFN], the same, [experts][FFN][hidden] */
+    float *logits, *weight; /* [ranks][tokens][experts], [ranks][choices] */
+    float *fp32, *out;      /* of the reference: x, dy, w0, w1, wo; y, dx, d_weight, their gradients */
+    uint64_t *counts;
+    spw_arena *arena;
+    spw_fabric *fabric;
+    unsigned char *got;
+    float *widened;
+    struct {
+        spw_bf16 *x, *dy, *y, *dx;
+        float *logits, *score, *weight, *d_weight;
+        int *expert;
+    } at[SPW_WORLD_RANKS]; /* on the device */
+} layer_run;
+
+static void count(layer_run *k, spw_status result, size_t rank, const char *what) {
+    spw_judge_count(k->judge, result, "layer of %s, %s, rank %zu: %s", k->s->text, k->variant, rank, what);
+}
+
+static float number(uint64_t seed, size_t i) {
+    return (float)spw_number_fixed(SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
+}
+
+static void draw(spw_bf16 *out, size_t n, uint64_t seed, float by) {
+    for (size_t i = 0; i < n; i++) out[i] = spw_bf16_from_float(by * number(seed, i));
+}
+
+static void widen(const spw_bf16 *from, size_t n, float *to) {
+    for (size_t i = 0; i < n; i++) to[i] = spw_bf16_to_float(from[i]);
+}
+
+/* --- Data --- */
+
+static spw_status create(layer_run *k) {
+    const size_t tokens = k->ranks * k->tokens, wide = tokens * k->hidden, weights = k->experts * k->matrix;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(wide, &k->x));
+    SPW_TRY(SPW_ALLOC(wide, &k->dy));
+    SPW_TRY(SPW_ALLOC(weights, &k->w0));
+    SPW_TRY(SPW_ALLOC(weights, &k->w1));
+    SPW_TRY(SPW_ALLOC(weights, &k->wo));
+    SPW_TRY(SPW_ALLOC(tokens * k->experts, &k->logits));
+    SPW_TRY(SPW_ALLOC(k->ranks * k->choices, &k->weight));
+    SPW_TRY(SPW_ALLOC(2 * wide + 3 * weights, &k->fp32));
+    SPW_TRY(SPW_ALLOC(2 * wide + k->ranks * k->choices + 3 * weights, &k->out));
+    SPW_TRY(SPW_ALLOC(2 * k->ranks, &k->counts));
+    SPW_TRY(SPW_ALLOC(8 * (k->tokens * (k->hidden + k->top_k) + 2 * weights), &k->got));
+    SPW_TRY(SPW_ALLOC(k->tokens * k->hidden + 2 * weights, &k->widened));
+    SPW_TRY(spw_arena_create(k->ranks, &k->arena));
+    SPW_TRY(spw_fabric_create(k->ranks, &k->fabric));
+    draw(k->x, wide, 41, 1), draw(k->dy, wide, 42, 1);
+    draw(k->w0, weights, 43, 0.2f), draw(k->w1, weights, 44, 0.2f), draw(k->wo, weights, 45, 0.2f);
+    for (size_t i = 0; i < tokens * k->experts; i++) k->logits[i] = 0.05f * number(46, i) - 4;
+    for (size_t i = 0; i < k->ranks * k->choices; i++) { /* the record's choices, in its order */
+        const int32_t x = k->r->expert[i];
+        if (x >= 0) k->logits[i / k->top_k * k->experts + (size_t)x] += 6 - 0.25f * (float)(i % k->top_k);
+    }
+    float *at = k->fp32;
+    const struct {
+        const spw_bf16 *from;
+        size_t n;
+    } parts[] = {{k->x, wide}, {k->dy, wide}, {k->w0, weights}, {k->w1, weights}, {k->wo, weights}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        widen(parts[i].from, parts[i].n, at), at += parts[i].n;
+cleanup:
+    return status;
+}
+
+static spw_status upload(void **to, const void *from, size_t bytes) {
+    spw_status status = SPW_OK;
+    TRY_GPU(cudaMalloc(to, bytes + 16), "allocate");
+    TRY_GPU(cudaMemset(*to, 0xff, bytes + 16), "poison");
+    if (from != NULL) TRY_GPU(cudaMemcpy(*to, from, bytes, cudaMemcpyHostToDevice), "upload");
+cleanup:
+    return status;
+}
+
+static spw_status fill_rank(layer_run *k, size_t r) {
+    const size_t wide = k->tokens * k->hidden, local = k->experts / k->ranks, first = r * local * k->matrix;
+    spw_bf16 *both = (spw_bf16 *)(void *)k->got;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_world_use(k->world, r));
+    SPW_TRY(upload((void **)&k->at[r].x, k->x + r * wide, wide * 2));
+    SPW_TRY(upload((void **)&k->at[r].dy, k->dy + r * wide, wide * 2));
+    SPW_TRY(upload((void **)&k->at[r].logits, k->logits + r * k->tokens * k->experts,
+                   k->tokens * k->experts * 4));
+    SPW_TRY(upload((void **)&k->at[r].y, NULL, wide * 2));
+    SPW_TRY(upload((void **)&k->at[r].dx, NULL, wide * 2));
+    SPW_TRY(upload((void **)&k->at[r].score, NULL, k->tokens * k->experts * 4));
+    SPW_TRY(upload((void **)&k->at[r].weight, NULL, k->choices * 4));
+    SPW_TRY(upload((void **)&k->at[r].d_weight, NULL, k->choices * 4));
+    SPW_TRY(upload((void **)&k->at[r].expert, NULL, k->choices * 4));
+    for (size_t i = 0; i < local * k->hidden; i++) { /* gate and up side by side */
+        memcpy(both + i * 2 * FFN, k->w0 + first + i * FFN, FFN * 2);
+        memcpy(both + i * 2 * FFN + FFN, k->w1 + first + i * FFN, FFN * 2);
+    }
+    TRY_GPU(cudaMemcpy(k->l->rank[r].gate_up_weight, both, 2 * local * k->matrix * 2, cudaMemcpyHostToDevice),
+            "upload");
+    TRY_GPU(
+        cudaMemcpy(k->l->rank[r].down_weight, k->wo + first, local * k->matrix * 2, cudaMemcpyHostToDevice),
+        "upload");
+    TRY_GPU(cudaDeviceSynchronize(), "upload");
+cleanup:
+    return status;
+}
+
+static void destroy(layer_run *k) {
+    for (size_t r = k->world->first; r < k->world->behind; r++) {
+        void *memory[] = {k->at[r].x,     k->at[r].dy,     k->at[r].y,        k->at[r].dx,    k->at[r].logits,
+                          k->at[r].score, k->at[r].weight, k->at[r].d_weight, k->at[r].expert};
+        if (spw_world_use(k->world, r) != SPW_OK) continue;
+        for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) (void)cudaFree(memory[i]);
+    }
+    spw_layer_destroy(k->l);
+    spw_fabric_destroy(k->fabric);
+    spw_arena_destroy(k->arena);
+    spw_free(k->x), spw_free(k->dy), spw_free(k->w0), spw_free(k->w1), spw_free(k->wo), spw_free(k->logits),
+        spw_free(k->weight);
+    spw_free(k->fp32), spw_free(k->out), spw_free(k->counts), spw_free(k->got), spw_free(k->widened);
+}
+
+/* --- Both run --- */
+
+static spw_status run_router(layer_run *k) {
+    spw_status status = SPW_OK;
+    for (size_t r = k->world->first; r < k->world->behind; r++) {
+        const spw_router_gpu g = {.tokens = (int)k->tokens,
+                                  .experts = (int)k->experts,
+                                  .top_k = (int)k->top_k,
+                                  .groups = 1,
+                                  .groups_kept = 1,
+                                  .group_terms = 1,
+                                  .renormalize = 1,
+                                  .scaling = 1,
+                                  .logits = k->at[r].logits,
+                                  .score = k->at[r].score,
+                                  .expert = k->at[r].expert,
+                                  .weight = k->at[r].weight};
+        SPW_TRY(spw_world_use(k->world, r));
+        TRY_GPU(spw_launch_router(g, k->world->stream[r]), "router");
+        TRY_GPU(cudaStreamSynchronize(k->world->stream[r]), "router");
+        TRY_GPU(cudaMemcpy(k->got, k->at[r].expert, k->choices * 4, cudaMemcpyDeviceToHost), "download");
+        count(k, spw_judge_bytes(k->choices, 4, k->got, k->r->expert + r * k->choices), r,
+              "choices of the router");
+    }
+cleanup:
+    return status;
+}
+
+static spw_status run_layer(layer_run *k) {
+    const spw_bf16 *x[SPW_WORLD_RANKS] = {NULL}, *dy[SPW_WORLD_RANKS] = {NULL};
+    const int *expert[SPW_WORLD_RANKS] = {NULL};
+    const float *weight[SPW_WORLD_RANKS] = {NULL};
+    float *d_weight[SPW_WORLD_RANKS] = {NULL};
+    spw_bf16 *y[SPW_WORLD_RANKS] = {NULL}, *dx[SPW_WORLD_RANKS] = {NULL};
+    spw_status status = SPW_OK;
+    for (size_t r = k->world->first; r < k->world->behind; r++) {
+        x[r] = k->at[r].x, dy[r] = k->at[r].dy, expert[r] = k->at[r].expert, weight[r] = k->at[r].weight;
+        d_weight[r] = k->at[r].d_weight, y[r] = k->at[r].y, dx[r] = k->at[r].dx;
+    }
+    SPW_TRY(spw_world_share(k->world, NULL));
+    SPW_TRY(spw_layer_forward(k->l, x, expert, weight, y));
+    SPW_TRY(spw_layer_backward(k->l, dy, weight, dx, d_weight));
+    SPW_TRY(spw_world_synchronize(k->world));
+cleanup:
+    return status;
+}
+
+/* The weights are the router's; every rank's are the same formula, so the processes need not exchange them. */
+static spw_status run_reference(layer_run *k) {
+    const size_t wide = k->ranks * k->tokens * k->hidden, weights = k->experts * k->matrix;
+    const char *name = k->s->rule == SPW_RECORD_TOKEN    ? "gmm-deepep"
+                       : k->s->rule == SPW_RECORD_SOURCE ? "gmm"
+                                                         : "dense";
+    const spw_execution_shape shape = {.ranks = k->ranks,
+                                       .experts = k->experts,
+                                       .top_k = k->top_k,
+                                       .hidden = k->hidden,
+                                       .ffn = FFN,
+                                       .sequences = k->r->sequences,
+                                       .sequence_length = k->r->sequence_length,
+                                       .element_bytes = 2,
+                                       .factor = (double)k->s->factor_thousandths / 1000};
+    const spw_router router = {.tokens = k->ranks * k->tokens,
+                               .experts = k->experts,
+                               .top_k = k->top_k,
+                               .score = SPW_SCORE_SOFTMAX,
+                               .groups = 1,
+                               .groups_kept = 1,
+                               .group_terms = 1,
+                               .renormalize = true,
+                               .scaling = 1};
+    float *w = k->fp32 + 2 * wide, *dw = k->out + 2 * wide + k->ranks * k->choices, *score = NULL;
+    int32_t *expert = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(k->ranks * k->tokens * k->experts, &score));
+    SPW_TRY(SPW_ALLOC(k->ranks * k->choices, &expert));
+    SPW_TRY(spw_ref_router(&router, k->logits, NULL, score, expert, k->weight));
+    const spw_execution_input input = {
+        k->r->expert, k->weight, k->fp32, k->fp32 + wide, {w, w + weights, w + 2 * weights}};
+    const spw_execution_output output = {.y = k->out,
+                                         .dx = k->out + wide,
+                                         .d_weight = k->out + 2 * wide,
+                                         .gradients = {dw, dw + weights, dw + 2 * weights},
+                                         .rows = k->counts,
+                                         .dropped = k->counts + k->ranks};
+    SPW_TRY(spw_execute(spw_executor_find(name), &shape, &input, &output, k->arena, k->fabric));
+cleanup:
+    spw_free(expert), spw_free(score);
+    return status;
+}
+
+/* --- Compared --- */
+
+static double norm_of(const float *row, size_t width) {
+    double sum = 0;
+    for (size_t j = 0; j < width; j++) sum += (double)row[j] * (double)row[j];
+    return sqrt(sum);
+}
+
+/* Every row of `width` numbers as a whole: the norm of its error beside its own, or beside the mean of all where it is smaller than that: its terms have
+ * cancelled, their errors have not. A row of zeros must be one. */
+static spw_status compare_rows(layer_run *k, size_t rows, size_t width, size_t stride, const float *got,
+                               const float *want) {
+    double squares = 0, nonzero = 0;
+    for (size_t i = 0; i < rows; i++) {
+        const double norm = norm_of(want + i * width, width);
+        squares += norm * norm, nonzero += norm > 0;
+    }
+    const double usual = nonzero > 0 ? sqrt(squares / nonzero) : 0;
+    for (size_t i = 0; i < rows; i++) {
+        const double norm = norm_of(want + i * width, width);
+        double error = 0;
+        for (size_t j = 0; j < width; j++) {
+            const double off = (double)got[i * stride + j] - (double)want[i * width + j];
+            error += off * off;
+        }
+        error = sqrt(error);
+        const double allowed = norm > 0 ? ROUNDINGS * 0x1p-8 * (norm > usual ? norm : usual) : 0;
+        if (!(error <= allowed))
+            return spw_fail(SPW_EMISMATCH, "row %zu of %zu: off by %.3g of %.3g, allowed %.3g", i, rows,
+                            error, norm, allowed);
+        if (allowed > 0 && error / allowed > k->judge->worst) k->judge->worst = error / allowed;
+    }
+    return SPW_OK;
+}
+
+static spw_status check_exchanges(layer_run *k, size_t r) {
+    static const char *const names[] = {[SPW_COUNT_DISPATCH] = "dispatch",
+                                        [SPW_COUNT_COMBINE] = "combine",
+                                        [SPW_COUNT_COMBINE_GRADIENT] = "combine gradient",
+                                        [SPW_COUNT_DISPATCH_GRADIENT] = "dispatch gradient"};
+    spw_status status = SPW_OK;
+    for (int c = SPW_COUNT_DISPATCH; c <= SPW_COUNT_DISPATCH_GRADIENT; c++) {
+        const bool back = c == SPW_COUNT_COMBINE || c == SPW_COUNT_DISPATCH_GRADIENT;
+        uint64_t bytes[SPW_WORLD_RANKS];
+        spw_status result = SPW_OK;
+        SPW_TRY(spw_world_counter(k->world, r, c, bytes));
+        for (size_t d = 0; d < k->ranks && result == SPW_OK; d++) {
+            const uint64_t want = spw_fabric_bytes(k->fabric, names[c], back ? d : r, back ? r : d);
+            if (bytes[d] != want)
+                result = spw_fail(SPW_EMISMATCH, "%llu bytes with rank %zu, the reference %llu",
+                                  (unsigned long long)bytes[d], d, (unsigned long long)want);
+        }
+        count(k, result, r, names[c]);
+    }
+cleanup:
+    return status;
+}
+
+static spw_status fetch(layer_run *k, const spw_bf16 *from, size_t n) {
+    spw_status status = SPW_OK;
+    TRY_GPU(cudaMemcpy(k->got, from, n * 2, cudaMemcpyDeviceToHost), "download");
+    widen((const spw_bf16 *)(void *)k->got, n, k->widened);
+cleanup:
+    return status;
+}
+
+static spw_status check_rank(layer_run *k, size_t r) {
+    const size_t wide = k->tokens * k->hidden, all = k->ranks * wide, local = k->experts / k->ranks;
+    const size_t weights = k->experts * k->matrix, first = r * local * k->matrix;
+    const float *dw = k->out + 2 * all + k->ranks * k->choices;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_world_use(k->world, r));
+    SPW_TRY(fetch(k, k->at[r].y, wide));
+    count(k, compare_rows(k, k->tokens, k->hidden, k->hidden, k->widened, k->out + r * wide), r, "y");
+    SPW_TRY(fetch(k, k->at[r].dx, wide));
+    count(k, compare_rows(k, k->tokens, k->hidden, k->hidden, k->widened, k->out + all + r * wide), r, "dx");
+    TRY_GPU(cudaMemcpy(k->got, k->at[r].d_weight, k->choices * 4, cudaMemcpyDeviceToHost), "download");
+    count(k,
+          compare_rows(k, k->tokens, k->top_k, k->top_k, (const float *)(void *)k->got,
+                       k->out + 2 * all + r * k->choices),
+          r, "gradients of choices");
+    SPW_TRY(fetch(k, k->l->rank[r].gate_up_gradient, 2 * local * k->matrix));
+    count(k, compare_rows(k, local * k->hidden, FFN, 2 * FFN, k->widened, dw + first), r, "gradient of gate");
+    count(k, compare_rows(k, local * k->hidden, FFN, 2 * FFN, k->widened + FFN, dw + weights + first), r,
+          "gradient of up");
+    SPW_TRY(fetch(k, k->l->rank[r].down_gradient, local * k->matrix));
+    count(k, compare_rows(k, local * FFN, k->hidden, k->hidden, k->widened, dw + 2 * weights + first), r,
+          "gradient of down");
+    SPW_TRY(check_exchanges(k, r));
+cleanup:
+    return status;
+}
+
+spw_status spw_verify_layer(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
+                            const spw_exchange_variant *variant, spw_judge *judge) {
+    const size_t buffer = spw_record_buffer(record, scheme);
+    const bool slots = scheme->rule == SPW_RECORD_CAPACITY;
+    const spw_layer_form form = {
+        .dispatch = scheme->rule == SPW_RECORD_TOKEN,
+        .plain = {.kind = slots ? SPW_PLAIN_CAPACITY : SPW_PLAIN_RAGGED,
+                  .sequences = record->sequences,
+                  .sequence_length = record->sequence_length,
+                  .top_k = record->top_k,
+                  .experts = record->experts,
+                  .hidden = record->hidden,
+                  .buffer_rows = buffer,
+                  .capacity = slots ? buffer / (record->sequences * record->experts) : 0},
+        .ffn = FFN};
+    spw_status status = SPW_OK;
+    layer_run *k = NULL;
+    for (size_t i = 0; i < record->ranks * spw_record_tokens(record) * record->top_k; i++)
+        if (record->expert[i] < 0) return SPW_OK; /* no router chooses fewer */
+    SPW_TRY(SPW_ALLOC(1, &k));
+    *k = (layer_run){.world = world,
+                     .r = record,
+                     .s = scheme,
+                     .variant = variant->name,
+                     .judge = judge,
+                     .ranks = record->ranks,
+                     .tokens = spw_record_tokens(record),
+                     .top_k = record->top_k,
+                     .hidden = record->hidden,
+                     .experts = record->experts};
+    k->choices = k->tokens * k->top_k, k->matrix = k->hidden * FFN;
+    SPW_TRY(create(k));
+    SPW_TRY(spw_layer_create(world, form, variant, &k->l));
+    for (size_t r = world->first; r < world->behind; r++) SPW_TRY(fill_rank(k, r));
+    SPW_TRY(spw_world_clear_counters(world));
+    SPW_TRY(run_router(k));
+    SPW_TRY(run_layer(k));
+    SPW_TRY(run_reference(k));
+    for (size_t r = world->first; r < world->behind; r++) SPW_TRY(check_rank(k, r));
+cleanup:
+    if (k != NULL) destroy(k);
+    spw_free(k);
+    return status;
+}

@@ -1,0 +1,1 @@
+explain --job reserved/ds3_e64_h200.yaml

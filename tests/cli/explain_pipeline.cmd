@@ -1,0 +1,1 @@
+explain --job pipeline.yaml --scheme gmm
