@@ -1,7 +1,7 @@
 """DeepEP and what is built on it: ragged-deepep, moe-dedup, deepep, deepep-ll, hybrid-ep (docs/schemes.md, sections 3.4, 3.5
 and 4), token by token."""
 from oracle_layer import B, Exchange, Live, Outcome, padded
-from oracle_megatron import by_expert, deepep_buffers, local
+from oracle_megatron import by_expert, deepep_buffers, hybrid_buffers, local
 
 
 def exchanges(g, dispatch, combine, combine_gradient, dispatch_gradient, combine_again=True):
@@ -164,7 +164,7 @@ def deepep_ll_memory(g, M, fp8):
 # --- 4.8 hybrid-ep ---
 
 def hybrid_ep(g, o):
-    pad, near = int(o.get("pad", 1)), min(g.R, g.node)
+    pad = int(o.get("pad", 1))
     budget = padded(int(g.N * o["budget"]), pad) if o.get("budget", 0) > 0 else None
     kept, rows = set(), []
     for d in range(g.R):
@@ -174,12 +174,10 @@ def hybrid_ep(g, o):
             kept.update(c for place, c in enumerate(column, start) if budget is None or place < budget)
             start += padded(len(column), pad)
         rows.append(start if budget is None else min(start, budget))
-    row, weights, nodes, whole = g.H * B, 4 * g.e * near, -(-g.R // g.node), 4 * (g.H // 128)
+    row, weights = g.H * B, 4 * g.e * min(g.R, g.node)
     out = Outcome(g.all_distinct, rows, kept, exchanges(g, row + weights, row, row, row + weights), None, True)
     out.travel = g.choices
-    out.communication = g.R * g.T * (row + weights + whole)
-    if nodes > 1:
-        out.communication += g.T * (row + 4 * g.E + whole) + (nodes - 1) * g.T * (3 * (row + weights) + whole)
+    out.communication = hybrid_buffers(g)
     out.memory = lambda d: hybrid_ep_memory(g, rows[d] if budget is None else budget)
     return out
 

@@ -192,6 +192,16 @@ def deepep_buffers(g, processors):
     return size
 
 
+def hybrid_buffers(g):
+    """4.8; the buffers count whole blocks of 128 numbers."""
+    near, nodes = min(g.R, g.node), -(-g.R // g.node)
+    row, weights, scales = g.H * B, 4 * g.e * near, 4 * (g.H // 128)
+    size = g.R * g.T * (row + weights + scales)
+    if nodes > 1:
+        size += g.T * (row + 4 * g.E + scales) + (nodes - 1) * g.T * (3 * (row + weights) + scales)
+    return size
+
+
 def deepep_rows(g):
     """Bytes there, back, of the gradient of combine and of dispatch."""
     row, K = g.H * B, g.K
@@ -210,13 +220,9 @@ def flex(g, o):
         grown = [padded(k, align) for k in mine]
         rows.append(sum(mine if not hybrid and any(k > arrived for k in grown) else grown))
     if hybrid:
-        near = min(g.R, g.node)
-        nodes = -(-g.R // g.node)
-        row, weights = g.H * B, 4 * g.e * near
+        row, weights = g.H * B, 4 * g.e * min(g.R, g.node)
         out = Outcome(wire, rows, kept, exchanges(g.case, row + weights, row, row, row + weights), None, True)
-        out.communication = g.R * g.T * (row + weights)
-        if nodes > 1:
-            out.communication += g.T * (row + 4 * g.E) + 3 * (nodes - 1) * g.T * row
+        out.communication = hybrid_buffers(g)
         out.memory = lambda d: hybrid_memory(g, rows[d])
         return out
     out = Outcome(wire, rows, kept, exchanges(g.case, *deepep_rows(g)), None, True, deepep_buffers(g, 20))
