@@ -38,6 +38,7 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
     const uint64_t row = s->hidden * b;
     for (size_t i = 0; i < count; i++) {
         const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;
+        if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
             add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1, slots * s->hidden, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {

@@ -285,6 +285,13 @@ static void test_by_hand(void) {
     CHECK(item != NULL && item->bytes == 100 * 16 * 4 &&
           find(&t, "embedded_tokens", SPW_OPERATION_ALL_TO_ALL, true) == NULL);
 
+    job.remat = SPW_REMAT_NONE; /* nothing runs twice */
+    CHECK_OK(spw_step_traffic_of(&job, &scheme, 16, stack, &t));
+    CHECK(spw_step_combine(&t, stack, SPW_PLACE_MOE_LAYER, SPW_OPERATION_RAGGED_ALL_TO_ALL, true).count == 2);
+    CHECK(find(&t, "sizes_by_rank", gather, true) == NULL &&
+          find(&t, "sizes_by_rank", gather, false) != NULL);
+    job.remat = SPW_REMAT_FULL;
+
     CHECK_OK(spw_scheme_parse("gmm-deepep", &scheme)); /* exchanges by library calls: none listed */
     CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, stack, &t));
     CHECK(spw_step_purpose_wire_bytes(&t, SPW_PURPOSE_EXCHANGE) == 0.0);
