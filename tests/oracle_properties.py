@@ -1,11 +1,12 @@
 """What must hold of the schemes whatever the trace, seen through `spillway replay` alone: no formula of a scheme is used."""
 import collections
 import dataclasses
+import json
 
 import h5py
 import numpy as np
 
-from replay_case import replay
+from replay_case import Case, Tokens, replay, run
 from replay_oracle import Wrong
 
 # Schemes without padding: every choice is a row or dropped.
@@ -125,6 +126,46 @@ def run_rounding(program, folder, seed, random_case, family):
     return collections.Counter({"torch, rounding": len(texts)}), wrong
 
 
+# What explain says without a trace is what replay says of a trace where every rank chooses every expert as often.
+BALANCED = {
+    "maxtext": ("dense:capacity_factor=1", "gmm", "ragged", "gmm-deepep", "ring"),
+    "torch": ("megablocks", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
+              "tutel:capacity_factor=0"),
+    "megatron": ("megatron-alltoall", "megatron-alltoall:align=16", "megatron-alltoall:align=32,pay=router",
+                 "megatron-alltoall:capacity_factor=1,pad=true", "megatron-allgather", "megatron-flex:backend=hybridep",
+                 "megatron-flex:backend=hybridep,align=16", "primus-syncfree:level=1", "primus-syncfree:level=2,align=16",
+                 "primus-syncfree:level=3"),
+    "deepep": ("ragged-deepep", "moe-dedup:buffer_factor=1,overflow_factor=1", "deepep-ll", "hybrid-ep", "hybrid-ep:pad=16",
+               "hybrid-ep:budget=1.5"),
+}
+ALONE = ("scattermoe", "scattermoe:activation=compiled", "sonicmoe", "sonicmoe:rounding=up,tile=16",
+         "sonicmoe:rounding=nearest,tile=16")
+
+
+def run_explained(program, folder, remat, ranks, family):
+    experts, top_k, length = 4 * ranks, 2, 12 * ranks
+    case = Case(1, ranks, ranks, experts, top_k, 24, 40, 1, 1, length, remat, vocab=1)
+    chosen = (np.arange(length)[:, None] * top_k + np.arange(top_k)) % experts
+    ids = np.tile(chosen, (ranks, 1))[:, None, :].astype(np.uint8)
+    weight = (1 + np.arange(ids.size) % 7).reshape(ids.shape) / 8
+    trace = Tokens(ids, [len(ids)], experts, ranks, np.repeat(np.arange(ranks), length), np.zeros(len(ids), int),
+                   np.tile(np.arange(length), ranks), weight=weight)
+    texts = BALANCED[family] + (ALONE if family == "torch" and ranks == 1 else ())
+    case = dataclasses.replace(case, schemes=texts)
+    name = f"explained_{family}_{remat}_{ranks}"
+    path, job, wrong = trace.write(folder / f"{name}.h5"), case.write(folder, name), []
+    rows = replay(program, path, job)["rows"]
+    for text, row in zip(texts, rows):
+        done = run(program, "explain", "--job", job, "--scheme", text, "--format", "json")
+        said = {c["component"]: c["bytes"] for c in json.loads(done.stdout) if c["at_peak"] == "yes"}
+        if said != row["memory"]["components"]:
+            differ = {k: (said.get(k), row["memory"]["components"].get(k)) for k in {*said, *row["memory"]["components"]}}
+            wrong.append((text.partition(":")[0], f"{text}: explain and replay {({k: v for k, v in differ.items() if v[0] != v[1]})}"))
+    path.unlink()
+    return collections.Counter({f"{family}, explained": len(texts)}), wrong
+
+
 def jobs(family, random_case, seeds):
     work = [(run_rules, (seed, random_case, family)) for seed in seeds]
+    work += [(run_explained, (remat, ranks, family)) for remat in ("full", "none") for ranks in (1, 4)]
     return work + ([(run_rounding, (seed, random_case, family)) for seed in seeds] if family == "torch" else [])
