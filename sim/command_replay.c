@@ -176,7 +176,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
-                                        .allocator = true,
+                                        .allocator = !o->each_step, /* its state goes from step to step */
                                         .stack = o->stack != NULL ? &stack : NULL,
                                         .time_stack = timed ? &time_stack : NULL,
                                         .sink = spw_result_file_sink(file)};

@@ -8,12 +8,14 @@ typedef struct search {
     spw_replay_request request; /* of one scheme and one batch */
     spw_job *job;
     double at;
+    size_t unit;             /* sequences are searched in whole micro-batches */
     spw_batch_answer answer; /* of the largest that is known to fit */
 } search;
 
 /* Does it fit when routing is balanced? The state of a compiled program is the same whatever the routing. */
-static bool fits_balanced(const search *s, size_t sequences) {
+static bool fits_balanced(const search *s, size_t units) {
     spw_footprint footprint;
+    const size_t sequences = units * s->unit;
     const size_t before = s->job->sequences_per_gpu[0];
     s->job->sequences_per_gpu[0] = sequences;
     const bool sound = spw_job_check(s->job) == SPW_OK;
@@ -23,8 +25,9 @@ static bool fits_balanced(const search *s, size_t sequences) {
     return footprint.peak_bytes <= footprint.budget_bytes;
 }
 
-static spw_status fits(search *s, size_t sequences, bool *out) {
+static spw_status fits(search *s, size_t units, bool *out) {
     spw_result result = {.rows = 0};
+    const size_t sequences = units * s->unit;
     s->job->sequences_per_gpu[0] = sequences;
     spw_status status = spw_replay_run(&s->request, &result);
     if (status == SPW_OK) {
@@ -43,7 +46,7 @@ static spw_status fits(search *s, size_t sequences, bool *out) {
 }
 
 static spw_status find(search *s) {
-    size_t low = 0, high = SPW_LARGEST_BATCH + 1; /* low fits, high does not */
+    size_t low = 0, high = SPW_LARGEST_BATCH / s->unit + 1; /* low fits, high does not */
     const spw_layer_shape shape = spw_layer_shape_of(s->job, 1);
     const bool compiled = s->request.stack != NULL;
     while (high - low > 1 && !compiled) {
@@ -96,6 +99,7 @@ spw_status spw_largest_batches(const spw_replay_request *request, double at, spw
         s.request.skips_lost_tokens = true;
         s.request.time_stack = NULL;
         s.request.sink = (spw_replay_sink){.state = NULL};
+        s.unit = s.job->micro_batches > 0 ? s.job->micro_batches : 1;
         s.answer = (spw_batch_answer){.at = at};
         (void)snprintf(s.answer.scheme, sizeof s.answer.scheme, "%s", request->scheme[i].text);
         SPW_TRY(find(&s));

@@ -246,6 +246,13 @@ static void test_probability(void) {
     CHECK(all.value == 1.0 && all.high == 1.0 && fabs(all.low - pow(0.025, 1.0 / 100.0)) < 1e-12);
     CHECK(some.value == 0.05 && fabs(some.low - 0.0164319) < 1e-6 && fabs(some.high - 0.1128349) < 1e-6);
     CHECK(fabs(spw_oom_probability(95, 100).low - (1.0 - some.high)) < 1e-9);
+    for (size_t n = 1; n <= 1000000; n = n * 7 / 2 + 1) { /* the quantile is found for every share */
+        for (size_t part = 0; part <= 16; part++) {
+            const size_t k = part == 1 ? 1 : n * part / 16;
+            const spw_probability p = spw_oom_probability(k, n);
+            CHECK(p.low >= 0.0 && p.low <= p.value && p.value <= p.high && p.high <= 1.0);
+        }
+    }
 }
 
 static void test_conf(void) {

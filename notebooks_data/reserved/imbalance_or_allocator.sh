@@ -9,8 +9,8 @@ generate() {
     "$spillway" trace generate "$scratch/trace.h5" --counts-only --experts 64 --top-k 6 --ranks 8 --tokens-per-rank 32768 \
         --sequence-length 4096 "$@" >&2
 }
-figures() { # label
-    "$spillway" replay "$scratch/trace.h5" --job "$here/v2lite_mi355x.yaml" --format json >"$scratch/result.json"
+figures() { # label [scheme]
+    "$spillway" replay "$scratch/trace.h5" --job "$here/v2lite_mi355x.yaml" --scheme "${2:-megatron-alltoall}" --format json >"$scratch/result.json"
     /usr/bin/python3 - "$scratch/result.json" "$1" <<'PYTHON'
 import json
 import sys
@@ -35,3 +35,11 @@ generate --layers 4 --steps 12 --distribution "drift:drift=0.1,popularity=lognor
 figures "sigma 0.3, drifting by 0.1 over 12 steps"
 generate --layers 4 --steps 12 --distribution "drift:drift=0.3,popularity=lognormal,sigma=0.6"
 figures "sigma 0.6, drifting by 0.3 over 12 steps"
+for scheme in megatron-flex deepep; do
+    generate --layers 1 --distribution uniform
+    figures "$scheme, balanced" "$scheme"
+    generate --layers 1 --distribution "hot-rank:share=0.25,rank=0,ranks=8"
+    figures "$scheme, one rank x 2.0" "$scheme"
+    generate --layers 4 --steps 12 --distribution "drift:drift=0.1,popularity=lognormal,sigma=0.3"
+    figures "$scheme, sigma 0.3, drifting by 0.1" "$scheme"
+done

@@ -11,7 +11,7 @@ static uint64_t round_up(uint64_t value, uint64_t step) { return (value + step -
 spw_deepep_buffers spw_deepep_buffer_hint(size_t ranks, size_t hidden, size_t element_bytes, size_t sms) {
     const uint64_t row_bytes = hidden * (element_bytes > 2 ? element_bytes : 2);
     const uint64_t channels = sms / 2, peers = ranks < 8 ? ranks : 8, nodes = ranks > 8 ? (ranks + 7) / 8 : 1;
-    const uint64_t slots = 128 * (8 + 4 + 4); /* index, weight and scale slots reserved a token */
+    const uint64_t slots = UINT64_C(128) * (8 + 4 + 4); /* index, weight and scale slots reserved a token */
     size_t i = 0;
     while (i + 1 < sizeof configs / sizeof configs[0] && configs[i].ranks < ranks) i++;
     spw_deepep_buffers b = {0, 0};
