@@ -1,4 +1,4 @@
-"""DeepEP and what is built on it: ragged-deepep, moe-dedup, deepep, deepep-ll, hybrid-ep (docs/schemes.md, sections 3.4, 3.5
+"""DeepEP and what is built on it: ragged-deepep, moe-dedup, deepep, deepep-ll, hybrid-ep (docs/schemes.md, sections 3.4, 3.6
 and 4), token by token."""
 from oracle_layer import B, Exchange, Live, Outcome, padded
 from oracle_megatron import by_expert, deepep_buffers, hybrid_buffers, local
@@ -51,7 +51,7 @@ def ragged_deepep_memory(g):
     return live.end("d_received", "received").finish()
 
 
-# --- 3.5 moe-dedup ---
+# --- 3.6 moe-dedup ---
 
 def moe_dedup(g, o):
     shards = int(o.get("max_shards", 0))
