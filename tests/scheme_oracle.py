@@ -30,6 +30,12 @@ from replay_oracle import Wrong, close, compose, guarded, random_ids, random_sto
 
 FAMILIES = {"maxtext": oracle_maxtext, "torch": oracle_torch, "megatron": oracle_megatron, "deepep": oracle_deepep}
 FIELDS = ("rows_received", "bytes_sent", "bytes_received", "dropped")
+TIES = {
+    "torch": ("tutel:capacity_factor=0.4,batch_prioritized=true", "tutel:capacity_factor=0.8,batch_prioritized=true",
+              "sonicmoe:rounding=down,tile=7", "sonicmoe:rounding=nearest,tile=9"),
+    "megatron": ("megatron-alltoall:capacity_factor=0.4", "megatron-allgather:capacity_factor=0.6",
+                 "megatron-flex:capacity_factor=0.5"),
+}
 JOB_SCHEMES = 64  # the most that a job compares
 MEGATRON_REMAT = ("selective", "moe_act", "moe")
 MOE_MOMENT = "backward of a MoE layer"
@@ -248,6 +254,20 @@ def run_random(program, folder, seed, names):
     return done
 
 
+def run_ties(program, folder, seed, names):
+    """Few weights and little room, so that which of two equal choices stays decides which tokens lose all of theirs."""
+    rng = np.random.default_rng(seed)
+    case = Case(1, 1, 1, 5, 2, 8, 8, 1, 1, 48, "full", tuple(s for n in names for s in TIES.get(n, ())), vocab=1)
+    ids = random_ids(rng, (case.tokens, 1, case.top_k), case.experts, rng.choice(["uniform", "zipf"])).astype(np.uint8)
+    weight = rng.integers(1, rng.integers(2, 5), ids.shape) / 4
+    trace = Tokens(ids, [case.tokens], case.experts, 1, np.zeros(case.tokens, int), np.zeros(case.tokens, int),
+                   np.arange(case.tokens), weight=weight)
+    path = trace.write(folder / f"ties_{seed}.h5")
+    done = check(program, folder, f"ties_{seed}", case, trace, path, case.write(folder, f"ties_{seed}"), 1, 1)
+    path.unlink()
+    return done
+
+
 def run_real(program, folder, path, expert, layer, names):
     """The shipped trace: 64 ranks of the scratch-moe-e64 model, without weights."""
     with h5py.File(path) as f:
@@ -292,6 +312,8 @@ def all_jobs(o, names):
         jobs += [(run_real, (path.resolve(), expert, layer, names)) for expert, layer in ((8, 2), (16, 0), (1, 1))]
         jobs += [(run_refused, (path.resolve(), s)) for n in names for s in FAMILIES[n].NEED_WEIGHTS]
     jobs += [(run_random, (seed, names)) for seed in range(o.first, o.first + o.cases)]
+    if any(n in TIES for n in names):
+        jobs += [(run_ties, (seed, names)) for seed in range(o.first, o.first + 12)]
     few = range(o.first, o.first + max(1, o.cases // 8))
     jobs += [job for n in names for job in oracle_properties.jobs(n, random_case, few)]
     return jobs
