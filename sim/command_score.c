@@ -48,7 +48,8 @@ static const struct argp argp = {
     .args_doc = "TABLE.csv...",
     .doc = "Predictions beside published and compiled runs: verdict, GiB, tokens/s, interval, and how far "
            "off they are. "
-           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, milliseconds. Beside the "
+           "Beside measured runs of PyTorch: rows, drops, bytes, allocated and reserved memory, "
+           "milliseconds. Beside the "
            "bars of a published figure: what autograd keeps of one layer.",
 };
 
