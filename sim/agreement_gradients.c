@@ -109,8 +109,8 @@ spw_status spw_verify_gradients(uint64_t seed, spw_verify_tally *tally) {
     for (size_t i = 0; i < TOKENS * TOP_K; i++)
         p->expert[i] = (int32_t)((seed + i / TOP_K * 3 + i % TOP_K * (1 + i / TOP_K % 2)) % EXPERTS);
     SPW_TRY(spw_plain_layer_create(&shape, seed, &layer));
-    const spw_plain_routing routing = {.slots = TOP_K, .expert = p->expert, .weight = layer.weight,
-                                       .weighted_activation = seed % 2 == 0};
+    const spw_plain_routing routing = {
+        .slots = TOP_K, .expert = p->expert, .weight = layer.weight, .weighted_activation = seed % 2 == 0};
     SPW_TRY(spw_plain_layer_run(&shape, &routing, &layer));
     const float *const value[KINDS] = {layer.x, layer.weight, layer.weights.w0, layer.weights.w1,
                                        layer.weights.wo};

@@ -95,7 +95,8 @@ static spw_status fit(problem *p, double errors[SPW_MEGATRON_FITTED]) {
     work = gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &how, rows, parameters);
     if (work == NULL || start == NULL || covariance == NULL)
         SPW_TRY(spw_fail(SPW_ENOMEM, "no memory for a fit of %zu residuals", rows));
-    for (size_t i = 0; i < parameters; i++) gsl_vector_set(start, i, log(spw_megatron_coefficient_rows[i].start));
+    for (size_t i = 0; i < parameters; i++)
+        gsl_vector_set(start, i, log(spw_megatron_coefficient_rows[i].start));
     int info = 0, code = gsl_multifit_nlinear_init(start, &function, work);
     if (code == GSL_SUCCESS)
         code = gsl_multifit_nlinear_driver(200, 1e-8, 1e-8, 0.0, NULL, NULL, &info, work);

@@ -13,7 +13,8 @@ static const struct {
 } commands[] = {
     {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
-    {"plan", spw_command_plan, "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
+    {"plan", spw_command_plan,
+     "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
     {"score", spw_command_score, "predictions beside published and compiled runs"},

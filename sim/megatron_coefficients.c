@@ -19,7 +19,8 @@ spw_coefficient *spw_megatron_coefficient(spw_megatron_coefficients *c, size_t r
 }
 
 const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficients *c, size_t row) {
-    return (const spw_coefficient *)(const void *)((const char *)c + spw_megatron_coefficient_rows[row].offset);
+    return (const spw_coefficient *)(const void *)((const char *)c +
+                                                   spw_megatron_coefficient_rows[row].offset);
 }
 
 /* --- Keys --- */

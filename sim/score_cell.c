@@ -240,7 +240,8 @@ static void check_job(spw_score_cell *out) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
     } else if (type->compiled == NULL) {
         (void)snprintf(out->skipped, sizeof out->skipped,
-                       "scheme '%.64s' has no list of tensors for programs that XLA compiles whole", out->scheme_text);
+                       "scheme '%.64s' has no list of tensors for programs that XLA compiles whole",
+                       out->scheme_text);
     } else if (out->job.pipeline > 1 || spw_remat_keeps_layers(out->job.remat)) {
         (void)snprintf(out->skipped, sizeof out->skipped, "pipeline or remat none is not modelled");
     }
