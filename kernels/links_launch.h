@@ -17,7 +17,7 @@ typedef struct spw_echo_gpu {
     int turns, second, blocks, pad;
     const void *from;                  /* here */
     void *to;                          /* there */
-    unsigned *own_flags, *their_flags; /* [blocks][32], zero at first */
+    unsigned *own_flags, *their_flags; /* [64], zero at first */
 } spw_echo_gpu;
 int spw_launch_link_echo(spw_echo_gpu echo, gpu_stream stream);
 
