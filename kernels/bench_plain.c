@@ -66,22 +66,22 @@ static spw_status library_reduce(void *data, int set) {
 
 /* `counter`: where the bytes of what is timed are counted; the library's are those of the line before. */
 static const struct plain_operation {
-    spw_plain_kind kind;
     const char *name, *how;
     spw_bench_ranks_step *first, *run;
+    spw_plain_kind kind;
     int counter;
 } operations[] = {
-    {SPW_PLAIN_RAGGED, "ragged: plan; sort and rows there", "stores", NULL, send_all, SPW_COUNT_DISPATCH},
-    {SPW_PLAIN_RAGGED, "ragged: rows there", "stores", send_all, send_rows, SPW_COUNT_COMBINE_GRADIENT},
-    {SPW_PLAIN_RAGGED, "ragged: rows back", "stores", send_all, return_rows, SPW_COUNT_COMBINE},
-    {SPW_PLAIN_RAGGED, "ragged: rows", "nccl", NULL, library_ragged, -1},
-    {SPW_PLAIN_CAPACITY, "capacity slots there", "stores", send_all, send_rows, SPW_COUNT_COMBINE_GRADIENT},
-    {SPW_PLAIN_CAPACITY, "capacity slots back", "stores", send_all, return_rows, SPW_COUNT_COMBINE},
-    {SPW_PLAIN_CAPACITY, "capacity slots", "nccl", NULL, library_equal, -1},
-    {SPW_PLAIN_GATHER, "all-gather", "stores", NULL, send_rows, SPW_COUNT_COMBINE_GRADIENT},
-    {SPW_PLAIN_GATHER, "all-gather", "nccl", NULL, library_gather, -1},
-    {SPW_PLAIN_GATHER, "reduce-scatter", "stores", NULL, return_rows, SPW_COUNT_COMBINE},
-    {SPW_PLAIN_GATHER, "reduce-scatter", "nccl", NULL, library_reduce, -1},
+    {"ragged: plan; sort and rows there", "stores", NULL, send_all, SPW_PLAIN_RAGGED, SPW_COUNT_DISPATCH},
+    {"ragged: rows there", "stores", send_all, send_rows, SPW_PLAIN_RAGGED, SPW_COUNT_COMBINE_GRADIENT},
+    {"ragged: rows back", "stores", send_all, return_rows, SPW_PLAIN_RAGGED, SPW_COUNT_COMBINE},
+    {"ragged: rows", "nccl", NULL, library_ragged, SPW_PLAIN_RAGGED, -1},
+    {"capacity slots there", "stores", send_all, send_rows, SPW_PLAIN_CAPACITY, SPW_COUNT_COMBINE_GRADIENT},
+    {"capacity slots back", "stores", send_all, return_rows, SPW_PLAIN_CAPACITY, SPW_COUNT_COMBINE},
+    {"capacity slots", "nccl", NULL, library_equal, SPW_PLAIN_CAPACITY, -1},
+    {"all-gather", "stores", NULL, send_rows, SPW_PLAIN_GATHER, SPW_COUNT_COMBINE_GRADIENT},
+    {"all-gather", "nccl", NULL, library_gather, SPW_PLAIN_GATHER, -1},
+    {"reduce-scatter", "stores", NULL, return_rows, SPW_PLAIN_GATHER, SPW_COUNT_COMBINE},
+    {"reduce-scatter", "nccl", NULL, library_reduce, SPW_PLAIN_GATHER, -1},
 };
 
 static spw_status create(plain_bench *b) {

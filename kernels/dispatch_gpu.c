@@ -9,12 +9,17 @@
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-enum { SCALE_BLOCK = 128 };
+enum { SCALE_BLOCK = 128, FEW = 4 };
 
 const spw_exchange_variant spw_exchange_variants[] = {
     {"stores", spw_launch_exchange_send, spw_launch_exchange_reduce},
     {NULL, NULL, NULL},
 };
+
+int spw_exchange_blocks(const spw_world *world) {
+    const int all = spw_device_multiprocessors(), few = world->ranks > FEW ? (int)world->ranks : FEW;
+    return all > 2 * few ? all - few : all;
+}
 
 static size_t scales_of(const spw_dispatch *d) {
     return d->shape.element_bytes == 1 ? (d->shape.hidden + SCALE_BLOCK - 1) / SCALE_BLOCK : 0;
@@ -60,7 +65,7 @@ spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
     if (status != SPW_OK) return status;
     SPW_TRY(SPW_ALLOC(1, &d));
     d->world = world, d->shape = shape, d->variant = variant;
-    d->blocks = blocks > 0 ? blocks : spw_device_multiprocessors();
+    d->blocks = blocks > 0 ? blocks : spw_exchange_blocks(world);
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
         TRY_GPU(cudaMalloc((void **)&d->place[r], shape.tokens * world->ranks * sizeof(int)),

@@ -50,7 +50,10 @@ typedef struct spw_dispatch {
     spw_handle *handle[SPW_WORLD_RANKS];
 } spw_dispatch;
 
-/* Without row buffers. blocks 0: every multiprocessor. SPW_EARG: a shape that cannot be. */
+/* Blocks of the kernels that move rows, unless one is asked for: every multiprocessor but a few, on which a layout may still run. */
+int spw_exchange_blocks(const spw_world *world);
+
+/* Without row buffers. blocks 0: spw_exchange_blocks. SPW_EARG: a shape that cannot be. */
 SPW_MUST_CHECK spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
                                               const spw_exchange_variant *variant, int blocks,
                                               spw_dispatch **out);

@@ -15,6 +15,7 @@ GPU_KERNEL(THREADS) exchange_layout(GPU_ARGUMENT spw_layout_gpu a, GPU_ARGUMENT 
     const int rank = gpu_block(), local = a.experts / p.ranks, behind = (rank + 1) * local;
     const int wave = gpu_thread() / GPU_WAVE;
     int seen = 0;
+    gpu_let_next_start();
     for (int x = gpu_thread(); x < local; x += THREADS) choices[x] = 0;
     gpu_barrier();
     for (int first = 0, turn = 0; first < a.tokens; first += THREADS * TOKENS, turn ^= 1) {
@@ -62,13 +63,12 @@ GPU_KERNEL(THREADS) exchange_layout(GPU_ARGUMENT spw_layout_gpu a, GPU_ARGUMENT 
         p.control[rank]->expert_count[p.rank][x] = choices[x];
     }
     if (gpu_thread() == 0) a.rank_tokens[rank] = seen;
-    if (p.wait) gpu_fence_system();
     gpu_barrier();
     for (int r = gpu_thread(); r < p.ranks; r += THREADS) {
         const unsigned long long notice = (unsigned long long)p.epoch << 32 | (unsigned)seen;
         unsigned long long *to = &p.control[r]->notice[p.rank][rank];
         if (p.wait) {
-            gpu_release_system(to, notice);
+            gpu_release_system(to, notice); /* and all that the block wrote before the barrier */
         } else {
             *to = notice;
         }

@@ -34,10 +34,10 @@ GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
 GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
     __shared__ int last;
     if (!p.wait) return;
-    gpu_fence_system();
     gpu_barrier();
     if (gpu_thread() == 0) {
         spw_control *own = p.control[p.rank];
+        gpu_fence_system(); /* for all that the block wrote before the barrier */
         last = gpu_add(&own->finished, 1u) == (unsigned)blocks - 1;
         gpu_fence_system();
         if (last) own->finished = 0;

@@ -8,6 +8,7 @@ GPU_KERNEL(THREADS) exchange_send(GPU_ARGUMENT spw_send_gpu a, GPU_ARGUMENT spw_
     __shared__ exchange_block block;
     const int pieces = a.row_bytes / 16, parts = (pieces + PART - 1) / PART;
     const int count = exchange_turns(a) * parts;
+    gpu_wait_for_previous();
     exchange_send_enter(a, p, &block, THREADS);
     for (int n = gpu_block() * WAVES + gpu_thread() / GPU_WAVE; n < count; n += a.blocks * WAVES) {
         const long item = exchange_item(a, n / parts);
@@ -50,8 +51,18 @@ GPU_KERNEL(THREADS) exchange_notices(GPU_ARGUMENT spw_send_gpu a, GPU_ARGUMENT s
 #if GPU_HOST
 int spw_launch_exchange_send(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
     if (!exchange_fits(*send, (send->row_bytes / 16 + PART - 1) / PART)) return (int)cudaErrorInvalidValue;
+#if defined(__CUDACC__)
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3((unsigned)send->blocks), how.blockDim = dim3(THREADS), how.stream = stream;
+    how.attrs = &early, how.numAttrs = 1;
+    return (int)cudaLaunchKernelEx(&how, exchange_send, *send, *peers);
+#else
     exchange_send<<<(unsigned)send->blocks, THREADS, 0, stream>>>(*send, *peers);
     return (int)cudaGetLastError();
+#endif
 }
 
 int spw_launch_exchange_notices(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {

@@ -44,7 +44,13 @@ GPU_DEVICE unsigned long long gpu_nanoseconds() {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
+/* The next kernel of the stream may be put on free multiprocessors already; it waits where it calls gpu_wait_for_previous, for the end of
+ * this one. Both are nothing when it was not launched so. */
+GPU_DEVICE void gpu_let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
+GPU_DEVICE void gpu_wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 #elif defined(__AMDGCN__)
+GPU_DEVICE void gpu_let_next_start() {}
+GPU_DEVICE void gpu_wait_for_previous() {}
 GPU_DEVICE void gpu_fence_system() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
 template <class T> GPU_DEVICE void gpu_release_system(T *to, T value) {
     __scoped_atomic_store_n(to, value, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
@@ -57,6 +63,8 @@ template <class T> GPU_DEVICE T gpu_add(T *to, T value) {
 }
 GPU_DEVICE unsigned long long gpu_nanoseconds() { return 10 * __builtin_amdgcn_s_memrealtime(); }
 #else /* a host pass: parsed, never run */
+GPU_DEVICE void gpu_let_next_start() {}
+GPU_DEVICE void gpu_wait_for_previous() {}
 GPU_DEVICE void gpu_fence_system() {}
 template <class T> GPU_DEVICE void gpu_release_system(T *, T) {}
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }

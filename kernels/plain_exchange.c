@@ -96,7 +96,7 @@ spw_status spw_plain_create(spw_world *world, spw_plain_shape shape, const spw_e
     if (status != SPW_OK) return status;
     SPW_TRY(SPW_ALLOC(1, &e));
     e->world = world, e->shape = shape, e->variant = variant;
-    e->blocks = blocks > 0 ? blocks : spw_device_multiprocessors();
+    e->blocks = blocks > 0 ? blocks : spw_exchange_blocks(world);
     e->tokens = shape.sequences * shape.sequence_length;
     const size_t slots = shape.experts * shape.sequences * shape.capacity;
     const struct {

@@ -41,7 +41,7 @@ cleanup:
 /* Streams and events of this process's ranks, the controls of all. Ranks of one GPU share its stream. */
 static spw_status equip(spw_world *world) {
     size_t bytes[SPW_WORLD_RANKS];
-    void *control[SPW_WORLD_RANKS];
+    void *control[SPW_WORLD_RANKS] = {NULL};
     spw_status status = SPW_OK;
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
@@ -113,7 +113,7 @@ cleanup:
 
 void spw_world_destroy(spw_world *world) {
     if (world == NULL) return;
-    void *control[SPW_WORLD_RANKS];
+    void *control[SPW_WORLD_RANKS] = {NULL};
     for (size_t r = 0; r < world->ranks; r++) control[r] = world->control[r];
     spw_world_free(world, control);
     for (size_t r = world->first; r < world->behind; r++) {
