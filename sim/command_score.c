@@ -1,6 +1,7 @@
 #include "sim/command.h"
 
 #include "base/memory.h"
+#include "sim/dispatch_print.h"
 #include "sim/measured_print.h"
 #include "sim/score.h"
 #include "sim/score_layer_print.h"
@@ -81,6 +82,11 @@ spw_status spw_command_score(int argc, char **argv) {
         return spw_measured_print(o.table, o.tables, o.traces,
                                   o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
     if (bars > 0) return score_bars(&o, format);
+    for (size_t i = 0; i < o.tables; i++) {
+        if (!spw_dispatch_is_table(o.table[i])) continue;
+        return o.tables == 1 ? spw_dispatch_print(o.table[0], format, stdout)
+                             : spw_fail(SPW_EARG, "a table of dispatch and combine is scored alone");
+    }
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));

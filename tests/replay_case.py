@@ -37,6 +37,7 @@ class Case:
     length: int = 4              # tokens of a sequence
     remat: str = "full"
     schemes: tuple = ("gmm",)
+    vocab: int = 64
 
     @property
     def ranks(self):
@@ -46,11 +47,16 @@ class Case:
     def tokens(self):
         return self.sequences * self.length
 
+    @property
+    def repeats(self):
+        """Does the backward pass run a MoE layer again?"""
+        return self.remat not in ("none", "selective", "moe_act")
+
     def write(self, folder, name="case"):
         """Writes model, cluster and job; returns the path of the job."""
         folder = pathlib.Path(folder)
         model = dict(model_type="generic", num_hidden_layers=self.model_layers, hidden_size=self.hidden,
-                     vocab_size=64, num_attention_heads=2, head_dim=8, num_experts=self.experts,
+                     vocab_size=self.vocab, num_attention_heads=2, head_dim=8, num_experts=self.experts,
                      num_experts_per_tok=self.top_k, moe_intermediate_size=self.ffn)
         (folder / f"{name}_model.json").write_text(json.dumps(model))
         (folder / f"{name}_cluster.yaml").write_text(
@@ -74,6 +80,7 @@ class Tokens:
     sequence: np.ndarray = None
     position: np.ndarray = None
     phase: int = 0
+    weight: np.ndarray = None              # [tokens][layers][top_k]; stored as IEEE halves
 
     @property
     def missing(self):
@@ -100,6 +107,9 @@ class Tokens:
             ids = f.create_dataset("tokens/expert_id", data=self.expert_id, **(storage or {}))
             ids.attrs["missing_value"] = self.missing
             f["tokens/step_offset"] = self.offsets
+            if self.weight is not None:
+                f["tokens/weight"] = self.weight.astype(np.float16)
+                f["tokens/weight"].attrs["weight_kind"] = "gate_used"
             if self.ranks:
                 f["rank"] = np.arange(self.ranks, dtype=np.int32)
                 f["tokens/source_rank"] = self.source_rank.astype(np.uint16)
