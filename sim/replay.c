@@ -404,6 +404,18 @@ static spw_status finish_memory(replay *r, size_t index, spw_result_row *out) {
     return SPW_OK;
 }
 
+/* What a drop rule takes for granted of the trace's slots and weights. */
+static void assume_choices(const replay *r, const row_state *row, spw_assumptions *list) {
+    const spw_trace_info *info = spw_trace_get_info(r->request->trace);
+    const bool ranked = strcmp(info->order, "descending_weight") == 0;
+    if (row->scheme->type->by_choice_rank && !ranked)
+        spw_assume(list, "%s: a token's first slot is its first choice, which the trace does not say (order: %s)",
+                   row->scheme->text, info->order[0] != '\0' ? info->order : "not said");
+    if (spw_scheme_drop_rule(row->scheme) == SPW_DROP_BY_WEIGHT && strcmp(info->weight_kind, "gate_used") != 0)
+        spw_assume(list, "%s: the gate uses the weights as the trace has them (weight_kind: %s)",
+                   row->scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
+}
+
 static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     row_state *row = &r->row[index];
     const size_t steps = spw_composer_steps(r->composer);
@@ -437,6 +449,7 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
+    assume_choices(r, row, &out->assumptions);
     if (row->timed && out->time.outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
                    out->time.outside);

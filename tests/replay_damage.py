@@ -172,6 +172,27 @@ def traces():
     refused("a broken chunk", FILE, ["chunk.h5"], *replay_of(path), "--output", folder / "out.h5")
 
 
+def weights():
+    scheme = "megatron-alltoall:capacity_factor=1"
+
+    def weighted(name, value):
+        def change(f):
+            data = np.full(f["tokens/expert_id"].shape, 0.5, np.float16)
+            data[70, 1, 0] = value
+            f.create_dataset("tokens/weight", data=data, chunks=(16, 1, 2))
+        return damaged(name, change)
+
+    refused("no weights", USAGE, ["good.h5", "drops by router weight"], "replay", good, "--job", job, "--scheme", scheme)
+    expect("weights", run(program, "replay", weighted("weights", 0.0), "--job", job, "--scheme", scheme).returncode == 0)
+    for name, value, words in (("weight_nan", np.nan, "no number"), ("weight_inf", np.inf, "no number"),
+                               ("weight_below", -0.25, "below 0")):
+        path = weighted(name, value)
+        refused(name, FILE, [path.name, "/tokens/weight", "layer", "token row 70", words],
+                "replay", path, "--job", job, "--scheme", scheme)
+        found = run(program, "trace", "verify", path)
+        expect(name, found.returncode == 1 and words in found.stdout, f"trace verify: {found.returncode} {found.stdout!r}")
+
+
 def flipped():
     """Any byte may be wrong: the program says no in one line, or replays what it found; it never crashes."""
     whole, path = bytearray(good.read_bytes()), folder / "flipped.h5"
@@ -313,7 +334,7 @@ def killed():
         expect(sign.name, tries > 0, "never hit the program at work")
 
 
-for part in (traces, flipped, jobs, options, outputs, killed):
+for part in (traces, weights, flipped, jobs, options, outputs, killed):
     part()
 print("\n".join(failures))
 print(f"{checks} checks, {len(failures)} failed")

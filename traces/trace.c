@@ -5,6 +5,7 @@
 
 #include <omp.h>
 #include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
 enum { MAX_THREADS = 16, DATASETS = 7 };
@@ -225,6 +226,26 @@ cleanup:
     return status;
 }
 
+/* Finite and not below 0, where a choice is; bits of IEEE halves. */
+static spw_status check_weights(const spw_trace *trace, uint64_t first, size_t layer,
+                                const spw_trace_record *record) {
+    const uint8_t *narrow = record->expert_id;
+    const uint16_t *wide = record->expert_id;
+    for (size_t i = 0; i < record->tokens * record->top_k; i++) {
+        const uint16_t bits = record->weight[i];
+        const bool infinite = (bits & 0x7c00) == 0x7c00, below = bits > 0x8000;
+        if ((!infinite && !below) || (record->id_bytes == 1 ? narrow[i] : wide[i]) >= record->experts) continue;
+        const uint64_t row = first + i / record->top_k;
+        return spw_fail(SPW_EFORMAT,
+                        "%s: /tokens/weight, step %" PRId64 ", layer %d, token row %" PRIu64
+                        ", slot %zu: a weight that is %s; finite numbers of at least 0 would be right",
+                        trace->path, trace->info.step_id[step_of_row(&trace->info, row)],
+                        trace->info.layer_id[layer], row, i % record->top_k,
+                        infinite ? "infinite or no number" : "below 0");
+    }
+    return SPW_OK;
+}
+
 spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
                                  spw_trace_record *out) {
     spw_status status = SPW_OK;
@@ -245,6 +266,7 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
         const void *weight = NULL;
         SPW_TRY(read_choices(trace, &trace->weight, first, tokens, layer, &weight, &suspect));
         out->weight = weight;
+        SPW_TRY(check_weights(trace, first, layer, out));
     }
 
 cleanup:

@@ -37,6 +37,8 @@ typedef struct spw_trace_info {
     const char *source, *source_commit, *license, *generator, *created, *note, *content, *version;
     bool synthetic;
     /* the recorded model and machine; 0 = not said */
+    const char *order;       /* of a token's slots: descending_weight, ascending_id, unspecified or "" */
+    const char *weight_kind; /* gate_used, softmax_all, softmax_topk or "" */
     const char *model_name, *router_score, *balance;
     size_t model_layers, model_hidden, model_ffn, groups, groups_kept, sequence_length, gpus_per_node;
     /* storage of tokens/expert_id, for the curious and for the benchmark */
@@ -76,7 +78,7 @@ SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, 
 
 /* Choices of steps [step, step + steps) in layer position `layer`; weights only if asked for. Valid until the
  * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id
- * is checked: SPW_EFORMAT names step, layer, token and id. */
+ * is checked: SPW_EFORMAT names step, layer, token and id. So is every weight: finite, not below 0. */
 SPW_MUST_CHECK spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
                                                 bool weights, spw_trace_record *out);
 

@@ -8,7 +8,7 @@
 #include "traces/trace.h"
 
 /* Texts of the file: those of the info, in its order, and some that only this folder asks for. */
-enum { SPW_TRACE_FORMAT = 11, SPW_TRACE_ORDER, SPW_TRACE_AXIS, SPW_TRACE_TEXTS };
+enum { SPW_TRACE_ORDER = 11, SPW_TRACE_WEIGHT_KIND, SPW_TRACE_FORMAT, SPW_TRACE_AXIS, SPW_TRACE_TEXTS };
 enum { SPW_TRACE_MAX_STEPS = 1 << 22 };
 
 /* A buffer that only grows. */

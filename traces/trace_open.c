@@ -26,7 +26,8 @@ static const struct {
     {"model", "router_score", offsetof(spw_trace_info, router_score)},
     {"model", "balance", offsetof(spw_trace_info, balance)},
     [SPW_TRACE_FORMAT] = {"/", "format", 0},
-    [SPW_TRACE_ORDER] = {"tokens/expert_id", "order", 0},
+    [SPW_TRACE_ORDER] = {"tokens/expert_id", "order", offsetof(spw_trace_info, order)},
+    [SPW_TRACE_WEIGHT_KIND] = {"tokens/weight", "weight_kind", offsetof(spw_trace_info, weight_kind)},
     [SPW_TRACE_AXIS] = {"tokens/expert_id", "expert_axis", 0},
 };
 

@@ -240,7 +240,7 @@ static spw_status check_layer(verifier *v, size_t step, size_t layer, bool token
     uint64_t missing = 0;
     v->layer_hash[layer] = 0;
     if (tokens) {
-        status = spw_trace_read_record(v->trace, step, 1, layer, false, &record);
+        status = spw_trace_read_record(v->trace, step, 1, layer, true, &record);
         if (status == SPW_EFORMAT) { /* an id out of range, or a damaged chunk: the text says which */
             find(v, 2, step, layer, 0, "%s", spw_last_error());
             return SPW_OK;

@@ -271,6 +271,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .layer = LIST(fixed_tensors, events),
     .layer_of = layer_of,
     .reorders_sums = true,
+    .by_choice_rank = true,
     .buffer_rows = buffer_rows,
     .buffer_formula = "E C",
     .exchanges = spw_row_exchanges,
