@@ -242,7 +242,8 @@ enum {
 
 static const spw_dispatch_shape base_shape = {4096, 8, 256, 7168, 2};
 
-/* Every way at every number of multiprocessors; *best: the two fastest, for the rows that go out and those that come back. */
+/* Every way at every number of multiprocessors; *best: the two fastest, for the rows that go out and those that come
+ * back. */
 static spw_status sweep_blocks(bench *b, bool quick, point *best) {
     static const int counts[] = {8, 16, 24, 32, 48, 64, 96, 112, 128, 0};
     double least = 1e30;

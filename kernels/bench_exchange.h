@@ -11,7 +11,8 @@ typedef struct spw_bench_exchange_request {
     bool quick;   /* only the first shape and the small one */
 } spw_bench_exchange_request;
 
-/* Prints comma-separated lines with one header. curve: NULL, or where the links' curve goes. SPW_EDEVICE: fewer than two GPUs, or none in this build. */
+/* Prints comma-separated lines with one header. curve: NULL, or where the links' curve goes. SPW_EDEVICE: fewer than
+ * two GPUs, or none in this build. */
 SPW_MUST_CHECK spw_status spw_bench_exchange(const spw_bench_exchange_request *request,
                                              spw_link_curve *curve);
 

@@ -9,8 +9,9 @@ enum { SPW_BENCH_SETS = 4, SPW_BENCH_RANKS_RUNS = 24, SPW_BENCH_RANKS_WARM = 4 }
 /* Launches on the streams of all ranks, with input number `set` of SPW_BENCH_SETS. */
 typedef spw_status spw_bench_ranks_step(void *data, int set);
 
-/* `first` (or NULL), then a meeting of the GPUs, then, between events on each, `run`: SPW_BENCH_RANKS_RUNS times after a few that do not count, all launched
- * ahead behind a pause. *ms = the median of the slowest GPU's times. The world has a rank a GPU. */
+/* `first` (or NULL), then a meeting of the GPUs, then, between events on each, `run`: SPW_BENCH_RANKS_RUNS times
+ * after a few that do not count, all launched ahead behind a pause. *ms = the median of the slowest GPU's times. The
+ * world has a rank a GPU. */
 SPW_MUST_CHECK spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first,
                                           spw_bench_ranks_step *run, void *data, double *ms);
 

@@ -8,10 +8,6 @@ spw_kernels_portable="capacity combine combine_gradient exchange_layout exchange
 fan_out grouped_gemm_naive grouped_gemm_tiled links numbers router routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
-spw_kernels_reference="arena bf16 capacity combine dispatch expert_ffn fabric float8 fma_peak grouped_gemm \
-grouped_gemm_plain matrix_product plan router schemes/execute_dense schemes/execute_gmm schemes/execute_gmm_deepep \
-schemes/execute_ragged schemes/execute_ragged_exchange schemes/execute_ring schemes/execution schemes/experts \
-schemes/ranks swiglu token_rounding"
 spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_links bench_local bench_plain \
 bench_ranks choices device device_pool dispatch_gpu grouped_gemm_gpu judge layer_gpu link_curve nccl_library \
 plain_exchange record record_rules routing tensor_map verify verify_device verify_dispatch verify_exchange verify_gemm \
@@ -78,10 +74,11 @@ spw_kernels_verify() {
     command -v nvcc >/dev/null || { echo "nvcc is absent"; return 3; }
     spw_kernels_cuda_objects || return 1
     out=$(spw_kernels_out host)
+    reference=$(cd reference && find . -name '*.c' | sed 's/\.c$//')
     cuda=$(dirname "$(dirname "$(command -v nvcc)")")
     {
         for file in $spw_kernels_host; do echo "kernels/$file"; done
-        for file in $spw_kernels_reference; do echo "reference/$file"; done
+        for file in $reference; do echo "reference/$file"; done
         for file in file memory progress status; do echo "base/$file"; done
     } | while read -r file; do
         echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. -isystem $cuda/include \
@@ -89,7 +86,7 @@ spw_kernels_verify() {
     done | spw_kernels_parallel || return 1
     device=$(for kernel in $spw_kernels_portable $spw_kernels_nvidia; do echo "$SPW_KERNELS_BUILD/sm_90a/$kernel.hip.o"; done)
     shared=$(for file in $spw_kernels_host; do case $file in bench* | verify) ;; *) echo "$out/$file.o" ;; esac; done)
-    shared="$shared $(for file in $spw_kernels_reference file memory progress status; do echo "$out/$(basename "$file").o"; done)"
+    shared="$shared $(for file in $reference file memory progress status; do echo "$out/$(basename "$file").o"; done)"
     # shellcheck disable=SC2086 # lists of files
     nvcc -o "$SPW_KERNELS_BUILD/spillway-verify" "$out/verify.o" $shared $device -Xcompiler -fopenmp -lm || return 1
     # shellcheck disable=SC2086

@@ -1,6 +1,6 @@
-/* Dispatch and combine between ranks (reference/dispatch.h), with the layout kept for the backward pass: the gradient of a dispatch is a
- * combine, the gradient of a combine a dispatch over the same places. One host thread launches the ranks of its process; nothing
- * waits on the host unless said. */
+/* Dispatch and combine between ranks (reference/dispatch.h), with the layout kept for the backward pass: the gradient
+ * of a dispatch is a combine, the gradient of a combine a dispatch over the same places. One host thread launches the
+ * ranks of its process; nothing waits on the host unless said. */
 #ifndef SPW_KERNELS_DISPATCH_GPU_H
 #define SPW_KERNELS_DISPATCH_GPU_H
 
@@ -14,8 +14,8 @@ typedef struct spw_exchange_variant {
 } spw_exchange_variant;
 extern const spw_exchange_variant spw_exchange_variants[];
 
-/* Of every rank. element_bytes 2: bf16; 1: fp8 codes with an fp32 scale for every 128 (reference/float8.h). A row is a multiple of 16
- * bytes; experts a multiple of the ranks. */
+/* Of every rank. element_bytes 2: bf16; 1: fp8 codes with an fp32 scale for every 128 (reference/float8.h). A row is
+ * a multiple of 16 bytes; experts a multiple of the ranks. */
 typedef struct spw_dispatch_shape {
     size_t tokens, top_k, experts, hidden, element_bytes;
 } spw_dispatch_shape;
@@ -50,7 +50,8 @@ typedef struct spw_dispatch {
     spw_handle *handle[SPW_WORLD_RANKS];
 } spw_dispatch;
 
-/* Blocks of the kernels that move rows, unless one is asked for: every multiprocessor but a few, on which a layout may still run. */
+/* Blocks of the kernels that move rows, unless one is asked for: every multiprocessor but a few, on which a layout
+ * may still run. */
 int spw_exchange_blocks(const spw_world *world);
 
 /* Without row buffers. blocks 0: spw_exchange_blocks. SPW_EARG: a shape that cannot be. */
@@ -59,7 +60,8 @@ SPW_MUST_CHECK spw_status spw_dispatch_create(spw_world *world, spw_dispatch_sha
                                               spw_dispatch **out);
 void spw_dispatch_destroy(spw_dispatch *dispatch); /* NULL is fine */
 
-/* Row buffers of capacity[r] rows on every rank, poisoned; NULL: the worst case, ranks x tokens. Old ones are freed, after waiting. */
+/* Row buffers of capacity[r] rows on every rank, poisoned; NULL: the worst case, ranks x tokens. Old ones are freed,
+ * after waiting. */
 SPW_MUST_CHECK spw_status spw_dispatch_room(spw_dispatch *dispatch, const size_t *capacity);
 /* Bytes of a rank's receive buffer, and of its rows alone. */
 size_t spw_dispatch_buffer_bytes(const spw_dispatch *dispatch, size_t rank);
@@ -84,7 +86,8 @@ SPW_MUST_CHECK spw_status spw_dispatch_rows(spw_dispatch *dispatch, const spw_di
 /* Other rows to the places of the last forward dispatch, without choices. */
 SPW_MUST_CHECK spw_status spw_dispatch_again(spw_dispatch *dispatch, const spw_dispatch_input *input,
                                              spw_dispatch_counter counter);
-/* y[t] = the sum of what the ranks left for t in `returned`; with `side` also side[t] = the sum of their top_k numbers behind the rows.
+/* y[t] = the sum of what the ranks left for t in `returned`; with `side` also side[t] = the sum of their top_k
+ * numbers behind the rows.
  *   y [ranks] of [tokens][hidden], side [ranks] of [tokens][top_k] or NULL: in the memory of this process's ranks */
 SPW_MUST_CHECK spw_status spw_dispatch_combine(spw_dispatch *dispatch, spw_bf16 *const *y, float *const *side,
                                                spw_dispatch_counter counter);

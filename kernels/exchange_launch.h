@@ -1,12 +1,12 @@
-/* Rows between ranks: what the kernels and the host know in common. A rank is a GPU or one of several in one GPU's memory; every
- * rank's buffers are mapped into the address space of all.
+/* Rows between ranks: what the kernels and the host know in common. A rank is a GPU or one of several in one GPU's
+ * memory; every rank's buffers are mapped into the address space of all.
  *
- * With `wait` a kernel waits for the kernels of the other ranks (one rank a GPU, all launched): nobody writes into a buffer before
- * its owner has come to the same exchange, and a kernel ends when all ranks have done their part. Without, the host launches one
- * phase of all ranks before the next: nothing waits inside a kernel.
+ * With `wait` a kernel waits for the kernels of the other ranks (one rank a GPU, all launched): nobody writes into a
+ * buffer before its owner has come to the same exchange, and a kernel ends when all ranks have done their part.
+ * Without, the host launches one phase of all ranks before the next: nothing waits inside a kernel.
  *
- * Launchers are implemented in the *.hip file of the same name. Device pointers; nothing waits on the host; each returns the
- * runtime's error code, 0 for none. */
+ * Launchers are implemented in the *.hip file of the same name. Device pointers; nothing waits on the host; each
+ * returns the runtime's error code, 0 for none. */
 #ifndef SPW_KERNELS_EXCHANGE_LAUNCH_H
 #define SPW_KERNELS_EXCHANGE_LAUNCH_H
 
@@ -56,9 +56,9 @@ typedef struct spw_layout_gpu {
 } spw_layout_gpu;
 int spw_launch_exchange_layout(spw_layout_gpu layout, spw_peers peers, gpu_stream stream);
 
-/* A receive buffer of `capacity` rows is one piece of memory: payloads [capacity][row_bytes], then 4-byte words: scales
- * [capacity][scales], experts [capacity][top_k] counted from 0 in the receiving rank or -1, weights [capacity][top_k] (0 where the
- * expert is -1), source items [capacity]. */
+/* A receive buffer of `capacity` rows is one piece of memory: payloads [capacity][row_bytes], then 4-byte words:
+ * scales [capacity][scales], experts [capacity][top_k] counted from 0 in the receiving rank or -1, weights
+ * [capacity][top_k] (0 where the expert is -1), source items [capacity]. */
 enum {
     SPW_SEND_SCALES = 1, /* what travels beside the payload */
     SPW_SEND_CHOICES = 2,
@@ -88,8 +88,9 @@ spw_send_launcher spw_launch_exchange_send;
 /* Nothing is sent: waits for the notices and fills `handle`. */
 int spw_launch_exchange_notices(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream);
 
-/* y[i] = sum over f of weight[i][f] rows[d][base[d] + place[i][f]], f ascending, in fp32, rounded once; 0 without a copy. side_sum[i] likewise
- * of the `side` numbers that stand behind the rows. Where `source` is there, row r of rank d must be of item source[d][r].
+/* y[i] = sum over f of weight[i][f] rows[d][base[d] + place[i][f]], f ascending, in fp32, rounded once; 0 without a
+ * copy. side_sum[i] likewise of the `side` numbers that stand behind the rows. Where `source` is there, row r of rank
+ * d must be of item source[d][r].
  *   window[d]   rows [capacity[d]][width] bf16, then [capacity[d]][side] fp32 */
 typedef struct spw_reduce_gpu {
     int items, copies, width, side, counter, blocks, spread,

@@ -1,5 +1,5 @@
-/* Which tokens go to which rank. A block owns a destination: it counts tokens and choices of the rank's experts in order, and tells
- * every rank. Nothing is exchanged but these numbers. */
+/* Which tokens go to which rank. A block owns a destination: it counts tokens and choices of the rank's experts in
+ * order, and tells every rank. Nothing is exchanged but these numbers. */
 #include "kernels/exchange_peer.h"
 
 enum { THREADS = 1024, WAVES = THREADS / GPU_WAVE, TOKENS = 4, CHOICES = 8 };

@@ -20,7 +20,8 @@ GPU_DEVICE void exchange_wait(const spw_peers &p, const unsigned *flag, int rank
     }
 }
 
-/* All blocks call it first: all ranks have come to this exchange, so what they let us read is there, and where we write is free. */
+/* All blocks call it first: all ranks have come to this exchange, so what they let us read is there, and where we
+ * write is free. */
 GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
     if (!p.wait) return;
     for (int r = gpu_thread(); r < p.ranks; r += threads) {
@@ -111,8 +112,8 @@ GPU_DEVICE void exchange_given_bases(const spw_peers &p, exchange_block *b, cons
     gpu_barrier();
 }
 
-/* Items in the order in which they are walked, and how many turns that takes; a turn may have none: its item is `items`. 31 bits hold turns
- * times the parts of an item: see exchange_fits. */
+/* Items in the order in which they are walked, and how many turns that takes; a turn may have none: its item is
+ * `items`. 31 bits hold turns times the parts of an item: see exchange_fits. */
 template <class exchange> GPU_DEVICE int exchange_turns(const exchange &a) {
     return a.spread > 1 ? (a.items + a.spread - 1) / a.spread * a.spread : a.items;
 }

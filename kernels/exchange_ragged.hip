@@ -1,5 +1,6 @@
-/* Ragged all-to-all without a local sort at the receiver: every rank learns all counts, and so knows where its rows stand in every
- * buffer, sorted by expert. Buffers that are too short keep what comes first by source, expert, position (docs/schemes.md, 2.4). */
+/* Ragged all-to-all without a local sort at the receiver: every rank learns all counts, and so knows where its rows
+ * stand in every buffer, sorted by expert. Buffers that are too short keep what comes first by source, expert,
+ * position (docs/schemes.md, 2.4). */
 #include "kernels/exchange_peer.h"
 
 enum { THREADS = 512 };

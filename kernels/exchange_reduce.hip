@@ -1,5 +1,5 @@
-/* Rows back from other ranks: a wave fetches a part of all copies of an item from where they lie and adds them in fp32. Another GPU's memory is
- * far: a lane asks for all of its pieces of two copies before it adds the first. */
+/* Rows back from other ranks: a wave fetches a part of all copies of an item from where they lie and adds them in
+ * fp32. Another GPU's memory is far: a lane asks for all of its pieces of two copies before it adds the first. */
 #include "kernels/exchange_reduce.h"
 
 enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, TOGETHER = 2, PART = GPU_WAVE * UNROLL };

@@ -1,5 +1,5 @@
-/* Rows to other ranks: a wave reads a part of an item once and writes it to all its places. A part is what a wave holds in registers, so
- * that few items keep as many waves busy as many. */
+/* Rows to other ranks: a wave reads a part of an item once and writes it to all its places. A part is what a wave
+ * holds in registers, so that few items keep as many waves busy as many. */
 #include "kernels/exchange_send.h"
 
 enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, PART = GPU_WAVE * UNROLL };

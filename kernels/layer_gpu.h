@@ -1,5 +1,6 @@
-/* A whole expert layer between ranks, forward and backward: exchange, grouped GEMM, SwiGLU, grouped GEMM, exchange, and the same back. bf16
- * between the kernels, fp32 inside them. The executed schemes are those of reference/schemes/: gmm-deepep, gmm, dense. */
+/* A whole expert layer between ranks, forward and backward: exchange, grouped GEMM, SwiGLU, grouped GEMM, exchange,
+ * and the same back. bf16 between the kernels, fp32 inside them. The executed schemes are those of
+ * reference/schemes/: gmm-deepep, gmm, dense. */
 #ifndef SPW_KERNELS_LAYER_GPU_H
 #define SPW_KERNELS_LAYER_GPU_H
 

@@ -1,5 +1,6 @@
-/* The exchanges without deduplication: ragged all-to-all, equal-split all-to-all of capacity slots, all-gather and reduce-scatter. Forward and
- * back; by the kernels that dispatch and combine use. docs/schemes.md, sections 1, 2 and 2.6. */
+/* The exchanges without deduplication: ragged all-to-all, equal-split all-to-all of capacity slots, all-gather and
+ * reduce-scatter. Forward and back; by the kernels that dispatch and combine use. docs/schemes.md, sections 1, 2 and
+ * 2.6. */
 #ifndef SPW_KERNELS_PLAIN_EXCHANGE_H
 #define SPW_KERNELS_PLAIN_EXCHANGE_H
 
@@ -46,15 +47,17 @@ void spw_plain_destroy(spw_plain_exchange *exchange); /* NULL is fine */
 /* The row in `local` of each choice of a rank, or -1: [tokens][top_k] on its GPU; after a send. Not of GATHER. */
 const int *spw_plain_choice_rows(const spw_plain_exchange *exchange, size_t rank);
 
-/* x [ranks] of [tokens][hidden]; expert [ranks] of [tokens][top_k], not of GATHER; words [ranks] of [tokens][words] or NULL. No wait on the
- * host. */
+/* x [ranks] of [tokens][hidden]; expert [ranks] of [tokens][top_k], not of GATHER; words [ranks] of [tokens][words]
+ * or NULL. No wait on the host. */
 SPW_MUST_CHECK spw_status spw_plain_send(spw_plain_exchange *exchange, const spw_bf16 *const *x,
                                          const int *const *expert, const float *const *words);
-/* y[t] = the sum of what was returned for t, with weight [ranks] of [tokens][top_k] (NULL: 1; not of GATHER). What was returned stays in `local`. */
+/* y[t] = the sum of what was returned for t, with weight [ranks] of [tokens][top_k] (NULL: 1; not of GATHER). What
+ * was returned stays in `local`. */
 SPW_MUST_CHECK spw_status spw_plain_return(spw_plain_exchange *exchange, const float *const *weight,
                                            spw_bf16 *const *y, spw_dispatch_counter counter);
 
-/* The parts of these between ranks: rows [ranks] of [items][hidden] to the places of the last send, and back from `returned`. */
+/* The parts of these between ranks: rows [ranks] of [items][hidden] to the places of the last send, and back from
+ * `returned`. */
 SPW_MUST_CHECK spw_status spw_plain_send_rows(spw_plain_exchange *exchange, const spw_bf16 *const *rows,
                                               const float *const *words, spw_dispatch_counter counter);
 SPW_MUST_CHECK spw_status spw_plain_return_rows(spw_plain_exchange *exchange, spw_bf16 *const *rows,

@@ -1,4 +1,5 @@
-/* What a record's scheme says of a buffer and of who keeps a place in it, by the formulas of docs/schemes.md and the reference. */
+/* What a record's scheme says of a buffer and of who keeps a place in it, by the formulas of docs/schemes.md and the
+ * reference. */
 #ifndef SPW_KERNELS_RECORD_RULES_H
 #define SPW_KERNELS_RECORD_RULES_H
 

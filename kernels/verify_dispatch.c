@@ -188,8 +188,11 @@ static spw_status executed_wire(run *r) {
     SPW_TRY(spw_arena_create(r->ranks, &arena));
     SPW_TRY(spw_fabric_create(r->ranks, &fabric));
     float *w = numbers + 2 * all * NARROW, *dw = out + 2 * all * NARROW + all * s->top_k;
-    const spw_execution_input input = {
-        r->expert, r->weight, numbers, numbers + all * NARROW, {w, w + matrix, w + 2 * matrix}};
+    const spw_execution_input input = {.expert = r->expert,
+                                       .weight = r->weight,
+                                       .x = numbers,
+                                       .dy = numbers + all * NARROW,
+                                       .weights = {w, w + matrix, w + 2 * matrix}};
     const spw_execution_output output = {.y = out,
                                          .dx = out + all * NARROW,
                                          .d_weight = out + 2 * all * NARROW,
@@ -362,11 +365,13 @@ static spw_status check_bytes(run *r, size_t rank, spw_dispatch_counter counter,
 static spw_status backward(run *r, uint64_t seed, bool whole) {
     spw_status status = SPW_OK;
     SPW_TRY(fill_payload(r, seed + 3));
+    SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_again(r->dispatch, &r->in, SPW_COUNT_COMBINE_GRADIENT));
     SPW_TRY(spw_world_synchronize(r->world));
     for (size_t d = r->world->first; d < r->world->behind; d++)
         SPW_TRY(check_received(r, d, true, "rows again"));
     SPW_TRY(poison(r)); /* y and side_sum; the handle's sources are needed: */
+    SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_again(r->dispatch, &r->in, SPW_COUNT_OTHER));
     SPW_TRY(spw_dispatch_combine(r->dispatch, r->y, r->side_sum, SPW_COUNT_DISPATCH_GRADIENT));
     SPW_TRY(spw_world_synchronize(r->world));
@@ -403,6 +408,7 @@ cleanup:
 
 static spw_status exact(run *r) {
     spw_status status = SPW_OK;
+    SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_forward_exact(r->dispatch, &r->in));
     SPW_TRY(fill_returned(r, false));
     SPW_TRY(spw_world_share(r->world, NULL)); /* all have filled */
@@ -423,12 +429,15 @@ static spw_status once(run *r, uint64_t seed, bool whole) {
     spw_status status = SPW_OK;
     SPW_TRY(begin(r, seed));
     SPW_TRY(poison(r));
+    SPW_TRY(
+        spw_world_share(r->world, NULL)); /* processes check at their own pace; kernels do not wait long */
     SPW_TRY(spw_dispatch_forward(r->dispatch, &r->in));
     SPW_TRY(spw_world_synchronize(r->world));
     for (size_t d = r->world->first; d < r->world->behind; d++) {
         SPW_TRY(check_layout(r, d));
         SPW_TRY(check_received(r, d, true, "rows"));
     }
+    SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_combine(r->dispatch, r->y, NULL, SPW_COUNT_COMBINE));
     SPW_TRY(spw_world_synchronize(r->world));
     for (size_t s = r->world->first; s < r->world->behind; s++) SPW_TRY(check_combined(r, s, whole, false));

@@ -17,8 +17,8 @@ typedef struct spw_dispatch_case {
                                            those of docs/schemes.md */
 } spw_dispatch_case;
 
-/* Values, places, counts, bytes of every pair, the memory allocated and what was left alone. `repetitions` > 1: with fresh routing and whole numbers each
- * time. A comparison is one thing of one rank of this process. */
+/* Values, places, counts, bytes of every pair, the memory allocated and what was left alone. `repetitions` > 1: with
+ * fresh routing and whole numbers each time. A comparison is one thing of one rank of this process. */
 SPW_MUST_CHECK spw_status spw_verify_dispatch(spw_world *world, const spw_dispatch_case *c,
                                               const spw_exchange_variant *variant, size_t repetitions,
                                               spw_judge *judge);

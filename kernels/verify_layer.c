@@ -15,8 +15,9 @@
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-/* At most so many results are rounded to bf16 between an input and any output, each by at most 2^-9 of itself; twice that is allowed, for
- * what is rounded early is multiplied and added later. A row that is missing one of its choices is off by far more. */
+/* At most so many results are rounded to bf16 between an input and any output, each by at most 2^-9 of itself; twice
+ * that is allowed, for what is rounded early is multiplied and added later. A row that is missing one of its choices
+ * is off by far more. */
 enum { FFN = 64, ROUNDINGS = 8 };
 
 typedef struct layer_run {
@@ -226,8 +227,11 @@ static spw_status run_reference(layer_run *k) {
     SPW_TRY(SPW_ALLOC(k->ranks * k->tokens * k->experts, &score));
     SPW_TRY(SPW_ALLOC(k->ranks * k->choices, &expert));
     SPW_TRY(spw_ref_router(&router, k->logits, NULL, score, expert, k->weight));
-    const spw_execution_input input = {
-        k->r->expert, k->weight, k->fp32, k->fp32 + wide, {w, w + weights, w + 2 * weights}};
+    const spw_execution_input input = {.expert = k->r->expert,
+                                       .weight = k->weight,
+                                       .x = k->fp32,
+                                       .dy = k->fp32 + wide,
+                                       .weights = {w, w + weights, w + 2 * weights}};
     const spw_execution_output output = {.y = k->out,
                                          .dx = k->out + wide,
                                          .d_weight = k->out + 2 * wide,
@@ -248,8 +252,8 @@ static double norm_of(const float *row, size_t width) {
     return sqrt(sum);
 }
 
-/* Every row of `width` numbers as a whole: the norm of its error beside its own, or beside the mean of all where it is smaller than that: its terms have
- * cancelled, their errors have not. A row of zeros must be one. */
+/* Every row of `width` numbers as a whole: the norm of its error beside its own, or beside the mean of all where it
+ * is smaller than that: its terms have cancelled, their errors have not. A row of zeros must be one. */
 static spw_status compare_rows(layer_run *k, size_t rows, size_t width, size_t stride, const float *got,
                                const float *want) {
     double squares = 0, nonzero = 0;

@@ -6,7 +6,8 @@
 #include "kernels/plain_exchange.h"
 #include "kernels/record.h"
 
-/* The world has the record's ranks; not for rule token. Values both ways, rows, drops, bytes of every pair, bytes allocated. */
+/* The world has the record's ranks; not for rule token. Values both ways, rows, drops, bytes of every pair, bytes
+ * allocated. */
 SPW_MUST_CHECK spw_status spw_verify_plain(spw_world *world, const spw_record *record,
                                            const spw_record_scheme *scheme,
                                            const spw_exchange_variant *variant, spw_judge *judge);

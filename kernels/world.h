@@ -24,11 +24,13 @@ typedef struct spw_world {
     spw_world_link *link;                  /* NULL in one process */
 } spw_world;
 
-/* One process: rank r on GPU r * gpus / ranks. gpus = 0: as many as there are, at most `ranks`. In phases when several ranks share
- * a GPU, or when `phases`. SPW_EARG; SPW_EDEVICE: fewer GPUs, or two that cannot reach each other's memory. */
+/* One process: rank r on GPU r * gpus / ranks. gpus = 0: as many as there are, at most `ranks`. In phases when
+ * several ranks share a GPU, or when `phases`. SPW_EARG; SPW_EDEVICE: fewer GPUs, or two that cannot reach each
+ * other's memory. */
 SPW_MUST_CHECK spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out);
 
-/* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each joins. */
+/* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each
+ * joins. */
 SPW_MUST_CHECK spw_status spw_world_link_create(size_t ranks, spw_world_link **out);
 void spw_world_link_destroy(spw_world_link *link);
 SPW_MUST_CHECK spw_status spw_world_join(spw_world_link *link, size_t rank, spw_world **out);
@@ -46,7 +48,8 @@ SPW_MUST_CHECK spw_status spw_world_share(spw_world *world, uint64_t *number);
 SPW_MUST_CHECK spw_status spw_world_use(const spw_world *world, size_t rank);
 /* What was launched on any rank of this process comes before what will be; nothing when kernels wait for each other. */
 SPW_MUST_CHECK spw_status spw_world_phase(spw_world *world);
-/* All ranks' work of this process is done. SPW_EDEVICE when a rank never came, SPW_EMISMATCH when a row was another token's. */
+/* All ranks' work of this process is done. SPW_EDEVICE when a rank never came, SPW_EMISMATCH when a row was another
+ * token's. */
 SPW_MUST_CHECK spw_status spw_world_synchronize(spw_world *world);
 /* A kernel's view of the world. */
 spw_peers spw_world_peers(const spw_world *world, size_t rank);

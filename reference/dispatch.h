@@ -1,5 +1,6 @@
-/* Token-aware dispatch between ranks: a token travels once to every rank that has one of its experts. Source: deepseek-ai/DeepEP
- * csrc/kernels/legacy/layout.cu and intranode.cu: rows arrive by source rank, inside a source by token. */
+/* Token-aware dispatch between ranks: a token travels once to every rank that has one of its experts. Source:
+ * deepseek-ai/DeepEP csrc/kernels/legacy/layout.cu and intranode.cu: rows arrive by source rank, inside a source by
+ * token. */
 #ifndef SPW_REFERENCE_DISPATCH_H
 #define SPW_REFERENCE_DISPATCH_H
 
@@ -24,13 +25,14 @@ typedef struct spw_dispatch_plan {
     int32_t *item; /* [ranks][ranks * tokens] of d: s * tokens + t of every row; -1 behind */
 } spw_dispatch_plan;
 
-/* expert [ranks][tokens][top_k]: ids in [0, experts), or < 0. experts is a multiple of ranks. *out owns its arrays. SPW_EARG, SPW_ENOMEM; on
- * failure *out is zeroed. */
+/* expert [ranks][tokens][top_k]: ids in [0, experts), or < 0. experts is a multiple of ranks. *out owns its arrays.
+ * SPW_EARG, SPW_ENOMEM; on failure *out is zeroed. */
 SPW_MUST_CHECK spw_status spw_ref_dispatch_create(size_t ranks, size_t tokens, size_t top_k, size_t experts,
                                                   const int32_t *expert, spw_dispatch_plan *out);
 void spw_ref_dispatch_destroy(spw_dispatch_plan *plan); /* a zeroed one is fine */
 
-/* The way back: y[t] = sum over d of rows[d][first[d][s] + place[s][t][d]], d ascending, fp64, rounded once; 0 where t went nowhere.
+/* The way back: y[t] = sum over d of rows[d][first[d][s] + place[s][t][d]], d ascending, fp64, rounded once; 0 where
+ * t went nowhere.
  *   rows   [ranks] of [ranks * tokens][width]
  *   y      [tokens][width]           of rank s, overwritten
  *   scale  [tokens][width] or NULL   sum of magnitudes; `ranks` terms */

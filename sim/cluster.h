@@ -57,8 +57,9 @@ typedef struct spw_exchange_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_exchange_points;
 
-/* The links inside a node at points: what one message of message_bytes takes from a GPU to another, and what messages of that
- * size, one behind the other, reach. In YAML parallel lists of one length, message_bytes rising; none without measurements.
+/* The links inside a node at points: what one message of message_bytes takes from a GPU to another, and what messages
+ * of that size, one behind the other, reach. In YAML parallel lists of one length, message_bytes rising; none without
+ * measurements.
  *   latency_ns         one message from the first store to its arrival, by a kernel: half a round trip
  *   out_mb_per_s       one GPU sends to one other, 10^6 bytes/s
  *   in_mb_per_s        one GPU fetches from one other
