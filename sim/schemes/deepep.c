@@ -168,7 +168,7 @@ static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_sh
 const spw_scheme_type spw_scheme_deepep = {
     .name = "deepep",
     .summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
-    .section_source = "event list of the scheme (4)",
+    .section_source = "event list of the scheme (4.4)",
     .source = "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
               "moe/token_dispatcher.py",
     .options = options,

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The documents against the program and the tree: every scheme with its options in README.md and docs/schemes.md, every
+section that the program names, every relative link, every path in backticks, every table of notebooks_data."""
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+
+program, root = sys.argv[1], pathlib.Path(sys.argv[2])
+bad = checks = 0
+
+
+def check(holds, message):
+    global bad, checks
+    checks += 1
+    if not holds:
+        bad += 1
+        print(message)
+
+
+def refusal(scheme):
+    """What the program says of a scheme or an option that it does not know: it names those that it does."""
+    job = root / "sim/jobs/deepseek-v3-mi355x.yaml"
+    run = subprocess.run([program, "explain", "--job", job, "--scheme", scheme], capture_output=True, text=True)
+    check(run.returncode == 2, f"explain --scheme {scheme}: exit status {run.returncode}")
+    return run.stderr
+
+
+def after(text, words):
+    return text.split(words, 1)[1].strip().split(", ") if words in text else []
+
+
+texts = {path: path.read_text() for path in sorted([*root.glob("*.md"), *(root / "docs").glob("*.md"),
+                                                    *(root / "notebooks_data").rglob("*.md")])}
+readme, catalogue = texts[root / "README.md"], texts[root / "docs/schemes.md"]
+
+# Schemes: a row in README.md with all options, a section and a row of section 10 in docs/schemes.md.
+rows = {match[1]: match[0] for match in re.finditer(r"^\| `([\w-]+)[^\n]*", readme, re.M)}
+sections = {match[1]: match[0].lower() for match in
+            re.finditer(r"^(?:##+ |- \*\*)(\d+(?:\.\d+)?)[. ][^\n]*", catalogue, re.M)}
+page = catalogue.split("## 10. Every scheme on one page")[1].split("\n\n| scheme | exchanges")[0]
+schemes = after(refusal("no-such-scheme"), "known schemes: ")
+check(len(schemes) > 1, "the program names no schemes")
+for scheme in schemes:
+    check(scheme in rows, f"README.md: no row for the scheme {scheme}")
+    check(any(re.search(rf"(?<![\w-]){scheme}(?![\w-])", line) for line in sections.values()),
+          f"docs/schemes.md: no section for the scheme {scheme}")
+    check(re.search(rf"^\| ([\w-]+, )*{scheme}(, [\w-]+)* \|", page, re.M), f"docs/schemes.md: {scheme} is not in section 10")
+    for option in after(refusal(f"{scheme}:no_such_option=1"), "with one of: "):
+        check(option + "=" in rows.get(scheme, ""), f"README.md: the row of {scheme} lacks its option {option}")
+for scheme in rows:
+    check(scheme in schemes, f"README.md: {scheme} is no scheme")
+
+# Sections that the program prints.
+numbers = re.findall(r"^(?:##+ |- \*\*)(\d+(?:\.\d+)?)[. ]", catalogue, re.M)
+check(len(numbers) == len(set(numbers)), "docs/schemes.md: two sections have one number")
+check(numbers == sorted(numbers, key=lambda n: [int(part) for part in n.split(".")]), "docs/schemes.md: sections out of order")
+for path in sorted((root / "sim").rglob("*.c")):
+    for text in re.findall(r'"[^"\n]*\(\d+(?:\.\d+)?\)[^"\n]*"', path.read_text()):
+        for number in re.findall(r"\((\d+(?:\.\d+)?)\)", text):
+            check(number in numbers, f"{path}: {text} names no section of docs/schemes.md")
+    named = re.search(r'\.name = "([\w-]+)",.*?\.section_source = "[^"]*\(([\d.]+)\)"', path.read_text(), re.S)
+    if named:
+        check(named[1] in sections.get(named[2], ""), f"{path}: section {named[2]} is not about {named[1]}")
+
+# Links, paths, tables.
+folders = "base|docs|kernels|notebooks_data|reference|sim|tests|traces|\\.ci"
+for path, text in texts.items():
+    for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        check((path.parent / link).exists(), f"{path}: the link {link} leads nowhere")
+    for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):
+        check("NAME" in name or (root / name).exists(), f"{path}: there is no {name}")
+tables = texts[root / "notebooks_data/README.md"]
+for path in sorted((root / "notebooks_data").rglob("*.csv")):
+    check(str(path.relative_to(root / "notebooks_data")) in tables, f"notebooks_data/README.md: {path.name} is not named")
+licences = [name for line in (root / "NOTICE").read_text().splitlines() if re.match(r"\w+/", line) for name in line.split(", ")]
+for pattern in ("notebooks_data/*/*.csv", "sim/*/*.yaml", "sim/*/*.json", "traces/data/*"):
+    for path in sorted(root.glob(pattern)):
+        name = str(path.relative_to(root))
+        check(any(fnmatch.fnmatch(name, licence) for licence in licences), f"NOTICE: {name} is not named")
+
+print(f"{checks} checks, {bad} failed")
+sys.exit(bad != 0 or checks < 100)
