@@ -24,7 +24,7 @@ static void draw_ids(uint64_t *seed, size_t tokens, size_t top_k, size_t experts
     for (size_t t = 0; t < tokens; t++) {
         const size_t first = random_below(seed, experts);
         for (size_t k = 0; k < top_k; k++)
-            id[t * top_k + k] = random_below(seed, 9) == 0 ? MISSING : (uint16_t)((first + k * 3) % experts);
+            id[t * top_k + k] = (uint16_t)(random_below(seed, 9) == 0 ? MISSING : (first + k * 3) % experts);
     }
 }
 
