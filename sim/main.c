@@ -1,4 +1,4 @@
-#include "sim/command.h"
+#include "sim/command/command.h"
 
 #include <hdf5.h>
 #include <stdio.h>

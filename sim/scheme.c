@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/remat.h"
+#include "sim/memory/remat.h"
 #include "sim/schemes/list.h"
 
 #define ROW(name) &name,

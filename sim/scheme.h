@@ -6,9 +6,9 @@
 #define SPW_SIM_SCHEME_H
 
 #include "base/status.h"
-#include "sim/compiled_layer.h"
-#include "sim/counts.h"
-#include "sim/job.h"
+#include "sim/input/job.h"
+#include "sim/memory/compiled_layer.h"
+#include "sim/routing/counts.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* libFuzzer target of the readers of text that a stranger may have written: job, cluster and model. */
-#include "sim/job.h"
+#include "sim/input/job.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The time of measured Megatron-Core stacks, written again from the header of sim/megatron_time.h, against `spillway score` on
+"""The time of measured Megatron-Core stacks, written again from the header of sim/time/megatron_time.h, against `spillway score` on
 every run of the shipped table; the same with a stack whose every figure is turned; a table of a made-up machine, whose
 coefficients the fit must find.     megatron_time_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv

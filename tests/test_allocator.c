@@ -1,5 +1,5 @@
 /* PyTorch's caching allocator, replayed: by pencil and paper, then properties over random sequences. */
-#include "sim/allocator.h"
+#include "sim/memory/allocator.h"
 
 #include "base/memory.h"
 #include "base/progress.h"

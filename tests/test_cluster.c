@@ -1,5 +1,5 @@
 /* Cluster files: presets, evidence, and the refusals. */
-#include "sim/cluster.h"
+#include "sim/input/cluster.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

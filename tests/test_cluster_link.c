@@ -1,7 +1,7 @@
 /* Measured links in a cluster file: written, read back, replaced, refused. */
-#include "sim/cluster_link.h"
+#include "sim/input/cluster_link.h"
 
-#include "sim/cluster.h"
+#include "sim/input/cluster.h"
 #include "tests/check.h"
 
 #include <stdio.h>

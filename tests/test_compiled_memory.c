@@ -1,8 +1,8 @@
 /* The memory of compiled programs: one case with pencil and paper, then properties, then stack files. */
-#include "sim/compiled_memory.h"
+#include "sim/memory/compiled_memory.h"
 
 #include "base/memory.h"
-#include "sim/remat.h"
+#include "sim/memory/remat.h"
 #include "tests/check.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
 /* The time of compiled programs: work counted with pencil and paper, loads against drawn tokens, one knob at a time,
  * then stack files. */
-#include "sim/compiled_time.h"
+#include "sim/time/compiled_time.h"
 
 #include "base/memory.h"
-#include "sim/calibrate_time.h"
-#include "sim/compiled_work.h"
-#include "sim/exchange_rate.h"
-#include "sim/routing_load.h"
+#include "sim/score/calibrate_time.h"
+#include "sim/time/compiled_work.h"
+#include "sim/time/exchange_rate.h"
+#include "sim/time/routing_load.h"
 #include "tests/check.h"
 
 #include <math.h>

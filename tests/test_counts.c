@@ -1,6 +1,6 @@
 /* Routing counts: one layout by hand, then random ones against a brute force that asks of every token, rank
  * and node whether they meet. */
-#include "sim/counts.h"
+#include "sim/routing/counts.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

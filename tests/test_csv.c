@@ -1,5 +1,5 @@
 /* CSV tables: RFC 4180 by hand, then damage. */
-#include "sim/csv.h"
+#include "sim/input/csv.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

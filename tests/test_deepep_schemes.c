@@ -2,9 +2,9 @@
  * against a brute force over tokens, and what must hold for any routing (docs/schemes.md, sections 3.4 to 4.8). */
 #include "sim/scheme.h"
 
+#include "sim/routing/selection.h"
+#include "sim/routing/traffic.h"
 #include "sim/schemes/deepep_buffers.h"
-#include "sim/selection.h"
-#include "sim/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,6 +1,6 @@
 /* The time of our own dispatch and combine: a made-up machine is found again, the shipped runs hold their score, tables that
  * cannot be trusted are refused. */
-#include "sim/dispatch_time.h"
+#include "sim/time/dispatch_time.h"
 #include "tests/check.h"
 
 #include <math.h>

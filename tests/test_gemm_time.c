@@ -1,5 +1,5 @@
 /* The time of grouped GEMMs: measured points, shapes that were left out, ragged rows, clusters without points. */
-#include "sim/gemm_time.h"
+#include "sim/time/gemm_time.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

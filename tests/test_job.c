@@ -1,6 +1,6 @@
 /* Job files: what is accepted, and for everything that is refused the one line a person gets. argv[1]:
  * scratch directory, argv[2]: root of the source tree. */
-#include "sim/job.h"
+#include "sim/input/job.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

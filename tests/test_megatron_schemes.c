@@ -1,9 +1,9 @@
 /* The schemes of Megatron-Core and Primus: event lists, figures of the catalogue, who is dropped and who pads. */
-#include "sim/footprint.h"
-#include "sim/megatron_stack.h"
-#include "sim/remat.h"
-#include "sim/selection.h"
-#include "sim/traffic.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/megatron_stack.h"
+#include "sim/memory/remat.h"
+#include "sim/routing/selection.h"
+#include "sim/routing/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,6 +1,6 @@
 /* The event list of a Megatron stack: one step by pencil and paper, then the list against the closed form for random
  * rows, then the allocator over steps. */
-#include "sim/megatron_stack.h"
+#include "sim/memory/megatron_stack.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

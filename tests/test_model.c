@@ -1,5 +1,5 @@
 /* Models: published parameter totals, a case counted by hand, and the refusals. argv[1]: scratch directory. */
-#include "sim/model.h"
+#include "sim/input/model.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

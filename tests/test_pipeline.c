@@ -1,6 +1,6 @@
 /* Schedules beside an event-by-event simulation of all stages, the published closed forms, and a greedy
  * scheduler that knows no list. */
-#include "sim/pipeline.h"
+#include "sim/memory/pipeline.h"
 
 #include "tests/check.h"
 

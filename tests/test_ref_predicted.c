@@ -2,7 +2,7 @@
  * pair, drops, and the peaks with the moment and the tensors; all exactly. */
 #include "base/memory.h"
 #include "reference/schemes/execution.h"
-#include "sim/counts.h"
+#include "sim/routing/counts.h"
 #include "sim/scheme.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"

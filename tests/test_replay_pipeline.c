@@ -1,7 +1,7 @@
 /* Micro-batches and stages on a real trace (64 source ranks x 2 sequences of 512 tokens, top 8 of 64): one of each
  * equals the ordinary replay; rows of micro-batches against a count over the tokens; memory that follows the
  * routing against windows of micro-batches, added up by hand. */
-#include "sim/replay_pipeline.h"
+#include "sim/replay/replay_pipeline.h"
 
 #include "sim/schemes/list.h"
 #include "tests/check.h"

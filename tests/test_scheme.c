@@ -2,8 +2,8 @@
  * section 10, the figures those of its sections 1.1, 2.5, 4.3 and 8. */
 #include "sim/scheme.h"
 
+#include "sim/routing/traffic.h"
 #include "sim/schemes/deepep_buffers.h"
-#include "sim/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,6 +1,6 @@
 /* Counts put together from pieces against counts of every token, on random layouts that repeat pieces. */
 #include "base/memory.h"
-#include "sim/segment_counts.h"
+#include "sim/routing/segment_counts.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -3,9 +3,9 @@
  * one operation, the text interrupts their list with an index comment every fifth tensor, and the table lacks
  * exactly the tensor behind it. A difference counts as explained only if it is one such tensor, or two of an
  * operation of more than ten. */
-#include "sim/step_traffic.h"
+#include "sim/replay/step_traffic.h"
 
-#include "sim/csv.h"
+#include "sim/input/csv.h"
 #include "tests/check.h"
 
 #include <math.h>

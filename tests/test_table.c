@@ -1,5 +1,5 @@
 /* Tables as a person, a JSON reader and a CSV reader see them. */
-#include "sim/table.h"
+#include "sim/replay/table.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

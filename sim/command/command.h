@@ -1,0 +1,29 @@
+/* Subcommands of spillway. Each lives in sim/command_<name>.c, parses its own arguments (argv[0] is its name)
+ * and prints its result on stdout; only main prints errors. */
+#ifndef SPW_SIM_COMMAND_COMMAND_H
+#define SPW_SIM_COMMAND_COMMAND_H
+
+#include "base/status.h"
+
+#include <argp.h>
+
+spw_status spw_command_trace(int argc, char **argv);
+spw_status spw_command_replay(int argc, char **argv);
+spw_status spw_command_plan(int argc, char **argv);
+spw_status spw_command_explain(int argc, char **argv);
+spw_status spw_command_verify(int argc, char **argv);
+spw_status spw_command_calibrate(int argc, char **argv);
+spw_status spw_command_calibrate_megatron(int argc, char **argv);
+spw_status spw_command_calibrate_time(int argc, char **argv);
+spw_status spw_command_score(int argc, char **argv);
+spw_status spw_command_bench(int argc, char **argv);
+spw_status spw_command_bench_replay(int argc, char **argv);
+spw_status spw_command_bench_reference(int argc, char **argv);
+spw_status spw_command_bench_allocator(int argc, char **argv);
+spw_status spw_command_bench_dispatch(int argc, char **argv);
+
+/* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
+ * and any usage error is SPW_EARG. `state` is handed to the parser as input. */
+SPW_MUST_CHECK spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state);
+
+#endif

@@ -1,0 +1,193 @@
+#include "sim/command/command.h"
+
+#include "base/memory.h"
+#include "sim/replay/table.h"
+#include "sim/score/calibrate_memory.h"
+#include "sim/score/measured_time.h"
+#include "sim/score/score_print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPTION_STACK = 0x100, OPTION_FROM, OPTION_OUTPUT, OPTION_LEAVE_OUT, OPTION_FORMAT };
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+typedef struct calibrate_options {
+    const char *table[SPW_SCORE_TABLES], *left_out[SPW_CALIBRATE_LEFT_OUT], *stack, *from, *output,
+        *format_text;
+    size_t tables, left_outs;
+} calibrate_options;
+
+static const struct argp_option options[] = {
+    {"stack", OPTION_STACK, "NAME|FILE", 0, "whose rows to fit", 0},
+    {"from", OPTION_FROM, "NAME|FILE", 0,
+     "coefficients before the fit (default: counted, where nothing is fitted)", 0},
+    {"output", OPTION_OUTPUT, "STACK.yaml", 0, "write the fitted stack here", 0},
+    {"leave-out", OPTION_LEAVE_OUT, "ID", 0, "a row that is not to be fitted, may be repeated", 0},
+    {"format", OPTION_FORMAT, "table|json|csv", 0,
+     "how to print the coefficients (default: table, with residuals)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    calibrate_options *o = state->input;
+    switch (key) {
+    case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_FROM: o->from = text; return 0;
+    case OPTION_OUTPUT: o->output = text; return 0;
+    case OPTION_FORMAT: o->format_text = text; return 0;
+    case OPTION_LEAVE_OUT:
+        if (o->left_outs == SPW_CALIBRATE_LEFT_OUT)
+            argp_error(state, "more than %d rows left out", SPW_CALIBRATE_LEFT_OUT);
+        o->left_out[o->left_outs++] = text;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (o->tables == SPW_SCORE_TABLES) argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
+        o->table[o->tables++] = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->tables == 0) argp_error(state, "no table; tables come in notebooks_data/");
+        if (o->stack == NULL) argp_error(state, "--stack is needed; it says whose rows are fitted");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "TABLE.csv... --stack NAME",
+    .doc = "Fits the coefficients of the memory of compiled programs to tables of runs.",
+};
+
+static const spw_column coefficient_columns[] = {
+    {"coefficient", "coefficient"}, {"before", "before"}, {"value", "fitted"}, {"uncertainty", "+-"},
+    {"evidence", "evidence"},       {"source", "source"}, {"help", NULL},      {NULL, NULL},
+};
+
+static void put_coefficient(spw_table *t, const char *key, const char *help, const spw_coefficient *before,
+                            const spw_coefficient *after) {
+    spw_table_text(t, key);
+    spw_table_real(t, before->value, "%.3f");
+    spw_table_real(t, after->value, "%.3f");
+    spw_table_real(t, after->uncertainty, "%.3f");
+    spw_table_text(t, spw_evidence_name(after->evidence));
+    spw_table_text(t, after->source);
+    spw_table_text(t, help);
+}
+
+static spw_status print_coefficients(spw_calibration *c, spw_format format) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(coefficient_columns, &t);
+    for (size_t i = 0; status == SPW_OK && i < SPW_STACK_FITTED; i++) {
+        put_coefficient(t, spw_stack_rows[i].key, spw_stack_rows[i].help,
+                        spw_stack_coefficient(&c->before, i), spw_stack_coefficient(&c->fitted, i));
+    }
+    if (status == SPW_OK) {
+        put_coefficient(t, "half_width", "half width of the interval, as a logarithm", &c->before.half_width,
+                        &c->fitted.half_width);
+        put_coefficient(t, "half_width_recovered", "the same for each part recovered",
+                        &c->before.half_width_recovered, &c->fitted.half_width_recovered);
+        status = spw_table_print(t, format, stdout);
+    }
+    spw_table_destroy(t);
+    return status;
+}
+
+static const spw_column residual_columns[] = {
+    {"id", "row"},         {"fitted", "by"},           {"true_gib", "true GiB"},
+    {"gib", "fitted GiB"}, {"residual", "residual %"}, {NULL, NULL},
+};
+
+static spw_status print_residuals(const spw_calibration *c) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(residual_columns, &t);
+    for (size_t i = 0; status == SPW_OK && i < c->score.rows; i++) {
+        const spw_score_row *row = &c->score.row[i];
+        if (c->used[i] != 1) continue;
+        const bool temporary = !isnan(row->cell.temporary_gib);
+        const double arguments = temporary ? 0.0 : row->memory.argument_bytes / GIB;
+        spw_table_text(t, row->cell.id);
+        spw_table_text(t, temporary ? "temporary" : "total");
+        spw_table_real(t, temporary ? row->cell.temporary_gib : row->cell.total_gib, "%.1f");
+        spw_table_real(t, row->memory.temporary_bytes / GIB + arguments, "%.1f");
+        spw_table_scaled(t, temporary ? spw_score_temporary_error(row) : spw_score_total_error(row), 0.01,
+                         "%+.1f");
+    }
+    if (status == SPW_OK) status = spw_table_print(t, SPW_FORMAT_TABLE, stdout);
+    spw_table_destroy(t);
+    return status;
+}
+
+static void print_summary(const spw_calibration *c) {
+    printf(
+        "\n%zu figures and %zu verdicts fitted; %zu rows of other stacks, %zu that cannot be predicted, %zu "
+        "left out by name\n",
+        c->figures, c->verdicts, c->other_stack, c->skipped, c->left_out);
+    printf("|error| of the figures: median %.1f %%, rms %.1f %%, max %.1f %%\n", 100.0 * c->median_error,
+           100.0 * c->rms_error, 100.0 * c->max_error);
+    for (size_t m = 0; m < c->models; m++) {
+        printf("%s: %zu rows", c->model[m].name, c->model[m].rows);
+        if (!isnan(c->model[m].median_error))
+            printf("; by a fit without them: median |error| %.1f %%", 100.0 * c->model[m].median_error);
+        printf("\n");
+    }
+}
+
+static spw_status calibrate_memory(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    calibrate_options *o = NULL;
+    spw_calibration *c = NULL;
+    spw_format format = SPW_FORMAT_TABLE;
+    SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(SPW_ALLOC(1, &c));
+    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &format));
+    const spw_calibrate_request request = {.tables = o->table,
+                                           .table_count = o->tables,
+                                           .stack = o->stack,
+                                           .from = o->from != NULL ? o->from : "counted",
+                                           .left_out = o->left_out,
+                                           .left_out_count = o->left_outs};
+    SPW_TRY(spw_calibrate_memory(&request, c));
+    SPW_TRY(print_coefficients(c, format));
+    if (format == SPW_FORMAT_TABLE) {
+        printf("\n");
+        SPW_TRY(print_residuals(c));
+        print_summary(c);
+    }
+    if (o->output != NULL)
+        SPW_TRY(spw_stack_write(&c->fitted, "Written by spillway calibrate memory.", o->output));
+
+cleanup:
+    if (c != NULL) spw_calibration_close(c);
+    spw_free(c);
+    spw_free(o);
+    return status;
+}
+
+/* Tables of measured stacks have a fit of their own. */
+static spw_status calibrate_time(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (spw_measured_kind_of(argv[i]) != SPW_MEASURED_OTHER)
+            return spw_command_calibrate_megatron(argc, argv);
+    }
+    return spw_command_calibrate_time(argc, argv);
+}
+
+spw_status spw_command_calibrate(int argc, char **argv) {
+    static char memory[] = "spillway calibrate memory", time[] = "spillway calibrate time";
+    static const struct {
+        const char *what;
+        char *name;
+        spw_status (*run)(int argc, char **argv);
+    } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, calibrate_time}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc > 1; i++) {
+        if (strcmp(argv[1], kinds[i].what) != 0) continue;
+        argv[1] = kinds[i].name;
+        return kinds[i].run(argc - 1, argv + 1);
+    }
+    return spw_fail(SPW_EARG, "calibrate what? spillway calibrate memory | time TABLE.csv... --stack NAME");
+}

@@ -1,0 +1,280 @@
+#include "sim/command/command.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "sim/command/job_options.h"
+#include "sim/command/plan_print.h"
+#include "sim/replay/plan_points.h"
+#include "traces/generate.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OPTION_TRACE = SPW_OPTION_OWN,
+    OPTION_ROUTING,
+    OPTION_IMBALANCE,
+    OPTION_STACK,
+    OPTION_STEPS,
+    OPTION_LAYERS,
+    OPTION_TOKENS,
+    OPTION_SEED,
+    OPTION_ALL
+};
+
+typedef struct plan_options {
+    spw_job_options job;
+    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed;
+    bool all;
+} plan_options;
+
+static const struct argp_option own_options[] = {
+    {"trace", OPTION_TRACE, "TRACE.h5", 0, "real routing: replay this trace", 0},
+    {"routing", OPTION_ROUTING, "NAME[:KEY=VALUE,...]", 0,
+     "made routing, by the names of `trace generate --distribution` (default: uniform)", 0},
+    {"imbalance", OPTION_IMBALANCE, "X", 0,
+     "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean",
+     0},
+    {"stack", OPTION_STACK, "NAME|none", 0,
+     "software whose compiled programs and speed are planned (default: the newest known for the cluster)", 0},
+    {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
+    {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
+    {"tokens", OPTION_TOKENS, "N", 0, "what training on so many tokens takes; 300B, 1T, 1.5e12", 0},
+    {"seed", OPTION_SEED, "N", 0, "of draws and of made routing (default: 1)", 0},
+    {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    plan_options *o = state->input;
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,
+                                   &o->steps,      &o->layers,  &o->tokens,    &o->seed};
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = &o->job;
+    } else if (key >= OPTION_TRACE && key <= OPTION_SEED) {
+        *target[key - OPTION_TRACE] = text;
+    } else if (key == OPTION_ALL) {
+        o->all = true;
+    } else if (key == ARGP_KEY_ARG) {
+        argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
+    } else {
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = own_options,
+    .parser = parse,
+    .args_doc = "--job JOB.yaml",
+    .doc = "Sweeps schemes, parallel splits and batch sizes: what fits, what is fastest, what real routing "
+           "costs.\v"
+           "--expert-parallel takes a list, as in 4,8,16, or `all`.",
+    .children = children,
+};
+
+/* "300B", "1T", "1.5e12": K, M, B and T stand for 10^3, 10^6, 10^9, 10^12. */
+static spw_status parse_tokens(const char *text, double *out) {
+    static const char suffixes[] = "KMBT";
+    char *end = NULL;
+    double value = isdigit((unsigned char)text[0]) || text[0] == '.' ? strtod(text, &end) : -1.0;
+    for (size_t i = 0; end != NULL && *end != '\0' && i < sizeof suffixes - 1; i++) {
+        if (toupper((unsigned char)end[0]) != suffixes[i] || end[1] != '\0') continue;
+        for (size_t power = 0; power <= i; power++) value *= 1000.0;
+        end++;
+    }
+    if (end == NULL || *end != '\0' || !(value >= 1.0 && value <= 1e18))
+        return spw_fail(SPW_EARG, "--tokens %s: write a number of tokens from 1 to 1e18, as in 300B or 1T",
+                        text);
+    *out = value;
+    return SPW_OK;
+}
+
+static spw_status parse_imbalance(const char *text, double *out) {
+    char *end = NULL;
+    *out = isdigit((unsigned char)text[0]) ? strtod(text, &end) : 0.0;
+    if (end == NULL || *end != '\0' || !(*out >= 1.0 && *out <= 1e6))
+        return spw_fail(SPW_EARG, "--imbalance %s: write the fullest rank's rows over the mean, 1 or more",
+                        text);
+    return SPW_OK;
+}
+
+/* The list of --expert-parallel, or all sizes. */
+static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
+    char copy[256], *rest = NULL;
+    if (strcmp(text, "all") == 0) {
+        request->splits = spw_plan_all_splits(job, request->expert);
+        return SPW_OK;
+    }
+    if (strlen(text) >= sizeof copy)
+        return spw_fail(SPW_EARG, "--expert-parallel: a list of over 255 characters");
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
+        uint64_t value = 0;
+        const spw_status status = spw_parse_count("--expert-parallel", part, 1 << 20, &value);
+        if (status != SPW_OK) return status;
+        if (value > 0 && job->expert * job->fsdp % value != 0)
+            return spw_fail(SPW_EARG,
+                            "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs", text,
+                            part, job->expert * job->fsdp);
+        if (value == 0 || request->splits == SPW_PLAN_SPLITS)
+            return spw_fail(SPW_EARG,
+                            "--expert-parallel %s: write 1 to %d sizes above 0, as in 4,8,16, or all", text,
+                            SPW_PLAN_SPLITS);
+        request->expert[request->splits++] = (size_t)value;
+    }
+    return request->splits > 0
+               ? SPW_OK
+               : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
+}
+
+/* A trace of one sequence a GPU, one step and two layers, in the folder for temporary files; the caller removes it. */
+static spw_status make_trace(const spw_job *job, const char *routing, uint64_t seed, char *path,
+                             size_t size) {
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    spw_generate_settings settings = {.experts = job->model.experts,
+                                      .top_k = job->model.top_k,
+                                      .layers = 2,
+                                      .steps = 1,
+                                      .ranks = spw_job_gpus(job),
+                                      .tokens_per_rank = job->sequence_length,
+                                      .seed = seed,
+                                      .distribution_text = routing,
+                                      .generator = "spillway plan"};
+    spw_status status = spw_distribution_parse(routing, &settings.distribution);
+    if (status != SPW_OK) return status;
+    (void)snprintf(path, size, "%s/spillway-plan-XXXXXX", folder);
+    const int file = mkstemp(path);
+    if (file < 0) return spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder);
+    (void)close(file);
+    return spw_generate_trace(&settings, path);
+}
+
+static bool has_word(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+/* The last of the presets that was fitted on this cluster, else the last of all: names end in a date. */
+static spw_status newest_time_stack(const spw_job *job, spw_time_stack *out) {
+    const char *const *names = spw_time_stack_presets();
+    const char *chosen = NULL;
+    bool fitted = false;
+    for (size_t i = 0; names[i] != NULL; i++) {
+        const spw_status status = spw_time_stack_read(names[i], NULL, out);
+        if (status != SPW_OK) return status;
+        const bool here = has_word(out->clusters, job->cluster.name);
+        if (chosen != NULL && (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0))) continue;
+        chosen = names[i], fitted = here;
+    }
+    return spw_time_stack_read(chosen, NULL, out);
+}
+
+static spw_status choose_stack(const char *name, const spw_job *job, spw_stack *stack, spw_time_stack *time,
+                               spw_plan_request *request) {
+    spw_status status = SPW_OK;
+    if (name != NULL && strcmp(name, "none") == 0) return SPW_OK;
+    if (name == NULL) {
+        SPW_TRY(newest_time_stack(job, time));
+    } else {
+        SPW_TRY(spw_time_stack_read(name, NULL, time));
+    }
+    SPW_TRY(spw_stack_read(time->name, NULL, stack));
+    request->stack = stack;
+    request->time_stack = time;
+
+cleanup:
+    return status;
+}
+
+static void describe_routing(const plan_options *o, const spw_trace_info *info, double imbalance, char *out,
+                             size_t size) {
+    char name[128];
+    spw_plain_text(info->model_name, name, sizeof name);
+    if (o->trace_path != NULL) {
+        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", o->trace_path, name,
+                       info->steps, info->layers, info->top_k, info->experts);
+    } else {
+        (void)snprintf(out, size, "%s, made by a seed", o->routing != NULL ? o->routing : "uniform");
+    }
+    if (imbalance > 0.0) {
+        const size_t used = strlen(out);
+        (void)snprintf(out + used, size - used, "; times with the fullest rank at %.2f times the mean",
+                       imbalance);
+    }
+}
+
+spw_status spw_command_plan(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    plan_options *o = NULL;
+    spw_trace *trace = NULL;
+    spw_result result = {.rows = 0};
+    spw_plan_request request = {.trace = NULL};
+    spw_stack *stack = NULL;
+    spw_time_stack *time = NULL;
+    char made[4096] = "", routing[512];
+    const char *splits = NULL;
+    double tokens = 0.0;
+    uint64_t seed = 1;
+    SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(SPW_ALLOC(1, &stack));
+    SPW_TRY(SPW_ALLOC(1, &time));
+    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    if (o->trace_path != NULL && o->routing != NULL)
+        SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
+    if (o->tokens != NULL) SPW_TRY(parse_tokens(o->tokens, &tokens));
+    if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));
+    if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
+    if (o->steps != NULL)
+        SPW_TRY(spw_parse_range("--steps", o->steps, &request.step_begin, &request.step_end));
+    if (o->layers != NULL)
+        SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
+    splits = o->job.expert_parallel;
+    o->job.expert_parallel = NULL;
+    SPW_TRY(spw_job_options_finish(&o->job));
+    const spw_job *job = &o->job.job;
+    if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
+    SPW_TRY(choose_stack(o->stack, job, stack, time, &request));
+    if (o->trace_path == NULL)
+        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", seed, made, sizeof made));
+    SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
+    request.trace = trace;
+    request.job = job;
+    request.scheme = o->job.scheme;
+    request.schemes = job->schemes;
+    request.seed = seed;
+    status = spw_plan_run(&request, &result);
+    if (status != SPW_OK && o->trace_path != NULL && strstr(spw_last_error(), o->trace_path) == NULL)
+        status = spw_fail_within(status, "%s", o->trace_path);
+    SPW_TRY(status);
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    describe_routing(o, info, request.imbalance, routing, sizeof routing);
+    const spw_run_settings settings = {.command = "plan",
+                                       .job_path = o->job.job_path,
+                                       .trace_path = o->trace_path != NULL ? o->trace_path : routing,
+                                       .job = job,
+                                       .trace = info,
+                                       .step_begin = request.step_begin,
+                                       .step_end = request.step_end > 0 ? request.step_end : info->steps,
+                                       .layer_begin = request.layer_begin,
+                                       .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
+                                       .seed = seed,
+                                       .stack = request.stack != NULL ? request.stack->name : NULL};
+    const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->all};
+    SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
+
+cleanup:
+    if (made[0] != '\0') (void)unlink(made);
+    spw_result_clear(&result);
+    spw_trace_close(trace);
+    spw_free(stack);
+    spw_free(time);
+    spw_free(o);
+    return status;
+}

@@ -1,0 +1,200 @@
+#include "sim/command/command.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "sim/command/job_options.h"
+#include "sim/input/allocator_conf.h"
+#include "sim/memory/largest_batch.h"
+#include "sim/memory/smallest_factor.h"
+#include "sim/replay/replay.h"
+#include "sim/replay/result_hdf5.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_STEPS = SPW_OPTION_OWN,
+    OPTION_LAYERS,
+    OPTION_OUTPUT,
+    OPTION_SEED,
+    OPTION_EACH_STEP,
+    OPTION_DROPS,
+    OPTION_FITS,
+    OPTION_ALLOCATOR,
+    OPTION_STACK
+};
+
+typedef struct replay_options {
+    spw_job_options job;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
+    bool each_step;
+} replay_options;
+
+static const struct argp_option own_options[] = {
+    {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
+    {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
+    {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
+    {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
+    {"stack", OPTION_STACK, "NAME|FILE", 0,
+     "memory of compiled programs as XLA's arena holds it, and step times, by the coefficients of this stack "
+     "(default: what must be live, no times)",
+     0},
+    {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
+    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
+     "PyTorch's allocator, as in PYTORCH_CUDA_ALLOC_CONF (default: the job's)", 0},
+    {"drop-at-most", OPTION_DROPS, "PERCENT", 0,
+     "also find the smallest capacity or buffer factor that drops no more", 0},
+    {"fits-at", OPTION_FITS, "PERCENT", 0,
+     "also find the largest number of sequences per GPU that fits in so many of the steps, as 99.9", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    replay_options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
+    case OPTION_STEPS: o->steps = text; return 0;
+    case OPTION_LAYERS: o->layers = text; return 0;
+    case OPTION_OUTPUT: o->output = text; return 0;
+    case OPTION_SEED: o->seed = text; return 0;
+    case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_ALLOCATOR: o->allocator = text; return 0;
+    case OPTION_DROPS: o->drops = text; return 0;
+    case OPTION_FITS: o->fits = text; return 0;
+    case OPTION_EACH_STEP: o->each_step = true; return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
+        o->trace_path = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->trace_path == NULL)
+            argp_error(state, "which trace? write: spillway replay TRACE.h5 --job JOB.yaml");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = own_options,
+    .parser = parse,
+    .args_doc = "TRACE.h5 --job JOB.yaml",
+    .doc =
+        "Replays a routing trace: what each GPU must hold, what crosses the links, which tokens are dropped.",
+    .children = children,
+};
+
+/* A share, from a percentage in [0, 100]. */
+static spw_status parse_percent(const char *option, const char *text, double *out) {
+    char *end = NULL;
+    const double value = text[strspn(text, "0123456789.")] == '\0' ? strtod(text, &end) : -1.0;
+    if (end == NULL || end == text || *end != '\0' || !(value >= 0.0 && value <= 100.0))
+        return spw_fail(SPW_EARG, "%s %s: write a percentage from 0 to 100, as in 99.9", option, text);
+    *out = value / 100.0;
+    return SPW_OK;
+}
+
+static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *result) {
+    if (!o->each_step) return spw_replay_run(request, result);
+    spw_status status = SPW_OK;
+    const size_t last = request->step_end > 0 ? request->step_end : spw_trace_get_info(request->trace)->steps;
+    for (size_t step = request->step_begin; step < last && status == SPW_OK; step++) {
+        spw_replay_request one = *request;
+        one.step_begin = step;
+        one.step_end = step + 1;
+        one.first_row = result->rows;
+        status = spw_replay_run(&one, result);
+    }
+    return status;
+}
+
+/* Rows of one scheme stand together when every step has its own. */
+static int by_scheme(const void *left, const void *right, void *context) {
+    const spw_result_row *a = left, *b = right;
+    const spw_job_options *o = context;
+    size_t ia = 0, ib = 0;
+    if (a->sequences != b->sequences) return a->sequences < b->sequences ? -1 : 1;
+    for (size_t i = o->job.schemes; i-- > 0;) {
+        if (strcmp(o->job.scheme[i], a->scheme.text) == 0) ia = i;
+        if (strcmp(o->job.scheme[i], b->scheme.text) == 0) ib = i;
+    }
+    if (ia != ib) return ia < ib ? -1 : 1;
+    return a->first_step < b->first_step ? -1 : a->first_step > b->first_step;
+}
+
+spw_status spw_command_replay(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    replay_options *o = NULL;
+    spw_trace *trace = NULL;
+    spw_result result = {.rows = 0};
+    spw_result_file *file = NULL;
+    spw_stack stack;
+    spw_time_stack time_stack;
+    bool timed = false;
+    uint64_t seed = 1;
+    double drops = 0.0, fits = 0.0;
+    SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
+    spw_run_settings settings = {
+        .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
+    if (o->steps != NULL)
+        SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
+    if (o->layers != NULL)
+        SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
+    if (o->stack != NULL) {
+        SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
+        timed = spw_time_stack_knows(stack.name);
+        if (timed) SPW_TRY(spw_time_stack_read(stack.name, NULL, &time_stack));
+    }
+    if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
+    if (o->drops != NULL) SPW_TRY(parse_percent("--drop-at-most", o->drops, &drops));
+    if (o->fits != NULL) SPW_TRY(parse_percent("--fits-at", o->fits, &fits));
+    SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->allocator != NULL) {
+        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
+        SPW_TRY(spw_job_check(&o->job.job));
+    }
+    SPW_TRY(spw_trace_open(o->trace_path, &trace));
+    settings.job = &o->job.job;
+    settings.trace = spw_trace_get_info(trace);
+    settings.seed = seed;
+    settings.stack = o->stack;
+    if (settings.step_end == 0) settings.step_end = settings.trace->steps;
+    if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
+    if (o->output != NULL && o->each_step)
+        SPW_TRY(spw_fail(SPW_EARG, "--output holds every step already; leave --each-step out"));
+    if (o->output != NULL) SPW_TRY(spw_file_differs(o->output, o->trace_path));
+    if (o->output != NULL) SPW_TRY(spw_file_differs(o->output, o->job.job_path));
+    if (o->output != NULL) SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
+    const spw_replay_request request = {.trace = trace,
+                                        .job = settings.job,
+                                        .scheme = o->job.scheme,
+                                        .schemes = settings.job->schemes,
+                                        .step_begin = settings.step_begin,
+                                        .step_end = settings.step_end,
+                                        .layer_begin = settings.layer_begin,
+                                        .layer_end = settings.layer_end,
+                                        .seed = seed,
+                                        .allocator = !o->each_step, /* its state goes from step to step */
+                                        .stack = o->stack != NULL ? &stack : NULL,
+                                        .time_stack = timed ? &time_stack : NULL,
+                                        .sink = spw_result_file_sink(file)};
+    status = replay_steps(o, &request, &result);
+    if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)
+        status = spw_fail_within(status, "%s", o->trace_path);
+    if (status != SPW_OK) goto cleanup;
+    if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
+    if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
+    if (o->each_step && result.row != NULL)
+        qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
+    if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
+    SPW_TRY(spw_result_print(&result, &settings, o->job.format, stdout));
+
+cleanup:
+    spw_result_file_discard(file);
+    spw_result_clear(&result);
+    spw_trace_close(trace);
+    spw_free(o);
+    return status;
+}

@@ -1,0 +1,290 @@
+#include "sim/command/command_trace.h"
+
+#include "base/memory.h"
+#include "sim/command/command.h"
+#include "sim/command/job_options.h"
+#include "sim/replay/table.h"
+#include "traces/statistics.h"
+#include "traces/trace.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OPTION_FORMAT = 0x200 };
+
+typedef struct info_options {
+    const char *path, *format_text;
+} info_options;
+
+static const struct argp_option options[] = {
+    {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    info_options *o = state->input;
+    switch (key) {
+    case OPTION_FORMAT: o->format_text = text; return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
+        o->path = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->path == NULL) argp_error(state, "which trace? write: spillway trace info TRACE.h5");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "TRACE.h5",
+    .doc = "Says what a trace holds and how balanced its routing is.",
+};
+
+/* Every column of JSON and CSV; a person sees two tables of some of them. */
+static const spw_column all_columns[] = {
+    {"layer", NULL},
+    {"experts", NULL},
+    {"top_k", NULL},
+    {"steps", NULL},
+    {"max_over_mean", NULL},
+    {"worst_max_over_mean", NULL},
+    {"worst_step", NULL},
+    {"variation", NULL},
+    {"gini", NULL},
+    {"entropy_bits", NULL},
+    {"dead_experts", NULL},
+    {"worst_variation", NULL},
+    {"worst_gini", NULL},
+    {"worst_entropy_bits", NULL},
+    {"worst_dead_experts", NULL},
+    {"rank4_max_over_mean", NULL},
+    {"rank8_max_over_mean", NULL},
+    {"rank16_max_over_mean", NULL},
+    {"rank32_max_over_mean", NULL},
+    {"rank64_max_over_mean", NULL},
+    {"worst_rank4_max_over_mean", NULL},
+    {"worst_rank8_max_over_mean", NULL},
+    {"worst_rank16_max_over_mean", NULL},
+    {"worst_rank32_max_over_mean", NULL},
+    {"worst_rank64_max_over_mean", NULL},
+    {"ranks4_touched", NULL},
+    {"ranks8_touched", NULL},
+    {"ranks16_touched", NULL},
+    {"ranks32_touched", NULL},
+    {"ranks64_touched", NULL},
+    {"nodes16_touched", NULL},
+    {"nodes32_touched", NULL},
+    {"nodes64_touched", NULL},
+    {NULL, NULL},
+};
+static const spw_column balance_columns[] = {
+    {"layer", "layer"}, {"mean", "max/mean"}, {"worst", "worst"}, {"step", "at step"},   {"cv", "cv"},
+    {"gini", "gini"},   {"entropy", "bits"},  {"dead", "dead"},   {"r4", "EP4"},         {"r8", "EP8"},
+    {"r16", "EP16"},    {"r32", "EP32"},      {"r64", "EP64"},    {"w64", "worst EP64"}, {NULL, NULL},
+};
+static const spw_column touch_columns[] = {
+    {"layer", "layer"}, {"r4", "EP4"},         {"r8", "EP8"},         {"r16", "EP16"},       {"r32", "EP32"},
+    {"r64", "EP64"},    {"n16", "nodes EP16"}, {"n32", "nodes EP32"}, {"n64", "nodes EP64"}, {NULL, NULL},
+};
+
+static void real(spw_table *table, double value, const char *shown) {
+    if (isnan(value)) {
+        spw_table_none(table);
+    } else {
+        spw_table_real(table, value, shown);
+    }
+}
+
+static void whole(spw_table *table, int64_t value) {
+    if (value >= 0) {
+        spw_table_count(table, (uint64_t)value);
+    } else {
+        spw_table_real(table, (double)value, "%.0f");
+    }
+}
+
+static void worst_step(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layer) {
+    if (layer->steps > 0) {
+        whole(table, info->step_id[layer->worst_step]);
+    } else {
+        spw_table_none(table);
+    }
+}
+
+static void reals(spw_table *table, const double *value, int count, const char *shown) {
+    for (int i = 0; i < count; i++) real(table, value[i], shown);
+}
+
+static void add_all(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
+    for (size_t i = 0; i < info->layers; i++) {
+        const spw_statistics *mean = &layers[i].mean, *worst = &layers[i].worst;
+        whole(table, info->layer_id[i]);
+        spw_table_count(table, info->layer_experts[i]);
+        spw_table_count(table, info->layer_top_k[i]);
+        spw_table_count(table, layers[i].steps);
+        real(table, mean->max_over_mean, NULL);
+        real(table, worst->max_over_mean, NULL);
+        worst_step(table, info, &layers[i]);
+        real(table, mean->variation, NULL);
+        real(table, mean->gini, NULL);
+        real(table, mean->entropy_bits, NULL);
+        real(table, mean->dead_experts, NULL);
+        real(table, worst->variation, NULL);
+        real(table, worst->gini, NULL);
+        real(table, worst->entropy_bits, NULL);
+        real(table, worst->dead_experts, NULL);
+        reals(table, mean->rank_max_over_mean, SPW_STATISTICS_SIZES, NULL);
+        reals(table, worst->rank_max_over_mean, SPW_STATISTICS_SIZES, NULL);
+        reals(table, mean->ranks_touched, SPW_STATISTICS_SIZES, NULL);
+        reals(table, mean->nodes_touched + 2, SPW_STATISTICS_SIZES - 2, NULL);
+    }
+}
+
+static void add_balance(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
+    for (size_t i = 0; i < info->layers; i++) {
+        const spw_statistics *mean = &layers[i].mean, *worst = &layers[i].worst;
+        whole(table, info->layer_id[i]);
+        real(table, mean->max_over_mean, "%.2f");
+        real(table, worst->max_over_mean, "%.2f");
+        worst_step(table, info, &layers[i]);
+        real(table, mean->variation, "%.2f");
+        real(table, mean->gini, "%.2f");
+        real(table, mean->entropy_bits, "%.2f");
+        real(table, mean->dead_experts, "%.1f");
+        reals(table, mean->rank_max_over_mean, SPW_STATISTICS_SIZES, "%.2f");
+        real(table, worst->rank_max_over_mean[SPW_STATISTICS_SIZES - 1], "%.2f");
+    }
+}
+
+static void add_touch(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
+    for (size_t i = 0; i < info->layers; i++) {
+        whole(table, info->layer_id[i]);
+        reals(table, layers[i].mean.ranks_touched, SPW_STATISTICS_SIZES, "%.2f");
+        reals(table, layers[i].mean.nodes_touched + 2, SPW_STATISTICS_SIZES - 2, "%.2f");
+    }
+}
+
+static spw_status print_table(const spw_column *columns,
+                              void (*add)(spw_table *, const spw_trace_info *, const spw_layer_statistics *),
+                              const spw_trace_info *info, const spw_layer_statistics *layers,
+                              spw_format format, FILE *out) {
+    spw_table *table = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status == SPW_OK) {
+        add(table, info, layers);
+        status = spw_table_print(table, format, out);
+    }
+    spw_table_destroy(table);
+    return status;
+}
+
+static void print_line(const char *name, const char *text) {
+    if (text != NULL && text[0] != '\0') printf("  %-10s %s\n", name, text);
+}
+
+static spw_status print_person(const char *path, const spw_trace_info *info,
+                               const spw_layer_statistics *layers) {
+    spw_status status = SPW_OK;
+    printf("%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", path, info->steps,
+           info->steps == 1 ? "" : "s", info->layers, info->layers == 1 ? "" : "s", info->top_k,
+           info->experts);
+    if (info->has_tokens)
+        printf(", %" PRIu64 " tokens%s", info->tokens, info->has_weights ? " with weights" : "");
+    if (!info->has_tokens) printf(", counts only");
+    if (info->ranks > 0) printf(", %zu source ranks", info->ranks);
+    printf(info->synthetic ? ", synthetic\n" : "\n");
+    print_line("model", info->model_name);
+    print_line("source", info->source);
+    print_line("commit", info->source_commit);
+    print_line("licence", info->license[0] != '\0' ? info->license : "not stated");
+    print_line("generator", info->generator);
+    print_line("created", info->created);
+    print_line("note", info->note);
+    printf("\nBalance: the most loaded expert over the mean, coefficient of variation, Gini, entropy (even: "
+           "%.2f bits), "
+           "dead experts;\nthen the most loaded expert-parallel rank over the mean. Means over steps, and "
+           "the worst "
+           "step.\n",
+           log2((double)info->experts));
+    SPW_TRY(print_table(balance_columns, add_balance, info, layers, SPW_FORMAT_TABLE, stdout));
+    if (info->has_tokens) {
+        printf("\nDistinct ranks, and nodes of %d ranks, that a token's experts are on:\n",
+               SPW_STATISTICS_NODE_RANKS);
+        SPW_TRY(print_table(touch_columns, add_touch, info, layers, SPW_FORMAT_TABLE, stdout));
+    }
+
+cleanup:
+    return status;
+}
+
+/* The layers as the table writes them, so that JSON and CSV cannot differ. */
+static spw_status layers_json(const spw_trace_info *info, const spw_layer_statistics *layers, json_t **out) {
+    spw_status status = SPW_OK;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+    if (memory == NULL) return spw_fail(SPW_ENOMEM, "no memory for the report");
+    status = print_table(all_columns, add_all, info, layers, SPW_FORMAT_JSON, memory);
+    (void)fclose(memory);
+    if (status == SPW_OK) {
+        *out = json_loads(text, 0, NULL);
+        if (*out == NULL) status = spw_fail(SPW_ENOMEM, "no memory for the report");
+    }
+    free(text);
+    return status;
+}
+
+static spw_status print_json(const char *path, const spw_trace_info *info,
+                             const spw_layer_statistics *layers) {
+    spw_status status = SPW_OK;
+    json_t *list = NULL, *root = NULL;
+    SPW_TRY(layers_json(info, layers, &list));
+    root = json_pack(
+        "{s:s, s:i, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, "
+        "s:I, s:I, s:I, s:I}, s:o}",
+        "format", "spillway-trace-info", "version", 1, "trace", "path", path, "version", info->version,
+        "content", info->content, "source", info->source, "source_commit", info->source_commit, "license",
+        info->license, "created", info->created, "note", info->note, "model", info->model_name, "synthetic",
+        info->synthetic, "has_tokens", info->has_tokens, "has_weights", info->has_weights, "has_sequences",
+        info->has_sequences, "has_by_rank", info->has_by_rank, "fast_path", info->fast_path, "steps",
+        (json_int_t)info->steps, "layers", (json_int_t)info->layers, "experts", (json_int_t)info->experts,
+        "top_k", (json_int_t)info->top_k, "ranks", (json_int_t)info->ranks, "tokens",
+        (json_int_t)info->tokens, "layers", list);
+    if (root == NULL) SPW_TRY(spw_fail(SPW_EFORMAT, "%s: an attribute is not UTF-8", path));
+    list = NULL;
+    if (json_dumpf(root, stdout, JSON_INDENT(2)) != 0)
+        SPW_TRY(spw_fail(SPW_EIO, "standard output cannot be written"));
+    printf("\n");
+
+cleanup:
+    json_decref(root);
+    return status;
+}
+
+spw_status spw_command_trace_info(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    info_options o = {.path = NULL};
+    spw_format format = SPW_FORMAT_TABLE;
+    spw_trace *trace = NULL;
+    spw_layer_statistics *layers = NULL;
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    SPW_TRY(spw_trace_open(o.path, &trace));
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    SPW_TRY(SPW_ALLOC(info->layers, &layers));
+    SPW_TRY(spw_trace_statistics(trace, layers));
+    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.path, info, layers));
+    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.path, info, layers));
+    if (format == SPW_FORMAT_CSV) SPW_TRY(print_table(all_columns, add_all, info, layers, format, stdout));
+
+cleanup:
+    spw_free(layers);
+    spw_trace_close(trace);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* What the peak of a bare Megatron stack is made of, tensor by tensor, from the list that `replay` runs. */
+#ifndef SPW_SIM_COMMAND_EXPLAIN_BARE_H
+#define SPW_SIM_COMMAND_EXPLAIN_BARE_H
+
+#include "base/status.h"
+#include "sim/memory/footprint.h"
+
+/* Puts the kinds of the list that are live at the peak of a step with balanced routing in the place of f's components,
+ * where the job is such a stack (sim/memory/megatron_job.h); else does nothing. The step is the second: the dispatchers hold
+ * what the first one left. */
+SPW_MUST_CHECK spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                           spw_footprint *f);
+
+#endif

@@ -1,0 +1,200 @@
+#include "sim/command/explain_peer.h"
+
+#include "base/memory.h"
+#include "sim/command/peer.h"
+#include "sim/memory/footprint.h"
+#include "sim/replay/replay.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static const spw_column columns[] = {
+    {"scheme", NULL},
+    {"sequences_per_gpu", NULL},
+    {"planner", NULL},
+    {"part", "part"},
+    {"peer_bytes", "theirs GiB"},
+    {"our_bytes", "ours GiB"},
+    {"difference_bytes", "ours more"},
+    {"peer_rows", NULL},
+    {"our_rows_mean", NULL},
+    {"our_rows_max", NULL},
+    {"why", "why"},
+    {NULL, NULL},
+};
+
+/* Ours for one scheme and batch. */
+typedef struct our_side {
+    spw_footprint footprint;
+    double rows_mean, rows_max; /* of one rank in a MoE layer, of one micro-batch */
+    double peak_bytes;
+    const char *match; /* how the trace was used; NULL without one */
+} our_side;
+
+static spw_peer_part part_of(const char *name) {
+    static const struct {
+        const char *begins;
+        spw_peer_part part;
+    } parts[] = {{"weights", SPW_PEER_WEIGHTS},     {"gathered_", SPW_PEER_WEIGHTS},
+                 {"gradients", SPW_PEER_GRADIENTS}, {"expert_weight_gradients", SPW_PEER_GRADIENTS},
+                 {"optimizer", SPW_PEER_OPTIMIZER}, {"master_weights", SPW_PEER_OPTIMIZER}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strncmp(name, parts[i].begins, strlen(parts[i].begins)) == 0) return parts[i].part;
+    return SPW_PEER_ACTIVATIONS;
+}
+
+static void split(const spw_footprint *f, double bytes[SPW_PEER_PARTS]) {
+    for (int i = 0; i < SPW_PEER_PARTS; i++) bytes[i] = 0.0;
+    for (size_t i = 0; i < f->components; i++) {
+        const spw_component *c = &f->component[i];
+        if (c->live[f->moment]) bytes[part_of(c->name)] += (double)c->bytes;
+    }
+}
+
+static spw_status from_trace(const spw_job_options *o, spw_trace *trace, size_t batch, size_t scheme,
+                             our_side *out) {
+    spw_status status = SPW_OK;
+    spw_result result = {.row = NULL};
+    spw_job *job = NULL;
+    SPW_TRY(SPW_ALLOC(1, &job));
+    *job = o->job;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = o->job.sequences_per_gpu[batch];
+    const spw_replay_request request = {
+        .trace = trace, .job = job, .scheme = &o->scheme[scheme], .schemes = 1, .seed = 1};
+    SPW_TRY(spw_replay_run(&request, &result));
+    const spw_result_row *row = &result.row[0];
+    *out = (our_side){.footprint = row->footprint,
+                      .rows_mean = row->traffic.rows_mean,
+                      .rows_max = (double)row->traffic.rows_max,
+                      .peak_bytes = (double)row->memory.max_bytes,
+                      .match = spw_match_name(row->match)};
+
+cleanup:
+    spw_result_clear(&result);
+    spw_free(job);
+    return status;
+}
+
+static void balanced(const spw_job_options *o, size_t batch, size_t scheme, our_side *out) {
+    const size_t sequences = o->job.sequences_per_gpu[batch];
+    const spw_pipeline p = spw_pipeline_of(&o->job);
+    const spw_layer_shape shape = spw_layer_shape_of(&o->job, sequences / p.micro_batches);
+    const spw_rank_rows rows = spw_balanced_rows(&o->scheme[scheme], &shape);
+    *out = (our_side){.rows_mean = (double)rows.held, .rows_max = (double)rows.held};
+    spw_footprint_compute(&o->job, &o->scheme[scheme], sequences, NULL, &out->footprint);
+    out->peak_bytes = (double)out->footprint.peak_bytes;
+}
+
+static void add_row(spw_table *t, const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
+                    const spw_peer_memory *m, const our_side *ours, const char *part, double theirs,
+                    double our, const char *why) {
+    spw_table_text(t, o->scheme[scheme].text);
+    spw_table_count(t, o->job.sequences_per_gpu[batch]);
+    spw_table_text(t, peer->name);
+    spw_table_text(t, part);
+    spw_table_scaled(t, theirs, GIB, "%.2f");
+    spw_table_scaled(t, our, GIB, "%.2f");
+    spw_table_scaled(t, our - theirs, GIB, "%+.2f");
+    spw_table_real(t, m->layer_rows, NULL);
+    spw_table_real(t, ours->rows_mean, NULL);
+    spw_table_real(t, ours->rows_max, NULL);
+    spw_table_text(t, why);
+}
+
+static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_t scheme,
+                     const spw_peer *peer, const spw_peer_memory *m, const our_side *ours) {
+    double bytes[SPW_PEER_PARTS], sum = 0.0;
+    split(&ours->footprint, bytes);
+    const bool sharded = o->job.optimizer == SPW_OPTIMIZER_SHARDED;
+    for (int i = 0; i < SPW_PEER_PARTS; i++) {
+        char why[256];
+        const bool whole = sharded && (i == SPW_PEER_WEIGHTS || i == SPW_PEER_GRADIENTS);
+        (void)snprintf(why, sizeof why, "%s%s", peer->why[i],
+                       whole ? "; whole on every replica there, over all GPUs here" : "");
+        sum += bytes[i];
+        add_row(t, o, batch, scheme, peer, m, ours, spw_peer_part_name((spw_peer_part)i), m->bytes[i],
+                bytes[i], why);
+    }
+    add_row(t, o, batch, scheme, peer, m, ours, "together", spw_peer_sum(m), sum, "");
+    if (m->reserved > 1.0)
+        add_row(t, o, batch, scheme, peer, m, ours, "reserved", spw_peer_sum(m) * m->reserved, sum,
+                "theirs over 0.94, for the allocator; ours reserves nothing here");
+}
+
+static void print_heading(const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
+                          const spw_peer_memory *m, const our_side *ours) {
+    const spw_job *job = &o->job;
+    printf("%s, %s on %s, expert %zu x fsdp %zu x pipeline %zu, %zu x %zu tokens a GPU, remat %s, optimizer "
+           "%s\n",
+           o->scheme[scheme].text, job->model.name, job->cluster.name, job->expert, job->fsdp, job->pipeline,
+           job->sequences_per_gpu[batch], job->sequence_length, spw_remat_name(job->remat),
+           spw_optimizer_name(job->optimizer));
+    printf("theirs: %s, restated from %s\n", peer->title, peer->source);
+    printf("ours: %s", ours->match != NULL ? "on the trace, " : "balanced routing");
+    if (ours->match != NULL) printf("%s", ours->match);
+    if (job->pipeline > 1)
+        printf("; stage %zu needs most there, stage %zu here", m->stage, ours->footprint.stage.index);
+    printf("\n");
+    if (m->layer_rows > 0.0) {
+        printf("rows of a rank in a MoE layer: theirs %.0f; ours %.0f in the mean, %.0f at most (%.2f of "
+               "theirs)\n",
+               m->layer_rows, ours->rows_mean, ours->rows_max, ours->rows_max / m->layer_rows);
+    } else {
+        printf("rows of a rank in a MoE layer: theirs none; ours %.0f in the mean, %.0f at most\n",
+               ours->rows_mean, ours->rows_max);
+    }
+    double scheme_bytes = 0.0;
+    for (size_t i = 0; i < ours->footprint.components; i++) {
+        const spw_component *c = &ours->footprint.component[i];
+        if (c->live[ours->footprint.moment] && strncmp(c->name, "moe.", 4) == 0)
+            scheme_bytes += (double)c->bytes;
+    }
+    printf("of our activations %.2f GiB are the scheme's tensors; our peak is at the %s\n",
+           scheme_bytes / GIB, spw_moment_name(ours->footprint.moment));
+    if (job->precision.weights != 2 || job->precision.gradients != 4 || job->precision.optimizer != 4)
+        printf("theirs knows bf16 weights and fp32 moments alone; the job's precision is in ours alone\n");
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+        printf("theirs has no fully sharded state; the distributed optimizer stands for it\n");
+    printf("\n");
+}
+
+spw_status spw_explain_peer(const spw_job_options *o, const char *name, const char *trace_path) {
+    const spw_job *job = &o->job;
+    const spw_peer *peer = NULL;
+    spw_status status = SPW_OK;
+    spw_table *table = NULL;
+    spw_trace *trace = NULL;
+    our_side *ours = NULL;
+    SPW_TRY(spw_peer_find(name, &peer));
+    SPW_TRY(SPW_ALLOC(1, &ours));
+    if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &trace));
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t b = 0; b < job->batches; b++) {
+        for (size_t s = 0; s < job->schemes; s++) {
+            spw_peer_memory memory;
+            status = peer->predict(job, job->sequences_per_gpu[b], &memory);
+            if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s", peer->title));
+            balanced(o, b, s, ours);
+            if (trace != NULL) SPW_TRY(from_trace(o, trace, b, s, ours));
+            add_rows(table, o, b, s, peer, &memory, ours);
+            if (o->format != SPW_FORMAT_TABLE) continue;
+            print_heading(o, b, s, peer, &memory, ours);
+            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
+            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
+            spw_table_destroy(table);
+            table = NULL;
+            SPW_TRY(spw_table_create(columns, &table));
+        }
+    }
+    if (o->format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->format, stdout));
+
+cleanup:
+    spw_table_destroy(table);
+    spw_trace_close(trace);
+    spw_free(ours);
+    return status;
+}

@@ -1,0 +1,88 @@
+#include "sim/command/explain_traffic.h"
+
+#include "base/memory.h"
+#include "sim/replay/step_traffic.h"
+
+#include <stdio.h>
+
+static const spw_column columns[] = {
+    {"scheme", NULL},          {"sequences_per_gpu", NULL}, {"purpose", "purpose"},
+    {"tensor", "tensor"},      {"where", "where"},          {"times", "times"},
+    {"pass", "pass"},          {"operation", "operation"},  {"over", "over"},
+    {"gpus", "GPUs"},          {"count", "count"},          {"bytes", "MB each"},
+    {"step_bytes", "step GB"}, {"formula", "formula"},      {NULL, NULL},
+};
+
+static void add_rows(spw_table *t, const spw_scheme *scheme, size_t sequences,
+                     const spw_step_traffic *traffic) {
+    for (int p = 0; p < SPW_PURPOSES; p++) {
+        for (size_t i = 0; i < traffic->items; i++) {
+            const spw_step_item *item = &traffic->item[i];
+            if (item->purpose != (spw_purpose)p) continue;
+            spw_table_text(t, scheme->text);
+            spw_table_count(t, sequences);
+            spw_table_text(t, spw_purpose_name(item->purpose));
+            spw_table_text(t, item->name);
+            spw_table_text(t, spw_step_place_name(item->place));
+            spw_table_count(t, traffic->times[item->place]);
+            spw_table_text(t, item->backward ? "backward" : "forward");
+            spw_table_text(t, spw_operation_name(item->operation));
+            spw_table_text(t, spw_step_group_name(item->group));
+            spw_table_count(t, traffic->group_size[item->group]);
+            spw_table_count(t, item->count);
+            spw_table_scaled(t, (double)item->bytes, 1e6, "%.3f");
+            spw_table_scaled(t, spw_step_item_wire_bytes(traffic, item), 1e9, "%.3f");
+            spw_table_text(t, item->formula);
+        }
+    }
+}
+
+static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                          const spw_step_traffic *traffic) {
+    double sum = 0.0;
+    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
+           job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
+           spw_remat_name(job->remat));
+    for (int p = 0; p < SPW_PURPOSES; p++) {
+        const double bytes = spw_step_purpose_wire_bytes(traffic, (spw_purpose)p);
+        sum += bytes;
+        if (bytes > 0.0)
+            printf("%-18s %9.3f GB  %s\n", spw_purpose_name((spw_purpose)p), bytes / 1e9,
+                   spw_purpose_help((spw_purpose)p));
+    }
+    printf("%-18s %9.3f GB  out of one GPU in one step\n", "together", sum / 1e9);
+    if (spw_step_purpose_wire_bytes(traffic, SPW_PURPOSE_EXCHANGE) == 0.0 && job->expert > 1)
+        printf("the exchanges of this scheme, if any, are not collectives that XLA compiles; replay counts "
+               "them\n");
+    printf("\n");
+}
+
+spw_status spw_explain_traffic(const spw_job_options *o) {
+    const spw_job *job = &o->job;
+    spw_status status = SPW_OK;
+    spw_table *table = NULL;
+    spw_step_traffic *traffic = NULL;
+    SPW_TRY(SPW_ALLOC(1, &traffic));
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t b = 0; b < job->batches; b++) {
+        for (size_t s = 0; s < job->schemes; s++) {
+            const size_t sequences = job->sequences_per_gpu[b];
+            SPW_TRY(spw_step_traffic_of(job, &o->scheme[s], sequences,
+                                        &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], traffic));
+            add_rows(table, &o->scheme[s], sequences, traffic);
+            if (o->format != SPW_FORMAT_TABLE) continue;
+            print_heading(job, &o->scheme[s], sequences, traffic);
+            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
+            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
+            spw_table_destroy(table);
+            table = NULL;
+            SPW_TRY(spw_table_create(columns, &table));
+        }
+    }
+    if (o->format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->format, stdout));
+
+cleanup:
+    spw_table_destroy(table);
+    spw_free(traffic);
+    return status;
+}

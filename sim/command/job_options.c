@@ -1,0 +1,127 @@
+#include "sim/command/job_options.h"
+
+#include "sim/memory/footprint.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argp_option job_options[] = {SPW_JOB_ARGP_OPTIONS, {0}};
+
+static error_t parse_job_option(int key, char *text, struct argp_state *state) {
+    spw_job_options *o = state->input;
+    switch (key) {
+    case SPW_OPTION_JOB: o->job_path = text; return 0;
+    case SPW_OPTION_SEQUENCES: o->sequences = text; return 0;
+    case SPW_OPTION_EXPERT: o->expert_parallel = text; return 0;
+    case SPW_OPTION_FORMAT: o->format_text = text; return 0;
+    case SPW_OPTION_SCHEME:
+        if (o->scheme_texts == SPW_JOB_MAX_SCHEMES)
+            argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
+        o->scheme_text[o->scheme_texts++] = text;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp spw_job_argp = {.options = job_options, .parser = parse_job_option};
+
+spw_status spw_parse_count(const char *option, const char *text, uint64_t most, uint64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = isdigit((unsigned char)text[0]) ? strtoull(text, &end, 10) : 0;
+    if (end == NULL || *end != '\0' || errno != 0 || value > most) {
+        return spw_fail(SPW_EARG, "%s %s: write a whole number of at most %llu", option, text,
+                        (unsigned long long)most);
+    }
+    *out = value;
+    return SPW_OK;
+}
+
+spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end) {
+    char part[2][32] = {"", ""};
+    const char *colon = strchr(text, ':');
+    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    uint64_t value[2] = {0, 0};
+    bool good = length < sizeof part[0] && (colon == NULL || strlen(colon + 1) < sizeof part[1]);
+    if (good) memcpy(part[0], text, length);
+    if (good && colon != NULL) memcpy(part[1], colon + 1, strlen(colon + 1));
+    for (int i = 0; i < 2 && good; i++) {
+        if (part[i][0] != '\0') good = spw_parse_count(option, part[i], UINT32_MAX, &value[i]) == SPW_OK;
+    }
+    if (good && colon == NULL) value[1] = value[0] + 1;
+    good = good && length + (colon != NULL) > 0 && (part[1][0] == '\0' || value[0] < value[1]);
+    if (!good)
+        return spw_fail(SPW_EARG, "%s %s: write positions A:B with A < B, or one position A", option, text);
+    *begin = value[0];
+    *end = value[1];
+    return SPW_OK;
+}
+
+static spw_status set_sequences(spw_job *job, const char *text) {
+    char copy[256], *rest = NULL;
+    if (strlen(text) >= sizeof copy)
+        return spw_fail(SPW_EARG, "--sequences-per-gpu: a list of more than %zu characters", sizeof copy - 1);
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    job->batches = 0;
+    if (text[0] == ',' || text[strlen(text) - (text[0] != '\0')] == ',' || strstr(text, ",,") != NULL)
+        return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
+        uint64_t value = 0;
+        spw_status status = spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value);
+        if (status != SPW_OK) return status;
+        if (value == 0 || job->batches == SPW_JOB_MAX_BATCHES) {
+            return spw_fail(SPW_EARG, "--sequences-per-gpu %s: write 1 to %d numbers above 0, as in 1,2,4",
+                            text, SPW_JOB_MAX_BATCHES);
+        }
+        job->sequences_per_gpu[job->batches++] = (size_t)value;
+    }
+    return job->batches > 0 ? SPW_OK
+                            : spw_fail(SPW_EARG, "--sequences-per-gpu '%s': write a list as in 1,2,4", text);
+}
+
+static spw_status set_expert_parallel(spw_job *job, const char *text) {
+    uint64_t value = 0;
+    const size_t data = job->expert * job->fsdp;
+    spw_status status = spw_parse_count("--expert-parallel", text, 1 << 20, &value);
+    if (status != SPW_OK) return status;
+    if (value == 0 || data % value != 0)
+        return spw_fail(SPW_EARG, "--expert-parallel %s does not divide the job's %zu expert x fsdp ranks",
+                        text, data);
+    job->expert = (size_t)value;
+    job->fsdp = data / job->expert;
+    return SPW_OK;
+}
+
+spw_status spw_job_options_finish(spw_job_options *o) {
+    spw_status status = SPW_OK;
+    spw_job *job = &o->job;
+    if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &o->format));
+    if (o->job_path == NULL)
+        return spw_fail(SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/)");
+    SPW_TRY(spw_job_read(o->job_path, job));
+    if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
+    if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
+    SPW_TRY(spw_job_check(job));
+    if (job->tensor > 1) {
+        return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1", o->job_path,
+                        job->tensor);
+    }
+    if (o->scheme_texts > 0) job->schemes = o->scheme_texts;
+    for (size_t i = 0; i < o->scheme_texts; i++) {
+        if (strlen(o->scheme_text[i]) >= SPW_SCHEME_TEXT)
+            return spw_fail(SPW_ECONFIG, "scheme '%.40s...' is too long", o->scheme_text[i]);
+        (void)snprintf(job->scheme[i], sizeof job->scheme[i], "%s", o->scheme_text[i]);
+    }
+    if (job->schemes == 0)
+        return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
+    for (size_t i = 0; i < job->schemes; i++) {
+        SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
+        SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
+    }
+
+cleanup:
+    return status;
+}

@@ -1,0 +1,67 @@
+/* The options that every command on a job shares: which job, which schemes, which batch. */
+#ifndef SPW_SIM_COMMAND_JOB_OPTIONS_H
+#define SPW_SIM_COMMAND_JOB_OPTIONS_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/replay/table.h"
+#include "sim/scheme.h"
+
+#include <argp.h>
+
+typedef struct spw_job_options {
+    const char *job_path, *sequences, *expert_parallel, *format_text;
+    const char *scheme_text[SPW_JOB_MAX_SCHEMES];
+    size_t scheme_texts;
+    /* filled by spw_job_options_finish */
+    spw_job job;
+    spw_scheme scheme[SPW_JOB_MAX_SCHEMES];
+    spw_format format;
+} spw_job_options;
+
+/* Keys of the shared options; a command's own keys start above SPW_OPTION_OWN. */
+enum {
+    SPW_OPTION_JOB = 0x100,
+    SPW_OPTION_SCHEME,
+    SPW_OPTION_SEQUENCES,
+    SPW_OPTION_EXPERT,
+    SPW_OPTION_FORMAT,
+    SPW_OPTION_OWN
+};
+
+#define SPW_JOB_ARGP_OPTIONS \
+    {"job", SPW_OPTION_JOB, "FILE", 0, "the job: model, cluster, parallel split, batch (YAML)", 0}, \
+        {"scheme", \
+         SPW_OPTION_SCHEME, \
+         "NAME[:KEY=VALUE,...]", \
+         0, \
+         "execution scheme, may be repeated (default: the job's)", \
+         0}, \
+        {"sequences-per-gpu", \
+         SPW_OPTION_SEQUENCES, \
+         "LIST", \
+         0, \
+         "batch sizes, as in 1,2,4 (default: the job's)", \
+         0}, \
+        {"expert-parallel", \
+         SPW_OPTION_EXPERT, \
+         "R", \
+         0, \
+         "expert-parallel size; fsdp becomes what is left (default: the job's)", \
+         0}, \
+    { \
+        "format", SPW_OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0 \
+    }
+
+/* An argp parser for the options above, for `children`; its input is the spw_job_options. */
+extern const struct argp spw_job_argp;
+
+/* Reads and checks the job and the schemes. */
+SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
+
+/* "A:B" (half open), "A:", ":B" or "A"; *end 0 = to the last. SPW_EARG otherwise. */
+SPW_MUST_CHECK spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end);
+/* A whole number of at most `most`; SPW_EARG names the option. */
+SPW_MUST_CHECK spw_status spw_parse_count(const char *option, const char *text, uint64_t most, uint64_t *out);
+
+#endif

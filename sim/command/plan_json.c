@@ -1,0 +1,49 @@
+#include "sim/command/plan_json.h"
+
+#include "sim/replay/plan_answers.h"
+#include "sim/replay/result_json.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static json_t *position(const spw_plan_view *v, const spw_result_row *row) {
+    return row != NULL ? json_integer(row - v->result->row) : json_null();
+}
+
+static json_t *real_or_null(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
+    json_t *object = json_object();
+    if (row == NULL || !(v->tokens > 0.0)) {
+        json_decref(object);
+        return json_null();
+    }
+    const spw_plan_cost cost = spw_plan_cost_of(row, (double)spw_job_gpus(v->request->job), v->tokens);
+    (void)json_object_set_new(object, "tokens_per_day", real_or_null(cost.tokens_per_day));
+    (void)json_object_set_new(object, "gpu_hours", real_or_null(cost.gpu_hours));
+    (void)json_object_set_new(object, "days", real_or_null(cost.days));
+    return object;
+}
+
+spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
+    json_t *object = spw_result_json(v->result, v->settings), *plan = json_object(), *list = json_array();
+    const spw_result_row *fastest = spw_plan_fastest(v->result, false),
+                         *dropless = spw_plan_fastest(v->result, true);
+    for (size_t i = 0; i < v->result->rows; i++) {
+        if (front[i]) (void)json_array_append_new(list, json_integer((json_int_t)i));
+    }
+    (void)json_object_set_new(plan, "front", list);
+    (void)json_object_set_new(plan, "fastest", position(v, fastest));
+    (void)json_object_set_new(plan, "fastest_dropless", position(v, dropless));
+    (void)json_object_set_new(
+        plan, "break_even_capacity_factor",
+        real_or_null(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
+    (void)json_object_set_new(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
+    (void)json_object_set_new(plan, "fastest_cost", costs(v, fastest));
+    (void)json_object_set_new(plan, "fastest_dropless_cost", costs(v, dropless));
+    const bool made = json_object_set_new(object, "plan", plan) == 0 &&
+                      json_array_size(json_object_get(object, "rows")) == v->result->rows;
+    const bool written = made && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
+    json_decref(object);
+    return written ? SPW_OK : spw_fail(SPW_EIO, "the plan cannot be written as JSON");
+}

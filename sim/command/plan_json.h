@@ -1,0 +1,10 @@
+/* The JSON of a plan: the result as replay prints it, and `plan`: {front: [row], fastest, fastest_dropless: row or null,
+ * tokens, break_even_capacity_factor}. Rows are positions in `rows`. */
+#ifndef SPW_SIM_COMMAND_PLAN_JSON_H
+#define SPW_SIM_COMMAND_PLAN_JSON_H
+
+#include "sim/command/plan_print.h"
+
+SPW_MUST_CHECK spw_status spw_plan_print_json(const spw_plan_view *view, const bool *front, FILE *out);
+
+#endif

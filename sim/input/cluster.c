@@ -1,0 +1,268 @@
+#include "sim/input/cluster.h"
+
+#include "sim/input/preset.h"
+#include "sim/input/settings.h"
+
+#include <string.h>
+
+#define EVIDENCE_TEXT(name, text) text,
+const char *spw_evidence_name(spw_evidence evidence) {
+    static const char *const names[] = {SPW_EVIDENCE_LIST(EVIDENCE_TEXT)};
+    return (unsigned)evidence < SPW_EVIDENCE_COUNT ? names[evidence] : "?";
+}
+
+#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
+static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
+
+/* The rows of one figure; only the range of the value differs. */
+#define FIGURE_ROWS(name, low, high, text) \
+    static const spw_setting name##_rows[] = {{.key = "value", \
+                                               .kind = SPW_SETTING_REAL, \
+                                               .offset = offsetof(spw_figure, value), \
+                                               .minimum = (low), \
+                                               .maximum = (high), \
+                                               .help = (text)}, \
+                                              {.key = "evidence", \
+                                               .kind = SPW_SETTING_CHOICE, \
+                                               .offset = offsetof(spw_figure, evidence), \
+                                               .size = sizeof(spw_evidence), \
+                                               .choices = evidences, \
+                                               .help = "how we know the value"}, \
+                                              {.key = "source", \
+                                               .kind = SPW_SETTING_TEXT, \
+                                               .offset = offsetof(spw_figure, source), \
+                                               .size = SPW_FIGURE_SOURCE, \
+                                               .help = "where the value was read or measured"}, \
+                                              {.key = NULL}}
+
+FIGURE_ROWS(hbm_gib, 1, 1e5, "GiB of device memory that a program sees, per GPU");
+FIGURE_ROWS(bf16_flops, 1e9, 1e18, "dense bf16 peak per GPU, in FLOP/s");
+FIGURE_ROWS(fp8_flops, 1e9, 1e18, "dense fp8 peak per GPU, in FLOP/s");
+FIGURE_ROWS(hbm_bytes_per_s, 1e6, 1e15, "device memory bandwidth per GPU, in bytes/s");
+FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in bytes/s");
+FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
+FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
+
+/* A list of the points; `number` is its place in `lengths` of spw_gemm_points or spw_link_points. */
+#define POINTS_ROW(type, name, number, most, high, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(type, name), .limit = (most), \
+        .count_offset = offsetof(type, lengths) + (number) * sizeof(size_t), .minimum = 1, \
+        .maximum = (high), .fallback = "", .help = (text) \
+    }
+#define GEMM_ROW(name, number, high, text) \
+    POINTS_ROW(spw_gemm_points, name, number, SPW_GEMM_POINTS, high, text)
+#define LINK_ROW(name, number, high, text) \
+    POINTS_ROW(spw_link_points, name, number, SPW_LINK_POINTS, high, text)
+#define POINTS_EVIDENCE(type) \
+    {.key = "evidence", \
+     .kind = SPW_SETTING_CHOICE, \
+     .offset = offsetof(type, evidence), \
+     .size = sizeof(spw_evidence), \
+     .choices = evidences, \
+     .fallback = "assumed", \
+     .help = "how we know the points"}, \
+    { \
+        .key = "source", .kind = SPW_SETTING_TEXT, .offset = offsetof(type, source), \
+        .size = SPW_FIGURE_SOURCE, .fallback = "", .help = "where the points were measured" \
+    }
+
+static const spw_setting gemm_rows[] = {
+    GEMM_ROW(rows_per_expert, 0, 1e9, "rows of every expert"),
+    GEMM_ROW(in, 1, 1e6, "width of the rows that come in"),
+    GEMM_ROW(out, 2, 1e6, "width of the rows that go out"),
+    GEMM_ROW(forward_tflops, 3, 1e6, "10^12 FLOP/s of the forward pass"),
+    GEMM_ROW(input_gradient_tflops, 4, 1e6, "10^12 FLOP/s of the input gradient"),
+    GEMM_ROW(weight_gradient_tflops, 5, 1e6, "10^12 FLOP/s of the weight gradient"),
+    POINTS_EVIDENCE(spw_gemm_points),
+    {.key = NULL}};
+
+static const spw_setting link_rows[] = {
+    LINK_ROW(message_bytes, 0, 1e12, "bytes of one message; rising"),
+    LINK_ROW(latency_ns, 1, 1e12, "nanoseconds of one message from a GPU to another"),
+    LINK_ROW(out_mb_per_s, 2, 1e9, "10^6 bytes/s from one GPU to one other"),
+    LINK_ROW(in_mb_per_s, 3, 1e9, "10^6 bytes/s that one GPU fetches from one other"),
+    LINK_ROW(exchange_mb_per_s, 4, 1e9, "10^6 bytes/s out of a GPU while all send to all"),
+    LINK_ROW(incast_mb_per_s, 5, 1e9, "10^6 bytes/s into one GPU while all others send to it"),
+    {.key = "gpus",
+     .kind = SPW_SETTING_COUNT,
+     .offset = offsetof(spw_link_points, gpus),
+     .minimum = 0,
+     .maximum = 1024,
+     .fallback = "0",
+     .help = "GPUs that took part"},
+    POINTS_EVIDENCE(spw_link_points),
+    {.key = NULL}};
+
+#define EXCHANGE_ROW(name, number, high, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNTS, .offset = offsetof(spw_exchange_points, name), \
+        .limit = SPW_EXCHANGE_POINTS, \
+        .count_offset = offsetof(spw_exchange_points, lengths) + (number) * sizeof(size_t), .minimum = 1, \
+        .maximum = (high), .fallback = "", .help = (text) \
+    }
+
+static const spw_setting exchange_rows[] = {
+    EXCHANGE_ROW(bytes, 0, 1e12, "bytes that each GPU receives in one exchange"),
+    EXCHANGE_ROW(dispatch_gb_per_s, 1, 1e6, "10^9 bytes/s of a dispatch"),
+    EXCHANGE_ROW(combine_gb_per_s, 2, 1e6, "10^9 bytes/s of a combine"),
+    {.key = "evidence",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_exchange_points, evidence),
+     .size = sizeof(spw_evidence),
+     .choices = evidences,
+     .fallback = "assumed",
+     .help = "how we know the points"},
+    {.key = "source",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_exchange_points, source),
+     .size = SPW_FIGURE_SOURCE,
+     .fallback = "",
+     .help = "where the points were measured"},
+    {.key = NULL}};
+
+#define FIGURE(name, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
+        .fields = name##_rows, .help = (text) \
+    }
+
+static const spw_setting rows[] = {{.key = "name",
+                                    .kind = SPW_SETTING_TEXT,
+                                    .offset = offsetof(spw_cluster, name),
+                                    .size = SPW_CLUSTER_NAME,
+                                    .help = "name of the cluster"},
+                                   {.key = "nodes",
+                                    .kind = SPW_SETTING_COUNT,
+                                    .offset = offsetof(spw_cluster, nodes),
+                                    .minimum = 1,
+                                    .maximum = 65536,
+                                    .help = "machines"},
+                                   {.key = "gpus_per_node",
+                                    .kind = SPW_SETTING_COUNT,
+                                    .offset = offsetof(spw_cluster, gpus_per_node),
+                                    .minimum = 1,
+                                    .maximum = 1024,
+                                    .help = "GPUs a machine"},
+                                   FIGURE(hbm_gib, "GiB of device memory that a program sees"),
+                                   FIGURE(bf16_flops, "dense bf16 peak"),
+                                   FIGURE(fp8_flops, "dense fp8 peak"),
+                                   FIGURE(hbm_bytes_per_s, "device memory bandwidth"),
+                                   FIGURE(link_bytes_per_s, "link inside a node"),
+                                   FIGURE(nic_bytes_per_s, "link between nodes"),
+                                   FIGURE(launch_s, "launch of a kernel"),
+                                   {.key = "gemm",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, gemm),
+                                    .fields = gemm_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of a grouped GEMM at points"},
+                                   {.key = "exchange",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, exchange),
+                                    .fields = exchange_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of an expert-parallel exchange at points"},
+                                   {.key = "link",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, link),
+                                    .fields = link_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of the links inside a node at points"},
+                                   {.key = NULL}};
+
+static const char *const suffixes[] = {".yaml", ".yml", NULL};
+
+/* Lists of one length, with a source; the keys of rows[0] to rows[5] belong to `group`. */
+static spw_status check_lists(const char *where, size_t line, const char *group, const spw_setting *list,
+                              const size_t *lengths, size_t lists, const char *source) {
+    for (size_t i = 1; i < lists; i++) {
+        if (lengths[i] == lengths[0]) continue;
+        return spw_fail(SPW_ECONFIG,
+                        "%s:%zu: '%s.%s' has %zu elements, '%s.%s' %zu; the lists are one "
+                        "length, an element a point",
+                        where, line, group, list[i].key, lengths[i], group, list[0].key, lengths[0]);
+    }
+    if (lengths[0] > 0 && source[0] == '\0')
+        return spw_fail(SPW_ECONFIG, "%s:%zu: '%s.source' is missing; say where the points were measured",
+                        where, line, group);
+    return SPW_OK;
+}
+
+/* Rows rise inside a shape. */
+static spw_status check_gemm(const char *where, const spw_settings *settings, spw_gemm_points *g) {
+    const size_t line = spw_settings_line(settings, "gemm");
+    const spw_status status = check_lists(where, line, "gemm", gemm_rows, g->lengths,
+                                          sizeof g->lengths / sizeof *g->lengths, g->source);
+    if (status != SPW_OK) return status;
+    g->points = g->lengths[0];
+    for (size_t i = 1; i < g->points; i++) {
+        if (g->in[i] == g->in[i - 1] && g->out[i] == g->out[i - 1] &&
+            g->rows_per_expert[i] <= g->rows_per_expert[i - 1])
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s:%zu: 'gemm.rows_per_expert' goes from %zu to %zu at point %zu; inside a shape "
+                "it must rise",
+                where, line, g->rows_per_expert[i - 1], g->rows_per_expert[i], i + 1);
+    }
+    return SPW_OK;
+}
+
+static spw_status check_exchange(const char *where, const spw_settings *settings, spw_exchange_points *e) {
+    const size_t line = spw_settings_line(settings, "exchange");
+    const spw_status status = check_lists(where, line, "exchange", exchange_rows, e->lengths,
+                                          sizeof e->lengths / sizeof *e->lengths, e->source);
+    if (status != SPW_OK) return status;
+    e->points = e->lengths[0];
+    for (size_t i = 1; i < e->points; i++) {
+        if (e->bytes[i] <= e->bytes[i - 1])
+            return spw_fail(SPW_ECONFIG,
+                            "%s:%zu: 'exchange.bytes' goes from %zu to %zu at point %zu; it must rise", where,
+                            line, e->bytes[i - 1], e->bytes[i], i + 1);
+    }
+    return SPW_OK;
+}
+
+static spw_status check_link(const char *where, const spw_settings *settings, spw_link_points *l) {
+    const size_t line = spw_settings_line(settings, "link");
+    const spw_status status = check_lists(where, line, "link", link_rows, l->lengths,
+                                          sizeof l->lengths / sizeof *l->lengths, l->source);
+    if (status != SPW_OK) return status;
+    l->points = l->lengths[0];
+    if (l->points > 0 && l->gpus < 2)
+        return spw_fail(SPW_ECONFIG, "%s:%zu: 'link.gpus' is %zu; points are measured between at least 2",
+                        where, line, l->gpus);
+    for (size_t i = 1; i < l->points; i++) {
+        if (l->message_bytes[i] <= l->message_bytes[i - 1])
+            return spw_fail(SPW_ECONFIG,
+                            "%s:%zu: 'link.message_bytes' goes from %zu to %zu at point %zu; it must rise",
+                            where, line, l->message_bytes[i - 1], l->message_bytes[i], i + 1);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
+    spw_settings *settings = NULL;
+    memset(out, 0, sizeof *out);
+    spw_status status = spw_settings_open(where, text, length, &settings);
+    if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
+    if (status == SPW_OK) status = check_gemm(where, settings, &out->gemm);
+    if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
+    if (status == SPW_OK) status = check_link(where, settings, &out->link);
+    spw_settings_close(settings);
+    return status;
+}
+
+spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
+    const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
+    spw_preset_text text;
+    spw_status status = spw_preset_open(&kind, name, folder, &text);
+    if (status != SPW_OK) return status;
+    status = spw_cluster_parse(text.where, text.text, text.length, out);
+    spw_preset_close(&text);
+    return status;
+}
+
+const char *const *spw_cluster_presets(void) { return spw_cluster_names; }
+
+void spw_cluster_describe(FILE *out) { spw_settings_describe(rows, out); }

@@ -1,0 +1,101 @@
+/* The machine of a job. Presets are YAML files in sim/clusters/, compiled in; every figure carries its
+ * evidence. */
+#ifndef SPW_SIM_INPUT_CLUSTER_H
+#define SPW_SIM_INPUT_CLUSTER_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* How we know a number. One list, expanded into the enum and the names. */
+#define SPW_EVIDENCE_LIST(X) \
+    X(DATASHEET, "datasheet") \
+    X(PUBLISHED, "published") X(MEASURED, "measured") X(FITTED, "fitted") X(ASSUMED, "assumed")
+#define SPW_EVIDENCE_ENUM(name, text) SPW_EVIDENCE_##name,
+typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
+#undef SPW_EVIDENCE_ENUM
+const char *spw_evidence_name(spw_evidence evidence);
+
+enum {
+    SPW_CLUSTER_NAME = 64,
+    SPW_FIGURE_SOURCE = 192,
+    SPW_GEMM_POINTS = 64,
+    SPW_EXCHANGE_POINTS = 16,
+    SPW_LINK_POINTS = 64
+};
+
+/* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
+typedef struct spw_figure {
+    double value;
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_figure;
+
+/* The speed of a grouped GEMM at points: 10^12 FLOP/s of one GPU with rows_per_expert rows for each of many
+ * experts. In YAML parallel lists of one length; none without measurements. Inside a shape (in, out) the rows
+ * rise. */
+typedef struct spw_gemm_points {
+    size_t points;
+    size_t rows_per_expert[SPW_GEMM_POINTS], in[SPW_GEMM_POINTS], out[SPW_GEMM_POINTS];
+    size_t forward_tflops[SPW_GEMM_POINTS], input_gradient_tflops[SPW_GEMM_POINTS],
+        weight_gradient_tflops[SPW_GEMM_POINTS];
+    size_t lengths[6]; /* of the lists above as read; equal to `points` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_gemm_points;
+
+/* The rate of an expert-parallel exchange inside a node at points: 10^9 bytes/s of one GPU when each receives `bytes`
+ * in one exchange, what it sends itself included. In YAML parallel lists of one length, bytes rising; none without
+ * measurements. */
+typedef struct spw_exchange_points {
+    size_t points;
+    size_t bytes[SPW_EXCHANGE_POINTS];
+    size_t dispatch_gb_per_s[SPW_EXCHANGE_POINTS], combine_gb_per_s[SPW_EXCHANGE_POINTS];
+    size_t lengths[3]; /* of the lists above as read; equal to `points` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_exchange_points;
+
+/* The links inside a node at points: what one message of message_bytes takes from a GPU to another, and what messages
+ * of that size, one behind the other, reach. In YAML parallel lists of one length, message_bytes rising; none without
+ * measurements.
+ *   latency_ns         one message from the first store to its arrival, by a kernel: half a round trip
+ *   out_mb_per_s       one GPU sends to one other, 10^6 bytes/s
+ *   in_mb_per_s        one GPU fetches from one other
+ *   exchange_mb_per_s  every GPU sends to every other at once: what leaves one GPU
+ *   incast_mb_per_s    all others send to one GPU: what reaches it */
+typedef struct spw_link_points {
+    size_t points;
+    size_t message_bytes[SPW_LINK_POINTS], latency_ns[SPW_LINK_POINTS];
+    size_t out_mb_per_s[SPW_LINK_POINTS], in_mb_per_s[SPW_LINK_POINTS], exchange_mb_per_s[SPW_LINK_POINTS],
+        incast_mb_per_s[SPW_LINK_POINTS];
+    size_t lengths[6]; /* of the lists above as read; equal to `points` */
+    size_t gpus;       /* that took part; 0 without points */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_link_points;
+
+typedef struct spw_cluster {
+    char name[SPW_CLUSTER_NAME];
+    size_t nodes, gpus_per_node;
+    spw_figure hbm_gib;               /* visible to a program, per GPU */
+    spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
+    spw_figure hbm_bytes_per_s;
+    spw_figure link_bytes_per_s; /* one GPU, one direction, inside a node */
+    spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
+    spw_figure launch_s;         /* one kernel launch */
+    spw_gemm_points gemm;
+    spw_exchange_points exchange;
+    spw_link_points link;
+} spw_cluster;
+
+/* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to
+ * `folder`). SPW_ECONFIG names file, line and what would be right. */
+SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out);
+SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
+                                            spw_cluster *out);
+const char *const *spw_cluster_presets(void); /* ended by NULL */
+void spw_cluster_describe(FILE *out);         /* one line a key: what it is, default, range */
+
+#endif

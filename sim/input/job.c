@@ -1,0 +1,384 @@
+#include "sim/input/job.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "sim/input/settings.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REMAT_TEXT(name, text) text,
+const char *spw_remat_name(spw_remat remat) {
+    static const char *const names[SPW_REMAT_COUNT] = {SPW_REMAT_LIST(REMAT_TEXT)};
+    return (unsigned)remat < SPW_REMAT_COUNT ? names[remat] : "?";
+}
+
+spw_status spw_remat_parse(const char *text, spw_remat *out) {
+    char known[192] = "";
+    for (int i = 0; i < SPW_REMAT_COUNT; i++) {
+        const char *name = spw_remat_name((spw_remat)i);
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", name);
+        if (strcmp(text, name) != 0) continue;
+        *out = (spw_remat)i;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s", text, known);
+}
+
+static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
+                                        {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
+                                        {"replicated", SPW_OPTIMIZER_REPLICATED},
+                                        {NULL, 0}};
+const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
+
+size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->pipeline * job->tensor; }
+
+/* --- Keys --- */
+
+enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_MICRO_BATCHES = 65536 };
+static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
+
+/* What the file says; model and cluster are names until they are read. */
+typedef struct job_text {
+    char model[NAME_SIZE], cluster[NAME_SIZE];
+    spw_job job;
+} job_text;
+
+static const spw_choice element_bytes[] = {{"bf16", 2}, {"fp16", 2}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
+static const spw_choice master_bytes[] = {
+    {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
+#define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
+static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
+
+#define COUNT_ROW(name, field, low, high, preset, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_job, field), .minimum = (low), \
+        .maximum = (high), .fallback = (preset), .help = (text) \
+    }
+#define PRECISION_ROW(field, text) \
+    { \
+        .key = #field, .kind = SPW_SETTING_CHOICE, .offset = offsetof(spw_job, precision.field), \
+        .size = sizeof(size_t), .choices = element_bytes, .fallback = "bf16", .help = (text) \
+    }
+
+static const spw_setting parallel_rows[] = {
+    COUNT_ROW("expert", expert, 1, MOST_RANKS, NULL, "GPUs that share the experts of a layer"),
+    COUNT_ROW("fsdp", fsdp, 1, MOST_RANKS, NULL, "GPUs over which the state is sharded, beside expert"),
+    COUNT_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages"),
+    COUNT_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix"),
+    COUNT_ROW("virtual_stages", virtual_stages, 1, SPW_MODEL_MAX_LAYERS, "1",
+              "blocks of layers of one pipeline stage; more than 1 interleaves them"),
+    {.key = NULL}};
+
+static const spw_setting batch_rows[] = {
+    {.key = "sequences_per_gpu",
+     .kind = SPW_SETTING_COUNTS,
+     .offset = offsetof(spw_job, sequences_per_gpu),
+     .limit = SPW_JOB_MAX_BATCHES,
+     .count_offset = offsetof(spw_job, batches),
+     .minimum = 1,
+     .maximum = 1 << 20,
+     .help = "sequences of one GPU in one step; a list plans each"},
+    COUNT_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence"),
+    COUNT_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
+              "parts in which a GPU works on its sequences, one after the other"),
+    {.key = NULL}};
+
+static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
+                                             PRECISION_ROW(gradients, "gradients"),
+                                             PRECISION_ROW(optimizer, "each of the two moments of Adam"),
+                                             PRECISION_ROW(activations, "activations and what is exchanged"),
+                                             {.key = "master",
+                                              .kind = SPW_SETTING_CHOICE,
+                                              .offset = offsetof(spw_job, master_bytes),
+                                              .size = sizeof(size_t),
+                                              .choices = master_bytes,
+                                              .fallback = "auto",
+                                              .help =
+                                                  "a second copy of the weights in the optimizer; auto: fp32 "
+                                                  "unless the optimizer is sharded or the weights are fp32"},
+                                             {.key = NULL}};
+
+static const spw_choice parts[] = {
+    {"whole", SPW_PART_WHOLE}, {"expert_layers", SPW_PART_EXPERT_LAYERS}, {NULL, 0}};
+
+const char *spw_model_part_name(spw_model_part part) { return parts[part].name; }
+
+static const spw_setting allocator_rows[] = {
+    {.key = "expandable_segments",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, allocator.expandable_segments),
+     .fallback = "false",
+     .help = "one range of addresses that grows, instead of segments"},
+    COUNT_ROW("max_split_size_mb", allocator.max_split_size_mb, 0, 1 << 24, "0",
+              "MiB from which on blocks are not split; above 20, or 0 for no limit"),
+    {.key = "garbage_collection_threshold",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(spw_job, allocator.garbage_collection_threshold),
+     .minimum = 0,
+     .maximum = 0.999,
+     .fallback = "0",
+     .help = "share of the memory above which old free segments go back; 0 for never"},
+    COUNT_ROW("roundup_power2_divisions", allocator.roundup_power2_divisions, 0, 64, "0",
+              "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
+    {.key = NULL}};
+
+#define GROUP_ROW(name, table, preset, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
+        .fallback = (preset), .help = (text) \
+    }
+
+static const spw_setting rows[] = {
+    {.key = "model",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(job_text, model),
+     .size = NAME_SIZE,
+     .help = "a preset, or the path of a Hugging Face config.json"},
+    {.key = "cluster",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(job_text, cluster),
+     .size = NAME_SIZE,
+     .help = "a preset, or the path of a YAML file"},
+    GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them"),
+    GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step"),
+    GROUP_ROW("precision", precision_rows, "{}", "number formats"),
+    GROUP_ROW("allocator", allocator_rows, "{}",
+              "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it"),
+    {.key = "model_part",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.part),
+     .size = sizeof(spw_model_part),
+     .choices = parts,
+     .fallback = "whole",
+     .help = "expert_layers: a bare stack of MoE layers, no attention, no optimizer"},
+    {.key = "layers",
+     .kind = SPW_SETTING_COUNT,
+     .offset = offsetof(job_text, job.layers),
+     .minimum = 0,
+     .maximum = SPW_MODEL_MAX_LAYERS,
+     .fallback = "0",
+     .help = "of a bare stack; 0 for as many as the model has MoE layers"},
+    {.key = "remat",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.remat),
+     .size = sizeof(spw_remat),
+     .choices = remats,
+     .fallback = "full",
+     .help = "what the backward pass computes again instead of keeping it"},
+    {.key = "optimizer",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.optimizer),
+     .size = sizeof(spw_optimizer_kind),
+     .choices = optimizers,
+     .fallback = "sharded",
+     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing"},
+    {.key = "memory_fraction",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(job_text, job.memory_fraction),
+     .minimum = 0.001,
+     .maximum = 1,
+     .fallback = "0.93",
+     .help = "share of the device memory that the program may take"},
+    {.key = "schemes",
+     .kind = SPW_SETTING_TEXTS,
+     .offset = offsetof(job_text, job.scheme),
+     .size = SPW_SCHEME_TEXT,
+     .limit = SPW_JOB_MAX_SCHEMES,
+     .count_offset = offsetof(job_text, job.schemes),
+     .fallback = "",
+     .help = "execution schemes to compare, such as gmm or dense:capacity_factor=1.25"},
+    {.key = NULL}};
+
+void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
+
+/* --- Combinations --- */
+
+static bool multiply(const size_t *factors, size_t count, size_t *product) {
+    *product = 1;
+    for (size_t i = 0; i < count; i++)
+        if (!spw_mul_size(*product, factors[i], product)) return false;
+    return true;
+}
+
+static size_t largest_divisor(size_t number, size_t limit) {
+    while (limit > 1 && number % limit != 0) limit--;
+    return limit;
+}
+
+/* In both functions `key` is where the job file is to be changed. */
+static spw_status check_split(const spw_job *job, const char **key) {
+    const size_t split[] = {job->expert, job->fsdp, job->pipeline, job->tensor};
+    size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, product = 0;
+    bool fits = multiply(split, sizeof split / sizeof *split, &product);
+    *key = "parallel";
+    if (!fits || product != gpus || gpus == 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "expert %zu x fsdp %zu x pipeline %zu x tensor %zu is not the %zu GPUs of cluster '%s' "
+            "(%zu nodes x %zu); make the product %zu",
+            job->expert, job->fsdp, job->pipeline, job->tensor, gpus, job->cluster.name, job->cluster.nodes,
+            job->cluster.gpus_per_node, gpus);
+    *key = "parallel.expert";
+    if (job->model.experts % job->expert != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "expert %zu does not divide the %zu experts of model '%s'; use a divisor such as %zu",
+                        job->expert, job->model.experts, job->model.name,
+                        largest_divisor(job->model.experts, job->expert));
+    *key = "parallel.pipeline";
+    if (job->pipeline > job->model.layers)
+        return spw_fail(SPW_ECONFIG,
+                        "pipeline %zu is more than the %zu layers of model '%s'; use at most %zu",
+                        job->pipeline, job->model.layers, job->model.name, job->model.layers);
+    *key = "parallel.virtual_stages";
+    if (job->virtual_stages > 1 && job->pipeline == 1)
+        return spw_fail(SPW_ECONFIG,
+                        "virtual_stages %zu without a pipeline; use 1, or a pipeline of 2 or more",
+                        job->virtual_stages);
+    if (job->virtual_stages > job->model.layers / job->pipeline)
+        return spw_fail(SPW_ECONFIG,
+                        "pipeline %zu x virtual_stages %zu is more than the %zu layers of model '%s'; use at "
+                        "most %zu virtual stages",
+                        job->pipeline, job->virtual_stages, job->model.layers, job->model.name,
+                        job->model.layers / job->pipeline);
+    *key = "parallel.tensor";
+    if (job->model.heads % job->tensor != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu does not divide the %zu attention heads of model '%s'; use a divisor such as %zu",
+            job->tensor, job->model.heads, job->model.name, largest_divisor(job->model.heads, job->tensor));
+    return SPW_OK;
+}
+
+static spw_status check_micro_batches(const spw_job *job, const char **key) {
+    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    *key = "batch.micro_batches";
+    for (size_t i = 0; i < job->batches; i++) {
+        if (job->sequences_per_gpu[i] % pieces != 0)
+            return spw_fail(
+                SPW_ECONFIG,
+                "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such "
+                "as %zu",
+                pieces, job->sequences_per_gpu[i], largest_divisor(job->sequences_per_gpu[i], pieces));
+    }
+    if (job->virtual_stages > 1 && pieces % job->pipeline != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "interleaved stages need micro-batches in multiples of pipeline %zu, not %zu; use %zu",
+            job->pipeline, pieces, (pieces / job->pipeline + 1) * job->pipeline);
+    return SPW_OK;
+}
+
+static spw_status check_part(const spw_job *job, const char **key) {
+    *key = "layers";
+    if (job->part == SPW_PART_WHOLE && job->layers > 0)
+        return spw_fail(SPW_ECONFIG,
+                        "layers %zu is for a bare stack; add model_part: expert_layers, or leave layers out",
+                        job->layers);
+    *key = "parallel";
+    if (job->part == SPW_PART_EXPERT_LAYERS && (job->pipeline > 1 || job->micro_batches > 1))
+        return spw_fail(
+            SPW_ECONFIG,
+            "a bare stack has no pipeline and no micro-batches; pipeline is %zu and micro_batches "
+            "%zu, make both 1",
+            job->pipeline, job->micro_batches);
+    if (job->part == SPW_PART_EXPERT_LAYERS && job->fsdp > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "a bare stack is one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
+                        job->fsdp, job->expert * job->fsdp);
+    return SPW_OK;
+}
+
+static spw_status check_allocator(const spw_job *job, const char **key) {
+    const spw_job_allocator *a = &job->allocator;
+    *key = "allocator.max_split_size_mb";
+    if (a->max_split_size_mb > 0 && a->max_split_size_mb <= 20)
+        return spw_fail(SPW_ECONFIG, "max_split_size_mb %zu; PyTorch takes more than 20",
+                        a->max_split_size_mb);
+    *key = "allocator.roundup_power2_divisions";
+    if ((a->roundup_power2_divisions & (a->roundup_power2_divisions - 1)) != 0)
+        return spw_fail(SPW_ECONFIG, "roundup_power2_divisions %zu; a power of two such as 4",
+                        a->roundup_power2_divisions);
+    return SPW_OK;
+}
+
+static spw_status check(const spw_job *job, const char **key) {
+    spw_status status = check_split(job, key);
+    if (status == SPW_OK) status = check_part(job, key);
+    if (status == SPW_OK) status = check_allocator(job, key);
+    if (status != SPW_OK) return status;
+    *key = "batch.sequences_per_gpu";
+    if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)
+        return spw_fail(SPW_ECONFIG, "%zu batch sizes; give 1 to %d", job->batches, SPW_JOB_MAX_BATCHES);
+    for (size_t i = 0; i < job->batches; i++) {
+        const size_t factors[] = {job->sequences_per_gpu[i], job->sequence_length};
+        size_t tokens = 0;
+        if (!multiply(factors, 2, &tokens) || tokens == 0 || tokens > MOST_TOKENS)
+            return spw_fail(SPW_ECONFIG,
+                            "%zu sequences of %zu tokens on one GPU; give 1 to %zu tokens in all", factors[0],
+                            factors[1], MOST_TOKENS);
+    }
+    status = check_micro_batches(job, key);
+    if (status != SPW_OK) return status;
+    *key = "memory_fraction";
+    if (!(job->memory_fraction > 0 && job->memory_fraction <= 1))
+        return spw_fail(SPW_ECONFIG, "memory_fraction %g; give a share in (0, 1]", job->memory_fraction);
+    return SPW_OK;
+}
+
+spw_status spw_job_check(const spw_job *job) {
+    const char *key = NULL;
+    return check(job, &key);
+}
+
+/* --- Reading --- */
+
+spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
+                         spw_job *out) {
+    spw_status status = SPW_OK;
+    spw_settings *settings = NULL;
+    job_text *read = NULL;
+    const char *key = NULL; /* whose line a failure belongs to */
+    memset(out, 0, sizeof *out);
+    SPW_TRY(spw_settings_open(where, text, length, &settings));
+    SPW_TRY(SPW_ALLOC(1, &read));
+    SPW_TRY(spw_settings_read(settings, rows, read));
+    key = "model";
+    SPW_TRY(spw_model_read(read->model, folder, &read->job.model));
+    if (read->job.part == SPW_PART_EXPERT_LAYERS) {
+        spw_model *model = &read->job.model;
+        if (read->job.layers > 0) model->moe_layers = read->job.layers;
+        model->layers = model->moe_layers;
+    }
+    key = "cluster";
+    SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));
+    SPW_TRY(check(&read->job, &key));
+    *out = read->job;
+
+cleanup:
+    if (status != SPW_OK && key != NULL)
+        status = spw_fail(status, "%s:%zu: %s", where, spw_settings_line(settings, key), spw_last_error());
+    spw_free(read);
+    spw_settings_close(settings);
+    return status;
+}
+
+spw_status spw_job_read(const char *path, spw_job *out) {
+    spw_status status = SPW_OK;
+    char *text = NULL, *folder = NULL;
+    size_t length = 0;
+    const char *slash = strrchr(path, '/');
+    size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
+    SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
+    SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
+    memcpy(folder, path, folder_size - 1);
+    if (slash == path) folder[0] = '/'; /* "/job.yaml" */
+    status = spw_job_parse(path, folder, text, length, out);
+
+cleanup:
+    spw_free(folder);
+    spw_free(text);
+    return status;
+}

@@ -1,0 +1,97 @@
+/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs: README.md, "Your
+ * own job"). */
+#ifndef SPW_SIM_INPUT_JOB_H
+#define SPW_SIM_INPUT_JOB_H
+
+#include "base/status.h"
+#include "sim/input/cluster.h"
+#include "sim/input/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
+
+/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/memory/remat.h. */
+#define SPW_REMAT_LIST(X) \
+    X(NONE, "none") \
+    X(FULL, "full") \
+    X(MINIMAL, "minimal") \
+    X(MINIMAL_WITH_CONTEXT, "minimal_with_context") \
+    X(SAVE_OUT_PROJ, "save_out_proj") \
+    X(SAVE_QKV_PROJ, "save_qkv_proj") \
+    X(SAVE_DOT_EXCEPT_MLP, "save_dot_except_mlp") \
+    X(SAVE_DOT_EXCEPT_MLPWI, "save_dot_except_mlpwi") \
+    X(SELECTIVE, "selective") \
+    X(MOE_ACT, "moe_act") \
+    X(MOE, "moe")
+#define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
+typedef enum spw_remat { SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT } spw_remat;
+#undef SPW_REMAT_ENUM
+const char *spw_remat_name(spw_remat remat);
+/* SPW_ECONFIG lists the names. */
+SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
+
+enum { SPW_MASTER_AUTO = 255 };
+
+/* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1. */
+typedef struct spw_precision {
+    size_t weights, gradients, optimizer, activations;
+} spw_precision;
+
+/* Who keeps weights, gradients and optimizer state: sim/memory/optimizer_state.h. */
+typedef enum spw_optimizer_kind {
+    SPW_OPTIMIZER_SHARDED,
+    SPW_OPTIMIZER_DISTRIBUTED,
+    SPW_OPTIMIZER_REPLICATED
+} spw_optimizer_kind;
+const char *spw_optimizer_name(spw_optimizer_kind optimizer);
+
+/* PyTorch's caching allocator (sim/memory/allocator.h), for schemes that allocate what arrives. */
+typedef struct spw_job_allocator {
+    bool expandable_segments;
+    size_t max_split_size_mb;            /* MiB, as PyTorch calls them; 0 = no limit */
+    double garbage_collection_threshold; /* 0 = off */
+    size_t roundup_power2_divisions;     /* 0 = off */
+} spw_job_allocator;
+
+/* What is trained: the whole model, or a bare stack of its MoE layers, x + MoE(norm(x)), without attention, shared
+ * experts, embedding and optimizer. */
+typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
+const char *spw_model_part_name(spw_model_part part);
+
+typedef struct spw_job {
+    spw_model model;
+    spw_cluster cluster;
+    size_t expert, fsdp, pipeline, tensor; /* product = nodes x gpus_per_node; expert divides model.experts */
+    size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
+    size_t sequence_length;
+    size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
+    size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1 */
+    spw_model_part part;
+    size_t
+        layers; /* 0 = the model's; else of a bare stack, and then model.layers and moe_layers say the same */
+    spw_job_allocator allocator;
+    spw_precision precision;
+    size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
+    spw_optimizer_kind optimizer;
+    spw_remat remat;
+    double memory_fraction;                            /* (0, 1] */
+    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/scheme.h */
+    size_t schemes;
+} spw_job;
+
+/* Reads and checks a job file. Unknown key, wrong type, value out of range or a combination that cannot be is
+ * SPW_ECONFIG with "file:line: what; what would be right"; a file that cannot be read is SPW_EIO. */
+SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);
+/* The same from text; relative model and cluster paths are taken from `folder`. */
+SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text,
+                                        size_t length, spw_job *out);
+/* Checks what reading checks of the combination; call it after changing a field (say, from the command line). */
+SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
+
+size_t spw_job_gpus(const spw_job *job); /* expert x fsdp x pipeline x tensor */
+void spw_job_describe(FILE *out);        /* one line a key of a job file: what it is, default, range */
+
+#endif

@@ -1,0 +1,75 @@
+/* What a step of a bare Megatron-Core stack takes on one machine, in a few physical figures (sim/time/megatron_time.h).
+ * Presets are YAML files in sim/megatron_stacks/, compiled in and written by `spillway calibrate time`. */
+#ifndef SPW_SIM_INPUT_MEGATRON_COEFFICIENTS_H
+#define SPW_SIM_INPUT_MEGATRON_COEFFICIENTS_H
+
+#include "base/status.h"
+#include "sim/input/stack.h"
+
+/* Fitted by `spillway calibrate time`. X(field, before the fit, lowest, highest, spread, help): `spread` is how far the value
+ * may lie from where the fit begins, as a logarithm; a fit without data leaves it. */
+#define SPW_MEGATRON_FITTED_LIST(X) \
+    X(gemm_flops_share, 0.81, 0.05, 1, 0.1, "grouped GEMM: share of the dense bf16 peak") \
+    X(activation_bytes, 22, 1, 1e3, 0.1, \
+      "SwiGLU x probability, forward: bytes moved per row and ffn; unfused by count 22") \
+    X(activation_gradient_bytes, 78, 1, 1e3, 0.2, "the same, backward") \
+    X(main_grad_bytes_per_s, 2.5e12, 1e9, 1e14, 0.3, "bf16 weight gradients added to fp32 main_grad") \
+    X(router_flops, 45e12, 1e9, 1e16, 0.3, "fp32 GEMM of the router") \
+    X(norm_gradient_bytes, 60, 1, 1e4, 0.3, "norm and casts, backward: bytes moved per token and hidden") \
+    X(exchange_bytes_per_s, 370e9, 1e6, 1e14, 0.1, "all-to-all: a rank's heavier direction, off-rank bytes") \
+    X(duplex_share, 0.12, 1e-4, 1, 0.7, "of the lighter direction's bytes: what they add") \
+    X(long_message_share, 1.4, 1, 3, 0.1, \
+      "all-to-all of unequal messages just above 2^27 or 2^28 bytes: as slow as of messages this much " \
+      "longer") \
+    X(slots_bytes_per_s, 1.65e12, 1e9, 1e14, 0.2, "chunks padded to capacity: a strided copy") \
+    X(host_first_s, 1.25e-3, 1e-6, 1, 0.2, "host work before the first layer's counts are known") \
+    X(host_layer_s, 2.6e-3, 1e-6, 1, 0.3, "host work from one layer's counts to the next layer's") \
+    X(jitter_share, 0.013, 1e-5, 0.5, 0.5, "spread of the ranks' times between two exchanges")
+
+/* Measured one by one, or assumed. X(field, value, lowest, highest, help) */
+#define SPW_MEGATRON_GIVEN_LIST(X) \
+    X(peak_flops, 1e6, 1e20, "dense bf16 peak") \
+    X(copy_bytes_per_s, 1e6, 1e16, "copies and elementwise kernels, read + written") \
+    X(scatter_bytes_per_s, 1e6, 1e16, "scatter_add_ of rows to tokens, read + written") \
+    X(index_add_bytes_per_s, 1e6, 1e16, "index_add_ of rows to tokens, read + written") \
+    X(exchange_latency_s, 0, 1, "an all-to-all of a few bytes") \
+    X(kernel_s, 0, 1, "start and end of a kernel that does next to nothing")
+
+typedef struct spw_megatron_coefficients {
+    char name[SPW_STACK_NAME];
+    char tables[SPW_STACK_TEXT]; /* what it was fitted on */
+#define SPW_MEGATRON_FIELD(field, ...) spw_coefficient field;
+    SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
+    SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
+#undef SPW_MEGATRON_FIELD
+} spw_megatron_coefficients;
+
+/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+SPW_MUST_CHECK spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
+                                                         spw_megatron_coefficients *out);
+SPW_MUST_CHECK spw_status spw_megatron_coefficients_parse(const char *where, const char *text, size_t length,
+                                                          spw_megatron_coefficients *out);
+const char *const *spw_megatron_coefficients_presets(void); /* ended by NULL */
+
+/* YAML that spw_megatron_coefficients_parse reads back. `head` is a comment of one line. */
+SPW_MUST_CHECK spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c,
+                                                          const char *head, const char *path);
+
+/* All of them in the order of the lists, the fitted ones first: for loops. */
+typedef struct spw_megatron_coefficient_row {
+    const char *key, *help;
+    size_t offset;                          /* in spw_megatron_coefficients */
+    double start, minimum, maximum, spread; /* start, spread: 0 where nothing is fitted */
+} spw_megatron_coefficient_row;
+#define SPW_MEGATRON_INDEX(field, ...) SPW_MEGATRON_ROW_##field,
+enum { SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_FITTED };
+enum {
+    SPW_MEGATRON_LAST_FITTED = SPW_MEGATRON_FITTED - 1,
+    SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_COEFFICIENTS
+};
+#undef SPW_MEGATRON_INDEX
+extern const spw_megatron_coefficient_row spw_megatron_coefficient_rows[SPW_MEGATRON_COEFFICIENTS];
+spw_coefficient *spw_megatron_coefficient(spw_megatron_coefficients *c, size_t row);
+const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficients *c, size_t row);
+
+#endif

@@ -1,0 +1,56 @@
+/* The model of a job: shapes, parameter counts. Read from a Hugging Face config.json as it is published; the
+ * presets are such files, shipped in sim/models/ and compiled in. */
+#ifndef SPW_SIM_INPUT_MODEL_H
+#define SPW_SIM_INPUT_MODEL_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SPW_MODEL_MAX_LAYERS = 1024, SPW_MODEL_NAME = 64, SPW_MODEL_SOURCE = 256 };
+
+typedef enum spw_attention { SPW_ATTENTION_GQA, SPW_ATTENTION_MLA } spw_attention;
+
+typedef struct spw_model {
+    char name[SPW_MODEL_NAME], source[SPW_MODEL_SOURCE]; /* source: where the shapes were read */
+    size_t layers, moe_layers;
+    uint8_t is_moe[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: routed experts, 0: dense FFN */
+    size_t hidden, vocab;
+    size_t experts, top_k, expert_ffn;
+    size_t shared_ffn;                   /* width of all shared experts together; 0 = none */
+    size_t dense_ffn;                    /* width of the dense layers' FFN; 0 = none */
+    size_t groups, groups_kept;          /* group-limited routing; 1, 1 = off */
+    bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
+    spw_attention attention;
+    size_t heads, kv_heads, head_dim;                                 /* GQA */
+    size_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim; /* MLA; q_lora_rank 0 = plain q */
+    bool attention_bias, output_bias, qk_norm, expert_bias, router_bias, attention_sinks, tied_embeddings;
+    bool qk_norm_per_head; /* qk_norm: weights of head_dim (Qwen3), else of the whole projection (OLMoE) */
+    bool shared_gate;      /* Qwen2-MoE: a gate of [hidden] on the shared expert */
+} spw_model;
+
+/* Parameters, in units of one. Per layer where the name says so. */
+typedef struct spw_parameters {
+    uint64_t embedding, head, final_norm; /* head = 0 when tied */
+    uint64_t attention_per_layer;         /* projections, biases, q/k norms */
+    uint64_t norms_per_layer;
+    uint64_t routed_per_layer; /* all experts of one MoE layer, biases included */
+    uint64_t shared_per_layer, router_per_layer;
+    uint64_t dense_ffn_per_layer;
+    uint64_t total, active; /* active: embedding and head once, top_k experts */
+} spw_parameters;
+
+/* `name` is a preset, an alias, or the path of a config.json (it contains a '/' or ends in ".json"; relative
+ * to `folder` when that is not NULL). SPW_ECONFIG names the key, what was found and what would be right. */
+SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, spw_model *out);
+/* The same from text; `where` is named in messages. */
+SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out);
+
+spw_parameters spw_model_parameters(const spw_model *model);
+
+/* Names of the presets, ended by NULL. */
+const char *const *spw_model_presets(void);
+
+#endif

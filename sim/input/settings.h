@@ -1,0 +1,70 @@
+/* Reads a YAML mapping into a struct by a table: one row a key. The table alone decides what is accepted,
+ * what a refusal says and what the documentation lists. Text is hostile until proven: it has a size and depth
+ * limit, an alias is never followed in a circle, a key may be given once, a number must be plain decimal and
+ * finite. */
+#ifndef SPW_SIM_INPUT_SETTINGS_H
+#define SPW_SIM_INPUT_SETTINGS_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+enum { SPW_SETTINGS_BYTES = 1 << 20, SPW_SETTINGS_DEPTH = 16, SPW_SETTINGS_NODES = 16384 };
+
+typedef enum spw_setting_kind {
+    SPW_SETTING_COUNT,  /* size_t: a whole number */
+    SPW_SETTING_REAL,   /* double */
+    SPW_SETTING_FLAG,   /* bool: true or false */
+    SPW_SETTING_TEXT,   /* char [size], ended by zero */
+    SPW_SETTING_CHOICE, /* enum or size_t, by `size`: one of `choices` */
+    SPW_SETTING_COUNTS, /* size_t [limit]: a whole number or a list of them */
+    SPW_SETTING_TEXTS,  /* char [limit][size]: a list */
+    SPW_SETTING_GROUP   /* a mapping with a table of its own, into the struct at `offset` */
+} spw_setting_kind;
+
+typedef struct spw_choice {
+    const char *name; /* NULL ends the list */
+    size_t value;
+} spw_choice;
+
+typedef struct spw_setting {
+    const char *key; /* NULL ends the table */
+    spw_setting_kind kind;
+    size_t offset;              /* of the field in the struct */
+    size_t size;                /* TEXT, TEXTS: bytes of one text; CHOICE: sizeof the field */
+    size_t limit, count_offset; /* lists: most elements; offset of the size_t that receives how many */
+    double minimum, maximum;    /* COUNT, COUNTS, REAL; both ends are allowed */
+    const char *fallback; /* the default as one would write it; NULL: the key is required. GROUP: "{}", every
+                             key of the group then has a default; lists: "" is the empty list */
+    const spw_choice *choices;
+    const struct spw_setting *fields; /* GROUP */
+    const char *help;
+} spw_setting;
+
+typedef struct spw_settings spw_settings;
+
+/* `where` names the text in messages and must live as long as *out. SPW_ECONFIG with file and line when the
+ * text is not one YAML mapping. The result is closed by spw_settings_close. */
+SPW_MUST_CHECK spw_status spw_settings_open(const char *where, const char *text, size_t length,
+                                            spw_settings **out);
+void spw_settings_close(spw_settings *settings); /* NULL is fine */
+
+/* Fills the struct at `out` (zeroed by the caller) by `table`. SPW_ECONFIG: "file:line: what; what would be
+ * right". */
+SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table,
+                                            void *out);
+
+/* The line of a key, "batch.sequence_length"; of what encloses it when it is not given. Counts from 1. */
+size_t spw_settings_line(const spw_settings *settings, const char *path);
+
+enum { SPW_SETTINGS_SHOWN = 48 };
+
+/* Text of a stranger, fit for one line of a terminal: cut, control characters replaced by '?'. Returns
+ * `shown`. */
+const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_SETTINGS_SHOWN]);
+
+/* One line a key: name, what it takes, default, help. */
+void spw_settings_describe(const spw_setting *table, FILE *out);
+
+#endif

@@ -1,0 +1,170 @@
+#include "sim/input/stack.h"
+
+#include "base/file.h"
+#include "sim/input/preset.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PACKING_ROW(name, text, help) \
+    {"packing_" text, help, offsetof(spw_stack, packing[SPW_PACKING_##name]), 0.1, 10, 0.25},
+#define COEFFICIENT_ROW(field, low, high, spread, help) \
+    {#field, help, offsetof(spw_stack, field), low, high, spread},
+const spw_stack_row spw_stack_rows[SPW_STACK_FITTED] = {SPW_PACKING_LIST(PACKING_ROW)
+                                                            SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_ROW)};
+
+spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
+    return (spw_coefficient *)(void *)((char *)stack + spw_stack_rows[row].offset);
+}
+
+/* --- Keys --- */
+
+#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
+static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
+
+const spw_setting spw_coefficient_settings[] = {{.key = "value",
+                                                 .kind = SPW_SETTING_REAL,
+                                                 .offset = offsetof(spw_coefficient, value),
+                                                 .minimum = 0,
+                                                 .maximum = 10,
+                                                 .help = "a share or a factor"},
+                                                {.key = "uncertainty",
+                                                 .kind = SPW_SETTING_REAL,
+                                                 .offset = offsetof(spw_coefficient, uncertainty),
+                                                 .minimum = 0,
+                                                 .maximum = 1e3,
+                                                 .fallback = "0",
+                                                 .help = "its standard error"},
+                                                {.key = "evidence",
+                                                 .kind = SPW_SETTING_CHOICE,
+                                                 .offset = offsetof(spw_coefficient, evidence),
+                                                 .size = sizeof(spw_evidence),
+                                                 .choices = evidences,
+                                                 .help = "how we know the value"},
+                                                {.key = "source",
+                                                 .kind = SPW_SETTING_TEXT,
+                                                 .offset = offsetof(spw_coefficient, source),
+                                                 .size = SPW_FIGURE_SOURCE,
+                                                 .help = "where the value was read or fitted"},
+                                                {.key = NULL}};
+
+#define COEFFICIENT(name, member, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_stack, member), \
+        .fields = spw_coefficient_settings, .help = (text) \
+    }
+#define TEXT(name, length, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_TEXT, .offset = offsetof(spw_stack, name), .size = (length), \
+        .help = (text) \
+    }
+#define COUNT(name, text) \
+    { \
+        .key = #name, .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_stack, name), .minimum = 1, \
+        .maximum = 1 << 20, .help = (text) \
+    }
+#define PACKING_SETTING(name, text, help) COEFFICIENT("packing_" text, packing[SPW_PACKING_##name], help),
+#define COEFFICIENT_SETTING(field, low, high, spread, help) COEFFICIENT(#field, field, help),
+
+static const spw_setting rows[] = {
+    TEXT(name, SPW_STACK_NAME, "name of the stack"),
+    {.key = "covers",
+     .kind = SPW_SETTING_TEXTS,
+     .offset = offsetof(spw_stack, covers),
+     .size = SPW_STACK_NAME,
+     .limit = SPW_STACK_COVERS,
+     .count_offset = offsetof(spw_stack, covered),
+     .fallback = "",
+     .help = "other names that tables give it"},
+    TEXT(tables, SPW_STACK_TEXT, "what it was fitted on"),
+    TEXT(models, SPW_STACK_TEXT, "models of those tables"),
+    COUNT(sequences_min, "smallest batch of those tables"),
+    COUNT(sequences_max, "largest batch of those tables"),
+    {.key = "keeps_expert_products",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_stack, keeps_expert_products),
+     .fallback = "false",
+     .help = "do remat policies list the products of the experts as well?"},
+    SPW_PACKING_LIST(PACKING_SETTING) SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
+        COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
+    COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),
+    COEFFICIENT("half_width_recovered", half_width_recovered, "the same for each part recovered"),
+    {.key = NULL}};
+
+/* --- Reading and writing --- */
+
+spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out) {
+    spw_settings *settings = NULL;
+    memset(out, 0, sizeof *out);
+    spw_status status = spw_settings_open(where, text, length, &settings);
+    if (status == SPW_OK) status = spw_settings_read(settings, rows, out);
+    spw_settings_close(settings);
+    return status;
+}
+
+spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out) {
+    static const char *const suffixes[] = {".yaml", ".yml", NULL};
+    const spw_preset_kind kind = {"stack", "a stack's YAML file", spw_stack_files, suffixes};
+    spw_preset_text text;
+    spw_status status = spw_preset_open(&kind, name, folder, &text);
+    if (status != SPW_OK) return status;
+    status = spw_stack_parse(text.where, text.text, text.length, out);
+    spw_preset_close(&text);
+    return status;
+}
+
+const char *const *spw_stack_presets(void) { return spw_stack_names; }
+
+bool spw_stack_covers(const spw_stack *stack, const char *name) {
+    if (strcmp(stack->name, name) == 0) return true;
+    for (size_t i = 0; i < stack->covered; i++) {
+        if (strcmp(stack->covers[i], name) == 0) return true;
+    }
+    return false;
+}
+
+bool spw_has_word(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    }
+    return false;
+}
+
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
+    fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
+    if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
+    fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
+}
+
+spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path) {
+    spw_status status = SPW_OK;
+    spw_file file = {NULL, NULL};
+    FILE *out = NULL;
+    spw_stack copy = *stack;
+    SPW_TRY(spw_file_begin(path, &file));
+    out = fopen(file.temporary, "w");
+    if (out == NULL) {
+        status = spw_fail(SPW_EIO, "%s cannot be written", path);
+        goto cleanup;
+    }
+    fprintf(out, "# %s\nname: %s\ncovers: [", head, stack->name);
+    for (size_t i = 0; i < stack->covered; i++)
+        fprintf(out, "%s\"%s\"", i == 0 ? "" : ", ", stack->covers[i]);
+    fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\nsequences_min: %zu\nsequences_max: %zu\n", stack->tables,
+            stack->models, stack->sequences_min, stack->sequences_max);
+    fprintf(out, "keeps_expert_products: %s\n", stack->keeps_expert_products ? "true" : "false");
+    for (size_t i = 0; i < SPW_STACK_FITTED; i++)
+        spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&copy, i));
+    spw_coefficient_write(out, "limit_share", &stack->limit_share);
+    spw_coefficient_write(out, "half_width", &stack->half_width);
+    spw_coefficient_write(out, "half_width_recovered", &stack->half_width_recovered);
+    if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
+    if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
+    out = NULL;
+    if (status == SPW_OK) status = spw_file_commit(&file);
+
+cleanup:
+    spw_file_discard(&file);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* A software stack whose programs XLA compiles whole: the few coefficients of sim/memory/compiled_memory.h, fitted
+ * for it. Presets are YAML files in sim/stacks/, compiled in and written by `spillway calibrate memory`. */
+#ifndef SPW_SIM_INPUT_STACK_H
+#define SPW_SIM_INPUT_STACK_H
+
+#include "base/status.h"
+#include "sim/input/cluster.h"
+#include "sim/input/settings.h"
+#include "sim/memory/compiled_layer.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
+
+/* A figure and its standard error; 0 where nothing was fitted. */
+typedef struct spw_coefficient {
+    double value, uncertainty;
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_coefficient;
+extern const spw_setting spw_coefficient_settings[]; /* its YAML keys */
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
+
+/* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
+ * X(field, lowest, highest, spread before any data, help) */
+#define SPW_STACK_COEFFICIENT_LIST(X) \
+    X(recovered_dense, 0.001, 10, 0.2, \
+      "share of a dense layer's tensors that XLA can compute again past its limit") \
+    X(recovered_grouped, 0.001, 10, 0.2, "the same of a layer with grouped GEMMs, which are opaque calls") \
+    X(masked_operands, 0, 10, 1.0, "ragged_dot: masked copies that live at once, in pairs [e, rows, H + F]")
+
+typedef struct spw_stack {
+    char name[SPW_STACK_NAME];
+    char covers[SPW_STACK_COVERS]
+               [SPW_STACK_NAME]; /* `stack` of a table's rows; the name itself is covered too */
+    size_t covered;
+    char tables[SPW_STACK_TEXT]; /* what it was fitted on */
+    char models[SPW_STACK_TEXT]; /* of those tables, separated by blanks */
+    size_t sequences_min, sequences_max;
+    bool keeps_expert_products; /* remat policies list the experts' products too: sim/memory/remat.h */
+    spw_coefficient packing[SPW_PACKING_COUNT];
+#define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
+    SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
+#undef SPW_STACK_FIELD
+    spw_coefficient limit_share;          /* of (pool - arguments): where XLA begins to compute again */
+    spw_coefficient half_width;           /* of the interval, as a logarithm: below the limit, ... */
+    spw_coefficient half_width_recovered; /* ... and for each part that was recovered */
+} spw_stack;
+
+/* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
+SPW_MUST_CHECK spw_status spw_stack_read(const char *name, const char *folder, spw_stack *out);
+SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, size_t length, spw_stack *out);
+const char *const *spw_stack_presets(void); /* ended by NULL */
+bool spw_stack_covers(const spw_stack *stack, const char *name);
+bool spw_has_word(const char *words, const char *word); /* words stand between blanks */
+
+/* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
+SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);
+
+/* All fitted coefficients in the order of the YAML keys, for loops: packings, then the list above. */
+typedef struct spw_stack_row {
+    const char *key, *help;
+    size_t offset; /* in spw_stack */
+    double minimum, maximum, spread;
+} spw_stack_row;
+enum { SPW_STACK_FITTED = SPW_PACKING_COUNT + 3 };
+extern const spw_stack_row spw_stack_rows[SPW_STACK_FITTED];
+spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row);
+
+#endif

@@ -1,0 +1,58 @@
+#include "sim/memory/advice.h"
+
+#include <stdio.h>
+
+static const double GB = 1e9, WORTH_IT = 0.05; /* of the budget */
+#define CONF "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
+    if (s->as_set.failed_steps > 0) return SPW_VERDICT_OOM;
+    if (s->as_set.retried_steps > 0) return SPW_VERDICT_TIGHT;
+    return spw_footprint_verdict(s->as_set.allocated.max_bytes, s->settings.device_bytes);
+}
+
+static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {
+    const double room = (double)s->settings.device_bytes, live = (double)s->as_set.requested.max_bytes;
+    if (!s->settings.expandable_segments && s->expandable.failed_steps == 0) {
+        (void)snprintf(out, size,
+                       "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GB)",
+                       (double)s->expandable.reserved.max_bytes / GB, room / GB);
+        return;
+    }
+    if (!s->settings.expandable_segments && s->expandable.failed_steps < s->as_set.failed_steps) {
+        (void)snprintf(
+            out, size,
+            "expandable segments alone do not do it: %zu steps fail instead of %zu; also take fewer "
+            "sequences, recompute more, or use a capacity",
+            s->expandable.failed_steps, s->as_set.failed_steps);
+        return;
+    }
+    (void)snprintf(
+        out, size,
+        "live tensors need %.1f of %.1f GB%s: take fewer sequences, recompute more, use a capacity, or more "
+        "GPUs",
+        live / GB, room / GB,
+        live > room ? ", whatever the allocator"
+                    : ", and no setting of the allocator finds room for the rest");
+}
+
+void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {
+    const spw_reserved_outcome *set = &s->as_set, *grown = &s->expandable;
+    const double spared = (double)set->reserved.max_bytes - (double)grown->reserved.max_bytes;
+    out[0] = '\0';
+    if (!s->there) return;
+    if (set->failed_steps > 0) {
+        advise_failing(s, out, SPW_ADVICE_TEXT);
+    } else if (s->settings.expandable_segments) {
+        return;
+    } else if (set->retried_steps > grown->retried_steps) {
+        (void)snprintf(
+            out, SPW_ADVICE_TEXT,
+            "it fits, but %zu steps stop to give memory back; with expandable segments %zu do: " CONF,
+            set->retried_steps, grown->retried_steps);
+    } else if (spared > WORTH_IT * (double)s->settings.device_bytes) {
+        (void)snprintf(out, SPW_ADVICE_TEXT,
+                       "it fits; with expandable segments it would reserve %.1f GB instead of %.1f: " CONF,
+                       (double)grown->reserved.max_bytes / GB, (double)set->reserved.max_bytes / GB);
+    }
+}

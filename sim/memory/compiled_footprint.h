@@ -1,0 +1,19 @@
+/* The memory of a compiled program as a footprint: what XLA's arena holds, by the coefficients of a stack, in place of
+ * what must be live. */
+#ifndef SPW_SIM_MEMORY_COMPILED_FOOTPRINT_H
+#define SPW_SIM_MEMORY_COMPILED_FOOTPRINT_H
+
+#include "sim/input/stack.h"
+#include "sim/memory/footprint.h"
+
+/* Does the stack's model speak of this scheme and job? (It is a compiled program, without pipeline or tensor split, with a
+ * remat policy.) */
+bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme);
+
+/* SPW_ECONFIG where spw_compiled_footprint_covers() is false. `outside` [96]: why the fit does not cover it; "" when it
+ * does. */
+SPW_MUST_CHECK spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
+                                                         const spw_scheme *scheme, size_t sequences,
+                                                         spw_footprint *out, char outside[96]);
+
+#endif

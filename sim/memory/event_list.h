@@ -1,0 +1,57 @@
+/* Tensors in the order in which a framework allocates and frees them. From one list come the bytes live at any time,
+ * the saved bytes, the peak, what it is made of, and, through the allocator, what is reserved. */
+#ifndef SPW_SIM_MEMORY_EVENT_LIST_H
+#define SPW_SIM_MEMORY_EVENT_LIST_H
+
+#include "base/status.h"
+#include "sim/memory/allocator.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a tensor is: name, bytes as a formula, and where that was read. */
+typedef struct spw_tensor_kind {
+    const char *name, *formula, *source;
+} spw_tensor_kind;
+
+enum { SPW_TENSOR_KINDS = 96 };
+
+/* A tensor is born or dies. `slot` names it among the live ones; a later tensor may have the same. */
+typedef struct spw_memory_event {
+    uint64_t bytes; /* requested, not rounded */
+    uint32_t slot;
+    uint16_t kind, layer;
+    bool born, backward;
+} spw_memory_event;
+
+typedef struct spw_event_list {
+    spw_memory_event *event;
+    size_t events, capacity;
+} spw_event_list;
+
+SPW_MUST_CHECK spw_status spw_event_list_append(spw_event_list *list, spw_memory_event event);
+void spw_event_list_clear(spw_event_list *list);
+void spw_event_list_destroy(spw_event_list *list); /* leaves an empty list */
+
+/* Requested bytes above those live when the list begins; tensors of earlier lists that die count down. */
+typedef struct spw_list_peak {
+    int64_t after_forward_bytes, forward_bytes, backward_bytes, peak_bytes; /* maxima are at least 0 */
+    size_t peak_event; /* the event after which the peak is reached */
+} spw_list_peak;
+spw_list_peak spw_event_list_peak(const spw_event_list *list);
+
+/* The peak by kind: bytes[kind] over all layers. They sum to peak_bytes. */
+void spw_event_list_waterfall(const spw_event_list *list, const spw_list_peak *peak,
+                              int64_t bytes[SPW_TENSOR_KINDS]);
+
+/* What the allocator says of one list. */
+typedef struct spw_list_replay {
+    spw_allocator_stats before, after_forward, after; /* peaks of `after` are those of this list */
+    bool refused;                                     /* out of memory; the list was left there */
+} spw_list_replay;
+/* live [slots]: what every slot holds, carried from list to list; begins as SPW_ALLOCATION_EMPTY. */
+SPW_MUST_CHECK spw_status spw_event_list_replay(const spw_event_list *list, spw_allocator *allocator,
+                                                spw_allocation *live, spw_list_replay *out);
+
+#endif

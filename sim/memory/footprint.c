@@ -1,0 +1,388 @@
+#include "sim/memory/footprint.h"
+
+#include "sim/memory/optimizer_state.h"
+#include "sim/memory/remat.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+static const double TIGHT = 0.95; /* of the budget */
+enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
+
+#define AT_MOE_LAYER \
+    { true, false, false }
+#define AT_DENSE_LAYER \
+    { false, true, false }
+#define AT_LAYERS \
+    { true, true, false }
+#define AT_LOSS \
+    { false, false, true }
+#define ALWAYS \
+    { true, true, true }
+
+const char *spw_moment_name(spw_moment moment) {
+    static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss"};
+    return names[moment];
+}
+
+const char *spw_verdict_name(spw_verdict verdict) {
+    static const char *const names[] = {"fits", "tight", "oom"};
+    return names[verdict];
+}
+
+spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
+    if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
+    return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;
+}
+
+/* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
+static uint64_t to_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : INT64_MAX; }
+
+__attribute__((format(printf, 5, 6))) static spw_component *
+add(spw_footprint *f, const char *name, double bytes, const char *source, const char *format, ...) {
+    spw_component *c = &f->component[f->components++];
+    *c = (spw_component){.bytes = to_bytes(bytes), .source = source};
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(c->formula, sizeof c->formula, format, args);
+    va_end(args);
+    return c;
+}
+
+static void set_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
+    memcpy(c->live, live, sizeof c->live);
+}
+#define LIVE(component, ...) set_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
+
+/* --- State --- */
+
+/* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
+static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
+                               const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
+                               char letter, size_t each) {
+    const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
+    if (!shared)
+        return add(f, name, bytes, source, "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two,
+                   letter, two_times, held->routed, job->expert, held->rest, each);
+    return add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter, two_times,
+               held->routed + held->rest, each, job->expert * job->fsdp * job->tensor);
+}
+
+/* Gradient buffers of Megatron stay from step to step; those of a compiled step are its own. */
+static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    static const char *const sources[] = {"MaxText train state, sharded over all GPUs (7.1)",
+                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
+                                          "Megatron optimizer on every replica (7.8)"};
+    const spw_held_parameters held = spw_stage_parameters(&job->model, stage);
+    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
+    const spw_precision *p = &job->precision;
+    const char *source = sources[job->optimizer];
+    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    c = add_part(f, "optimizer", s.moments, source, job, &held, shared, true, 'o', p->optimizer);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (s.master > 0.0) {
+        c = add_part(f, "master_weights", s.master, source, job, &held, shared, false, 'm',
+                     spw_master_bytes(job));
+        c->argument = true;
+        LIVE(c, ALWAYS);
+    }
+    c = add_part(f, "gradients", s.gradients,
+                 sharded ? "stacked gradients of the layer scan (7.7)" : "gradient buffers (7.8)", job, &held,
+                 sharded, false, 'g', p->gradients);
+    c->argument = !sharded;
+    LIVE(c, ALWAYS);
+}
+
+/* A bare stack of expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
+static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
+                              const spw_layer_shape *s) {
+    const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
+                 g = (double)job->precision.gradients, b = (double)s->element_bytes,
+                 hidden = (double)s->tokens * (double)s->hidden * b,
+                 routed = (double)parameters->routed_per_layer / (double)job->expert,
+                 held = routed + (double)parameters->router_per_layer + (double)s->hidden;
+    const char *source = "bare stack: MoE layers alone (7.10)";
+    spw_component *weights = add(f, "weights", layers * held * w, source,
+                                 "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
+    weights->argument = true;
+    LIVE(weights, ALWAYS);
+    LIVE(add(f, "gradients", layers * held * g, source, "L (3 e H F + E H + H) g = %.0f x %.6g x %.0f",
+             layers, held, g),
+         ALWAYS);
+    LIVE(add(f, "inputs", 2.0 * hidden, source, "input and gradient of the output, 2 x T H b = 2 x %.6g",
+             hidden),
+         ALWAYS);
+    LIVE(add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden), ALWAYS);
+    if (spw_remat_keeps_experts(job->remat))
+        LIVE(add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden),
+             ALWAYS);
+    LIVE(add(f, "expert_weight_gradients", routed * w, source,
+             "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
+         AT_MOE_LAYER);
+}
+
+/* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
+ * ---------------------- */
+
+static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool all_experts) {
+    const spw_parameters p = spw_model_parameters(&job->model), *parameters = &p;
+    const bool several = job->expert * job->fsdp > 1;
+    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
+    const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
+    const double common = (double)(parameters->attention_per_layer + parameters->norms_per_layer);
+    const double rest =
+        several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
+    const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;
+    LIVE(add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
+             "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f", routed, w),
+         AT_MOE_LAYER);
+    LIVE(add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
+             "all-gather of attention, shared expert, router; next layer prefetched (7.2)", "2 x %.6g x %.0f",
+             rest, w),
+         AT_MOE_LAYER);
+    LIVE(add(f, "expert_weight_gradients", routed * g,
+             "gradients of a layer before their reduce-scatter (7.2)", "3 e H F g = %.6g x %.0f", routed, g),
+         AT_MOE_LAYER);
+    if (stage->moe_layers < stage->layers) {
+        LIVE(add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
+                 "a dense layer: weights, the next ones, gradients (7.2)", "(2 x %.0f + %.0f) x %.6g", w, g,
+                 dense),
+             AT_DENSE_LAYER);
+    }
+}
+
+/* --- Activations
+ * ------------------------------------------------------------------------------------------------ */
+
+/* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). */
+static size_t attention_elements(const spw_model *m) {
+    if (m->attention == SPW_ATTENTION_MLA) {
+        size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
+        return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
+               m->heads * m->nope_dim + 2 * value;
+    }
+    return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
+}
+
+/* All that flash attention keeps of the core attention: its output is an input of the next product. */
+static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s) {
+    return (double)s->tokens * (double)(m->heads * sizeof(float));
+}
+
+static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                              const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const double tokens = (double)s->tokens, b = (double)s->element_bytes;
+    const double carry = tokens * (double)m->hidden * b;
+    const size_t elements = attention_elements(m);
+    const double attention = tokens * ((double)elements * b + (double)(m->heads * sizeof(float)));
+    LIVE(add(f, "carries", (double)stage->kept_layers * carry,
+             stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                               : "inputs of the layers, stacked by the scan (7.3)",
+             "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
+         ALWAYS);
+    LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)",
+             "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)", s->tokens, elements, b, m->heads),
+         AT_LAYERS);
+    if (stage->head) {
+        LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
+                 "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
+                 s->tokens, m->vocab, b),
+             AT_LOSS);
+    }
+    if (m->shared_ffn > 0) {
+        LIVE(add(f, "shared_expert", 3.0 * tokens * (double)m->shared_ffn * b,
+                 "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f", s->tokens,
+                 m->shared_ffn, b),
+             AT_MOE_LAYER);
+    }
+    if (stage->moe_layers < stage->layers) {
+        LIVE(add(f, "dense_ffn", 4.0 * tokens * (double)m->dense_ffn * b,
+                 "w0, w1, act and one gradient of a dense FFN (7.3)", "4 T F_dense b = 4 x %zu x %zu x %.0f",
+                 s->tokens, m->dense_ffn, b),
+             AT_DENSE_LAYER);
+    }
+    return attention;
+}
+
+/* The tensors that are live at the peak of the layer, one component each. */
+static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s,
+                       const spw_rank_rows *rows) {
+    const spw_scheme_type *type = scheme->type;
+    const spw_layer_list list = spw_scheme_layer(scheme, s);
+    f->live_set = spw_scheme_live_set(scheme, s, rows);
+    for (size_t i = 0; i < list.tensor_count; i++) {
+        if (!f->live_set.peak_live[i]) continue;
+        char name[48], formula[SPW_COMPONENT_TEXT];
+        (void)snprintf(name, sizeof name, "moe.%s", list.tensors[i].name);
+        uint64_t bytes = spw_tensor_bytes(scheme, s, rows, &list.tensors[i], formula, sizeof formula);
+        spw_component *c = add(f, name, 0.0, type->section_source, "%s", formula);
+        c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
+        c->routed = true;
+        LIVE(c, AT_MOE_LAYER);
+    }
+    if (type->communication_bytes != NULL) {
+        LIVE(
+            add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
+                type->communication_source != NULL ? type->communication_source : "DeepEP buffer hints (4.3)",
+                "%s",
+                type->communication_formula != NULL ? type->communication_formula
+                                                    : "rings of the channels, independent of T"),
+            ALWAYS);
+    }
+}
+
+/* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
+ * peak. */
+static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
+                      double attention) {
+    const spw_model *m = &job->model;
+    const double tokens = (double)s->tokens * (double)s->element_bytes;
+    const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
+    const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
+    const double moe = attention - repeated + shared;
+    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
+    const double moe_layers = (double)stage->kept_moe_layers;
+    const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
+    LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
+             "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
+             moe_layers, moe, dense_layers, dense),
+         AT_LOSS);
+    LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
+             "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
+             moe, dense_layers, dense),
+         AT_LAYERS);
+}
+
+/* routed: what the MoE layers keep of their experts' rows, together. */
+static void add_saved_rows(spw_footprint *f, const spw_job *job, double routed) {
+    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)job->model.moe_layers;
+    if (!spw_remat_keeps_experts(job->remat)) return;
+    spw_component *all =
+        add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
+            "%.6g over %.0f layers", routed, moe_layers);
+    spw_component *others = add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
+                                "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
+    all->routed = others->routed = true;
+    LIVE(all, {false, true, true});
+    LIVE(others, AT_MOE_LAYER);
+}
+
+/* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
+static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                       const spw_layer_shape *s) {
+    spw_model kept = job->model;
+    kept.layers = stage->kept_layers;
+    kept.moe_layers = stage->kept_moe_layers;
+    const size_t elements = spw_remat_token_elements(&kept, job->remat);
+    if (elements == 0) return;
+    LIVE(add(f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
+             "projections that the remat policy keeps, all layers (7.3)", "%zu x T b = %zu x %zu x %zu",
+             elements, elements, s->tokens, s->element_bytes),
+         ALWAYS);
+}
+
+/* Stays at the end of 63 bits. */
+static uint64_t plus(uint64_t a, uint64_t b) {
+    const uint64_t room = (uint64_t)INT64_MAX - a;
+    return a + (b < room ? b : room);
+}
+
+uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_set *live,
+                            uint64_t saved_bytes) {
+    const uint64_t saved = saves ? saved_bytes : 0,
+                   others = saved > live->saved_bytes ? saved - live->saved_bytes : 0;
+    const uint64_t at[SPW_MOMENT_COUNT] = {
+        [SPW_MOMENT_MOE_LAYER] =
+            plus(plus(f->fixed_bytes[SPW_MOMENT_MOE_LAYER], plus(0, live->backward_bytes)), others),
+        [SPW_MOMENT_DENSE_LAYER] = plus(f->fixed_bytes[SPW_MOMENT_DENSE_LAYER], saved),
+        [SPW_MOMENT_LOSS] = plus(f->fixed_bytes[SPW_MOMENT_LOSS], saved),
+    };
+    uint64_t peak = 0;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) peak = at[m] > peak ? at[m] : peak;
+    return peak;
+}
+
+static void find_peak(spw_footprint *f) {
+    uint64_t total[SPW_MOMENT_COUNT] = {0};
+    for (size_t i = 0; i < f->components; i++) {
+        const spw_component *c = &f->component[i];
+        if (c->argument) f->argument_bytes += c->bytes;
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+            if (c->live[m] && !c->routed) f->fixed_bytes[m] = plus(f->fixed_bytes[m], c->bytes);
+        }
+        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+            if (c->live[m]) total[m] = plus(total[m], c->bytes);
+        }
+    }
+    if (f->stage.moe_layers == 0) total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
+    f->moment = SPW_MOMENT_MOE_LAYER;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
+    }
+    f->peak_bytes = total[f->moment];
+    if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
+    f->temporary_bytes = f->peak_bytes - f->argument_bytes;
+    f->low_bytes = f->high_bytes = f->peak_bytes;
+}
+
+spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->compiled == NULL || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
+                    "optimizer: sharded",
+                    spw_optimizer_name(job->optimizer), scheme->text);
+}
+
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
+                            const spw_routed_memory *routed, spw_footprint *out) {
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
+    *out = (spw_footprint){.stage = stage};
+    out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
+    const bool whole = job->part == SPW_PART_WHOLE;
+    double attention = 0.0;
+    if (whole) {
+        add_state(out, job, &stage);
+        if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+            add_gathered(out, job, &stage,
+                         scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
+        attention = add_activations(out, job, &stage, &shape);
+    } else {
+        const spw_parameters parameters = spw_model_parameters(&job->model);
+        add_expert_layers(out, job, &parameters, &shape);
+    }
+    const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
+    add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
+    if (spw_remat_keeps_layers(job->remat)) {
+        const double layers = (double)stage.kept_moe_layers;
+        if (whole) add_saved(out, job, &stage, &shape, attention);
+        add_saved_rows(out, job,
+                       routed != NULL ? (double)routed->saved_bytes
+                                      : layers * (double)out->live_set.saved_bytes);
+    }
+    if (whole) add_policy(out, job, &stage, &shape);
+    find_peak(out);
+}
+
+void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                           const spw_routed_memory *routed, spw_footprint *out) {
+    const size_t stages = spw_pipeline_of(job).stages;
+    for (size_t s = 0; s < stages; s++) {
+        spw_footprint here;
+        spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
+        if (s == 0 || here.peak_bytes > out->peak_bytes) *out = here;
+    }
+}

@@ -1,0 +1,75 @@
+/* The memory of one rank, component by component (docs/schemes.md, section 7). Bytes. */
+#ifndef SPW_SIM_MEMORY_FOOTPRINT_H
+#define SPW_SIM_MEMORY_FOOTPRINT_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+#include "sim/scheme.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* When the peak is: in the backward pass of a MoE layer or of a dense one, or at the loss. */
+typedef enum spw_moment {
+    SPW_MOMENT_MOE_LAYER,
+    SPW_MOMENT_DENSE_LAYER,
+    SPW_MOMENT_LOSS,
+    SPW_MOMENT_COUNT
+} spw_moment;
+const char *spw_moment_name(spw_moment moment);
+
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 24 + SPW_SCHEME_TENSORS };
+
+typedef struct spw_component {
+    char name[48];
+    uint64_t bytes;
+    bool argument;                    /* resident state; everything else is temporary */
+    bool routed;                      /* follows the routing when the scheme does */
+    bool live[SPW_MOMENT_COUNT];      /* at which moments */
+    char formula[SPW_COMPONENT_TEXT]; /* with numbers */
+    const char *source;
+} spw_component;
+
+typedef enum spw_verdict { SPW_VERDICT_FITS, SPW_VERDICT_TIGHT, SPW_VERDICT_OOM } spw_verdict;
+const char *
+spw_verdict_name(spw_verdict verdict); /* "fits", "tight" (less than 5 % of the budget free), "oom" */
+
+typedef struct spw_footprint {
+    spw_component component[SPW_COMPONENTS];
+    size_t components;
+    spw_moment moment; /* of the peak */
+    char place[48];    /* of the peak, where it is known more closely than the moment; else empty */
+    uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
+    uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
+    spw_live_set live_set;
+    spw_stage stage;                        /* of the pipeline, the one that needs most */
+    uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
+} spw_footprint;
+
+/* What the routing does to one rank's memory: its rows in the layer where they hold most, and what all MoE layers save
+ * together (used without remat alone). */
+typedef struct spw_routed_memory {
+    spw_rank_rows rows;
+    uint64_t saved_bytes;
+} spw_routed_memory;
+
+/* A job that cannot keep its state as it says: programs that XLA compiles whole are sharded (SPW_ECONFIG). */
+SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme);
+
+/* Of the pipeline stage that needs most. sequences: of one GPU in one step; a micro-batch has its share of them.
+ * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
+void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                           const spw_routed_memory *routed, spw_footprint *out);
+/* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
+void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
+                            const spw_routed_memory *routed, spw_footprint *out);
+
+/* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'
+ * tensors replaced. live: of the layer where the rank holds most. */
+uint64_t spw_footprint_peak(const spw_footprint *footprint, bool saves, const spw_live_set *live,
+                            uint64_t saved_bytes);
+
+spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
+
+#endif

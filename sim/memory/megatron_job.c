@@ -1,0 +1,40 @@
+#include "sim/memory/megatron_job.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool recompute_of(spw_remat remat, spw_recompute *out) {
+    static const struct {
+        const char *remat;
+        spw_recompute recompute;
+    } known[] = {{"none", SPW_RECOMPUTE_NONE},
+                 {"selective", SPW_RECOMPUTE_NONE},
+                 {"moe_act", SPW_RECOMPUTE_MOE_ACT},
+                 {"moe", SPW_RECOMPUTE_MOE},
+                 {"full", SPW_RECOMPUTE_MOE}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].remat, spw_remat_name(remat)) != 0) continue;
+        *out = known[i].recompute;
+        return true;
+    }
+    return false;
+}
+
+bool spw_megatron_job_stack(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
+                            spw_megatron_shape *out) {
+    const double factor = spw_scheme_option_value(scheme, "capacity_factor"),
+                 share = (double)shape->assignments / (double)shape->experts;
+    const spw_precision *p = &job->precision;
+    *out = (spw_megatron_shape){.layers = job->model.moe_layers,
+                                .tokens = shape->tokens,
+                                .top_k = shape->top_k,
+                                .experts = shape->experts,
+                                .experts_per_rank = shape->experts_per_rank,
+                                .hidden = shape->hidden,
+                                .ffn = shape->ffn,
+                                .capacity = factor > 0.0 ? (size_t)ceil(share * factor) : 0,
+                                .padded = spw_scheme_option_is(scheme, "pad", "true")};
+    return job->part == SPW_PART_EXPERT_LAYERS && strcmp(scheme->type->name, "megatron-alltoall") == 0 &&
+           p->weights == 2 && p->gradients == 4 && p->activations == 2 &&
+           spw_scheme_option_value(scheme, "align") == 0.0 && recompute_of(job->remat, &out->recompute);
+}

@@ -1,0 +1,31 @@
+/* Weights, gradients and optimizer state of one GPU. Three ways to keep them:
+ *   sharded      everything over all GPUs of the stage, weights gathered layer by layer (MaxText fsdp with
+ *                expert parallelism: experts over expert x fsdp, the rest over the same GPUs)
+ *   distributed  weights and gradients whole, master weights and moments over the replicas: the rest over
+ *                expert x fsdp GPUs, experts over fsdp (Megatron-Core distributed optimizer with expert data
+ *                parallelism: expert weights have as many replicas as the experts leave GPUs)
+ *   replicated   everything whole on every replica
+ * With bf16 weights and fp32 gradients, master and moments: 18 bytes a parameter replicated, 6 + 12 / replicas
+ * distributed (NVIDIA/Megatron-LM megatron/training/theoretical_memory_usage.py). */
+#ifndef SPW_SIM_MEMORY_OPTIMIZER_STATE_H
+#define SPW_SIM_MEMORY_OPTIMIZER_STATE_H
+
+#include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+
+typedef struct spw_held_parameters {
+    double routed, rest; /* of one stage, all of its GPUs together */
+} spw_held_parameters;
+/* Embedding in the first stage, final norm and head in the last; a tied head is held by both. */
+spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);
+
+typedef struct spw_optimizer_state {
+    double weights, gradients, master, moments; /* bytes of one GPU */
+    double routed_replicas, rest_replicas; /* GPUs that hold, or share, one copy of the optimizer's part */
+} spw_optimizer_state;
+spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held);
+
+/* Bytes of one master weight: as the job says, or 4 where the optimizer is Megatron's and weights are smaller. */
+size_t spw_master_bytes(const spw_job *job);
+
+#endif

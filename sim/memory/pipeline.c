@@ -1,0 +1,90 @@
+#include "sim/memory/pipeline.h"
+
+static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
+
+spw_pipeline spw_pipeline_of(const spw_job *job) {
+    return (spw_pipeline){.stages = at_least_one(job->pipeline),
+                          .chunks = at_least_one(job->virtual_stages),
+                          .micro_batches = at_least_one(job->micro_batches)};
+}
+
+size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
+    return sequences / at_least_one(job->micro_batches) * job->sequence_length;
+}
+
+size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches * p->chunks; }
+
+/* Forward passes before the first backward one. */
+static size_t warm_up(const spw_pipeline *p, size_t stage) {
+    const size_t forward = p->micro_batches * p->chunks, later = p->stages - 1 - stage;
+    const size_t warm = p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later;
+    return warm < forward ? warm : forward;
+}
+
+/* Micro-batches go through the chunks in groups of P: P through the first chunk, the same P through the
+ * second. */
+static spw_pass numbered(const spw_pipeline *p, bool backward, size_t number) {
+    const size_t group = p->stages * p->chunks, inside = number % group, chunk = inside / p->stages;
+    return (spw_pass){.backward = backward,
+                      .micro_batch = number / group * p->stages + inside % p->stages,
+                      .chunk = backward ? p->chunks - 1 - chunk : chunk};
+}
+
+spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
+    const size_t warm = warm_up(p, stage), steady = p->micro_batches * p->chunks - warm;
+    if (i < warm) return numbered(p, false, i);
+    const size_t after = i - warm;
+    if (after >= 2 * steady) return numbered(p, true, after - steady);
+    return after % 2 == 0 ? numbered(p, false, warm + after / 2) : numbered(p, true, after / 2);
+}
+
+size_t spw_pipeline_in_flight(const spw_pipeline *p, size_t stage) {
+    const size_t warm = warm_up(p, stage);
+    return warm < p->micro_batches * p->chunks ? warm + 1 : warm;
+}
+
+uint64_t spw_pipeline_peak(const spw_pipeline *p, size_t stage, const uint64_t *kept) {
+    uint64_t now = 0, peak = 0;
+    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+        const spw_pass pass = spw_pipeline_pass(p, stage, i);
+        const uint64_t bytes = kept[pass.micro_batch * p->chunks + pass.chunk];
+        if (pass.backward) {
+            now -= bytes;
+        } else if (__builtin_add_overflow(now, bytes, &now)) {
+            return UINT64_MAX;
+        }
+        peak = now > peak ? now : peak;
+    }
+    return peak;
+}
+
+spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size_t stage, size_t chunk) {
+    const size_t blocks = p->stages * p->chunks, index = chunk * p->stages + stage;
+    if (blocks == 1) return (spw_block){.layers = model->layers, .moe_layers = model->moe_layers};
+    const size_t each = model->layers / blocks, more = model->layers % blocks;
+    spw_block block = {.first = index * each + (index < more ? index : more),
+                       .layers = each + (index < more ? 1 : 0)};
+    for (size_t i = block.first; i < block.first + block.layers; i++) block.moe_layers += model->is_moe[i];
+    return block;
+}
+
+spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size_t stage) {
+    spw_stage out = {
+        .index = stage, .stages = p->stages, .embedding = stage == 0, .head = stage + 1 == p->stages};
+    size_t now = 0, now_moe = 0;
+    for (size_t c = 0; c < p->chunks; c++) {
+        const spw_block block = spw_pipeline_block(p, model, stage, c);
+        out.layers += block.layers;
+        out.moe_layers += block.moe_layers;
+    }
+    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+        const spw_pass pass = spw_pipeline_pass(p, stage, i);
+        const spw_block block = spw_pipeline_block(p, model, stage, pass.chunk);
+        now = pass.backward ? now - block.layers : now + block.layers;
+        now_moe = pass.backward ? now_moe - block.moe_layers : now_moe + block.moe_layers;
+        if (now < out.kept_layers || (now == out.kept_layers && now_moe <= out.kept_moe_layers)) continue;
+        out.kept_layers = now;
+        out.kept_moe_layers = now_moe;
+    }
+    return out;
+}

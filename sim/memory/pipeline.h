@@ -1,0 +1,60 @@
+/* Pipeline schedules: which micro-batches a stage works on, in which order, and what that keeps alive.
+ * One forward, one backward (1F1B, Narayanan et al., PipeDream 2019; Megatron-LM 2021, section 2.2) and its
+ * interleaved form, where a stage holds several blocks of layers (chunks): NVIDIA/Megatron-LM
+ * megatron/core/pipeline_parallel/schedules.py get_pp_rank_microbatches, get_schedule_table. One stage and one
+ * chunk is gradient accumulation: the micro-batches follow one another. */
+#ifndef SPW_SIM_MEMORY_PIPELINE_H
+#define SPW_SIM_MEMORY_PIPELINE_H
+
+#include "sim/input/job.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct spw_pipeline {
+    size_t stages;        /* P */
+    size_t chunks;        /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P divides M */
+    size_t micro_batches; /* M, of one step */
+} spw_pipeline;
+spw_pipeline spw_pipeline_of(const spw_job *job);
+
+/* Tokens of one micro-batch of a GPU that has `sequences` in a step. */
+size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences);
+
+/* One forward or backward pass of one micro-batch through one chunk. */
+typedef struct spw_pass {
+    bool backward;
+    size_t micro_batch, chunk;
+} spw_pass;
+size_t spw_pipeline_passes(const spw_pipeline *pipeline); /* of one stage in one step: 2 M v */
+/* The i-th pass of a stage. */
+spw_pass spw_pipeline_pass(const spw_pipeline *pipeline, size_t stage, size_t i);
+
+/* Forward passes whose backward pass is still to come, at most: min(M, P - s) in 1F1B,
+ * min(M v, 2 (P - 1 - s) + (v - 1) P + 1) interleaved. */
+size_t spw_pipeline_in_flight(const spw_pipeline *pipeline, size_t stage);
+
+/* The greatest sum of what the passes in flight keep. kept [micro_batches][chunks]: micro-batches may differ,
+ * as their routing does. Saturates at UINT64_MAX. */
+uint64_t spw_pipeline_peak(const spw_pipeline *pipeline, size_t stage, const uint64_t *kept);
+
+/* The layers of a chunk: P v blocks in order, block c P + s to chunk c of stage s; where P v does not divide
+ * the layers the first blocks have one more. */
+typedef struct spw_block {
+    size_t first, layers, moe_layers;
+} spw_block;
+spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
+                             size_t chunk);
+
+/* What a stage holds, and what its passes in flight keep at most, counted in layers; the MoE layers among them
+ * are those of that moment. */
+typedef struct spw_stage {
+    size_t index, stages;
+    size_t layers, moe_layers;
+    bool embedding, head; /* the first stage, the last */
+    size_t kept_layers, kept_moe_layers;
+} spw_stage;
+spw_stage spw_pipeline_stage(const spw_pipeline *pipeline, const spw_model *model, size_t stage);
+
+#endif

@@ -1,0 +1,208 @@
+#include "sim/memory/step_memory.h"
+
+#include "base/memory.h"
+#include "sim/memory/megatron_job.h"
+#include "sim/memory/remat.h"
+
+#include <string.h>
+
+/* A component of the footprint that does not follow the routing; its slot is its position. */
+typedef struct fixed_tensor {
+    uint64_t bytes;
+    bool live[SPW_MOMENT_COUNT];
+} fixed_tensor;
+
+struct spw_step_memory {
+    const spw_scheme *scheme;
+    spw_layer_shape shape;
+    spw_layer_list list;
+    size_t layers;
+    bool saves;                         /* no remat */
+    bool needed[SPW_SCHEME_TENSORS];    /* by the backward pass */
+    uint64_t bytes[SPW_SCHEME_TENSORS]; /* of the layer under way */
+    fixed_tensor fixed[SPW_COMPONENTS];
+    size_t fixed_count;
+    bool *live; /* [layers][tensors] */
+    spw_event_list *out;
+    spw_megatron_stack *stack; /* its list takes the place of all the above; NULL: none */
+    uint64_t *received, *sent; /* [layers], of it */
+};
+
+/* Tensors that are live when RECOMPUTE ends. */
+static void find_needed(spw_step_memory *m) {
+    for (size_t i = 0; i < m->list.event_count; i++) {
+        const spw_event *event = &m->list.events[i];
+        if (event->phase == SPW_PHASE_RECOMPUTE) m->needed[event->tensor] = event->sign > 0;
+    }
+}
+
+spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
+                                  const spw_footprint *footprint, spw_step_memory **out) {
+    spw_step_memory *m = NULL;
+    size_t cells = 0;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &m));
+    m->scheme = scheme;
+    m->shape = *shape;
+    m->list = spw_scheme_layer(scheme, shape);
+    m->layers = job->model.moe_layers;
+    m->saves = spw_remat_keeps_experts(job->remat);
+    find_needed(m);
+    for (size_t i = 0; i < footprint->components; i++) {
+        const spw_component *c = &footprint->component[i];
+        if (c->routed || c->bytes == 0) continue;
+        fixed_tensor *tensor = &m->fixed[m->fixed_count++];
+        tensor->bytes = c->bytes;
+        memcpy(tensor->live, c->live, sizeof tensor->live);
+    }
+    if (m->layers > UINT16_MAX || !spw_mul_size(m->layers, m->list.tensor_count, &cells) ||
+        cells >= UINT32_MAX / 2)
+        SPW_TRY(
+            spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->list.tensor_count));
+    SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
+    spw_megatron_shape stack;
+    if (spw_megatron_job_stack(job, scheme, shape, &stack)) {
+        SPW_TRY(spw_megatron_stack_create(&stack, &m->stack));
+        SPW_TRY(SPW_ALLOC(m->layers, &m->received));
+        SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
+    }
+    *out = m;
+    m = NULL;
+
+cleanup:
+    spw_step_memory_destroy(m);
+    return status;
+}
+
+void spw_step_memory_destroy(spw_step_memory *m) {
+    if (m == NULL) return;
+    spw_megatron_stack_destroy(m->stack);
+    spw_free(m->received);
+    spw_free(m->sent);
+    spw_free(m->live);
+    spw_free(m);
+}
+
+size_t spw_step_memory_slots(const spw_step_memory *m) {
+    if (m->stack != NULL) return spw_megatron_stack_slots(m->stack);
+    return SPW_COMPONENTS + m->layers * m->list.tensor_count;
+}
+
+/* --- Events --- */
+
+typedef struct place {
+    size_t layer;
+    bool backward;
+} place;
+
+static bool is_always(const fixed_tensor *t) {
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++)
+        if (!t->live[m]) return false;
+    return true;
+}
+
+static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
+    return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->fixed[i].bytes,
+                                                            .slot = (uint32_t)i,
+                                                            .kind = (uint16_t)(SPW_SCHEME_TENSORS + i),
+                                                            .born = born,
+                                                            .backward = backward});
+}
+
+/* What is there at a moment and not always is born, or dies. */
+static spw_status change_moment(spw_step_memory *m, spw_moment at, bool born) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
+        if (m->fixed[i].live[at] && !is_always(&m->fixed[i])) status = change_fixed(m, i, born, true);
+    }
+    return status;
+}
+
+static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
+    const spw_status status = change_moment(m, at, true);
+    return status == SPW_OK ? change_moment(m, at, false) : status;
+}
+
+/* A tensor that is born twice, or dies without having been born, changes nothing. */
+static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
+    const size_t cell = at.layer * m->list.tensor_count + tensor;
+    if (m->live[cell] == born) return SPW_OK;
+    m->live[cell] = born;
+    return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->bytes[tensor],
+                                                            .slot = (uint32_t)(SPW_COMPONENTS + cell),
+                                                            .kind = (uint16_t)tensor,
+                                                            .layer = (uint16_t)at.layer,
+                                                            .born = born,
+                                                            .backward = at.backward});
+}
+
+/* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
+static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->list.event_count && status == SPW_OK; i++) {
+        const spw_event *event = &m->list.events[i];
+        if (event->phase != phase || (keep && event->sign < 0 && m->needed[event->tensor])) continue;
+        status = change(m, at, (size_t)event->tensor, event->sign > 0);
+    }
+    return status;
+}
+
+/* Afterwards the layer holds what `saves` says, or nothing. */
+static spw_status settle(spw_step_memory *m, place at, bool saves) {
+    spw_status status = SPW_OK;
+    for (size_t t = 0; t < m->list.tensor_count && status == SPW_OK; t++)
+        status = change(m, at, t, saves && m->needed[t]);
+    return status;
+}
+
+static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
+    for (size_t t = 0; t < m->list.tensor_count; t++)
+        m->bytes[t] = spw_tensor_bytes(m->scheme, &m->shape, rows, &m->list.tensors[t], NULL, 0);
+}
+
+spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
+    if (m->stack != NULL) return spw_megatron_stack_begin(m->stack, list);
+    spw_event_list_clear(list);
+    m->out = list;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
+        if (is_always(&m->fixed[i])) status = change_fixed(m, i, true, false);
+    }
+    return status;
+}
+
+spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
+                                spw_event_list *list) {
+    spw_status status = SPW_OK;
+    if (layers == 0) return spw_fail(SPW_EARG, "no layers");
+    if (m->stack != NULL) {
+        for (size_t l = 0; l < m->layers; l++) {
+            m->received[l] = rows[l % layers].held;
+            m->sent[l] = rows[l % layers].sent;
+        }
+        return spw_megatron_stack_step(m->stack, &(spw_megatron_rows){m->received, m->sent, NULL}, list);
+    }
+    spw_event_list_clear(list);
+    m->out = list;
+    for (size_t l = 0; l < m->layers; l++) {
+        const place at = {l, false};
+        measure(m, &rows[l % layers]);
+        SPW_TRY(run(m, at, SPW_PHASE_FORWARD, m->saves));
+        SPW_TRY(settle(m, at, m->saves));
+    }
+    SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
+    for (size_t l = m->layers; l-- > 0;) {
+        const place at = {l, true};
+        measure(m, &rows[l % layers]);
+        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true));
+        if (!m->saves) SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+        SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
+        SPW_TRY(settle(m, at, false));
+        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false));
+    }
+    SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+
+cleanup:
+    return status;
+}

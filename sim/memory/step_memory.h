@@ -1,0 +1,36 @@
+/* The memory of one rank over a whole step: every MoE layer with its own rows, from the scheme's list of births and
+ * deaths, between what the footprint says is there anyway. One event list for the peak, the bytes saved and the allocator.
+ *   forward of layer l     the FORWARD events; without remat what RECOMPUTE leaves is kept
+ *   loss                   what the footprint has there and not always
+ *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events
+ *   dense layers           what the footprint has there
+ * What does not follow the routing (weights, optimizer, attention, ...) has the same size in every step and is allocated
+ * as one tensor a component. A bare stack of Megatron-Core layers has its own list,
+ * tensor by tensor (sim/memory/megatron_stack.h). */
+#ifndef SPW_SIM_MEMORY_STEP_MEMORY_H
+#define SPW_SIM_MEMORY_STEP_MEMORY_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/memory/event_list.h"
+#include "sim/memory/footprint.h"
+#include "sim/scheme.h"
+
+#include <stddef.h>
+
+typedef struct spw_step_memory spw_step_memory;
+
+/* For one rank. footprint: of the same job and scheme. All arguments are borrowed until destruction. */
+SPW_MUST_CHECK spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme,
+                                                 const spw_layer_shape *shape, const spw_footprint *footprint,
+                                                 spw_step_memory **out);
+void spw_step_memory_destroy(spw_step_memory *memory); /* NULL is fine */
+size_t spw_step_memory_slots(const spw_step_memory *memory);
+
+/* Overwrites `list` with what a process allocates before its first step. Call it once. */
+SPW_MUST_CHECK spw_status spw_step_memory_begin(spw_step_memory *memory, spw_event_list *list);
+/* Overwrites `list` with a step. Layer l of the job's MoE layers has rows[l mod layers]. */
+SPW_MUST_CHECK spw_status spw_step_memory_step(spw_step_memory *memory, const spw_rank_rows *rows,
+                                               size_t layers, spw_event_list *list);
+
+#endif

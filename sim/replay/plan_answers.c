@@ -1,0 +1,74 @@
+#include "sim/replay/plan_answers.h"
+
+#include <math.h>
+#include <string.h>
+
+bool spw_point_fits(const spw_result_row *row) {
+    return spw_footprint_verdict(row->memory.max_bytes, row->footprint.budget_bytes) != SPW_VERDICT_OOM;
+}
+
+bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0; }
+
+double spw_point_drop_fraction(const spw_result_row *row) {
+    return row->drops.assignments > 0 ? (double)row->drops.dropped / (double)row->drops.assignments : 0.0;
+}
+
+static double speed(const spw_result_row *row) { return row->timed ? row->time.tokens_per_s_per_gpu : 0.0; }
+
+const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless) {
+    const spw_result_row *best = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (!row->timed || !spw_point_fits(row) || (dropless && spw_point_drops(row))) continue;
+        if (best == NULL || speed(row) > speed(best) ||
+            (speed(row) >= speed(best) && row->memory.max_bytes < best->memory.max_bytes))
+            best = row;
+    }
+    return best;
+}
+
+/* At least as good in everything, and better in something. */
+static bool beats(const spw_result_row *a, const spw_result_row *b) {
+    const double drops_a = spw_point_drop_fraction(a), drops_b = spw_point_drop_fraction(b);
+    if (a->timed != b->timed || a->memory.max_bytes > b->memory.max_bytes || speed(a) < speed(b) ||
+        drops_a > drops_b)
+        return false;
+    return a->memory.max_bytes < b->memory.max_bytes || speed(a) > speed(b) || drops_a < drops_b;
+}
+
+void spw_plan_front(const spw_result *result, bool *front) {
+    for (size_t i = 0; i < result->rows; i++) {
+        front[i] = spw_point_fits(&result->row[i]);
+        for (size_t j = 0; j < result->rows && front[i]; j++)
+            front[i] = !(spw_point_fits(&result->row[j]) && beats(&result->row[j], &result->row[i]));
+    }
+}
+
+spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double tokens) {
+    static const double DAY = 86400.0, HOUR = 3600.0;
+    if (!row->timed) return (spw_plan_cost){NAN, NAN, NAN};
+    const double rate = speed(row) * gpus;
+    return (spw_plan_cost){rate * DAY, gpus * tokens / rate / HOUR, tokens / rate / DAY};
+}
+
+spw_plan_change spw_plan_change_of(const spw_result *result, const spw_result_row *row, double hbm_bytes) {
+    spw_plan_change change = {SPW_CHANGE_NONE, (double)row->memory.max_bytes / hbm_bytes, NULL};
+    if (spw_point_fits(row)) return change;
+    change.kind = SPW_CHANGE_FRACTION;
+    if (change.fraction <= SPW_MOST_FRACTION) return change;
+    const spw_result_row *fewer = NULL, *split = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *other = &result->row[i];
+        if (strcmp(other->scheme.text, row->scheme.text) != 0 || !spw_point_fits(other)) continue;
+        if (other->sequences == row->sequences && (split == NULL || speed(other) > speed(split)))
+            split = other;
+        if (other->expert == row->expert && other->sequences < row->sequences &&
+            (fewer == NULL || other->sequences > fewer->sequences))
+            fewer = other;
+    }
+    change.to = split != NULL ? split : fewer;
+    change.kind = split != NULL   ? SPW_CHANGE_SPLIT
+                  : fewer != NULL ? SPW_CHANGE_SEQUENCES
+                                  : SPW_CHANGE_IMPOSSIBLE;
+    return change;
+}

@@ -1,0 +1,85 @@
+#include "sim/replay/plan_points.h"
+
+#include "base/memory.h"
+#include "sim/replay/replay.h"
+#include "sim/replay/replay_time.h"
+
+#include <math.h>
+#include <stdio.h>
+
+size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]) {
+    const size_t gpus = job->expert * job->fsdp;
+    size_t splits = 0;
+    for (size_t expert = 2; expert <= gpus && splits < SPW_PLAN_SPLITS; expert *= 2) {
+        if (gpus % expert == 0 && job->model.experts % expert == 0) out[splits++] = expert;
+    }
+    return splits;
+}
+
+static spw_status split_job(const spw_job *job, size_t expert, spw_job *out) {
+    const size_t gpus = job->expert * job->fsdp;
+    *out = *job;
+    if (expert == 0 || gpus % expert != 0)
+        return spw_fail(SPW_ECONFIG, "expert-parallel size %zu does not divide the job's %zu GPUs", expert,
+                        gpus);
+    out->expert = expert;
+    out->fsdp = gpus / expert;
+    return spw_job_check(out);
+}
+
+spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
+    const size_t splits = q->splits > 0 ? q->splits : 1;
+    spw_status status = SPW_OK;
+    spw_job *job = NULL;
+    SPW_TRY(SPW_ALLOC(splits, &job));
+    for (size_t i = 0; i < splits; i++)
+        SPW_TRY(split_job(q->job, q->splits > 0 ? q->expert[i] : q->job->expert, &job[i]));
+    const spw_replay_request request = {.trace = q->trace,
+                                        .job = job,
+                                        .splits = splits,
+                                        .scheme = q->scheme,
+                                        .schemes = q->schemes,
+                                        .step_begin = q->step_begin,
+                                        .step_end = q->step_end,
+                                        .layer_begin = q->layer_begin,
+                                        .layer_end = q->layer_end,
+                                        .seed = q->seed,
+                                        .drawn_sequences = 1,
+                                        .skips_lost_tokens = true,
+                                        .imbalance = q->imbalance,
+                                        .stack = q->stack,
+                                        .time_stack = q->time_stack};
+    SPW_TRY(spw_replay_run(&request, result));
+
+cleanup:
+    spw_free(job);
+    return status;
+}
+
+/* Seconds of a step of dense with this factor; NAN when it cannot be said. */
+static double dense_step(const spw_plan_request *q, const spw_job *job, size_t sequences, double factor) {
+    spw_scheme dense;
+    spw_timeline time;
+    char text[SPW_SCHEME_TEXT];
+    (void)snprintf(text, sizeof text, "dense:capacity_factor=%.6f", factor);
+    if (spw_scheme_parse(text, &dense) != SPW_OK) return NAN;
+    const spw_time_request request = {
+        .stack = q->time_stack, .job = job, .scheme = &dense, .sequences = sequences};
+    if (!spw_compiled_time_covers(job, &dense) || spw_compiled_time_predict(&request, &time) != SPW_OK)
+        return NAN;
+    return time.step_s;
+}
+
+double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row) {
+    spw_job job;
+    double low = 0.5, high = 16.0;
+    if (!row->timed || q->time_stack == NULL || split_job(q->job, row->expert, &job) != SPW_OK) return NAN;
+    if (!(dense_step(q, &job, row->sequences, low) < row->time.step_s) ||
+        !(dense_step(q, &job, row->sequences, high) > row->time.step_s))
+        return NAN;
+    for (int i = 0; i < 40; i++) {
+        const double middle = 0.5 * (low + high);
+        *(dense_step(q, &job, row->sequences, middle) < row->time.step_s ? &low : &high) = middle;
+    }
+    return 0.5 * (low + high);
+}

@@ -1,0 +1,38 @@
+/* A sweep: schemes x parallel splits x batches, each replayed on the same routing, with memory, drops and time. */
+#ifndef SPW_SIM_REPLAY_PLAN_POINTS_H
+#define SPW_SIM_REPLAY_PLAN_POINTS_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/input/stack.h"
+#include "sim/input/time_stack.h"
+#include "sim/replay/result.h"
+#include "traces/trace.h"
+
+enum { SPW_PLAN_SPLITS = 32 };
+
+typedef struct spw_plan_request {
+    spw_trace *trace;
+    const spw_job *job;       /* its batches; its expert x fsdp GPUs are split anew */
+    const spw_scheme *scheme; /* [schemes] */
+    size_t schemes;
+    size_t expert[SPW_PLAN_SPLITS], splits; /* expert-parallel sizes; 0 = the job's own */
+    size_t step_begin, step_end, layer_begin, layer_end;
+    uint64_t seed;
+    double imbalance;                 /* of times and dynamic memory, instead of the routing's; 0 = none */
+    const spw_stack *stack;           /* NULL: what must be live */
+    const spw_time_stack *time_stack; /* NULL: no times */
+} spw_plan_request;
+
+/* All expert-parallel sizes that make sense on the job's cluster: they divide the experts and the GPUs, and are a power of
+ * two at least 2, at most all GPUs. Returns how many. */
+size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
+
+/* Appends a row for every point that can be. SPW_ECONFIG when an expert-parallel size cannot be. */
+SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
+
+/* The capacity factor with which `dense` takes as long a step as `row`: fewer drops cost more than the row's scheme beyond
+ * it. NAN when there is none in [0.5, 16], or no time. Every expert is chosen alike: dense does not depend on it. */
+double spw_plan_break_even_factor(const spw_plan_request *request, const spw_result_row *row);
+
+#endif

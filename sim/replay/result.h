@@ -1,0 +1,111 @@
+/* What a replay says: one row per scheme and batch size. docs of the JSON: README.md, "The result". */
+#ifndef SPW_SIM_REPLAY_RESULT_H
+#define SPW_SIM_REPLAY_RESULT_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/reserved_memory.h"
+#include "sim/replay/table.h"
+#include "sim/routing/compose.h"
+#include "sim/scheme.h"
+#include "sim/time/timeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct spw_result_memory {
+    uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */
+    double oom_probability;   /* of a step, any rank; of the replayed allocator where there is one */
+    double oom_low, oom_high; /* its 95 % interval; both equal it where nothing is random */
+    int64_t worst_step;       /* where the most rows arrive: step id, layer id, rank */
+    int32_t worst_layer;
+    size_t worst_rank;
+} spw_result_memory;
+
+/* Bytes: docs/schemes.md, "What the figures mean". Means are over ranks, steps and layers of the trace. */
+typedef struct spw_result_traffic {
+    double dispatch_bytes_per_gpu, combine_bytes_per_gpu; /* one exchange, off-rank bytes sent */
+    double step_bytes_per_gpu;                            /* all exchanges of all MoE layers of the job */
+    double intra_node_bytes, inter_node_bytes; /* of one dispatch, per GPU, as they cross links and NICs */
+    uint64_t max_link_bytes;                   /* of one dispatch, the busiest GPU port, one way */
+    uint64_t rows_max;
+    double rows_mean;
+} spw_result_traffic;
+
+typedef struct spw_result_drops {
+    uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
+    bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
+} spw_result_drops;
+
+typedef struct spw_result_row {
+    spw_scheme scheme;
+    size_t sequences, expert, fsdp;
+    int64_t first_step, last_step; /* ids */
+    size_t steps, layers;          /* replayed */
+    spw_footprint footprint;
+    spw_result_memory memory;
+    spw_reserved_summary reserved;
+    spw_result_traffic traffic;
+    spw_result_drops drops;
+    bool timed;             /* the time model speaks of this scheme */
+    spw_timeline time;      /* mean over the steps */
+    double balanced_step_s; /* the same job with every expert chosen alike */
+    spw_match match;
+    spw_assumptions assumptions;
+} spw_result_row;
+
+/* The smallest factor that drops at most `most` of the assignments. */
+typedef struct spw_factor_answer {
+    char scheme[SPW_SCHEME_TEXT]; /* as asked */
+    size_t sequences;
+    const char *option; /* capacity_factor or buffer_factor */
+    double most;        /* a share */
+    double factor;      /* 0: none does */
+    double fraction;    /* dropped with it */
+} spw_factor_answer;
+
+/* The largest number of sequences per GPU that fits in the share `at` of the steps. */
+typedef struct spw_batch_answer {
+    char scheme[SPW_SCHEME_TEXT];
+    double at;
+    size_t largest; /* 0: not even one */
+    size_t steps;
+    bool routed; /* memory follows the routing: the probability is of the replayed steps */
+    spw_probability oom;
+} spw_batch_answer;
+
+typedef struct spw_result {
+    spw_result_row *row;
+    size_t rows, capacity;
+    spw_factor_answer *factor; /* [factors]; only where asked for */
+    spw_batch_answer *batch;   /* [batches]; only where asked for */
+    size_t factors, batches;
+} spw_result;
+
+/* Everything needed to run a result again, and what is said about its trace. Borrowed. */
+typedef struct spw_run_settings {
+    const char *command, *job_path, *trace_path;
+    const spw_job *job;
+    const spw_trace_info *trace; /* NULL without a trace */
+    size_t step_begin, step_end, layer_begin, layer_end;
+    uint64_t seed;
+    const char *stack; /* name; NULL = none */
+} spw_run_settings;
+
+/* Of the replayed allocator where there is one, else of the largest peak. */
+spw_verdict spw_result_verdict(const spw_result_row *row);
+
+/* Appends a zeroed row. The pointer is valid until the next append. */
+SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
+SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
+SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
+void spw_result_clear(spw_result *result);
+
+SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings,
+                                           spw_format format, FILE *out);
+/* The JSON text of the settings alone; the caller frees it with free(). */
+SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
+
+#endif

@@ -1,0 +1,298 @@
+#include "sim/replay/result_hdf5.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+
+#include <hdf5.h>
+#include <hdf5_hl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AXES = 4, STEP_AXIS = 1, VALUES = 4, MEMORIES = 3 };
+
+static const struct {
+    const char *name, *units, *meaning;
+} values[VALUES] = {
+    {"rows_received", "rows", "rows a rank holds for its experts after drops, without deduplication"},
+    {"bytes_sent", "bytes", "off-rank bytes a rank sends in one dispatch"},
+    {"bytes_received", "bytes", "off-rank bytes a rank receives in one dispatch"},
+    {"dropped", "assignments", "assignments of the rank's own tokens that are dropped"},
+};
+static const struct {
+    const char *name, *units, *meaning;
+} memories[MEMORIES] = {
+    {"peak_gib", "GiB", "peak memory of the rank that needs most"},
+    {"allocated_gib", "GiB", "peak of PyTorch's allocated memory, of the rank that has most"},
+    {"reserved_gib", "GiB", "peak of PyTorch's reserved memory, of the rank that has most"},
+};
+static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
+
+struct spw_result_file {
+    spw_file target;
+    hid_t file, value[VALUES], step, memory[MEMORIES];
+    const spw_run_settings *settings;
+    const spw_scheme *scheme;
+    size_t results, steps, layers, ranks; /* steps: written so far; layers 0 = datasets not created yet */
+};
+
+static spw_status broken(const spw_result_file *f, const char *what) {
+    return spw_fail(SPW_EIO, "%s: %s cannot be written; is the disk full?", f->target.path, what);
+}
+
+static spw_status set_text(spw_result_file *f, hid_t object, const char *name, const char *text) {
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    (void)H5Tset_size(type, strlen(text) > 0 ? strlen(text) : 1);
+    (void)H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = attribute >= 0 && H5Awrite(attribute, type, text) >= 0;
+    if (attribute >= 0) (void)H5Aclose(attribute);
+    (void)H5Sclose(space);
+    (void)H5Tclose(type);
+    return good ? SPW_OK : broken(f, name);
+}
+
+/* A text too long for an attribute (64 KiB) stands as a dataset. */
+static spw_status set_long_text(spw_result_file *f, const char *name, const char *text) {
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    (void)H5Tset_size(type, strlen(text) > 0 ? strlen(text) : 1);
+    (void)H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t dataset = H5Dcreate2(f->file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
+    if (dataset >= 0) (void)H5Dclose(dataset);
+    (void)H5Sclose(space);
+    (void)H5Tclose(type);
+    return good ? SPW_OK : broken(f, name);
+}
+
+static hid_t create_dataset(spw_result_file *f, const char *name, hid_t type, int axes, const hsize_t *extent,
+                            int growing) {
+    hsize_t most[AXES], chunk[AXES];
+    hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
+    for (int i = 0; i < axes; i++) {
+        most[i] = i == growing ? H5S_UNLIMITED : extent[i];
+        chunk[i] = growing >= 0 && i <= growing ? 1 : extent[i];
+    }
+    if (growing == 0) chunk[0] = 64;
+    hid_t space = H5Screate_simple(axes, extent, most);
+    if (growing >= 0 && extent[0] > 0) {
+        (void)H5Pset_chunk(properties, axes, chunk);
+        (void)H5Pset_shuffle(properties);
+        (void)H5Pset_deflate(properties, 4);
+    } else if (growing >= 0) {
+        (void)H5Pset_chunk(properties, axes, chunk);
+    }
+    hid_t dataset = H5Dcreate2(f->file, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
+    (void)H5Sclose(space);
+    (void)H5Pclose(properties);
+    return dataset;
+}
+
+static spw_status write_array(spw_result_file *f, const char *name, hid_t type, size_t count,
+                              const void *data) {
+    const hsize_t extent = count;
+    hid_t dataset = create_dataset(f, name, type, 1, &extent, -1);
+    bool good = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+    if (dataset >= 0) (void)H5Dclose(dataset);
+    return good ? SPW_OK : broken(f, name);
+}
+
+spw_status spw_result_file_create(const char *path, const spw_run_settings *settings,
+                                  const spw_scheme *scheme, spw_result_file **out) {
+    spw_status status = SPW_OK;
+    spw_result_file *f = NULL;
+    char *text = NULL;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &f));
+    f->file = f->step = H5I_INVALID_HID;
+    for (int v = 0; v < MEMORIES; v++) f->memory[v] = H5I_INVALID_HID;
+    for (int v = 0; v < VALUES; v++) f->value[v] = H5I_INVALID_HID;
+    f->settings = settings;
+    f->scheme = scheme;
+    f->results = settings->job->batches * settings->job->schemes;
+    SPW_TRY(spw_file_begin(path, &f->target));
+    f->file = H5Fcreate(f->target.temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (f->file < 0) SPW_TRY(broken(f, "the file"));
+    SPW_TRY(spw_run_settings_text(settings, &text));
+    SPW_TRY(set_text(f, f->file, "format", "spillway-result"));
+    SPW_TRY(set_text(f, f->file, "format_version", "1.0.0"));
+    SPW_TRY(set_text(f, f->file, "settings", text));
+    *out = f;
+    f = NULL;
+
+cleanup:
+    free(text);
+    spw_result_file_discard(f);
+    return status;
+}
+
+/* scheme and sequences_per_gpu of every result. The names are of variable length: netCDF's own reader fails on others. */
+static spw_status write_results(spw_result_file *f) {
+    spw_status status = SPW_OK;
+    const spw_job *job = f->settings->job;
+    const char **name = NULL;
+    uint64_t *sequences = NULL;
+    hid_t type = H5Tcopy(H5T_C_S1);
+    (void)H5Tset_size(type, H5T_VARIABLE);
+    (void)H5Tset_cset(type, H5T_CSET_UTF8);
+    SPW_TRY(SPW_ALLOC(f->results, &name));
+    SPW_TRY(SPW_ALLOC(f->results, &sequences));
+    for (size_t i = 0; i < f->results; i++) {
+        name[i] = f->scheme[i % job->schemes].text;
+        sequences[i] = job->sequences_per_gpu[i / job->schemes];
+    }
+    SPW_TRY(write_array(f, "scheme", type, f->results, name));
+    SPW_TRY(write_array(f, "sequences_per_gpu", H5T_NATIVE_UINT64, f->results, sequences));
+
+cleanup:
+    (void)H5Tclose(type);
+    spw_free(name);
+    spw_free(sequences);
+    return status;
+}
+
+static spw_status write_axes(spw_result_file *f) {
+    spw_status status = SPW_OK;
+    const size_t longest = f->results > f->ranks ? f->results : f->ranks;
+    uint64_t *number = NULL;
+    int32_t *layer = NULL;
+    SPW_TRY(SPW_ALLOC(longest, &number));
+    SPW_TRY(SPW_ALLOC(f->layers, &layer));
+    for (size_t i = 0; i < longest; i++) number[i] = i;
+    for (size_t l = 0; l < f->layers; l++)
+        layer[l] = f->settings->trace->layer_id[f->settings->layer_begin + l];
+    SPW_TRY(write_array(f, "result", H5T_NATIVE_UINT64, f->results, number));
+    SPW_TRY(write_array(f, "rank", H5T_NATIVE_UINT64, f->ranks, number));
+    SPW_TRY(write_array(f, "layer", H5T_NATIVE_INT32, f->layers, layer));
+
+cleanup:
+    spw_free(number);
+    spw_free(layer);
+    return status;
+}
+
+/* The first step tells the sizes. */
+static spw_status create_datasets(spw_result_file *f, const spw_replay_step *step) {
+    spw_status status = SPW_OK;
+    f->layers = step->layers;
+    f->ranks = step->ranks;
+    const hsize_t cells[AXES] = {f->results, 0, f->layers, f->ranks}, none = 0;
+    SPW_TRY(write_results(f));
+    SPW_TRY(write_axes(f));
+    f->step = create_dataset(f, "step", H5T_NATIVE_INT64, 1, &none, 0);
+    if (f->step < 0) SPW_TRY(broken(f, "step"));
+    for (int v = 0; v < VALUES; v++) {
+        f->value[v] = create_dataset(f, values[v].name, H5T_NATIVE_UINT64, AXES, cells, STEP_AXIS);
+        if (f->value[v] < 0) SPW_TRY(broken(f, values[v].name));
+        SPW_TRY(set_text(f, f->value[v], "units", values[v].units));
+        SPW_TRY(set_text(f, f->value[v], "long_name", values[v].meaning));
+    }
+    for (int v = 0; v < MEMORIES; v++) {
+        f->memory[v] = create_dataset(f, memories[v].name, H5T_NATIVE_DOUBLE, 2, cells, STEP_AXIS);
+        if (f->memory[v] < 0) SPW_TRY(broken(f, memories[v].name));
+        SPW_TRY(set_text(f, f->memory[v], "units", memories[v].units));
+        SPW_TRY(set_text(f, f->memory[v], "long_name", memories[v].meaning));
+    }
+
+cleanup:
+    return status;
+}
+
+static bool write_slab(hid_t dataset, int axes, const hsize_t *start, const hsize_t *count, hid_t type,
+                       const void *data) {
+    hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(axes, count, NULL);
+    bool good = space >= 0 && memory >= 0 &&
+                H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+                H5Dwrite(dataset, type, memory, space, H5P_DEFAULT, data) >= 0;
+    if (space >= 0) (void)H5Sclose(space);
+    if (memory >= 0) (void)H5Sclose(memory);
+    return good;
+}
+
+static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
+    const hsize_t cells[AXES] = {f->results, step->step + 1, f->layers, f->ranks};
+    const hsize_t start = step->step, count = 1;
+    bool good = H5Dset_extent(f->step, &cells[STEP_AXIS]) >= 0 &&
+                write_slab(f->step, 1, &start, &count, H5T_NATIVE_INT64, &step->step_id);
+    for (int v = 0; v < VALUES && good; v++) good = H5Dset_extent(f->value[v], cells) >= 0;
+    for (int v = 0; v < MEMORIES && good; v++) good = H5Dset_extent(f->memory[v], cells) >= 0;
+    f->steps = step->step + 1;
+    return good ? SPW_OK : broken(f, "a step");
+}
+
+static spw_status take(void *state, const spw_replay_step *step) {
+    spw_result_file *f = state;
+    spw_status status = SPW_OK;
+    if (f->layers == 0) SPW_TRY(create_datasets(f, step));
+    if (step->step >= f->steps) SPW_TRY(grow(f, step));
+    const uint64_t *const data[VALUES] = {step->rows_received, step->bytes_sent, step->bytes_received,
+                                          step->dropped};
+    const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, f->layers, f->ranks};
+    const uint64_t held[MEMORIES] = {step->peak_bytes, step->allocated_bytes, step->reserved_bytes};
+    bool good = true;
+    for (int v = 0; v < MEMORIES && good; v++) {
+        const double gib = (double)held[v] / (1024.0 * 1024.0 * 1024.0);
+        good = write_slab(f->memory[v], 2, start, count, H5T_NATIVE_DOUBLE, &gib);
+    }
+    for (int v = 0; v < VALUES && good; v++)
+        good = write_slab(f->value[v], AXES, start, count, H5T_NATIVE_UINT64, data[v]);
+    if (!good) SPW_TRY(broken(f, "a step"));
+
+cleanup:
+    return status;
+}
+
+spw_replay_sink spw_result_file_sink(spw_result_file *file) { return (spw_replay_sink){file, take}; }
+
+static bool attach_scales(spw_result_file *f) {
+    bool good = true;
+    for (int a = 0; a < AXES && good; a++) {
+        hid_t scale = H5Dopen2(f->file, axis_names[a], H5P_DEFAULT);
+        good = scale >= 0 && H5DSset_scale(scale, axis_names[a]) >= 0;
+        for (int v = 0; v < VALUES && good; v++)
+            good = H5DSattach_scale(f->value[v], scale, (unsigned)a) >= 0;
+        for (int v = 0; v < MEMORIES && a <= STEP_AXIS && good; v++)
+            good = H5DSattach_scale(f->memory[v], scale, (unsigned)a) >= 0;
+        for (int n = 0; n < 2 && a == 0 && good; n++) {
+            hid_t named = H5Dopen2(f->file, n == 0 ? "scheme" : "sequences_per_gpu", H5P_DEFAULT);
+            good = named >= 0 && H5DSattach_scale(named, scale, 0) >= 0;
+            if (named >= 0) (void)H5Dclose(named);
+        }
+        if (scale >= 0) (void)H5Dclose(scale);
+    }
+    return good;
+}
+
+static bool close_all(spw_result_file *f) {
+    bool good = true;
+    hid_t *const open[] = {&f->step,     &f->value[0],  &f->value[1],  &f->value[2],
+                           &f->value[3], &f->memory[0], &f->memory[1], &f->memory[2]};
+    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
+        if (*open[i] >= 0) good = H5Dclose(*open[i]) >= 0 && good;
+        *open[i] = H5I_INVALID_HID;
+    }
+    if (f->file >= 0) good = H5Fclose(f->file) >= 0 && good;
+    f->file = H5I_INVALID_HID;
+    return good;
+}
+
+spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) {
+    spw_status status = SPW_OK;
+    char *summary = NULL;
+    size_t length = 0;
+    FILE *text = open_memstream(&summary, &length);
+    if (text == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate the summary");
+    status = spw_result_print(result, f->settings, SPW_FORMAT_JSON, text);
+    if (fclose(text) != 0 && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot allocate the summary");
+    if (status == SPW_OK) status = set_long_text(f, "summary_json", summary);
+    free(summary);
+    if (status == SPW_OK && !attach_scales(f)) status = broken(f, "the axes");
+    if (!close_all(f) && status == SPW_OK) status = broken(f, "the file");
+    return status == SPW_OK ? spw_file_commit(&f->target) : status;
+}
+
+void spw_result_file_discard(spw_result_file *f) {
+    if (f == NULL) return;
+    (void)close_all(f);
+    spw_file_discard(&f->target);
+    spw_free(f);
+}

@@ -1,0 +1,507 @@
+#include "sim/routing/compose.h"
+
+#include "base/memory.h"
+#include "sim/routing/counted_tokens.h"
+
+#include <gsl/gsl_rng.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PHASE_TRAIN = 0, PHASE_MIXED = 4 };
+
+/* Consecutive rows of one source rank and sequence, in order of position. */
+typedef struct token_run {
+    uint32_t rank;
+    int32_t sequence;
+    int64_t position; /* of the first row; the row itself where the trace has no positions */
+    uint64_t first;
+    uint64_t tokens;
+} token_run;
+
+struct spw_composer {
+    spw_composer_request request;
+    const spw_trace_info *info;
+    size_t ranks;                      /* of the job */
+    size_t *step_begin, steps, layers; /* [steps + 1] trace steps of each replayed step */
+    size_t step;                       /* begun */
+    spw_trace_record record;           /* of record_layer; SIZE_MAX = none read in this step */
+    size_t record_layer, record_drawn; /* record_drawn: sequences of a rank, from counts */
+    spw_layout *layout[SPW_JOB_MAX_BATCHES];
+    spw_match layer_match, match[SPW_JOB_MAX_BATCHES];
+    spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
+    token_run *run; /* of the step begun, sorted by rank, sequence, row */
+    size_t runs, run_capacity;
+    size_t *piece; /* [pieces + 1] runs of each piece of at most a job sequence, for drawing */
+    size_t pieces, piece_capacity;
+    spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
+    bool from_counts;            /* the step begun is one */
+};
+
+static void assume_all(spw_composer *c, const char *text) {
+    for (size_t b = 0; b < c->request.batches; b++) spw_assume(&c->assumptions[b], "%s", text);
+}
+
+static void worsen(spw_match *match, spw_match other) { *match = other > *match ? other : *match; }
+
+static size_t batch_tokens(const spw_composer *c, size_t batch) {
+    return c->request.sequences[batch] * c->request.job->sequence_length;
+}
+
+/* --- What is replayed --- */
+
+static spw_status check_model(const spw_trace_info *info, const spw_model *model) {
+    bool same = info->experts == model->experts && info->top_k == model->top_k;
+    for (size_t l = 0; l < info->layers; l++)
+        same = same && info->layer_experts[l] == model->experts && info->layer_top_k[l] == model->top_k;
+    if (same) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "the trace routes to %zu experts, top-%zu, but model %s has %zu experts, top-%zu; replay it with a "
+        "model of its own shape",
+        info->experts, info->top_k, model->name, model->experts, model->top_k);
+}
+
+static spw_status check_range(const char *what, size_t count, size_t begin, size_t *end) {
+    if (*end == 0) *end = count;
+    if (begin < *end && *end <= count) return SPW_OK;
+    return spw_fail(SPW_EARG, "%s %zu:%zu lie outside the trace, which has %s 0:%zu", what, begin, *end, what,
+                    count);
+}
+
+/* The layers are the job's when there are as many, or when the trace is of this very model and holds some of
+ * its. */
+static void match_layers(spw_composer *c) {
+    const spw_model *model = &c->request.job->model;
+    const spw_trace_info *info = c->info;
+    bool subset = info->model_layers == model->layers &&
+                  (info->model_hidden == 0 || info->model_hidden == model->hidden);
+    for (size_t l = c->request.layer_begin; l < c->request.layer_end && subset; l++) {
+        int32_t id = info->layer_id[l];
+        subset = id >= 0 && (size_t)id < model->layers && model->is_moe[id];
+    }
+    char text[SPW_ASSUMPTION_TEXT];
+    if (c->layers == model->moe_layers) return;
+    if (c->layers < model->moe_layers) {
+        (void)snprintf(text, sizeof text,
+                       "%zu layers of the trace stand for the %zu MoE layers of the job, in turn", c->layers,
+                       model->moe_layers);
+    } else {
+        (void)snprintf(text, sizeof text,
+                       "the job has %zu MoE layers: step totals take the first of the trace's %zu",
+                       model->moe_layers, c->layers);
+    }
+    assume_all(c, text);
+    if (!subset) c->layer_match = SPW_MATCH_RESAMPLED;
+}
+
+static bool is_training(const spw_trace_info *info, size_t step) {
+    uint8_t phase = info->step_phase[step];
+    return info->ranks > 0 || phase == PHASE_TRAIN || phase == PHASE_MIXED;
+}
+
+/* A training step is a step. Steps of an inference trace are pooled until they fill the largest batch. */
+static spw_status plan_steps(spw_composer *c) {
+    const spw_composer_request *r = &c->request;
+    uint64_t enough = 0, pooled = 0;
+    spw_status status = SPW_ALLOC(r->step_end - r->step_begin + 1, &c->step_begin);
+    if (status != SPW_OK) return status;
+    for (size_t b = 0; b < r->batches; b++) {
+        uint64_t tokens = (uint64_t)c->ranks * batch_tokens(c, b);
+        enough = tokens > enough ? tokens : enough;
+    }
+    for (size_t s = r->step_begin; s < r->step_end; s++) {
+        const bool training = is_training(c->info, s) || !c->info->has_tokens ||
+                              c->info->step_offset[s] == c->info->step_offset[s + 1];
+        if (training || pooled == 0 || pooled >= enough) {
+            c->step_begin[c->steps++] = s;
+            pooled = 0;
+        }
+        pooled = training ? 0 : pooled + c->info->step_tokens[s];
+    }
+    c->step_begin[c->steps] = r->step_end;
+    if (c->steps < r->step_end - r->step_begin)
+        assume_all(c, "steps of an inference trace are pooled until they fill a batch");
+    return SPW_OK;
+}
+
+spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out) {
+    spw_status status = SPW_OK;
+    spw_composer *c = NULL;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &c));
+    c->request = *request;
+    c->info = spw_trace_get_info(request->trace);
+    c->ranks = spw_job_gpus(request->job);
+    SPW_TRY(check_model(c->info, &request->job->model));
+    SPW_TRY(check_range("steps", c->info->steps, request->step_begin, &c->request.step_end));
+    SPW_TRY(check_range("layers", c->info->layers, request->layer_begin, &c->request.layer_end));
+    c->layers = c->request.layer_end - c->request.layer_begin;
+    if (!c->info->has_tokens && !c->info->has_routed && !c->info->has_by_rank) {
+        SPW_TRY(spw_fail(SPW_EFORMAT,
+                         "the trace has neither tokens/expert_id nor counts/routed: nothing to replay"));
+    }
+    for (size_t b = 0; b < request->batches; b++)
+        SPW_TRY(spw_layout_create(c->ranks, request->sequences[b], &c->layout[b]));
+    if (c->info->has_routed || c->info->has_by_rank)
+        SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
+    match_layers(c);
+    if (c->info->synthetic) assume_all(c, "the trace is synthetic");
+    SPW_TRY(plan_steps(c));
+    *out = c;
+    c = NULL;
+
+cleanup:
+    spw_composer_destroy(c);
+    return status;
+}
+
+void spw_composer_destroy(spw_composer *c) {
+    if (c == NULL) return;
+    for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(c->layout[b]);
+    spw_free(c->step_begin);
+    spw_free(c->run);
+    spw_free(c->piece);
+    spw_counted_tokens_destroy(c->counted);
+    spw_free(c);
+}
+
+size_t spw_composer_steps(const spw_composer *c) { return c->steps; }
+size_t spw_composer_layers(const spw_composer *c) { return c->layers; }
+int64_t spw_composer_step_id(const spw_composer *c, size_t step) {
+    return c->info->step_id[c->step_begin[step]];
+}
+int32_t spw_composer_layer_id(const spw_composer *c, size_t layer) {
+    return c->info->layer_id[c->request.layer_begin + layer];
+}
+spw_match spw_composer_match(const spw_composer *c, size_t batch) {
+    if (c->match[batch] == SPW_MATCH_FOLDED)
+        return SPW_MATCH_FOLDED; /* folding reads layers by position, cycled */
+    return c->match[batch] > c->layer_match ? c->match[batch] : c->layer_match;
+}
+const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t batch) {
+    return &c->assumptions[batch];
+}
+
+/* --- Layouts from token columns --- */
+
+static int compare_runs(const void *left, const void *right) {
+    const token_run *a = left, *b = right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
+    if (a->position != b->position) return a->position < b->position ? -1 : 1;
+    return a->first < b->first ? -1 : a->first > b->first;
+}
+
+static spw_status add_run(spw_composer *c, token_run run) {
+    if (c->runs == c->run_capacity) {
+        token_run *larger = NULL;
+        size_t capacity = c->runs == 0 ? 256 : c->runs * 2;
+        spw_status status = SPW_ALLOC(capacity, &larger);
+        if (status != SPW_OK) return status;
+        if (c->runs > 0) memcpy(larger, c->run, c->runs * sizeof *larger);
+        spw_free(c->run);
+        c->run = larger;
+        c->run_capacity = capacity;
+    }
+    c->run[c->runs++] = run;
+    return SPW_OK;
+}
+
+/* Cuts the rows of the step begun into runs. Without a sequence column a trace step is one sequence. */
+static spw_status find_runs(spw_composer *c) {
+    spw_trace_columns columns;
+    size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1], trace_step = begin;
+    spw_status status = spw_trace_read_columns(c->request.trace, begin, end - begin, &columns);
+    if (status != SPW_OK) return status;
+    c->runs = 0;
+    for (uint64_t t = 0; t < columns.tokens; t++) {
+        while (columns.first + t >= c->info->step_offset[trace_step + 1]) trace_step++;
+        uint32_t rank = columns.source_rank != NULL ? columns.source_rank[t] : 0;
+        int32_t sequence = columns.sequence != NULL ? columns.sequence[t] : (int32_t)(trace_step - begin);
+        int64_t position =
+            columns.sequence != NULL && columns.position != NULL ? columns.position[t] : (int64_t)t;
+        token_run *last = c->runs > 0 ? &c->run[c->runs - 1] : NULL;
+        if (last != NULL && last->rank == rank && last->sequence == sequence &&
+            last->position + (int64_t)last->tokens == position) {
+            last->tokens++;
+        } else {
+            status = add_run(c, (token_run){rank, sequence, position, t, 1});
+            if (status != SPW_OK) return status;
+        }
+    }
+    qsort(c->run, c->runs, sizeof *c->run, compare_runs);
+    return c->runs > 0 ? SPW_OK
+                       : spw_fail(SPW_EFORMAT, "step %" PRId64 " of the trace has no tokens",
+                                  spw_composer_step_id(c, c->step));
+}
+
+/* Gives `rank` the first `want` tokens of run [begin, end), cut into sequences of the job. */
+static spw_status take_runs(spw_composer *c, size_t batch, size_t rank, size_t begin, size_t end,
+                            size_t want) {
+    const size_t length = c->request.job->sequence_length;
+    size_t taken = 0;
+    for (size_t i = begin; i < end && taken < want; i++) {
+        for (uint64_t used = 0; used < c->run[i].tokens && taken < want;) {
+            size_t room = length - taken % length;
+            uint64_t left = c->run[i].tokens - used;
+            size_t part = left < room ? (size_t)left : room;
+            spw_segment segment = {c->run[i].first + used, (uint32_t)part, (uint32_t)(taken / length)};
+            spw_status status = spw_layout_append(c->layout[batch], rank, segment);
+            if (status != SPW_OK) return status;
+            used += part;
+            taken += part;
+        }
+    }
+    return SPW_OK;
+}
+
+/* Where the runs of source rank `rank` begin; the runs are sorted by rank. */
+static size_t first_run(const spw_composer *c, uint64_t rank) {
+    size_t low = 0, high = c->runs;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c->run[middle].rank < rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static uint64_t tokens_of_runs(const spw_composer *c, size_t begin, size_t end) {
+    uint64_t tokens = 0;
+    for (size_t i = begin; i < end; i++) tokens += c->run[i].tokens;
+    return tokens;
+}
+
+/* Whether every sequence of the step has the job's length; runs of a sequence stand together. */
+static bool sequences_are_the_jobs(const spw_composer *c) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < c->runs; i++) {
+        const token_run *run = &c->run[i], *next = i + 1 < c->runs ? run + 1 : NULL;
+        tokens += run->tokens;
+        if (next != NULL && next->rank == run->rank && next->sequence == run->sequence) continue;
+        if (tokens != c->request.job->sequence_length) return false;
+        tokens = 0;
+    }
+    return true;
+}
+
+/* Tries to give every job rank `per_rank` source ranks. *done says whether their tokens suffice: exactly when
+ * the ranks are the job's own, at least when they are folded. */
+static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank, bool *done) {
+    const size_t want = batch_tokens(c, batch);
+    *done = false;
+    for (size_t rank = 0; rank < c->ranks; rank++) {
+        uint64_t have = tokens_of_runs(c, first_run(c, rank * per_rank), first_run(c, (rank + 1) * per_rank));
+        if (per_rank == 1 ? have != want : have < want) return SPW_OK;
+    }
+    if (c->info->has_sequences && !sequences_are_the_jobs(c)) {
+        spw_assume(&c->assumptions[batch],
+                   "the trace's sequences are not %zu tokens long: they are cut to the job's, and so are "
+                   "capacity groups",
+                   c->request.job->sequence_length);
+    }
+    for (size_t rank = 0; rank < c->ranks; rank++) {
+        spw_status status = take_runs(c, batch, rank, first_run(c, rank * per_rank),
+                                      first_run(c, (rank + 1) * per_rank), want);
+        if (status != SPW_OK) return status;
+    }
+    *done = true;
+    return SPW_OK;
+}
+
+static bool same_sequence(const token_run *a, const token_run *b) {
+    return a->rank == b->rank && a->sequence == b->sequence;
+}
+
+/* Cuts the sorted runs where a sequence of the trace fills one of the job, and notes which runs are a piece. */
+static spw_status cut_runs(spw_composer *c) {
+    const uint64_t length = c->request.job->sequence_length;
+    const size_t whole = c->runs;
+    token_run *const run = c->run;
+    uint64_t filled = 0; /* of the piece under way */
+    spw_status status = SPW_OK;
+    c->run = NULL;
+    c->runs = c->run_capacity = c->pieces = 0;
+    for (size_t i = 0; i < whole; i++) {
+        if (i > 0 && !same_sequence(&run[i], &run[i - 1])) filled = 0;
+        for (uint64_t used = 0; used < run[i].tokens;) {
+            token_run part = run[i];
+            const uint64_t left = part.tokens - used, room = length - filled;
+            part.first += used;
+            part.position += (int64_t)used;
+            part.tokens = left < room ? left : room;
+            SPW_TRY(add_run(c, part));
+            used += part.tokens;
+            filled = (filled + part.tokens) % length;
+        }
+    }
+    spw_free(c->piece);
+    SPW_TRY(SPW_ALLOC(c->runs + 1, &c->piece));
+    filled = 0;
+    for (size_t i = 0; i < c->runs; i++) {
+        if (i > 0 && !same_sequence(&c->run[i], &c->run[i - 1])) filled = 0;
+        if (filled == 0) c->piece[c->pieces++] = i;
+        filled = (filled + c->run[i].tokens) % length;
+    }
+    c->piece[c->pieces] = c->runs;
+
+cleanup:
+    spw_free(run);
+    return status;
+}
+
+/* Gives a sequence of the job `room` tokens of piece `index`, or all it has; *taken says how many. */
+static spw_status take_piece(spw_composer *c, size_t batch, size_t rank, size_t sequence, size_t index,
+                             size_t room, size_t *taken) {
+    spw_status status = SPW_OK;
+    *taken = 0;
+    for (size_t i = c->piece[index]; i < c->piece[index + 1] && *taken < room && status == SPW_OK; i++) {
+        const token_run *run = &c->run[i];
+        const size_t part = run->tokens < room - *taken ? (size_t)run->tokens : room - *taken;
+        status = spw_layout_append(c->layout[batch], rank,
+                                   (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
+        *taken += part;
+    }
+    return status;
+}
+
+/* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
+ * order while the trace's suffice and it knows no ranks, else drawn. */
+static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
+    const size_t length = c->request.job->sequence_length;
+    const uint64_t want = (uint64_t)c->ranks * batch_tokens(c, batch);
+    size_t next = c->info->ranks == 0 && tokens_of_runs(c, 0, c->runs) >= want ? 0 : c->pieces;
+    bool drew = false, dealt = next == 0;
+    gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
+    if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
+    gsl_rng_set(random,
+                (unsigned long)(c->request.seed * 1000003 + c->step * 1009 + c->request.sequences[batch]));
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < c->ranks * c->request.sequences[batch] && status == SPW_OK; i++) {
+        size_t rank = i / c->request.sequences[batch], sequence = i % c->request.sequences[batch];
+        for (size_t filled = 0; filled < length && status == SPW_OK;) {
+            size_t part = 0;
+            drew = drew || next == c->pieces;
+            const size_t index = next < c->pieces ? next++ : gsl_rng_uniform_int(random, c->pieces);
+            status = take_piece(c, batch, rank, sequence, index, length - filled, &part);
+            filled += part;
+        }
+    }
+    gsl_rng_free(random);
+    worsen(&c->match[batch], SPW_MATCH_RESAMPLED);
+    if (dealt)
+        spw_assume(&c->assumptions[batch],
+                   "the trace knows no source ranks: whole sequences are dealt to ranks");
+    if (drew) {
+        spw_assume(&c->assumptions[batch],
+                   "micro-batches are composed of whole sequences of the trace, drawn with seed %" PRIu64,
+                   c->request.seed);
+    }
+    return status;
+}
+
+static spw_status lay_out(spw_composer *c, size_t batch) {
+    const size_t source = c->info->ranks;
+    bool done = false;
+    spw_status status = SPW_OK;
+    spw_layout_clear(c->layout[batch]);
+    if (source == c->ranks) {
+        status = lay_out_by_rank(c, batch, 1, &done);
+    } else if (source > c->ranks && source % c->ranks == 0) {
+        status = lay_out_by_rank(c, batch, source / c->ranks, &done);
+        if (done) {
+            worsen(&c->match[batch], SPW_MATCH_FOLDED);
+            spw_assume(&c->assumptions[batch], "%zu source ranks of the trace are folded onto %zu GPUs",
+                       source, c->ranks);
+        }
+    }
+    return status;
+}
+
+static spw_status begin_tokens(spw_composer *c) {
+    bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
+    spw_status status = find_runs(c);
+    for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
+        status = lay_out(c, b);
+        drawn[b] = c->layout[b]->begin[c->ranks] == 0;
+        any = any || drawn[b];
+    }
+    if (any && status == SPW_OK) status = cut_runs(c);
+    for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
+        if (drawn[b]) status = lay_out_by_drawing(c, b);
+    }
+    return status;
+}
+
+/* --- Tokens from counts --- */
+
+/* Sequences that are drawn for a rank; further ones of a batch repeat them. */
+static size_t drawn_sequences(const spw_composer *c, size_t batch) {
+    const size_t want = c->request.sequences[batch], most = c->request.drawn_sequences;
+    return most > 0 && most < want ? most : want;
+}
+
+static spw_status begin_counts(spw_composer *c) {
+    for (size_t b = 0; b < c->request.batches; b++) {
+        const size_t length = c->request.job->sequence_length, sequences = c->request.sequences[b],
+                     drawn = drawn_sequences(c, b);
+        spw_layout_clear(c->layout[b]);
+        for (size_t i = 0; i < c->ranks * sequences; i++) {
+            const size_t rank = i / sequences, sequence = i % sequences;
+            const spw_segment segment = {(rank * drawn + sequence % drawn) * length, (uint32_t)length,
+                                         (uint32_t)sequence};
+            const spw_status status = spw_layout_append(c->layout[b], rank, segment);
+            if (status != SPW_OK) return status;
+        }
+        if (drawn < sequences)
+            spw_assume(&c->assumptions[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s",
+                       drawn, drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
+        worsen(&c->match[b], SPW_MATCH_RESAMPLED);
+        spw_assume(&c->assumptions[b],
+                   "a trace of counts: experts keep their shares, which of them meet in a token is drawn");
+    }
+    return SPW_OK;
+}
+
+/* --- The two calls of a replay --- */
+
+spw_status spw_composer_begin(spw_composer *c, size_t step) {
+    c->step = step;
+    c->record_layer = SIZE_MAX;
+    const uint64_t *offset = c->info->step_offset;
+    const bool tokens = c->info->has_tokens && offset[c->step_begin[step]] < offset[c->step_begin[step + 1]];
+    c->from_counts = !tokens && c->counted != NULL;
+    return c->from_counts ? begin_counts(c) : begin_tokens(c);
+}
+
+spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_trace_record *record,
+                              const spw_layout **layout) {
+    const size_t begin = c->step_begin[c->step], steps = c->step_begin[c->step + 1] - begin;
+    *layout = c->layout[batch];
+    if (c->from_counts) {
+        const uint64_t seed = c->request.seed + 7919 * c->ranks * (layer + c->layers * c->step);
+        const size_t drawn = drawn_sequences(c, batch);
+        if (layer != c->record_layer || drawn != c->record_drawn) {
+            const spw_status status =
+                spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
+                                        drawn * c->request.job->sequence_length, seed, &c->record);
+            if (status != SPW_OK) return status;
+            c->record_layer = layer, c->record_drawn = drawn;
+        }
+        *record = c->record;
+        return SPW_OK;
+    }
+    if (layer != c->record_layer) { /* batches share it */
+        spw_status status = spw_trace_read_record(
+            c->request.trace, begin, steps, c->request.layer_begin + layer, c->request.weights, &c->record);
+        if (status != SPW_OK) return status;
+        c->record_layer = layer;
+    }
+    *record = c->record;
+    return SPW_OK;
+}

@@ -1,0 +1,51 @@
+/* From a trace to the micro-batches of a job: which rows of which step every rank of the job holds. The rules
+ * are those of docs/schemes.md, "From a trace to a job of another size": exact where the trace is the job's,
+ * else folded, else resampled; the result says which, and why. */
+#ifndef SPW_SIM_ROUTING_COMPOSE_H
+#define SPW_SIM_ROUTING_COMPOSE_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/routing/assumptions.h"
+#include "sim/routing/counts.h"
+#include "traces/trace.h"
+
+#include <stdint.h>
+
+/* A trace read as the steps of a job. */
+typedef struct spw_composer spw_composer;
+
+/* Replays steps [step_begin, step_end) and layers [layer_begin, layer_end) of `trace` (borrowed) as
+ * micro-batches of `sequences` [batches] sequences a rank. SPW_ECONFIG when experts or top_k are not the
+ * model's. */
+typedef struct spw_composer_request {
+    spw_trace *trace;
+    const spw_job *job; /* borrowed */
+    const size_t *sequences;
+    size_t batches;
+    size_t step_begin, step_end, layer_begin, layer_end; /* positions in the trace; end 0 = to the last */
+    uint64_t seed;
+    size_t
+        drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
+    bool weights;        /* read router weights too, where the trace has them */
+} spw_composer_request;
+SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);
+void spw_composer_destroy(spw_composer *composer); /* NULL is fine */
+
+size_t spw_composer_steps(const spw_composer *composer);  /* steps of the replay */
+size_t spw_composer_layers(const spw_composer *composer); /* layers of the replay */
+int64_t spw_composer_step_id(const spw_composer *composer, size_t step);
+int32_t spw_composer_layer_id(const spw_composer *composer, size_t layer);
+
+/* Begins a step: builds the layout of every batch. Steps are taken in order. */
+SPW_MUST_CHECK spw_status spw_composer_begin(spw_composer *composer, size_t step);
+/* The choices of one layer of the step begun, and the layout of `batch` over them. Both are valid until the
+ * next call. */
+SPW_MUST_CHECK spw_status spw_composer_layer(spw_composer *composer, size_t layer, size_t batch,
+                                             spw_trace_record *record, const spw_layout **layout);
+
+/* The worst match over the steps begun so far, and what was assumed. */
+spw_match spw_composer_match(const spw_composer *composer, size_t batch);
+const spw_assumptions *spw_composer_assumptions(const spw_composer *composer, size_t batch);
+
+#endif

@@ -1,0 +1,356 @@
+#include "sim/routing/counts.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static const size_t MOST_CELLS = (size_t)1 << 30; /* 4 GiB */
+
+enum {
+    WORD_BITS = 64,
+    BLOCK = 252 /* tokens; a byte-wide counter must not overflow, and 63 words of narrow sets are 21 adders */
+};
+
+spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out) {
+    spw_status status = SPW_ALLOC(1, out);
+    if (status != SPW_OK) return status;
+    (*out)->ranks = ranks;
+    (*out)->sequences = sequences;
+    status = SPW_ALLOC(ranks + 1, &(*out)->begin);
+    if (status != SPW_OK) {
+        spw_layout_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment) {
+    size_t used = layout->begin[rank + 1];
+    if (used == layout->capacity) {
+        spw_segment *larger = NULL;
+        size_t capacity = used == 0 ? 256 : used * 2;
+        spw_status status = SPW_ALLOC(capacity, &larger);
+        if (status != SPW_OK) return status;
+        if (used > 0) memcpy(larger, layout->segment, used * sizeof *larger);
+        spw_free(layout->segment);
+        layout->segment = larger;
+        layout->capacity = capacity;
+    }
+    layout->segment[used] = segment;
+    for (size_t r = rank + 1; r <= layout->ranks; r++) layout->begin[r] = used + 1;
+    return SPW_OK;
+}
+
+void spw_layout_clear(spw_layout *layout) {
+    memset(layout->begin, 0, (layout->ranks + 1) * sizeof *layout->begin);
+}
+
+void spw_layout_destroy(spw_layout *layout) {
+    if (layout == NULL) return;
+    spw_free(layout->begin);
+    spw_free(layout->segment);
+    spw_free(layout);
+}
+
+size_t spw_placement_first_node(const spw_placement *p, size_t group) {
+    return group * p->group_ranks / p->gpus_per_node;
+}
+
+size_t spw_placement_node(const spw_placement *p, size_t group, size_t member) {
+    return (group * p->group_ranks + member) / p->gpus_per_node - spw_placement_first_node(p, group);
+}
+
+static size_t most_nodes(const spw_placement *p) {
+    size_t most = 1;
+    for (size_t g = 0; g < p->ranks / p->group_ranks; g++) {
+        size_t nodes = spw_placement_node(p, g, p->group_ranks - 1) + 1;
+        most = nodes > most ? nodes : most;
+    }
+    return most;
+}
+
+spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out) {
+    spw_status status = SPW_OK;
+    spw_counts *c = NULL;
+    size_t rows = 0;
+    *out = NULL;
+    if (p.ranks == 0 || p.group_ranks == 0 || p.gpus_per_node == 0 || p.experts == 0 || sequences == 0 ||
+        p.ranks % p.group_ranks != 0 || p.experts % p.group_ranks != 0) {
+        return spw_fail(SPW_ECONFIG,
+                        "%zu ranks in groups of %zu for %zu experts cannot be: the expert-parallel size must "
+                        "divide both",
+                        p.ranks, p.group_ranks, p.experts);
+    }
+    if (!spw_mul_size(p.ranks, sequences, &rows) || !spw_mul_size(rows, p.experts, &rows)) {
+        return spw_fail(SPW_ENOMEM, "%zu ranks x %zu sequences x %zu experts overflow", p.ranks, sequences,
+                        p.experts);
+    }
+    if (rows > MOST_CELLS) {
+        return spw_fail(SPW_ECONFIG,
+                        "%zu sequences a GPU on %zu ranks with %zu experts are %zu counts, above the %zu "
+                        "allowed; use fewer "
+                        "sequences",
+                        sequences, p.ranks, p.experts, rows, MOST_CELLS);
+    }
+    SPW_TRY(SPW_ALLOC(1, &c));
+    c->placement = p;
+    c->sequences = sequences;
+    c->group_nodes = most_nodes(&p);
+    SPW_TRY(SPW_ALLOC(rows, &c->per_sequence));
+    SPW_TRY(SPW_ALLOC(p.ranks * p.experts, &c->routed));
+    SPW_TRY(SPW_ALLOC(p.ranks * p.group_ranks, &c->distinct));
+    SPW_TRY(SPW_ALLOC(p.ranks * c->group_nodes, &c->distinct_node));
+    SPW_TRY(SPW_ALLOC(p.ranks, &c->tokens));
+    SPW_TRY(SPW_ALLOC(p.ranks, &c->assignments));
+    *out = c;
+    c = NULL;
+
+cleanup:
+    spw_counts_destroy(c);
+    return status;
+}
+
+void spw_counts_destroy(spw_counts *c) {
+    if (c == NULL) return;
+    spw_free(c->per_sequence);
+    spw_free(c->routed);
+    spw_free(c->distinct);
+    spw_free(c->distinct_node);
+    spw_free(c->tokens);
+    spw_free(c->assignments);
+    spw_free(c);
+}
+
+/* --- One rank
+ * ------------------------------------------------------------------------------------------------ */
+
+/* A token's set of destinations is a word: bit r = rank r of the group, and above the ranks one bit a node.
+ * Sets of a block are summed bit by bit ("positional population count") in eight words of byte-wide counters.
+ * Narrow sets stand several to a word, so that eight ranks cost a quarter of sixty-four. */
+typedef struct bit_sums {
+    uint64_t byte[8]; /* byte j of byte[i] counts bit i of every j-th byte */
+} bit_sums;
+
+static void sum_bits(const uint64_t *word, size_t words, bit_sums *sums) {
+    const uint64_t ones = 0x0101010101010101u;
+    size_t i = 0;
+    for (; i + 3 <= words;
+         i += 3) { /* a full adder: three words become one of weight 1 and one of weight 2 */
+        uint64_t a = word[i], b = word[i + 1], c = word[i + 2], half = a ^ b;
+        uint64_t one = half ^ c, two = (a & b) | (half & c);
+        for (int bit = 0; bit < 8; bit++)
+            sums->byte[bit] += ((one >> bit) & ones) + (((two >> bit) & ones) << 1);
+    }
+    for (; i < words; i++) {
+        for (int bit = 0; bit < 8; bit++) sums->byte[bit] += (word[i] >> bit) & ones;
+    }
+}
+
+static void spread_sums(const bit_sums *sums, size_t set_bytes, uint32_t *total) {
+    for (size_t j = 0; j < sizeof(uint64_t); j++) {
+        for (size_t bit = 0; bit < 8; bit++)
+            total[j % set_bytes * 8 + bit] += (uint32_t)(sums->byte[bit] >> (j * 8)) & 0xFFu;
+    }
+}
+
+/* What count_block needs to know; constants where it is inlined, so that its loops unroll. */
+typedef struct block_shape {
+    size_t id_bytes, top_k, set_bytes;
+    bool count; /* the experts too */
+} block_shape;
+
+/* Counts the experts of `tokens` tokens into `row` and leaves each token's destination set in `set`. */
+static inline __attribute__((always_inline)) void count_block(block_shape shape, const void *ids,
+                                                              size_t tokens, size_t experts,
+                                                              const uint64_t *bit, uint32_t *row, void *set) {
+    const uint8_t *narrow = ids;
+    const uint16_t *wide = ids;
+    for (size_t t = 0; t < tokens; t++) {
+        uint64_t destinations = 0;
+        for (size_t k = 0; k < shape.top_k; k++) {
+            size_t x = shape.id_bytes == 1 ? narrow[t * shape.top_k + k] : wide[t * shape.top_k + k];
+            if (x >= experts) continue; /* missing */
+            if (shape.count) row[x]++;
+            destinations |= bit[x];
+        }
+        if (shape.set_bytes == 2) {
+            ((uint16_t *)set)[t] = (uint16_t)destinations;
+        } else {
+            ((uint64_t *)set)[t] = destinations;
+        }
+    }
+}
+
+static void count_any(block_shape shape, const void *ids, size_t tokens, size_t experts, const uint64_t *bit,
+                      uint32_t *row, void *set) {
+#define CASE(width, k, bytes) \
+    if (shape.id_bytes == (width) && shape.top_k == (k) && shape.set_bytes == (bytes) && shape.count) { \
+        count_block((block_shape){width, k, bytes, true}, ids, tokens, experts, bit, row, set); \
+        return; \
+    }
+#define CASES(k) \
+    do { \
+        CASE(1, k, 2) CASE(1, k, 8) CASE(2, k, 2) CASE(2, k, 8) \
+    } while (0)
+    CASES(1);
+    CASES(2);
+    CASES(4);
+    CASES(6);
+    CASES(8);
+#undef CASES
+#undef CASE
+    if (shape.id_bytes == 1) {
+        count_block((block_shape){1, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
+                    row, set);
+    } else {
+        count_block((block_shape){2, shape.top_k, shape.set_bytes, shape.count}, ids, tokens, experts, bit,
+                    row, set);
+    }
+}
+
+/* expert_bit [experts]: the destinations of expert x whose numbers are in [word * 64, word * 64 + 64).
+ * Destinations are the ranks of the group, then its nodes. Returns false when none of them holds an expert. */
+static void fill_bits(const spw_placement *p, size_t group, size_t word, uint64_t *expert_bit) {
+    size_t experts_per_rank = p->experts / p->group_ranks;
+    for (size_t x = 0; x < p->experts; x++) {
+        size_t rank = x / experts_per_rank;
+        size_t node = p->group_ranks + spw_placement_node(p, group, rank);
+        expert_bit[x] = (rank / WORD_BITS == word ? (uint64_t)1 << rank % WORD_BITS : 0) |
+                        (node / WORD_BITS == word ? (uint64_t)1 << node % WORD_BITS : 0);
+    }
+}
+
+static const void *row_of(const spw_trace_record *record, uint64_t token) {
+    return (const char *)record->expert_id + token * record->top_k * record->id_bytes;
+}
+
+/* Counts the rank's tokens; `word` chooses the destinations, and only word 0 counts the experts. */
+static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_layout *layout, size_t rank,
+                       size_t word, const uint64_t *expert_bit, uint32_t *destination) {
+    const size_t experts = c->placement.experts;
+    const size_t destinations = c->placement.group_ranks + c->group_nodes;
+    const block_shape shape = {record->id_bytes, record->top_k, destinations <= 16 ? 2 : 8, word == 0};
+    uint64_t set[BLOCK];
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
+        const spw_segment *segment = &layout->segment[i];
+        uint32_t *row = c->per_sequence + (rank * c->sequences + segment->sequence) * experts;
+        for (size_t done = 0; done < segment->tokens; done += BLOCK) {
+            size_t tokens = segment->tokens - done < BLOCK ? segment->tokens - done : BLOCK;
+            size_t words = (tokens * shape.set_bytes + sizeof *set - 1) / sizeof *set;
+            bit_sums sums = {{0}};
+            set[words - 1] = 0; /* the last word may be filled in part */
+            count_any(shape, row_of(record, segment->first + done), tokens, experts, expert_bit, row, set);
+            sum_bits(set, words, &sums);
+            spread_sums(&sums, shape.set_bytes, destination + word * WORD_BITS);
+        }
+        if (word == 0) c->tokens[rank] += segment->tokens;
+    }
+}
+
+static void finish_rank(spw_counts *c, size_t rank, const uint32_t *destination) {
+    const spw_placement *p = &c->placement;
+    uint32_t *routed = c->routed + rank * p->experts;
+    for (size_t q = 0; q < c->sequences; q++) {
+        const uint32_t *row = c->per_sequence + (rank * c->sequences + q) * p->experts;
+        for (size_t x = 0; x < p->experts; x++) routed[x] += row[x];
+    }
+    for (size_t x = 0; x < p->experts; x++) c->assignments[rank] += routed[x];
+    memcpy(c->distinct + rank * p->group_ranks, destination, p->group_ranks * sizeof *destination);
+    memcpy(c->distinct_node + rank * c->group_nodes, destination + p->group_ranks,
+           c->group_nodes * sizeof *destination);
+}
+
+static void zero(spw_counts *c) {
+    const spw_placement *p = &c->placement;
+    memset(c->per_sequence, 0, p->ranks * c->sequences * p->experts * sizeof *c->per_sequence);
+    memset(c->routed, 0, p->ranks * p->experts * sizeof *c->routed);
+    memset(c->tokens, 0, p->ranks * sizeof *c->tokens);
+    memset(c->assignments, 0, p->ranks * sizeof *c->assignments);
+}
+
+spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const spw_layout *layout) {
+    const spw_placement *p = &c->placement;
+    const size_t words = (p->group_ranks + c->group_nodes + WORD_BITS - 1) / WORD_BITS;
+    bool failed = false;
+    zero(c);
+#pragma omp parallel
+    {
+        uint64_t *expert_bit = NULL;
+        uint32_t *destination = NULL;
+        bool good = SPW_ALLOC(p->experts, &expert_bit) == SPW_OK &&
+                    SPW_ALLOC(words * WORD_BITS, &destination) == SPW_OK;
+        if (!good) {
+#pragma omp atomic write
+            failed = true;
+        }
+        size_t filled_group = SIZE_MAX;
+#pragma omp for schedule(dynamic, 1)
+        for (size_t rank = 0; rank < p->ranks; rank++) {
+            if (!good) continue;
+            memset(destination, 0, words * WORD_BITS * sizeof *destination);
+            size_t group = rank / p->group_ranks;
+            for (size_t word = 0; word < words; word++) {
+                if (words > 1 || group != filled_group) fill_bits(p, group, word, expert_bit);
+                filled_group = group;
+                count_rank(c, record, layout, rank, word, expert_bit, destination);
+            }
+            finish_rank(c, rank, destination);
+        }
+        spw_free(destination);
+        spw_free(expert_bit);
+    }
+    return failed ? spw_fail(SPW_ENOMEM, "cannot allocate the tables of the routing counts") : SPW_OK;
+}
+
+/* --- Tokens that lose every choice
+ * ---------------------------------------------------------------------------- */
+
+static uint64_t lost_of_rank(const spw_trace_record *record, const spw_layout *layout, size_t rank,
+                             size_t experts, const uint32_t *limit, bool per_sequence, uint32_t *seen) {
+    uint64_t lost = 0;
+    uint32_t unit = 0;
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
+        const spw_segment *segment = &layout->segment[i];
+        if (i == layout->begin[rank] || (per_sequence && segment->sequence != unit))
+            memset(seen, 0, experts * sizeof *seen);
+        unit = segment->sequence;
+        const uint32_t *bound = limit + (per_sequence ? unit * experts : 0);
+        for (size_t t = 0; t < segment->tokens; t++) {
+            const void *ids = row_of(record, segment->first + t);
+            size_t chosen = 0, kept = 0;
+            for (size_t k = 0; k < record->top_k; k++) {
+                size_t x = record->id_bytes == 1 ? ((const uint8_t *)ids)[k] : ((const uint16_t *)ids)[k];
+                if (x >= experts) continue;
+                chosen++;
+                kept += seen[x]++ < bound[x];
+            }
+            lost += chosen > 0 && kept == 0;
+        }
+    }
+    return lost;
+}
+
+spw_status spw_counts_lost_tokens(const spw_counts *c, const spw_trace_record *record,
+                                  const spw_layout *layout, const uint32_t *limit, bool per_sequence,
+                                  uint64_t *lost) {
+    const size_t experts = c->placement.experts, units = per_sequence ? c->sequences : 1;
+    bool failed = false;
+#pragma omp parallel
+    {
+        uint32_t *seen = NULL;
+        bool good = SPW_ALLOC(experts, &seen) == SPW_OK;
+        if (!good) {
+#pragma omp atomic write
+            failed = true;
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (size_t rank = 0; rank < c->placement.ranks; rank++) {
+            if (good) {
+                lost[rank] = lost_of_rank(record, layout, rank, experts, limit + rank * units * experts,
+                                          per_sequence, seen);
+            }
+        }
+        spw_free(seen);
+    }
+    return failed ? spw_fail(SPW_ENOMEM, "cannot allocate the table of kept choices") : SPW_OK;
+}

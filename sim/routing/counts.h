@@ -1,0 +1,75 @@
+/* Routing counts: the only thing that schemes know of a trace. From the choices of one step and layer to
+ * n[s][x], U[s->d], Q[s->node] and counts per sequence (docs/schemes.md, section 0). */
+#ifndef SPW_SIM_ROUTING_COUNTS_H
+#define SPW_SIM_ROUTING_COUNTS_H
+
+#include "base/status.h"
+#include "traces/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* `tokens` consecutive rows of a record, held by one rank as part of its sequence number `sequence`. */
+typedef struct spw_segment {
+    uint64_t first;
+    uint32_t tokens, sequence;
+} spw_segment;
+
+/* Which rank of the job holds which rows. Segments of a rank stand in order of sequence. */
+typedef struct spw_layout {
+    size_t ranks, sequences; /* sequences: per rank */
+    size_t *begin;           /* [ranks + 1] into segment */
+    spw_segment *segment;
+    size_t capacity; /* of segment */
+} spw_layout;
+
+/* Expert-parallel groups are consecutive ranks; expert x lives on rank x / (experts / group_ranks) of its
+ * group. */
+typedef struct spw_placement {
+    size_t ranks;         /* all ranks of the job, a multiple of group_ranks */
+    size_t group_ranks;   /* expert-parallel size, divides experts */
+    size_t gpus_per_node; /* rank r sits on node r / gpus_per_node */
+    size_t experts;
+} spw_placement;
+
+typedef struct spw_counts {
+    spw_placement placement;
+    size_t sequences, group_nodes; /* group_nodes: the most nodes that one group touches */
+    uint32_t *per_sequence;        /* [ranks][sequences][experts] assignments of one sequence to an expert */
+    uint32_t *routed;              /* n [ranks][experts] */
+    uint32_t *distinct;            /* U [ranks][group_ranks] tokens of s with at least one expert on d */
+    uint32_t
+        *distinct_node; /* Q [ranks][group_nodes] the same for a node, counted from the group's first node */
+    uint64_t *tokens;   /* [ranks] */
+    uint64_t *assignments; /* [ranks] = sum over x of n */
+} spw_counts;
+
+SPW_MUST_CHECK spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out);
+/* Appends to the last rank begun; grows. */
+SPW_MUST_CHECK spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment);
+void spw_layout_clear(spw_layout *layout);
+void spw_layout_destroy(spw_layout *layout); /* NULL is fine */
+
+/* SPW_ECONFIG when the placement cannot be. */
+SPW_MUST_CHECK spw_status spw_counts_create(spw_placement placement, size_t sequences, spw_counts **out);
+void spw_counts_destroy(spw_counts *counts); /* NULL is fine */
+
+/* Counts one record. Ids are trusted to be < placement.experts or `missing` (the trace reader checks). One
+ * thread owns a rank, so the result does not depend on the number of threads. */
+SPW_MUST_CHECK spw_status spw_counts_fill(spw_counts *counts, const spw_trace_record *record,
+                                          const spw_layout *layout);
+
+/* The number of tokens of each rank whose choices are all dropped, when of the assignments of a unit to
+ * expert x only the first limit[rank][unit][x] in token order are kept. A unit is a sequence (per_sequence)
+ * or the whole rank (units = 1). A token without any choice is not dropped.  limit [ranks][units][experts],
+ * lost [ranks] */
+SPW_MUST_CHECK spw_status spw_counts_lost_tokens(const spw_counts *counts, const spw_trace_record *record,
+                                                 const spw_layout *layout, const uint32_t *limit,
+                                                 bool per_sequence, uint64_t *lost);
+
+/* First node of the group that `rank` is in, and the node index (0 ..) inside the group of its member d. */
+size_t spw_placement_first_node(const spw_placement *placement, size_t group);
+size_t spw_placement_node(const spw_placement *placement, size_t group, size_t member);
+
+#endif

@@ -1,0 +1,168 @@
+#include "sim/routing/segment_counts.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One piece of the record. Its rows of the arrays below are at `place`. */
+typedef struct piece {
+    uint64_t first;
+    uint32_t tokens;
+    size_t place;
+} piece;
+
+struct spw_segment_counts {
+    spw_placement placement;
+    size_t width; /* figures of a piece: experts, then ranks of a group, then nodes of a group */
+    piece *piece; /* [pieces] sorted */
+    size_t pieces, piece_capacity;
+    uint32_t *figure; /* [pieces][width] */
+    size_t figure_capacity;
+};
+
+spw_status spw_segment_counts_create(spw_placement placement, spw_segment_counts **out) {
+    const spw_status status = SPW_ALLOC(1, out);
+    if (status == SPW_OK) (*out)->placement = placement;
+    return status;
+}
+
+void spw_segment_counts_destroy(spw_segment_counts *c) {
+    if (c == NULL) return;
+    spw_free(c->piece);
+    spw_free(c->figure);
+    spw_free(c);
+}
+
+void spw_segment_counts_forget(spw_segment_counts *c) { c->pieces = 0; }
+
+static int by_place(const void *left, const void *right) {
+    const piece *a = left, *b = right;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return (a->tokens > b->tokens) - (a->tokens < b->tokens);
+}
+
+static const piece *find(const spw_segment_counts *c, const spw_segment *segment) {
+    const piece key = {segment->first, segment->tokens, 0};
+    return c->pieces > 0 ? bsearch(&key, c->piece, c->pieces, sizeof key, by_place) : NULL;
+}
+
+/* Nodes of a group are numbered from its first one: figures by node are the same in every group only if groups and nodes
+ * begin together. */
+static bool groups_are_alike(const spw_placement *p) {
+    return p->group_ranks % p->gpus_per_node == 0 || p->gpus_per_node % p->group_ranks == 0;
+}
+
+static void *grown(void *old, size_t used, size_t size) {
+    void *larger = NULL;
+    if (spw_alloc(1, size, &larger) != SPW_OK) return NULL;
+    if (used > 0) memcpy(larger, old, used);
+    spw_free(old);
+    return larger;
+}
+
+/* Appends the layout's pieces that are not known yet, sorted and once each; *fresh says how many. */
+static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_t *fresh) {
+    const size_t segments = layout->begin[layout->ranks], most = c->pieces + segments;
+    size_t end = c->pieces, unique = c->pieces;
+    if (most > c->piece_capacity) {
+        piece *larger = grown(c->piece, c->pieces * sizeof *larger, most * sizeof *larger);
+        if (larger == NULL) return SPW_ENOMEM;
+        c->piece = larger;
+        c->piece_capacity = most;
+    }
+    for (size_t i = 0; i < segments; i++) {
+        const spw_segment *s = &layout->segment[i];
+        if (find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens, 0};
+    }
+    qsort(c->piece + c->pieces, end - c->pieces, sizeof *c->piece, by_place);
+    for (size_t i = c->pieces; i < end; i++) {
+        if (unique > c->pieces && by_place(&c->piece[unique - 1], &c->piece[i]) == 0) continue;
+        c->piece[unique] = c->piece[i];
+        c->piece[unique].place = unique;
+        unique++;
+    }
+    *fresh = unique - c->pieces;
+    return SPW_OK;
+}
+
+/* Counts the `fresh` pieces at the end as if each were a rank of its own, and sorts all. */
+static spw_status count(spw_segment_counts *c, const spw_trace_record *record, size_t fresh) {
+    const size_t group = c->placement.group_ranks, experts = c->placement.experts,
+                 ranks = (fresh + group - 1) / group * group;
+    spw_placement placement = c->placement;
+    spw_counts *counts = NULL;
+    spw_layout *layout = NULL;
+    spw_status status = SPW_OK;
+    placement.ranks = ranks;
+    SPW_TRY(spw_counts_create(placement, 1, &counts));
+    SPW_TRY(spw_layout_create(ranks, 1, &layout));
+    c->width = experts + group + counts->group_nodes;
+    for (size_t i = 0; i < fresh; i++) {
+        const piece *p = &c->piece[c->pieces + i];
+        SPW_TRY(spw_layout_append(layout, i, (spw_segment){p->first, p->tokens, 0}));
+    }
+    SPW_TRY(spw_counts_fill(counts, record, layout));
+    const size_t need = (c->pieces + fresh) * c->width;
+    if (need > c->figure_capacity) {
+        uint32_t *larger = grown(c->figure, c->pieces * c->width * sizeof *larger, 2 * need * sizeof *larger);
+        if (larger == NULL) SPW_TRY(SPW_ENOMEM);
+        c->figure = larger;
+        c->figure_capacity = 2 * need;
+    }
+    for (size_t i = 0; i < fresh; i++) {
+        uint32_t *row = c->figure + (c->pieces + i) * c->width;
+        memcpy(row, counts->routed + i * experts, experts * sizeof *row);
+        memcpy(row + experts, counts->distinct + i * group, group * sizeof *row);
+        memcpy(row + experts + group, counts->distinct_node + i * counts->group_nodes,
+               counts->group_nodes * sizeof *row);
+    }
+    c->pieces += fresh;
+    qsort(c->piece, c->pieces, sizeof *c->piece, by_place);
+
+cleanup:
+    spw_counts_destroy(counts);
+    spw_layout_destroy(layout);
+    return status;
+}
+
+static void add(uint32_t *sum, const uint32_t *row, size_t count_) {
+    for (size_t i = 0; i < count_; i++) sum[i] += row[i];
+}
+
+static void sum_rank(const spw_segment_counts *c, spw_counts *counts, const spw_layout *layout, size_t rank) {
+    const size_t group = c->placement.group_ranks, experts = c->placement.experts,
+                 nodes = counts->group_nodes;
+    uint32_t *sequence = counts->per_sequence + rank * counts->sequences * experts,
+             *routed = counts->routed + rank * experts, *distinct = counts->distinct + rank * group,
+             *node = counts->distinct_node + rank * nodes;
+    memset(sequence, 0, counts->sequences * experts * sizeof *sequence);
+    memset(routed, 0, experts * sizeof *routed);
+    memset(distinct, 0, group * sizeof *distinct);
+    memset(node, 0, nodes * sizeof *node);
+    counts->tokens[rank] = counts->assignments[rank] = 0;
+    for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
+        const uint32_t *row = c->figure + find(c, &layout->segment[i])->place * c->width;
+        add(sequence + layout->segment[i].sequence * experts, row, experts);
+        add(routed, row, experts);
+        add(distinct, row + experts, group);
+        add(node, row + experts + group, nodes);
+        counts->tokens[rank] += layout->segment[i].tokens;
+    }
+    for (size_t x = 0; x < experts; x++) counts->assignments[rank] += routed[x];
+}
+
+spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, const spw_trace_record *record,
+                                   const spw_layout *layout) {
+    const size_t segments = layout->begin[layout->ranks];
+    size_t fresh = 0;
+    if (segments == 0 || !groups_are_alike(&c->placement)) return spw_counts_fill(counts, record, layout);
+    spw_status status = collect(c, layout, &fresh);
+    if (status == SPW_OK && fresh == segments && c->pieces == 0)
+        return spw_counts_fill(counts, record, layout);
+    if (status == SPW_OK && fresh > 0) status = count(c, record, fresh);
+    if (status != SPW_OK) return spw_fail_within(status, "routing counts of a drawn batch");
+#pragma omp parallel for schedule(static)
+    for (size_t rank = 0; rank < c->placement.ranks; rank++) sum_rank(c, counts, layout, rank);
+    return SPW_OK;
+}

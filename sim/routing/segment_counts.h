@@ -1,0 +1,20 @@
+/* Routing counts of layouts that hold the same pieces of a record many times (drawn batches, batches of several sizes): every
+ * piece is counted once, ranks are sums. */
+#ifndef SPW_SIM_ROUTING_SEGMENT_COUNTS_H
+#define SPW_SIM_ROUTING_SEGMENT_COUNTS_H
+
+#include "sim/routing/counts.h"
+
+typedef struct spw_segment_counts spw_segment_counts;
+
+SPW_MUST_CHECK spw_status spw_segment_counts_create(spw_placement placement, spw_segment_counts **out);
+void spw_segment_counts_destroy(spw_segment_counts *cache); /* NULL is fine */
+/* What was counted belongs to a record that is gone. */
+void spw_segment_counts_forget(spw_segment_counts *cache);
+
+/* The same as spw_counts_fill(), to the last count. `counts` has the placement of the cache; the record is the one of the
+ * calls since the last spw_segment_counts_forget(). */
+SPW_MUST_CHECK spw_status spw_segment_counts_fill(spw_segment_counts *cache, spw_counts *counts,
+                                                  const spw_trace_record *record, const spw_layout *layout);
+
+#endif

@@ -1,0 +1,224 @@
+#include "sim/time/compiled_time.h"
+
+#include "sim/memory/remat.h"
+#include "sim/time/compiled_work.h"
+#include "sim/time/exchange_rate.h"
+#include "sim/time/routing_load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* What one prediction is made of, in one place. */
+typedef struct prediction {
+    const spw_time_request *request;
+    const spw_time_stack *stack;
+    const spw_cluster *cluster;
+    const spw_compiled_layer *list;
+    const spw_routing_layer *layer;
+    size_t layers;
+    spw_compiled_work work;
+    spw_timeline *out;
+} prediction;
+
+bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
+    return scheme->type->compiled != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat);
+}
+
+/* --- Exchanges --- */
+
+/* Bytes/s of the link when `bytes` leave or enter a GPU in one exchange. */
+static double link_rate(const prediction *p, bool combine, double bytes) {
+    const double link = p->cluster->link_bytes_per_s.value;
+    const double fill = spw_exchange_fill(p->cluster, combine, bytes);
+    const double measured = spw_exchange_rate(p->cluster, combine, bytes);
+    if (p->list->exchange == SPW_COMPILED_EXCHANGE_LIBRARY)
+        return p->stack->library_share.value * (isnan(measured) ? link : measured);
+    if (spw_scheme_option_is(p->request->scheme, "exchange", "oneshot"))
+        return p->stack->oneshot_share.value * link * fill;
+    return p->stack->link_share.value * link * fill;
+}
+
+/* All exchanges of the step's MoE layers. */
+static double exchange_seconds(const prediction *p) {
+    const spw_layer_shape shape = spw_layer_shape_of(p->request->job, p->request->sequences);
+    const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
+    spw_exchange list[SPW_SCHEME_EXCHANGES];
+    const size_t exchanges = p->request->scheme->type->exchanges(p->request->scheme, &shape, list);
+    double seconds = 0.0;
+    for (size_t l = 0; l < p->layers; l++) {
+        const double times = (double)spw_stands_for(p->request->job, p->layers, l);
+        for (size_t i = 0; i < exchanges; i++) {
+            const double link_bytes = p->layer[l].link_rows * (double)list[i].row_bytes;
+            const double nic_bytes = p->layer[l].nic_rows * (double)list[i].row_bytes;
+            if (link_bytes + nic_bytes <= 0.0) continue;
+            const double by_link = link_bytes / link_rate(p, list[i].back, link_bytes);
+            const double by_nic = nic_bytes / (nic * spw_exchange_fill(p->cluster, list[i].back, nic_bytes));
+            seconds += times * (p->stack->latency_s.value + fmax(by_link, by_nic));
+        }
+    }
+    return seconds;
+}
+
+/* --- Weights --- */
+
+static double collective_seconds(const prediction *p, const spw_weight_traffic *t) {
+    return t->hops * p->stack->latency_s.value +
+           t->nic_bytes / (p->stack->network_share.value * p->cluster->nic_bytes_per_s.value) +
+           t->link_bytes / (p->stack->link_share.value * p->cluster->link_bytes_per_s.value);
+}
+
+/* --- Components --- */
+
+static spw_status add(prediction *p, const char *name, const char *help, double seconds) {
+    return spw_timeline_add(p->out, name, help, SPW_STREAM_COMPUTE, seconds, seconds);
+}
+
+/* Sets *outside and *products: time outside the experts, and of their products. */
+static spw_status add_compute(prediction *p, double *outside, double *products) {
+    const spw_time_stack *s = p->stack;
+    const spw_compiled_work *w = &p->work;
+    const double peak = p->cluster->bf16_flops.value, hbm = p->cluster->hbm_bytes_per_s.value;
+    const double dense = s->dense_share.value * peak, memory = s->memory_share.value * hbm;
+    const double experts = w->experts / (w->library_products ? s->grouped_share.value * peak : dense);
+    spw_status status = SPW_OK;
+    SPW_TRY(add(p, "attention_projections", "products of attention", w->projections / dense));
+    SPW_TRY(add(p, "attention", "scores and context", w->attention / (s->attention_share.value * peak)));
+    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->dense_ffn / dense));
+    SPW_TRY(add(p, "shared_expert", "shared experts", w->shared_expert / dense));
+    SPW_TRY(add(p, "router", "logits of the experts", w->router / dense));
+    SPW_TRY(add(p, "head", "logits of the vocabulary", w->head / dense));
+    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals", w->layer_bytes / memory));
+    *outside = 0.0;
+    for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
+    SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
+    SPW_TRY(add(p, "mask_products", "dispatch and combine einsums", w->masks / dense));
+    *products = experts + w->masks / dense;
+    SPW_TRY(add(p, "row_moves", "sorts, fan-out and fan-in, copies, activations of the experts' rows",
+                w->row_bytes / memory));
+    SPW_TRY(add(p, "masks", "making the capacity masks", w->mask_bytes / memory));
+    SPW_TRY(add(p, "scatter_adds", "sums by colliding scatters",
+                w->scatter_bytes / (s->scatter_share.value * hbm)));
+    SPW_TRY(add(p, "optimizer", "weights, gradients, moments", w->optimizer_bytes / memory));
+
+cleanup:
+    return status;
+}
+
+static spw_status add_collectives(prediction *p, double outside, double products) {
+    const spw_time_stack *s = p->stack;
+    const double exchanges = exchange_seconds(p);
+    const double gathers = collective_seconds(p, &p->work.gathers);
+    const double scatters = collective_seconds(p, &p->work.scatters), all = gathers + scatters;
+    const bool apart = s->gather_limit_gib.value * GIB < p->work.layer_gather_bytes;
+    const double cover = s->layer_cover.value * outside +
+                         (apart && !p->work.library_products ? s->product_cover.value * products : 0.0);
+    const double left = all > 0.0 ? 1.0 - fmin(s->hidden_share.value * all, cover) / all : 1.0;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_timeline_add(p->out, "exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
+                             exchanges, exchanges));
+    SPW_TRY(spw_timeline_add(p->out, "weight_gathers", "all-gathers of sharded weights",
+                             SPW_STREAM_COLLECTIVE, gathers, gathers * left));
+    SPW_TRY(spw_timeline_add(p->out, "gradient_scatters", "reduce-scatters of gradients",
+                             SPW_STREAM_COLLECTIVE, scatters, scatters * left));
+
+cleanup:
+    return status;
+}
+
+/* A circular pipeline as MaxText runs it: as many micro-batches as stages, one layer a turn, the layers that do not
+ * divide evenly outside of it; so of m r + s - 1 turns s - 1 are empty (DeepSeek-V3 in 8 stages: 7 of 63, as published).
+ * Activations go on after every turn, forward and backward. */
+static spw_status add_pipeline(prediction *p) {
+    const spw_job *job = p->request->job;
+    const double stages = (double)job->pipeline,
+                 turns = fmax(1.0, floor((double)job->model.moe_layers / stages)) * stages;
+    const double bytes = p->work.tokens * (double)job->model.hidden * (double)job->precision.activations;
+    const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
+    double busy = 0.0;
+    spw_status status = SPW_OK;
+    if (job->pipeline == 1) return SPW_OK;
+    for (size_t i = 0; i < p->out->components; i++) busy += p->out->component[i].exposed_s;
+    const double bubble = busy * (stages - 1.0) / turns;
+    const double sends = 2.0 * (turns + stages - 1.0) * (bytes / nic + p->stack->latency_s.value);
+    SPW_TRY(spw_timeline_add(p->out, "pipeline_bubble", "turns without work", SPW_STREAM_COLLECTIVE, bubble,
+                             bubble));
+    SPW_TRY(spw_timeline_add(p->out, "pipeline_sends", "activations to the next stage", SPW_STREAM_COLLECTIVE,
+                             sends, sends));
+
+cleanup:
+    return status;
+}
+
+/* --- What the fit covers --- */
+
+const char *spw_compiled_kind(const spw_scheme *scheme) {
+#define KIND(name, text, help) text,
+    static const char *const kinds[] = {SPW_PACKING_LIST(KIND)};
+#undef KIND
+    const spw_compiled_layer *list = scheme->type->compiled(scheme);
+    if (list->masked_operands) return "ragged_dot";
+    return list->whole_dispatch ? "dense_peeled" : kinds[list->packing];
+}
+
+static void name_outside(const prediction *p) {
+    const spw_time_stack *s = p->stack;
+    const spw_job *job = p->request->job;
+    char *note = p->out->outside;
+    const size_t size = sizeof p->out->outside, sequences = p->request->sequences;
+    const char *kind = spw_compiled_kind(p->request->scheme);
+    if (!spw_has_word(s->schemes, kind)) {
+        (void)snprintf(note, size, "%s not in the fitted tables", kind);
+    } else if (!spw_has_word(s->models, job->model.name)) {
+        (void)snprintf(note, size, "model not in the fitted tables");
+    } else if (!spw_has_word(s->clusters, job->cluster.name)) {
+        (void)snprintf(note, size, "cluster not in the fitted tables");
+    } else if (job->remat != SPW_REMAT_FULL) {
+        (void)snprintf(note, size, "remat %s: timed as full", spw_remat_name(job->remat));
+    } else if (job->pipeline > 1) {
+        (void)snprintf(note, size, "pipelines not in the fitted tables");
+    } else if (sequences < s->sequences_min || sequences > s->sequences_max) {
+        (void)snprintf(note, size, "%zu sequences; %zu to %zu were fitted", sequences, s->sequences_min,
+                       s->sequences_max);
+    }
+}
+
+spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *out) {
+    spw_routing_layer balanced;
+    prediction p = {.request = q,
+                    .stack = q->stack,
+                    .cluster = &q->job->cluster,
+                    .layer = q->layer,
+                    .layers = q->layers,
+                    .out = out};
+    double outside = 0.0, products = 0.0;
+    spw_status status = SPW_OK;
+    spw_timeline_clear(out);
+    if (!spw_compiled_time_covers(q->job, q->scheme))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole, "
+            "tensor 1, with a remat policy",
+            q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
+    p.list = q->scheme->type->compiled(q->scheme);
+    if (p.layer == NULL || p.layers == 0) {
+        SPW_TRY(spw_routing_load_stated(q->job, q->scheme, q->sequences, 1.0, &balanced));
+        p.layer = &balanced;
+        p.layers = 1;
+    }
+    spw_compiled_work_count(q->job, q->scheme, p.list, q->sequences, p.layer, p.layers, &p.work);
+    SPW_TRY(add_compute(&p, &outside, &products));
+    SPW_TRY(add_collectives(&p, outside, products));
+    SPW_TRY(add_pipeline(&p));
+    SPW_TRY(spw_timeline_add(out, "input_wait", "the GPU waits for its input", SPW_STREAM_HOST, q->input_s,
+                             q->input_s));
+    spw_timeline_finish(out, p.work.tokens);
+    out->low_s = out->step_s * exp(-q->stack->half_width.value);
+    out->high_s = out->step_s * exp(q->stack->half_width.value);
+    name_outside(&p);
+
+cleanup:
+    return status;
+}

@@ -1,0 +1,41 @@
+/* The work of one GPU in a training step that XLA compiles whole: floating-point operations, bytes through its
+ * memory, bytes of weights on its NIC or link. No speed is in it (sim/time/compiled_time.h). Passes: forward, recomputed
+ * forward, and a backward of twice the forward's products. */
+#ifndef SPW_SIM_TIME_COMPILED_WORK_H
+#define SPW_SIM_TIME_COMPILED_WORK_H
+
+#include "sim/input/job.h"
+#include "sim/scheme.h"
+#include "sim/time/timeline.h"
+
+#include <stdbool.h>
+
+/* Collectives of weights: bytes that one GPU receives through its NIC and its link, and how many hops they make. */
+typedef struct spw_weight_traffic {
+    double nic_bytes, link_bytes, hops;
+} spw_weight_traffic;
+
+typedef struct spw_compiled_work {
+    /* FLOP outside the experts; `attention` is that of the scores, causal, without its projections */
+    double projections, attention, dense_ffn, shared_expert, router, head;
+    double experts, masks;  /* FLOP of the experts' products; of dense's dispatch and combine einsums */
+    bool library_products;  /* the experts' products are calls that XLA does not see into */
+    double layer_bytes;     /* read and written by element outside the experts */
+    double row_bytes;       /* rows moved around the experts, and their activation functions */
+    double mask_bytes;      /* capacity masks */
+    double scatter_bytes;   /* added by scatters with colliding indices */
+    double optimizer_bytes; /* weights, gradients and moments */
+    double tokens;          /* of the step */
+    spw_weight_traffic gathers, scatters;
+    double layer_gather_bytes; /* what the all-gathers of one MoE layer's experts leave on a GPU */
+} spw_compiled_work;
+
+/* `list`: the scheme's (never NULL). `layer` [layers >= 1]: the load of the job's MoE layers, taken in turn. */
+void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
+                             size_t sequences, const spw_routing_layer *layer, size_t layers,
+                             spw_compiled_work *out);
+
+/* How many of the job's MoE layers layer `index` of `layers` stands for. */
+size_t spw_stands_for(const spw_job *job, size_t layers, size_t index);
+
+#endif

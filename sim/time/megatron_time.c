@@ -1,0 +1,229 @@
+#include "sim/time/megatron_time.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Bytes: norm, casts to fp32 and the router's input, per token and hidden; the stable sort of the routing map and the top of
+ * its columns, per token and expert. */
+static const double NORM_BYTES = 16.0, SORT_BYTES = 48.0, COLUMN_BYTES = 800.0;
+static const double UNEVEN_S = 40e-6;       /* chunks of different sizes in one concatenation */
+static const double READ_COUNT_S = 200e-6;  /* the host reads the number of rows before it permutes */
+static const double MAIN_GRAD_BYTES = 10.0; /* a parameter: read 2 + 4, write 4 */
+static const double ROUTED_SHARE = 0.32;    /* of host_first_s: where the host has launched the router */
+enum { ROUTE_KERNELS = 25, PERMUTE_KERNELS = 40, EXPERT_KERNELS = 4, CHUNK_KERNELS = 2 };
+
+#define PHASE_TEXT(name, text) text,
+const char *spw_megatron_phase_name(spw_megatron_phase phase) {
+    static const char *const names[] = {SPW_MEGATRON_PHASE_LIST(PHASE_TEXT)};
+    return (unsigned)phase < SPW_MEGATRON_PHASES ? names[phase] : "?";
+}
+
+/* The clocks of a step under way. */
+typedef struct step {
+    const spw_megatron_coefficients *c;
+    const spw_megatron_shape *shape;
+    double T, E, e, H, F;
+    size_t ranks, layer;
+    const spw_megatron_load *load; /* [ranks] of the layer */
+    double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
+    double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
+    double met;                    /* end of the last exchange */
+    bool again;                    /* everything counts as recompute */
+    spw_megatron_time *out;
+} step;
+
+static double up(double x, double tile) { return ceil(x / tile) * tile; }
+static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
+static double kernels_s(const step *s, int kernels) { return kernels * s->c->kernel_s.value; }
+static double gemm_s(const step *s, double flops) {
+    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value);
+}
+
+static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds) {
+    const size_t as = s->again ? SPW_MEGATRON_RECOMPUTE : phase;
+    s->now[rank] += seconds;
+    s->out->phase_s[as] += seconds / (double)s->ranks;
+    if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
+}
+
+static void wait_until(step *s, spw_megatron_phase phase, size_t rank, double time) {
+    if (time > s->now[rank]) spend(s, phase, rank, time - s->now[rank]);
+}
+
+/* All ranks arrive. */
+static void meet(step *s, spw_megatron_phase phase) {
+    double last = 0.0, sum = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) last = fmax(last, s->now[r] - s->met);
+    const double scale = s->c->jitter_share.value * last;
+    for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
+    s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
+    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met);
+}
+
+static void exchange(step *s, spw_megatron_phase phase, double seconds) {
+    meet(s, phase);
+    s->met += seconds;
+    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met);
+}
+
+/* NCCL 2.28.9 on 4 H200: 134.3 MB from each rank to each other take as long as 190 MB, 271 MB as long as 390 MB, and 134.2
+ * or 268.4 MB do not, nor messages that are all of one size. Measured in both directions and not understood. */
+static double long_message(const step *s, double message_bytes) {
+    static const double steps[] = {134217728.0, 268435456.0};
+    double factor = 1.0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        if (message_bytes > steps[i])
+            factor = fmax(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
+    }
+    return factor;
+}
+
+/* Rows that leave or enter one rank; both directions of a layer's exchanges are alike. */
+static double exchange_s(const step *s) {
+    double heavier = 0.0, most = 0.0, least = INFINITY;
+    for (size_t r = 0; r < s->ranks; r++) {
+        const double in = s->load[r].received - s->load[r].kept_local,
+                     out = s->load[r].sent - s->load[r].kept_local;
+        heavier = fmax(heavier, fmax(in, out));
+        least = fmin(least, fmin(in, out));
+        most = fmax(most, fmax(in, out) + s->c->duplex_share.value * fmin(in, out));
+    }
+    const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0;
+    const double factor = heavier > least ? long_message(s, 2.0 * s->H * heavier / messages) : 1.0;
+    return s->c->exchange_latency_s.value + factor * 2.0 * s->H * most / s->c->exchange_bytes_per_s.value;
+}
+
+static double chunks_s(const step *s, const spw_megatron_load *load) {
+    const double bytes = 4.0 * load->received * s->H;
+    if (load->received == 0.0) return 0.0;
+    if (s->shape->padded) return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, CHUNK_KERNELS);
+    return copy_s(s, bytes) + kernels_s(s, CHUNK_KERNELS) + (load->uneven ? UNEVEN_S : 0.0);
+}
+
+static double activation_s(const step *s, const spw_megatron_load *load) {
+    return copy_s(s, s->c->activation_bytes.value * load->received * s->F);
+}
+
+static double experts_s(const step *s, const spw_megatron_load *load) {
+    const double tile = SPW_MEGATRON_TILE_COLUMNS;
+    const double flops = 2.0 * load->tiled * (s->H * up(2.0 * s->F, tile) + s->F * up(s->H, tile));
+    return gemm_s(s, flops) + activation_s(s, load) + kernels_s(s, EXPERT_KERNELS);
+}
+
+static double backward_experts_s(const step *s, const spw_megatron_load *load) {
+    const double rows = SPW_MEGATRON_TILE_ROWS, tile = SPW_MEGATRON_TILE_COLUMNS;
+    const double parameters = 3.0 * s->H * s->F; /* of one expert */
+    const double inputs = 2.0 * load->tiled * (2.0 * s->F * up(s->H, tile) + s->H * up(s->F, tile));
+    const double weights =
+        2.0 * load->received * (up(s->H, rows) * up(2.0 * s->F, tile) + up(s->F, rows) * up(s->H, tile));
+    double seconds = gemm_s(s, inputs + weights) +
+                     copy_s(s, s->c->activation_gradient_bytes.value * load->received * s->F) +
+                     MAIN_GRAD_BYTES * s->e * parameters / s->c->main_grad_bytes_per_s.value +
+                     copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, EXPERT_KERNELS);
+    if (s->shape->recompute == SPW_RECOMPUTE_MOE_ACT) seconds += activation_s(s, load);
+    return seconds;
+}
+
+/* --- A layer --- */
+
+static void route(step *s, size_t rank) {
+    const double columns = s->shape->capacity > 0 ? COLUMN_BYTES * s->T * s->E : 0.0;
+    spend(s, SPW_MEGATRON_ROUTE, rank,
+          copy_s(s, NORM_BYTES * s->T * s->H + columns) +
+              2.0 * s->T * s->H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
+    if (s->layer == 0 && !s->again)
+        wait_until(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
+}
+
+/* Padded to capacity, the host needs no counts: it is ahead from the first layer on. */
+static void permute(step *s, size_t rank) {
+    const bool first = s->layer == 0 && !s->again;
+    spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, SORT_BYTES * s->T * s->E) + kernels_s(s, PERMUTE_KERNELS));
+    if (!s->shape->padded) {
+        const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
+        wait_until(s, SPW_MEGATRON_PERMUTE, rank, host_s);
+        s->counted[rank] = s->now[rank];
+        if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, READ_COUNT_S);
+    }
+    spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, 4.0 * s->load[rank].sent * s->H));
+}
+
+static void forward(step *s) {
+    for (size_t r = 0; r < s->ranks; r++) {
+        route(s, r);
+        permute(s, r);
+    }
+    exchange(s, SPW_MEGATRON_DISPATCH, exchange_s(s) + s->c->exchange_latency_s.value);
+    for (size_t r = 0; r < s->ranks; r++) {
+        spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r]));
+    }
+    exchange(s, SPW_MEGATRON_COMBINE, exchange_s(s));
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
+}
+
+static void backward(step *s) {
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
+    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, exchange_s(s));
+    for (size_t r = 0; r < s->ranks; r++) {
+        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r]));
+    }
+    meet(s, SPW_MEGATRON_BACKWARD_SORT);
+    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, exchange_s(s));
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
+              4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
+                  copy_s(s, s->c->norm_gradient_bytes.value * s->T * s->H) +
+                  4.0 * s->T * s->H * s->E / s->c->router_flops.value);
+}
+
+static double last_of(const step *s) {
+    double last = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) last = fmax(last, s->now[r]);
+    return last;
+}
+
+spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
+                                     size_t ranks, const spw_megatron_load *load, double *phase_s,
+                                     spw_megatron_time *out) {
+    step s = {.c = c, .shape = shape, .ranks = ranks, .out = out};
+    spw_status status = SPW_OK;
+    memset(out, 0, sizeof *out);
+    if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||
+        shape->experts == 0)
+        return spw_fail(SPW_EARG, "the time of a stack of %zu layers, %zu tokens, %zu ranks: all at least 1",
+                        shape->layers, shape->tokens, ranks);
+    SPW_TRY(SPW_ALLOC(ranks, &s.now));
+    SPW_TRY(SPW_ALLOC(ranks, &s.counted));
+    s.T = (double)shape->tokens;
+    s.E = (double)shape->experts;
+    s.e = (double)shape->experts_per_rank;
+    s.H = (double)shape->hidden;
+    s.F = (double)shape->ffn;
+    if (phase_s != NULL) memset(phase_s, 0, shape->layers * ranks * SPW_MEGATRON_PHASES * sizeof *phase_s);
+    for (size_t i = 0; i < 2 * shape->layers; i++) {
+        const bool back = i >= shape->layers;
+        if (i == shape->layers) out->forward_s = last_of(&s);
+        s.layer = back ? 2 * shape->layers - 1 - i : i;
+        s.load = load + s.layer * ranks;
+        s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
+        s.again = back && shape->recompute == SPW_RECOMPUTE_MOE;
+        if (!back || s.again) forward(&s);
+        s.again = false;
+        if (back) backward(&s);
+    }
+    out->step_s = last_of(&s);
+    out->backward_s = out->step_s - out->forward_s;
+
+cleanup:
+    spw_free(s.now);
+    spw_free(s.counted);
+    return status;
+}

@@ -1,0 +1,81 @@
+/* The time of one step, forward and backward, of a bare stack of Megatron-Core MoE layers (sim/memory/megatron_stack.h), without
+ * Transformer Engine and without overlap: kernels one behind the other on one stream a GPU, one process a GPU.
+ *
+ * Every rank has a clock of its GPU and one of its host. A phase adds its seconds to the GPU's; an all-to-all begins when the
+ * last rank arrives, so a layer costs what its slowest rank costs, and the step the sum over layers. With times c[r] since the
+ * last exchange, it begins at b log(sum over r of exp(c[r] / b)), b = jitter_share x max c: equal ranks wait for the slowest
+ * of some jitter, a single late one for nothing else (Gumbel 1958: the greatest of many). The host must know a layer's counts
+ * before it can go on: its work from one layer's counts to the next's is host_layer_s, and the GPU waits when it is ahead.
+ *
+ * T tokens, K top_k, E experts, e of a rank, H hidden, F ffn; per rank and layer M rows received, N sent, M' = M with every
+ * expert's rows rounded up to tiles; copy(b) = b / copy_bytes_per_s; N' = up(N, 256): tiles of the output.
+ *   route                copy(16 T H) + 2 T H E / router_flops + 25 kernels; with capacity copy(800 T E) more (top of columns)
+ *   permute              copy(48 T E) + 40 kernels, the host's counts, copy(4 N H); with capacity, unpadded 0.2 ms more (the host
+ *                        reads how many rows there are)
+ *   dispatch, combine    exchange_latency_s + (heavier + duplex_share x lighter direction) / exchange_bytes_per_s, worst rank,
+ *                        longer by long_message_share where unequal messages are just above 2^27 or 2^28 bytes; dispatch
+ *                        twice the latency (probabilities go first)
+ *   sort, unsort chunks  copy(4 M H), 40 us more when experts differ; padded: 4 M H / slots_bytes_per_s
+ *   experts              (2 M' H (2F)' + 2 M' F H') / GEMM + copy(activation_bytes M F)
+ *   unpermute            4 N H / scatter_bytes_per_s
+ *   backward permute     4 N H / index_add_bytes_per_s + copy(norm_gradient_bytes T H) + 4 T H E / router_flops
+ *   backward experts     (2 M' 2F H' + 2 M' H F' + 6 M H F in tiles) / GEMM + copy(activation_gradient_bytes M F)
+ *                        + 10 bytes a parameter / main_grad_bytes_per_s + zeros for experts without rows; moe_act: the
+ *                        activation again
+ *   backward unpermute   copy(4 N H);   moe recompute: the layer's forward again before its backward
+ * Waiting for a slower rank counts as part of combine (forward), of sort chunks and combine (backward), where the events of
+ * the measured runs have it. Counts of bytes and kernels are those of the PyTorch code, or chosen on the measured phases where
+ * they are round numbers: docs/validation_time_megatron.md. */
+#ifndef SPW_SIM_TIME_MEGATRON_TIME_H
+#define SPW_SIM_TIME_MEGATRON_TIME_H
+
+#include "sim/input/megatron_coefficients.h"
+#include "sim/memory/megatron_stack.h"
+
+#define SPW_MEGATRON_PHASE_LIST(X) \
+    X(ROUTE, "forward_route") \
+    X(PERMUTE, "forward_permute") \
+    X(DISPATCH, "forward_dispatch_a2a") \
+    X(SORT, "forward_sort_chunks") \
+    X(EXPERTS, "forward_experts") \
+    X(UNSORT, "forward_unsort_chunks") \
+    X(COMBINE, "forward_combine_a2a") \
+    X(UNPERMUTE, "forward_unpermute") \
+    X(BACKWARD_PERMUTE, "backward_permute") \
+    X(BACKWARD_DISPATCH, "backward_dispatch_a2a") \
+    X(BACKWARD_SORT, "backward_sort_chunks") \
+    X(BACKWARD_EXPERTS, "backward_experts") \
+    X(BACKWARD_UNSORT, "backward_unsort_chunks") \
+    X(BACKWARD_COMBINE, "backward_combine_a2a") \
+    X(BACKWARD_UNPERMUTE, "backward_unpermute") \
+    X(RECOMPUTE, "recompute")
+#define SPW_MEGATRON_PHASE_ENUM(name, text) SPW_MEGATRON_##name,
+typedef enum spw_megatron_phase {
+    SPW_MEGATRON_PHASE_LIST(SPW_MEGATRON_PHASE_ENUM) SPW_MEGATRON_PHASES
+} spw_megatron_phase;
+#undef SPW_MEGATRON_PHASE_ENUM
+const char *spw_megatron_phase_name(spw_megatron_phase phase);
+
+enum { SPW_MEGATRON_TILE_ROWS = 128, SPW_MEGATRON_TILE_COLUMNS = 256 }; /* CUTLASS, Hopper, cooperative */
+
+/* One rank in one layer. */
+typedef struct spw_megatron_load {
+    double received, sent, kept_local; /* rows */
+    double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
+    size_t empty_experts;
+    bool uneven; /* its experts have different rows */
+} spw_megatron_load;
+
+typedef struct spw_megatron_time {
+    double forward_s, backward_s, step_s;
+    double phase_s[SPW_MEGATRON_PHASES]; /* mean over the ranks, sum over the layers */
+} spw_megatron_time;
+
+/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_megatron_stack_create takes it.
+ * SPW_EARG for a shape that is empty, SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c,
+                                                    const spw_megatron_shape *shape, size_t ranks,
+                                                    const spw_megatron_load *load, double *phase_s,
+                                                    spw_megatron_time *out);
+
+#endif

@@ -1,0 +1,119 @@
+#include "sim/time/routing_load.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+static double tiles(double rows) { return ceil(rows / SPW_TILE_ROWS) * SPW_TILE_ROWS; }
+
+/* Rows of one expert: the choices kept of it, or its slots where they are computed full or empty. */
+static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                          size_t group, const spw_flow *flow, size_t expert) {
+    double rows = 0.0;
+    const size_t rank = expert / s->experts_per_rank;
+    if (scheme->type->limit_per_sequence) return (double)flow->rows[rank] / (double)s->experts_per_rank;
+    for (size_t source = 0; source < s->ranks; source++) {
+        const uint32_t routed = c->routed[(group * s->ranks + source) * s->experts + expert];
+        const uint32_t limit = flow->limit[source * s->experts + expert];
+        rows += scheme->type->keep == NULL && limit < routed ? limit : routed;
+    }
+    return rows;
+}
+
+void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                            size_t group, const spw_flow *flow, const spw_traffic *traffic,
+                            spw_routing_layer *load) {
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
+    const double row_bytes = exchanges > 0 ? (double)exchange[0].row_bytes : 1.0;
+    for (size_t d = 0; d < s->ranks; d++) {
+        double tiled = 0.0;
+        for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++)
+            tiled += tiles(expert_rows(scheme, s, c, group, flow, x));
+        load->rows = fmax(load->rows, (double)flow->rows[d]);
+        load->tiled_rows = fmax(load->tiled_rows, tiled);
+    }
+    load->link_rows = fmax(load->link_rows, (double)traffic->max_intra_bytes / row_bytes);
+    load->nic_rows = fmax(load->nic_rows, (double)traffic->max_inter_bytes / row_bytes);
+}
+
+/* --- Without a trace --- */
+
+/* `whole` things over `parts`, as even as whole numbers allow: the share of part `i`. */
+static uint32_t even(size_t whole, size_t parts, size_t i) {
+    return (uint32_t)(whole * (i + 1) / parts - whole * i / parts);
+}
+
+/* Of T tokens, those that want at least one of `wanted` experts (a real number) out of E. */
+static uint32_t reached(const spw_layer_shape *s, double wanted) {
+    double missed = 1.0;
+    for (size_t j = 0; j < s->top_k; j++) missed *= fmax(0.0, 1.0 - wanted / (double)(s->experts - j));
+    return (uint32_t)lround((double)s->tokens * (1.0 - missed));
+}
+
+/* The counts of one group: rank 0 is the busy one. */
+static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance) {
+    const size_t e = s->experts_per_rank, choices = s->sequence_length * s->top_k;
+    const size_t busy = (size_t)lround((double)choices * imbalance / (double)s->ranks);
+    const double rest = s->ranks > 1 ? ((double)s->ranks - imbalance) / (double)(s->ranks - 1) : 1.0;
+    for (size_t rank = 0; rank < s->ranks; rank++) {
+        c->tokens[rank] = s->tokens;
+        c->assignments[rank] = s->assignments;
+        for (size_t x = 0; x < s->experts; x++) {
+            const uint32_t n = x < e ? even(busy, e, x)
+                                     : even(choices - busy, s->experts - e, (x + rank) % (s->experts - e));
+            for (size_t q = 0; q < s->sequences; q++)
+                c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
+            c->routed[rank * s->experts + x] = n * (uint32_t)s->sequences;
+        }
+        memset(c->distinct_node + rank * c->group_nodes, 0, c->group_nodes * sizeof *c->distinct_node);
+        for (size_t d = 0; d < s->ranks; d++)
+            c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d == 0 ? imbalance : rest));
+        for (size_t node = 0; node < c->group_nodes; node++) {
+            double wanted = 0.0;
+            for (size_t d = 0; d < s->ranks; d++) {
+                if (spw_placement_node(&c->placement, 0, d) == node)
+                    wanted += (double)e * (d == 0 ? imbalance : rest);
+            }
+            c->distinct_node[rank * c->group_nodes + node] = reached(s, wanted);
+        }
+    }
+}
+
+spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                   double imbalance, spw_routing_layer *out) {
+    const spw_layer_shape s = spw_layer_shape_of(job, sequences);
+    const size_t units = scheme->type->limit_per_sequence ? sequences : 1;
+    const spw_placement placement = {s.ranks, s.ranks, job->cluster.gpus_per_node, s.experts};
+    spw_status status = SPW_OK;
+    spw_counts *counts = NULL;
+    spw_flow flow = {NULL, NULL, NULL, NULL};
+    spw_traffic traffic;
+    *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
+    if (!(imbalance >= 1.0) || imbalance > (double)s.ranks)
+        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
+                        imbalance, s.ranks);
+    if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
+        return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
+                        SPW_TRAFFIC_MAX_RANKS);
+    SPW_TRY(spw_counts_create(placement, sequences, &counts));
+    SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &flow.wire));
+    SPW_TRY(SPW_ALLOC(s.ranks, &flow.rows));
+    SPW_TRY(SPW_ALLOC(s.ranks, &flow.dropped));
+    SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &flow.limit));
+    fill(counts, &s, imbalance);
+    scheme->type->flow(scheme, &s, counts, 0, &flow);
+    spw_traffic_compute(scheme, &s, counts, 0, &flow, true, &traffic, NULL, NULL);
+    spw_routing_load_raise(scheme, &s, counts, 0, &flow, &traffic, out);
+    if (!scheme->type->limit_per_sequence)
+        out->tiled_rows = out->rows + (double)s.experts_per_rank * SPW_TILE_ROWS / 2.0;
+
+cleanup:
+    spw_free(flow.limit);
+    spw_free(flow.dropped);
+    spw_free(flow.rows);
+    spw_free(flow.wire);
+    spw_counts_destroy(counts);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* The load of a MoE layer as a time model sees it (spw_routing_layer): balanced, by a stated imbalance, or from
+ * the flow of a replayed layer. */
+#ifndef SPW_SIM_TIME_ROUTING_LOAD_H
+#define SPW_SIM_TIME_ROUTING_LOAD_H
+
+#include "sim/routing/counts.h"
+#include "sim/routing/traffic.h"
+#include "sim/scheme.h"
+#include "sim/time/timeline.h"
+
+/* Without a trace: the experts of one rank get `imbalance` times the mean, those of the others what is left, alike.
+ * 1 is balanced; at most the expert-parallel size, and what is above that is SPW_ECONFIG. A token's choices are
+ * different experts, so the tokens of a rank that want rank d are T (1 - prod over j < K of (1 - f e / (E - j))), f
+ * the load of d over the mean. Rows by expert are not known, so every expert's last tile is half empty. What a scheme
+ * fixes (the slots of a capacity, a gather of all tokens) stays. */
+SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
+                                                  size_t sequences, double imbalance, spw_routing_layer *out);
+
+/* Raises `load` to what one group of a replayed layer needs. Begin with zeros. */
+void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                            size_t group, const spw_flow *flow, const spw_traffic *traffic,
+                            spw_routing_layer *load);
+
+#endif

@@ -1,0 +1,33 @@
+#include "sim/time/timeline.h"
+
+#include <string.h>
+
+#define STREAM_TEXT(name, text, help) text,
+const char *spw_stream_name(spw_stream stream) {
+    static const char *const names[] = {SPW_STREAM_LIST(STREAM_TEXT)};
+    return (unsigned)stream < SPW_STREAM_COUNT ? names[stream] : "?";
+}
+
+void spw_timeline_clear(spw_timeline *timeline) { memset(timeline, 0, sizeof *timeline); }
+
+spw_status spw_timeline_add(spw_timeline *t, const char *name, const char *help, spw_stream stream,
+                            double seconds, double exposed_s) {
+    if (t->components == SPW_TIMELINE_COMPONENTS)
+        return spw_fail(SPW_EARG, "component '%s': a timeline has at most %d", name, SPW_TIMELINE_COMPONENTS);
+    t->component[t->components++] = (spw_time_component){name, help, stream, seconds, exposed_s};
+    return SPW_OK;
+}
+
+void spw_timeline_finish(spw_timeline *t, double tokens_per_gpu) {
+    t->step_s = 0.0;
+    for (size_t i = 0; i < t->components; i++) t->step_s += t->component[i].exposed_s;
+    t->tokens_per_s_per_gpu = t->step_s > 0.0 ? tokens_per_gpu / t->step_s : 0.0;
+    t->low_s = t->high_s = t->step_s;
+}
+
+const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *name) {
+    for (size_t i = 0; i < t->components; i++) {
+        if (strcmp(t->component[i].name, name) == 0) return &t->component[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,63 @@
+/* The time of one training step of the slowest GPU, by component (docs/validation_time.md).
+ *
+ * A component is work of one kind on one stream of the GPU. `seconds` is what its kernels take, `exposed_s` what of
+ * it the step waits for: the rest hides behind another stream. step_s = sum of exposed_s. Stragglers: every
+ * exchange is a barrier of its expert-parallel group, so a layer takes what its slowest rank takes, and the step is
+ * the sum over layers of the maximum over ranks, never the maximum of sums.
+ *
+ * What a time model knows of the routing is spw_routing_layer, one a replayed MoE layer. It can be made without a
+ * trace (balanced, or a stated max/mean) or from the flows of a replay; the functions are in sim/time/routing_load.h. */
+#ifndef SPW_SIM_TIME_TIMELINE_H
+#define SPW_SIM_TIME_TIMELINE_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 96 };
+
+#define SPW_STREAM_LIST(X) \
+    X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
+    X(COLLECTIVE, "collective", "kernels that wait for other GPUs") \
+    X(HOST, "host", "the GPU waits for the host")
+#define SPW_STREAM_ENUM(name, text, help) SPW_STREAM_##name,
+typedef enum spw_stream { SPW_STREAM_LIST(SPW_STREAM_ENUM) SPW_STREAM_COUNT } spw_stream;
+#undef SPW_STREAM_ENUM
+const char *spw_stream_name(spw_stream stream);
+
+typedef struct spw_time_component {
+    const char *name, *help; /* static text */
+    spw_stream stream;
+    double seconds, exposed_s; /* 0 <= exposed_s <= seconds */
+} spw_time_component;
+
+typedef struct spw_timeline {
+    spw_time_component component[SPW_TIMELINE_COMPONENTS];
+    size_t components;
+    double step_s, tokens_per_s_per_gpu;
+    double low_s, high_s;            /* the interval of step_s */
+    char outside[SPW_TIMELINE_NOTE]; /* why this is not covered by the fit; "" when it is */
+} spw_timeline;
+
+/* Load of one MoE layer: maxima over the ranks of all groups. Rows are what a rank's experts compute, after drops;
+ * a scheme with fixed slots has its slots. Wire rows are those of one dispatch that leave or enter one GPU, whichever
+ * is more, by the port that they cross: `link` inside a node, `nic` between nodes. */
+typedef struct spw_routing_layer {
+    double rows;       /* assignments */
+    double tiled_rows; /* the same, every expert's rows rounded up to whole tiles of SPW_TILE_ROWS */
+    double link_rows, nic_rows;
+} spw_routing_layer;
+
+enum { SPW_TILE_ROWS = 256 }; /* of a grouped GEMM: AMD-AGI/Primus-Turbo csrc/kernels/grouped_gemm, bf16 */
+
+/* Empties the timeline; components are then added in the order in which they are printed. SPW_EARG when there
+ * are more than SPW_TIMELINE_COMPONENTS. */
+void spw_timeline_clear(spw_timeline *timeline);
+SPW_MUST_CHECK spw_status spw_timeline_add(spw_timeline *timeline, const char *name, const char *help,
+                                           spw_stream stream, double seconds, double exposed_s);
+/* Sums exposed_s into step_s and divides: tokens of one GPU and step over step_s. */
+void spw_timeline_finish(spw_timeline *timeline, double tokens_per_gpu);
+/* The component of that name; NULL when there is none. */
+const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
+
+#endif
