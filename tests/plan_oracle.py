@@ -40,6 +40,10 @@ def key(row):
     return row["scheme"], row["expert_parallel"], row["sequences_per_gpu"]
 
 
+def surely_fits(row):
+    return max(row["memory"]["high_bytes"], row["memory"]["max_bytes"]) <= row["memory"]["budget_bytes"]
+
+
 def fits(row):
     return row["memory"]["max_bytes"] <= row["memory"]["budget_bytes"]
 
@@ -54,7 +58,8 @@ def front(rows):
     good = [i for i, row in enumerate(rows) if fits(row)]
     worse = lambda a, b: all(x <= y for x, y in zip(measures(rows[b]), measures(rows[a]))) and \
         measures(rows[a]) != measures(rows[b]) and \
-        (rows[a]["time"]["step_s"] is None) == (rows[b]["time"]["step_s"] is None)
+        (rows[a]["time"]["step_s"] is None) == (rows[b]["time"]["step_s"] is None) and \
+        rows[a]["memory"]["kind"] == rows[b]["memory"]["kind"]
     return [i for i in good if not any(worse(i, j) for j in good if j != i)]
 
 
@@ -74,10 +79,18 @@ def judge(plan, job):
                 if part == "drops" and row[part]["tokens_fully_dropped"] is None:  # a plan need not count them
                     expected = {**expected, "tokens_fully_dropped": None}
                 check(row[part] == expected, f"{key(row)}: {part} differs from replay's")
+    return judge_answers(plan)
+
+
+def judge_answers(plan):
+    rows = plan["rows"]
     check(plan["plan"]["front"] == front(rows), "the front is not that of a search over all points")
     timed = [i for i, row in enumerate(rows) if fits(row) and row["time"]["step_s"] is not None]
     for name, among in (("fastest", timed),
-                        ("fastest_dropless", [i for i in timed if rows[i]["drops"]["dropped"] == 0])):
+                        ("fastest_sure", [i for i in timed if surely_fits(rows[i])]),
+                        ("fastest_dropless", [i for i in timed if rows[i]["drops"]["dropped"] == 0]),
+                        ("fastest_dropless_sure",
+                         [i for i in timed if rows[i]["drops"]["dropped"] == 0 and surely_fits(rows[i])])):
         best = max(among, key=lambda i: rows[i]["time"]["tokens_per_s_per_gpu"], default=None)
         got = plan["plan"][name]
         check((got is None) == (best is None), f"{name}: {got}, by search {best}")
@@ -92,6 +105,61 @@ def judge(plan, job):
                            rows[i]["sequences_per_gpu"] * rows[i]["sequence_length"], rel_tol=1e-9),
               f"{key(rows[i])}: tokens over seconds")
     return timed
+
+
+def line(text, start):
+    return next((row for row in text.splitlines() if row.startswith(start)), "")
+
+
+def says(job):
+    """What a person is told: marks of memory that is not all, what was not fitted, why there is no time."""
+    job.write_text(JOB % ("0.93", "gmm, dense:capacity_factor=2, megablocks"))
+    both = json.loads(run("plan", "--job", job, "--trace", TRACE, "--format", "json"))["rows"]
+    kinds = {row["scheme"]: row["memory"]["kind"] for row in both}
+    check(kinds == {"gmm": "arena", "dense:capacity_factor=2": "arena", "megablocks": "live"}, f"kinds {kinds}")
+    for row in both:
+        told = any("allocator reserves beyond" in text for text in row["assumptions"])
+        check(told == (row["scheme"] == "megablocks"), f"{key(row)}: is the allocator said to be left out? {told}")
+    text = run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "4,8,4", "--sequences-per-gpu", "1,1", "--all")
+    check("points    6," in text, "a batch or a split that stands twice is planned twice")
+    check("*" in line(text, "megablocks") and "*" not in line(text, "gmm "), "what is live is not marked, or all is")
+    check(line(text, "*: what must be live") != "", "the mark is not explained")
+    limits = line(text, "outside the fit: ")
+    check("model not" in limits and "expert-parallel sizes other than 8 16" in limits, f"outside the fit: '{limits}'")
+    check("(outside the fit)" in line(text, "fastest"), "the fastest point is not said to be outside the fit")
+    check("PyTorch" in line(text, "no times"), "why a scheme has no time is not said")
+    check(line(text, "real routing") != "" and line(text, "made routing") == "", "a trace is real routing")
+    text = run("plan", "--job", job)
+    check(line(text, "made routing") != "" and "expert-parallel sizes" not in text, "made routing, EP 8")
+    text = run("plan", "--job", job, "--imbalance", "1.5", "--all")
+    check(line(text, "stated imbalance") != "" and "stated/balanced" in text, "a stated imbalance is called so")
+    rows = [row.split() for row in text.split("every point")[1].splitlines() if row.startswith(("gmm", "dense", "mega"))]
+    ratios = {row[0]: row[-5] for row in rows}  # max/mean
+    check(ratios == {"gmm": "1.50", "dense:capacity_factor=2": "1.00", "megablocks": "1.50"}, f"max/mean {ratios}")
+    text = run("plan", "--job", job, "--stack", "none")
+    check("no point has a time" in line(text, "fastest") and "--stack none" in line(text, "no times") and
+          line(text, "software") == "", "without a stack nothing is timed")
+    job.write_text((JOB % ("0.93", "gmm")) + "remat: none\n")
+    text = run("plan", "--job", job)
+    check("remat none" in line(text, "no times") and "step times" not in text, "remat none has no times")
+    job.write_text((JOB % ("0.93", "gmm")).replace("mi355x", "h100"))
+    check("cluster not in the fitted tables" in line(run("plan", "--job", job), "outside the fit: "), "another cluster")
+    job.write_text((JOB % ("0.93", "gmm")) + "remat: save_out_proj\n")
+    check("timed as full" in line(run("plan", "--job", job), "outside the fit: "), "another policy is timed as full")
+    job.write_text(JOB % ("0.93", "gmm"))
+    check("was not fitted" in line(run("plan", "--job", job, "--stack", "xla-rocm-0.10.2-amd"), "no times"),
+          "a stack without speed")
+    job.write_text((root / "sim/jobs/deepseek-v3-mi355x-plan.yaml").read_text())
+    made = json.loads(run("plan", "--job", job, "--format", "json"))
+    judge_answers(made)
+    best, sure = (made["rows"][made["plan"][name]] for name in ("fastest_dropless", "fastest_dropless_sure"))
+    check(best is not sure, "the fastest point surely fits: the test sees nothing")
+    lines = run("plan", "--job", job).splitlines()
+    at = next(i for i, text in enumerate(lines) if text.startswith("without drops"))
+    check("tight" in lines[at + 1] and f"surely does: {sure['scheme']}, EP 8, {sure['sequences_per_gpu']} " in lines[at + 1],
+          f"how sure the fastest is: '{lines[at + 1]}'")
+    even = next(text for text in lines if text.startswith("break-even"))
+    check(f"{best['scheme']}, EP 8, {best['sequences_per_gpu']} sequences" in even, f"'{even}'")
 
 
 def main():
@@ -134,6 +202,7 @@ def main():
             continue
         slower = steps[1][point] > step * (1 + 1e-9)
         check(slower != point[0].startswith("dense"), f"{point}: {step} s balanced, {steps[1][point]} s at 1.5")
+    says(job)
     print(f"plan_oracle: {checks} checks, {failed} failed")
     sys.exit(failed > 0)
 

@@ -163,13 +163,21 @@ static void test_refusals(void) {
     job.pipeline = 2;
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);
     job = before;
-    CHECK(strcmp(predict(&stack, "gmm", 1, UNBOUNDED).outside, "packing_gmm not in the fitted tables") == 0);
+    CHECK(strcmp(predict(&stack, "gmm", 1, UNBOUNDED).outside, "gmm not in the fitted tables") == 0);
     stack = stack_of("xla-cuda-0.10.2");
     CHECK(predict(&stack, "gmm", 16, UNBOUNDED).outside[0] == '\0');
-    CHECK(strcmp(predict(&stack, "gmm", 17, UNBOUNDED).outside, "17 sequences; 1 to 16 were fitted") == 0);
-    CHECK(strstr(predict(&stack, "gmm-deepep", 1, UNBOUNDED).outside, "packing_gmm_deepep") != NULL);
+    CHECK(strcmp(predict(&stack, "gmm", 17, UNBOUNDED).outside, "sequences other than 1 to 16") == 0);
+    CHECK(strstr(predict(&stack, "gmm-deepep", 1, UNBOUNDED).outside, "gmm_deepep not in") != NULL);
     CHECK_OK(spw_model_read("deepseek-v2-lite", NULL, &job.model));
     CHECK(strcmp(predict(&stack, "gmm", 1, UNBOUNDED).outside, "model not in the fitted tables") == 0);
+    stack = stack_of("maxtext-rocm-2026-05"); /* it says where it was fitted */
+    job = before;
+    job.expert = 16, job.fsdp = 4;
+    CHECK(predict(&stack, "gmm", 1, UNBOUNDED).outside[0] == '\0');
+    job.expert = 32, job.fsdp = 2;
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &job.cluster));
+    CHECK(strcmp(predict(&stack, "gmm", 1, UNBOUNDED).outside,
+                 "cluster not in the fitted tables; expert-parallel sizes other than 8 16") == 0);
     job = before;
 }
 

@@ -306,7 +306,7 @@ static void test_outside(void) {
     spw_job other = job;
     spw_time_request request = {&stack, &other, &gmm, 2, NULL, 0, 0.0};
     spw_timeline t = predict(&job, &stack, "gmm", 17, 1.0);
-    CHECK(strstr(t.outside, "17 sequences") != NULL);
+    CHECK(strcmp(t.outside, "sequences other than 1 to 16") == 0);
     t = predict(&job, &stack, "ring", 2, 1.0);
     CHECK(strcmp(t.outside, "ring not in the fitted tables") == 0);
     t = predict(&job, &stack, "dense:capacity_factor=1.25,layout=peeled", 2, 1.0);
@@ -332,6 +332,15 @@ static void test_outside(void) {
     CHECK_OK(spw_cluster_read("h200-8x8", NULL, &other.cluster));
     CHECK_OK(spw_compiled_time_predict(&request, &t));
     CHECK(strcmp(t.outside, "cluster not in the fitted tables") == 0);
+    other.expert = 4, other.fsdp = 16;
+    request.sequences = 17;
+    CHECK_OK(spw_compiled_time_predict(&request, &t));
+    CHECK(strcmp(t.outside, "cluster not in the fitted tables; expert-parallel sizes other than 8 16; "
+                            "sequences other than 1 to 16") == 0);
+    other.expert = 16, other.fsdp = 4, other.cluster = job.cluster;
+    request.sequences = 2;
+    CHECK_OK(spw_compiled_time_predict(&request, &t));
+    CHECK(t.outside[0] == '\0');
 }
 
 /* --- Measured rates, stack files --- */

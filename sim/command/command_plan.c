@@ -37,8 +37,10 @@ static const struct argp_option own_options[] = {
     {"imbalance", OPTION_IMBALANCE, "X", 0,
      "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean",
      0},
-    {"stack", OPTION_STACK, "NAME|none", 0,
-     "software whose compiled programs and speed are planned (default: the newest known for the cluster)", 0},
+    {"stack", OPTION_STACK, "NAME|FILE|none", 0,
+     "software whose compiled programs are planned, and their speed where it was fitted (default: the newest "
+     "known for the cluster); none: what must be live, no times",
+     0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"tokens", OPTION_TOKENS, "N", 0, "what training on so many tokens takes; 300B, 1T, 1.5e12", 0},
@@ -153,14 +155,6 @@ static spw_status make_trace(const spw_job *job, const char *routing, uint64_t s
     return spw_generate_trace(&settings, path);
 }
 
-static bool has_word(const char *words, const char *word) {
-    const size_t length = strlen(word);
-    for (const char *at = strstr(words, word); at != NULL; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
-    }
-    return false;
-}
-
 /* The last of the presets that was fitted on this cluster, else the last of all: names end in a date. */
 static spw_status newest_time_stack(const spw_job *job, spw_time_stack *out) {
     const char *const *names = spw_time_stack_presets();
@@ -169,7 +163,7 @@ static spw_status newest_time_stack(const spw_job *job, spw_time_stack *out) {
     for (size_t i = 0; names[i] != NULL; i++) {
         const spw_status status = spw_time_stack_read(names[i], NULL, out);
         if (status != SPW_OK) return status;
-        const bool here = has_word(out->clusters, job->cluster.name);
+        const bool here = spw_has_word(out->clusters, job->cluster.name);
         if (chosen != NULL && (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0))) continue;
         chosen = names[i], fitted = here;
     }
@@ -182,15 +176,38 @@ static spw_status choose_stack(const char *name, const spw_job *job, spw_stack *
     if (name != NULL && strcmp(name, "none") == 0) return SPW_OK;
     if (name == NULL) {
         SPW_TRY(newest_time_stack(job, time));
+        SPW_TRY(spw_stack_read(time->name, NULL, stack));
     } else {
-        SPW_TRY(spw_time_stack_read(name, NULL, time));
+        status = spw_stack_read(name, NULL, stack);
+        if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
+        if (spw_time_stack_knows(stack->name)) SPW_TRY(spw_time_stack_read(stack->name, NULL, time));
     }
-    SPW_TRY(spw_stack_read(time->name, NULL, stack));
     request->stack = stack;
-    request->time_stack = time;
+    if (spw_time_stack_knows(stack->name)) request->time_stack = time;
 
 cleanup:
     return status;
+}
+
+/* A point is planned once, however often its batch, split or scheme is named. */
+static void merge_counts(size_t *list, size_t *count) {
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        size_t at = 0;
+        while (at < kept && list[at] != list[i]) at++;
+        if (at == kept) list[kept++] = list[i];
+    }
+    *count = kept;
+}
+
+static void merge_schemes(spw_job_options *o) {
+    size_t kept = 0;
+    for (size_t i = 0; i < o->job.schemes; i++) {
+        size_t at = 0;
+        while (at < kept && strcmp(o->scheme[at].text, o->scheme[i].text) != 0) at++;
+        if (at == kept) o->scheme[kept++] = o->scheme[i];
+    }
+    o->job.schemes = kept;
 }
 
 static void describe_routing(const plan_options *o, const spw_trace_info *info, double imbalance, char *out,
@@ -205,7 +222,8 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
     }
     if (imbalance > 0.0) {
         const size_t used = strlen(out);
-        (void)snprintf(out + used, size - used, "; times with the fullest rank at %.2f times the mean",
+        (void)snprintf(out + used, size - used,
+                       "; times, and memory that follows the routing: fullest rank at %.2f times the mean",
                        imbalance);
     }
 }
@@ -238,8 +256,11 @@ spw_status spw_command_plan(int argc, char **argv) {
     splits = o->job.expert_parallel;
     o->job.expert_parallel = NULL;
     SPW_TRY(spw_job_options_finish(&o->job));
+    merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
+    merge_schemes(&o->job);
     const spw_job *job = &o->job.job;
     if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
+    merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_stack(o->stack, job, stack, time, &request));
     if (o->trace_path == NULL)
         SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", seed, made, sizeof made));
@@ -266,7 +287,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
                                        .seed = seed,
                                        .stack = request.stack != NULL ? request.stack->name : NULL};
-    const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->all};
+    const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->trace_path != NULL, o->all};
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
 cleanup:

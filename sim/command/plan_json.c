@@ -27,14 +27,17 @@ static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
 
 spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
     json_t *object = spw_result_json(v->result, v->settings), *plan = json_object(), *list = json_array();
-    const spw_result_row *fastest = spw_plan_fastest(v->result, false),
-                         *dropless = spw_plan_fastest(v->result, true);
+    const spw_result_row *fastest = spw_plan_fastest(v->result, false, false),
+                         *dropless = spw_plan_fastest(v->result, true, false);
     for (size_t i = 0; i < v->result->rows; i++) {
         if (front[i]) (void)json_array_append_new(list, json_integer((json_int_t)i));
     }
     (void)json_object_set_new(plan, "front", list);
     (void)json_object_set_new(plan, "fastest", position(v, fastest));
     (void)json_object_set_new(plan, "fastest_dropless", position(v, dropless));
+    (void)json_object_set_new(plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
+    (void)json_object_set_new(plan, "fastest_dropless_sure",
+                              position(v, spw_plan_fastest(v->result, true, true)));
     (void)json_object_set_new(
         plan, "break_even_capacity_factor",
         real_or_null(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/plan_json.h"
+#include "sim/command/plan_notes.h"
 #include "sim/replay/plan_answers.h"
 
 #include <math.h>
@@ -19,6 +20,7 @@ static const spw_column point_columns[] = {
     {"fsdp", "FSDP"},
     {"sequences_per_gpu", "seq/GPU"},
     {"verdict", "memory"},
+    {"memory_kind", NULL},
     {"peak_bytes", "GiB/GPU"},
     {"low_bytes", NULL},
     {"high_bytes", NULL},
@@ -48,21 +50,22 @@ static void add_real(spw_table *t, double value, const char *format) {
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, bool front) {
     const spw_plan_cost cost =
         spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens > 0.0 ? v->tokens : NAN);
-    const double mean = r->traffic.rows_mean;
     spw_table_text(t, r->scheme.text);
     spw_table_count(t, r->expert);
     spw_table_count(t, r->fsdp);
     spw_table_count(t, r->sequences);
     spw_table_text(t,
                    spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes)));
-    spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.1f");
+    spw_table_text(t, spw_memory_kind_name(r->memory_kind));
+    spw_table_scaled(t, (double)r->memory.max_bytes, GIB,
+                     r->memory_kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
     spw_table_count(t, r->footprint.low_bytes);
     spw_table_count(t, r->footprint.high_bytes);
     spw_table_count(t, r->footprint.budget_bytes);
     spw_table_real(t, r->memory.oom_probability, NULL);
     spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, "%.2f %%");
-    spw_table_real(t, mean > 0.0 ? (double)r->traffic.rows_max / mean : 0.0, "%.2f");
-    add_real(t, r->timed ? r->time.step_s : NAN, "%.2f");
+    add_real(t, spw_plan_max_over_mean(v->request, r), "%.2f");
+    add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
     add_real(t, r->timed ? r->balanced_step_s : NAN, NULL);
     add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN, "%.0f");
@@ -86,10 +89,15 @@ static spw_status print_points(const spw_plan_view *v, const bool *front, spw_fo
     spw_table *table = NULL;
     spw_column columns[sizeof point_columns / sizeof *point_columns];
     const spw_result_row **row = NULL;
+    char heading[32];
     size_t rows = 0;
     memcpy(columns, point_columns, sizeof columns);
     for (size_t i = 0; columns[i].key != NULL && !(v->tokens > 0.0); i++) {
         if (strcmp(columns[i].key, "gpu_hours") == 0) columns[i].heading = NULL;
+    }
+    (void)snprintf(heading, sizeof heading, "%s/balanced", spw_plan_routing_word(v));
+    for (size_t i = 0; columns[i].key != NULL; i++) {
+        if (strcmp(columns[i].key, "real_over_balanced") == 0) columns[i].heading = heading;
     }
     SPW_TRY(SPW_ALLOC(v->result->rows, &row));
     SPW_TRY(spw_table_create(columns, &table));
@@ -120,13 +128,13 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
         spw_table_none(t);
         return;
     }
-    if (!spw_point_fits(r)) {
-        (void)snprintf(text, sizeof text, "oom %.0f", (double)r->memory.max_bytes / GIB);
-    } else if (r->timed) {
+    const double gib = (double)r->memory.max_bytes / GIB;
+    if (spw_point_fits(r) && r->timed) {
         (void)snprintf(text, sizeof text, "%.0f%s", r->time.tokens_per_s_per_gpu,
-                       r->footprint.high_bytes > r->footprint.budget_bytes ? "?" : "");
+                       spw_point_surely_fits(r) ? "" : "?");
     } else {
-        (void)snprintf(text, sizeof text, "fits %.0f", (double)r->memory.max_bytes / GIB);
+        (void)snprintf(text, sizeof text, "%s %.*f%s", spw_verdict_name(spw_result_verdict(r)),
+                       gib < 9.95 ? 1 : 0, gib, r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
     }
     spw_table_shown(t, r->sequences, text);
 }
@@ -168,8 +176,8 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
     }
     fprintf(
         out,
-        "tokens/s per GPU by sequences per GPU (oom N: needs N GiB; ?: the interval of memory reaches over "
-        "the budget)\n");
+        "%s by sequences per GPU (oom N: needs N GiB; ?: the interval of memory reaches over the budget)\n",
+        spw_plan_any_timed(v->result) ? "tokens/s per GPU" : "GiB per GPU");
     status = spw_table_print(table, SPW_FORMAT_TABLE, out);
 
 cleanup:
@@ -178,23 +186,6 @@ cleanup:
 }
 
 /* --- Answers --- */
-
-static void print_choice(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    if (r == NULL) {
-        fprintf(out, "%-17s none of the points that fit\n", what);
-        return;
-    }
-    fprintf(out, "%-17s %s, expert %zu x fsdp %zu, %zu sequences: %.0f tokens/s a GPU, step %.2f s, %.1f GiB",
-            what, r->scheme.text, r->expert, r->fsdp, r->sequences, r->time.tokens_per_s_per_gpu,
-            r->time.step_s, (double)r->memory.max_bytes / GIB);
-    if (spw_point_drops(r)) fprintf(out, ", drops %.2f %%", 100.0 * spw_point_drop_fraction(r));
-    fprintf(out, "\n");
-    if (v->tokens > 0.0) {
-        const spw_plan_cost cost = spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens);
-        fprintf(out, "%-17s %.3g tokens: %.3g tokens a day, %.1f days, %.3g GPU-hours\n", "", v->tokens,
-                cost.tokens_per_day, cost.days, cost.gpu_hours);
-    }
-}
 
 static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_plan_change c = spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
@@ -229,54 +220,6 @@ static void print_changes(const spw_plan_view *v, FILE *out) {
     }
 }
 
-static void print_answers(const spw_plan_view *v, FILE *out) {
-    const spw_result_row *fastest = spw_plan_fastest(v->result, false),
-                         *dropless = spw_plan_fastest(v->result, true);
-    print_choice("fastest", v, fastest, out);
-    if (dropless != fastest) print_choice("without drops", v, dropless, out);
-    if (dropless == NULL) return;
-    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing (%.2f s)\n", "real routing",
-            dropless->scheme.text, dropless->time.step_s / dropless->balanced_step_s,
-            dropless->balanced_step_s);
-    const double factor = spw_plan_break_even_factor(v->request, dropless);
-    if (isfinite(factor))
-        fprintf(out, "%-17s dense takes as long as %s at capacity factor %.2f\n", "break-even",
-                dropless->scheme.text, factor);
-}
-
-/* How many points have which evidence, and how many sentences say what was assumed. */
-static void print_evidence(const spw_result *result, FILE *out) {
-    size_t rows[SPW_MATCH_COUNT] = {0};
-    spw_assumptions all = {.count = 0};
-    for (size_t i = 0; i < result->rows; i++) {
-        rows[result->row[i].match]++;
-        for (size_t a = 0; a < result->row[i].assumptions.count; a++)
-            spw_assume(&all, "%s", result->row[i].assumptions.text[a]);
-    }
-    fprintf(out, "; evidence:");
-    for (int match = 0; match < SPW_MATCH_COUNT; match++) {
-        if (rows[match] > 0) fprintf(out, " %zu %s", rows[match], spw_match_name((spw_match)match));
-    }
-    fprintf(out, " (what is assumed: --format json)");
-}
-
-static void print_heading(const spw_plan_view *v, FILE *out) {
-    const spw_job *job = v->request->job;
-    size_t fit = 0;
-    for (size_t i = 0; i < v->result->rows; i++) fit += spw_point_fits(&v->result->row[i]);
-    fprintf(out,
-            "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
-            job->model.name, job->cluster.name, spw_job_gpus(job), job->sequence_length,
-            spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
-    fprintf(out, "routing   %s\n", v->routing);
-    if (v->settings->stack != NULL)
-        fprintf(out, "software  %s: memory of compiled programs and step times by its fitted coefficients\n",
-                v->settings->stack);
-    fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
-    print_evidence(v->result, out);
-    fprintf(out, "\n\n");
-}
-
 spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) {
     spw_status status = SPW_OK;
     bool *front = NULL;
@@ -292,10 +235,11 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
         status = print_points(v, front, format, out);
         goto cleanup;
     }
-    print_heading(v, out);
+    spw_plan_print_heading(v, out);
     SPW_TRY(print_speeds(v, out));
+    spw_plan_print_legend(v, out);
     fprintf(out, "\n");
-    print_answers(v, out);
+    spw_plan_print_answers(v, out);
     print_changes(v, out);
     fprintf(out, v->all ? "\nevery point\n" : "\npoints that no other beats in memory, speed and drops\n");
     SPW_TRY(print_points(v, front, format, out));

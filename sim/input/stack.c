@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "sim/input/preset.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,6 +79,18 @@ static const spw_setting rows[] = {
      .help = "other names that tables give it"},
     TEXT(tables, SPW_STACK_TEXT, "what it was fitted on"),
     TEXT(models, SPW_STACK_TEXT, "models of those tables"),
+    {.key = "clusters",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_stack, clusters),
+     .size = SPW_STACK_TEXT,
+     .fallback = "",
+     .help = "clusters on which the tables' programs ran"},
+    {.key = "expert_parallel",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_stack, expert_parallel),
+     .size = SPW_STACK_TEXT,
+     .fallback = "",
+     .help = "expert-parallel sizes of those runs"},
     COUNT(sequences_min, "smallest batch of those tables"),
     COUNT(sequences_max, "largest batch of those tables"),
     {.key = "keeps_expert_products",
@@ -131,6 +144,27 @@ bool spw_has_word(const char *words, const char *word) {
     return false;
 }
 
+void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...) {
+    const size_t used = strlen(note), start = used > 0 && used + 2 < SPW_OUTSIDE_TEXT ? used + 2 : used;
+    va_list args;
+    if (start > used) memcpy(note + used, "; ", 3);
+    va_start(args, format);
+    (void)vsnprintf(note + start, SPW_OUTSIDE_TEXT - start, format, args);
+    va_end(args);
+}
+
+void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point) {
+    char expert[24];
+    (void)snprintf(expert, sizeof expert, "%zu", point->expert);
+    if (!spw_has_word(range->models, point->model)) spw_outside_add(note, "model not in the fitted tables");
+    if (range->clusters[0] != '\0' && !spw_has_word(range->clusters, point->cluster))
+        spw_outside_add(note, "cluster not in the fitted tables");
+    if (range->expert_parallel[0] != '\0' && !spw_has_word(range->expert_parallel, expert))
+        spw_outside_add(note, "expert-parallel sizes other than %s", range->expert_parallel);
+    if (point->sequences < range->sequences_min || point->sequences > range->sequences_max)
+        spw_outside_add(note, "sequences other than %zu to %zu", range->sequences_min, range->sequences_max);
+}
+
 void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
     fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
     if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
@@ -151,8 +185,10 @@ spw_status spw_stack_write(const spw_stack *stack, const char *head, const char 
     fprintf(out, "# %s\nname: %s\ncovers: [", head, stack->name);
     for (size_t i = 0; i < stack->covered; i++)
         fprintf(out, "%s\"%s\"", i == 0 ? "" : ", ", stack->covers[i]);
-    fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\nsequences_min: %zu\nsequences_max: %zu\n", stack->tables,
-            stack->models, stack->sequences_min, stack->sequences_max);
+    fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\n", stack->tables, stack->models);
+    if (stack->clusters[0] != '\0') fprintf(out, "clusters: \"%s\"\n", stack->clusters);
+    if (stack->expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack->expert_parallel);
+    fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack->sequences_min, stack->sequences_max);
     fprintf(out, "keeps_expert_products: %s\n", stack->keeps_expert_products ? "true" : "false");
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
         spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&copy, i));

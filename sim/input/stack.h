@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
+enum { SPW_OUTSIDE_TEXT = 256, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
 
 /* A figure and its standard error; 0 where nothing was fitted. */
 typedef struct spw_coefficient {
@@ -30,6 +30,16 @@ void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c
     X(recovered_grouped, 0.001, 10, 0.2, "the same of a layer with grouped GEMMs, which are opaque calls") \
     X(masked_operands, 0, 10, 1.0, "ragged_dot: masked copies that live at once, in pairs [e, rows, H + F]")
 
+/* What the tables of a fit spoke of, words between blanks, and a job to compare with it. */
+typedef struct spw_fit_range {
+    const char *models, *clusters, *expert_parallel;
+    size_t sequences_min, sequences_max;
+} spw_fit_range;
+typedef struct spw_fit_point {
+    const char *model, *cluster;
+    size_t expert, sequences;
+} spw_fit_point;
+
 typedef struct spw_stack {
     char name[SPW_STACK_NAME];
     char covers[SPW_STACK_COVERS]
@@ -37,6 +47,8 @@ typedef struct spw_stack {
     size_t covered;
     char tables[SPW_STACK_TEXT]; /* what it was fitted on */
     char models[SPW_STACK_TEXT]; /* of those tables, separated by blanks */
+    char clusters[SPW_STACK_TEXT],
+        expert_parallel[SPW_STACK_TEXT]; /* where and with which sizes its runs were; "": any */
     size_t sequences_min, sequences_max;
     bool keeps_expert_products; /* remat policies list the experts' products too: sim/memory/remat.h */
     spw_coefficient packing[SPW_PACKING_COUNT];
@@ -54,6 +66,12 @@ SPW_MUST_CHECK spw_status spw_stack_parse(const char *where, const char *text, s
 const char *const *spw_stack_presets(void); /* ended by NULL */
 bool spw_stack_covers(const spw_stack *stack, const char *name);
 bool spw_has_word(const char *words, const char *word); /* words stand between blanks */
+
+/* Adds one reason why a fit does not cover a job: "; " stands between two. spw_outside_ranges adds what the
+ * range leaves out; a list that is empty says nothing. */
+void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point);
 
 /* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
 SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);

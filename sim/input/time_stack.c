@@ -40,6 +40,12 @@ static const spw_setting rows[] = {
     TEXT(models, SPW_STACK_TEXT, "models of those tables"),
     TEXT(clusters, SPW_STACK_TEXT, "clusters of those tables"),
     TEXT(schemes, SPW_STACK_TEXT, "kinds of schemes of those tables"),
+    {.key = "expert_parallel",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_time_stack, expert_parallel),
+     .size = SPW_STACK_TEXT,
+     .fallback = "",
+     .help = "expert-parallel sizes of those tables"},
     COUNT(sequences_min, "smallest batch of those tables"),
     COUNT(sequences_max, "largest batch of those tables"),
     SPW_TIME_FITTED_LIST(COEFFICIENT) SPW_TIME_TEXT_LIST(COEFFICIENT)
@@ -99,6 +105,7 @@ spw_status spw_time_stack_write(const spw_time_stack *stack, const char *head, c
     }
     fprintf(out, "# %s\nname: %s\ntables: \"%s\"\nmodels: \"%s\"\nclusters: \"%s\"\nschemes: \"%s\"\n", head,
             stack->name, stack->tables, stack->models, stack->clusters, stack->schemes);
+    if (stack->expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack->expert_parallel);
     fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack->sequences_min, stack->sequences_max);
     for (size_t i = 0; i < SPW_TIME_ROWS; i++)
         spw_coefficient_write(out, spw_time_rows[i].key, spw_time_coefficient(&copy, i));

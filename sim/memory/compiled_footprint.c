@@ -26,7 +26,7 @@ static void add(spw_footprint *f, const char *name, double bytes, bool argument,
 #define PART_HELP(name, text, help) help,
 spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
                                           const spw_scheme *scheme, size_t sequences, spw_footprint *out,
-                                          char outside[96]) {
+                                          char outside[SPW_OUTSIDE_TEXT]) {
     static const char *const helps[] = {SPW_COMPILED_PART_LIST(PART_HELP)};
     const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
     spw_compiled_memory m;
@@ -46,6 +46,6 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     out->peak_bytes = out->argument_bytes + out->temporary_bytes;
     out->low_bytes = (uint64_t)(m.argument_bytes + m.low_bytes);
     out->high_bytes = (uint64_t)(m.argument_bytes + m.high_bytes);
-    (void)snprintf(outside, 96, "%s", m.outside);
+    (void)snprintf(outside, SPW_OUTSIDE_TEXT, "%s", m.outside);
     return SPW_OK;
 }

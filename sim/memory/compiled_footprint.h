@@ -10,10 +10,10 @@
  * remat policy.) */
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme);
 
-/* SPW_ECONFIG where spw_compiled_footprint_covers() is false. `outside` [96]: why the fit does not cover it; "" when it
+/* SPW_ECONFIG where spw_compiled_footprint_covers() is false. `outside` [SPW_OUTSIDE_TEXT]: why the fit does not cover it; "" when it
  * does. */
 SPW_MUST_CHECK spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
                                                          const spw_scheme *scheme, size_t sequences,
-                                                         spw_footprint *out, char outside[96]);
+                                                         spw_footprint *out, char outside[SPW_OUTSIDE_TEXT]);
 
 #endif

@@ -60,17 +60,15 @@ static void recover(const spw_stack *stack, const spw_compiled_layer *list, spw_
     m->temporary_bytes = m->wanted_bytes - m->part_bytes[SPW_COMPILED_RECOVERED];
 }
 
-static void name_outside(const spw_stack *stack, const spw_job *job, const spw_compiled_layer *list,
+static void name_outside(const spw_stack *s, const spw_job *job, const spw_compiled_layer *list,
                          size_t sequences, spw_compiled_memory *m) {
-    if (stack->packing[list->packing].evidence != SPW_EVIDENCE_FITTED) {
-        (void)snprintf(m->outside, sizeof m->outside, "%s not in the fitted tables",
-                       spw_stack_rows[list->packing].key);
-    } else if (!spw_has_word(stack->models, job->model.name)) {
-        (void)snprintf(m->outside, sizeof m->outside, "model not in the fitted tables");
-    } else if (sequences < stack->sequences_min || sequences > stack->sequences_max) {
-        (void)snprintf(m->outside, sizeof m->outside, "%zu sequences; %zu to %zu were fitted", sequences,
-                       stack->sequences_min, stack->sequences_max);
-    }
+    const spw_fit_range range = {s->models, s->clusters, s->expert_parallel, s->sequences_min,
+                                 s->sequences_max};
+    const spw_fit_point point = {job->model.name, job->cluster.name, job->expert, sequences};
+    if (s->packing[list->packing].evidence != SPW_EVIDENCE_FITTED)
+        spw_outside_add(m->outside, "%s not in the fitted tables",
+                        spw_stack_rows[list->packing].key + sizeof "packing_" - 1);
+    spw_outside_ranges(m->outside, &range, &point);
 }
 
 spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,

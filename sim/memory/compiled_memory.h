@@ -44,8 +44,8 @@ typedef struct spw_compiled_memory {
     double part_bytes[SPW_COMPILED_PARTS];
     double argument_bytes, wanted_bytes, limit_bytes;
     double temporary_bytes, low_bytes, high_bytes; /* the interval of temporary_bytes */
-    char
-        outside[96]; /* why this is not covered by the fit: "no fitted packing", ...; "" when it is covered */
+    char outside
+        [SPW_OUTSIDE_TEXT]; /* why this is not covered by the fit: "no fitted packing", ...; "" when it is covered */
 } spw_compiled_memory;
 
 /* `pool_bytes`: what the compiler plans for, arguments included. SPW_ECONFIG for a scheme that is no compiled

@@ -7,6 +7,14 @@ bool spw_point_fits(const spw_result_row *row) {
     return spw_footprint_verdict(row->memory.max_bytes, row->footprint.budget_bytes) != SPW_VERDICT_OOM;
 }
 
+bool spw_point_surely_fits(const spw_result_row *row) {
+    return spw_point_fits(row) && row->footprint.high_bytes <= row->footprint.budget_bytes;
+}
+
+bool spw_point_outside_fit(const spw_result_row *row) {
+    return row->memory_outside[0] != '\0' || (row->timed && row->time.outside[0] != '\0');
+}
+
 bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0; }
 
 double spw_point_drop_fraction(const spw_result_row *row) {
@@ -15,11 +23,12 @@ double spw_point_drop_fraction(const spw_result_row *row) {
 
 static double speed(const spw_result_row *row) { return row->timed ? row->time.tokens_per_s_per_gpu : 0.0; }
 
-const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless) {
+const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless, bool surely) {
     const spw_result_row *best = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i];
         if (!row->timed || !spw_point_fits(row) || (dropless && spw_point_drops(row))) continue;
+        if (surely && !spw_point_surely_fits(row)) continue;
         if (best == NULL || speed(row) > speed(best) ||
             (speed(row) >= speed(best) && row->memory.max_bytes < best->memory.max_bytes))
             best = row;
@@ -30,9 +39,8 @@ const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless) 
 /* At least as good in everything, and better in something. */
 static bool beats(const spw_result_row *a, const spw_result_row *b) {
     const double drops_a = spw_point_drop_fraction(a), drops_b = spw_point_drop_fraction(b);
-    if (a->timed != b->timed || a->memory.max_bytes > b->memory.max_bytes || speed(a) < speed(b) ||
-        drops_a > drops_b)
-        return false;
+    if (a->timed != b->timed || a->memory_kind != b->memory_kind) return false;
+    if (a->memory.max_bytes > b->memory.max_bytes || speed(a) < speed(b) || drops_a > drops_b) return false;
     return a->memory.max_bytes < b->memory.max_bytes || speed(a) > speed(b) || drops_a < drops_b;
 }
 

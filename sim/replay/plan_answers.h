@@ -7,14 +7,19 @@
 
 #include <stdbool.h>
 
-bool spw_point_fits(const spw_result_row *row); /* tight fits, too */
+bool spw_point_fits(const spw_result_row *row);        /* tight fits, too */
+bool spw_point_surely_fits(const spw_result_row *row); /* its whole interval does */
 bool spw_point_drops(const spw_result_row *row);
 double spw_point_drop_fraction(const spw_result_row *row);
 
-/* The fastest point that fits, NULL when none does: of all, or of those that drop nothing. Equal speed: less memory. */
-const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless);
+/* Is the point outside of what the stack was fitted on, in memory or time? */
+bool spw_point_outside_fit(const spw_result_row *row);
 
-/* front [result->rows]: true where no other point that fits is at least as good in memory (peak), speed (tokens/s) and
+/* The fastest point that fits, NULL when none does: of all, or of those that drop nothing; `surely`: of those that surely
+ * fit. Equal speed: less memory. */
+const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless, bool surely);
+
+/* front [result->rows]: true where no other point that fits, its memory of the same kind, is at least as good in memory (peak), speed (tokens/s) and
  * drops, and better in one. Points without a time are compared by memory and drops among themselves. */
 void spw_plan_front(const spw_result *result, bool *front);
 

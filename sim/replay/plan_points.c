@@ -1,8 +1,10 @@
 #include "sim/replay/plan_points.h"
 
 #include "base/memory.h"
+#include "sim/memory/remat.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_time.h"
+#include "sim/time/routing_load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,6 +56,30 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
 cleanup:
     spw_free(job);
     return status;
+}
+
+const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
+    const spw_job *job = q->job;
+    if (row->timed) return NULL;
+    if (q->stack == NULL) return "--stack none";
+    if (q->time_stack == NULL) return "this software's speed was not fitted";
+    if (row->scheme.type->compiled == NULL) return "schemes that PyTorch runs";
+    if (job->pipeline > 1) return "pipeline stages";
+    if (job->micro_batches > 1) return "micro-batches";
+    return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
+}
+
+double spw_plan_max_over_mean(const spw_plan_request *q, const spw_result_row *row) {
+    const double mean = row->traffic.rows_mean;
+    spw_routing_layer stated, even;
+    spw_job job;
+    if (!(q->imbalance > 0.0)) return mean > 0.0 ? (double)row->traffic.rows_max / mean : 0.0;
+    if (split_job(q->job, row->expert, &job) != SPW_OK ||
+        spw_routing_load_stated(&job, &row->scheme, row->sequences, q->imbalance, &stated) != SPW_OK ||
+        spw_routing_load_stated(&job, &row->scheme, row->sequences, 1.0, &even) != SPW_OK ||
+        !(even.rows > 0.0))
+        return NAN;
+    return stated.rows / even.rows;
 }
 
 /* Seconds of a step of dense with this factor; NAN when it cannot be said. */

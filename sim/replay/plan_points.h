@@ -31,6 +31,12 @@ size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 /* Appends a row for every point that can be. SPW_ECONFIG when an expert-parallel size cannot be. */
 SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
 
+/* Why a row has no time, as a person reads it; NULL when it has one. */
+const char *spw_plan_no_time(const spw_plan_request *request, const spw_result_row *row);
+
+/* Rows of the fullest rank over the mean: as stated, where an imbalance is and the scheme follows it, else as replayed. */
+double spw_plan_max_over_mean(const spw_plan_request *request, const spw_result_row *row);
+
 /* The capacity factor with which `dense` takes as long a step as `row`: fewer drops cost more than the row's scheme beyond
  * it. NAN when there is none in [0.5, 16], or no time. Every expert is chosen alike: dense does not depend on it. */
 double spw_plan_break_even_factor(const spw_plan_request *request, const spw_result_row *row);

@@ -12,6 +12,7 @@
 #include "sim/routing/selection.h"
 #include "sim/routing/traffic.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,10 @@ typedef struct row_state {
     uint64_t *step_peak; /* [steps] of the rank that holds most */
     uint64_t peak_bytes;
     spw_routed_memory worst;
-    spw_reserved_memory *reserved; /* NULL: no allocator is replayed */
-    bool exact;                    /* tensor by tensor */
-    bool compiled;                 /* its memory is that of a stack's compiled program */
-    char outside[96];              /* why the stack's fit does not cover it */
+    spw_reserved_memory *reserved;  /* NULL: no allocator is replayed */
+    bool exact;                     /* tensor by tensor */
+    bool compiled;                  /* its memory is that of a stack's compiled program */
+    char outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover it */
     bool timed;
     spw_replay_time time;
 } row_state;
@@ -455,9 +456,14 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     if (row->timed && out->time.outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
                    out->time.outside);
+    out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
+    (void)snprintf(out->memory_outside, sizeof out->memory_outside, "%s", row->outside);
     if (!row->compiled) {
         spw_assume(&out->assumptions,
                    "memory is what must be live; the copies and packing that a compiler adds are not in it");
+        if (row->dynamic && row->reserved == NULL)
+            spw_assume(&out->assumptions,
+                       "what PyTorch's allocator reserves beyond that is not replayed here");
         if (row->reserved != NULL && !row->exact)
             spw_assume(
                 &out->assumptions, "%s",

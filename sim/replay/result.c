@@ -27,6 +27,8 @@ spw_status spw_result_append(spw_result *result, spw_result_row **row) {
     return SPW_OK;
 }
 
+const char *spw_memory_kind_name(spw_memory_kind kind) { return kind == SPW_MEMORY_ARENA ? "arena" : "live"; }
+
 spw_verdict spw_result_verdict(const spw_result_row *r) {
     return r->reserved.there ? spw_reserved_verdict(&r->reserved)
                              : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);

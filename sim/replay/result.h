@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
+#include "sim/input/stack.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/table.h"
@@ -39,6 +40,13 @@ typedef struct spw_result_drops {
     bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
 } spw_result_drops;
 
+/* What the figures of memory are of. */
+typedef enum spw_memory_kind {
+    SPW_MEMORY_LIVE, /* what must be live; what an allocator or a compiler adds comes on top */
+    SPW_MEMORY_ARENA /* XLA's arena, by a stack's coefficients */
+} spw_memory_kind;
+const char *spw_memory_kind_name(spw_memory_kind kind); /* "live", "arena" */
+
 typedef struct spw_result_row {
     spw_scheme scheme;
     size_t sequences, expert, fsdp;
@@ -47,6 +55,9 @@ typedef struct spw_result_row {
     spw_footprint footprint;
     spw_result_memory memory;
     spw_reserved_summary reserved;
+    spw_memory_kind memory_kind;
+    char
+        memory_outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover the memory; "" when it does */
     spw_result_traffic traffic;
     spw_result_drops drops;
     bool timed;             /* the time model speaks of this scheme */

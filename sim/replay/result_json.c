@@ -158,6 +158,7 @@ static json_t *memory_json(const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
     put(object, "verdict", text(spw_verdict_name(spw_result_verdict(r))));
+    put(object, "kind", text(spw_memory_kind_name(r->memory_kind)));
     put(object, "budget_bytes", count(f->budget_bytes));
     put(object, "argument_bytes", count(f->argument_bytes));
     put(object, "temporary_bytes", count(f->temporary_bytes));

@@ -15,7 +15,7 @@ typedef enum spw_match { SPW_MATCH_LIST(SPW_MATCH_ENUM) SPW_MATCH_COUNT } spw_ma
 #undef SPW_MATCH_ENUM
 const char *spw_match_name(spw_match match);
 
-enum { SPW_ASSUMPTION_TEXT = 256, SPW_ASSUMPTIONS = 12 };
+enum { SPW_ASSUMPTION_TEXT = 384, SPW_ASSUMPTIONS = 12 };
 
 typedef struct spw_assumptions {
     char text[SPW_ASSUMPTIONS][SPW_ASSUMPTION_TEXT];

@@ -212,6 +212,7 @@ static void add_word(char *words, size_t size, const char *word) {
 /* Models, clusters, schemes and batches that the fit has seen; of all stacks together, since they share it. */
 static void list_range(const spw_calibrate_time_request *request, spw_time_calibration *c) {
     spw_time_stack seen = {.sequences_min = SIZE_MAX};
+    char expert[24];
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_cell *cell = &c->score.row[i].cell;
         const size_t sequences = cell->job.sequences_per_gpu[0];
@@ -220,6 +221,8 @@ static void list_range(const spw_calibrate_time_request *request, spw_time_calib
         if (sequences > seen.sequences_max) seen.sequences_max = sequences;
         add_word(seen.models, sizeof seen.models, cell->job.model.name);
         add_word(seen.clusters, sizeof seen.clusters, cell->job.cluster.name);
+        (void)snprintf(expert, sizeof expert, "%zu", cell->job.expert);
+        add_word(seen.expert_parallel, sizeof seen.expert_parallel, expert);
         add_word(seen.schemes, sizeof seen.schemes, spw_compiled_kind(&cell->scheme));
     }
     for (size_t i = 0; i < request->table_count; i++) {
@@ -231,6 +234,7 @@ static void list_range(const spw_calibrate_time_request *request, spw_time_calib
         memcpy(stack->tables, seen.tables, sizeof stack->tables);
         memcpy(stack->models, seen.models, sizeof stack->models);
         memcpy(stack->clusters, seen.clusters, sizeof stack->clusters);
+        memcpy(stack->expert_parallel, seen.expert_parallel, sizeof stack->expert_parallel);
         memcpy(stack->schemes, seen.schemes, sizeof stack->schemes);
         stack->sequences_min = seen.sequences_min;
         stack->sequences_max = seen.sequences_max;

@@ -166,23 +166,16 @@ const char *spw_compiled_kind(const spw_scheme *scheme) {
 static void name_outside(const prediction *p) {
     const spw_time_stack *s = p->stack;
     const spw_job *job = p->request->job;
-    char *note = p->out->outside;
-    const size_t size = sizeof p->out->outside, sequences = p->request->sequences;
+    const spw_fit_range range = {s->models, s->clusters, s->expert_parallel, s->sequences_min,
+                                 s->sequences_max};
+    const spw_fit_point point = {job->model.name, job->cluster.name, job->expert, p->request->sequences};
     const char *kind = spw_compiled_kind(p->request->scheme);
-    if (!spw_has_word(s->schemes, kind)) {
-        (void)snprintf(note, size, "%s not in the fitted tables", kind);
-    } else if (!spw_has_word(s->models, job->model.name)) {
-        (void)snprintf(note, size, "model not in the fitted tables");
-    } else if (!spw_has_word(s->clusters, job->cluster.name)) {
-        (void)snprintf(note, size, "cluster not in the fitted tables");
-    } else if (job->remat != SPW_REMAT_FULL) {
-        (void)snprintf(note, size, "remat %s: timed as full", spw_remat_name(job->remat));
-    } else if (job->pipeline > 1) {
-        (void)snprintf(note, size, "pipelines not in the fitted tables");
-    } else if (sequences < s->sequences_min || sequences > s->sequences_max) {
-        (void)snprintf(note, size, "%zu sequences; %zu to %zu were fitted", sequences, s->sequences_min,
-                       s->sequences_max);
-    }
+    char *note = p->out->outside;
+    if (!spw_has_word(s->schemes, kind)) spw_outside_add(note, "%s not in the fitted tables", kind);
+    spw_outside_ranges(note, &range, &point);
+    if (job->remat != SPW_REMAT_FULL)
+        spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
+    if (job->pipeline > 1) spw_outside_add(note, "pipelines not in the fitted tables");
 }
 
 spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *out) {
