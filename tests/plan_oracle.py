@@ -121,7 +121,7 @@ def says(job):
         told = any("allocator reserves beyond" in text for text in row["assumptions"])
         check(told == (row["scheme"] == "megablocks"), f"{key(row)}: is the allocator said to be left out? {told}")
     text = run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "4,8,4", "--sequences-per-gpu", "1,1", "--all")
-    check("points    6," in text, "a batch or a split that stands twice is planned twice")
+    check("points    6, 6 fit (2 by what must be live alone)" in text, "a batch or a split that stands twice is planned twice")
     check("*" in line(text, "megablocks") and "*" not in line(text, "gmm "), "what is live is not marked, or all is")
     check(line(text, "*: what must be live") != "", "the mark is not explained")
     limits = line(text, "outside the fit: ")

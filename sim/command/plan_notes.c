@@ -111,8 +111,12 @@ static void print_software(const spw_plan_view *v, FILE *out) {
 
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
-    size_t fit = 0;
-    for (size_t i = 0; i < v->result->rows; i++) fit += spw_point_fits(&v->result->row[i]);
+    size_t fit = 0, live = 0;
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *row = &v->result->row[i];
+        fit += spw_point_fits(row);
+        live += spw_point_fits(row) && row->memory_kind == SPW_MEMORY_LIVE;
+    }
     fprintf(out,
             "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
             job->model.name, job->cluster.name, spw_job_gpus(job), job->sequence_length,
@@ -121,6 +125,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     print_software(v, out);
     print_limits(v, out);
     fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
+    if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
     fprintf(out, "\n\n");
 }

@@ -189,8 +189,8 @@ cleanup:
 
 static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_plan_change c = spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
-    fprintf(out, "  %-26s expert %zu, %zu sequences: %.0f GiB do not fit; ", r->scheme.text, r->expert,
-            r->sequences, (double)r->memory.max_bytes / GIB);
+    fprintf(out, "  %-26s expert %zu, %zu sequences: %.0f%s GiB do not fit; ", r->scheme.text, r->expert,
+            r->sequences, (double)r->memory.max_bytes / GIB, r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
     switch (c.kind) {
     case SPW_CHANGE_FRACTION:
         fprintf(out, "memory_fraction %.2f would do\n", ceil(100.0 * c.fraction) / 100.0);
