@@ -149,6 +149,13 @@ def says(job):
     job.write_text(JOB % ("0.93", "gmm"))
     check("was not fitted" in line(run("plan", "--job", job, "--stack", "xla-rocm-0.10.2-amd"), "no times"),
           "a stack without speed")
+    copy = scratch / "copy.yaml"  # a file of memory has the speed of the preset that bears its name
+    copy.write_text((root / "sim/stacks/maxtext-rocm-2026-05.yaml").read_text())
+    by_name, by_file = (run("plan", "--job", job, "--stack", stack) for stack in ("maxtext-rocm-2026-05", copy))
+    check(by_name == by_file and line(by_file, "no times") == "", "a stack's file and its name plan alike")
+    refused = subprocess.run([program, "plan", "--job", job, "--stack", "what"], capture_output=True, text=True, check=False)
+    check(refused.returncode == 2 and "xla-rocm-0.10.2-amd" in refused.stderr and "none" in refused.stderr,
+          f"--stack what: {refused.returncode} {refused.stderr}")
     job.write_text((root / "sim/jobs/deepseek-v3-mi355x-plan.yaml").read_text())
     made = json.loads(run("plan", "--job", job, "--format", "json"))
     judge_answers(made)
