@@ -143,8 +143,8 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     char step[32];
     (void)snprintf(step, sizeof step, spw_plan_seconds_format(r->time.step_s), r->time.step_s);
-    fprintf(out, "%-17s %s, EP %zu x FSDP %zu, %zu sequences: %.0f tokens/s a GPU, step %s s, %.1f GiB", what,
-            r->scheme.text, r->expert, r->fsdp, r->sequences, r->time.tokens_per_s_per_gpu, step,
+    fprintf(out, "%-17s %s, EP %zu, %zu sequences: %.0f tokens/s a GPU, step %s s, %.1f GiB", what,
+            r->scheme.text, r->expert, r->sequences, r->time.tokens_per_s_per_gpu, step,
             (double)r->memory.max_bytes / GIB);
     if (spw_point_drops(r)) fprintf(out, ", drops %.2f %%", 100.0 * spw_point_drop_fraction(r));
     fprintf(out, "%s\n", spw_point_outside_fit(r) ? " (outside the fit)" : "");
