@@ -3,9 +3,9 @@
 #include "base/memory.h"
 #include "traces/trace_internal.h"
 
+#include <inttypes.h>
 #include <omp.h>
 #include <stdio.h>
-#include <inttypes.h>
 #include <string.h>
 
 enum { MAX_THREADS = 16, DATASETS = 7 };
@@ -234,7 +234,8 @@ static spw_status check_weights(const spw_trace *trace, uint64_t first, size_t l
     for (size_t i = 0; i < record->tokens * record->top_k; i++) {
         const uint16_t bits = record->weight[i];
         const bool infinite = (bits & 0x7c00) == 0x7c00, below = bits > 0x8000;
-        if ((!infinite && !below) || (record->id_bytes == 1 ? narrow[i] : wide[i]) >= record->experts) continue;
+        if ((!infinite && !below) || (record->id_bytes == 1 ? narrow[i] : wide[i]) >= record->experts)
+            continue;
         const uint64_t row = first + i / record->top_k;
         return spw_fail(SPW_EFORMAT,
                         "%s: /tokens/weight, step %" PRId64 ", layer %d, token row %" PRIu64
