@@ -12,19 +12,25 @@
 #include <unistd.h>
 
 /* Temporary files under way, for a program that is asked to stop. Slots are taken and left by one thread. */
-enum { MOST_FILES = 16 };
+enum { MOST_FILES = 16, WRITABLE = 0222, ALL_MODES = 0777 };
 static char *volatile under_way[MOST_FILES];
+static pid_t owner; /* a child process removes nothing */
 
-static void remove_and_stop(int signal_number) {
-    for (int i = 0; i < MOST_FILES; i++) {
+static void remove_all(void) {
+    for (int i = 0; i < MOST_FILES && owner == getpid(); i++) {
         char *path = under_way[i];
         if (path != NULL) (void)unlink(path);
     }
+}
+
+static void remove_and_stop(int signal_number) {
+    remove_all();
     (void)signal(signal_number, SIG_DFL);
     (void)raise(signal_number);
 }
 
-/* Signals that end a program remove its temporary files first; one that is ignored stays ignored. */
+/* Signals that end a program remove its temporary files first, and so does a library that ends it by exit(), as OpenMP does
+ * without threads; a signal that is ignored stays ignored. */
 static void watch(char *path) {
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGXCPU};
     static bool installed = false;
@@ -34,7 +40,9 @@ static void watch(char *path) {
         (void)sigaction(signals[i], &(struct sigaction){.sa_handler = remove_and_stop}, NULL);
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* a write past the limit then fails like any other */
+    if (!installed) (void)atexit(remove_all);
     installed = true;
+    owner = getpid();
     for (int i = 0; i < MOST_FILES; i++) {
         if (under_way[i] != NULL) continue;
         under_way[i] = path;
@@ -67,8 +75,14 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
     struct stat there;
     char *real = NULL; /* a link stays, its target is replaced */
     *out = (spw_file){NULL, NULL};
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+    const bool exists = stat(path, &there) == 0;
+    if (exists && !S_ISREG(there.st_mode))
         return spw_fail(SPW_EIO, "%s: is no regular file; name a file to write", path);
+    if (exists && ((there.st_mode & WRITABLE) == 0 || access(path, W_OK) != 0))
+        return spw_fail(SPW_EIO,
+                        "%s: is there and may not be written; name another file, or make it writable", path);
+    if (!exists && lstat(path, &there) == 0)
+        return spw_fail(SPW_EIO, "%s: is a link to a file that is not there; name the file itself", path);
     real = realpath(path, NULL);
     SPW_TRY(copy_text(real != NULL ? real : path, "", &out->path));
     SPW_TRY(copy_text(out->path, ".XXXXXX", &out->temporary));
@@ -79,9 +93,10 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be created: %s", path, strerror(errno)));
     }
     watch(out->temporary);
-    mode_t mask = umask(0); /* mkstemp gives 0600; a result is as readable as any new file */
+    mode_t mask =
+        umask(0); /* mkstemp gives 0600; a result is as readable as what it replaces, or as any new file */
     (void)umask(mask);
-    (void)fchmod(descriptor, 0666 & ~mask);
+    (void)fchmod(descriptor, exists ? there.st_mode & ALL_MODES : 0666 & ~mask);
     (void)close(descriptor);
 
 cleanup:

@@ -12,8 +12,9 @@ typedef struct spw_file {
     char *path, *temporary;
 } spw_file;
 
-/* Creates an empty temporary file beside `path`; a program that is stopped by a signal it can see removes it. Follows
- * links. Fails with SPW_EIO when the folder cannot be written, or when what stands at `path` is no regular file. */
+/* Creates an empty temporary file beside `path`; a program that ends by exit() or by a signal it can see removes it. Follows
+ * links. What is replaced keeps its mode. Fails with SPW_EIO when the folder cannot be written, or when what stands at `path` is
+ * no regular file, may not be written or is a link to nothing. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
 
 /* SPW_EARG when `output` is the very file `input` (by any name or link): an output never replaces what it is made of. A path

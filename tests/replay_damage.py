@@ -134,6 +134,10 @@ def traces():
               lambda f: f["tokens/expert_id"].attrs.__setitem__("missing_value", 3))
     bad_trace("physical experts", ["physical"],
               lambda f: f["tokens/expert_id"].attrs.__setitem__("expert_axis", "physical"))
+    bad_trace("an offset below 0", ["step_offset", "is -64"],
+              lambda f: f["tokens/step_offset"].__setitem__(slice(None), [0, -64, 128]))
+    bad_trace("every choice missing", ["every choice is missing"], lambda f: f["tokens/expert_id"].write_direct(
+        np.full(ids.shape, 255, np.uint8)))
     for offsets in ([0, 129, 128], [1, 64, 128], [0, 64, 129], [0, 60, 128], [0, -64, 128],
                     [0, 2**62, 128]):
         bad_trace(f"offsets {offsets}", ["step_offset"],
@@ -182,7 +186,7 @@ def weights():
             f.create_dataset("tokens/weight", data=data, chunks=(16, 1, 2))
         return damaged(name, change)
 
-    refused("no weights", USAGE, ["good.h5", "drops by router weight"], "replay", good, "--job", job, "--scheme", scheme)
+    refused("no weights", USAGE, ["drops by router weight"], "replay", good, "--job", job, "--scheme", scheme)
     expect("weights", run(program, "replay", weighted("weights", 0.0), "--job", job, "--scheme", scheme).returncode == 0)
     for name, value, words in (("weight_nan", np.nan, "no number"), ("weight_inf", np.inf, "no number"),
                                ("weight_below", -0.25, "below 0")):
@@ -235,6 +239,10 @@ def jobs():
     refused("mismatching experts", USAGE, ["6 experts", "256"], "replay", good, "--job", "bad_job.yaml",
             "--output", folder / "out.h5")
     (folder / "bad_job.yaml").unlink()
+    def other_top_k(f):
+        f["model/top_k"][1] = 1
+    refused("mismatching top_k of a layer", USAGE, ["top-1 in layer", "top-2"], "replay",
+            damaged("layer_top_k", other_top_k), "--job", job)
     text = (folder / "case_model.json").read_text()
     (folder / "case_model.json").write_text(text.replace('"num_experts_per_tok": 2', '"num_experts_per_tok": 3'))
     refused("mismatching top_k", USAGE, ["top-2", "top-3"], "replay", good, "--job", job)
@@ -300,7 +308,26 @@ def outputs():
                                       stderr=subprocess.PIPE, text=True)
             expect(f"stdout full, {form}", done.returncode == FILE and done.stderr.count("\n") == 1,
                    f"exit {done.returncode}: {done.stderr!r}")
+    holes = damaged("holes", lambda f: f["tokens/expert_id"].__setitem__((slice(None), slice(None), 1), 255))
+    said = replay(program, holes, job)["rows"][0]["assumptions"]
+    expect("half of the choices missing", any(s.startswith("50 % of the choices are missing") for s in said), said)
     out = folder / "kept.h5"
+    out.write_text("what may not be written")
+    out.chmod(0o444)
+    refused("output onto a file that may not be written", FILE, ["kept.h5", "may not be written"], "replay", good,
+            "--job", job, "--output", out)
+    expect("it is kept", out.read_bytes() == b"what may not be written")
+    out.unlink()
+    out.symlink_to(folder / "not_there.h5")
+    refused("output through a link to nothing", FILE, ["kept.h5", "link"], "replay", good, "--job", job, "--output", out)
+    out.unlink()
+    little = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
+    environment = dict(os.environ, OMP_NUM_THREADS="4", OMP_STACKSIZE="64G")  # no thread can start: the library exits
+    if run(program, "--help", preexec_fn=little).returncode == 0:
+        done = subprocess.run([program, "replay", good, "--job", job, "--output", out], capture_output=True, text=True,
+                              env=environment, preexec_fn=little)
+        expect("without threads", done.returncode != 0, "it ran")
+        expect("without threads", not list(folder.glob("kept.h5*")), f"exit {done.returncode}: a file is left")
     out.write_text("what stood there before")
     run(program, "replay", folder / "text.h5", "--job", job, "--output", out)
     expect("a failed replay keeps the old file", out.read_text() == "what stood there before")

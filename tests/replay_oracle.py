@@ -392,6 +392,8 @@ def random_case(seed, fold=1, shuffled=False, more_layers=0):
     if rng.random() < 0.5:
         ids[rng.random(ids.shape) < rng.uniform(0, 0.6)] = np.iinfo(ids.dtype).max
         ids[rank == rng.integers(ranks)] = np.iinfo(ids.dtype).max  # a rank without a single choice
+        if np.all(ids == np.iinfo(ids.dtype).max):  # a trace without any is refused
+            ids[..., 0] = 0
     trace = Tokens(ids, [len(order)] * steps, experts, ranks * fold, rank, sequence, position)
     return case, trace, rng
 

@@ -238,6 +238,8 @@ def random_case(seed, families):
     weight = rng.integers(1, grain + 1, ids.shape) / grain
     if rng.random() < 0.5:
         ids[rng.random(ids.shape) < rng.uniform(0, 0.6)] = 255
+        if np.all(ids == 255):  # a trace without any choice is refused
+            ids[..., 0] = 0
     return case, Tokens(ids, [len(order)] * steps, experts, ranks, rank, sequence, position, weight=weight), rng
 
 

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void write_text(const char *path, const char *text) {
@@ -61,6 +63,30 @@ static void test_memory(void) {
     spw_free(numbers);
 }
 
+/* A library may end the program: its temporary files go, but a child's end takes none of them. */
+static void test_exit(const char *path) {
+    char gone[512];
+    int message[2], code = 0;
+    spw_file file;
+    CHECK(pipe(message) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (spw_file_begin(path, &file) != SPW_OK) _exit(2);
+        const pid_t grandchild = fork();
+        if (grandchild == 0) exit(0);
+        (void)waitpid(grandchild, &code, 0);
+        const char there = access(file.temporary, F_OK) == 0 ? 'y' : 'n';
+        (void)!write(message[1], &there, 1);
+        (void)!write(message[1], file.temporary, strlen(file.temporary) + 1);
+        exit(1);
+    }
+    CHECK(waitpid(child, &code, 0) == child && WIFEXITED(code) && WEXITSTATUS(code) == 1);
+    CHECK(read(message[0], gone, 1) == 1 && gone[0] == 'y');
+    CHECK(read(message[0], gone, sizeof gone) > 1 && access(gone, F_OK) != 0);
+    (void)close(message[0]);
+    (void)close(message[1]);
+}
+
 static void test_file(const char *folder) {
     char path[512], gone[512];
     snprintf(path, sizeof path, "%s/base_file.txt", folder);
@@ -95,7 +121,21 @@ static void test_file(const char *folder) {
     write_text(file.temporary, "through");
     CHECK_OK(spw_file_commit(&file));
     check_content(path, "through"); /* the link stays, its target is replaced */
+    struct stat mode;
+    CHECK(chmod(path, 0640) == 0);
+    CHECK_OK(spw_file_begin(path, &file));
+    CHECK_OK(spw_file_commit(&file));
+    CHECK(stat(path, &mode) == 0 && (mode.st_mode & 0777) == 0640);
+    CHECK(chmod(path, 0444) == 0);
+    CHECK_STATUS(spw_file_begin(path, &file), SPW_EIO);
+    CHECK(chmod(path, 0600) == 0);
+    write_text(path, "through");
     (void)unlink(link);
+    CHECK(symlink("/no/such/file", link) == 0);
+    CHECK_STATUS(spw_file_begin(link, &file), SPW_EIO);
+    CHECK(strstr(spw_last_error(), "link") != NULL);
+    (void)unlink(link);
+    test_exit(path);
     char *text = NULL;
     size_t length = 0;
     CHECK_STATUS(spw_file_read("/no/such/file", 10, &text, &length), SPW_EIO);

@@ -405,6 +405,8 @@ static void test_assumptions(void) {
     CHECK(list.count == 1 && strcmp(list.text[0], "the same sentence") == 0);
     for (int i = 0; i < 2 * SPW_ASSUMPTIONS; i++) spw_assume(&list, "sentence %d", i);
     CHECK(list.count == SPW_ASSUMPTIONS);
+    CHECK(strcmp(list.text[SPW_ASSUMPTIONS - 2], "sentence 21") == 0);
+    CHECK(strstr(list.text[SPW_ASSUMPTIONS - 1], "more is assumed") != NULL);
     static const char *const names[] = {"exact", "folded", "resampled", "synthetic"};
     for (int i = 0; i < SPW_MATCH_COUNT; i++) CHECK(strcmp(spw_match_name((spw_match)i), names[i]) == 0);
 }

@@ -179,8 +179,13 @@ static spw_status read_offsets(spw_trace *trace) {
     offset = trace->step_offset;
     SPW_TRY(spw_read_array(trace->file, "tokens/step_offset", H5T_NATIVE_INT64, info->steps + 1, offset));
     if (offset[0] != 0) {
-        SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/step_offset: starts at %llu; must start at 0",
-                         (unsigned long long)offset[0]));
+        SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/step_offset: starts at %lld; must start at 0",
+                         (long long)offset[0]));
+    }
+    for (size_t i = 1; i <= info->steps; i++) {
+        if ((int64_t)offset[i] >= 0) continue;
+        SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/step_offset: entry %zu is %lld; must be 0 or above", i,
+                         (long long)offset[i]));
     }
     for (size_t i = 0; i < info->steps; i++) {
         unsigned long long from = offset[i], to = offset[i + 1], tokens = info->step_tokens[i];

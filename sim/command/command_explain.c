@@ -172,7 +172,8 @@ static spw_status describe_rows(const explain_options *o, spw_trace *trace, size
                            ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
                            100.0 * (double)r.most / (double)rows, match);
         }
-    } else if (strstr(spw_last_error(), o->trace_path) == NULL) {
+    } else if ((status == SPW_EFORMAT || status == SPW_EIO) &&
+               strstr(spw_last_error(), o->trace_path) == NULL) {
         status = spw_fail_within(status, "%s", o->trace_path);
     }
     spw_result_clear(&result);

@@ -123,6 +123,16 @@ static int by_scheme(const void *left, const void *right, void *context) {
     return a->first_step < b->first_step ? -1 : a->first_step > b->first_step;
 }
 
+static void say_if_idle(const spw_result *result) {
+    for (size_t i = 0; i < result->rows; i++) {
+        if (result->row[i].reserved.there) return;
+    }
+    fprintf(
+        stderr,
+        "spillway: --allocator has no effect here: it is replayed over all steps of schemes that allocate "
+        "what arrives, without micro-batches\n");
+}
+
 spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
@@ -181,9 +191,10 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .time_stack = timed ? &time_stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);
-    if (status != SPW_OK && strstr(spw_last_error(), o->trace_path) == NULL)
+    if ((status == SPW_EFORMAT || status == SPW_EIO) && strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     if (status != SPW_OK) goto cleanup;
+    if (o->allocator != NULL) say_if_idle(&result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
     if (o->each_step && result.row != NULL)

@@ -8,6 +8,7 @@
 #include "sim/score/score_print.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 enum { OPTION_STACK = 0x100, OPTION_TIME_STACK, OPTION_FORMAT, OPTION_TRACES };
 
@@ -73,6 +74,9 @@ spw_status spw_command_score(int argc, char **argv) {
     spw_format format = SPW_FORMAT_TABLE;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    struct stat there;
+    if (o.traces != NULL && (stat(o.traces, &there) != 0 || !S_ISDIR(there.st_mode)))
+        return spw_fail(SPW_EIO, "--traces %s: is no folder; name the one that holds the traces", o.traces);
     size_t measured = 0, bars = 0;
     for (size_t i = 0; i < o.tables; i++) {
         measured += spw_measured_kind_of(o.table[i]) != SPW_MEASURED_OTHER ? 1 : 0;

@@ -65,6 +65,7 @@ spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
     spw_stack stack;
     const spw_job *job = &o->job;
     const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
+    SPW_TRY(spw_job_is_whole(job, "--stack"));
     SPW_TRY(spw_stack_read(name, NULL, &stack));
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {

@@ -79,14 +79,17 @@ cleanup:
     return status;
 }
 
-static void balanced(const spw_job_options *o, size_t batch, size_t scheme, our_side *out) {
+static spw_status balanced(const spw_job_options *o, size_t batch, size_t scheme, our_side *out) {
     const size_t sequences = o->job.sequences_per_gpu[batch];
     const spw_pipeline p = spw_pipeline_of(&o->job);
     const spw_layer_shape shape = spw_layer_shape_of(&o->job, sequences / p.micro_batches);
+    const spw_status status = spw_scheme_check(&o->scheme[scheme], &shape);
+    if (status != SPW_OK) return status;
     const spw_rank_rows rows = spw_balanced_rows(&o->scheme[scheme], &shape);
     *out = (our_side){.rows_mean = (double)rows.held, .rows_max = (double)rows.held};
     spw_footprint_compute(&o->job, &o->scheme[scheme], sequences, NULL, &out->footprint);
     out->peak_bytes = (double)out->footprint.peak_bytes;
+    return SPW_OK;
 }
 
 static void add_row(spw_table *t, const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
@@ -170,6 +173,7 @@ spw_status spw_explain_peer(const spw_job_options *o, const char *name, const ch
     spw_trace *trace = NULL;
     our_side *ours = NULL;
     SPW_TRY(spw_peer_find(name, &peer));
+    SPW_TRY(spw_job_is_whole(job, "--as"));
     SPW_TRY(SPW_ALLOC(1, &ours));
     if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &trace));
     SPW_TRY(spw_table_create(columns, &table));
@@ -178,7 +182,7 @@ spw_status spw_explain_peer(const spw_job_options *o, const char *name, const ch
             spw_peer_memory memory;
             status = peer->predict(job, job->sequences_per_gpu[b], &memory);
             if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s", peer->title));
-            balanced(o, b, s, ours);
+            SPW_TRY(balanced(o, b, s, ours));
             if (trace != NULL) SPW_TRY(from_trace(o, trace, b, s, ours));
             add_rows(table, o, b, s, peer, &memory, ours);
             if (o->format != SPW_FORMAT_TABLE) continue;

@@ -1,6 +1,7 @@
 #include "sim/command/explain_traffic.h"
 
 #include "base/memory.h"
+#include "sim/memory/pipeline.h"
 #include "sim/replay/step_traffic.h"
 
 #include <stdio.h>
@@ -62,11 +63,15 @@ spw_status spw_explain_traffic(const spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     spw_step_traffic *traffic = NULL;
+    SPW_TRY(spw_job_is_whole(job, "--traffic"));
     SPW_TRY(SPW_ALLOC(1, &traffic));
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t b = 0; b < job->batches; b++) {
         for (size_t s = 0; s < job->schemes; s++) {
             const size_t sequences = job->sequences_per_gpu[b];
+            const spw_layer_shape shape =
+                spw_layer_shape_of(job, sequences / spw_pipeline_of(job).micro_batches);
+            SPW_TRY(spw_scheme_check(&o->scheme[s], &shape));
             SPW_TRY(spw_step_traffic_of(job, &o->scheme[s], sequences,
                                         &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], traffic));
             add_rows(table, &o->scheme[s], sequences, traffic);

@@ -105,6 +105,13 @@ static const spw_choice parts[] = {
     {"whole", SPW_PART_WHOLE}, {"expert_layers", SPW_PART_EXPERT_LAYERS}, {NULL, 0}};
 
 const char *spw_model_part_name(spw_model_part part) { return parts[part].name; }
+spw_status spw_job_is_whole(const spw_job *job, const char *what) {
+    if (job->part == SPW_PART_WHOLE) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "%s: speaks of whole models, but the job has model_part: %s; leave the key out, or ask "
+                    "without %s",
+                    what, spw_model_part_name(job->part), what);
+}
 
 static const spw_setting allocator_rows[] = {
     {.key = "expandable_segments",

@@ -82,6 +82,9 @@ typedef struct spw_job {
     size_t schemes;
 } spw_job;
 
+/* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */
+SPW_MUST_CHECK spw_status spw_job_is_whole(const spw_job *job, const char *what);
+
 /* Reads and checks a job file. Unknown key, wrong type, value out of range or a combination that cannot be is
  * SPW_ECONFIG with "file:line: what; what would be right"; a file that cannot be read is SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);

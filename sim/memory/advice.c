@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-static const double GB = 1e9, WORTH_IT = 0.05; /* of the budget */
+static const double GIB = 1024.0 * 1024.0 * 1024.0, WORTH_IT = 0.05; /* of the budget */
 #define CONF "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
@@ -15,8 +15,8 @@ static void advise_failing(const spw_reserved_summary *s, char *out, size_t size
     const double room = (double)s->settings.device_bytes, live = (double)s->as_set.requested.max_bytes;
     if (!s->settings.expandable_segments && s->expandable.failed_steps == 0) {
         (void)snprintf(out, size,
-                       "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GB)",
-                       (double)s->expandable.reserved.max_bytes / GB, room / GB);
+                       "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GiB)",
+                       (double)s->expandable.reserved.max_bytes / GIB, room / GIB);
         return;
     }
     if (!s->settings.expandable_segments && s->expandable.failed_steps < s->as_set.failed_steps) {
@@ -29,9 +29,9 @@ static void advise_failing(const spw_reserved_summary *s, char *out, size_t size
     }
     (void)snprintf(
         out, size,
-        "live tensors need %.1f of %.1f GB%s: take fewer sequences, recompute more, use a capacity, or more "
+        "live tensors need %.1f of %.1f GiB%s: take fewer sequences, recompute more, use a capacity, or more "
         "GPUs",
-        live / GB, room / GB,
+        live / GIB, room / GIB,
         live > room ? ", whatever the allocator"
                     : ", and no setting of the allocator finds room for the rest");
 }
@@ -52,7 +52,7 @@ void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {
             set->retried_steps, grown->retried_steps);
     } else if (spared > WORTH_IT * (double)s->settings.device_bytes) {
         (void)snprintf(out, SPW_ADVICE_TEXT,
-                       "it fits; with expandable segments it would reserve %.1f GB instead of %.1f: " CONF,
-                       (double)grown->reserved.max_bytes / GB, (double)set->reserved.max_bytes / GB);
+                       "it fits; with expandable segments it would reserve %.1f GiB instead of %.1f: " CONF,
+                       (double)grown->reserved.max_bytes / GIB, (double)set->reserved.max_bytes / GIB);
     }
 }

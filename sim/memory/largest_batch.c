@@ -103,6 +103,7 @@ spw_status spw_largest_batches(const spw_replay_request *request, double at, spw
         s.answer = (spw_batch_answer){.at = at};
         (void)snprintf(s.answer.scheme, sizeof s.answer.scheme, "%s", request->scheme[i].text);
         SPW_TRY(find(&s));
+        s.answer.at_least = s.answer.largest / s.unit >= SPW_LARGEST_BATCH / s.unit;
         SPW_TRY(spw_result_append_batch(result, &answer));
         *answer = s.answer;
     }

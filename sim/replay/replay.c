@@ -8,6 +8,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/replay_pipeline.h"
 #include "sim/replay/replay_time.h"
+#include "sim/routing/choice_tally.h"
 #include "sim/routing/segment_counts.h"
 #include "sim/routing/selection.h"
 #include "sim/routing/traffic.h"
@@ -59,6 +60,7 @@ typedef struct replay {
     spw_selection **selection;  /* [places] */
     spw_segment_counts **cache; /* [splits] */
     size_t splits;
+    spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     row_state *row;
     spw_footprint *footprint; /* [row_count] */
 } replay;
@@ -144,6 +146,7 @@ static spw_status create(replay *r) {
                             job[i].expert, SPW_TRAFFIC_MAX_RANKS);
         }
     }
+    if (q->stack != NULL || q->time_stack != NULL) SPW_TRY(spw_job_is_whole(job, "--stack"));
     bool weights = false;
     for (size_t i = 0; i < q->schemes; i++)
         weights = weights || spw_scheme_drop_rule(&q->scheme[i]) == SPW_DROP_BY_WEIGHT;
@@ -297,6 +300,8 @@ static spw_status run_place(replay *r, size_t place, size_t step, size_t layer,
     spw_status status = SPW_OK;
     SPW_TRY(spw_segment_counts_fill(r->cache[place / r->request->job->batches], r->counts[place], record,
                                     layout));
+    if (place < r->request->job->batches) /* every split has the same choices */
+        spw_choice_tally_add(&r->choices[place], r->counts[place], r->request->job->model.top_k);
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
         row_state *row = &r->row[i];
         const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
@@ -452,6 +457,8 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
     out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(r->composer, row->batch);
+    const spw_status choices = spw_choice_tally_assume(&r->choices[row->batch], &out->assumptions);
+    if (choices != SPW_OK) return choices;
     assume_choices(r, row, &out->assumptions);
     if (row->timed && out->time.outside[0] != '\0')
         spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,

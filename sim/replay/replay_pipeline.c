@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/memory/remat.h"
+#include "sim/routing/choice_tally.h"
 #include "sim/routing/selection.h"
 #include "sim/routing/traffic.h"
 
@@ -48,6 +49,7 @@ typedef struct replay {
     spw_counts *counts[SPW_JOB_MAX_BATCHES];
     spw_selection *selection[SPW_JOB_MAX_BATCHES];
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
+    spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     uint64_t *sent, *received; /* [ranks of a group] */
     row_state *row;
 } replay;
@@ -269,6 +271,7 @@ static spw_status run_layer(replay *r, size_t step, size_t layer) {
         SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &whole));
         SPW_TRY(spw_micro_batch_layout(whole, micro, r->pipeline.micro_batches, r->layout[b]));
         SPW_TRY(spw_counts_fill(r->counts[b], &record, r->layout[b]));
+        spw_choice_tally_add(&r->choices[b], r->counts[b], r->job->model.top_k);
         for (size_t i = b * q->schemes; i < (b + 1) * q->schemes; i++) {
             row_state *row = &r->row[i];
             const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
@@ -375,7 +378,7 @@ static void finish_memory(replay *r, row_state *row, spw_result_row *out) {
     out->memory.oom_high = row->dynamic ? oom.high : oom.value;
 }
 
-static void finish_row(replay *r, row_state *row, spw_result_row *out) {
+static spw_status finish_row(replay *r, row_state *row, spw_result_row *out) {
     const spw_job *job = r->job;
     const size_t steps = spw_composer_steps(r->composer), stages = r->pipeline.stages;
     const double records = (double)(steps * r->layers * r->pipeline.micro_batches);
@@ -414,6 +417,7 @@ static void finish_row(replay *r, row_state *row, spw_result_row *out) {
     if (stages > 1)
         spw_assume(&out->assumptions, "%zu stages; memory is that of stage %zu, which needs most", stages,
                    out->footprint.stage.index);
+    return spw_choice_tally_assume(&r->choices[row->batch], &out->assumptions);
 }
 
 static spw_status run_split(const spw_replay_request *request, const spw_job *job, spw_result *result) {
@@ -438,7 +442,7 @@ static spw_status run_split(const spw_replay_request *request, const spw_job *jo
         spw_result_row *row = NULL;
         if (r.row[i].refused) continue;
         status = spw_result_append(result, &row);
-        if (status == SPW_OK) finish_row(&r, &r.row[i], row);
+        if (status == SPW_OK) status = finish_row(&r, &r.row[i], row);
     }
 
 cleanup:

@@ -200,8 +200,29 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             (double)result->row[0].footprint.argument_bytes / GIB);
 }
 
+/* Every sentence of every row, once. */
+static spw_status print_assumptions(const spw_result *result, FILE *out) {
+    const char **said = NULL;
+    size_t sentences = 0, count = 0;
+    for (size_t i = 0; i < result->rows; i++) sentences += result->row[i].assumptions.count;
+    const spw_status status = SPW_ALLOC(sentences, &said);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < result->rows; i++) {
+        for (size_t a = 0; a < result->row[i].assumptions.count; a++) {
+            const char *sentence = result->row[i].assumptions.text[a];
+            size_t same = 0;
+            while (same < count && strcmp(said[same], sentence) != 0) same++;
+            if (same < count) continue;
+            said[count++] = sentence;
+            fprintf(out, "assumed   %s\n", sentence);
+        }
+    }
+    spw_free((void *)said);
+    return SPW_OK;
+}
+
 /* What holds for every row is said once. */
-static void print_evidence(const spw_result *result, FILE *out) {
+static spw_status print_evidence(const spw_result *result, FILE *out) {
     for (int match = 0; match < SPW_MATCH_COUNT; match++) {
         size_t rows = 0, last = 0;
         for (size_t i = 0; i < result->rows; i++) rows += result->row[i].match == (spw_match)match;
@@ -215,12 +236,7 @@ static void print_evidence(const spw_result *result, FILE *out) {
         }
         fputc('\n', out);
     }
-    spw_assumptions all = {.count = 0};
-    for (size_t i = 0; i < result->rows; i++) {
-        for (size_t a = 0; a < result->row[i].assumptions.count; a++)
-            spw_assume(&all, "%s", result->row[i].assumptions.text[a]);
-    }
-    for (size_t a = 0; a < all.count; a++) fprintf(out, "assumed   %s\n", all.text[a]);
+    return print_assumptions(result, out);
 }
 
 /* What the allocator did, in words. */
@@ -265,8 +281,8 @@ static void print_answers(const spw_result *result, FILE *out) {
             fprintf(out, "not even 1 sequence per GPU fits at %g %%\n", 100.0 * a->at);
             continue;
         }
-        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %zu", 100.0 * a->at,
-                a->largest);
+        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %s%zu%s", 100.0 * a->at,
+                a->at_least ? "at least " : "", a->largest, a->at_least ? " (not searched further)" : "");
         if (a->routed)
             fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
                     a->oom.value, a->oom.low, a->oom.high);
@@ -286,10 +302,10 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i]);
     if (format == SPW_FORMAT_TABLE) {
         print_heading(result, settings, out);
-        print_evidence(result, out);
+        status = print_evidence(result, out);
         fputc('\n', out);
     }
-    status = spw_table_print(table, format, out);
+    if (status == SPW_OK) status = spw_table_print(table, format, out);
     if (format == SPW_FORMAT_TABLE) {
         for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
         print_answers(result, out);

@@ -82,6 +82,7 @@ typedef struct spw_batch_answer {
     char scheme[SPW_SCHEME_TEXT];
     double at;
     size_t largest; /* 0: not even one */
+    bool at_least;  /* the search ended there, more may fit */
     size_t steps;
     bool routed; /* memory follows the routing: the probability is of the replayed steps */
     spw_probability oom;

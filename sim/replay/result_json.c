@@ -192,6 +192,11 @@ static json_t *step_json(const spw_result_row *r, const spw_job *job, double *wh
     json_t *components = json_object();
     split.expert = r->expert;
     split.fsdp = r->fsdp;
+    if (job->part == SPW_PART_EXPERT_LAYERS) { /* its weights stay where they are, and it has no optimizer */
+        put(components, spw_purpose_name(SPW_PURPOSE_EXCHANGE), json_real(r->traffic.step_bytes_per_gpu));
+        *whole = r->traffic.step_bytes_per_gpu;
+        return components;
+    }
     const spw_status status = spw_step_traffic_of(&split, &r->scheme, r->sequences,
                                                   &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
     *whole = status == SPW_OK ? 0.0 : INFINITY;
@@ -305,6 +310,7 @@ static json_t *batches_json(const spw_result *result) {
         put(object, "scheme", text(a->scheme));
         put(object, "fits_at", json_real(a->at));
         put(object, "sequences_per_gpu", count(a->largest));
+        put(object, "at_least", json_boolean(a->at_least));
         put(object, "steps", count(a->steps));
         put(object, "oom_probability", json_real(a->oom.value));
         put(object, "oom_low", json_real(a->oom.low));

@@ -1,6 +1,7 @@
 #include "sim/routing/assumptions.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +13,16 @@ const char *spw_match_name(spw_match match) {
 }
 
 void spw_assume(spw_assumptions *list, const char *format, ...) {
-    if (list->count == SPW_ASSUMPTIONS) return;
-    char *text = list->text[list->count];
+    char text[SPW_ASSUMPTION_TEXT];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, SPW_ASSUMPTION_TEXT, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     for (size_t i = 0; i < list->count; i++) {
         if (strcmp(list->text[i], text) == 0) return;
     }
-    list->count++;
+    const bool full = list->count == SPW_ASSUMPTIONS;
+    if (!full) list->count++;
+    (void)snprintf(list->text[list->count - 1], SPW_ASSUMPTION_TEXT, "%s",
+                   full ? "more is assumed than there is room to list" : text);
 }

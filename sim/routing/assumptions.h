@@ -15,13 +15,14 @@ typedef enum spw_match { SPW_MATCH_LIST(SPW_MATCH_ENUM) SPW_MATCH_COUNT } spw_ma
 #undef SPW_MATCH_ENUM
 const char *spw_match_name(spw_match match);
 
-enum { SPW_ASSUMPTION_TEXT = 384, SPW_ASSUMPTIONS = 12 };
+enum { SPW_ASSUMPTION_TEXT = 384, SPW_ASSUMPTIONS = 24 };
 
+/* Of one row, which has more room than there are kinds of sentences. Lists of several rows are not merged in one. */
 typedef struct spw_assumptions {
     char text[SPW_ASSUMPTIONS][SPW_ASSUMPTION_TEXT];
     size_t count;
 } spw_assumptions;
-/* Adds a sentence unless it stands there already; drops it silently when the list is full. */
+/* Adds a sentence unless it stands there already; in a full list the last says so. */
 void spw_assume(spw_assumptions *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

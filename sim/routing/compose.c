@@ -52,15 +52,25 @@ static size_t batch_tokens(const spw_composer *c, size_t batch) {
 /* --- What is replayed --- */
 
 static spw_status check_model(const spw_trace_info *info, const spw_model *model) {
-    bool same = info->experts == model->experts && info->top_k == model->top_k;
-    for (size_t l = 0; l < info->layers; l++)
-        same = same && info->layer_experts[l] == model->experts && info->layer_top_k[l] == model->top_k;
-    if (same) return SPW_OK;
+    size_t experts = info->experts, top_k = info->top_k, same = 0; /* same: layers that are as the model's */
+    char where[64] = "";
+    while (same < info->layers && info->layer_experts[same] == model->experts &&
+           info->layer_top_k[same] == model->top_k)
+        same++;
+    if (same == info->layers && experts == model->experts && top_k == model->top_k) return SPW_OK;
+    if (same < info->layers) {
+        const bool differs = info->layer_experts[same] != experts || info->layer_top_k[same] != top_k;
+        experts = info->layer_experts[same];
+        top_k = info->layer_top_k[same];
+        if (differs) (void)snprintf(where, sizeof where, " in layer %" PRId32, info->layer_id[same]);
+    } else {
+        (void)snprintf(where, sizeof where, " by the width of its table of choices");
+    }
     return spw_fail(
         SPW_ECONFIG,
-        "the trace routes to %zu experts, top-%zu, but model %s has %zu experts, top-%zu; replay it with a "
+        "the trace routes to %zu experts, top-%zu%s, but model %s has %zu experts, top-%zu; replay it with a "
         "model of its own shape",
-        info->experts, info->top_k, model->name, model->experts, model->top_k);
+        experts, top_k, where, model->name, model->experts, model->top_k);
 }
 
 static spw_status check_range(const char *what, size_t count, size_t begin, size_t *end) {

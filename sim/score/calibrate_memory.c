@@ -350,6 +350,7 @@ spw_status spw_calibrate_memory(const spw_calibrate_request *request, spw_calibr
     SPW_TRY(spw_score_open(request->tables, request->table_count, request->stack, NULL, &out->score));
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->used));
     SPW_TRY(SPW_ALLOC(out->score.rows, &row_errors));
+    SPW_TRY(spw_score_has_rows(&out->score, request->left_out, request->left_out_count));
     choose_rows(request, out);
     if (out->figures + out->verdicts < SPW_STACK_FITTED || out->figures == 0) {
         status = spw_fail(SPW_ECONFIG,

@@ -338,6 +338,7 @@ spw_status spw_calibrate_time(const spw_calibrate_time_request *request, spw_tim
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->used));
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->load));
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->partner));
+    SPW_TRY(spw_score_has_rows(&out->score, request->left_out, request->left_out_count));
     SPW_TRY(choose_rows(request, out));
     for (size_t i = 0; i < out->score.rows; i++) out->partner[i] = find_partner(out, i);
     if (out->runs < SPW_TIME_ROWS)

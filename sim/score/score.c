@@ -12,6 +12,18 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double NEAR = 0.12;        /* |error| that counts as near */
 static const double KERNEL_NEAR = 0.20; /* the same of a family of kernels */
 
+spw_status spw_score_has_rows(const spw_score *score, const char *const *ids, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t row = 0;
+        while (row < score->rows && strcmp(score->row[row].cell.id, ids[i]) != 0) row++;
+        if (row == score->rows)
+            return spw_fail(SPW_EARG,
+                            "--leave-out %s: no row has this id; the column id of the tables names them",
+                            ids[i]);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_score_time_request(const spw_score_cell *c, const spw_time_stack *stack,
                                   spw_routing_layer *load, spw_time_request *out) {
     const double imbalance = c->real_text ? stack->text_imbalance.value : 1.0;

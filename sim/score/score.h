@@ -31,6 +31,9 @@ spw_outcome spw_score_verdict(const spw_score_row *row); /* predicted */
 /* Is the row's figure (temporary, else total) inside the interval? false also when it gives none. */
 bool spw_score_inside(const spw_score_row *row);
 
+/* SPW_EARG when no row, predicted or not, has one of these ids. */
+SPW_MUST_CHECK spw_status spw_score_has_rows(const spw_score *score, const char *const *ids, size_t count);
+
 /* What a row's time is predicted from: its stack, its job, and for real text the stack's imbalance and wait. `load` is
  * filled and borrowed by the request. */
 SPW_MUST_CHECK spw_status spw_score_time_request(const spw_score_cell *cell, const spw_time_stack *stack,

@@ -36,7 +36,7 @@ def compare(case, suffix, got):
 
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
-for tables in ("measured", "reserved"):
+for tables in ("measured", "published", "reserved"):
     shutil.copytree(here.parents[1] / "notebooks_data" / tables, scratch / tables)
 made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
 if made.returncode != 0:

@@ -1,0 +1,1 @@
+explain --job bare.yaml --scheme gmm --stack counted

@@ -1,0 +1,1 @@
+explain --job job.yaml --scheme scattermoe --traffic

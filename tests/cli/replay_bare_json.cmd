@@ -1,0 +1,1 @@
+replay trace.h5 --job bare.yaml --scheme gmm --format json

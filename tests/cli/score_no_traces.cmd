@@ -1,0 +1,1 @@
+score measured/megatron_h200_reserved.csv --traces nowhere
