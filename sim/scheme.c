@@ -186,6 +186,13 @@ bool spw_scheme_once_a_rank(const spw_scheme *scheme) {
 }
 bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node && sends_once(scheme); }
 
+bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
+    for (size_t i = 0; i < schemes; i++) {
+        if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT) return true;
+    }
+    return false;
+}
+
 bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
     const spw_layer_list list = spw_scheme_layer(scheme, shape);
     for (size_t i = 0; i < list.tensor_count; i++) {

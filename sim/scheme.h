@@ -223,6 +223,8 @@ SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_l
 
 spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+/* Does any of them drop by router weight? */
+bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);
 bool spw_scheme_once_a_rank(const spw_scheme *scheme);
 bool spw_scheme_by_node(const spw_scheme *scheme);
 /* Do its tensors follow the routing? */

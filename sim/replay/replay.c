@@ -8,6 +8,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/replay_pipeline.h"
 #include "sim/replay/replay_time.h"
+#include "sim/replay/row_sums.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/segment_counts.h"
 #include "sim/routing/selection.h"
@@ -32,9 +33,8 @@ typedef struct row_state {
     size_t place; /* of its counts: split x batches + batch */
     size_t batch;
     spw_layer_shape shape;
-    bool refused;                                             /* the scheme cannot run on this split */
-    double dispatch, combine, step_bytes, intra, inter, rows; /* sums of bytes and rows */
-    uint64_t rows_max, max_link;
+    bool refused; /* the scheme cannot run on this split */
+    spw_row_sums sums;
     spw_result_drops drops;
     spw_result_memory memory;
     uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped; /* [layers][ranks] */
@@ -147,9 +147,6 @@ static spw_status create(replay *r) {
         }
     }
     if (q->stack != NULL || q->time_stack != NULL) SPW_TRY(spw_job_is_whole(job, "--stack"));
-    bool weights = false;
-    for (size_t i = 0; i < q->schemes; i++)
-        weights = weights || spw_scheme_drop_rule(&q->scheme[i]) == SPW_DROP_BY_WEIGHT;
     const spw_composer_request compose = {.trace = q->trace,
                                           .job = job,
                                           .sequences = job->sequences_per_gpu,
@@ -160,7 +157,7 @@ static spw_status create(replay *r) {
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
-                                          .weights = weights};
+                                          .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
     SPW_TRY(spw_composer_create(&compose, &r->composer));
     r->layers = spw_composer_layers(r->composer);
     SPW_TRY(SPW_ALLOC(places, &r->counts));
@@ -193,18 +190,15 @@ cleanup:
 }
 
 static void note_worst(replay *r, row_state *row, size_t step, size_t layer, size_t rank, uint64_t rows) {
-    if (rows < row->rows_max || (rows == row->rows_max && row->rows > 0.0)) return;
-    row->rows_max = rows;
+    if (!spw_row_sums_note(&row->sums, rows)) return;
     if (row->dynamic) return; /* there the worst is where most is held */
     row->memory.worst_step = spw_composer_step_id(r->composer, step);
     row->memory.worst_layer = spw_composer_layer_id(r->composer, layer);
     row->memory.worst_rank = rank;
 }
 
-/* How many of the job's MoE layers the replayed layer stands for, when they are taken in turn. */
 static size_t stands_for(const replay *r, size_t layer) {
-    const size_t moe_layers = r->request->job->model.moe_layers;
-    return moe_layers / r->layers + (layer < moe_layers % r->layers ? 1 : 0);
+    return spw_layers_stood_for(r->request->job->model.moe_layers, r->layers, layer);
 }
 
 /* A rank that holds and receives so many times the mean. */
@@ -241,15 +235,9 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
                         !spw_remat_keeps_experts(row->job->remat), &traffic, row->bytes_sent + cell,
                         row->bytes_received + cell);
-    row->dispatch += (double)traffic.dispatch_bytes;
-    row->combine += (double)traffic.combine_bytes;
-    row->intra += (double)traffic.intra_node_bytes;
-    row->inter += (double)traffic.inter_node_bytes;
-    row->step_bytes += (double)traffic.layer_bytes * (double)stands_for(r, layer);
-    if (traffic.max_link_bytes > row->max_link) row->max_link = traffic.max_link_bytes;
+    spw_row_sums_add(&row->sums, &traffic, stands_for(r, layer));
     for (size_t d = 0; d < ranks; d++) {
         note_worst(r, row, step, layer, first + d, flow->rows[d]);
-        row->rows += (double)flow->rows[d];
         row->rows_received[cell + d] = flow->rows[d];
         row->dropped[cell + d] = flow->dropped[d];
         row->drops.dropped += flow->dropped[d];
@@ -444,15 +432,7 @@ static spw_status finish_row(replay *r, size_t index, spw_result_row *out) {
         if (status != SPW_OK) return status;
     }
     out->footprint = r->footprint[index];
-    out->traffic =
-        (spw_result_traffic){.dispatch_bytes_per_gpu = row->dispatch / cells,
-                             .combine_bytes_per_gpu = row->combine / cells,
-                             .step_bytes_per_gpu = row->step_bytes / ((double)steps * (double)r->ranks),
-                             .intra_node_bytes = row->intra / cells,
-                             .inter_node_bytes = row->inter / cells,
-                             .max_link_bytes = row->max_link,
-                             .rows_max = row->rows_max,
-                             .rows_mean = row->rows / cells};
+    out->traffic = spw_row_sums_traffic(&row->sums, cells, (double)steps * (double)r->ranks);
     out->drops = row->drops;
     out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/memory/remat.h"
+#include "sim/replay/row_sums.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/selection.h"
 #include "sim/routing/traffic.h"
@@ -23,8 +24,8 @@ typedef struct row_state {
     size_t batch;
     spw_layer_shape shape; /* of a micro-batch */
     bool dynamic, refused; /* refused: the scheme cannot run on this split */
-    double dispatch, combine, step_bytes, intra, inter, rows;
-    uint64_t rows_max, max_link, peak_bytes;
+    spw_row_sums sums;
+    uint64_t peak_bytes;
     spw_result_drops drops;
     spw_result_memory memory;
     uint64_t *rows_received, *bytes_sent, *bytes_received,
@@ -155,7 +156,6 @@ static spw_status create(replay *r) {
     const spw_replay_request *q = r->request;
     const spw_job *job = r->job;
     spw_status status = SPW_OK;
-    bool weights = false;
     if (q->imbalance > 0.0)
         return spw_fail(SPW_ECONFIG,
                         "a stated imbalance is not modelled with pipeline stages or micro-batches; "
@@ -169,8 +169,6 @@ static spw_status create(replay *r) {
     r->data->pipeline = r->data->tensor = 1;
     r->pipeline = spw_pipeline_of(job);
     r->ranks = spw_job_gpus(r->data);
-    for (size_t i = 0; i < q->schemes; i++)
-        weights = weights || spw_scheme_drop_rule(&q->scheme[i]) == SPW_DROP_BY_WEIGHT;
     const spw_composer_request compose = {.trace = q->trace,
                                           .job = r->data,
                                           .sequences = job->sequences_per_gpu,
@@ -181,7 +179,7 @@ static spw_status create(replay *r) {
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
-                                          .weights = weights};
+                                          .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
     SPW_TRY(spw_composer_create(&compose, &r->composer));
     r->layers = spw_composer_layers(r->composer);
     SPW_TRY(place_layers(r));
@@ -224,8 +222,7 @@ static void note_memory(replay *r, row_state *row, const spw_flow *flow, size_t 
 }
 
 static void note_worst(replay *r, row_state *row, size_t step, size_t layer, size_t rank, uint64_t rows) {
-    if (rows < row->rows_max || (rows == row->rows_max && row->rows > 0.0)) return;
-    row->rows_max = rows;
+    if (!spw_row_sums_note(&row->sums, rows)) return;
     if (row->dynamic) return; /* there the worst is where most is held */
     row->memory.worst_step = spw_composer_step_id(r->composer, step);
     row->memory.worst_layer = spw_composer_layer_id(r->composer, layer);
@@ -237,20 +234,12 @@ static void run_group(replay *r, row_state *row, size_t step, size_t layer, size
     const spw_selection *selection = r->selection[row->batch];
     const spw_flow *flow = spw_selection_flow(selection, group);
     const size_t ranks = row->shape.ranks, first = group * ranks, cell = layer * r->ranks + first;
-    const size_t moe = job->model.moe_layers;
-    const size_t stands_for = moe / r->layers + (layer < moe % r->layers ? 1 : 0);
     spw_traffic traffic;
     spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
                         !spw_remat_keeps_experts(job->remat), &traffic, r->sent, r->received);
-    row->dispatch += (double)traffic.dispatch_bytes;
-    row->combine += (double)traffic.combine_bytes;
-    row->intra += (double)traffic.intra_node_bytes;
-    row->inter += (double)traffic.inter_node_bytes;
-    row->step_bytes += (double)traffic.layer_bytes * (double)stands_for;
-    if (traffic.max_link_bytes > row->max_link) row->max_link = traffic.max_link_bytes;
+    spw_row_sums_add(&row->sums, &traffic, spw_layers_stood_for(job->model.moe_layers, r->layers, layer));
     for (size_t d = 0; d < ranks; d++) {
         note_worst(r, row, step, layer, first + d, flow->rows[d]);
-        row->rows += (double)flow->rows[d];
         row->rows_received[cell + d] += flow->rows[d];
         row->bytes_sent[cell + d] += r->sent[d];
         row->bytes_received[cell + d] += r->received[d];
@@ -392,14 +381,7 @@ static spw_status finish_row(replay *r, row_state *row, spw_result_row *out) {
     out->steps = steps;
     out->layers = r->layers;
     finish_memory(r, row, out);
-    out->traffic = (spw_result_traffic){.dispatch_bytes_per_gpu = row->dispatch / cells,
-                                        .combine_bytes_per_gpu = row->combine / cells,
-                                        .step_bytes_per_gpu = row->step_bytes / gpus,
-                                        .intra_node_bytes = row->intra / cells,
-                                        .inter_node_bytes = row->inter / cells,
-                                        .max_link_bytes = row->max_link,
-                                        .rows_max = row->rows_max,
-                                        .rows_mean = row->rows / cells};
+    out->traffic = spw_row_sums_traffic(&row->sums, cells, gpus);
     out->drops = row->drops;
     out->drops.lost_unknown = r->request->skips_lost_tokens && row->drops.dropped > 0;
     out->match = spw_composer_match(r->composer, row->batch);
