@@ -31,10 +31,12 @@ static void remove_and_stop(int signal_number) {
 
 /* Signals that end a program remove its temporary files first, and so does a library that ends it by exit(), as OpenMP does
  * without threads; a signal that is ignored stays ignored. */
+static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGXCPU};
+enum { SIGNALS = sizeof signals / sizeof signals[0] };
+
 static void watch(char *path) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGXCPU};
     static bool installed = false;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0] && !installed; i++) {
+    for (size_t i = 0; i < SIGNALS && !installed; i++) {
         struct sigaction old;
         if (sigaction(signals[i], NULL, &old) != 0 || old.sa_handler != SIG_DFL) continue;
         (void)sigaction(signals[i], &(struct sigaction){.sa_handler = remove_and_stop}, NULL);
@@ -54,6 +56,19 @@ static void unwatch(const char *path) {
     for (int i = 0; i < MOST_FILES; i++) {
         if (under_way[i] == path) under_way[i] = NULL;
     }
+}
+
+/* mkstemp() and watch() as one: a signal waits until the file is known. */
+static int create_watched(char *path) {
+    sigset_t waiting, before;
+    (void)sigemptyset(&waiting);
+    for (size_t i = 0; i < SIGNALS; i++) (void)sigaddset(&waiting, signals[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &waiting, &before);
+    const int descriptor = mkstemp(path), failure = errno;
+    if (descriptor >= 0) watch(path);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = failure;
+    return descriptor;
 }
 
 static spw_status copy_text(const char *text, const char *suffix, char **out) {
@@ -86,13 +101,12 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
     real = realpath(path, NULL);
     SPW_TRY(copy_text(real != NULL ? real : path, "", &out->path));
     SPW_TRY(copy_text(out->path, ".XXXXXX", &out->temporary));
-    int descriptor = mkstemp(out->temporary);
+    const int descriptor = create_watched(out->temporary);
     if (descriptor < 0) {
         spw_free(out->temporary);
         out->temporary = NULL; /* nothing to remove */
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be created: %s", path, strerror(errno)));
     }
-    watch(out->temporary);
     mode_t mask =
         umask(0); /* mkstemp gives 0600; a result is as readable as what it replaces, or as any new file */
     (void)umask(mask);
