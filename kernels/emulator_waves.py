@@ -3,7 +3,9 @@ for another rank's flag is really served by that rank's kernel. Machine code is 
 
 Beside the values a watch follows every wave's releases and acquires for the whole machine (memory model of gfx942: LLVM, "User Guide
 for AMDGPU Backend"): a flag may be stored only behind a write-back of the cache that is complete and later than all stores
-of the work-group before it, and nothing may be read between a flag's load and the invalidation of the cache behind it.
+of the work-group before it, and nothing may be read between a flag's load and the invalidation of the cache behind it. A flag is
+what is accessed at system scope (bit sc1); an atomic that returns the old value, by which work-groups learn which is the last, must
+stand where a flag's store could stand.
 """
 import ctypes
 import mmap
@@ -11,7 +13,7 @@ import mmap
 ENDED, BARRIER, PAUSED = range(3)
 BLOCK_MAX = 32  # instructions that run without a look at the other waves
 PC, EXEC = 128, 63  # 64-bit words of a wave's scalar registers, as the emulator keeps them
-STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD = range(1, 8)
+STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN = range(1, 9)
 POISON = 0xA5
 
 clock = (ctypes.c_uint64 * 1)()  # what s_memrealtime reads: units of 10 ns
@@ -99,8 +101,8 @@ class Watch:
             wave.acquiring = 1 if wave.acquiring == 1 else 0
         elif wave.words[EXEC] == 0:
             return
-        elif kind == FLAG_STORE:
-            self.releases += 1
+        elif kind in (FLAG_STORE, TURN):
+            self.releases += kind == FLAG_STORE
             if wave.written_back != 2:
                 self.fail(wave, "a flag is stored before a write-back is complete")
             if any(w.left_behind for w in wave.group.waves):
@@ -129,6 +131,8 @@ def event_of(name, instruction):
     if not name.startswith(("GLOBAL_", "FLAT_", "BUFFER_")):
         return 0
     system = bool(getattr(instruction, "sc1", 0))
+    if "ATOMIC" in name and getattr(instruction, "sc0", 0):
+        return TURN
     if "LOAD" in name:
         return FLAG_LOAD if system else LOAD
     return FLAG_STORE if system and "STORE" in name else STORE
