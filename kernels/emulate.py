@@ -15,8 +15,10 @@ import emulator
 from code_object import CodeObject
 from emulate_exchange import EXCHANGE_TESTS
 from emulate_gemm import GEMM_TESTS
+from emulate_layer import LAYER_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
+from emulate_plain import PLAIN_TESTS
 from emulate_waiting import WAITING_TESTS
 
 
@@ -39,7 +41,7 @@ def main():
     judge = Judge()
     for target in arguments.targets:
         programs = functools.cache(lambda file, target=target: program_of(arguments.build, target, file))
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS:
+        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS:
             files = files if isinstance(files, tuple) else (files,)
             if arguments.only not in " ".join((test.__name__, *files)):
                 continue

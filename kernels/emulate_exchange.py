@@ -28,11 +28,12 @@ def routing(rng, kind, ranks, tokens, top_k, experts):
 class Exchange(Ranks):
     """The ranks' memory for one dispatch and what follows, and what must be in it. exact: buffers of just the rows that come."""
 
-    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=False, epoch=0, kind="random", exact=False):
+    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=False, epoch=0, kind="random", exact=False,
+                 expert=None):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.tokens, self.top_k, self.experts, self.hidden, self.scales = kernels, tokens, top_k, experts, hidden, scales
         self.local, self.exact = experts // ranks, exact
-        self.expert = routing(rng, kind, ranks, tokens, top_k, experts)
+        self.expert = routing(rng, kind, ranks, tokens, top_k, experts) if expert is None else expert
         self.weight = rng.random(self.expert.shape).astype(np.float32)
         self.scale = rng.random((ranks, tokens, max(scales, 1))).astype(np.float32)
         self.row_bytes = hidden if scales else 2 * hidden
@@ -107,15 +108,15 @@ class Exchange(Ranks):
         def spoil():
             self.returned[r].view[...] = 0xFF
 
-        sources = [address(self.part_address(d)) for d in range(self.ranks)]
-        launch = self.kernels.reduce(self.peers(r, epoch), self.tokens, self.ranks, self.hidden,
-                                     DISPATCH_GRADIENT if with_side else COMBINE, self.returned, self.capacity, self.places[r],
-                                     self.y[r][with_side], base=address(self.handle[r]) + BASE, side=self.top_k if with_side else 0,
-                                     side_sum=self.sums[r], sources=sources, spread=1 + with_side)
-        return [[fill], launch, [spoil]]
+        return [[fill], self.reduce(r, epoch, with_side), [spoil]]
 
-    def part_address(self, d):
-        return address(self.window[d]) + self.capacity[d] * (self.row_bytes + 4 * (self.scales + 2 * self.top_k))
+    def reduce(self, r, epoch, with_side):
+        behind = 4 * (self.scales + 2 * self.top_k) + self.row_bytes
+        sources = [address(self.window[d]) + self.capacity[d] * behind for d in range(self.ranks)]
+        return self.kernels.reduce(self.peers(r, epoch), self.tokens, self.ranks, self.hidden,
+                                   DISPATCH_GRADIENT if with_side else COMBINE, self.returned, self.capacity, self.places[r],
+                                   self.y[r][with_side], base=address(self.handle[r]) + BASE, side=self.top_k if with_side else 0,
+                                   side_sum=self.sums[r], sources=sources, spread=1 + with_side)
 
     def work(self, r, epoch=1):
         """A dispatch, a combine, other rows to the same places, a combine with side sums, as parts that may run in phases."""

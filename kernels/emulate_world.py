@@ -57,3 +57,14 @@ class Ranks:
     def check_bytes(self, rank, counter, rows, row_bytes):
         """rows [rank]: moved to or from each."""
         return [(f"bytes {counter}", self.control[rank].view[0]["bytes"][counter][: self.ranks] == np.asarray(rows) * row_bytes)]
+
+
+def unsynchronised(make, seeds=8):
+    """What goes wrong where kernels do not wait: in one of some orders of the waves at least. make(): a fresh world without waiting."""
+    for seed in range(seeds):
+        w = make()
+        w.run([w.work(r) for r in range(w.ranks)], seed=seed)
+        problem = next(filter(None, map(w.problem, range(w.ranks))), None)
+        if problem:
+            return problem
+    return None
