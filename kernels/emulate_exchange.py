@@ -187,13 +187,14 @@ class Exchange(Ranks):
 FILES = ("exchange_layout", "exchange_send", "exchange_reduce")
 # ranks, tokens, top_k, experts, hidden, scales, routing
 SHAPES = ((8, 9, 3, 16, 72, 0, "random"), (3, 5, 2, 6, 144, 2, "random"), (1, 3, 2, 2, 8, 0, "random"), (4, 6, 2, 8, 40, 0, "skewed"),
-          (4, 6, 2, 8, 32, 0, "empty rank"))
+          (4, 6, 2, 8, 32, 0, "empty rank"), (2, 4, 2, 4, 2056, 0, "random"), (2, 3, 13, 16, 144, 40, "random"))
+MANY = (20, 2, 2, 20, 8, 0, "random")  # more pairs than lanes; in phases only
 
 
 def test_phases(layout, send, reduce, judge, label):
     rng, kernels = np.random.default_rng(10), Kernels((layout, send, reduce))
-    for *shape, kind in SHAPES:
-        for exact in (False, True):
+    for *shape, kind in SHAPES + (MANY,):
+        for exact in (False,) if shape[0] == MANY[0] else (False, True):
             w = Exchange(kernels, rng, *shape, kind=kind, exact=exact)
             w.run([w.work(r) for r in range(w.ranks)])
             for r in range(w.ranks):
@@ -202,4 +203,16 @@ def test_phases(layout, send, reduce, judge, label):
         judge.expect_rejection(f"{label} phases, {shape}", w.problem(0))
 
 
-EXCHANGE_TESTS = [(FILES, test_phases)]
+def test_long_layout(layout, judge, label):
+    """More tokens than a block takes in one turn, more choices than a thread loads at once, more experts than threads of a wave."""
+    rng, kernels = np.random.default_rng(11), Kernels((layout,))
+    w = Exchange(kernels, rng, 2, 4300, 9, 140, 8)
+    w.run([[w.layout(r, 1)] for r in range(w.ranks)])
+    for r in range(w.ranks):
+        checks = w.check_layout(r)[:3] + [("notices", w.control[r].view[0]["notice"][:2, :2] == (1 << 32) + w.sent.astype(np.uint64))]
+        judge.count(f"{label}, rank {r}", problem_of([w.places[r], *w.numbers[r], w.control[r]], w.inputs[r], checks))
+    w.places[0].view[4200, 0] += 1
+    judge.expect_rejection(label, problem_of([], [], w.check_layout(0)[:1]))
+
+
+EXCHANGE_TESTS = [(("exchange_layout",), test_long_layout), (FILES, test_phases)]

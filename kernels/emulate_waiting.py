@@ -1,5 +1,6 @@
 """Kernels that wait for other ranks, in the emulator: interleaved with the kernels they wait for, alone with all flags set, and with a
 rank that never comes."""
+import random
 import struct
 
 import numpy as np
@@ -64,6 +65,8 @@ def test_alone(layout, send, reduce, judge, label):
             checks.append((f"rows at {d}", rows == old))
         judge.count(f"{label}, {shape}, {kind}", problem_of([w.window[d] for d in every] + w.control, w.inputs[me], checks))
         judge.count(f"{label}, {shape}, {kind}, order", order_problem(watch))
+        w.control[0].view[0]["notice"][me, 0] += 1
+        judge.expect_rejection(f"{label}, {shape}, notice", problem_of([], [], w.check_flags_alone(me, (1, w.sent), 3 if w.scales else 4)))
 
 
 def test_late(layout, send, reduce, ragged, judge, label):
@@ -137,4 +140,28 @@ def test_order(layout, send, reduce, judge, label):
             judge.expect_rejection(f"{label}, {FILES[n]} without the wait at 0x{at:x}", watch.problem)
 
 
-WAITING_TESTS = [(FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late), (FILES, test_order)]
+def test_links(program, judge, label):
+    """Messages thrown to and fro between two ranks; one that waits for nobody gives up after 5 s; a pause."""
+    kernels, patience, turns, blocks = Kernels((program,)), 5 * 10**8, 3, 2
+    for pieces, alone in ((3, False), (0, False), (1, True)):
+        size = 16 * pieces * blocks
+        given = [Array(np.random.default_rng(18 + r).integers(0, 255, size, np.uint8)) for r in range(2)]
+        got, flags = [Array(shape=size, dtype=np.uint8) for _ in range(2)], [Array(np.zeros(64, np.uint32)) for _ in range(2)]
+        work = [[kernels.launch("link_echo", blocks, 512, struct.pack("<q4i", size, turns, r, blocks, 0) + pointers(
+            given[r], got[1 - r], flags[r], flags[1 - r]))] for r in range(1 if alone else 2)]
+        start = emulator_waves.clock[0]
+        watch = emulator.run(work, rng=random.Random(pieces), ticks=2000 if alone else 1)
+        took = emulator_waves.clock[0] - start
+        checks = [("message", got[1 - r].view == given[r].view) for r in range(len(work))]
+        checks += [("blocks", flags[r].view[32] == (1 if alone else turns) * blocks) for r in range(len(work))]
+        checks += [("turns", flags[r].view[0] == turns * (not alone)) for r in range(2 - alone)]
+        checks.append(("patience", patience <= took < 2 * patience if alone else took < patience))
+        judge.count(f"{label} {size} bytes{', alone' * alone}", problem_of(got + flags, given, checks))
+        judge.count(f"{label} {size} bytes{', alone' * alone}, order", order_problem(watch))
+    start = emulator_waves.clock[0]
+    emulator.run([[kernels.launch("link_pause", 1, 32, struct.pack("<Q", 10**9))]], rng=random.Random(1), ticks=10**6)
+    took = emulator_waves.clock[0] - start
+    judge.count(f"{label} pause", None if 10**8 <= took < 2 * 10**8 + 10**6 * 400 else f"{took * 10} ns")
+
+
+WAITING_TESTS = [("links", test_links), (FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late), (FILES, test_order)]

@@ -62,8 +62,9 @@ class Wave:
         self.words = self.state._sgpr_mv.cast("B").cast("Q")
         self.calls = Calls([self.state.sgpr_buf._buf.va_addr, self.state.vgpr_buf._buf.va_addr, 0, group.local.address, 0,
                             self.state.accvgpr_buf._buf.va_addr])
-        self.stored = self.left_behind = False  # stores under way; those at the last barrier
-        self.written_back, self.acquiring = 0, 0
+        # Stores under way, and not written back: since the last barrier, and before it. Earlier: those of the kernels before this one.
+        self.stored = self.stored_before = self.dirty = self.dirty_before = False
+        self.earlier, self.flushing, self.acquiring = True, False, 0
 
 
 class Group:
@@ -77,8 +78,8 @@ class Group:
         if not self.arrived or len(self.arrived) < sum(not w.ended for w in self.waves):
             return []
         for wave in self.waves:
-            wave.left_behind = wave.stored
-            wave.written_back = 0
+            wave.stored_before, wave.dirty_before = wave.stored, wave.dirty_before or wave.dirty
+            wave.dirty = False
         released, self.arrived = self.arrived, []
         return released
 
@@ -92,28 +93,36 @@ class Watch:
 
     def event(self, kind, wave):
         if kind == SETTLE:
-            wave.stored = wave.left_behind = False
-            wave.written_back += wave.written_back == 1
+            wave.stored = wave.stored_before = False
             wave.acquiring += wave.acquiring == 1
+            if wave.flushing:
+                self.written_back(wave)
         elif kind == WRITE_BACK:
-            wave.written_back = 1
+            wave.flushing = True
         elif kind == INVALIDATE:
             wave.acquiring = 1 if wave.acquiring == 1 else 0
         elif wave.words[EXEC] == 0:
             return
         elif kind in (FLAG_STORE, TURN):
             self.releases += kind == FLAG_STORE
-            if wave.written_back != 2:
+            if wave.flushing or wave.dirty or any(w.dirty_before for w in wave.group.waves) or (wave.earlier and kind == FLAG_STORE):
                 self.fail(wave, "a flag is stored before a write-back is complete")
-            if any(w.left_behind for w in wave.group.waves):
-                self.fail(wave, "a flag is stored while another wave's stores are under way")
         elif wave.acquiring:
             self.fail(wave, "memory is read or written before an acquire is complete")
         elif kind == FLAG_LOAD:
             self.acquires += 1
             wave.acquiring = 1
         elif kind == STORE:
-            wave.stored, wave.written_back = True, 0
+            wave.stored = wave.dirty = True
+            wave.flushing = False
+
+    @staticmethod
+    def written_back(wave):
+        """All that has come to the cache of the work-group: the wave's own, and what others had stored, and waited for, before the
+        last barrier."""
+        wave.flushing = wave.dirty = wave.earlier = False
+        for other in wave.group.waves:
+            other.dirty_before = other.dirty_before and other.stored_before
 
     def fail(self, wave, what):
         self.problem = self.problem or f"{wave.group.launch.name} at 0x{wave.words[PC] - wave.program.base:x}: {what}"
