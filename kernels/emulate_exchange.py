@@ -5,7 +5,7 @@ import numpy as np
 from emulate_launch import (CHOICES, COMBINE, COMBINE_GRADIENT, DISPATCH, DISPATCH_GRADIENT, HANDLE, NOTICED, SCALES, SOURCE, Kernels,
                             address)
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
-from emulate_world import Ranks
+from emulate_world import Ranks, host
 
 BASE = HANDLE.fields["base"][1]
 
@@ -91,7 +91,7 @@ class Exchange(Ranks):
         parts = [self.layout(r, epoch)]
         if self.exact:
             parts.append(self.send(r, 0, epoch, 0, None, kernel="exchange_notices"))
-        return parts + [self.send(r, rows, epoch + self.exact, DISPATCH, self.inputs[r][0]), [lambda: self.keep(r, "first")]]
+        return parts + [self.send(r, rows, epoch + self.exact, DISPATCH, self.inputs[r][0]), [host(lambda: self.keep(r, "first"), self.window[r])]]
 
     def keep(self, r, name):
         self.kept[r][name] = self.window[r].view.copy()
@@ -108,7 +108,8 @@ class Exchange(Ranks):
         def spoil():
             self.returned[r].view[...] = 0xFF
 
-        return [[fill], self.reduce(r, epoch, with_side), [spoil]]
+        returned = self.returned[r]
+        return [[host(fill, returned)], self.reduce(r, epoch, with_side), [host(spoil, returned)]]
 
     def reduce(self, r, epoch, with_side):
         behind = 4 * (self.scales + 2 * self.top_k) + self.row_bytes
@@ -124,7 +125,7 @@ class Exchange(Ranks):
         again = self.send(r, SOURCE, behind + 2, COMBINE_GRADIENT, self.others[r], spread=4)
         back = [] if self.scales else self.combine(r, behind + 1, False)
         last = [] if self.scales else self.combine(r, behind + 3, True)
-        return self.forward(r, epoch) + back + [again, [lambda: self.keep(r, "again")]] + last
+        return self.forward(r, epoch) + back + [again, [host(lambda: self.keep(r, "again"), self.window[r])]] + last
 
     # What must have come of it
 

@@ -6,7 +6,7 @@ from emulate_exchange import routing
 from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 from emulate_waiting import order_problem
-from emulate_world import Ranks, unsynchronised
+from emulate_world import Ranks, host, unsynchronised
 
 
 def ragged_slots(expert, experts, room):
@@ -141,7 +141,8 @@ class Plain(Ranks):
         send = self.send_rows(r, 2, self.inputs[r][0] if gather else self.local[r], DISPATCH, words)
         back = self.return_rows(r, 3, self.y[r] if gather else self.local[r], COMBINE)
         combine = [] if gather else [self.combine(r, self.inputs[r][2], self.y[r])]
-        return self.prepare(r, 1) + [send, [keep], [fill], back, [spoil]] + combine
+        return self.prepare(r, 1) + [send, [host(keep, self.received[r])], [host(fill, self.returned[r])], back,
+                                           [host(spoil, self.returned[r])]] + combine
 
     # What must have come of it
 
@@ -216,7 +217,10 @@ def test_plain(*programs_judge_label):
             w.y[0].view[0, 0] ^= 0x8000
             w.control[0].view[0]["bytes"][DISPATCH, 0] += 2
             judge.expect_rejection(name + ", bytes", w.problem(0))
-        judge.expect_rejection(f"{label} {sizes}, no wait", unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind)))  # noqa: B023
+        for deaf in ((1, 2, 3), (1,), (2,), (3,)):
+            if deaf != (1,) or form == "ragged":
+                problem = unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind, wait=True), deaf)  # noqa: B023
+                judge.expect_rejection(f"{label} {sizes}, no wait in {deaf}", problem)
 
 
 PLAIN_TESTS = [(FILES, test_plain)]

@@ -7,10 +7,18 @@ import numpy as np
 import emulator
 from emulate_launch import CONTROL, address, by_rank
 from emulate_memory import Array
+from emulator_races import Host, Races
+
+
+def host(function, *written):
+    """A step of the host that writes these arrays."""
+    return Host(function, *((address(array), array.size) for array in written))
 
 
 class Ranks:
-    """epoch: before the first exchange; `wait` as in exchange_launch.h."""
+    """epoch: before the first exchange; `wait` as in exchange_launch.h, but for the epochs of `deaf`."""
+
+    deaf = ()
 
     def __init__(self, ranks, wait, epoch=0):
         self.ranks, self.wait, self.start = ranks, wait, epoch
@@ -22,14 +30,26 @@ class Ranks:
         return (self.start + n) & 0xFFFFFFFF
 
     def peers(self, rank, epoch):
-        head = struct.pack("<iiiI", self.ranks, rank, self.wait, self.epoch(epoch))
+        head = struct.pack("<iiiI", self.ranks, rank, self.wait and epoch not in self.deaf, self.epoch(epoch))
         return head + by_rank([address(c) for c in self.control], "Q")
 
+    def memory(self):
+        """All arrays of the ranks: pairs (address, bytes)."""
+        found, left = [], list(vars(self).values())
+        while left:
+            value = left.pop()
+            if isinstance(value, Array):
+                found.append((address(value), value.size))
+            elif isinstance(value, (list, tuple)):
+                left += value
+        return found
+
     def run(self, work, seed=None, **how):
-        """work[rank]: parts, each a list of launches and of functions of the host. Without a seed all ranks do a part before the
+        """work[rank]: parts, each a list of launches and of steps of the host. Without a seed all ranks do a part before the
         next begins; with one every rank goes its way, and which of their waves runs next is drawn. Returns the watch of the latter."""
         if seed is not None:
-            return emulator.run([[step for part in parts for step in part] for parts in work], rng=random.Random(seed), **how)
+            steps = [[step for part in parts for step in part] for parts in work]
+            return emulator.run(steps, rng=random.Random(seed), races=Races(self.memory()), **how)
         for part in zip(*work):
             emulator.run(part)
 
@@ -59,12 +79,8 @@ class Ranks:
         return [(f"bytes {counter}", self.control[rank].view[0]["bytes"][counter][: self.ranks] == np.asarray(rows) * row_bytes)]
 
 
-def unsynchronised(make, seeds=8):
-    """What goes wrong where kernels do not wait: in one of some orders of the waves at least. make(): a fresh world without waiting."""
-    for seed in range(seeds):
-        w = make()
-        w.run([w.work(r) for r in range(w.ranks)], seed=seed)
-        problem = next(filter(None, map(w.problem, range(w.ranks))), None)
-        if problem:
-            return problem
-    return None
+def unsynchronised(make, deaf):
+    """Whether a race is found, in one order of the waves, where kernels of some epochs do not wait. make(): a fresh world."""
+    w = make()
+    getattr(w, "exchange", w).deaf = deaf
+    return w.run([w.work(r) for r in range(w.ranks)], seed=0).races.problem

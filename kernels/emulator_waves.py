@@ -10,10 +10,13 @@ stand where a flag's store could stand.
 import ctypes
 import mmap
 
+import numpy as np
+
+from emulator_races import FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, SCALAR_LOAD, SETTLE, STORE, TURN, WRITE_BACK, Event, Host, joined
+
 ENDED, BARRIER, PAUSED = range(3)
 BLOCK_MAX = 32  # instructions that run without a look at the other waves
 PC, EXEC = 128, 63  # 64-bit words of a wave's scalar registers, as the emulator keeps them
-STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN = range(1, 9)
 POISON = 0xA5
 
 clock = (ctypes.c_uint64 * 1)()  # what s_memrealtime reads: units of 10 ns
@@ -60,6 +63,7 @@ class Wave:
         ctypes.memset(self.state.vgpr_buf._buf.va_addr + 256, POISON, 255 * 256)  # all but register 0, the work-item's number
         ctypes.memset(self.state.accvgpr_buf._buf.va_addr, POISON, 256 * 256)
         self.words = self.state._sgpr_mv.cast("B").cast("Q")
+        self.vector = np.frombuffer(self.state._vgpr_mv, np.uint32).reshape(256, 64)
         self.calls = Calls([self.state.sgpr_buf._buf.va_addr, self.state.vgpr_buf._buf.va_addr, 0, group.local.address, 0,
                             self.state.accvgpr_buf._buf.va_addr])
         # Stores under way, and not written back: since the last barrier, and before it. Earlier: those of the kernels before this one.
@@ -73,13 +77,15 @@ class Group:
         self.waves = [Wave(emu, launch, self, first) for first in range(0, launch.threads, 64)]
         self.arrived = []
 
-    def release_barrier(self):
+    def release_barrier(self, watch):
         """The waves that go on, once all that have not ended have come."""
         if not self.arrived or len(self.arrived) < sum(not w.ended for w in self.waves):
             return []
         for wave in self.waves:
             wave.stored_before, wave.dirty_before = wave.stored, wave.dirty_before or wave.dirty
             wave.dirty = False
+        if watch.races:
+            watch.races.barrier(self.arrived)
         released, self.arrived = self.arrived, []
         return released
 
@@ -87,11 +93,17 @@ class Group:
 class Watch:
     """What the waves did about the order of memory: counts, and the first thing wrong."""
 
-    def __init__(self):
+    def __init__(self, races):
         self.releases = self.acquires = 0
-        self.problem = None
+        self.problem, self.races = None, races
 
-    def event(self, kind, wave):
+    def event(self, event, wave):
+        if self.races:
+            self.races.event(event, wave)
+            self.problem = self.problem or self.races.problem
+        kind = event.kind
+        if kind == SCALAR_LOAD:
+            return
         if kind == SETTLE:
             wave.stored = wave.stored_before = False
             wave.acquiring += wave.acquiring == 1
@@ -128,18 +140,19 @@ class Watch:
         self.problem = self.problem or f"{wave.group.launch.name} at 0x{wave.words[PC] - wave.program.base:x}: {what}"
 
 
-def event_of(name, instruction):
-    """What the watch must know of an instruction."""
+def kind_of(name, instruction):
+    """What the watch must know of an instruction, or 0."""
     if name == "S_WAITCNT":
-        count = int(instruction.simm16)
-        return SETTLE if count & 0xC00F == 0 else 0
-    if name.startswith("BUFFER_WBL2"):
-        return WRITE_BACK
-    if name.startswith("BUFFER_INV"):
-        return INVALIDATE
+        return SETTLE if int(instruction.simm16) & 0xC00F == 0 else 0
+    if name.startswith("S_LOAD_"):
+        return SCALAR_LOAD
     if not name.startswith(("GLOBAL_", "FLAT_", "BUFFER_")):
         return 0
     system = bool(getattr(instruction, "sc1", 0))
+    if name.startswith("BUFFER_WBL2"):
+        return WRITE_BACK * system
+    if name.startswith("BUFFER_INV"):
+        return INVALIDATE * system
     if "ATOMIC" in name and getattr(instruction, "sc0", 0):
         return TURN
     if "LOAD" in name:
@@ -159,7 +172,8 @@ class Decoder:
         while end == PAUSED and len(steps) < BLOCK_MAX:
             (program, runtime), instruction = self.emu._decode_at(at, "cdna")
             name = self.emu._op_name(instruction)
-            steps.append((runtime.fxn, tuple(program.arg.globals), event_of(name, instruction)))
+            kind = kind_of(name, instruction)
+            steps.append((runtime.fxn, tuple(program.arg.globals), Event(kind, name, instruction) if kind else None))
             at += instruction.size()
             end = ENDED if name == "S_ENDPGM" else BARRIER if name == "S_BARRIER" else PAUSED
             if "BRANCH" in name or "SETPC" in name or "SWAPPC" in name or "S_CALL" in name:
@@ -175,9 +189,9 @@ def advance(wave, watch, most):
         pc = words[PC]
         steps, end = decoder.pieces.get(pc) or decoder.piece(pc)
         for function, which, event in steps:
-            function(*calls[which])
-            if event:
+            if event is not None:
                 watch.event(event, wave)
+            function(*calls[which])
         done += len(steps)
         if end != PAUSED:
             return end, done
@@ -185,38 +199,47 @@ def advance(wave, watch, most):
 
 
 class Stream:
-    """What one rank does, in order: launches, and functions of the host between them."""
+    """What one rank does, in order: launches, and steps of the host between them."""
 
-    def __init__(self, work):
-        self.work, self.launch, self.next, self.alive = list(work), None, 0, 0
+    def __init__(self, work, number):
+        self.work, self.number, self.launch, self.next, self.alive = list(work), number, None, 0, 0
+        self.seen, self.done = {}, {}  # of all waves, by those that start now; by those that have ended
 
-    def groups(self, emu, resident):
+    def groups(self, emu, resident, races):
         """Work-groups that may start now."""
         while self.launch is None and self.work:
             item = self.work.pop(0)
-            if callable(item):
-                item()
+            if isinstance(item, Host):
+                item.function()
+                if races:
+                    races.host(item, self)
+                    self.done = self.seen
             elif item.blocks > 0:
                 self.launch, self.next = item, 0
         while self.launch is not None and self.next < self.launch.blocks and self.alive < resident:
             self.alive, self.next = self.alive + 1, self.next + 1
             yield Group(emu, self.launch, self.next - 1)
 
-    def ended(self, group):
+    def ended(self, group, races):
         LocalMemory.free.append(group.local)
+        for wave in group.waves if races else ():
+            self.done = joined(self.done, races.view(wave))
         self.alive -= 1
         if self.alive == 0 and self.next == self.launch.blocks:
-            self.launch = None
+            self.launch, self.seen = None, self.done
 
 
-def run(emu, streams, rng=None, resident=4, ticks=1, limit=100_000_000):
+def run(emu, streams, rng=None, races=None, resident=4, ticks=1, limit=100_000_000):
     """Runs streams side by side, in the order in which `rng` (random.Random) picks waves; without one, streams and work-groups one
-    after another, waves in turn up to the next barrier. The clock moves by `ticks` with every instruction. Returns the watch."""
-    streams, watch, total = [Stream(s) for s in streams], Watch(), 0
+    after another, waves in turn up to the next barrier. races: looked for with a seed. The clock moves by `ticks` with every
+    instruction. Returns the watch."""
+    streams, watch, total = [Stream(s, n) for n, s in enumerate(streams)], Watch(races), 0
     ready = []  # (wave, stream)
 
     def start(stream):
-        for group in stream.groups(emu, resident if rng else 1):
+        for group in stream.groups(emu, resident if rng else 1, races):
+            for n, wave in enumerate(group.waves if races else ()):
+                races.start(wave, stream, n)
             ready.extend((wave, stream) for wave in group.waves)
 
     with emu._MXCSRContext():
@@ -236,10 +259,10 @@ def run(emu, streams, rng=None, resident=4, ticks=1, limit=100_000_000):
                 if stop == ENDED:
                     wave.ended = True
                     if all(w.ended for w in wave.group.waves):
-                        owner.ended(wave.group)
+                        owner.ended(wave.group, races)
                         start(owner)
                         continue
                 else:
                     wave.group.arrived.append(wave)
-                ready.extend((w, owner) for w in wave.group.release_barrier())
+                ready.extend((w, owner) for w in wave.group.release_barrier(watch))
     return watch
