@@ -45,8 +45,8 @@ class Event:
 
 def joined(a, b):
     """The later of two views of all waves' clocks."""
-    if a is b or not b:
-        return a
+    if a is b or not b or not a:
+        return a or b
     result = dict(a)
     for wave, clock in b.items():
         if clock > result.get(wave, 0):
@@ -73,7 +73,7 @@ class Races:
     def start(self, wave, stream, number):
         wave.id = (stream.number, wave.group.index, number)
         wave.clock = self.clocks[wave.id] = self.clocks.get(wave.id, 0) + 1
-        wave.seen = stream.seen
+        wave.seen, wave.acquired = stream.seen, {}
 
     def view(self, wave):
         """What one who comes after the wave has seen; what the wave does next is not in it."""
@@ -93,8 +93,10 @@ class Races:
             return
         addresses = event.addresses(wave)
         if event.kind in (FLAG_LOAD, TURN):
-            for at in set(addresses.tolist()):
-                wave.seen = joined(wave.seen, self.flags.get(at, {}))
+            views = {id(view): view for view in map(self.flags.get, addresses.tolist()) if view is not None}
+            for view in views.values():
+                if view is not wave.acquired.get(id(view)):
+                    wave.seen, wave.acquired[id(view)] = joined(wave.seen, view), view
         if event.kind in (FLAG_STORE, TURN):
             view = self.view(wave)
             for at in addresses.tolist():
