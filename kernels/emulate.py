@@ -19,7 +19,10 @@ from emulate_layer import LAYER_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
 from emulate_plain import PLAIN_TESTS
+from emulate_races import RACE_TESTS
 from emulate_waiting import WAITING_TESTS
+
+TESTS = GEMM_TESTS + LOCAL_TESTS + RACE_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS
 
 
 def program_of(build, target, file):
@@ -41,7 +44,7 @@ def main():
     judge = Judge()
     for target in arguments.targets:
         programs = functools.cache(lambda file, target=target: program_of(arguments.build, target, file))
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS:
+        for files, test in TESTS:
             files = files if isinstance(files, tuple) else (files,)
             if arguments.only not in " ".join((test.__name__, *files)):
                 continue
