@@ -50,7 +50,8 @@ def main():
                 continue
             start, before = time.monotonic(), judge.comparisons
             test(*map(programs, files), judge, f"{target} {test.__name__[5:]}")
-            print(f"{target} {test.__name__[5:]:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
+            count, took = judge.comparisons - before, time.monotonic() - start
+            print(f"{target} {test.__name__[5:]:24} {count:4} comparisons  {took:6.1f} s", flush=True)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed, {judge.rejected} wrong results rejected")
     return 0 if judge.comparisons and judge.rejected and not judge.failed else 1
 

@@ -3,7 +3,7 @@ import struct
 
 import numpy as np
 
-from emulate_memory import Array, from_bf16, integer, interval_bf16, problem_of, to_bf16
+from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 
 ROWS, WEIGHTS = 0, 1
 # counts of rows by expert, unused rows behind them, inner, columns

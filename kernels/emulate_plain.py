@@ -112,9 +112,10 @@ class Plain(Ranks):
         return []
 
     def send_rows(self, r, epoch, rows, counter, words=None):
-        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, SCALES if words is not None else 0, counter,
-                                 self.received, [self.rows] * self.ranks, self.place[r], rows, to=self.to[r], scales=self.words,
-                                 scale=words, local=self.local_experts, spread=self.ranks if self.copies == 1 else 1)
+        parts = SCALES if words is not None else 0
+        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, parts, counter, self.received,
+                                 [self.rows] * self.ranks, self.place[r], rows, to=self.to[r], scales=self.words, scale=words,
+                                 local=self.local_experts, spread=self.ranks if self.copies == 1 else 1)
 
     def return_rows(self, r, epoch, y, counter):
         return self.kernels.reduce(self.peers(r, epoch), self.items, self.copies, self.hidden, counter, self.returned,

@@ -10,10 +10,11 @@ import emulator_waves
 from emulate_exchange import FILES, SHAPES, Exchange
 from emulate_launch import COMBINE_GRADIENT, SOURCE, Kernels, pointers
 from emulate_memory import Array, problem_of
+from emulate_races import NOTHING, barriers
 from emulate_world import unsynchronised
 
 PATIENCE = 10 * 10**8  # of a waiting kernel, in units of the clock
-SEEDS = 3
+SEEDS = 2
 
 
 def order_problem(watch):
@@ -60,7 +61,9 @@ def test_alone(layout, send, reduce, judge, label):
                 w.combine(d, 0, False)[0][0].function()
         before = [w.window[d].view.copy() for d in every]
         watch = w.run([w.work(me)], seed=5)
-        checks = w.check_layout(me) + w.check_counters(me) + w.check_flags_alone(me, (1, w.sent), 3 if w.scales else 4) + ([] if w.scales else w.check_sums(me))
+        last = 3 if w.scales else 4
+        checks = w.check_layout(me) + w.check_counters(me) + w.check_flags_alone(me, (1, w.sent), last)
+        checks += [] if w.scales else w.check_sums(me)
         for d in range(me):  # only its own rows are new
             own = slice(w.first[me, d], w.first[me + 1, d])
             rows = w.part(d, "rows")
@@ -70,7 +73,7 @@ def test_alone(layout, send, reduce, judge, label):
         judge.count(f"{label}, {shape}, {kind}", problem_of([w.window[d] for d in every] + w.control, w.inputs[me], checks))
         judge.count(f"{label}, {shape}, {kind}, order", order_problem(watch))
         w.control[0].view[0]["notice"][me, 0] += 1
-        judge.expect_rejection(f"{label}, {shape}, notice", problem_of([], [], w.check_flags_alone(me, (1, w.sent), 3 if w.scales else 4)))
+        judge.expect_rejection(f"{label}, {shape}, notice", problem_of([], [], w.check_flags_alone(me, (1, w.sent), last)))
 
 
 def test_late(layout, send, reduce, ragged, judge, label):
@@ -122,26 +125,26 @@ def test_late(layout, send, reduce, ragged, judge, label):
 
 
 def test_order(layout, send, reduce, judge, label):
-    """The watch must see it when a wait is taken out of the machine code: s_waitcnt vmcnt(0) becomes s_nop."""
-    wait, nothing = struct.pack("<I", 0xBF8C0F70), struct.pack("<I", 0xBF800000)
-    write_back, stores, barrier = struct.pack("<I", 0xE0A0C000), (0xDC, 0xDD, 0xDE), struct.pack("<I", 0xBF8A0000)
+    """The watch must see it when a wait or a barrier is taken out of the machine code."""
+    wait, write_back = struct.pack("<I", 0xBF8C0F70), struct.pack("<I", 0xE0A0C000)  # s_waitcnt vmcnt(0), buffer_wbl2 sc0 sc1
     rng = np.random.default_rng(15)
-    for n, original in enumerate((layout, send, reduce)):
-        image, places = bytes(original.code.image), []
-        for at in range(0, len(image) - 4, 4):
-            if image[at : at + 4] != wait:
-                continue
-            if write_back in (image[at - 8 * k : at - 8 * k + 4] for k in (1, 2)) or image[at + 4 : at + 8] == barrier:
-                places.append(at)
+
+    def without(n, at):
+        files = [layout, send, reduce]
+        files[n] = emulator.Program(files[n].code)
+        files[n].memory[at : at + 4] = NOTHING
+        w = Exchange(Kernels(files), rng, 2, 70, 2, 4, 16, wait=True)
+        return w.run([w.work(r) for r in range(w.ranks)], seed=0).problem
+
+    for n, program in enumerate((layout, send, reduce)):
+        image, all_barriers = bytes(program.code.image), barriers(program, FILES[n])
+        places = [at for at in range(8, len(image) - 4, 4) if image[at : at + 4] == wait and (
+            write_back in (image[at - 8 : at - 4], image[at - 4 : at]) or at + 4 in all_barriers)]
         judge.count(f"{label}, {FILES[n]}", None if places else "no wait was found")
         for at in places:
-            spoiled = emulator.Program(original.code)
-            spoiled.memory[at : at + 4] = nothing
-            files = [layout, send, reduce]
-            files[n] = spoiled
-            w = Exchange(Kernels(files), rng, 2, 70, 2, 4, 16, wait=True)
-            watch = w.run([w.work(r) for r in range(w.ranks)], seed=0)
-            judge.expect_rejection(f"{label}, {FILES[n]} without the wait at 0x{at:x}", watch.problem)
+            judge.expect_rejection(f"{label}, {FILES[n]} without the wait at 0x{at:x}", without(n, at))
+        missed = sum(without(n, at) is not None for at in all_barriers)
+        judge.expect_rejection(f"{label}, {FILES[n]} without a barrier", missed and f"{missed} of {len(all_barriers)} are missed")
 
 
 def test_links(program, judge, label):
@@ -168,4 +171,5 @@ def test_links(program, judge, label):
     judge.count(f"{label} pause", None if 10**8 <= took < 2 * 10**8 + 10**6 * 400 else f"{took * 10} ns")
 
 
-WAITING_TESTS = [("links", test_links), (FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late), (FILES, test_order)]
+WAITING_TESTS = [("links", test_links), (FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late),
+                 (FILES, test_order)]

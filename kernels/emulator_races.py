@@ -13,7 +13,7 @@ class Event:
     """What an instruction does to the order of memory, and which addresses it touches."""
 
     def __init__(self, kind, name, instruction):
-        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name
+        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name or name.startswith("DS_ADD")
         last = name.rsplit("_", 1)[-1]
         self.bytes = {"DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8, "SHORT": 2, "USHORT": 2,
                       "BYTE": 1, "UBYTE": 1, "B64": 8, "B96": 12, "B128": 16, "B16": 2, "U16": 2, "B8": 1, "U8": 1}.get(last, 4)
@@ -150,6 +150,5 @@ class Races:
 
     def fail(self, event, wave, word, other, how):
         where = f"{wave.group.launch.name} at 0x{wave.words[128] - wave.program.base:x}, " if wave.id[1] >= 0 else ""
-        self.problem = self.problem or (
-            f"{where}{event.name}: rank {wave.id[0]}, block {wave.id[1]}, wave {wave.id[2]} meets a word that rank {other[0]}, block {other[1]}, "
-            f"wave {other[2]} has {how} at the same time")
+        one, two = (f"rank {w[0]}, block {w[1]}, wave {w[2]}" for w in (wave.id, other))
+        self.problem = self.problem or f"{where}{event.name}: {one} meets a word that {two} has {how} at the same time"

@@ -77,7 +77,7 @@ class Group:
 
     def __init__(self, emu, launch, index):
         self.launch, self.index, self.local = launch, index, LocalMemory.take(launch.lds_bytes)
-        Group.number += 1  # of all that there have been
+        Group.number = Group.number % 0x7FFF + 1  # apart for all of one run; 15 bits: emulator_races.Event
         self.number = Group.number
         self.waves = [Wave(emu, launch, self, first) for first in range(0, launch.threads, 64)]
         self.arrived = []
