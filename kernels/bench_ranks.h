@@ -15,4 +15,7 @@ typedef spw_status spw_bench_ranks_step(void *data, int set);
 SPW_MUST_CHECK spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first,
                                           spw_bench_ranks_step *run, void *data, double *ms);
 
+/* The meeting: the GPUs go on together. Counts nothing but SPW_COUNT_OTHER. */
+SPW_MUST_CHECK spw_status spw_bench_meet(spw_world *world);
+
 #endif

@@ -6,6 +6,7 @@
 #include "kernels/record_rules.h"
 #include "kernels/verify_dispatch.h"
 #include "kernels/verify_layer.h"
+#include "kernels/verify_made_up.h"
 #include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
 
@@ -157,7 +158,7 @@ static spw_status run_whole_layer(spw_world *world, const spw_record *r, const s
     const size_t before = judge->comparisons, failed = judge->failed;
     judge->worst = 0;
     const spw_status status = spw_verify_layer(world, r, s, variant, judge);
-    printf("  the whole layer            %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
+    printf("  whole layers               %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
            "allowance\n",
            variant->name, judge->comparisons - before, judge->failed - failed, judge->worst);
     return status;
@@ -173,8 +174,7 @@ static spw_status run_record(spw_world *world, const spw_record *r, const spw_ex
         SPW_TRY(run_scheme(world, r, &r->scheme[i], variant, judge));
         printf("%-28s %-8s %6zu comparisons, %zu failed\n", r->scheme[i].text, variant->name,
                judge->comparisons - before, judge->failed - failed);
-        if (r->scheme[i].rule != SPW_RECORD_EXPERT)
-            SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
+        SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
         if (world->link == NULL) SPW_TRY(reject_wrong_prediction(world, r, &r->scheme[i], judge));
     }
 cleanup:
@@ -190,6 +190,8 @@ static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw
                          : "in phases");
     for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++)
         SPW_TRY(q->record != NULL ? run_record(world, q->record, v, judge) : run_cases(world, q, v, judge));
+    for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL && q->record == NULL; v++)
+        SPW_TRY(spw_verify_made_up_layers(world, v, judge));
 cleanup:
     return status;
 }
