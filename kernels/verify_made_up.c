@@ -45,6 +45,25 @@ cleanup:
     return status;
 }
 
+/* Without choices: see draw(). */
+static spw_status create_record(const spw_world *world, const struct shape *s, spw_record *out) {
+    *out = (spw_record){.origin = "made up",
+                        .ranks = world->ranks,
+                        .experts = s->experts * world->ranks,
+                        .top_k = s->top_k,
+                        .sequences = s->sequences,
+                        .sequence_length = s->sequence_length,
+                        .hidden = s->hidden};
+    return SPW_ALLOC(world->ranks * spw_record_tokens(out) * s->top_k, &out->expert);
+}
+
+static void draw(spw_record *r, spw_choice_kind routing) {
+    const size_t tokens = spw_record_tokens(r);
+    for (size_t rank = 0; rank < r->ranks; rank++)
+        spw_choices_fill(routing, tokens, r->top_k, r->experts, r->ranks, 70 + rank,
+                         r->expert + rank * tokens * r->top_k);
+}
+
 spw_status spw_verify_made_up_layers(spw_world *world, const spw_exchange_variant *variant,
                                      spw_judge *judge) {
     static const spw_choice_kind routings[] = {SPW_CHOICES_UNIFORM, SPW_CHOICES_SKEWED, SPW_CHOICES_ONE,
@@ -52,25 +71,29 @@ spw_status spw_verify_made_up_layers(spw_world *world, const spw_exchange_varian
     spw_record record = {.ranks = 0};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const struct shape *s = &shapes[i];
-        record = (spw_record){.origin = "made up",
-                              .ranks = world->ranks,
-                              .experts = s->experts * world->ranks,
-                              .top_k = s->top_k,
-                              .sequences = s->sequences,
-                              .sequence_length = s->sequence_length,
-                              .hidden = s->hidden};
-        const size_t choices = spw_record_tokens(&record) * s->top_k;
-        if (record.top_k > record.experts || record.experts > SPW_WORLD_EXPERTS) continue;
-        SPW_TRY(SPW_ALLOC(world->ranks * choices, &record.expert));
+        const size_t experts = shapes[i].experts * world->ranks;
+        if (shapes[i].top_k > experts || experts > SPW_WORLD_EXPERTS) continue;
+        SPW_TRY(create_record(world, &shapes[i], &record));
         for (size_t n = 0; n < sizeof routings / sizeof *routings; n++) {
-            for (size_t r = 0; r < world->ranks; r++)
-                spw_choices_fill(routings[n], spw_record_tokens(&record), s->top_k, record.experts,
-                                 world->ranks, 70 + r, record.expert + r * choices);
-            SPW_TRY(run_record(world, s, routings[n], &record, variant, judge));
+            draw(&record, routings[n]);
+            SPW_TRY(run_record(world, &shapes[i], routings[n], &record, variant, judge));
         }
         spw_record_destroy(&record);
     }
+cleanup:
+    spw_record_destroy(&record);
+    return status;
+}
+
+spw_status spw_verify_made_up_layer(spw_world *world, spw_record_rule rule,
+                                    const spw_exchange_variant *variant, spw_judge *judge) {
+    spw_record record = {.ranks = 0};
+    size_t first = 0; /* of the rule, without a short buffer */
+    spw_status status = SPW_OK;
+    while (schemes[first].rule != rule) first++;
+    SPW_TRY(create_record(world, &shapes[0], &record));
+    draw(&record, SPW_CHOICES_UNIFORM);
+    SPW_TRY(spw_verify_layer(world, &record, &schemes[first], variant, judge));
 cleanup:
     spw_record_destroy(&record);
     return status;
