@@ -16,6 +16,7 @@ from emulate_exchange import EXCHANGE_TESTS
 from emulate_gemm import GEMM_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
+from emulate_ring import RING_TESTS
 
 
 def main():
@@ -30,7 +31,7 @@ def main():
         return 77
     judge = Judge()
     for target in arguments.targets:
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS:
+        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + RING_TESTS:
             files = files if isinstance(files, tuple) else (files,)
             if arguments.only not in " ".join(files):
                 continue
