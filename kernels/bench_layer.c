@@ -57,11 +57,9 @@ static const char *name_of(int what, size_t i) {
 
 const char *spw_bench_layer_names(int what) {
     static char text[3][128];
-    if (text[what][0] == '\0')
-        for (size_t i = 0; name_of(what, i) != NULL; i++) {
-            if (i > 0) strcat(text[what], ", ");
-            strcat(text[what], name_of(what, i));
-        }
+    for (size_t i = 0, length = 0; name_of(what, i) != NULL && length < sizeof text[0]; i++)
+        length += (size_t)snprintf(text[what] + length, sizeof text[0] - length, "%s%s", i > 0 ? ", " : "",
+                                   name_of(what, i));
     return text[what];
 }
 
