@@ -63,13 +63,15 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+const char *spw_bench_folded(const spw_world *world) { return spw_world_crowd(world) > 1 ? " (folded)" : ""; }
+
 spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first, spw_bench_ranks_step *run,
                            void *data, double *ms) {
     double times[RUNS];
     events *e = NULL;
     spw_status status = SPW_OK;
     if (!world->wait || world->link != NULL)
-        return spw_fail(SPW_EDEVICE, "exchanges are timed in one process with a rank a GPU");
+        return spw_fail(SPW_EDEVICE, "exchanges are timed in one process whose kernels wait for each other");
     SPW_TRY(SPW_ALLOC(1, &e));
     SPW_TRY(create(world, e));
     for (int i = 0; i < ALL; i++) {
