@@ -10,7 +10,8 @@
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-enum { RUNS = SPW_BENCH_RANKS_RUNS, ALL = RUNS + SPW_BENCH_RANKS_WARM, PAUSE_NS = 3000000 };
+enum { RUNS = SPW_BENCH_RANKS_RUNS, ALL = RUNS + SPW_BENCH_RANKS_WARM };
+enum { PAUSE_NS_A_RANK = 2000000 }; /* the host launches for one rank after the other */
 
 typedef struct events {
     cudaEvent_t at[SPW_WORLD_RANKS][ALL][2]; /* before, after */
@@ -45,7 +46,7 @@ static spw_status create(spw_world *world, events *e) {
     for (size_t r = 0; r < world->ranks; r++) {
         SPW_TRY(spw_world_use(world, r));
         for (int i = 0; i < 2 * ALL; i++) TRY_GPU(cudaEventCreate(&e->at[r][i / 2][i % 2]), "create event");
-        TRY_GPU(spw_launch_link_pause(PAUSE_NS, world->stream[r]), "pause");
+        TRY_GPU(spw_launch_link_pause(world->ranks * PAUSE_NS_A_RANK, world->stream[r]), "pause");
     }
 cleanup:
     return status;
