@@ -10,6 +10,7 @@
 #include "kernels/verify_processes.h"
 #include "kernels/world_link.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,20 @@ static spw_status miss_a_rank(const spw_exchange_request *q, spw_judge *judge) {
 cleanup:
     spw_world_destroy(world);
     return status;
+}
+
+/* More blocks than have room side by side are not taken. */
+static spw_status refuse_blocks(spw_world *world, spw_judge *judge) {
+    const spw_dispatch_shape shape = {16, 1, world->ranks, 64, 2};
+    spw_dispatch *dispatch = NULL;
+    const spw_status status =
+        spw_dispatch_create(world, shape, spw_exchange_variants, spw_world_blocks(world) + 1, &dispatch);
+    spw_dispatch_destroy(dispatch);
+    if (status != SPW_OK && status != SPW_EARG) return status;
+    spw_judge_count(judge,
+                    status == SPW_EARG ? SPW_OK : spw_fail(SPW_EMISMATCH, "more blocks than fit were taken"),
+                    "blocks a rank");
+    return SPW_OK;
 }
 
 /* --- Cases --- */
@@ -228,6 +243,22 @@ cleanup:
     return status;
 }
 
+/* The last process is killed while the others wait for it. */
+static spw_status die(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
+    const spw_exchange_request *q = data;
+    (void)judge;
+    if (rank == q->ranks - 1) (void)raise(SIGKILL);
+    return spw_world_link_share(link, rank, NULL) == SPW_OK ? SPW_EMISMATCH : SPW_OK;
+}
+
+static void miss_a_process(spw_exchange_request *q, spw_judge *judge) {
+    spw_judge unseen = {.quiet = true};
+    const spw_status status = spw_verify_processes(q->ranks, die, q, &unseen);
+    spw_judge_count(judge,
+                    status == SPW_EDEVICE ? SPW_OK : spw_fail(SPW_EMISMATCH, "a dead process was not missed"),
+                    "a process missing");
+}
+
 static spw_status run_process(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
     spw_world *world = NULL;
     spw_status status = SPW_OK;
@@ -248,11 +279,13 @@ spw_status spw_verify_exchange(const spw_exchange_request *request) {
     if (q.record != NULL && q.record->ranks != q.ranks)
         return spw_fail(SPW_EARG, "the record has %zu ranks, --ranks is %zu", q.record->ranks, q.ranks);
     if (q.processes) {
+        if (q.ranks > 1) miss_a_process(&q, &judge);
         SPW_TRY(spw_verify_processes(q.ranks, run_process, &q, &judge));
     } else {
         SPW_TRY(spw_world_create(q.ranks, q.gpus, q.phases, &world));
         if (q.record == NULL) SPW_TRY(reject_wrong_kernels(&q, &judge));
         if (q.record == NULL) SPW_TRY(miss_a_rank(&q, &judge));
+        SPW_TRY(refuse_blocks(world, &judge));
         SPW_TRY(run_world(world, &q, &judge));
     }
 cleanup:
