@@ -232,13 +232,12 @@ static spw_status run_point(bench *b, const point *p, unsigned only, double *ms)
         double off_rank = 0, off_gpu = 0;
         mean_bytes(b, o, &off_rank, &off_gpu);
         const double rate = 1e-6 * off_gpu / ms[i];
-        printf("%s%s,%s,%zu,%zu,%zu,%zu,%zu,%s,%s,%d,%.4f,%.2f,%.1f,%.3f,%zu,%.2f\n", o->name,
+        printf("%s%s,%s,%zu,%zu,%zu,%zu,%zu,%s,%s,%d,%.4f,%.2f,%.1f,%.3f", o->name,
                spw_bench_folded(b->world), o->run == run_nccl ? "nccl" : p->variant->name, b->world->ranks,
                p->shape.tokens, p->shape.hidden, p->shape.top_k, p->shape.experts,
-               p->shape.element_bytes == 1 ? "fp8" : "bf16", spw_choice_names[p->routing],
-               o->run == run_nccl ? 0 : p->blocks, ms[i], 1e-6 * off_rank, rate, rate / b->all_pairs,
-               b->machine->ranks, 1e-6 * off_gpu);
-        fflush(stdout);
+               p->shape.element_bytes == 1 ? "fp8" : "bf16", spw_choice_names[p->routing], p->blocks, ms[i],
+               1e-6 * off_rank, rate, rate / b->all_pairs);
+        spw_bench_end_row(b->world, off_gpu);
     }
     destroy_point(b);
     return status;
@@ -317,7 +316,8 @@ static spw_status small_size(bench *b, const point *best) {
         SPW_TRY(run_point(b, &p, ALL, ms));
     }
     SPW_TRY(spw_bench_round_trip(b->machine, &microseconds));
-    printf("round trip of 16 bytes,echo,2,,,,,,,,%.4f,,,,2,\n", 1e-3 * microseconds);
+    printf("round trip of 16 bytes,echo,2,,,,,,,,%.4f,,,", 1e-3 * microseconds);
+    spw_bench_end_row(b->world, 16);
 cleanup:
     return status;
 }
@@ -325,11 +325,10 @@ cleanup:
 static spw_status all_pairs(bench *b, double *gb_per_s) {
     const size_t gpus = b->machine->ranks, bytes = (size_t)256 << 20;
     const spw_status status = spw_bench_all_pairs(b->machine, bytes, gb_per_s);
-    const double megabytes = 1e-6 * (double)(bytes * (gpus - 1));
-    if (status == SPW_OK)
-        printf("all pairs of peer copies,runtime,%zu,,,,,,,,%.4f,%.2f,%.1f,1,%zu,%.2f\n", gpus,
-               megabytes / *gb_per_s, megabytes, *gb_per_s, gpus, megabytes);
-    return status;
+    if (status != SPW_OK) return status;
+    printf("all pairs of peer copies,runtime,%zu,,,,,,,,,%.2f,%.1f,1", gpus, 1e-6 * (double)bytes, *gb_per_s);
+    spw_bench_end_row(b->world, (double)(bytes * (gpus - 1)));
+    return SPW_OK;
 }
 
 static spw_status run_all(bench *b, const spw_bench_exchange_request *q, spw_link_curve *curve) {
@@ -372,7 +371,8 @@ spw_status spw_bench_exchange(const spw_bench_exchange_request *q, spw_link_curv
     if (spw_nccl_create(b->machine, &b->nccl) != SPW_OK)
         fprintf(stderr, "NCCL is left out: %s\n", spw_last_error());
     printf("what,how,ranks,tokens,hidden,top_k,experts,dtype,routing,multiprocessors,ms,off_rank_megabytes,"
-           "gb_per_s,of_all_pairs,gpus,off_gpu_megabytes\n");
+           "gb_per_s,of_all_pairs%s\n",
+           ranks > gpus ? ",gpus,off_gpu_megabytes" : "");
     SPW_TRY(run_all(b, q, curve));
 cleanup:
     if (b != NULL) {

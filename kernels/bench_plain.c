@@ -163,11 +163,11 @@ static spw_status run(plain_bench *b, const spw_exchange_variant *variant, doubl
         SPW_TRY(spw_world_clear_counters(b->world));
         SPW_TRY(spw_bench_ranks(b->world, o->first, o->run, b, &ms));
         if (o->counter >= 0) SPW_TRY(mean_bytes(b, o->counter, &off_rank, &off_gpu));
-        printf("%s%s,%s,%zu,%d,%d,%d,%d,bf16,uniform,%d,%.4f,%.2f,%.1f,%.3f,%zu,%.2f\n", o->name,
+        printf("%s%s,%s,%zu,%d,%d,%d,%d,bf16,uniform,%d,%.4f,%.2f,%.1f,%.3f", o->name,
                spw_bench_folded(b->world), o->how, ranks, TOKENS, HIDDEN, TOP_K, EXPERTS,
                o->counter < 0 ? 0 : b->e->blocks, ms, 1e-6 * off_rank, 1e-6 * off_gpu / ms,
-               1e-6 * off_gpu / ms / all_pairs, b->world->gpus, 1e-6 * off_gpu);
-        fflush(stdout);
+               1e-6 * off_gpu / ms / all_pairs);
+        spw_bench_end_row(b->world, off_gpu);
     }
 cleanup:
     return status;

@@ -6,6 +6,7 @@
 #include "kernels/links_launch.h"
 #include "kernels/runtime.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
@@ -65,6 +66,12 @@ static int compare(const void *a, const void *b) {
 }
 
 const char *spw_bench_folded(const spw_world *world) { return spw_world_crowd(world) > 1 ? " (folded)" : ""; }
+
+void spw_bench_end_row(const spw_world *world, double off_gpu_bytes) {
+    if (spw_world_crowd(world) > 1) printf(",%zu,%.2f", world->gpus, 1e-6 * off_gpu_bytes);
+    printf("\n");
+    fflush(stdout);
+}
 
 spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first, spw_bench_ranks_step *run,
                            void *data, double *ms) {
