@@ -46,6 +46,7 @@ GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
 GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
     __shared__ int last;
     if (!p.wait) return;
+    gpu_settle();
     gpu_barrier();
     if (gpu_thread() == 0) {
         spw_control *own = p.control[p.rank];
