@@ -15,7 +15,8 @@
 static const char usage[] =
     "usage: spillway-bench-kernels [gemm | local]           the kernels of one GPU\n"
     "       spillway-bench-kernels dispatch [OPTION]...     dispatch and combine between GPUs\n"
-    "  --ranks N     GPUs (default: all)\n"
+    "  --ranks N     ranks (default: one a GPU); more than GPUs are folded onto them\n"
+    "  --gpus N      GPUs to put them on (default: as many as there are)\n"
     "  --quick       two shapes\n"
     "  --link        measure the links by message size too: a cluster file's key `link`, last\n"
     "       spillway-bench-kernels layer [OPTION]...        whole layers, forward and backward\n"
@@ -24,21 +25,18 @@ static const char usage[] =
     "  --model NAME, --scheme NAME, --routing NAME         one alone\n"
     "  --csv FILE    the numbers, a line for each phase\n";
 
-enum { RANKS = 1, QUICK, LINK, TOKENS, MODEL, SCHEME, ROUTING, CSV };
+enum { RANKS = 1, GPUS, QUICK, LINK, TOKENS, MODEL, SCHEME, ROUTING, CSV };
 enum {
-    DISPATCH = 1 << RANKS | 1 << QUICK | 1 << LINK,
+    DISPATCH = 1 << RANKS | 1 << GPUS | 1 << QUICK | 1 << LINK,
     LAYER = 1 << RANKS | 0x1f << TOKENS
 }; /* their options */
 
-static const struct option options[] = {{"ranks", required_argument, NULL, RANKS},
-                                        {"quick", no_argument, NULL, QUICK},
-                                        {"link", no_argument, NULL, LINK},
-                                        {"tokens", required_argument, NULL, TOKENS},
-                                        {"model", required_argument, NULL, MODEL},
-                                        {"scheme", required_argument, NULL, SCHEME},
-                                        {"routing", required_argument, NULL, ROUTING},
-                                        {"csv", required_argument, NULL, CSV},
-                                        {NULL, 0, NULL, 0}};
+static const struct option options[] = {
+    {"ranks", required_argument, NULL, RANKS},   {"gpus", required_argument, NULL, GPUS},
+    {"quick", no_argument, NULL, QUICK},         {"link", no_argument, NULL, LINK},
+    {"tokens", required_argument, NULL, TOKENS}, {"model", required_argument, NULL, MODEL},
+    {"scheme", required_argument, NULL, SCHEME}, {"routing", required_argument, NULL, ROUTING},
+    {"csv", required_argument, NULL, CSV},       {NULL, 0, NULL, 0}};
 
 /* Digits alone, 1 to 10^6. */
 static bool parse_count(const char *text, size_t *out) {
@@ -64,6 +62,7 @@ int main(int argc, char **argv) {
         given |= 1u << (key & 31);
         switch (key) {
         case RANKS: good = parse_count(optarg, &q.ranks); break;
+        case GPUS: good = parse_count(optarg, &q.gpus) && q.gpus >= 2; break;
         case QUICK: q.quick = true; break;
         case LINK: link = true; break;
         case TOKENS: good = parse_count(optarg, &layer.tokens); break;
