@@ -1,8 +1,11 @@
 """What the ring of experts does beside its exchanges, in the emulator."""
 import numpy as np
 
+import emulator
+from emulate_launch import Kernels, address
 from emulate_local import choices, integer, plan_of
 from emulate_memory import Array, problem_of
+from emulate_world import Ranks
 
 
 def words_of(expert, weight, experts):
@@ -57,4 +60,25 @@ def test_ring(program, judge, label):
             ("numbers", picked.view == np.where(expert < 0, 0, np.take_along_axis(side.view, np.maximum(expert, 0), 1)))]))
 
 
-RING_TESTS = [("ring", test_ring)]
+def test_ring_return(program, judge, label):
+    """The numbers behind the rows of all ranks are added, the rows left alone."""
+    rng = np.random.default_rng(13)
+    ranks, tokens, hidden, experts, counter = 3, 5, 72, 70, 4
+    kernels, world, rows = Kernels([program]), Ranks(ranks, False), ranks * tokens
+    side = rng.integers(-8, 8, (ranks, rows, experts)).astype(np.float32)
+    returned = [Array(np.concatenate([np.full(rows * hidden * 2, 0xFF, np.uint8), s.reshape(-1).view(np.uint8)])) for s in side]
+    behind = [address(a) + rows * hidden * 2 for a in returned]
+    for r in range(ranks):
+        place = Array(np.repeat(r * tokens + np.arange(tokens), ranks).astype(np.int32))
+        to = Array(np.tile(np.arange(ranks), tokens).astype(np.int32))
+        sums = Array(shape=(tokens, experts), dtype=np.float32)
+        emulator.run([kernels.reduce(world.peers(r, 1), tokens, ranks, 0, counter, behind, [rows] * ranks, place, None, to=to,
+                                     side=experts, side_sum=sums)])
+        want = side[:, r * tokens : (r + 1) * tokens].sum(0)
+        checks = [("sums", sums.view == want), ("bytes", world.control[r].view[0]["bytes"][counter][:ranks] == tokens * experts * 4)]
+        judge.count(f"{label} rank {r}", problem_of([sums], [place, to, *returned], checks))
+        sums.view[0, 0] += 1
+        judge.expect_rejection(label, problem_of([sums], [], [("sums", sums.view == want)]))
+
+
+RING_TESTS = [("ring", test_ring), ("exchange_reduce", test_ring_return)]
