@@ -6,6 +6,7 @@ import emulator
 from emulate_gemm import CASES, gemm_tests
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
+from emulate_ring import RING_TESTS
 
 BARRIER, NOTHING = struct.pack("<I", 0xBF8A0000), struct.pack("<I", 0xBF800000)
 UNIT = 4  # bytes
@@ -49,4 +50,4 @@ def race_test(test):
 
 
 ONE_CASE = {name: CASES[name] for name in ("ragged, an empty expert",)}
-RACE_TESTS = [(file, race_test(test)) for file, test in LOCAL_TESTS + gemm_tests(ONE_CASE)]
+RACE_TESTS = [(file, race_test(test)) for file, test in LOCAL_TESTS + RING_TESTS[:1] + gemm_tests(ONE_CASE)]
