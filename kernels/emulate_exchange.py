@@ -132,6 +132,10 @@ class Exchange(Ranks):
 
     # What must have come of it
 
+    def pair_rows(self):
+        """[source][destination]: tokens."""
+        return self.sent
+
     def check_kept(self, rank):
         pairs = [(s, t) for s in range(self.ranks) for t in range(self.tokens) if self.wanted[s, t, rank]]
         n, s, t = len(pairs), np.array([p[0] for p in pairs], int), np.array([p[1] for p in pairs], int)

@@ -3,7 +3,7 @@ with kernels that wait for each other. Rules: docs/schemes.md, 1.1, 1.2, 2.4 and
 import numpy as np
 
 from emulate_exchange import routing
-from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels
+from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels, address
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 from emulate_waiting import order_problem
 from emulate_world import Ranks, host, unsynchronised
@@ -47,10 +47,10 @@ class Plain(Ranks):
     """room: rows of a buffer (ragged) or of an expert and sequence (slots). gather: every token to every rank with `words` numbers."""
 
     def __init__(self, kernels, rng, form, ranks, sequences, length, top_k, experts, hidden, room, words=0, kind="random", wait=False,
-                 epoch=0, expert=None):
+                 epoch=0, expert=None, side=0):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.form, self.top_k, self.experts, self.hidden = kernels, form, top_k, experts, hidden
-        self.tokens, self.local_experts, self.words, self.room = sequences * length, experts // ranks, words, room
+        self.tokens, self.local_experts, self.words, self.side, self.room = sequences * length, experts // ranks, words, side, room
         self.sequences, self.length = sequences, length
         every, tokens, choices = range(ranks), self.tokens, self.tokens * top_k
         self.expert = routing(rng, kind, ranks, tokens, top_k, experts) if expert is None else expert
@@ -65,7 +65,7 @@ class Plain(Ranks):
         elif form == "slots":
             self.slots = capacity_slots(self.expert, experts, length, room)
         self.received = [Array(shape=self.rows * (2 * hidden + 4 * words), dtype=np.uint8) for _ in every]
-        self.returned = [Array(shape=(self.rows, hidden), dtype=np.uint16) for _ in every]
+        self.returned = [Array(shape=(self.rows, hidden + 2 * side), dtype=np.uint16) for _ in every]  # rows, then `side` numbers of each
         self.local = [Array(shape=(self.items, hidden), dtype=np.uint16) for _ in every]
         self.y = [Array(shape=(tokens, hidden), dtype=np.uint16) for _ in every]
         self.inputs = [[Array(a[r]) for a in (self.x, self.expert, self.weight, self.logits)] for r in every]
@@ -111,9 +111,9 @@ class Plain(Ranks):
             return [k.capacity(self.sequences, self.length * self.top_k, self.experts, self.room, expert, row, assignment) + spread + clear]
         return []
 
-    def send_rows(self, r, epoch, rows, counter, words=None):
+    def send_rows(self, r, epoch, rows, counter, words=None, into=None):
         parts = SCALES if words is not None else 0
-        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, parts, counter, self.received,
+        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, parts, counter, into or self.received,
                                  [self.rows] * self.ranks, self.place[r], rows, to=self.to[r], scales=self.words, scale=words,
                                  local=self.local_experts, spread=self.ranks if self.copies == 1 else 1)
 
@@ -121,6 +121,11 @@ class Plain(Ranks):
         return self.kernels.reduce(self.peers(r, epoch), self.items, self.copies, self.hidden, counter, self.returned,
                                    [self.rows] * self.ranks, self.place[r], y, to=self.to[r],
                                    spread=self.ranks if self.copies == 1 else 1)
+
+    def return_side(self, r, epoch, sums, counter):
+        behind = [address(a) + self.rows * self.hidden * 2 for a in self.returned]
+        return self.kernels.reduce(self.peers(r, epoch), self.items, self.copies, 0, counter, behind, [self.rows] * self.ranks,
+                                   self.place[r], None, to=self.to[r], side=self.side, side_sum=sums)
 
     def combine(self, r, weight, y):
         return self.kernels.combine(self.tokens, self.hidden, self.top_k, self.choice_rows(r), weight, self.local[r], y)

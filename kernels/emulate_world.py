@@ -44,12 +44,13 @@ class Ranks:
                 left += value
         return found
 
-    def run(self, work, seed=None, **how):
+    def run(self, work, seed=None, lds=True, **how):
         """work[rank]: parts, each a list of launches and of steps of the host. Without a seed all ranks do a part before the
-        next begins; with one every rank goes its way, and which of their waves runs next is drawn. Returns the watch of the latter."""
+        next begins; with one every rank goes its way, and which of their waves runs next is drawn. Returns the watch of the latter. lds: is
+        searched for races too."""
         if seed is not None:
             steps = [[step for part in parts for step in part] for parts in work]
-            return emulator.run(steps, rng=random.Random(seed), races=Races(self.memory()), **how)
+            return emulator.run(steps, rng=random.Random(seed), races=Races(self.memory(), lds=lds), **how)
         for part in zip(*work):
             emulator.run(part)
 

@@ -72,10 +72,10 @@ class Host:
 
 
 class Races:
-    def __init__(self, arrays=None, unit=4):
-        """arrays: the memory that is looked at, pairs (address, bytes), or all; LDS is looked at too. unit: bytes that count as one
+    def __init__(self, arrays=None, unit=4, lds=True):
+        """arrays: the memory that is looked at, pairs (address, bytes), or all. lds: LDS is looked at too. unit: bytes that count as one
         place; a power of 2 up to 4, and no access may be smaller."""
-        self.everywhere, self.unit, arrays = arrays is None, unit, sorted(arrays or ())
+        self.lds, self.everywhere, self.unit, arrays = lds, arrays is None, unit, sorted(arrays or ())
         self.begin = np.array([a for a, _ in arrays], np.int64)
         self.end = np.array([a + n for a, n in arrays], np.int64)
         self.words, self.flags, self.clocks = {}, {}, {}
@@ -100,7 +100,7 @@ class Races:
             wave.seen = everything
 
     def event(self, event, wave):
-        if event.kind in (WRITE_BACK, SETTLE, INVALIDATE):
+        if event.kind in (WRITE_BACK, SETTLE, INVALIDATE) or (event.local and not self.lds):
             return
         addresses = event.addresses(wave)
         if event.kind in (FLAG_LOAD, TURN):
