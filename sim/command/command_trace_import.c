@@ -14,6 +14,7 @@ enum {
     KEY_OUTPUT = 0x200,
     KEY_PHASE,
     KEY_MODEL,
+    KEY_MODEL_LAYERS,
     KEY_LICENSE,
     KEY_FACT,
     MOST_INDEX = 1 << 20,
@@ -60,6 +61,8 @@ static const struct argp_option options[] = {
      "of a token's ids: descending_weight, ascending_id or unspecified (default: as found)", 4},
     {"phase", KEY_PHASE, "PHASE", 0, "train, eval, prefill, decode or mixed (default: the format's)", 5},
     {"model", KEY_MODEL, "NAME", 0, "name of the model, recorded only", 5},
+    {"model-layers", KEY_MODEL_LAYERS, "N", 0,
+     "layers of the model, so that a replay knows which of them the trace holds", 5},
     {"license", KEY_LICENSE, "SPDX", 0, "licence of the data, recorded only", 5},
     {0},
 };
@@ -210,6 +213,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     import_options *o = state->input;
     spw_status status = SPW_OK;
     size_t index = 0;
+    uint64_t value = 0;
     if (key >= KEY_FACT && key < KEY_FACT + SPW_IMPORT_FACTS) {
         status = parse_fact(key - KEY_FACT, text, o);
     } else if (key == KEY_OUTPUT) {
@@ -219,6 +223,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         o->settings.phase = (int)index;
     } else if (key == KEY_MODEL) {
         o->settings.model = text;
+    } else if (key == KEY_MODEL_LAYERS) {
+        status = spw_parse_count("--model-layers", text, SPW_TRACE_MAX_LAYERS, &value);
+        o->settings.model_layers = (size_t)value;
     } else if (key == KEY_LICENSE) {
         o->settings.license = text;
     } else if (key == ARGP_KEY_ARG) {

@@ -281,7 +281,8 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
                                  .license = settings->license,
                                  .generator = generator,
                                  .note = note,
-                                 .model_name = settings->model};
+                                 .model_name = settings->model,
+                                 .model_layers = settings->model_layers};
     const spw_trace_write_settings write = {.info = &info, .order = order_of(assembly), .tokens = tokens};
     SPW_TRY(spw_trace_writer_create(settings->output, &write, out));
     const struct {

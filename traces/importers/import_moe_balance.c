@@ -69,7 +69,8 @@ static spw_status add_record(void *context, spw_json_lines *lines, json_t *objec
     SPW_TRY(spw_json_check_keys(lines, object, known));
     SPW_TRY(spw_json_whole(lines, object, "layer", 0, SPW_ASSEMBLY_MAX_LAYER, &layer));
     SPW_TRY(spw_json_whole(lines, object, "batch_id", 0, INT64_MAX, &place.step));
-    SPW_TRY(spw_json_read_list(lines, object, "origin_rows", (uint32_t)ranks - 1, &r->origin));
+    SPW_TRY(spw_json_read_list(lines, object, "origin_rows",
+                               settings->ranks > 0 ? (uint32_t)ranks - 1 : SPW_TRACE_MAX_RANKS, &r->origin));
     SPW_TRY(spw_json_read_table(lines, object, "topk_experts", (uint32_t)settings->experts - 1, &r->table));
     SPW_TRY(spw_json_check_table(lines, "topk_experts", &r->table, r->table.rows, top_k));
     SPW_TRY(reserve(r, r->table.rows));

@@ -50,6 +50,7 @@ typedef struct spw_import_settings {
     const char *axes, *files, *array, *order;
     int64_t missing;
     int phase;                                /* as in /steps/phase; below 0: the format's own */
+    size_t model_layers;                      /* recorded; 0: not said */
     const char *model, *license, *facts_text; /* recorded; NULL is "" */
 } spw_import_settings;
 

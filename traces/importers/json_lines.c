@@ -28,13 +28,13 @@ spw_status spw_json_lines_fail(const spw_json_lines *lines, const char *format, 
 }
 
 static spw_status put(spw_json_lines *lines, int c) {
+    if (lines->length == SPW_JSON_LINE_BYTES)
+        return spw_json_lines_fail(lines,
+                                   "a line of more than %d bytes; one JSON object a line would be right",
+                                   SPW_JSON_LINE_BYTES);
     if (lines->length == lines->capacity) {
         char *larger = NULL;
         const size_t capacity = lines->capacity * 2 + 4096;
-        if (lines->length >= SPW_JSON_LINE_BYTES)
-            return spw_json_lines_fail(lines,
-                                       "a line of more than %d bytes; one JSON object a line would be right",
-                                       SPW_JSON_LINE_BYTES);
         const spw_status status = SPW_ALLOC(capacity, &larger);
         if (status != SPW_OK) return status;
         if (lines->length > 0) memcpy(larger, lines->text, lines->length);
