@@ -155,13 +155,16 @@ static spw_status parse_fact(int bit, const char *text, import_options *o) {
     (void)snprintf(o->facts + used, sizeof o->facts - used, "%s%s%s%s", used > 0 ? " " : "", option,
                    text != NULL ? " " : "", text != NULL ? text : "");
     settings->given |= 1u << bit;
+    if (text == NULL) { /* a flag */
+        bool *flag = 1 << bit == SPW_FACT_RECOMPUTE ? &settings->recompute : &settings->resumed;
+        *flag = true;
+        return SPW_OK;
+    }
     if (counts[bit].most > 0) return parse_count(bit, text, settings);
     switch (1 << bit) {
     case SPW_FACT_LAYERS: return parse_list(option, text, true, &o->list[0], &settings->layers);
     case SPW_FACT_DENSE_LAYERS: return parse_list(option, text, true, &o->list[1], &settings->dense_layers);
     case SPW_FACT_STAGE_FIRST: return parse_list(option, text, false, &o->list[2], &settings->stage_first);
-    case SPW_FACT_RECOMPUTE: settings->recompute = true; return SPW_OK;
-    case SPW_FACT_RESUMED: settings->resumed = true; return SPW_OK;
     case SPW_FACT_AXES: settings->axes = text; return SPW_OK;
     case SPW_FACT_FILES: settings->files = text; return SPW_OK;
     case SPW_FACT_ARRAY: settings->array = text; return SPW_OK;

@@ -87,7 +87,7 @@ spw_status spw_json_lines_read(const char *path,
     spw_json_lines lines = {.path = path};
     bool end = false;
     lines.file = fopen(path, "rb");
-    if (lines.file == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+    if (lines.file == NULL) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
     for (;;) {
         SPW_TRY(read_line(&lines, &end));
         if (end) break;
@@ -99,7 +99,7 @@ spw_status spw_json_lines_read(const char *path,
 
 cleanup:
     json_decref(lines.object);
-    if (lines.file != NULL) (void)fclose(lines.file);
+    (void)fclose(lines.file);
     spw_free(lines.text);
     return status;
 }
@@ -140,7 +140,9 @@ spw_status spw_json_word(const spw_json_lines *lines, const json_t *object, cons
 
 /* --- Tables --- */
 
+/* Room for `count`, and for one where there are none: rows are then found, though empty. */
 static spw_status reserve(spw_json_table *table, size_t count) {
+    if (count < 1) count = 1;
     if (count <= table->capacity) return SPW_OK;
     spw_free(table->value);
     table->capacity = 0;

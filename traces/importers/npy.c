@@ -199,10 +199,8 @@ spw_status spw_npy_text(const spw_npy *npy, char *out, size_t size) {
     size_t used = 0;
     if (npy->kind != 'U' || npy->rank != 0) return fail(npy, "must be a text");
     for (size_t i = 0; i + 4 <= npy->element_bytes && used + 1 < size; i += 4) {
-        const unsigned char *byte = npy->data + i;
-        const uint32_t point = npy->big_endian
-                                   ? (uint32_t)byte[0] << 24 | byte[1] << 16 | byte[2] << 8 | byte[3]
-                                   : (uint32_t)byte[3] << 24 | byte[2] << 16 | byte[1] << 8 | byte[0];
+        uint32_t point = 0;
+        for (size_t j = 0; j < 4; j++) point = point << 8 | npy->data[i + (npy->big_endian ? j : 3 - j)];
         if (point == 0) break;
         out[used++] = point >= ' ' && point < 127 ? (char)point : '?';
     }
