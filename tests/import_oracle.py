@@ -21,6 +21,7 @@ except ImportError:
 
 SPILLWAY, SCRATCH, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]) / "import_oracle", pathlib.Path(sys.argv[3])
 OUT = SCRATCH / "out.h5"
+ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}  # hundreds of short runs
 rng = np.random.default_rng(7)
 checks = 0
 
@@ -33,7 +34,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
     check("Sanitizer" not in done.stderr, done.stderr[-3000:])
     return done.returncode, done.stdout, done.stderr
 
@@ -193,6 +194,10 @@ def test_router_repeats():
         with imported("megatron-router", inputs("router"), *ROUTER, "--ranks", 2, "--micro-batches", micro, *options) as h:
             check_ids(h, want, layers, ranks, steps=[0] * micro + [1] * micro)
             check(list(h["steps/microbatch"][:]) == list(range(micro)) * 2, name)
+        code, _, error = run(SPILLWAY, "trace", "slice", OUT, SCRATCH / "slice.h5", "--steps", "1:6")
+        check(code == 0, error)
+        with h5py.File(SCRATCH / "slice.h5") as h:
+            check(list(h["steps/microbatch"][:]) == [1, 2, 3, 0, 1] and h.attrs["import_format"] == "megatron-router", "a slice")
         # never silently doubled
         told = 8 if options else 4
         refused(f"{told} records where --micro-batches 1 would leave 1", "megatron-router", inputs("router"), *ROUTER, "--ranks", 2)
@@ -219,6 +224,9 @@ def test_router_stages():
         want = [[np.stack([ids[0, r, 0], ids[0, r, 1], ids[1, r, 0], ids[1, r, 1], ids[1, r, 2]], 1) for r in range(2)]]
         check_ids(h, want, (3, 4, 10, 11, 12), 2)
         check(list(h["model/block"][:]) == [0, 0, 0, 0, 1], "blocks")
+    write_lines(SCRATCH / "router" / "router_trace_rank3.jsonl", lines[3][:1])
+    refused("layer 11, rank 3: no record", "megatron-router", inputs("router"), *ROUTER, "--ranks", 2, "--stage-first", "3,10")
+    write_router(SCRATCH / "router", lines)
     refused("there is 1 pipeline stage", "megatron-router", inputs("router"), *ROUTER, "--ranks", 2)
     refused("of another pipeline stage has this layer too", "megatron-router", inputs("router"), *ROUTER, "--ranks", 2,
             "--stage-first", "3,3")

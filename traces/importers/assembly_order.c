@@ -233,7 +233,8 @@ static spw_status fail_missing(const spw_assembly *assembly, const spw_part *par
     place.step = part->place.step;
     place.file = part->place.file;
     place.line = 0;
-    place.rank = (uint32_t)source;
+    place.rank =
+        (uint32_t)(place.rank / assembly->shape.ranks * assembly->shape.ranks + source); /* in its stage */
     return spw_assembly_fail(
         assembly->settings, &place,
         "no record; %zu layers of %zu ranks are expected in every step and micro-batch, and "
