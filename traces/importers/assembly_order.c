@@ -245,6 +245,7 @@ static spw_status fail_missing(const spw_assembly *assembly, const spw_part *par
 /* Whether the sorted parts are [steps][layers][ranks]. */
 static spw_status check_complete(spw_assembly *assembly) {
     const size_t ranks = assembly->shape.ranks, of_step = assembly->layers * ranks;
+    if (of_step == 0) return spw_fail(SPW_EARG, "a step of no layers or ranks");
     for (size_t i = 0; i < assembly->parts; i++) {
         const spw_part *part = &assembly->part[i], *first = &assembly->part[i - i % of_step];
         const size_t layer = i % of_step / ranks, source = i % ranks;

@@ -67,7 +67,7 @@ cleanup:
 
 static spw_status read_rows(table *t, const char *text, size_t length) {
     spw_status status = SPW_OK;
-    uint64_t value[COLUMNS];
+    uint64_t value[COLUMNS] = {0};
     const char *at = text, *end = text + length;
     for (t->number = 1; at < end; t->number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline != NULL ? newline : end;

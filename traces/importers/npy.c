@@ -189,7 +189,7 @@ int64_t spw_npy_at(const spw_npy *npy, size_t at, bool *fits) {
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; i++)
         value |= (uint64_t)byte[npy->big_endian ? bytes - 1 - i : i] << (8 * i);
-    const bool negative = npy->kind == 'i' && (value >> (8 * bytes - 1) & 1) != 0;
+    const bool negative = npy->kind == 'i' && byte[npy->big_endian ? 0 : bytes - 1] >= 128;
     if (negative && bytes < sizeof value) value |= UINT64_MAX << (8 * bytes);
     *fits = negative || value <= INT64_MAX;
     return (int64_t)value;
@@ -202,7 +202,7 @@ spw_status spw_npy_text(const spw_npy *npy, char *out, size_t size) {
         uint32_t point = 0;
         for (size_t j = 0; j < 4; j++) point = point << 8 | npy->data[i + (npy->big_endian ? j : 3 - j)];
         if (point == 0) break;
-        out[used++] = point >= ' ' && point < 127 ? (char)point : '?';
+        out[used++] = (char)(point >= ' ' && point < 127 ? point : '?');
     }
     out[used] = '\0';
     return SPW_OK;
