@@ -1,4 +1,6 @@
-/* The main job: every step and layer of a trace through every scheme and batch size. */
+/* The main job: every step and layer of a trace through every scheme and batch size. A rank's sequences are cut into
+ * consecutive micro-batches, each with its own rows, drops and bytes. Ranks are those of one pipeline stage; every stage has
+ * as many GPUs, which see the same tokens in other layers. */
 #ifndef SPW_SIM_REPLAY_REPLAY_H
 #define SPW_SIM_REPLAY_REPLAY_H
 
@@ -46,7 +48,9 @@ typedef struct spw_replay_request {
 } spw_replay_request;
 
 /* Appends splits x batches x schemes rows to `result`, split by split and batch by batch. A split that a scheme cannot run
- * on gets no row when there are several splits, else SPW_ECONFIG. */
+ * on gets no row when there are several splits, else SPW_ECONFIG. With several stages or micro-batches bytes of a step are
+ * means over the stages; stack, times and allocator are left out (none was fitted to, or replayed with, them), and a stated
+ * imbalance is SPW_ECONFIG. */
 SPW_MUST_CHECK spw_status spw_replay_run(const spw_replay_request *request, spw_result *result);
 
 #endif
