@@ -1,4 +1,4 @@
-/* What a replay says: one row per scheme and batch size. docs of the JSON: README.md, "The result". */
+/* What a replay says: one row per scheme and batch size. */
 #ifndef SPW_SIM_REPLAY_RESULT_H
 #define SPW_SIM_REPLAY_RESULT_H
 
@@ -7,14 +7,12 @@
 #include "sim/input/stack.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
-#include "sim/replay/table.h"
 #include "sim/routing/compose.h"
 #include "sim/scheme.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 typedef struct spw_result_memory {
     uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */
@@ -114,10 +112,5 @@ SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row *
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
 SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
 void spw_result_clear(spw_result *result);
-
-SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings,
-                                           spw_format format, FILE *out);
-/* The JSON text of the settings alone; the caller frees it with free(). */
-SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
 
 #endif
