@@ -73,8 +73,8 @@ void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point);
 
-/* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
-SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);
+/* Writes the stack as YAML that spw_stack_parse reads back. */
+SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *path);
 
 /* All fitted coefficients in the order of the YAML keys, for loops: packings, then the list above. */
 typedef struct spw_stack_row {

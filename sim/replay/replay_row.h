@@ -4,7 +4,7 @@
 #define SPW_SIM_REPLAY_REPLAY_ROW_H
 
 #include "base/status.h"
-#include "sim/replay/replay.h"
+#include "sim/replay/replay_request.h"
 #include "sim/replay/replay_time.h"
 #include "sim/replay/result.h"
 #include "sim/replay/row_sums.h"
