@@ -149,7 +149,7 @@ spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const
                           const void *what) {
     spw_file file = {NULL, NULL};
     spw_status status = spw_file_begin(path, &file);
-    if (status != SPW_OK) return status;
+    if (file.temporary == NULL) return status; /* it has failed */
     FILE *out = fopen(file.temporary, "w");
     bool written = out != NULL;
     if (out != NULL) {
@@ -157,9 +157,9 @@ spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const
         written = ferror(out) == 0;
         written = fclose(out) == 0 && written;
     }
-    if (status == SPW_OK && !written)
-        status = spw_fail(SPW_EIO, "%s: cannot be written: %s", path, strerror(errno));
-    if (status == SPW_OK) status = spw_file_commit(&file);
+    if (status == SPW_OK)
+        status = written ? spw_file_commit(&file)
+                         : spw_fail(SPW_EIO, "%s: cannot be written: %s", path, strerror(errno));
     spw_file_discard(&file);
     return status;
 }

@@ -21,8 +21,6 @@ spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
 
 /* --- Keys --- */
 
-const spw_setting spw_coefficient_settings[] = SPW_COEFFICIENT_KEYS(0, 10, 1e3, "a share or a factor");
-
 #define COEFFICIENT(name, member, text) \
     SPW_STACK_COEFFICIENT(spw_stack, name, member, spw_coefficient_settings, text)
 #define PACKING_SETTING(name, text, help) COEFFICIENT("packing_" text, packing[SPW_PACKING_##name], help),
@@ -116,12 +114,6 @@ void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range,
         spw_outside_add(note, "expert-parallel sizes other than %s", range->expert_parallel);
     if (point->sequences < range->sequences_min || point->sequences > range->sequences_max)
         spw_outside_add(note, "sequences other than %zu to %zu", range->sequences_min, range->sequences_max);
-}
-
-void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
-    fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
-    if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
-    fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
 }
 
 static spw_status print(FILE *out, const void *what) {
