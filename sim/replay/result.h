@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { SPW_REFUSAL_TEXT = 256 };
+
 typedef struct spw_result_memory {
     uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */
     double oom_probability;   /* of a step, any rank; of the replayed allocator where there is one */
@@ -86,12 +88,20 @@ typedef struct spw_batch_answer {
     spw_probability oom;
 } spw_batch_answer;
 
+/* A point that cannot be, where others can. */
+typedef struct spw_refusal {
+    char scheme[SPW_SCHEME_TEXT];
+    size_t sequences, expert;
+    char reason[SPW_REFUSAL_TEXT];
+} spw_refusal;
+
 typedef struct spw_result {
     spw_result_row *row;
     size_t rows, capacity;
     spw_factor_answer *factor; /* [factors]; only where asked for */
     spw_batch_answer *batch;   /* [batches]; only where asked for */
-    size_t factors, batches;
+    spw_refusal *refusal;      /* [refusals] in the order of the rows that they would be */
+    size_t factors, batches, refusals;
 } spw_result;
 
 /* Everything needed to run a result again, and what is said about its trace. Borrowed. */
@@ -111,6 +121,7 @@ spw_verdict spw_result_verdict(const spw_result_row *row);
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
 SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
+SPW_MUST_CHECK spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal);
 void spw_result_clear(spw_result *result);
 
 #endif
