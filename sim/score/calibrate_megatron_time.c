@@ -139,7 +139,7 @@ static void name_tables(const char *const *tables, size_t tables_count, char *ou
 
 spw_status spw_calibrate_megatron_time(const char *const *runs, size_t run_count, const char *const *phases,
                                        size_t phase_count, const char *from, spw_megatron_calibration *out) {
-    double errors[SPW_MEGATRON_FITTED];
+    double errors[SPW_MEGATRON_FITTED] = {0.0};
     spw_status status = SPW_OK;
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     memset(out, 0, sizeof *out);
