@@ -1,4 +1,4 @@
-/* Subcommands of spillway. Each lives in sim/command_<name>.c, parses its own arguments (argv[0] is its name)
+/* Subcommands of spillway. Each lives in command_<name>.c beside this file, parses its own arguments (argv[0] is its name)
  * and prints its result on stdout; only main prints errors. */
 #ifndef SPW_SIM_COMMAND_COMMAND_H
 #define SPW_SIM_COMMAND_COMMAND_H
