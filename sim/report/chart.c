@@ -39,11 +39,11 @@ int spw_chart_digits(double step) {
     return 6;
 }
 
+void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *out) {
+    if (spw_report_has_batches(report)) (void)fprintf(out, " <small>%.0f seq/GPU</small>", row->sequences);
+}
+
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out) {
     spw_html_text(out, row->scheme);
-    for (size_t i = 0; i < report->rows; i++) {
-        if (report->row[i].sequences == row->sequences) continue;
-        (void)fprintf(out, " <small>%.0f seq/GPU</small>", row->sequences);
-        return;
-    }
+    spw_chart_batch(report, row, out);
 }

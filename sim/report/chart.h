@@ -17,7 +17,9 @@ double spw_chart_end(double *value, size_t count, double limit, double least);
 /* Digits behind the point that tell such ticks apart. */
 int spw_chart_digits(double step);
 
-/* The scheme of a row, with its batch where the report has several. */
+/* The batch of a row, where the report has several. */
+void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *out);
+/* The scheme of a row, and its batch. */
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out);
 
 /* One bar a row: what a GPU holds, state and all else, p50 to most, interval, reserved, against the budget. */

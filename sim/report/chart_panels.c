@@ -135,15 +135,15 @@ static bool is_first(const spw_report *report, size_t index) {
     return true;
 }
 
-/* The schemes that hold the same rows, then what is said of them. */
+/* The schemes that hold the same rows, and their batch. */
 static void open_group(const spw_report *report, size_t index, FILE *out) {
     (void)fputs("<figure><figcaption><b>", out);
-    for (size_t i = report->rows; i-- > index + 1;) {
+    for (size_t i = index; i < report->rows; i++) {
         if (!same_rows(report->row[i].picture, report->row[index].picture)) continue;
+        if (i > index) (void)fputs(", ", out);
         spw_html_text(out, report->row[i].scheme);
-        (void)fputs(", ", out);
     }
-    spw_chart_label(report, &report->row[index], out);
+    spw_chart_batch(report, &report->row[index], out);
     (void)fputs("</b><br>", out);
 }
 
@@ -167,7 +167,7 @@ static cells cells_of(const spw_result_pictures *p, const spw_result_picture *pi
     cells c = {.picture = picture, .lying = 4 * p->step_bins < p->layer_bins};
     c.across = c.lying ? p->layer_bins : p->step_bins;
     c.down = c.lying ? p->step_bins : p->layer_bins;
-    c.wide = fmin((RIGHT - LEFT) / (double)c.across, 40.0);
+    c.wide = fmin((RIGHT - LEFT) / (double)c.across, 80.0);
     c.high = fmin(fmax(180.0 / (double)c.down, 4.0), 24.0);
     return c;
 }

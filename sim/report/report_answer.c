@@ -49,10 +49,6 @@ static bool is_outside(const spw_report_row *row) {
     return false;
 }
 
-static bool one_batch(const spw_report *report) {
-    return !(report->row[0].sequences < report->row[report->rows - 1].sequences);
-}
-
 static void write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
     (void)fputs("<b>", out);
     spw_chart_label(report, row, out);
@@ -170,7 +166,7 @@ static void write_choices(const spw_report *report, const spw_report_row *any, c
     }
     if (whole != NULL) {
         const char *untimed =
-            one_batch(report) ? "Least memory without drops" : "The largest batch without drops";
+            spw_report_has_batches(report) ? "The largest batch without drops" : "Least memory without drops";
         write_choice(report,
                      !whole->timed  ? untimed
                      : any == whole ? "The fastest that fits"
@@ -212,7 +208,7 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
                       report->gpus, several ? "." : "");
     } else {
         (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs.</p>", fit, report->rows,
-                      one_batch(report) ? "schemes fit" : "combinations of scheme and batch fit",
+                      spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
                       report->gpus);
     }
     if (fit > 0) write_choices(report, any, whole, out);

@@ -154,10 +154,11 @@ static void write_figures(const json_t *figures, FILE *out) {
     static const char *const keys[] = {"unit", "evidence", "source"};
     size_t i;
     json_t *figure;
-    (void)fputs("<div class=\"wide\"><table "
-                "class=\"sources\"><thead><tr><th>figure</th><th>value</th><th>unit</th><th>evidence</th>"
-                "<th>source</th></tr></thead><tbody>",
-                out);
+    (void)fputs(
+        "<div class=\"wide\"><table "
+        "class=\"sources figures\"><thead><tr><th>figure</th><th>value</th><th>unit</th><th>evidence</th>"
+        "<th>source</th></tr></thead><tbody>",
+        out);
     json_array_foreach(figures, i, figure) {
         const json_t *value = json_object_get(figure, "value");
         (void)fputs("<tr><td>", out);

@@ -32,9 +32,8 @@ static void write_heading(const spw_report *report, const char *name, FILE *out)
                   report->fsdp);
     if (report->pipeline > 1.0) (void)fprintf(out, " &times; pipeline %.0f", report->pipeline);
     (void)fputs("; ", out);
-    const spw_report_row *first = &report->row[0], *last = &report->row[report->rows - 1];
-    (void)fprintf(out, first->sequences < last->sequences ? "%.0f to %.0f" : "%.0f", first->sequences,
-                  last->sequences);
+    (void)fprintf(out, spw_report_has_batches(report) ? "%.0f to %.0f" : "%.0f", report->least_sequences,
+                  report->most_sequences);
     (void)fprintf(out, " &times; %.0f tokens a GPU, remat ", report->sequence_length);
     spw_html_text(out, report->remat);
     (void)fprintf(out, ". Routing of %zu step%s", p->steps, p->steps == 1 ? "" : "s");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const double LARGEST = 1e24;
+enum { MOST_COMPONENTS = 1024, MOST_ASSUMPTIONS = 1024 };
 
 /* A number of the summary: its key, where it goes, and the largest that it can be. */
 typedef struct number {
@@ -44,6 +45,8 @@ static spw_status take_bytes(json_t *object, const char *where, json_t **out) {
     json_t *value;
     const spw_status status = take_object(object, where, "components", out);
     if (status != SPW_OK) return status;
+    if (json_object_size(*out) > MOST_COMPONENTS)
+        return spw_fail(SPW_EFORMAT, "%s.components: more than %d", where, MOST_COMPONENTS);
     json_object_foreach(*out, name, value) {
         if (!json_is_number(value) || !in_range(json_number_value(value), LARGEST))
             return spw_fail(SPW_EFORMAT, "%s.components: bytes must be numbers from 0 on", where);
@@ -134,6 +137,8 @@ static spw_status take_time(json_t *row, spw_report_row *out) {
                            {"balanced_step_s", &out->balanced_s, LARGEST}};
     SPW_TRY(TAKE_NUMBERS(time, "rows.time", list));
     SPW_TRY(take_object(time, "rows.time", "components", &out->components[2]));
+    if (json_object_size(out->components[2]) > MOST_COMPONENTS)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "rows.time.components: more than %d", MOST_COMPONENTS));
     json_object_foreach(out->components[2], name, value) {
         double exposed = 0.0;
         const number one[] = {{"exposed_s", &exposed, LARGEST}};
@@ -168,7 +173,8 @@ static spw_status take_row(const spw_report *report, json_t *row, size_t index, 
     SPW_TRY(take_traffic(row, out));
     SPW_TRY(take_time(row, out));
     out->assumptions = json_object_get(row, "assumptions");
-    if (!json_is_array(out->assumptions)) SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be a list"));
+    if (!json_is_array(out->assumptions) || json_array_size(out->assumptions) > MOST_ASSUMPTIONS)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be a list, of at most %d", MOST_ASSUMPTIONS));
     json_array_foreach(out->assumptions, place, sentence) {
         if (!json_is_string(sentence)) SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be texts"));
     }
@@ -228,7 +234,11 @@ static spw_status take_summary(spw_report *r) {
         SPW_TRY(
             spw_fail(SPW_EFORMAT, "%zu rows; must be %zu as in the datasets", r->rows, r->pictures.results));
     SPW_TRY(SPW_ALLOC(r->rows, &r->row));
-    for (size_t i = 0; i < r->rows; i++) SPW_TRY(take_row(r, json_array_get(rows, i), i, &r->row[i]));
+    for (size_t i = 0; i < r->rows; i++) {
+        SPW_TRY(take_row(r, json_array_get(rows, i), i, &r->row[i]));
+        r->least_sequences = i == 0 ? r->row[i].sequences : fmin(r->least_sequences, r->row[i].sequences);
+        r->most_sequences = fmax(r->most_sequences, r->row[i].sequences);
+    }
 
 cleanup:
     return status;
@@ -249,6 +259,10 @@ void spw_report_clear(spw_report *report) {
     spw_free(report->row);
     spw_result_pictures_clear(&report->pictures);
     *report = (spw_report){.rows = 0};
+}
+
+bool spw_report_has_batches(const spw_report *report) {
+    return report->least_sequences < report->most_sequences;
 }
 
 bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }

@@ -39,6 +39,7 @@ typedef struct spw_report {
     json_t *root;
     spw_report_row *row; /* [rows] */
     size_t rows;
+    double least_sequences, most_sequences; /* of the rows: one batch when they are equal */
     const char *model, *cluster, *remat;
     double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
     json_t *settings, *trace; /* trace: an object or null */
@@ -49,7 +50,8 @@ typedef struct spw_report {
 SPW_MUST_CHECK spw_status spw_report_read(const char *path, spw_report *out);
 void spw_report_clear(spw_report *report); /* a zeroed one is fine */
 
-bool spw_report_row_fits(const spw_report_row *row); /* tight fits, too */
+bool spw_report_has_batches(const spw_report *report); /* several */
+bool spw_report_row_fits(const spw_report_row *row);   /* tight fits, too */
 bool spw_report_row_surely_fits(
     const spw_report_row *row);                        /* never tight, never over in its interval or a step */
 double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */

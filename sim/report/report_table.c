@@ -31,11 +31,9 @@ static void quantiles(FILE *out, bool there, const spw_report_quantiles *q) {
 
 /* The batch heads its rows where there are several; the table has fewer columns. */
 static void write_batch(const spw_report *report, size_t index, FILE *out) {
-    const spw_report_row *row = &report->row[index], *last = &report->row[report->rows - 1];
-    const bool several =
-        last->sequences > report->row[0].sequences || last->sequences < report->row[0].sequences;
+    const spw_report_row *row = &report->row[index];
     const bool same = index > 0 && row[-1].sequences >= row->sequences && row[-1].sequences <= row->sequences;
-    if (!several || same) return;
+    if (!spw_report_has_batches(report) || same) return;
     (void)fprintf(out, "<tr class=\"batch\"><td colspan=\"20\">%.0f sequence%s a GPU</td></tr>",
                   row->sequences, row->sequences > 1.0 ? "s" : "");
 }
