@@ -271,7 +271,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     request.schemes = job->schemes;
     request.seed = seed;
     status = spw_plan_run(&request, &result);
-    if (status != SPW_OK && o->trace_path != NULL && strstr(spw_last_error(), o->trace_path) == NULL)
+    if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
+        strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     SPW_TRY(status);
     const spw_trace_info *info = spw_trace_get_info(trace);

@@ -8,6 +8,7 @@
 #include "sim/memory/smallest_factor.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_hdf5.h"
+#include "sim/replay/result_print.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/pipeline.h"
-#include "sim/replay/step_traffic.h"
+#include "sim/time/step_traffic.h"
 
 #include <stdio.h>
 

@@ -25,6 +25,19 @@ static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
     return object;
 }
 
+/* Points that cannot be; NULL where all can. */
+static json_t *refusals(const spw_result *result) {
+    json_t *list = result->refusals > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < result->refusals; i++) {
+        const spw_refusal *r = &result->refusal[i];
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
+                                              (json_int_t)r->expert, "sequences_per_gpu",
+                                              (json_int_t)r->sequences, "reason", r->reason));
+    }
+    return list;
+}
+
 spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
     json_t *object = spw_result_json(v->result, v->settings), *plan = json_object(), *list = json_array();
     const spw_result_row *fastest = spw_plan_fastest(v->result, false, false),
@@ -44,6 +57,8 @@ spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *
     (void)json_object_set_new(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
     (void)json_object_set_new(plan, "fastest_cost", costs(v, fastest));
     (void)json_object_set_new(plan, "fastest_dropless_cost", costs(v, dropless));
+    json_t *refused = refusals(v->result);
+    if (refused != NULL) (void)json_object_set_new(plan, "refused", refused);
     const bool made = json_object_set_new(object, "plan", plan) == 0 &&
                       json_array_size(json_object_get(object, "rows")) == v->result->rows;
     const bool written = made && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;

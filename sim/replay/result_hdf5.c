@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/replay/result_json.h"
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
@@ -281,7 +282,7 @@ spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) 
     size_t length = 0;
     FILE *text = open_memstream(&summary, &length);
     if (text == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate the summary");
-    status = spw_result_print(result, f->settings, SPW_FORMAT_JSON, text);
+    status = spw_result_print_json(result, f->settings, text);
     if (fclose(text) != 0 && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot allocate the summary");
     if (status == SPW_OK) status = set_long_text(f, "summary_json", summary);
     free(summary);

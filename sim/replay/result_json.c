@@ -3,7 +3,7 @@
 #include "sim/memory/advice.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/result_sources.h"
-#include "sim/replay/step_traffic.h"
+#include "sim/time/step_traffic.h"
 
 #include <jansson.h>
 #include <math.h>

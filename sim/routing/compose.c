@@ -185,6 +185,9 @@ int64_t spw_composer_step_id(const spw_composer *c, size_t step) {
 int32_t spw_composer_layer_id(const spw_composer *c, size_t layer) {
     return c->info->layer_id[c->request.layer_begin + layer];
 }
+size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer) {
+    return moe_layers / layers + (layer < moe_layers % layers ? 1 : 0);
+}
 spw_match spw_composer_match(const spw_composer *c, size_t batch) {
     if (c->match[batch] == SPW_MATCH_FOLDED)
         return SPW_MATCH_FOLDED; /* folding reads layers by position, cycled */

@@ -441,15 +441,6 @@ cleanup:
     return status;
 }
 
-bool spw_measured_is_table(const char *path) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "rows_received_per_layer") != NULL &&
-                    spw_csv_field(csv, 0, "allocated_peak_bytes") != NULL;
-    spw_csv_close(csv);
-    return is;
-}
-
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score) {
     spw_measured_agreement out = {0, 0};
     for (size_t i = 0; i < score->cells; i++) {

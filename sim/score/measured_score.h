@@ -72,7 +72,4 @@ SPW_MUST_CHECK spw_status spw_measured_read_run(const spw_csv *csv, size_t row, 
 SPW_MUST_CHECK spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column,
                                                  size_t count, uint64_t *out);
 
-/* Is this a table of measured runs? false when it cannot be read. */
-bool spw_measured_is_table(const char *path);
-
 #endif

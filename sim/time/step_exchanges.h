@@ -3,10 +3,12 @@
  * time. And what XLA gathers beside them: indices of the top-k scatter of dense, the slots of all GPUs for its
  * peeled layout. Seen in notebooks_data/compiled/maxtext_collectives.csv, programs of DeepSeek-V3 (sigmoid
  * router) and Mixtral (softmax); nothing in the sources asks for the indices. */
-#ifndef SPW_SIM_REPLAY_STEP_EXCHANGES_H
-#define SPW_SIM_REPLAY_STEP_EXCHANGES_H
+#ifndef SPW_SIM_TIME_STEP_EXCHANGES_H
+#define SPW_SIM_TIME_STEP_EXCHANGES_H
 
-#include "sim/replay/step_traffic.h"
+#include "sim/input/job.h"
+#include "sim/scheme.h"
+#include "sim/time/step_items.h"
 
 /* Appends to `out` the items of a scheme that XLA compiles; none for an exchange by library call. */
 void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,

@@ -1,4 +1,4 @@
-#include "sim/replay/step_exchanges.h"
+#include "sim/time/step_exchanges.h"
 
 #include "sim/memory/remat.h"
 

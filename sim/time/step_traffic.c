@@ -1,33 +1,10 @@
-#include "sim/replay/step_traffic.h"
+#include "sim/time/step_traffic.h"
 
 #include "sim/memory/pipeline.h"
-#include "sim/replay/step_exchanges.h"
+#include "sim/time/step_exchanges.h"
+#include "sim/time/weight_families.h"
 
 #include <string.h>
-
-#define OPERATION_TEXT(name, text) text,
-#define PURPOSE_TEXT(name, text, help) text,
-#define PURPOSE_HELP(name, text, help) help,
-const char *spw_operation_name(spw_operation operation) {
-    static const char *const names[] = {SPW_OPERATION_LIST(OPERATION_TEXT)};
-    return names[operation];
-}
-const char *spw_purpose_name(spw_purpose purpose) {
-    static const char *const names[] = {SPW_PURPOSE_LIST(PURPOSE_TEXT)};
-    return names[purpose];
-}
-const char *spw_purpose_help(spw_purpose purpose) {
-    static const char *const helps[] = {SPW_PURPOSE_LIST(PURPOSE_HELP)};
-    return helps[purpose];
-}
-const char *spw_step_place_name(spw_step_place place) {
-    static const char *const names[] = {"MoE layer", "dense layer", "ends", "step"};
-    return names[place];
-}
-const char *spw_step_group_name(spw_step_group group) {
-    static const char *const names[] = {"expert", "fsdp", "all", "pipeline"};
-    return names[group];
-}
 
 #define STACK_ROW(name, text, fsdp, gather, scatter, by_dim) {fsdp, gather, scatter, by_dim},
 #define STACK_TEXT(name, text, fsdp, gather, scatter, by_dim) text,
@@ -40,17 +17,6 @@ typedef struct builder {
     const spw_job *job;
     spw_step_traffic *out;
 } builder;
-
-void spw_step_add(spw_step_traffic *traffic, spw_step_item item, uint64_t elements, size_t element_bytes) {
-    uint64_t whole = 0;
-    if (traffic->group_size[item.group] < 2 || elements == 0 || item.count == 0) return;
-    const bool overflow = traffic->items == SPW_STEP_ITEMS ||
-                          __builtin_mul_overflow(elements, (uint64_t)element_bytes, &item.bytes) ||
-                          __builtin_mul_overflow(item.bytes, (uint64_t)item.count, &whole) ||
-                          whole > INT64_MAX;
-    traffic->overflow |= overflow;
-    if (!overflow) traffic->item[traffic->items++] = item;
-}
 
 /* A weight matrix: gathered forward and backward, its gradient scattered. */
 static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
@@ -193,25 +159,26 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
 static void add_replicas(builder *b) {
     const spw_job *job = b->job;
-    const spw_parameters p = spw_model_parameters(&job->model);
-    const uint64_t routed = p.routed_per_layer * job->model.moe_layers;
-    const uint64_t elements[] = {routed / (job->expert * job->tensor), (p.total - routed) / job->tensor};
     const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
-    for (int i = 0; i < 2; i++) {
-        spw_step_item item = {.name = i == 0 ? "experts" : "others",
-                              .formula = i == 0 ? "P_routed / R g" : "P_rest g",
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, false, family);
+    for (size_t i = 0; i < families; i++) {
+        const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
+        const uint64_t elements = family[i].elements / job->tensor;
+        spw_step_item item = {.name = experts ? "experts" : "others",
+                              .formula = experts ? "P_routed / R g" : "P_rest g",
                               .operation =
                                   distributed ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_REDUCE,
-                              .purpose = i == 0 ? SPW_PURPOSE_EXPERT_WEIGHTS : SPW_PURPOSE_OTHER_WEIGHTS,
+                              .purpose = family[i].purpose,
                               .place = SPW_PLACE_STEP,
-                              .group = i == 0 ? SPW_GROUP_FSDP : SPW_GROUP_ALL,
+                              .group = family[i].group,
                               .backward = true,
                               .count = 1};
-        spw_step_add(b->out, item, elements[i], job->precision.gradients);
-        item.formula = i == 0 ? "P_routed / R w" : "P_rest w";
+        spw_step_add(b->out, item, elements, job->precision.gradients);
+        item.formula = experts ? "P_routed / R w" : "P_rest w";
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = false;
-        if (distributed) spw_step_add(b->out, item, elements[i], job->precision.weights);
+        if (distributed) spw_step_add(b->out, item, elements, job->precision.weights);
     }
 }
 
@@ -260,22 +227,7 @@ spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, siz
                          : SPW_OK;
 }
 
-/* --- Sums --- */
-
-double spw_step_item_wire_bytes(const spw_step_traffic *t, const spw_step_item *item) {
-    const double size = (double)t->group_size[item->group],
-                 stages = (double)t->group_size[SPW_GROUP_PIPELINE];
-    const double bytes = (double)item->bytes * (double)item->count * (double)t->times[item->place] / stages;
-    if (item->operation == SPW_OPERATION_SEND) return bytes;
-    return (item->operation == SPW_OPERATION_ALL_REDUCE ? 2.0 : 1.0) * bytes * (size - 1.0) / size;
-}
-
-double spw_step_purpose_wire_bytes(const spw_step_traffic *t, spw_purpose purpose) {
-    double sum = 0.0;
-    for (size_t i = 0; i < t->items; i++)
-        if (t->item[i].purpose == purpose) sum += spw_step_item_wire_bytes(t, &t->item[i]);
-    return sum;
-}
+/* --- Combined --- */
 
 /* Operations that one family of one group, cut along one dimension, becomes. */
 typedef struct bin {
