@@ -1,5 +1,6 @@
 /* Pictures of a report, as inline SVG: no script, colours by the classes of report.css, so that they follow the reader's
- * light or dark page. Every picture stands beside, or repeats, numbers that are in a table. */
+ * light or dark page. Written here and not by gnuplot: its SVG has fixed colours, it would have to be there when the program
+ * runs, and its scripts can run commands, so that names of a stranger's file have no place in one. Every picture stands beside, or repeats, numbers that are in a table. */
 #ifndef SPW_SIM_REPORT_CHART_H
 #define SPW_SIM_REPORT_CHART_H
 
