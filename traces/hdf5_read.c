@@ -64,8 +64,8 @@ static spw_status read_filters(hid_t list, const char *path, spw_hdf5_shape *sha
         while (j < 3 && (known[j].filter != filter || *known[j].at >= 0)) j++;
         if (j == 3) {
             return spw_fail(SPW_EFORMAT,
-                            "/%s: filter %d (%.60s); must be shuffle, deflate or fletcher32, each once",
-                            path, (int)filter, filter < 0 ? "unreadable" : name);
+                            "/%s: filter %d (%.60s); must be shuffle, deflate or fletcher32, each once", path,
+                            (int)filter, filter < 0 ? "unreadable" : name);
         }
         *known[j].at = i;
         if (filter == H5Z_FILTER_SHUFFLE) shape->shuffle_bytes = count >= 1 && values[0] > 0 ? values[0] : 1;

@@ -121,16 +121,24 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
 
 /* --- Rows --- */
 
-static bool same_rows(const spw_result_picture *a, const spw_result_picture *b) {
-    return a->worst_rows == b->worst_rows && a->sequences == b->sequences &&
-           memcmp(a->rows, b->rows, sizeof a->rows) == 0 &&
-           memcmp(a->max_over_mean, b->max_over_mean, sizeof a->max_over_mean) == 0;
+static bool same_rows(const spw_result_pictures *p, const spw_result_picture *a,
+                      const spw_result_picture *b) {
+    if (a->worst_rows != b->worst_rows || a->sequences != b->sequences) return false;
+    if (memcmp(a->rows, b->rows, sizeof a->rows) != 0) return false;
+    for (size_t l = 0; l < p->layer_bins; l++) {
+        for (size_t s = 0; s < p->step_bins; s++) {
+            if (a->max_over_mean[l][s] < b->max_over_mean[l][s] ||
+                a->max_over_mean[l][s] > b->max_over_mean[l][s])
+                return false;
+        }
+    }
+    return true;
 }
 
 /* Is this the first row with such rows? */
 static bool is_first(const spw_report *report, size_t index) {
     for (size_t i = 0; i < index; i++) {
-        if (same_rows(report->row[i].picture, report->row[index].picture)) return false;
+        if (same_rows(&report->pictures, report->row[i].picture, report->row[index].picture)) return false;
     }
     return true;
 }
@@ -139,7 +147,7 @@ static bool is_first(const spw_report *report, size_t index) {
 static void open_group(const spw_report *report, size_t index, FILE *out) {
     (void)fputs("<figure><figcaption><b>", out);
     for (size_t i = index; i < report->rows; i++) {
-        if (!same_rows(report->row[i].picture, report->row[index].picture)) continue;
+        if (!same_rows(&report->pictures, report->row[i].picture, report->row[index].picture)) continue;
         if (i > index) (void)fputs(", ", out);
         spw_html_text(out, report->row[i].scheme);
     }

@@ -7,10 +7,10 @@
 /* The character at `at`; *bytes it takes, 1 for a byte that is no UTF-8 (and then UINT32_MAX). */
 static uint32_t character(const unsigned char *at, size_t *bytes) {
     static const struct {
-        unsigned char mask, lead;
         size_t bytes;
         uint32_t least;
-    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+        unsigned char mask, lead;
+    } forms[] = {{1, 0, 0x80, 0x00}, {2, 0x80, 0xe0, 0xc0}, {3, 0x800, 0xf0, 0xe0}, {4, 0x10000, 0xf8, 0xf0}};
     for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
         if ((at[0] & forms[f].mask) != forms[f].lead) continue;
         uint32_t code = at[0] & (unsigned char)~forms[f].mask;
