@@ -398,13 +398,19 @@ def case_timed():
 
 def case_long():
     """More steps than a picture has columns; PyTorch's allocator beside what is live; a bare stack."""
-    case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=16, model_layers=2, hidden=64, ffn=32, remat="none",
+    case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=128, model_layers=2, hidden=512, ffn=256, remat="none",
                 schemes=("megatron-alltoall", "dense:capacity_factor=1"))
     job = case.write(folder, "long")
-    job.write_text(job.read_text() + "model_part: expert_layers\nlayers: 2\n")
+    job.write_text(job.read_text() + "model_part: expert_layers\nlayers: 2\nmemory_fraction: 0.05\n")
+    cluster = folder / "long_cluster.yaml"
+    cluster.write_text(cluster.read_text().replace("value: 80,", "value: 1,"))  # so that a step's change is seen
     result, answer = replayed("long", tokens_of(case, 150, 1.0).write(folder / "long_trace.h5"), job, "--allocator", "max_split_size_mb:64")
     expect("long", answer["rows"][0]["memory"]["allocator"] is not None, "no allocator was replayed")
     page = whole_check("long", result, answer)
+    with h5py.File(result) as f:
+        gib, bins = f["peak_gib"][0], [s * 120 // 150 for s in range(150)]
+    lost = max(gib[s] - gib[s + 1] for s in range(149) if bins[s] == bins[s + 1])
+    expect("long", lost > 0.01 * gib.max(), f"no bin has its largest step first: {lost}")
     expect("long", "150 steps in 120 bins" in page.root.text(), "bins are not said")
     files = root / "tests/cli/files"
     shutil.copytree(files, folder / "files")
