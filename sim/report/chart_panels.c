@@ -111,7 +111,7 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
     (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>live: what must be there</li>", out);
     if (replayed)
         (void)fputs(
-            "<li><i class=\"key allocated\"></i>allocated</li><li><i class=\"key reserved\"></i>reserved by "
+            "<li><i class=\"key allocated\"></i>allocated</li><li><i class=\"key c1\"></i>reserved by "
             "PyTorch's allocator</li>",
             out);
     (void)fputs("<li><i class=\"key budget\"></i>what a GPU may use</li></ul><div class=\"panels\">", out);
