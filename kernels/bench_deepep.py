@@ -21,6 +21,7 @@ With --compare a last table sets the best time of spillway-bench-kernels, by nam
 """
 import argparse
 import csv
+import itertools
 import os
 import socket
 import statistics
@@ -221,9 +222,9 @@ def work(rank, ranks, port, token_counts, ours):
 
 def read_ours(path):
     with open(path, encoding="utf-8") as lines:
-        rows = csv.DictReader(lines)
-        if tuple(rows.fieldnames or ()) != FIELDS:
-            raise ValueError(f"{path}, line 1: not the header that 'spillway-bench-kernels dispatch' prints")
+        rows = csv.DictReader(itertools.dropwhile(lambda line: line.rstrip() != ",".join(FIELDS), lines))  # NCCL may speak first
+        if rows.fieldnames is None:
+            raise ValueError(f"{path}: no header as 'spillway-bench-kernels dispatch' prints it: {','.join(FIELDS)}")
         return [row for row in rows if row["of_all_pairs"]]
 
 

@@ -6,9 +6,12 @@
 #include "kernels/record_rules.h"
 #include "kernels/verify_dispatch.h"
 #include "kernels/verify_layer.h"
+#include "kernels/verify_made_up.h"
 #include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
+#include "kernels/world_link.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,40 +50,125 @@ static int forget_a_token(const spw_reduce_gpu *reduce, const spw_peers *peers, 
 }
 static int read_beside(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
     spw_reduce_gpu a = *reduce;
-    for (int r = 0; r < peers->ranks; r++) a.window[r] += 16;
+    for (int r = 0; r < peers->ranks; r++) a.window[r] += 16, a.capacity[r] -= a.capacity[r] > 0;
     return spw_launch_exchange_reduce(&a, peers, stream);
 }
 
-static const spw_exchange_variant wrong[] = {
-    {"drops a row", drop_a_row, spw_launch_exchange_reduce},
-    {"writes beside", write_beside, spw_launch_exchange_reduce},
-    {"forgets choices", forget_choices, spw_launch_exchange_reduce},
-    {"forgets a token", spw_launch_exchange_send, forget_a_token},
-    {"reads beside", spw_launch_exchange_send, read_beside},
+static int forget_scales(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
+    spw_send_gpu a = *send;
+    a.parts &= ~SPW_SEND_SCALES;
+    return spw_launch_exchange_send(&a, peers, stream);
+}
+static int forget_side(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
+    spw_reduce_gpu a = *reduce;
+    a.side = 0;
+    return spw_launch_exchange_reduce(&a, peers, stream);
+}
+
+/* `layers`: rules whose whole layer must notice it, and which it leaves inside their arrays; a bit for each. */
+enum {
+    PLAIN_LAYERS = 1 << SPW_RECORD_CAPACITY | 1 << SPW_RECORD_SOURCE,
+    RING_LAYER = 1 << SPW_RECORD_EXPERT,
+    TOKEN_LAYERS = 1 << SPW_RECORD_TOKEN,
+    ALL_LAYERS = PLAIN_LAYERS | RING_LAYER | TOKEN_LAYERS
+};
+static const struct {
+    spw_exchange_variant variant;
+    bool dispatch;
+    unsigned layers;
+} wrong[] = {
+    {{"drops a row", drop_a_row, spw_launch_exchange_reduce}, true, ALL_LAYERS},
+    {{"writes beside", write_beside, spw_launch_exchange_reduce}, true, PLAIN_LAYERS | RING_LAYER},
+    {{"forgets choices", forget_choices, spw_launch_exchange_reduce}, true, TOKEN_LAYERS},
+    {{"forgets a token", spw_launch_exchange_send, forget_a_token}, true, ALL_LAYERS},
+    {{"reads beside", spw_launch_exchange_send, read_beside}, true, ALL_LAYERS},
+    {{"forgets what travels beside rows", forget_scales, spw_launch_exchange_reduce}, false, RING_LAYER},
+    {{"forgets what returns beside rows", spw_launch_exchange_send, forget_side},
+     false,
+     RING_LAYER | TOKEN_LAYERS},
 };
 
-/* Each has a world of its own: one may leave it with a row that is another token's. */
-static spw_status reject_wrong_kernels(const spw_exchange_request *q, spw_judge *judge) {
+/* One wrong kernel, in dispatch and combine (rule SPW_RECORD_RULES) or in the whole layers of a rule. Each has a world
+ * of its own: one may leave it with a row that is another token's. */
+static spw_status is_rejected(const spw_exchange_request *q, const spw_exchange_variant *variant, int rule,
+                              bool *rejected) {
     const spw_dispatch_case c = {
         .name = "wrong on purpose", .shape = {200, 3, 4 * q->ranks, 64, 2}, .routing = SPW_CHOICES_UNIFORM};
-    const size_t count = sizeof wrong / sizeof *wrong;
-    size_t rejected = 0;
-    for (size_t i = 0; i < count; i++) {
-        spw_world *world = NULL;
-        spw_judge unseen = {.quiet = true};
-        spw_status status = spw_world_create(q->ranks, q->gpus, q->phases, &world);
-        if (status == SPW_OK) status = spw_verify_dispatch(world, &c, &wrong[i], 1, &unseen);
-        spw_world_destroy(world);
-        if (status != SPW_OK && status != SPW_EMISMATCH) return status;
-        if (status == SPW_EMISMATCH || unseen.failed > 0)
-            rejected++;
-        else
-            fprintf(stderr, "accepted: a kernel that %s\n", wrong[i].name);
+    spw_judge unseen = {.quiet = true};
+    spw_world *world = NULL;
+    spw_status status = spw_world_create(q->ranks, q->gpus, q->phases, &world);
+    if (status == SPW_OK)
+        status = rule == SPW_RECORD_RULES
+                     ? spw_verify_dispatch(world, &c, variant, 1, &unseen)
+                     : spw_verify_made_up_layer(world, (spw_record_rule)rule, variant, &unseen);
+    spw_world_destroy(world);
+    *rejected = status == SPW_EMISMATCH || unseen.failed > 0;
+    return status == SPW_EMISMATCH ? SPW_OK : status;
+}
+
+static spw_status reject_wrong_kernels(const spw_exchange_request *q, spw_judge *judge) {
+    size_t count = 0, found = 0;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        for (int rule = 0; rule <= SPW_RECORD_RULES; rule++) {
+            bool rejected = false;
+            if (!(rule == SPW_RECORD_RULES ? wrong[i].dispatch : wrong[i].layers >> rule & 1)) continue;
+            const spw_status status = is_rejected(q, &wrong[i].variant, rule, &rejected);
+            if (status != SPW_OK) return status;
+            count++, found += rejected;
+            if (!rejected)
+                fprintf(stderr, "accepted: a kernel that %s, case %d\n", wrong[i].variant.name, rule);
+        }
     }
-    printf("wrong kernels: %zu of %zu rejected\n", rejected, count);
-    spw_judge_count(
-        judge, rejected == count ? SPW_OK : spw_fail(SPW_EMISMATCH, "%zu were accepted", count - rejected),
-        "wrong kernels");
+    printf("wrong kernels: %zu of %zu rejected\n", found, count);
+    spw_judge_count(judge,
+                    found == count ? SPW_OK : spw_fail(SPW_EMISMATCH, "%zu were accepted", count - found),
+                    "wrong kernels");
+    return SPW_OK;
+}
+
+static int stay_away(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
+    return peers->rank == peers->ranks - 1 ? 0 : spw_launch_exchange_send(send, peers, stream);
+}
+
+/* Kernels that wait for a rank whose kernel is never launched end, and it is named. */
+static spw_status miss_a_rank(const spw_exchange_request *q, spw_judge *judge) {
+    static const spw_exchange_variant away = {"stays away", stay_away, spw_launch_exchange_reduce};
+    const spw_dispatch_case c = {
+        .name = "a rank missing", .shape = {200, 3, 4 * q->ranks, 64, 2}, .routing = SPW_CHOICES_UNIFORM};
+    spw_world *world = NULL;
+    spw_judge unseen = {.quiet = true};
+    char want[48];
+    spw_status status = SPW_OK, result = SPW_OK;
+    SPW_TRY(spw_world_create(q->ranks, q->gpus, q->phases, &world));
+    if (!world->wait || q->ranks < 2) goto cleanup;
+    world->patience_s = 1;
+    const double start = spw_clock_s();
+    const spw_status missed = spw_verify_dispatch(world, &c, &away, 1, &unseen);
+    const double seconds = spw_clock_s() - start;
+    (void)snprintf(want, sizeof want, "in vain for rank %zu", q->ranks - 1);
+    if (missed != SPW_EDEVICE || strstr(spw_last_error(), want) == NULL)
+        result = spw_fail(SPW_EMISMATCH, "a rank that never came was not missed");
+    else if (seconds < world->patience_s || seconds > world->patience_s + 5)
+        result = spw_fail(SPW_EMISMATCH, "a rank that never came was missed after %.1f s, not %d", seconds,
+                          world->patience_s);
+    printf("a rank that never comes: %s after %.1f s\n", result == SPW_OK ? "missed" : "NOT MISSED", seconds);
+    spw_judge_count(judge, result, "a rank missing");
+cleanup:
+    spw_world_destroy(world);
+    return status;
+}
+
+/* More blocks than have room side by side are not taken. */
+static spw_status refuse_blocks(spw_world *world, spw_judge *judge) {
+    const spw_dispatch_shape shape = {16, 1, world->ranks, 64, 2};
+    spw_dispatch *dispatch = NULL;
+    const spw_status status =
+        spw_dispatch_create(world, shape, spw_exchange_variants, spw_world_blocks(world) + 1, &dispatch);
+    spw_dispatch_destroy(dispatch);
+    if (status != SPW_OK && status != SPW_EARG) return status;
+    spw_judge_count(judge,
+                    status == SPW_EARG ? SPW_OK : spw_fail(SPW_EMISMATCH, "more blocks than fit were taken"),
+                    "blocks a rank");
     return SPW_OK;
 }
 
@@ -157,7 +245,7 @@ static spw_status run_whole_layer(spw_world *world, const spw_record *r, const s
     const size_t before = judge->comparisons, failed = judge->failed;
     judge->worst = 0;
     const spw_status status = spw_verify_layer(world, r, s, variant, judge);
-    printf("  the whole layer            %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
+    printf("  whole layers               %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
            "allowance\n",
            variant->name, judge->comparisons - before, judge->failed - failed, judge->worst);
     return status;
@@ -173,8 +261,7 @@ static spw_status run_record(spw_world *world, const spw_record *r, const spw_ex
         SPW_TRY(run_scheme(world, r, &r->scheme[i], variant, judge));
         printf("%-28s %-8s %6zu comparisons, %zu failed\n", r->scheme[i].text, variant->name,
                judge->comparisons - before, judge->failed - failed);
-        if (r->scheme[i].rule != SPW_RECORD_EXPERT)
-            SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
+        SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
         if (world->link == NULL) SPW_TRY(reject_wrong_prediction(world, r, &r->scheme[i], judge));
     }
 cleanup:
@@ -183,15 +270,34 @@ cleanup:
 
 static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw_judge *judge) {
     spw_status status = SPW_OK;
-    printf("%zu ranks on %zu GPUs (%s), %s\n", world->ranks, q->processes ? world->ranks : world->gpus,
-           spw_device_name(),
-           q->processes  ? "a process a rank"
+    printf("%zu ranks on %zu GPUs (%s), %s, %d blocks a rank\n", world->ranks,
+           q->processes ? world->ranks : world->gpus, spw_device_name(),
+           q->processes  ? "a process a rank: kernels wait for each other"
            : world->wait ? "kernels wait for each other"
-                         : "in phases");
+                         : "in phases",
+           spw_exchange_blocks(world));
     for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++)
         SPW_TRY(q->record != NULL ? run_record(world, q->record, v, judge) : run_cases(world, q, v, judge));
+    for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL && q->record == NULL; v++)
+        SPW_TRY(spw_verify_made_up_layers(world, v, judge));
 cleanup:
     return status;
+}
+
+/* The last process is killed while the others wait for it. */
+static spw_status die(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
+    const spw_exchange_request *q = data;
+    (void)judge;
+    if (rank == q->ranks - 1) (void)raise(SIGKILL);
+    return spw_world_link_share(link, rank, NULL) == SPW_OK ? SPW_EMISMATCH : SPW_OK;
+}
+
+static void miss_a_process(spw_exchange_request *q, spw_judge *judge) {
+    spw_judge unseen = {.quiet = true};
+    const spw_status status = spw_verify_processes(q->ranks, die, q, &unseen);
+    spw_judge_count(judge,
+                    status == SPW_EDEVICE ? SPW_OK : spw_fail(SPW_EMISMATCH, "a dead process was not missed"),
+                    "a process missing");
 }
 
 static spw_status run_process(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
@@ -200,6 +306,7 @@ static spw_status run_process(spw_world_link *link, size_t rank, void *data, spw
     SPW_TRY(spw_world_join(link, rank, &world));
     SPW_TRY(run_world(world, data, judge));
 cleanup:
+    if (status != SPW_OK) spw_world_link_leave(link); /* nobody waits for what this one frees */
     spw_world_destroy(world);
     return status;
 }
@@ -209,13 +316,17 @@ spw_status spw_verify_exchange(const spw_exchange_request *request) {
     spw_judge judge = {0};
     spw_world *world = NULL;
     spw_status status = SPW_OK;
+    spw_world_prepare();
     if (q.record != NULL && q.record->ranks != q.ranks)
         return spw_fail(SPW_EARG, "the record has %zu ranks, --ranks is %zu", q.record->ranks, q.ranks);
     if (q.processes) {
+        if (q.ranks > 1) miss_a_process(&q, &judge);
         SPW_TRY(spw_verify_processes(q.ranks, run_process, &q, &judge));
     } else {
         SPW_TRY(spw_world_create(q.ranks, q.gpus, q.phases, &world));
         if (q.record == NULL) SPW_TRY(reject_wrong_kernels(&q, &judge));
+        if (q.record == NULL) SPW_TRY(miss_a_rank(&q, &judge));
+        SPW_TRY(refuse_blocks(world, &judge));
         SPW_TRY(run_world(world, &q, &judge));
     }
 cleanup:
