@@ -11,6 +11,7 @@ spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
 spw_status spw_command_plan(int argc, char **argv);
 spw_status spw_command_explain(int argc, char **argv);
+spw_status spw_command_report(int argc, char **argv);
 spw_status spw_command_verify(int argc, char **argv);
 spw_status spw_command_calibrate(int argc, char **argv);
 spw_status spw_command_calibrate_megatron(int argc, char **argv);
