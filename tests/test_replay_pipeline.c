@@ -1,10 +1,11 @@
-/* Micro-batches and stages on a real trace (64 source ranks x 2 sequences of 512 tokens, top 8 of 64): one of each
- * equals the ordinary replay; rows of micro-batches against a count over the tokens; memory that follows the
- * routing against windows of micro-batches, added up by hand. */
-#include "sim/replay/replay_pipeline.h"
+/* Micro-batches and stages on a real trace (64 source ranks x 2 sequences of 512 tokens, top 8 of 64): rows of micro-batches
+ * against a count over the tokens; memory that follows the routing against windows of micro-batches, added up by hand;
+ * several splits in one walk against each on its own. */
+#include "sim/replay/replay.h"
 
 #include "sim/schemes/list.h"
 #include "tests/check.h"
+#include "traces/generate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ enum {
     LAYERS = 4
 };
 
-static char trace_path[512];
+static char trace_path[512], generated_path[512];
 
 static spw_job job_of(size_t stages, size_t micro_batches, const char *remat) {
     char text[512];
@@ -36,20 +37,18 @@ static spw_job job_of(size_t stages, size_t micro_batches, const char *remat) {
     return job;
 }
 
-static spw_result run(const spw_job *job, const spw_scheme *scheme, bool pipeline) {
+static spw_result run_splits(const spw_job *job, size_t splits, const spw_scheme *scheme) {
     spw_result result = {.row = NULL};
     spw_trace *trace = NULL;
     CHECK_OK(spw_trace_open(trace_path, &trace));
     const spw_replay_request request = {
-        .trace = trace, .job = job, .scheme = scheme, .schemes = 1, .seed = 1};
-    if (pipeline) {
-        CHECK_OK(spw_replay_pipeline_run(&request, &result));
-    } else {
-        CHECK_OK(spw_replay_run(&request, &result));
-    }
+        .trace = trace, .job = job, .splits = splits, .scheme = scheme, .schemes = 1, .seed = 1};
+    CHECK_OK(spw_replay_run(&request, &result));
     spw_trace_close(trace);
     return result;
 }
+
+static spw_result run(const spw_job *job, const spw_scheme *scheme) { return run_splits(job, 1, scheme); }
 
 /* gmm whose tensors follow the routing: x [rows, H], kept for the backward pass, and dx beside it. */
 static spw_scheme following(void) {
@@ -68,39 +67,6 @@ static spw_scheme following(void) {
     type.compiled = NULL;
     scheme.type = &type;
     return scheme;
-}
-
-/* --- One stage, one micro-batch --- */
-
-static void test_same(void) {
-    static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "gmm-deepep", "ring",
-                                          "gmm:buffer_factor=1"};
-    const spw_job job = job_of(1, 1, "none");
-    for (size_t i = 0; i <= SPW_COUNT_OF(schemes); i++) {
-        spw_scheme scheme = following();
-        if (i < SPW_COUNT_OF(schemes)) CHECK_OK(spw_scheme_parse(schemes[i], &scheme));
-        spw_result a = run(&job, &scheme, false), b = run(&job, &scheme, true);
-        CHECK(a.rows == 1 && b.rows == 1);
-        if (a.rows == 1 && b.rows == 1) {
-            const spw_result_traffic *x = &a.row[0].traffic, *y = &b.row[0].traffic;
-            CHECK(x->dispatch_bytes_per_gpu == y->dispatch_bytes_per_gpu &&
-                  x->combine_bytes_per_gpu == y->combine_bytes_per_gpu &&
-                  x->step_bytes_per_gpu == y->step_bytes_per_gpu && x->max_link_bytes == y->max_link_bytes &&
-                  x->intra_node_bytes == y->intra_node_bytes && x->inter_node_bytes == y->inter_node_bytes &&
-                  x->rows_max == y->rows_max && x->rows_mean == y->rows_mean);
-            CHECK(a.row[0].drops.dropped == b.row[0].drops.dropped &&
-                  a.row[0].drops.assignments == b.row[0].drops.assignments &&
-                  a.row[0].drops.tokens_fully_dropped == b.row[0].drops.tokens_fully_dropped);
-            CHECK(a.row[0].memory.max_bytes == b.row[0].memory.max_bytes);
-            CHECK(a.row[0].memory.p50_bytes == b.row[0].memory.p50_bytes);
-            CHECK(a.row[0].memory.worst_step == b.row[0].memory.worst_step &&
-                  a.row[0].memory.worst_layer == b.row[0].memory.worst_layer &&
-                  a.row[0].memory.worst_rank == b.row[0].memory.worst_rank);
-            CHECK(a.row[0].footprint.peak_bytes == b.row[0].footprint.peak_bytes);
-        }
-        spw_result_clear(&a);
-        spw_result_clear(&b);
-    }
 }
 
 /* --- Rows by hand --- */
@@ -133,7 +99,7 @@ static void test_micro_batches(void) {
     spw_scheme scheme;
     uint32_t most = 0;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
-    spw_result a = run(&whole, &scheme, false), b = run(&parts, &scheme, false);
+    spw_result a = run(&whole, &scheme), b = run(&parts, &scheme);
     for (size_t i = 0; i < sizeof rows / sizeof(uint32_t); i++) {
         const uint32_t here = (&rows[0][0][0][0])[i];
         most = here > most ? here : most;
@@ -145,7 +111,7 @@ static void test_micro_batches(void) {
     spw_result_clear(&a);
     spw_result_clear(&b);
     CHECK_OK(spw_scheme_parse("dense:capacity_factor=1.25", &scheme)); /* capacity is of a sequence anyway */
-    a = run(&whole, &scheme, false), b = run(&parts, &scheme, false);
+    a = run(&whole, &scheme), b = run(&parts, &scheme);
     CHECK(a.row[0].drops.dropped == b.row[0].drops.dropped &&
           a.row[0].drops.assignments == b.row[0].drops.assignments && a.row[0].drops.dropped > 0);
     spw_result_clear(&a);
@@ -176,7 +142,7 @@ static uint64_t kept(const spw_job *job, size_t stages, size_t stage, size_t ste
 static void test_memory(size_t stages) {
     const spw_job job = job_of(stages, SEQUENCES, "none");
     const spw_scheme scheme = following();
-    spw_result result = run(&job, &scheme, false);
+    spw_result result = run(&job, &scheme);
     uint64_t want = 0;
     for (size_t stage = 0; stage < stages; stage++) {
         spw_footprint f;
@@ -200,6 +166,59 @@ static void test_memory(size_t stages) {
     spw_result_clear(&result);
 }
 
+/* --- Beside each other --- */
+
+static void test_splits(void) {
+    spw_job job[2] = {job_of(2, SEQUENCES, "none"), job_of(2, SEQUENCES, "none")};
+    const spw_scheme scheme = following();
+    job[1].expert = 4, job[1].fsdp = 16;
+    CHECK_OK(spw_job_check(&job[1]));
+    spw_result both = run_splits(job, 2, &scheme);
+    CHECK(both.rows == 2);
+    for (size_t i = 0; i < both.rows; i++) {
+        spw_result one = run(&job[i], &scheme);
+        const spw_result_row *x = &one.row[0], *y = &both.row[i];
+        CHECK(one.rows == 1 && y->expert == job[i].expert && y->fsdp == job[i].fsdp);
+        CHECK(x->traffic.step_bytes_per_gpu == y->traffic.step_bytes_per_gpu &&
+              x->traffic.max_link_bytes == y->traffic.max_link_bytes &&
+              x->traffic.rows_max == y->traffic.rows_max && x->traffic.rows_mean == y->traffic.rows_mean);
+        CHECK(x->drops.assignments == y->drops.assignments && x->drops.assignments > 0);
+        CHECK(x->memory.max_bytes == y->memory.max_bytes && x->memory.worst_rank == y->memory.worst_rank &&
+              x->memory.worst_layer == y->memory.worst_layer);
+        spw_result_clear(&one);
+    }
+    if (both.rows == 2) CHECK(both.row[0].traffic.rows_max != both.row[1].traffic.rows_max);
+    spw_result_clear(&both);
+}
+
+/* Whatever the parts of a step, a row says what its drop rule takes for granted of the trace. */
+static void test_assumptions(void) {
+    static const char *const granted = "first slot is its first choice";
+    spw_scheme scheme;
+    spw_generate_settings settings = {.experts = EXPERTS,
+                                      .top_k = TOP_K,
+                                      .layers = LAYERS,
+                                      .steps = 1,
+                                      .ranks = RANKS,
+                                      .tokens_per_rank = (size_t)SEQUENCES * LENGTH,
+                                      .sequence_length = LENGTH,
+                                      .distribution_text = "uniform",
+                                      .generator = "test"};
+    CHECK_OK(spw_distribution_parse(settings.distribution_text, &settings.distribution));
+    CHECK_OK(spw_generate_trace(&settings, generated_path)); /* its slots are in no order of preference */
+    (void)snprintf(trace_path, sizeof trace_path, "%s", generated_path);
+    CHECK_OK(spw_scheme_parse("tutel:capacity_factor=1", &scheme));
+    for (size_t micro_batches = 1; micro_batches <= SEQUENCES; micro_batches++) {
+        const spw_job job = job_of(1, micro_batches, "none");
+        spw_result result = run(&job, &scheme);
+        size_t said = 0;
+        for (size_t i = 0; result.rows == 1 && i < result.row[0].assumptions.count; i++)
+            said += strstr(result.row[0].assumptions.text[i], granted) != NULL;
+        CHECK(said == 1);
+        spw_result_clear(&result);
+    }
+}
+
 static void test_refusals(void) {
     const spw_job job = job_of(2, 2, "full");
     spw_result result = {.row = NULL};
@@ -215,10 +234,13 @@ static void test_refusals(void) {
 
 int main(int argc, char **argv) {
     (void)snprintf(trace_path, sizeof trace_path, "%s/training_aux_e64_slice.h5", argc > 1 ? argv[1] : ".");
+    (void)snprintf(generated_path, sizeof generated_path, "%s/pipeline_generated.h5",
+                   argc > 2 ? argv[2] : ".");
     count_tokens();
-    test_same();
     test_micro_batches();
     for (size_t stages = 1; stages <= 3; stages++) test_memory(stages);
+    test_splits();
     test_refusals();
+    test_assumptions();
     return check_done();
 }

@@ -3,9 +3,10 @@
  * one operation, the text interrupts their list with an index comment every fifth tensor, and the table lacks
  * exactly the tensor behind it. A difference counts as explained only if it is one such tensor, or two of an
  * operation of more than ten. */
-#include "sim/replay/step_traffic.h"
+#include "sim/time/step_traffic.h"
 
 #include "sim/input/csv.h"
+#include "sim/time/weight_families.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -344,8 +345,44 @@ static void test_published_profile(void) {
     }
 }
 
+/* What the time of weights is counted from is what the matrices of a step sum to, but for vectors and the ends. */
+static void test_families(void) {
+    static const char *const models[] = {"deepseek-v3", "mixtral-8x7b", "qwen3-30b-a3b"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        static spw_job job;
+        static spw_step_traffic t;
+        uint64_t experts = 0, others = 0;
+        spw_weight_family family[SPW_WEIGHT_FAMILIES];
+        spw_scheme scheme;
+        char text[256];
+        (void)snprintf(text, sizeof text,
+                       "model: %s\ncluster: h100-8x8\nparallel: {expert: 8, fsdp: 8}\n"
+                       "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n",
+                       models[i]);
+        CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
+        CHECK_OK(spw_scheme_parse("gmm", &scheme));
+        CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &t));
+        CHECK(spw_weight_families(&job, false, family) == 2);
+        for (size_t k = 0; k < t.items; k++) {
+            const spw_step_item *item = &t.item[k];
+            if (item->operation != SPW_OPERATION_ALL_GATHER || item->backward) continue;
+            const uint64_t elements =
+                item->bytes * item->count * t.times[item->place] / job.precision.weights;
+            if (item->purpose == SPW_PURPOSE_EXPERT_WEIGHTS && item->group == family[0].group)
+                experts += elements;
+            if (item->purpose == SPW_PURPOSE_OTHER_WEIGHTS) others += elements;
+        }
+        const spw_parameters p = spw_model_parameters(&job.model);
+        const uint64_t ends = p.embedding + p.head + p.final_norm, left = family[1].elements - others - ends;
+        CHECK(family[0].elements == experts && family[0].members == 8 && family[0].stride == 8);
+        CHECK(left >= p.norms_per_layer * job.model.layers && left < family[1].elements / 5000);
+        CHECK(spw_weight_families(&job, true, family) == 3 && family[2].elements == 8 * family[0].elements);
+    }
+}
+
 int main(int argc, char **argv) {
     test_by_hand();
+    test_families();
     test_published_profile();
     test_compiled(argc > 1 ? argv[1] : ".");
     return check_done();

@@ -8,6 +8,7 @@
 #include "sim/memory/smallest_factor.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_hdf5.h"
+#include "sim/replay/result_print.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -170,6 +171,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
     settings.stack = o->stack;
+    settings.memory_fit = o->stack != NULL ? &stack : NULL;
+    settings.time_fit = timed ? &time_stack : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL && o->each_step)

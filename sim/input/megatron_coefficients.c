@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
+#include "sim/input/stack_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,61 +26,22 @@ const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficien
 
 /* --- Keys --- */
 
-#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
-static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
-
-/* The rows of one coefficient; only the range of the value differs. */
+/* Only the range of the value differs. */
 #define FIELDS(field, low, high, text) \
-    static const spw_setting field##_rows[] = {{.key = "value", \
-                                                .kind = SPW_SETTING_REAL, \
-                                                .offset = offsetof(spw_coefficient, value), \
-                                                .minimum = (low), \
-                                                .maximum = (high), \
-                                                .help = (text)}, \
-                                               {.key = "uncertainty", \
-                                                .kind = SPW_SETTING_REAL, \
-                                                .offset = offsetof(spw_coefficient, uncertainty), \
-                                                .minimum = 0, \
-                                                .maximum = (high), \
-                                                .fallback = "0", \
-                                                .help = "its standard error"}, \
-                                               {.key = "evidence", \
-                                                .kind = SPW_SETTING_CHOICE, \
-                                                .offset = offsetof(spw_coefficient, evidence), \
-                                                .size = sizeof(spw_evidence), \
-                                                .choices = evidences, \
-                                                .help = "how we know the value"}, \
-                                               {.key = "source", \
-                                                .kind = SPW_SETTING_TEXT, \
-                                                .offset = offsetof(spw_coefficient, source), \
-                                                .size = SPW_FIGURE_SOURCE, \
-                                                .help = "where the value was read or fitted"}, \
-                                               {.key = NULL}};
+    static const spw_setting field##_rows[] = SPW_COEFFICIENT_KEYS(low, high, high, text);
 #define FITTED_FIELDS(field, start, low, high, spread, help) FIELDS(field, low, high, help)
 SPW_MEGATRON_FITTED_LIST(FITTED_FIELDS)
 SPW_MEGATRON_GIVEN_LIST(FIELDS)
 
 #define SETTING(field, text) \
-    {.key = #field, \
-     .kind = SPW_SETTING_GROUP, \
-     .offset = offsetof(spw_megatron_coefficients, field), \
-     .fields = field##_rows, \
-     .help = (text)},
+    SPW_STACK_COEFFICIENT(spw_megatron_coefficients, #field, field, field##_rows, text),
 #define FITTED_SETTING(field, start, low, high, spread, help) SETTING(field, help)
 #define GIVEN_SETTING(field, low, high, help) SETTING(field, help)
 
-static const spw_setting rows[] = {{.key = "name",
-                                    .kind = SPW_SETTING_TEXT,
-                                    .offset = offsetof(spw_megatron_coefficients, name),
-                                    .size = SPW_STACK_NAME,
-                                    .help = "name of the stack"},
-                                   {.key = "tables",
-                                    .kind = SPW_SETTING_TEXT,
-                                    .offset = offsetof(spw_megatron_coefficients, tables),
-                                    .size = SPW_STACK_TEXT,
-                                    .help = "what it was fitted on"},
-                                   SPW_MEGATRON_FITTED_LIST(FITTED_SETTING)
-                                       SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING){.key = NULL}};
+static const spw_setting rows[] = {
+    SPW_STACK_LINE(spw_megatron_coefficients, name, SPW_STACK_NAME, "name of the stack"),
+    SPW_STACK_LINE(spw_megatron_coefficients, tables, SPW_STACK_TEXT, "what it was fitted on"),
+    SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
@@ -113,22 +75,14 @@ static void put(FILE *file, const char *key, const spw_coefficient *c) {
     fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
 }
 
-spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c, const char *head,
-                                           const char *path) {
-    spw_status status = SPW_OK;
-    spw_file file = {NULL, NULL};
-    FILE *out = NULL;
-    SPW_TRY(spw_file_begin(path, &file));
-    out = fopen(file.temporary, "w");
-    if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s cannot be written", path));
-    fprintf(out, "# %s\nname: %s\ntables: \"%s\"\n", head, c->name, c->tables);
+static spw_status print(FILE *out, const void *what) {
+    const spw_megatron_coefficients *c = what;
+    fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\n", c->name, c->tables);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
         put(out, spw_megatron_coefficient_rows[i].key, spw_megatron_coefficient_of(c, i));
-    if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (status == SPW_OK) status = spw_file_commit(&file);
+    return SPW_OK;
+}
 
-cleanup:
-    spw_file_discard(&file);
-    return status;
+spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c, const char *path) {
+    return spw_file_print(path, print, c);
 }

@@ -1,15 +1,9 @@
 #include "sim/replay/result.h"
 
+#include "base/memory.h"
 #include "sim/memory/advice.h"
 
-#include "base/memory.h"
-#include "sim/replay/result_json.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 spw_status spw_result_append(spw_result *result, spw_result_row **row) {
     if (result->rows == result->capacity) {
@@ -34,287 +28,33 @@ spw_verdict spw_result_verdict(const spw_result_row *r) {
                              : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
 }
 
-/* Answers are few: every one makes the array longer by one. */
-#define APPEND_ANSWER(list, count) \
+/* Answers and refusals are few: every one makes the array longer by one. */
+#define APPEND_ANSWER(list, count, answer) \
     void *longer = NULL; \
     spw_status status = spw_alloc((count) + 1, sizeof *(list), &longer); \
     if (status != SPW_OK) return status; \
     if ((count) > 0) memcpy(longer, list, (count) * sizeof *(list)); \
     spw_free(list); \
     (list) = longer; \
-    *answer = &(list)[(count)++]; \
+    *(answer) = &(list)[(count)++]; \
     return SPW_OK
 
 spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer) {
-    APPEND_ANSWER(result->factor, result->factors);
+    APPEND_ANSWER(result->factor, result->factors, answer);
 }
 
 spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer) {
-    APPEND_ANSWER(result->batch, result->batches);
+    APPEND_ANSWER(result->batch, result->batches, answer);
+}
+
+spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal) {
+    APPEND_ANSWER(result->refusal, result->refusals, refusal);
 }
 
 void spw_result_clear(spw_result *result) {
     spw_free(result->row);
     spw_free(result->factor);
     spw_free(result->batch);
+    spw_free(result->refusal);
     *result = (spw_result){.rows = 0};
-}
-
-/* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum {
-    STEP_COLUMN = 1,
-    SEQUENCES_COLUMN = 3,
-    ALLOCATED_COLUMN = 10,
-    NODES_COLUMN = 17,
-    TIME_COLUMN = 24,
-    COLUMNS = 28
-};
-static const spw_column all_columns[COLUMNS] = {
-    {"scheme", "scheme"},
-    {"first_step", "step"},
-    {"last_step", NULL},
-    {"sequences_per_gpu", "seq/GPU"},
-    {"verdict", "memory"},
-    {"peak_bytes", "GiB/GPU"},
-    {"budget_bytes", NULL},
-    {"argument_bytes", NULL},
-    {"temporary_bytes", NULL},
-    {"oom_probability", NULL},
-    {"allocated_bytes", "allocated"},
-    {"reserved_bytes", "reserved"},
-    {"rows_max", "rows max"},
-    {"rows_mean", NULL},
-    {"max_over_mean", "max/mean"},
-    {"dispatch_bytes_per_gpu", "dispatch MB"},
-    {"combine_bytes_per_gpu", "combine MB"},
-    {"inter_node_bytes", "by NIC MB"},
-    {"max_link_bytes", "busiest MB"},
-    {"step_bytes_per_gpu", "step GB"},
-    {"assignments", NULL},
-    {"dropped", NULL},
-    {"drop_fraction", "dropped"},
-    {"tokens_fully_dropped", NULL},
-    {"step_s", "time s"},
-    {"tokens_per_s_per_gpu", "tok/s/GPU"},
-    {"evidence", NULL},
-    {NULL, NULL},
-};
-
-/* A column whose cells all say the same is left out for a person; the heading above the table says it. */
-static void choose_columns(const spw_result *result, spw_column *columns) {
-    bool step = false, sequences = false, nodes = false, reserved = false, timed = false;
-    for (size_t i = 0; i < result->rows; i++) {
-        const spw_result_row *row = &result->row[i], *first = &result->row[0];
-        step = step || row->first_step != first->first_step || row->last_step != first->last_step;
-        sequences = sequences || row->sequences != first->sequences;
-        nodes = nodes || row->traffic.inter_node_bytes > 0.0;
-        reserved = reserved || row->reserved.there;
-        timed = timed || row->timed;
-    }
-    memcpy(columns, all_columns, sizeof all_columns);
-    if (!step) columns[STEP_COLUMN].heading = NULL;
-    if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
-    if (!nodes) columns[NODES_COLUMN].heading = NULL;
-    if (!reserved) columns[ALLOCATED_COLUMN].heading = columns[ALLOCATED_COLUMN + 1].heading = NULL;
-    for (size_t i = TIME_COLUMN; i < TIME_COLUMN + 2 && !timed; i++) columns[i].heading = NULL;
-}
-
-static void add_steps(spw_table *t, const spw_result_row *r) {
-    char text[64];
-    (void)snprintf(text, sizeof text, r->steps == 1 ? "%" PRId64 : "%" PRId64 "-%" PRId64, r->first_step,
-                   r->last_step);
-    spw_table_shown(t, (uint64_t)r->first_step, text);
-    spw_table_count(t, (uint64_t)r->last_step);
-}
-
-/* Nothing where no allocator was replayed. */
-static void add_gib(spw_table *t, bool there, uint64_t bytes) {
-    if (there) {
-        spw_table_scaled(t, (double)bytes, GIB, "%.2f");
-    } else {
-        spw_table_text(t, "");
-    }
-}
-
-static void add_row(spw_table *t, const spw_result_row *r) {
-    const spw_footprint *f = &r->footprint;
-    const double fraction =
-        r->drops.assignments > 0 ? (double)r->drops.dropped / (double)r->drops.assignments : 0.0;
-    spw_table_text(t, r->scheme.text);
-    add_steps(t, r);
-    spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_name(spw_result_verdict(r)));
-    spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.2f");
-    spw_table_count(t, f->budget_bytes);
-    spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
-    spw_table_scaled(t, (double)f->temporary_bytes, GIB, "%.2f");
-    spw_table_real(t, r->memory.oom_probability, NULL);
-    add_gib(t, r->reserved.there, r->reserved.as_set.allocated.max_bytes);
-    add_gib(t, r->reserved.there, r->reserved.as_set.reserved.max_bytes);
-    spw_table_count(t, r->traffic.rows_max);
-    spw_table_real(t, r->traffic.rows_mean, "%.0f");
-    spw_table_real(t, r->traffic.rows_mean > 0.0 ? (double)r->traffic.rows_max / r->traffic.rows_mean : 0.0,
-                   "%.2f");
-    spw_table_scaled(t, r->traffic.dispatch_bytes_per_gpu, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.combine_bytes_per_gpu, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.inter_node_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, (double)r->traffic.max_link_bytes, 1e6, "%.2f");
-    spw_table_scaled(t, r->traffic.step_bytes_per_gpu, 1e9, "%.3f");
-    spw_table_count(t, r->drops.assignments);
-    spw_table_count(t, r->drops.dropped);
-    spw_table_scaled(t, fraction, 0.01, "%.2f %%");
-    spw_table_count(t, r->drops.tokens_fully_dropped);
-    if (r->timed) {
-        spw_table_real(t, r->time.step_s, "%.3f");
-        spw_table_real(t, r->time.tokens_per_s_per_gpu, "%.0f");
-    } else {
-        spw_table_none(t);
-        spw_table_none(t);
-    }
-    spw_table_text(t, spw_match_name(r->match));
-}
-
-static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
-    const spw_job *job = s->job;
-    if (s->trace != NULL) {
-        char name[128], path[512];
-        spw_plain_text(s->trace_path, path, sizeof path);
-        spw_plain_text(s->trace->model_name, name, sizeof name);
-        fprintf(out, "trace     %s: %s, %zu steps x %zu layers, top-%zu of %zu", path,
-                name[0] != '\0' ? name : "no model named", s->trace->steps, s->trace->layers, s->trace->top_k,
-                s->trace->experts);
-        if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);
-        fprintf(out, "\n");
-    }
-    fprintf(out, "job       %s on %s, expert %zu x fsdp %zu", job->model.name, job->cluster.name, job->expert,
-            job->fsdp);
-    if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
-    fprintf(out, ", ");
-    if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
-    fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
-            job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
-    fprintf(out,
-            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
-            (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
-            job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
-            (double)result->row[0].footprint.argument_bytes / GIB);
-}
-
-/* Every sentence of every row, once. */
-static spw_status print_assumptions(const spw_result *result, FILE *out) {
-    const char **said = NULL;
-    size_t sentences = 0, count = 0;
-    for (size_t i = 0; i < result->rows; i++) sentences += result->row[i].assumptions.count;
-    const spw_status status = SPW_ALLOC(sentences, &said);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < result->rows; i++) {
-        for (size_t a = 0; a < result->row[i].assumptions.count; a++) {
-            const char *sentence = result->row[i].assumptions.text[a];
-            size_t same = 0;
-            while (same < count && strcmp(said[same], sentence) != 0) same++;
-            if (same < count) continue;
-            said[count++] = sentence;
-            fprintf(out, "assumed   %s\n", sentence);
-        }
-    }
-    spw_free((void *)said);
-    return SPW_OK;
-}
-
-/* What holds for every row is said once. */
-static spw_status print_evidence(const spw_result *result, FILE *out) {
-    for (int match = 0; match < SPW_MATCH_COUNT; match++) {
-        size_t rows = 0, last = 0;
-        for (size_t i = 0; i < result->rows; i++) rows += result->row[i].match == (spw_match)match;
-        if (rows == 0) continue;
-        fprintf(out, "evidence  %s", spw_match_name((spw_match)match));
-        for (size_t i = 0; i < result->rows && rows < result->rows; i++) {
-            const spw_result_row *row = &result->row[i];
-            if (row->match != (spw_match)match || row->sequences == last) continue;
-            fprintf(out, "%s%zu", last == 0 ? " at sequences per GPU " : ", ", row->sequences);
-            last = row->sequences;
-        }
-        fputc('\n', out);
-    }
-    return print_assumptions(result, out);
-}
-
-/* What the allocator did, in words. */
-static void print_reserved(const spw_result_row *r, FILE *out) {
-    const spw_reserved_outcome *o = &r->reserved.as_set;
-    char advice[SPW_ADVICE_TEXT];
-    if (!r->reserved.there) return;
-    fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
-            r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
-            (double)r->memory.p99_bytes / GIB, (double)r->memory.max_bytes / GIB);
-    fprintf(out, ", allocated %.2f %.2f %.2f, reserved %.2f %.2f %.2f\n",
-            (double)o->allocated.p50_bytes / GIB, (double)o->allocated.p99_bytes / GIB,
-            (double)o->allocated.max_bytes / GIB, (double)o->reserved.p50_bytes / GIB,
-            (double)o->reserved.p99_bytes / GIB, (double)o->reserved.max_bytes / GIB);
-    fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", rank %zu; most reserved on rank %zu\n",
-            r->memory.worst_step, r->memory.worst_layer, r->memory.worst_rank, o->worst_rank);
-    fprintf(out,
-            "  a step runs out of memory with probability %.4g (95 %%: %.4g to %.4g); %" PRIu64
-            " retries in %zu steps; largest stranded block %.2f GiB\n",
-            r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high, o->retries, o->retried_steps,
-            (double)o->stranded_bytes / GIB);
-    spw_advice(&r->reserved, advice);
-    if (advice[0] != '\0') fprintf(out, "  %s\n", advice);
-}
-
-static void print_answers(const spw_result *result, FILE *out) {
-    if (result->factors + result->batches > 0) fputc('\n', out);
-    for (size_t i = 0; i < result->factors; i++) {
-        const spw_factor_answer *a = &result->factor[i];
-        fprintf(out, "%s at %zu seq/GPU: ", a->scheme, a->sequences);
-        if (a->factor > 0.0) {
-            fprintf(out, "the smallest %s that drops at most %g %% is %.3f, which drops %.4g %%\n", a->option,
-                    100.0 * a->most, a->factor, 100.0 * a->fraction);
-        } else {
-            fprintf(out, "no %s drops as little as %g %%\n", a->option, 100.0 * a->most);
-        }
-    }
-    for (size_t i = 0; i < result->batches; i++) {
-        const spw_batch_answer *a = &result->batch[i];
-        fprintf(out, "%s: ", a->scheme);
-        if (a->largest == 0) {
-            fprintf(out, "not even 1 sequence per GPU fits at %g %%\n", 100.0 * a->at);
-            continue;
-        }
-        fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %s%zu%s", 100.0 * a->at,
-                a->at_least ? "at least " : "", a->largest, a->at_least ? " (not searched further)" : "");
-        if (a->routed)
-            fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
-                    a->oom.value, a->oom.low, a->oom.high);
-        fputc('\n', out);
-    }
-}
-
-spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings, spw_format format,
-                            FILE *out) {
-    if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
-    if (format == SPW_FORMAT_JSON) return spw_result_print_json(result, settings, out);
-    spw_column columns[COLUMNS];
-    spw_table *table = NULL;
-    choose_columns(result, columns);
-    spw_status status = spw_table_create(columns, &table);
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i]);
-    if (format == SPW_FORMAT_TABLE) {
-        print_heading(result, settings, out);
-        status = print_evidence(result, out);
-        fputc('\n', out);
-    }
-    if (status == SPW_OK) status = spw_table_print(table, format, out);
-    if (format == SPW_FORMAT_TABLE) {
-        for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
-        print_answers(result, out);
-        fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
-              "in one exchange; busiest: most\n"
-              "that one GPU's port carries one way in one dispatch; step: all exchanges of all MoE layers, "
-              "forward to backward.\n",
-              out);
-    }
-    spw_table_destroy(table);
-    return status;
 }

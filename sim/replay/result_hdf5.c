@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/replay/result_json.h"
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
@@ -114,7 +115,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     if (f->file < 0) SPW_TRY(broken(f, "the file"));
     SPW_TRY(spw_run_settings_text(settings, &text));
     SPW_TRY(set_text(f, f->file, "format", "spillway-result"));
-    SPW_TRY(set_text(f, f->file, "format_version", "1.0.0"));
+    SPW_TRY(set_text(f, f->file, "format_version", SPW_RESULT_FORMAT_VERSION));
     SPW_TRY(set_text(f, f->file, "settings", text));
     *out = f;
     f = NULL;
@@ -281,7 +282,7 @@ spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) 
     size_t length = 0;
     FILE *text = open_memstream(&summary, &length);
     if (text == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate the summary");
-    status = spw_result_print(result, f->settings, SPW_FORMAT_JSON, text);
+    status = spw_result_print_json(result, f->settings, text);
     if (fclose(text) != 0 && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot allocate the summary");
     if (status == SPW_OK) status = set_long_text(f, "summary_json", summary);
     free(summary);

@@ -1,14 +1,17 @@
-/* The result as JSON, the contract other programs read (format "spillway-result"). */
+/* The result as JSON, the contract other programs read (format "spillway-result"; README.md, "The result"). */
 #ifndef SPW_SIM_REPLAY_RESULT_JSON_H
 #define SPW_SIM_REPLAY_RESULT_JSON_H
 
 #include "sim/replay/result.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 /* Everything as one object, which the caller owns. */
 json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings);
 SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
                                                 FILE *out);
+/* The text of the settings alone; the caller frees it with free(). */
+SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
 
 #endif

@@ -1,9 +1,5 @@
 #include "sim/replay/row_sums.h"
 
-size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer) {
-    return moe_layers / layers + (layer < moe_layers % layers ? 1 : 0);
-}
-
 void spw_row_sums_add(spw_row_sums *s, const spw_traffic *traffic, size_t stands_for) {
     s->dispatch += (double)traffic->dispatch_bytes;
     s->combine += (double)traffic->combine_bytes;

@@ -13,9 +13,6 @@ typedef struct spw_row_sums {
     uint64_t rows_max, max_link;
 } spw_row_sums;
 
-/* How many of the job's MoE layers the replayed layer stands for, when `layers` of them are taken in turn. */
-size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer);
-
 /* One group of one layer, which stands for so many. */
 void spw_row_sums_add(spw_row_sums *sums, const spw_traffic *traffic, size_t stands_for);
 /* The rows of one rank there; true when no rank held as many before. */

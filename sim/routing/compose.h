@@ -37,6 +37,9 @@ size_t spw_composer_layers(const spw_composer *composer); /* layers of the repla
 int64_t spw_composer_step_id(const spw_composer *composer, size_t step);
 int32_t spw_composer_layer_id(const spw_composer *composer, size_t layer);
 
+/* How many of the job's MoE layers the replayed layer stands for, when `layers` of them are taken in turn. */
+size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer);
+
 /* Begins a step: builds the layout of every batch. Steps are taken in order. */
 SPW_MUST_CHECK spw_status spw_composer_begin(spw_composer *composer, size_t step);
 /* The choices of one layer of the step begun, and the layout of `batch` over them. Both are valid until the

@@ -1,6 +1,7 @@
 #include "sim/time/compiled_time.h"
 
 #include "sim/memory/remat.h"
+#include "sim/routing/compose.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"
@@ -49,7 +50,7 @@ static double exchange_seconds(const prediction *p) {
     const size_t exchanges = p->request->scheme->type->exchanges(p->request->scheme, &shape, list);
     double seconds = 0.0;
     for (size_t l = 0; l < p->layers; l++) {
-        const double times = (double)spw_stands_for(p->request->job, p->layers, l);
+        const double times = (double)spw_layers_stood_for(p->request->job->model.moe_layers, p->layers, l);
         for (size_t i = 0; i < exchanges; i++) {
             const double link_bytes = p->layer[l].link_rows * (double)list[i].row_bytes;
             const double nic_bytes = p->layer[l].nic_rows * (double)list[i].row_bytes;

@@ -1,5 +1,8 @@
 #include "sim/time/compiled_work.h"
 
+#include "sim/routing/compose.h"
+#include "sim/time/weight_families.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -24,11 +27,6 @@ static const struct {
 };
 static const double MASK_PRODUCTS = 6.0;  /* 2 forward, 1 recomputed, 3 backward */
 static const double LOGITS_TOUCHES = 6.0; /* fp32 */
-
-size_t spw_stands_for(const spw_job *job, size_t layers, size_t index) {
-    const size_t moe_layers = job->model.moe_layers;
-    return moe_layers / layers + (index < moe_layers % layers ? 1 : 0);
-}
 
 /* Elements a token that a layer's attention and FFN outside the experts write once a forward pass (docs/schemes.md,
  * section 7.4, and three tensors of the FFN's width). */
@@ -80,7 +78,8 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
     const double masked = list->masked_operands ? (double)s->experts_per_rank : 0.0;
     for (size_t i = 0; i < layers; i++) {
         const double computed = masked > 0.0 ? masked * rows : layer[i].tiled_rows;
-        w->experts += (double)spw_stands_for(job, layers, i) * PASSES * 6.0 * computed * hidden * ffn;
+        w->experts += (double)spw_layers_stood_for(job->model.moe_layers, layers, i) * PASSES * 6.0 *
+                      computed * hidden * ffn;
     }
     const double scatters = spw_scheme_option_is(scheme, "fan_in", "scatter2")   ? 2.0
                             : spw_scheme_option_is(scheme, "fan_in", "scatter1") ? 1.0
@@ -96,36 +95,33 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
     w->scatter_bytes = scatters * moe * rows * hidden * b;
 }
 
-/* One collective over `members` GPUs, of which `bytes` are to be received by each: a ring enters a node once a group,
- * so a NIC carries the share of the groups of its node. */
-static void add_collective(const spw_job *job, double bytes, double members, double groups_a_node,
-                           double count, spw_weight_traffic *out) {
+/* `passes` times a family's tensors, of so many bytes an element, to be received by each member: a ring enters a node once a
+ * group, so a NIC carries the share of the groups of its node. */
+static void add_collective(const spw_job *job, const spw_weight_family *family, double passes, double size,
+                           spw_weight_traffic *out) {
+    const double members = (double)family->members, stride = (double)family->stride;
+    const double node = (double)job->cluster.gpus_per_node;
+    const double bytes = passes * size * (double)family->elements / (double)job->pipeline;
     const double received = bytes * (members - 1.0) / members;
-    const bool between = members * groups_a_node > (double)job->cluster.gpus_per_node;
-    if (members <= 1.0) return;
-    if (between) {
-        out->nic_bytes += received * fmin(1.0, groups_a_node / (double)job->cluster.gpus_per_node);
+    if (family->members < 2) return;
+    if (members * stride > node) {
+        out->nic_bytes += received * fmin(1.0, stride / node);
     } else {
         out->link_bytes += received;
     }
-    out->hops += count * (members - 1.0);
+    out->hops += passes * (double)family->tensors * (members - 1.0);
 }
 
-/* Expert weights are gathered over fsdp, the others over all GPUs that share them; twice (forward, backward), and
- * gradients are scattered once. */
+/* Weights are gathered twice, forward and backward; gradients are scattered once. */
 static void count_weights(const spw_job *job, const spw_compiled_layer *list, spw_compiled_work *w) {
-    const spw_parameters p = spw_model_parameters(&job->model);
-    const double moe = (double)job->model.moe_layers, expert = (double)job->expert, fsdp = (double)job->fsdp;
-    const double routed = moe * (double)p.routed_per_layer;
-    const double others = (double)p.total - routed, stage = (double)job->pipeline;
-    const double sizes[] = {(double)job->precision.weights, (double)job->precision.gradients};
-    w->layer_gather_bytes = (double)p.routed_per_layer / expert * sizes[0];
-    for (int scatter = 0; scatter < 2; scatter++) {
-        spw_weight_traffic *out = scatter ? &w->scatters : &w->gathers;
-        const double times = scatter ? 1.0 : 2.0, bytes = times * sizes[scatter] / stage;
-        add_collective(job, bytes * routed / expert, fsdp, expert, times * 3.0 * moe, out);
-        add_collective(job, bytes * others, expert * fsdp, 1.0, times * (double)job->model.layers, out);
-        if (list->all_experts) add_collective(job, bytes * routed, expert, 1.0, times * 3.0 * moe, out);
+    const double weight = (double)job->precision.weights, gradient = (double)job->precision.gradients;
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, list->all_experts, family);
+    w->layer_gather_bytes =
+        (double)spw_model_parameters(&job->model).routed_per_layer / (double)job->expert * weight;
+    for (size_t i = 0; i < families; i++) {
+        add_collective(job, &family[i], 2.0, weight, &w->gathers);
+        add_collective(job, &family[i], 1.0, gradient, &w->scatters);
     }
 }
 

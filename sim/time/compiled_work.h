@@ -35,7 +35,4 @@ void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const
                              size_t sequences, const spw_routing_layer *layer, size_t layers,
                              spw_compiled_work *out);
 
-/* How many of the job's MoE layers layer `index` of `layers` stands for. */
-size_t spw_stands_for(const spw_job *job, size_t layers, size_t index);
-
 #endif

@@ -1,0 +1,149 @@
+#include "sim/replay/replay_finish.h"
+
+#include "sim/memory/reserved_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_size(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* By positions in the replay; a stage without MoE layers has no worst one. */
+static void name_worst(const spw_replay_row *row, size_t step, size_t layer, size_t rank,
+                       spw_result_memory *out) {
+    const spw_composer *composer = row->frame->composer;
+    out->worst_step = spw_composer_step_id(composer, step);
+    out->worst_layer = layer == SIZE_MAX ? -1 : spw_composer_layer_id(composer, layer);
+    out->worst_rank = rank;
+}
+
+/* The allocator's word on memory. Of a bare stack it is followed tensor by tensor, and says what is live too. */
+static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
+    const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
+    const spw_reserved_outcome *as_set = &out->reserved.as_set;
+    if (status != SPW_OK || row->job->part != SPW_PART_EXPERT_LAYERS) return status;
+    out->memory.p50_bytes = as_set->requested.p50_bytes;
+    out->memory.p99_bytes = as_set->requested.p99_bytes;
+    out->memory.max_bytes = as_set->requested.max_bytes;
+    name_worst(row, as_set->live_step, as_set->live_layer % row->frame->layers, as_set->live_rank,
+               &out->memory);
+    return SPW_OK;
+}
+
+/* Over the steps, of the rank that holds most: sorts them. */
+static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
+    const size_t steps = row->frame->steps;
+    spw_stage_memory *m = &row->memory;
+    size_t refused = 0;
+    spw_stage_memory_footprint(m, &out->footprint);
+    if (m->routed) {
+        name_worst(row, m->worst_step, m->worst_layer, m->worst_rank, &out->memory);
+    } else {
+        name_worst(row, row->most_step, row->most_layer, row->most_rank, &out->memory);
+    }
+    qsort(m->step_peak, steps, sizeof *m->step_peak, by_size);
+    for (size_t i = 0; i < steps; i++) refused += m->step_peak[i] > out->footprint.budget_bytes;
+    out->memory.p50_bytes = m->step_peak[(steps - 1) / 2];
+    out->memory.p99_bytes = m->step_peak[(steps * 99 + 99) / 100 - 1];
+    out->memory.max_bytes = m->step_peak[steps - 1];
+    spw_probability oom = spw_oom_probability(refused, steps);
+    if (row->reserved != NULL) {
+        const spw_status status = finish_allocator(row, out);
+        if (status != SPW_OK) return status;
+        oom = out->reserved.oom;
+    }
+    out->memory.oom_probability = oom.value;
+    out->memory.oom_low = m->routed ? oom.low : oom.value;
+    out->memory.oom_high = m->routed ? oom.high : oom.value;
+    return SPW_OK;
+}
+
+/* What a drop rule takes for granted of the trace's slots and weights. */
+static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
+    const spw_trace_info *info = spw_trace_get_info(row->frame->request->trace);
+    const bool ranked = strcmp(info->order, "descending_weight") == 0;
+    if (row->scheme->type->by_choice_rank && !ranked)
+        spw_assume(list,
+                   "%s: a token's first slot is its first choice, which the trace does not say (order: %s)",
+                   row->scheme->text, info->order[0] != '\0' ? info->order : "not said");
+    if (spw_scheme_drop_rule(row->scheme) == SPW_DROP_BY_WEIGHT &&
+        strcmp(info->weight_kind, "gate_used") != 0)
+        spw_assume(list, "%s: the gate uses the weights as the trace has them (weight_kind: %s)",
+                   row->scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
+}
+
+static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
+    if (row->compiled) {
+        spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
+                   row->frame->request->stack->name);
+        if (row->outside[0] != '\0')
+            spw_assume(list, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
+        return;
+    }
+    spw_assume(list,
+               "memory is what must be live; the copies and packing that a compiler adds are not in it");
+    if (row->memory.routed && row->reserved == NULL)
+        spw_assume(
+            list, "what %s",
+            row->frame->parts
+                ? "the allocator reserves beyond that is not replayed with pipeline stages or micro-batches"
+                : "PyTorch's allocator reserves beyond that is not replayed here");
+    if (row->reserved != NULL && !row->exact)
+        spw_assume(
+            list, "%s",
+            "allocator: what does not follow the routing is one tensor a component, of the same size in "
+            "every step");
+}
+
+static void assume_parts(const spw_replay_row *row, const spw_footprint *footprint, spw_assumptions *list) {
+    const spw_replay_frame *f = row->frame;
+    if (f->micro_batches > 1)
+        spw_assume(list, "%zu micro-batches of %zu sequences; rows, dispatch and combine are of one of them",
+                   f->micro_batches, row->shape.sequences);
+    if (f->stages > 1)
+        spw_assume(list, "%zu stages; memory is that of stage %zu, which needs most", f->stages,
+                   footprint->stage.index);
+}
+
+spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices, spw_result_row *out) {
+    const spw_replay_frame *f = row->frame;
+    const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
+    const double gpus = (double)f->steps * (double)f->ranks * (double)f->stages;
+    spw_status status = SPW_OK;
+    out->scheme = *row->scheme;
+    out->sequences = row->job->sequences_per_gpu[row->batch];
+    out->expert = row->job->expert;
+    out->fsdp = row->job->fsdp;
+    out->first_step = spw_composer_step_id(f->composer, 0);
+    out->last_step = spw_composer_step_id(f->composer, f->steps - 1);
+    out->steps = f->steps;
+    out->layers = f->layers;
+    SPW_TRY(finish_memory(row, out));
+    out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
+    memcpy(out->memory_outside, row->outside, sizeof out->memory_outside);
+    out->timed = row->timed;
+    if (row->timed) SPW_TRY(spw_replay_time_finish(&row->time, &out->time, &out->balanced_step_s));
+    out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
+    out->drops = row->drops;
+    out->drops.lost_unknown = f->request->skips_lost_tokens && row->drops.dropped > 0;
+    out->match = spw_composer_match(f->composer, row->batch);
+    out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
+    SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));
+    assume_choices(row, &out->assumptions);
+    if (row->timed && out->time.outside[0] != '\0')
+        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
+                   out->time.outside);
+    assume_memory(row, &out->assumptions);
+    assume_parts(row, &out->footprint, &out->assumptions);
+
+cleanup:
+    return status;
+}
+
+void spw_replay_row_refusal(const spw_replay_row *row, spw_refusal *out) {
+    *out = (spw_refusal){.sequences = row->job->sequences_per_gpu[row->batch], .expert = row->job->expert};
+    memcpy(out->scheme, row->scheme->text, sizeof out->scheme);
+    memcpy(out->reason, row->refusal, sizeof out->reason);
+}

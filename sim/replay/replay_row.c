@@ -1,0 +1,180 @@
+#include "sim/replay/replay_row.h"
+
+#include "base/memory.h"
+#include "sim/memory/compiled_footprint.h"
+#include "sim/memory/megatron_job.h"
+#include "sim/memory/remat.h"
+#include "sim/memory/reserved_memory.h"
+#include "sim/routing/traffic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- Life --- */
+
+static spw_status create_allocator(spw_replay_row *row) {
+    const spw_replay_frame *f = row->frame;
+    spw_megatron_shape stack;
+    row->exact = spw_megatron_job_stack(row->job, row->scheme, &row->shape, &stack);
+    return spw_reserved_memory_create(row->job, row->scheme, &row->shape, row->memory.footprint, f->layers,
+                                      f->steps, &row->reserved);
+}
+
+/* SPW_ECONFIG for a point that cannot be. */
+static spw_status check(const spw_replay_row *row) {
+    const double imbalance = row->frame->request->imbalance;
+    const spw_status status = spw_scheme_check(row->scheme, &row->shape);
+    if (status == SPW_OK && imbalance > (double)row->job->expert)
+        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
+                        imbalance, row->job->expert);
+    return status;
+}
+
+spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, const spw_scheme *scheme,
+                                 size_t batch, spw_replay_row *row) {
+    const spw_replay_request *q = f->request;
+    const size_t sequences = job->sequences_per_gpu[batch], cells = f->layers * f->ranks;
+    *row = (spw_replay_row){.frame = f, .job = job, .scheme = scheme, .batch = batch};
+    row->shape = spw_layer_shape_of(job, sequences / f->micro_batches);
+    spw_status status = check(row);
+    row->refused = status == SPW_ECONFIG && q->splits > 1;
+    if (row->refused) {
+        (void)snprintf(row->refusal, sizeof row->refusal, "%s", spw_last_error());
+        return SPW_OK;
+    }
+    SPW_TRY(status);
+    SPW_TRY(SPW_ALLOC(cells, &row->rows_received));
+    SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
+    SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
+    SPW_TRY(SPW_ALLOC(cells, &row->dropped));
+    SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->sent));
+    SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->received));
+    row->timed = q->time_stack != NULL && !f->parts && spw_compiled_time_covers(job, scheme);
+    if (row->timed)
+        SPW_TRY(spw_replay_time_create(q->time_stack, job, scheme, sequences, f->layers, q->imbalance,
+                                       &row->time));
+    SPW_TRY(spw_stage_memory_create(job, scheme, sequences, f->ranks, f->layers, f->steps, &row->memory));
+    row->compiled = q->stack != NULL && spw_compiled_footprint_covers(job, scheme);
+    if (row->compiled) {
+        row->memory.routed = false;
+        SPW_TRY(spw_compiled_footprint_compute(q->stack, job, scheme, sequences, row->memory.footprint,
+                                               row->outside));
+    }
+    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row));
+
+cleanup:
+    return status;
+}
+
+void spw_replay_row_destroy(spw_replay_row *row) {
+    spw_free(row->rows_received);
+    spw_free(row->bytes_sent);
+    spw_free(row->bytes_received);
+    spw_free(row->dropped);
+    spw_free(row->sent);
+    spw_free(row->received);
+    spw_stage_memory_destroy(&row->memory);
+    spw_reserved_memory_destroy(row->reserved);
+    spw_replay_time_destroy(&row->time);
+}
+
+/* --- A step --- */
+
+void spw_replay_row_begin(spw_replay_row *row) {
+    const size_t bytes = row->frame->layers * row->frame->ranks * sizeof(uint64_t);
+    if (row->refused) return;
+    memset(row->rows_received, 0, bytes);
+    memset(row->bytes_sent, 0, bytes);
+    memset(row->bytes_received, 0, bytes);
+    memset(row->dropped, 0, bytes);
+    spw_stage_memory_begin(&row->memory);
+    if (row->timed) spw_replay_time_begin(&row->time);
+}
+
+/* A rank that holds and receives so many times the mean. */
+static spw_rank_rows stated_rows(const spw_replay_row *row, double times) {
+    spw_rank_rows rows = spw_balanced_rows(row->scheme, &row->shape);
+    const uint64_t most = row->shape.ranks * row->shape.assignments;
+    const double held = times * (double)rows.held, received = times * (double)rows.received;
+    rows.held = held < (double)most ? (uint64_t)held : most;
+    rows.received = received < (double)most ? (uint64_t)received : most;
+    return rows;
+}
+
+static void note_memory(spw_replay_row *row, const spw_flow *flow, spw_replay_place place, size_t first) {
+    const double times = row->frame->request->imbalance;
+    for (size_t d = 0; d < row->shape.ranks && row->memory.routed; d++) {
+        const spw_rank_rows rows =
+            times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
+        spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
+        if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, place.layer, first + d, rows);
+    }
+}
+
+static void add_group(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,
+                      const spw_selection *selection, size_t group) {
+    const spw_replay_frame *f = row->frame;
+    const spw_flow *flow = spw_selection_flow(selection, group);
+    const size_t ranks = row->shape.ranks, first = group * ranks, cell = place.layer * f->ranks + first;
+    spw_traffic traffic;
+    spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
+                        !spw_remat_keeps_experts(row->job->remat), &traffic, row->sent, row->received);
+    spw_row_sums_add(&row->sums, &traffic,
+                     spw_layers_stood_for(row->job->model.moe_layers, f->layers, place.layer));
+    for (size_t d = 0; d < ranks; d++) {
+        if (spw_row_sums_note(&row->sums, flow->rows[d]))
+            row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
+        row->rows_received[cell + d] += flow->rows[d];
+        row->bytes_sent[cell + d] += row->sent[d];
+        row->bytes_received[cell + d] += row->received[d];
+        row->dropped[cell + d] += flow->dropped[d];
+        row->drops.dropped += flow->dropped[d];
+        row->drops.assignments += counts->assignments[first + d];
+    }
+    note_memory(row, flow, place, first);
+    if (row->timed)
+        spw_replay_time_layer(&row->time, place.layer, &row->shape, spw_selection_counts(selection), group,
+                              flow, &traffic);
+}
+
+spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,
+                              spw_selection *selection) {
+    const spw_replay_frame *f = row->frame;
+    const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
+    for (size_t g = 0; g < f->ranks / row->shape.ranks; g++) add_group(row, place, counts, selection, g);
+    if (row->drops.dropped == dropped_before || f->request->skips_lost_tokens) return SPW_OK;
+    const spw_status status = spw_selection_lost_tokens(selection, &lost);
+    for (size_t rank = 0; rank < f->ranks && status == SPW_OK; rank++)
+        row->drops.tokens_fully_dropped += lost[rank];
+    return status;
+}
+
+spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
+    spw_status status = SPW_OK;
+    if (row->refused) return SPW_OK;
+    spw_stage_memory_end(&row->memory, step);
+    if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
+    if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
+
+cleanup:
+    return status;
+}
+
+spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step) {
+    const spw_replay_frame *f = row->frame;
+    spw_replay_step done = {.row = f->request->first_row + index,
+                            .step = step,
+                            .layers = f->layers,
+                            .ranks = f->ranks,
+                            .step_id = spw_composer_step_id(f->composer, step),
+                            .rows_received = row->rows_received,
+                            .bytes_sent = row->bytes_sent,
+                            .bytes_received = row->bytes_received,
+                            .dropped = row->dropped,
+                            .peak_bytes = row->memory.step_peak[step]};
+    if (row->reserved != NULL) {
+        done.allocated_bytes = spw_reserved_memory_allocated(row->reserved, step);
+        done.reserved_bytes = spw_reserved_memory_reserved(row->reserved, step);
+    }
+    return done;
+}

@@ -1,0 +1,71 @@
+/* One row of a result under way: what one scheme does with one batch of one parallel split, summed over the micro-batches,
+ * layers and steps of a replay. */
+#ifndef SPW_SIM_REPLAY_REPLAY_ROW_H
+#define SPW_SIM_REPLAY_REPLAY_ROW_H
+
+#include "base/status.h"
+#include "sim/replay/replay_request.h"
+#include "sim/replay/replay_time.h"
+#include "sim/replay/result.h"
+#include "sim/replay/row_sums.h"
+#include "sim/replay/stage_memory.h"
+#include "sim/routing/compose.h"
+#include "sim/routing/selection.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all rows of a replay share. */
+typedef struct spw_replay_frame {
+    const spw_replay_request *request;
+    spw_composer *composer;
+    bool parts;           /* there are pipeline stages or micro-batches */
+    size_t micro_batches; /* of one step */
+    size_t stages;
+    size_t ranks, layers, steps; /* ranks: of one stage; layers and steps of the replay */
+} spw_replay_frame;
+
+typedef struct spw_replay_row {
+    const spw_replay_frame *frame;
+    const spw_job *job;
+    const spw_scheme *scheme;
+    size_t batch;
+    bool refused; /* the point cannot be; nothing but the reason is there then */
+    char refusal[SPW_REFUSAL_TEXT];
+    spw_layer_shape shape; /* of a micro-batch */
+    spw_row_sums sums;
+    spw_result_drops drops;
+    uint64_t *rows_received, *bytes_sent, *bytes_received,
+        *dropped;              /* of the step under way [layers][ranks], micro-batches together */
+    uint64_t *sent, *received; /* of one exchange [ranks of a group] */
+    size_t most_step, most_layer, most_rank; /* positions: where the most rows arrive */
+    spw_stage_memory memory;
+    spw_reserved_memory *reserved;  /* NULL: no allocator is replayed */
+    bool exact;                     /* it is, tensor by tensor */
+    bool compiled;                  /* the memory is that of a stack's compiled program */
+    char outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover it */
+    bool timed;
+    spw_replay_time time;
+} spw_replay_row;
+
+/* Where in the replay a record is: positions. */
+typedef struct spw_replay_place {
+    size_t step, layer, micro_batch;
+} spw_replay_place;
+
+/* job: one split of the request's. SPW_ECONFIG when the scheme cannot run on it, or not as unevenly as stated, unless
+ * there are others. */
+SPW_MUST_CHECK spw_status spw_replay_row_create(const spw_replay_frame *frame, const spw_job *job,
+                                                const spw_scheme *scheme, size_t batch, spw_replay_row *out);
+void spw_replay_row_destroy(spw_replay_row *row); /* a zeroed one is fine */
+
+void spw_replay_row_begin(spw_replay_row *row); /* a step */
+/* What the scheme did with one micro-batch of one layer, in every group. counts: of all choices. */
+SPW_MUST_CHECK spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place,
+                                             const spw_counts *counts, spw_selection *selection);
+SPW_MUST_CHECK spw_status spw_replay_row_end(spw_replay_row *row, size_t step);
+/* The step ended last, for a sink. */
+spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step);
+
+#endif

@@ -1,0 +1,14 @@
+/* A result for a person to read, as CSV, or as JSON. */
+#ifndef SPW_SIM_REPLAY_RESULT_PRINT_H
+#define SPW_SIM_REPLAY_RESULT_PRINT_H
+
+#include "base/status.h"
+#include "sim/replay/result.h"
+#include "sim/replay/table.h"
+
+#include <stdio.h>
+
+SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings,
+                                           spw_format format, FILE *out);
+
+#endif

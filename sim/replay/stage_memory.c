@@ -1,0 +1,115 @@
+#include "sim/replay/stage_memory.h"
+
+#include "base/memory.h"
+#include "sim/memory/remat.h"
+
+#include <string.h>
+
+static size_t places_of(const spw_stage_memory *m) { return m->pipeline.stages * m->ranks; }
+
+/* What one rank keeps in one stage is a figure for every micro-batch and chunk. */
+static size_t parts_of(const spw_stage_memory *m) { return m->pipeline.micro_batches * m->pipeline.chunks; }
+
+/* Where each MoE layer of the job is. The replayed layers beyond them begin anew. */
+static spw_status place_layers(spw_stage_memory *m) {
+    const spw_model *model = &m->job->model;
+    const size_t layers = m->layers > model->moe_layers ? m->layers : model->moe_layers;
+    spw_status status = SPW_OK;
+    size_t moe = 0;
+    SPW_TRY(SPW_ALLOC(layers, &m->stage));
+    SPW_TRY(SPW_ALLOC(layers, &m->chunk));
+    for (size_t c = 0; c < m->pipeline.chunks; c++) {
+        for (size_t s = 0; s < m->pipeline.stages; s++) {
+            const spw_block block = spw_pipeline_block(&m->pipeline, model, s, c);
+            for (size_t i = 0; i < block.moe_layers; i++, moe++) m->stage[moe] = s, m->chunk[moe] = c;
+        }
+    }
+    for (size_t l = moe; l < layers && moe > 0; l++)
+        m->stage[l] = m->stage[l - moe], m->chunk[l] = m->chunk[l - moe];
+
+cleanup:
+    return status;
+}
+
+spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                   size_t ranks, size_t layers, size_t steps, spw_stage_memory *m) {
+    spw_status status = SPW_OK;
+    *m = (spw_stage_memory){.job = job,
+                            .scheme = scheme,
+                            .sequences = sequences,
+                            .pipeline = spw_pipeline_of(job),
+                            .ranks = ranks,
+                            .layers = layers};
+    m->shape = spw_layer_shape_of(job, sequences / m->pipeline.micro_batches);
+    m->routed = spw_scheme_is_dynamic(scheme, &m->shape);
+    SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
+    SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
+    for (size_t s = 0; s < m->pipeline.stages; s++) {
+        spw_footprint_of_stage(job, scheme, sequences, s, NULL, &m->footprint[s]);
+        if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
+    }
+    if (m->routed) {
+        SPW_TRY(place_layers(m));
+        SPW_TRY(SPW_ALLOC(places_of(m), &m->held));
+        SPW_TRY(SPW_ALLOC(places_of(m) * parts_of(m), &m->kept));
+    }
+
+cleanup:
+    return status;
+}
+
+void spw_stage_memory_destroy(spw_stage_memory *m) {
+    spw_free(m->footprint);
+    spw_free(m->step_peak);
+    spw_free(m->stage);
+    spw_free(m->chunk);
+    spw_free(m->held);
+    spw_free(m->kept);
+    *m = (spw_stage_memory){.job = NULL};
+}
+
+void spw_stage_memory_begin(spw_stage_memory *m) {
+    if (!m->routed) return;
+    memset(m->kept, 0, places_of(m) * parts_of(m) * sizeof *m->kept);
+    for (size_t place = 0; place < places_of(m); place++)
+        m->held[place] = (spw_stage_held){.layer = SIZE_MAX};
+}
+
+void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
+                           spw_rank_rows rows) {
+    const size_t moe_layers = m->job->model.moe_layers;
+    if (!m->routed) return;
+    const spw_live_set live = spw_scheme_live_set(m->scheme, &m->shape, &rows);
+    for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
+        const size_t place = m->stage[l] * m->ranks + rank;
+        spw_stage_held *h = &m->held[place];
+        if (l < moe_layers)
+            m->kept[place * parts_of(m) + micro_batch * m->pipeline.chunks + m->chunk[l]] += live.saved_bytes;
+        if (h->layer == SIZE_MAX || live.backward_bytes > h->live.backward_bytes)
+            *h = (spw_stage_held){live, rows, layer};
+    }
+}
+
+void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
+    const bool saves = spw_remat_keeps_experts(m->job->remat);
+    if (!m->routed) m->step_peak[step] = m->footprint[m->worst_stage].peak_bytes;
+    for (size_t place = 0; place < places_of(m) && m->routed; place++) {
+        const size_t stage = place / m->ranks;
+        const spw_stage_held *h = &m->held[place];
+        const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
+        const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, kept);
+        if (peak > m->step_peak[step]) m->step_peak[step] = peak;
+        if (peak <= m->worst_bytes) continue;
+        m->worst_bytes = peak;
+        m->worst = (spw_routed_memory){h->rows, kept};
+        m->worst_stage = stage;
+        m->worst_step = step;
+        m->worst_layer = h->layer;
+        m->worst_rank = place % m->ranks;
+    }
+}
+
+void spw_stage_memory_footprint(const spw_stage_memory *m, spw_footprint *out) {
+    *out = m->footprint[m->worst_stage];
+    if (m->routed) spw_footprint_of_stage(m->job, m->scheme, m->sequences, m->worst_stage, &m->worst, out);
+}

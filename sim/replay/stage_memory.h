@@ -1,0 +1,59 @@
+/* The memory of one row of a replay, pipeline stage by stage. Where it follows the routing a rank needs, in every stage, the
+ * layer where it holds most in any micro-batch, plus the greatest sum of what the micro-batches in flight keep. With one
+ * micro-batch in one block that sum is what all layers keep; else the two need not fall together, and it is an upper bound. */
+#ifndef SPW_SIM_REPLAY_STAGE_MEMORY_H
+#define SPW_SIM_REPLAY_STAGE_MEMORY_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/pipeline.h"
+#include "sim/scheme.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What one rank holds in one stage in the step under way. */
+typedef struct spw_stage_held {
+    spw_live_set live; /* of the layer and micro-batch where it holds most */
+    spw_rank_rows rows;
+    size_t layer; /* of the replay; SIZE_MAX: none yet */
+} spw_stage_held;
+
+typedef struct spw_stage_memory {
+    const spw_job *job;
+    const spw_scheme *scheme;
+    size_t sequences; /* of one GPU in one step */
+    spw_layer_shape shape;
+    spw_pipeline pipeline;
+    size_t ranks, layers;     /* ranks of one stage; replayed layers */
+    bool routed;              /* it follows the routing; else every step needs the footprint */
+    spw_footprint *footprint; /* [stages] with balanced routing */
+    uint64_t *step_peak;      /* [steps] of the rank and stage that hold most */
+    size_t *stage, *chunk;    /* [the job's MoE layers, or the replayed ones if more] */
+    spw_stage_held *held;     /* [stages][ranks] */
+    uint64_t *kept;           /* [stages][ranks][micro-batches][chunks] bytes */
+    /* At the greatest peak: positions in the replay. Before it only the stage says something. */
+    size_t worst_stage, worst_step, worst_layer, worst_rank;
+    uint64_t worst_bytes;
+    spw_routed_memory worst;
+} spw_stage_memory;
+
+/* Footprints with balanced routing. shape: of a micro-batch. Job and scheme are borrowed. */
+SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme,
+                                                  size_t sequences, size_t ranks, size_t layers, size_t steps,
+                                                  spw_stage_memory *out);
+void spw_stage_memory_destroy(spw_stage_memory *memory); /* a zeroed one is fine */
+
+void spw_stage_memory_begin(spw_stage_memory *memory); /* a step */
+/* The rows of one rank in one micro-batch of one replayed layer, wherever that stands in the job. A layer that stands for
+ * none is looked at all the same, and keeps nothing. */
+void spw_stage_memory_note(spw_stage_memory *memory, size_t layer, size_t micro_batch, size_t rank,
+                           spw_rank_rows rows);
+void spw_stage_memory_end(spw_stage_memory *memory, size_t step);
+
+/* That of the stage that needs most, with the rows of its worst rank. */
+void spw_stage_memory_footprint(const spw_stage_memory *memory, spw_footprint *out);
+
+#endif

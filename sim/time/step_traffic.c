@@ -1,0 +1,272 @@
+#include "sim/time/step_traffic.h"
+
+#include "sim/memory/pipeline.h"
+#include "sim/time/step_exchanges.h"
+#include "sim/time/weight_families.h"
+
+#include <string.h>
+
+#define STACK_ROW(name, text, fsdp, gather, scatter, by_dim) {fsdp, gather, scatter, by_dim},
+#define STACK_TEXT(name, text, fsdp, gather, scatter, by_dim) text,
+const spw_step_stack spw_step_stacks[SPW_STEP_STACKS] = {SPW_STEP_STACK_LIST(STACK_ROW)};
+const char *const spw_step_stack_texts[SPW_STEP_STACKS] = {SPW_STEP_STACK_LIST(STACK_TEXT)};
+
+/* --- The list --- */
+
+typedef struct builder {
+    const spw_job *job;
+    spw_step_traffic *out;
+} builder;
+
+/* A weight matrix: gathered forward and backward, its gradient scattered. */
+static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
+    const uint64_t share = elements / b->job->tensor;
+    item.count = 1;
+    item.family = SPW_FAMILY_WEIGHTS;
+    for (int backward = 0; backward < 2; backward++) {
+        item.operation = SPW_OPERATION_ALL_GATHER;
+        item.backward = backward;
+        spw_step_add(b->out, item, share, b->job->precision.weights);
+    }
+    item.operation = SPW_OPERATION_REDUCE_SCATTER;
+    if (scattered) spw_step_add(b->out, item, share, b->job->precision.gradients);
+}
+
+static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
+                      uint64_t elements) {
+    add_weight(b,
+               (spw_step_item){.name = name,
+                               .formula = formula,
+                               .purpose = SPW_PURPOSE_OTHER_WEIGHTS,
+                               .place = place,
+                               .group = SPW_GROUP_ALL},
+               elements, true);
+}
+
+/* Matrices only: norms, biases and sinks are a few KiB and not gathered. */
+static void add_attention(builder *b, spw_step_place place) {
+    const spw_model *m = &b->job->model;
+    if (m->attention == SPW_ATTENTION_MLA) {
+        const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
+        if (m->q_lora_rank > 0) {
+            add_other(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
+            add_other(b, place, "q_up", "q_lora heads (nope + rope) w", m->q_lora_rank * query);
+        } else {
+            add_other(b, place, "q", "H heads (nope + rope) w", m->hidden * query);
+        }
+        add_other(b, place, "kv_down", "H (kv_lora + rope) w",
+                  (uint64_t)m->hidden * (m->kv_lora_rank + m->rope_dim));
+        add_other(b, place, "kv_up", "kv_lora heads (nope + v) w",
+                  (uint64_t)m->kv_lora_rank * m->heads * (m->nope_dim + m->v_head_dim));
+        add_other(b, place, "out", "heads v H w", (uint64_t)m->heads * m->v_head_dim * m->hidden);
+        return;
+    }
+    add_other(b, place, "q", "H heads head_dim w", (uint64_t)m->hidden * m->heads * m->head_dim);
+    add_other(b, place, "k", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
+    add_other(b, place, "v", "H kv_heads head_dim w", (uint64_t)m->hidden * m->kv_heads * m->head_dim);
+    add_other(b, place, "out", "heads head_dim H w", (uint64_t)m->heads * m->head_dim * m->hidden);
+}
+
+static void add_ffn(builder *b, spw_step_place place, const char *const names[3], const char *formula,
+                    size_t ffn) {
+    for (int i = 0; i < 3; i++) add_other(b, place, names[i], formula, (uint64_t)b->job->model.hidden * ffn);
+}
+
+static void add_router(builder *b, bool over_fsdp, bool scattered) {
+    const spw_model *m = &b->job->model;
+    add_weight(b,
+               (spw_step_item){.name = "router",
+                               .formula = "H E w",
+                               .purpose = SPW_PURPOSE_OTHER_WEIGHTS,
+                               .place = SPW_PLACE_MOE_LAYER,
+                               .group = over_fsdp && m->sigmoid_router ? SPW_GROUP_FSDP : SPW_GROUP_ALL},
+               (uint64_t)m->hidden * m->experts, scattered);
+}
+
+/* The rank's experts over fsdp. Gathered layout: then those of all ranks. Peeled: wo of all ranks, whose
+ * gradient needs no scatter, since every GPU multiplies the slots of all. */
+static void add_experts(builder *b, const spw_compiled_layer *list) {
+    static const char *const names[] = {"expert_w0", "expert_w1", "expert_wo"};
+    static const char *const all[] = {"all_w0", "all_w1", "all_wo"};
+    const spw_model *m = &b->job->model;
+    const uint64_t matrix = (uint64_t)m->hidden * m->expert_ffn;
+    const bool peeled = list != NULL && list->exchange == SPW_COMPILED_EXCHANGE_PEELED;
+    for (int i = 0; i < 3; i++) {
+        spw_step_item item = {.name = names[i],
+                              .formula = "e H F w",
+                              .purpose = SPW_PURPOSE_EXPERT_WEIGHTS,
+                              .place = SPW_PLACE_MOE_LAYER,
+                              .group = SPW_GROUP_FSDP,
+                              .other_dim = i == 2};
+        add_weight(b, item, m->experts / b->job->expert * matrix, !(peeled && i == 2));
+        item.name = all[i];
+        item.formula = "E H F w";
+        item.group = SPW_GROUP_EXPERT;
+        if ((list != NULL && list->all_experts) || (peeled && i == 2))
+            add_weight(b, item, m->experts * matrix, !peeled);
+    }
+}
+
+/* The embedding is sharded: its tokens travel, or the table where that is less. The head is gathered once;
+ * the loss follows at once, so its gradient is scattered from the same gather. */
+static void add_ends(builder *b, const spw_layer_shape *s) {
+    const spw_model *m = &b->job->model;
+    const uint64_t table = (uint64_t)m->vocab * m->hidden / b->job->tensor;
+    const size_t w = b->job->precision.weights, g = b->job->precision.gradients;
+    spw_step_item item = {.purpose = SPW_PURPOSE_EMBEDDING,
+                          .place = SPW_PLACE_ENDS,
+                          .group = SPW_GROUP_ALL,
+                          .count = 1,
+                          .name = "head",
+                          .formula = "V H w",
+                          .operation = SPW_OPERATION_ALL_GATHER};
+    const bool tokens_travel = s->tokens * s->hidden * s->element_bytes <= table * w;
+    spw_step_add(b->out, item, table, w);
+    item.name = tokens_travel ? "token_ids" : "embedding";
+    item.formula = tokens_travel ? "4 G T" : "V H w";
+    spw_step_add(b->out, item, tokens_travel ? b->out->group_size[SPW_GROUP_ALL] * s->tokens : table,
+                 tokens_travel ? sizeof(int32_t) : w);
+    item.operation = SPW_OPERATION_ALL_TO_ALL;
+    item.name = "embedded_tokens";
+    item.formula = "T H b";
+    for (int backward = 0; backward < 2 && tokens_travel; backward++) {
+        item.backward = backward;
+        spw_step_add(b->out, item, s->tokens * s->hidden, s->element_bytes);
+    }
+    item.operation = SPW_OPERATION_REDUCE_SCATTER;
+    item.backward = true;
+    item.formula = "V H g";
+    item.name = "head";
+    spw_step_add(b->out, item, table, g);
+    item.name = "embedding";
+    if (!tokens_travel) spw_step_add(b->out, item, table, g);
+}
+
+/* Layer by layer. The sorted ring's unsort has no gradient for the weights, so its router has none either. */
+static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_step_stack *stack) {
+    static const char *const shared[] = {"shared_w0", "shared_w1", "shared_wo"};
+    static const char *const dense[] = {"dense_w0", "dense_w1", "dense_wo"};
+    const spw_model *m = &b->job->model;
+    add_experts(b, list);
+    add_attention(b, SPW_PLACE_MOE_LAYER);
+    add_router(b, stack->router_over_fsdp, list == NULL || list->packing != SPW_PACKING_RING_SORTED);
+    add_ffn(b, SPW_PLACE_MOE_LAYER, shared, "H F_shared w", m->shared_ffn);
+    if (m->moe_layers == m->layers) return;
+    add_attention(b, SPW_PLACE_DENSE_LAYER);
+    add_ffn(b, SPW_PLACE_DENSE_LAYER, dense, "H F_dense w", m->dense_ffn);
+}
+
+/* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
+static void add_replicas(builder *b) {
+    const spw_job *job = b->job;
+    const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, false, family);
+    for (size_t i = 0; i < families; i++) {
+        const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
+        const uint64_t elements = family[i].elements / job->tensor;
+        spw_step_item item = {.name = experts ? "experts" : "others",
+                              .formula = experts ? "P_routed / R g" : "P_rest g",
+                              .operation =
+                                  distributed ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_REDUCE,
+                              .purpose = family[i].purpose,
+                              .place = SPW_PLACE_STEP,
+                              .group = family[i].group,
+                              .backward = true,
+                              .count = 1};
+        spw_step_add(b->out, item, elements, job->precision.gradients);
+        item.formula = experts ? "P_routed / R w" : "P_rest w";
+        item.operation = SPW_OPERATION_ALL_GATHER;
+        item.backward = false;
+        if (distributed) spw_step_add(b->out, item, elements, job->precision.weights);
+    }
+}
+
+/* Every block of layers but the last sends its output on, every one but the first a gradient back. */
+static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *s) {
+    spw_step_item item = {.name = "activations",
+                          .formula = "T H b",
+                          .operation = SPW_OPERATION_SEND,
+                          .purpose = SPW_PURPOSE_PIPELINE,
+                          .place = SPW_PLACE_ENDS,
+                          .group = SPW_GROUP_PIPELINE,
+                          .count = p->stages * p->chunks - 1};
+    for (int backward = 0; backward < 2; backward++) {
+        item.backward = backward;
+        spw_step_add(b->out, item, s->tokens * s->hidden, s->element_bytes);
+    }
+}
+
+spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                               const spw_step_stack *stack, spw_step_traffic *out) {
+    const spw_model *m = &job->model;
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const size_t micro = pipeline.micro_batches;
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / micro);
+    const spw_compiled_layer *list = scheme->type->compiled != NULL ? scheme->type->compiled(scheme) : NULL;
+    builder b = {job, out};
+    memset(out, 0, sizeof *out);
+    out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
+    out->times[SPW_PLACE_DENSE_LAYER] = (m->layers - m->moe_layers) * micro;
+    out->times[SPW_PLACE_ENDS] = micro;
+    out->times[SPW_PLACE_STEP] = 1;
+    out->group_size[SPW_GROUP_EXPERT] = job->expert;
+    out->group_size[SPW_GROUP_FSDP] = job->fsdp;
+    out->group_size[SPW_GROUP_ALL] = job->expert * job->fsdp;
+    out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
+    if (list != NULL) spw_step_exchanges_add(job, scheme, &shape, out);
+    add_sends(&b, &pipeline, &shape);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
+        add_sharded(&b, list, stack);
+        add_ends(&b, &shape);
+    } else {
+        add_replicas(&b);
+    }
+    return out->overflow ? spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "
+                                                 "fewer sequences a GPU or a smaller model")
+                         : SPW_OK;
+}
+
+/* --- Combined --- */
+
+/* Operations that one family of one group, cut along one dimension, becomes. */
+typedef struct bin {
+    size_t count;
+    uint64_t filled;
+} bin;
+
+static void put(bin *b, uint64_t bytes, uint64_t limit) {
+    if (bytes > limit) {
+        b->count++;
+    } else if (b->filled > 0 && b->filled + bytes <= limit) {
+        b->filled += bytes;
+    } else {
+        b->count++;
+        b->filled = bytes;
+    }
+}
+
+spw_step_sum spw_step_combine(const spw_step_traffic *t, const spw_step_stack *stack, spw_step_place place,
+                              spw_operation operation, bool backward) {
+    const uint64_t limit = operation == SPW_OPERATION_REDUCE_SCATTER ? stack->scatter_combined_bytes
+                                                                     : stack->gather_combined_bytes;
+    bin bins[SPW_GROUPS][2][2] = {{{{0, 0}}}}; /* [group][family - 1][dimension] */
+    spw_step_sum sum = {0, 0};
+    for (size_t i = 0; i < t->items; i++) {
+        const spw_step_item *item = &t->item[i];
+        if (item->place != place || item->operation != operation || item->backward != backward) continue;
+        sum.bytes += item->bytes * item->count;
+        const bool alone = item->family == SPW_FAMILY_ALONE ||
+                           (item->family == SPW_FAMILY_INDICES && stack->combined_by_dim);
+        if (alone) {
+            sum.count += item->count;
+        } else {
+            put(&bins[item->group][item->family == SPW_FAMILY_INDICES]
+                     [stack->combined_by_dim && item->other_dim],
+                item->bytes, limit);
+        }
+    }
+    for (int g = 0; g < SPW_GROUPS; g++)
+        for (int f = 0; f < 2; f++) sum.count += bins[g][f][0].count + bins[g][f][1].count;
+    return sum;
+}

@@ -1,0 +1,17 @@
+#include "sim/time/weight_families.h"
+
+size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]) {
+    const spw_model *m = &job->model;
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t routed = p.routed_per_layer * m->moe_layers;
+    const size_t matrices = 3 * m->moe_layers;
+    size_t count = 0;
+    out[count++] = (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_FSDP, job->fsdp, job->expert,
+                                       routed / job->expert,       matrices};
+    out[count++] = (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS, SPW_GROUP_ALL, job->expert * job->fsdp, 1,
+                                       p.total - routed,          m->layers};
+    if (all_experts)
+        out[count++] = (spw_weight_family){
+            SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, matrices};
+    return count;
+}

@@ -1,0 +1,27 @@
+/* Weights that the same GPUs share: who gathers what, and whose gradients are scattered or summed over whom. One list for the
+ * collectives of a step (sim/time/step_traffic.h, matrix by matrix where the state is sharded) and for their time. */
+#ifndef SPW_SIM_TIME_WEIGHT_FAMILIES_H
+#define SPW_SIM_TIME_WEIGHT_FAMILIES_H
+
+#include "sim/input/job.h"
+#include "sim/time/step_items.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SPW_WEIGHT_FAMILIES = 3 };
+
+typedef struct spw_weight_family {
+    spw_purpose purpose;
+    spw_step_group group;
+    size_t members, stride; /* GPUs of the group; consecutive members are so many GPUs apart */
+    uint64_t elements;      /* of all layers and stages, whole, as one GPU of the group sees them */
+    size_t tensors; /* that travel one by one: three matrices a MoE layer, or all of a layer together */
+} spw_weight_family;
+
+/* A rank's experts over fsdp, the rest over all GPUs (the ends of the model included); with all_experts, those of all ranks
+ * over an expert-parallel group. Returns how many. */
+size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]);
+
+#endif
