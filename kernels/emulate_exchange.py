@@ -28,7 +28,7 @@ def routing(rng, kind, ranks, tokens, top_k, experts):
 class Exchange(Ranks):
     """The ranks' memory for one dispatch and what follows, and what must be in it. exact: buffers of just the rows that come."""
 
-    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=False, epoch=0, kind="random", exact=False,
+    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=0, epoch=0, kind="random", exact=False,
                  expert=None):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.tokens, self.top_k, self.experts, self.hidden, self.scales = kernels, tokens, top_k, experts, hidden, scales

@@ -9,7 +9,7 @@ from emulate_layer_reference import layer_of, ring_kept, route, rows_good
 from emulate_memory import Array, from_bf16, to_bf16
 from emulate_plain import Plain
 from emulate_waiting import order_problem
-from emulate_world import host, unsynchronised
+from emulate_world import PATIENCE, host, unsynchronised
 
 
 class Layer:
@@ -254,7 +254,7 @@ def test_layer(*programs_judge_label):
     for n, (arrangement, *shape) in enumerate(SHAPES):
         name = f"{label} {arrangement.__name__} {shape}"
         for seed in (None, n):
-            layer = arrangement(kernels, rng, *shape, wait=seed is not None)
+            layer = arrangement(kernels, rng, *shape, wait=0 if seed is None else PATIENCE)
             if shape[-1] == "skewed" and layer.kept.all() != issubclass(arrangement, Dispatch):
                 raise ValueError(f"{name}: the case is for drops")
             watch = layer.run([layer.work(r) for r in range(layer.ranks)], seed)
@@ -266,7 +266,7 @@ def test_layer(*programs_judge_label):
             worst = max(worst, layer.worst)
         spoil(judge, name, layer)
         last = arrangement.last_epoch
-        problem = unsynchronised(lambda: arrangement(kernels, rng, *shape, wait=True), (last,))  # noqa: B023
+        problem = unsynchronised(lambda: arrangement(kernels, rng, *shape, wait=PATIENCE), (last,))  # noqa: B023
         judge.expect_rejection(f"{name}, no wait in {last}", problem)
     print(f"{label}: largest error {worst:.2f} of what is allowed")
 

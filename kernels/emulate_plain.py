@@ -6,7 +6,7 @@ from emulate_exchange import routing
 from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels, address
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 from emulate_waiting import order_problem
-from emulate_world import Ranks, host, unsynchronised
+from emulate_world import PATIENCE, Ranks, host, unsynchronised
 
 
 def ragged_slots(expert, experts, room):
@@ -46,7 +46,7 @@ def capacity_slots(expert, experts, length, capacity):
 class Plain(Ranks):
     """room: rows of a buffer (ragged) or of an expert and sequence (slots). gather: every token to every rank with `words` numbers."""
 
-    def __init__(self, kernels, rng, form, ranks, sequences, length, top_k, experts, hidden, room, words=0, kind="random", wait=False,
+    def __init__(self, kernels, rng, form, ranks, sequences, length, top_k, experts, hidden, room, words=0, kind="random", wait=0,
                  epoch=0, expert=None, side=0):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.form, self.top_k, self.experts, self.hidden = kernels, form, top_k, experts, hidden
@@ -211,7 +211,7 @@ def test_plain(*programs_judge_label):
     for n, (form, ranks, sequences, length, top_k, experts, hidden, room, words, kind) in enumerate(SHAPES):
         sizes = (form, ranks, sequences, length, top_k, experts, hidden, room)
         for seed in (None, n):
-            w = Plain(kernels, rng, *sizes, words, kind, wait=seed is not None, epoch=0xFFFFFFFE * (n % 2))
+            w = Plain(kernels, rng, *sizes, words, kind, wait=0 if seed is None else PATIENCE, epoch=0xFFFFFFFE * (n % 2))
             watch = w.run([w.work(r) for r in range(ranks)], seed=seed)
             name = f"{label} {sizes}, {kind}, {'phases' if seed is None else 'waiting'}"
             for r in range(ranks):
@@ -225,7 +225,7 @@ def test_plain(*programs_judge_label):
             judge.expect_rejection(name + ", bytes", w.problem(0))
         for deaf in ((1, 2, 3), (1,), (2,), (3,)) if ranks <= 4 else ((1, 2, 3),):
             if deaf != (1,) or form == "ragged":
-                problem = unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind, wait=True), deaf)  # noqa: B023
+                problem = unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind, wait=PATIENCE), deaf)  # noqa: B023
                 judge.expect_rejection(f"{label} {sizes}, no wait in {deaf}", problem)
 
 

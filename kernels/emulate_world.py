@@ -10,13 +10,16 @@ from emulate_memory import Array
 from emulator_races import Host, Races
 
 
+PATIENCE = 10  # seconds
+
+
 def host(function, *written):
     """A step of the host that writes these arrays."""
     return Host(function, *((address(array), array.size) for array in written))
 
 
 class Ranks:
-    """epoch: before the first exchange; `wait` as in exchange_launch.h, but for the epochs of `deaf`."""
+    """epoch: before the first exchange; wait: seconds, as in exchange_launch.h, but none in the epochs of `deaf`."""
 
     deaf = ()
 
@@ -30,7 +33,7 @@ class Ranks:
         return (self.start + n) & 0xFFFFFFFF
 
     def peers(self, rank, epoch):
-        head = struct.pack("<iiiI", self.ranks, rank, self.wait and epoch not in self.deaf, self.epoch(epoch))
+        head = struct.pack("<iiiI", self.ranks, rank, 0 if epoch in self.deaf else self.wait, self.epoch(epoch))
         return head + by_rank([address(c) for c in self.control], "Q")
 
     def memory(self):
