@@ -11,7 +11,7 @@ static const struct {
     spw_status (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
+    {"trace", spw_command_trace, "generate, inspect, verify, import or slice a routing trace"},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"plan", spw_command_plan,
      "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
