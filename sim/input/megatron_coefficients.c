@@ -12,7 +12,7 @@
 #define GIVEN_ROW(field, low, high, help) \
     {#field, help, offsetof(spw_megatron_coefficients, field), 0, low, high, 0},
 const spw_megatron_coefficient_row spw_megatron_coefficient_rows[SPW_MEGATRON_COEFFICIENTS] = {
-    SPW_MEGATRON_FITTED_LIST(FITTED_ROW) SPW_MEGATRON_GIVEN_LIST(GIVEN_ROW)};
+    SPW_MEGATRON_FITTED_LIST(FITTED_ROW) SPW_MEGATRON_GIVEN_LIST(GIVEN_ROW) SPW_MEGATRON_JOB_LIST(GIVEN_ROW)};
 
 spw_coefficient *spw_megatron_coefficient(spw_megatron_coefficients *c, size_t row) {
     return (spw_coefficient *)(void *)((char *)c + spw_megatron_coefficient_rows[row].offset);
@@ -58,6 +58,7 @@ static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 
 #define FITTED_FIELDS(field, start, low, high, spread, help) FIELDS(field, low, high, help)
 SPW_MEGATRON_FITTED_LIST(FITTED_FIELDS)
 SPW_MEGATRON_GIVEN_LIST(FIELDS)
+SPW_MEGATRON_JOB_LIST(FIELDS)
 
 #define SETTING(field, text) \
     {.key = #field, \
@@ -68,18 +69,27 @@ SPW_MEGATRON_GIVEN_LIST(FIELDS)
 #define FITTED_SETTING(field, start, low, high, spread, help) SETTING(field, help)
 #define GIVEN_SETTING(field, low, high, help) SETTING(field, help)
 
-static const spw_setting rows[] = {{.key = "name",
-                                    .kind = SPW_SETTING_TEXT,
-                                    .offset = offsetof(spw_megatron_coefficients, name),
-                                    .size = SPW_STACK_NAME,
-                                    .help = "name of the stack"},
-                                   {.key = "tables",
-                                    .kind = SPW_SETTING_TEXT,
-                                    .offset = offsetof(spw_megatron_coefficients, tables),
-                                    .size = SPW_STACK_TEXT,
-                                    .help = "what it was fitted on"},
-                                   SPW_MEGATRON_FITTED_LIST(FITTED_SETTING)
-                                       SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING){.key = NULL}};
+#define TEXT(field, length, text) \
+    {.key = #field, \
+     .kind = SPW_SETTING_TEXT, \
+     .offset = offsetof(spw_megatron_coefficients, field), \
+     .size = (length), \
+     .help = (text)},
+#define COUNT(field, text) \
+    {.key = #field, \
+     .kind = SPW_SETTING_COUNT, \
+     .offset = offsetof(spw_megatron_coefficients, field), \
+     .minimum = 1, \
+     .maximum = 1 << 30, \
+     .help = (text)},
+static const spw_setting rows[] = {
+    TEXT(name, SPW_STACK_NAME, "name of the stack") TEXT(tables, SPW_STACK_TEXT, "what it was fitted on")
+        TEXT(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has")
+            TEXT(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables")
+                COUNT(tokens_min, "fewest tokens a rank of those tables")
+                    COUNT(tokens_max, "most tokens a rank of those tables")
+                        SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING)
+                            SPW_MEGATRON_JOB_LIST(GIVEN_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
@@ -105,6 +115,32 @@ spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
     return status;
 }
 
+static void scale(spw_megatron_coefficients *c, spw_coefficient *const *list, double ratio) {
+    for (; *list != NULL; list++) (*list)->value *= ratio;
+    c->scaled = c->scaled || ratio < 1.0 || ratio > 1.0;
+}
+
+spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,
+                                           spw_megatron_coefficients *out) {
+    spw_cluster measured;
+    const spw_status status = spw_cluster_read(c->cluster, NULL, &measured);
+    if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
+    *out = *c;
+    spw_coefficient *const products[] = {&out->peak_flops, &out->router_flops, NULL},
+                           *const memory[] = {&out->main_grad_bytes_per_s, &out->slots_bytes_per_s,
+                                              &out->copy_bytes_per_s,      &out->scatter_bytes_per_s,
+                                              &out->index_add_bytes_per_s, NULL},
+                           *const links[] = {&out->exchange_bytes_per_s, &out->token_bytes_per_s, NULL},
+                           *const nics[] = {&out->network_bytes_per_s, NULL};
+    const double link = cluster->link_bytes_per_s.value / measured.link_bytes_per_s.value;
+    scale(out, products, cluster->bf16_flops.value / measured.bf16_flops.value);
+    scale(out, memory, cluster->hbm_bytes_per_s.value / measured.hbm_bytes_per_s.value);
+    scale(out, links, link);
+    scale(out, nics, cluster->nic_bytes_per_s.value / measured.nic_bytes_per_s.value);
+    if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
+    return SPW_OK;
+}
+
 const char *const *spw_megatron_coefficients_presets(void) { return spw_megatron_names; }
 
 static void put(FILE *file, const char *key, const spw_coefficient *c) {
@@ -121,7 +157,9 @@ spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c, c
     SPW_TRY(spw_file_begin(path, &file));
     out = fopen(file.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s cannot be written", path));
-    fprintf(out, "# %s\nname: %s\ntables: \"%s\"\n", head, c->name, c->tables);
+    fprintf(out, "# %s\nname: %s\ntables: \"%s\"\ncluster: %s\nexpert_parallel: \"%s\"\n", head, c->name,
+            c->tables, c->cluster, c->expert_parallel);
+    fprintf(out, "tokens_min: %zu\ntokens_max: %zu\n", c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
         put(out, spw_megatron_coefficient_rows[i].key, spw_megatron_coefficient_of(c, i));
     if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
