@@ -62,7 +62,8 @@ static void test_scale(void) {
     CHECK_OK(spw_cluster_read("h200-8x8", NULL, &h200));
     CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &mi355x));
     CHECK_OK(spw_megatron_coefficients_scale(&c, &h200, &same));
-    CHECK(memcmp(&c, &same, sizeof c) == 0);
+    for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
+        CHECK(spw_megatron_coefficient_of(&c, i)->value == spw_megatron_coefficient_of(&same, i)->value);
     CHECK_OK(spw_megatron_coefficients_scale(&c, &mi355x, &other));
     CHECK(other.scaled && !same.scaled);
     near(other.peak_flops.value, 9.894e14 * 2.5166e15 / 9.894e14, 1e-9, "peak");

@@ -89,13 +89,13 @@ spw_status spw_software_read(const char *names, spw_software *out) {
 
 static spw_status newest_compiled(const spw_job *job, spw_software *out) {
     const char *const *names = spw_time_stack_presets();
-    const char *chosen = NULL;
+    const char *chosen = names[0] != NULL ? names[0] : "";
     bool fitted = false;
     for (size_t i = 0; names[i] != NULL; i++) {
         const spw_status status = spw_time_stack_read(names[i], NULL, &out->time_stack);
         if (status != SPW_OK) return status;
         const bool here = spw_has_word(out->time_stack.clusters, job->cluster.name);
-        if (chosen != NULL && (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0))) continue;
+        if (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0)) continue;
         chosen = names[i], fitted = here;
     }
     return add(chosen, out);
@@ -103,8 +103,8 @@ static spw_status newest_compiled(const spw_job *job, spw_software *out) {
 
 static spw_status newest_megatron(spw_software *out) {
     const char *const *names = spw_megatron_coefficients_presets();
-    const char *chosen = names[0];
-    for (size_t i = 1; names[i] != NULL; i++) chosen = strcmp(names[i], chosen) > 0 ? names[i] : chosen;
+    const char *chosen = "";
+    for (size_t i = 0; names[i] != NULL; i++) chosen = strcmp(names[i], chosen) > 0 ? names[i] : chosen;
     return add(chosen, out);
 }
 

@@ -25,14 +25,14 @@ static const struct {
 
 /* Recompute by remat: passes of the model outside the experts, what a MoE layer does again. */
 static const struct {
-    spw_remat remat;
     spw_model_passes passes;
+    spw_remat remat;
     spw_recompute recompute;
-} remats[] = {{SPW_REMAT_NONE, {3.0, 3.5, 3.0}, SPW_RECOMPUTE_NONE},
-              {SPW_REMAT_SELECTIVE, {3.0, 4.5, 3.0}, SPW_RECOMPUTE_NONE},
-              {SPW_REMAT_MOE_ACT, {3.0, 3.5, 3.0}, SPW_RECOMPUTE_MOE_ACT},
-              {SPW_REMAT_MOE, {3.0, 3.5, 4.0}, SPW_RECOMPUTE_MOE},
-              {SPW_REMAT_FULL, {4.0, 4.5, 4.0}, SPW_RECOMPUTE_MOE}};
+} remats[] = {{{3.0, 3.5, 3.0}, SPW_REMAT_NONE, SPW_RECOMPUTE_NONE},
+              {{3.0, 4.5, 3.0}, SPW_REMAT_SELECTIVE, SPW_RECOMPUTE_NONE},
+              {{3.0, 3.5, 3.0}, SPW_REMAT_MOE_ACT, SPW_RECOMPUTE_MOE_ACT},
+              {{3.0, 3.5, 4.0}, SPW_REMAT_MOE, SPW_RECOMPUTE_MOE},
+              {{4.0, 4.5, 4.0}, SPW_REMAT_FULL, SPW_RECOMPUTE_MOE}};
 
 static size_t scheme_row(const spw_scheme *scheme) {
     size_t i = 0;

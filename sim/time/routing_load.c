@@ -123,7 +123,7 @@ spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
     spw_traffic traffic;
     *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
     const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, SIZE_MAX, &r);
-    if (status != SPW_OK) return status;
+    if (status != SPW_OK || r.counts == NULL) return status;
     spw_traffic_compute(scheme, &r.shape, r.counts, 0, &r.flow, true, &traffic, NULL, NULL);
     spw_routing_load_raise(scheme, &r.shape, r.counts, 0, &r.flow, &traffic, out);
     if (!scheme->type->limit_per_sequence)
