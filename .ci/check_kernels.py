@@ -4,8 +4,8 @@
     python3 .ci/check_kernels.py [build/kernels] [--no-mca]
 
 A row is a kernel and a target: matrix instructions, vector and accumulation registers, LDS bytes, waves a SIMD that registers and LDS
-allow, scratch bytes, spilled registers. Scratch and spills must be 0, and a matrix-core kernel must hold matrix instructions in
-its innermost loop. Where llvm-mca is present, the last column is the share of that loop's cycles in which the matrix pipe is busy, by LLVM's static model
+allow, scratch bytes, spilled registers. Scratch and spills must be 0, a matrix-core kernel must hold matrix instructions in
+its innermost loop, and no access to memory may follow a write-back of the cache that is not waited for. Where llvm-mca is present, the last column is the share of that loop's cycles in which the matrix pipe is busy, by LLVM's static model
 (it knows the issue rates of the pipes, not the latency of memory). Needs llvm-22. Exit status 1: a check failed.
 """
 import argparse
@@ -62,6 +62,21 @@ def matrix_loop(code):
     return best
 
 
+def not_waited_for(code):
+    """Addresses of write-backs of the cache behind which memory is touched, or a branch taken, before s_waitcnt vmcnt(0)."""
+    found = []
+    for i, (address, text, _) in enumerate(code):
+        if not text.startswith("buffer_wbl2"):
+            continue
+        for _, behind, to in code[i + 1 :]:
+            if behind.startswith("s_waitcnt") and "vmcnt(0)" in behind:
+                break
+            if to is not None or behind.startswith(("global_", "flat_", "buffer_", "s_barrier", "s_endpgm")):
+                found.append(address)
+                break
+    return found
+
+
 def matrix_busy(loop, target):
     """Cycles that the matrix pipe is taken over all cycles, in the steady state of the loop."""
     with tempfile.NamedTemporaryFile("w", suffix=".s") as file:
@@ -112,6 +127,7 @@ def main():
                 where = f"{target} {name}"
                 if scratch or spills:
                     problems.append(f"{where}: {scratch} bytes of scratch, {spills} spilled registers; 0 would be right")
+                problems += [f"{where}: the write-back at 0x{at:x} is not waited for" for at in not_waited_for(listing[name])]
                 if "mfma" in name and not loop:
                     problems.append(f"{where}: no matrix instruction in a loop")
                 if busy is not None and busy < MATRIX_BUSY_MIN[target]:

@@ -14,11 +14,13 @@
 static const char usage[] =
     "usage: spillway-bench-kernels [gemm | local]           the kernels of one GPU\n"
     "       spillway-bench-kernels dispatch [OPTION]...     dispatch and combine between GPUs\n"
-    "  --ranks N     GPUs (default: all)\n"
+    "  --ranks N     ranks (default: one a GPU); more than GPUs are folded onto them\n"
+    "  --gpus N      GPUs to put them on (default: as many as there are)\n"
     "  --quick       two shapes\n"
     "  --link        measure the links by message size too: a cluster file's key `link`, last\n";
 
 static const struct option options[] = {{"ranks", required_argument, NULL, 'r'},
+                                        {"gpus", required_argument, NULL, 'g'},
                                         {"quick", no_argument, NULL, 'q'},
                                         {"link", no_argument, NULL, 'l'},
                                         {NULL, 0, NULL, 0}};
@@ -39,6 +41,10 @@ int main(int argc, char **argv) {
         case 'r':
             q.ranks = (size_t)strtoul(optarg, NULL, 10);
             good = q.ranks >= 2;
+            break;
+        case 'g':
+            q.gpus = (size_t)strtoul(optarg, NULL, 10);
+            good = q.gpus >= 2;
             break;
         case 'q': q.quick = true; break;
         case 'l': link = true; break;

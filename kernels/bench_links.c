@@ -24,7 +24,7 @@ static spw_status create(links *l, spw_world *world, size_t bytes) {
     size_t data[SPW_WORLD_RANKS], flags[SPW_WORLD_RANKS];
     spw_status status = SPW_OK;
     *l = (links){.world = world};
-    if (world->ranks < 2 || !world->wait || world->link != NULL)
+    if (world->ranks < 2 || world->gpus < world->ranks || !world->wait || world->link != NULL)
         return spw_fail(SPW_EDEVICE, "links are measured by one process with at least two GPUs, a rank each");
     for (size_t r = 0; r < world->ranks; r++) data[r] = bytes * world->ranks, flags[r] = FLAG_BYTES;
     SPW_TRY(spw_world_allocate(world, data, l->from));

@@ -123,24 +123,26 @@ static void destroy(plain_bench *b) {
     spw_plain_destroy(b->e);
 }
 
-/* Off-rank bytes of one exchange, out of a GPU. */
-static spw_status off_rank_bytes(const plain_bench *b, int counter, double *out) {
-    const size_t ranks = b->world->ranks;
+/* Bytes of one exchange that leave a rank, and a GPU, mean. */
+static spw_status mean_bytes(const plain_bench *b, int counter, double *off_rank, double *off_gpu) {
+    const size_t ranks = b->world->ranks, runs = SPW_BENCH_RANKS_RUNS + SPW_BENCH_RANKS_WARM;
+    const int *device = b->world->device;
     uint64_t bytes[SPW_WORLD_RANKS];
-    *out = 0;
+    *off_rank = *off_gpu = 0;
     for (size_t r = 0; r < ranks; r++) {
         const spw_status status = spw_world_counter(b->world, r, counter, bytes);
         if (status != SPW_OK) return status;
-        for (size_t d = 0; d < ranks; d++)
-            if (d != r)
-                *out += (double)bytes[d] / (double)(ranks * (SPW_BENCH_RANKS_RUNS + SPW_BENCH_RANKS_WARM));
+        for (size_t d = 0; d < ranks; d++) {
+            if (d != r) *off_rank += (double)bytes[d] / (double)(ranks * runs);
+            if (device[d] != device[r]) *off_gpu += (double)bytes[d] / (double)(b->world->gpus * runs);
+        }
     }
     return SPW_OK;
 }
 
 static spw_status run(plain_bench *b, const spw_exchange_variant *variant, double all_pairs) {
     const size_t ranks = b->world->ranks;
-    double bytes = 0, ms = 0;
+    double off_rank = 0, off_gpu = 0, ms = 0;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         const struct plain_operation *o = &operations[i];
@@ -160,11 +162,12 @@ static spw_status run(plain_bench *b, const spw_exchange_variant *variant, doubl
         }
         SPW_TRY(spw_world_clear_counters(b->world));
         SPW_TRY(spw_bench_ranks(b->world, o->first, o->run, b, &ms));
-        if (o->counter >= 0) SPW_TRY(off_rank_bytes(b, o->counter, &bytes));
-        printf("%s,%s,%zu,%d,%d,%d,%d,bf16,uniform,%d,%.4f,%.2f,%.1f,%.3f\n", o->name, o->how, ranks, TOKENS,
-               HIDDEN, TOP_K, EXPERTS, o->counter < 0 ? 0 : b->e->blocks, ms, 1e-6 * bytes, 1e-6 * bytes / ms,
-               1e-6 * bytes / ms / all_pairs);
-        fflush(stdout);
+        if (o->counter >= 0) SPW_TRY(mean_bytes(b, o->counter, &off_rank, &off_gpu));
+        printf("%s%s,%s,%zu,%d,%d,%d,%d,bf16,uniform,%d,%.4f,%.2f,%.1f,%.3f", o->name,
+               spw_bench_folded(b->world), o->how, ranks, TOKENS, HIDDEN, TOP_K, EXPERTS,
+               o->counter < 0 ? 0 : b->e->blocks, ms, 1e-6 * off_rank, 1e-6 * off_gpu / ms,
+               1e-6 * off_gpu / ms / all_pairs);
+        spw_bench_end_row(b->world, off_gpu);
     }
 cleanup:
     return status;

@@ -6,11 +6,13 @@
 #include "kernels/links_launch.h"
 #include "kernels/runtime.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-enum { RUNS = SPW_BENCH_RANKS_RUNS, ALL = RUNS + SPW_BENCH_RANKS_WARM, PAUSE_NS = 3000000 };
+enum { RUNS = SPW_BENCH_RANKS_RUNS, ALL = RUNS + SPW_BENCH_RANKS_WARM };
+enum { PAUSE_NS_A_RANK = 2000000 }; /* the host launches for one rank after the other */
 
 typedef struct events {
     cudaEvent_t at[SPW_WORLD_RANKS][ALL][2]; /* before, after */
@@ -45,7 +47,7 @@ static spw_status create(spw_world *world, events *e) {
     for (size_t r = 0; r < world->ranks; r++) {
         SPW_TRY(spw_world_use(world, r));
         for (int i = 0; i < 2 * ALL; i++) TRY_GPU(cudaEventCreate(&e->at[r][i / 2][i % 2]), "create event");
-        TRY_GPU(spw_launch_link_pause(PAUSE_NS, world->stream[r]), "pause");
+        TRY_GPU(spw_launch_link_pause(world->ranks * PAUSE_NS_A_RANK, world->stream[r]), "pause");
     }
 cleanup:
     return status;
@@ -63,13 +65,21 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+const char *spw_bench_folded(const spw_world *world) { return spw_world_crowd(world) > 1 ? " (folded)" : ""; }
+
+void spw_bench_end_row(const spw_world *world, double off_gpu_bytes) {
+    if (spw_world_crowd(world) > 1) printf(",%zu,%.2f", world->gpus, 1e-6 * off_gpu_bytes);
+    printf("\n");
+    fflush(stdout);
+}
+
 spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first, spw_bench_ranks_step *run,
                            void *data, double *ms) {
     double times[RUNS];
     events *e = NULL;
     spw_status status = SPW_OK;
     if (!world->wait || world->link != NULL)
-        return spw_fail(SPW_EDEVICE, "exchanges are timed in one process with a rank a GPU");
+        return spw_fail(SPW_EDEVICE, "exchanges are timed in one process whose kernels wait for each other");
     SPW_TRY(SPW_ALLOC(1, &e));
     SPW_TRY(create(world, e));
     for (int i = 0; i < ALL; i++) {

@@ -17,8 +17,20 @@ const spw_exchange_variant spw_exchange_variants[] = {
 };
 
 int spw_exchange_blocks(const spw_world *world) {
-    const int all = spw_device_multiprocessors(), few = world->ranks > FEW ? (int)world->ranks : FEW;
-    return all > 2 * few ? all - few : all;
+    const int most = spw_world_blocks(world), few = world->ranks > FEW ? (int)world->ranks : FEW;
+    const bool shared = world->wait && spw_world_crowd(world) > 1;
+    return shared || most <= 2 * few ? most : most - few;
+}
+
+spw_status spw_exchange_take_blocks(const spw_world *world, int asked, int *use) {
+    const int most = spw_world_blocks(world);
+    *use = asked > 0 ? asked : spw_exchange_blocks(world);
+    if (*use <= most) return SPW_OK;
+    return spw_fail(
+        SPW_EARG,
+        "%d blocks a rank, %zu ranks on a GPU of %d multiprocessors: with more than %d each, kernels "
+        "could wait for one that finds no room",
+        asked, spw_world_crowd(world), spw_device_multiprocessors(), most);
 }
 
 static size_t scales_of(const spw_dispatch *d) {
@@ -65,7 +77,7 @@ spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
     if (status != SPW_OK) return status;
     SPW_TRY(SPW_ALLOC(1, &d));
     d->world = world, d->shape = shape, d->variant = variant;
-    d->blocks = blocks > 0 ? blocks : spw_exchange_blocks(world);
+    SPW_TRY(spw_exchange_take_blocks(world, blocks, &d->blocks));
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
         TRY_GPU(cudaMalloc((void **)&d->place[r], shape.tokens * world->ranks * sizeof(int)),

@@ -50,11 +50,13 @@ typedef struct spw_dispatch {
     spw_handle *handle[SPW_WORLD_RANKS];
 } spw_dispatch;
 
-/* Blocks of the kernels that move rows, unless one is asked for: every multiprocessor but a few, on which a layout
- * may still run. */
+/* Blocks of a rank's kernels that move rows, unless one is asked for: every multiprocessor but a few, on which a
+ * layout may still run; the share of a rank where several wait for each other on one GPU. */
 int spw_exchange_blocks(const spw_world *world);
+/* *use = `asked`, or for 0 spw_exchange_blocks. SPW_EARG: more than spw_world_blocks. */
+SPW_MUST_CHECK spw_status spw_exchange_take_blocks(const spw_world *world, int asked, int *use);
 
-/* Without row buffers. blocks 0: spw_exchange_blocks. SPW_EARG: a shape that cannot be. */
+/* Without row buffers. blocks: spw_exchange_take_blocks. SPW_EARG: a shape that cannot be. */
 SPW_MUST_CHECK spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
                                               const spw_exchange_variant *variant, int blocks,
                                               spw_dispatch **out);

@@ -5,6 +5,7 @@
 needs numpy. Exit status 0 all agree and the wrong kernels were rejected, 1 not, 77 no emulator.
 """
 import argparse
+import functools
 import os
 import sys
 import time
@@ -14,8 +15,17 @@ import emulator
 from code_object import CodeObject
 from emulate_exchange import EXCHANGE_TESTS
 from emulate_gemm import GEMM_TESTS
+from emulate_layer import LAYER_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
+from emulate_plain import PLAIN_TESTS
+from emulate_waiting import WAITING_TESTS
+
+
+def program_of(build, target, file):
+    code = CodeObject(os.path.join(build, target, file + ".co"))
+    assert code.target == target, f"{file}.co in {target} is for {code.target}"
+    return emulator.Program(code)
 
 
 def main():
@@ -30,17 +40,14 @@ def main():
         return 77
     judge = Judge()
     for target in arguments.targets:
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS:
+        programs = functools.cache(lambda file, target=target: program_of(arguments.build, target, file))
+        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS:
             files = files if isinstance(files, tuple) else (files,)
-            if arguments.only not in " ".join(files):
+            if arguments.only not in " ".join((test.__name__, *files)):
                 continue
-            start, before, programs = time.monotonic(), judge.comparisons, []
-            for file in files:
-                code = CodeObject(os.path.join(arguments.build, target, file + ".co"))
-                assert code.target == target, f"{file}.co in {target} is for {code.target}"
-                programs.append(emulator.Program(code))
-            test(*programs, judge, f"{target} {files[0]}")
-            print(f"{target} {files[0]:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
+            start, before = time.monotonic(), judge.comparisons
+            test(*map(programs, files), judge, f"{target} {test.__name__[5:]}")
+            print(f"{target} {test.__name__[5:]:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed, {judge.rejected} wrong results rejected")
     return 0 if judge.comparisons and judge.rejected and not judge.failed else 1
 

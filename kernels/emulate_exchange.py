@@ -1,203 +1,219 @@
-"""Dispatch and combine between ranks in the emulator: all ranks side by side in one address space, one phase of all before the next."""
-import struct
-
+"""Dispatch and combine between ranks in the emulator, against the reference written once more in numpy: in phases, and with kernels
+that wait for each other."""
 import numpy as np
 
-from emulate_local import plan_of
+from emulate_launch import (CHOICES, COMBINE, COMBINE_GRADIENT, DISPATCH, DISPATCH_GRADIENT, HANDLE, NOTICED, SCALES, SOURCE, Kernels,
+                            address)
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
+from emulate_world import Ranks, host
 
-RANKS_MAX, EXPERTS_MAX, COUNTERS = 64, 512, 8
-SCALES, CHOICES, SOURCE, NOTICED = 1, 2, 4, 8
-
-# struct spw_control and struct spw_handle of exchange_launch.h.
-CONTROL = np.dtype({"names": ["notice", "bytes", "expert_count", "ready", "done", "finished", "late", "stale"],
-                    "formats": [("<u8", (RANKS_MAX, RANKS_MAX)), ("<u8", (COUNTERS, RANKS_MAX)),
-                                ("<i4", (RANKS_MAX, EXPERTS_MAX)), ("<u4", RANKS_MAX), ("<u4", RANKS_MAX), "<u4", "<i4", "<i4"]},
-                   align=True)
-HANDLE = np.dtype([("sent", "<i4", (RANKS_MAX, RANKS_MAX)), ("base", "<i4", RANKS_MAX), ("first", "<i4", RANKS_MAX + 1),
-                   ("offset", "<i4", EXPERTS_MAX + 1)])
+BASE = HANDLE.fields["base"][1]
 
 
-def address(array):
-    return 0 if array is None else struct.unpack("<Q", array.pointer())[0]
+def routing(rng, kind, ranks, tokens, top_k, experts):
+    """Choices [rank][token][k]: random with unused ones, all of one rank's experts first, or none of the last rank's."""
+    likes = rng.random((ranks, tokens, experts))
+    local = experts // ranks
+    if kind == "skewed":
+        likes[..., :local] -= 0.9
+    if kind == "empty rank":
+        likes[..., -local:] += 9
+    expert = np.argsort(likes, axis=2)[:, :, :top_k].astype(np.int32)
+    if kind == "random":
+        expert[rng.random(expert.shape) < 0.15] = -1
+        expert[:, -1] = -1  # a token that goes nowhere
+    return expert
 
 
-def addresses(arrays):
-    return struct.pack(f"<{RANKS_MAX}Q", *([address(a) if not isinstance(a, int) else a for a in arrays] + [0] * (RANKS_MAX - len(arrays))))
+class Exchange(Ranks):
+    """The ranks' memory for one dispatch and what follows, and what must be in it. exact: buffers of just the rows that come."""
 
-
-class World:
-    """The ranks' memory, and what the reference says must be in it."""
-
-    def __init__(self, rng, ranks, tokens, top_k, experts, hidden, scales=0):
-        self.ranks, self.tokens, self.top_k, self.experts, self.hidden, self.scales = ranks, tokens, top_k, experts, hidden, scales
-        self.local, self.worst = experts // ranks, ranks * tokens
-        self.expert = np.argsort(rng.random((ranks, tokens, experts)), axis=2)[:, :, :top_k].astype(np.int32)
-        self.expert[rng.random(self.expert.shape) < 0.15] = -1
-        self.expert[:, -1] = -1  # a token that goes nowhere
+    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=False, epoch=0, kind="random", exact=False,
+                 expert=None):
+        super().__init__(ranks, wait, epoch)
+        self.kernels, self.tokens, self.top_k, self.experts, self.hidden, self.scales = kernels, tokens, top_k, experts, hidden, scales
+        self.local, self.exact = experts // ranks, exact
+        self.expert = routing(rng, kind, ranks, tokens, top_k, experts) if expert is None else expert
         self.weight = rng.random(self.expert.shape).astype(np.float32)
         self.scale = rng.random((ranks, tokens, max(scales, 1))).astype(np.float32)
         self.row_bytes = hidden if scales else 2 * hidden
-        self.x = rng.integers(0, 255, (ranks, tokens, self.row_bytes), np.uint8)
+        self.x, self.other = rng.integers(0, 255, (2, ranks, tokens, self.row_bytes), np.uint8)
+        self.rows = to_bf16(rng.standard_normal((ranks, ranks * tokens, hidden)).astype(np.float32))
+        self.side = rng.integers(-8, 8, (ranks, ranks * tokens, top_k)).astype(np.float32)
         where = np.where(self.expert >= 0, self.expert // self.local, -1)
         self.wanted = (where[..., None] == np.arange(ranks)).any(2)  # [source][token][destination]
         self.place = np.where(self.wanted, np.cumsum(self.wanted, axis=1) - 1, -1).astype(np.int32)
         self.sent = self.wanted.sum(1)
         self.first = np.vstack([np.zeros((1, ranks), int), np.cumsum(self.sent, axis=0)])  # [source or end][destination]
-        self.words = self.scales + 2 * top_k + 1
-        control = np.zeros(1, CONTROL)
-        self.control = [Array(control) for _ in range(ranks)]
-        self.handle = [Array(shape=1, dtype=HANDLE) for _ in range(ranks)]
-        self.window = [Array(shape=self.worst * (self.row_bytes + 4 * self.words), dtype=np.uint8) for _ in range(ranks)]
-        self.places = [Array(shape=(tokens, ranks), dtype=np.int32) for _ in range(ranks)]
-        self.numbers = [[Array(shape=n, dtype=np.int32) for n in (ranks, experts)] for _ in range(ranks)]
-        self.inputs = [[Array(a[r]) for a in (self.x, self.scale, self.expert, self.weight)] for r in range(ranks)]
+        self.capacity = self.first[-1].tolist() if exact else [ranks * tokens] * ranks
+        self.words = scales + 2 * top_k + 1
+        every = range(ranks)
+        self.handle = [Array(shape=1, dtype=HANDLE) for _ in every]
+        self.window = [Array(shape=c * (self.row_bytes + 4 * self.words), dtype=np.uint8) for c in self.capacity]
+        self.returned = [Array(shape=c * (2 * hidden + 4 * top_k), dtype=np.uint8) for c in self.capacity]
+        self.places = [Array(shape=(tokens, ranks), dtype=np.int32) for _ in every]
+        self.numbers = [[Array(shape=n, dtype=np.int32) for n in (ranks, experts)] for _ in every]
+        self.inputs = [[Array(a[r]) for a in (self.x, self.scale, self.expert, self.weight)] for r in every]
+        self.others = [Array(self.other[r]) for r in every]
+        self.y = [[Array(shape=(tokens, hidden), dtype=np.uint16) for _ in range(2)] for _ in every]
+        self.sums = [Array(shape=(tokens, top_k), dtype=np.float32) for _ in every]
+        self.kept = [{} for _ in every]  # what the host took out between two kernels
 
-    def peers(self, rank, epoch):
-        return struct.pack("<iiiI", self.ranks, rank, 0, epoch) + addresses(self.control)
-
-    def part(self, rank, name):
-        """A view of one part of a rank's receive buffer."""
-        at, k, s = self.worst * self.row_bytes, self.top_k, self.scales
+    def part(self, rank, name, kept=None):
+        """A view of one part of a rank's receive buffer, or of what was kept of it."""
+        k, s, rows = self.top_k, self.scales, self.capacity[rank]
+        at = rows * self.row_bytes
         begin, width, kind = {"rows": (0, self.row_bytes, np.uint8), "scale": (at, s, np.float32),
-                              "expert": (at + 4 * self.worst * s, k, np.int32),
-                              "weight": (at + 4 * self.worst * (s + k), k, np.float32),
-                              "source": (at + 4 * self.worst * (s + 2 * k), 1, np.int32)}[name]
-        size = self.worst * width * np.dtype(kind).itemsize
-        return self.window[rank].view[begin : begin + size].view(kind).reshape(self.worst, width)
+                              "expert": (at + 4 * rows * s, k, np.int32),
+                              "weight": (at + 4 * rows * (s + k), k, np.float32),
+                              "source": (at + 4 * rows * (s + 2 * k), 1, np.int32)}[name]
+        size = rows * width * np.dtype(kind).itemsize
+        memory = self.window[rank].view if kept is None else self.kept[rank][kept]
+        return memory[begin : begin + size].view(kind).reshape(rows, width)
 
-    def run_layout(self, program):
-        for r in range(self.ranks):
-            argument = struct.pack("<4i", self.tokens, self.top_k, self.experts, 0)
-            argument += b"".join(a.pointer() for a in (self.inputs[r][2], self.places[r], *self.numbers[r]))
-            program.launch("exchange_layout", self.ranks, 1024, [argument, self.peers(r, 1)])
+    # What a rank does
 
-    def run_send(self, program, parts, epoch, counter, spread=1):
-        for r in range(self.ranks):
-            payload, scale, expert, weight = self.inputs[r]
-            argument = struct.pack("<10i", self.tokens, self.ranks, self.row_bytes, self.scales, self.top_k, self.local, parts,
-                                   counter, 2, spread)
-            argument += b"".join(a.pointer() for a in (payload, scale, expert, weight, self.places[r]))
-            base = address(self.handle[r]) + HANDLE.fields["base"][1]
-            argument += struct.pack("<3Q", 0, base, address(self.handle[r])) + addresses(self.window)
-            argument += struct.pack(f"<{RANKS_MAX}i", *([self.worst] * self.ranks + [0] * (RANKS_MAX - self.ranks)))
-            program.launch("exchange_send", 2, 512, [argument, self.peers(r, epoch)])
+    def layout(self, r, epoch):
+        return self.kernels.layout(self.peers(r, epoch), self.ranks, self.tokens, self.top_k, self.experts, self.inputs[r][2],
+                                   self.places[r], *self.numbers[r])
 
-    def expected(self, rank):
-        """Source rank and token of every row that the rank receives."""
-        return [(s, t) for s in range(self.ranks) for t in range(self.tokens) if self.wanted[s, t, rank]]
+    def send(self, r, parts, epoch, counter, payload, spread=1, **other):
+        _, scale, expert, weight = self.inputs[r]
+        parts |= SCALES if self.scales else 0
+        return self.kernels.send(self.peers(r, epoch), self.tokens, self.ranks, self.row_bytes, parts, counter, self.window,
+                                 self.capacity, self.places[r], payload, base=address(self.handle[r]) + BASE, handle=self.handle[r],
+                                 scales=self.scales, scale=scale, top_k=self.top_k, expert=expert, weight=weight, local=self.local,
+                                 spread=spread, **other)
 
-    def check_received(self, rank):
-        pairs = self.expected(rank)
-        n, s, t = len(pairs), [p[0] for p in pairs], [p[1] for p in pairs]
-        own = self.expert[s, t] // self.local == rank
-        own &= self.expert[s, t] >= 0
-        checks = [("rows", self.part(rank, "rows")[:n] == self.x[s, t]), ("rows behind", self.part(rank, "rows")[n:] == 0xFF),
-                  ("experts", self.part(rank, "expert")[:n] == np.where(own, self.expert[s, t] % self.local, -1)),
-                  ("weights", self.part(rank, "weight")[:n] == np.where(own, self.weight[s, t], 0)),
-                  ("sources", self.part(rank, "source")[:n, 0] == t), ("sources behind", self.part(rank, "source")[n:] == -1)]
-        if self.scales:
-            checks.append(("scales", self.part(rank, "scale")[:n] == self.scale[s, t]))
-        return checks
+    def forward(self, r, epoch):
+        """Parts: layout, rows; and what came is kept, as soon as the kernel has ended, and the buffer spoiled but for the sources."""
+        rows = SOURCE | CHOICES | (0 if self.exact else NOTICED)
+        parts = [self.layout(r, epoch)]
+        if self.exact:
+            parts.append(self.send(r, 0, epoch, 0, None, kernel="exchange_notices"))
+        return parts + [self.send(r, rows, epoch + self.exact, DISPATCH, self.inputs[r][0]), [host(lambda: self.keep(r, "first"), self.window[r])]]
 
-    def check_handle(self, rank):
+    def keep(self, r, name):
+        self.kept[r][name] = self.window[r].view.copy()
+        behind = -4 * self.capacity[r] or None
+        self.window[r].view[:behind] = 0xFF
+
+    def combine(self, r, epoch, with_side):
+        """Rows are there only while the kernels may read them."""
+        def fill():
+            rows = self.capacity[r]
+            parts = (self.rows[r, :rows].reshape(-1).view(np.uint8), self.side[r, :rows].reshape(-1).view(np.uint8))
+            self.returned[r].view[...] = np.concatenate(parts)
+
+        def spoil():
+            self.returned[r].view[...] = 0xFF
+
+        returned = self.returned[r]
+        return [[host(fill, returned)], self.reduce(r, epoch, with_side), [host(spoil, returned)]]
+
+    def reduce(self, r, epoch, with_side):
+        behind = 4 * (self.scales + 2 * self.top_k) + self.row_bytes
+        sources = [address(self.window[d]) + self.capacity[d] * behind for d in range(self.ranks)]
+        return self.kernels.reduce(self.peers(r, epoch), self.tokens, self.ranks, self.hidden,
+                                   DISPATCH_GRADIENT if with_side else COMBINE, self.returned, self.capacity, self.places[r],
+                                   self.y[r][with_side], base=address(self.handle[r]) + BASE, side=self.top_k if with_side else 0,
+                                   side_sum=self.sums[r], sources=sources, spread=1 + with_side)
+
+    def work(self, r, epoch=1):
+        """A dispatch, a combine, other rows to the same places, a combine with side sums, as parts that may run in phases."""
+        behind = epoch + self.exact
+        again = self.send(r, SOURCE, behind + 2, COMBINE_GRADIENT, self.others[r], spread=4)
+        back = [] if self.scales else self.combine(r, behind + 1, False)
+        last = [] if self.scales else self.combine(r, behind + 3, True)
+        return self.forward(r, epoch) + back + [again, [host(lambda: self.keep(r, "again"), self.window[r])]] + last
+
+    # What must have come of it
+
+    def check_kept(self, rank):
+        pairs = [(s, t) for s in range(self.ranks) for t in range(self.tokens) if self.wanted[s, t, rank]]
+        n, s, t = len(pairs), np.array([p[0] for p in pairs], int), np.array([p[1] for p in pairs], int)
+        own = (self.expert[s, t] // self.local == rank) & (self.expert[s, t] >= 0)
+        checks = []
+        for name, payload in (("first", self.x), ("again", self.other)):
+            get = lambda what: self.part(rank, what, name)  # noqa: E731, B023
+            checks += [(f"{name} rows", get("rows")[:n] == payload[s, t]), (f"{name} rows behind", get("rows")[n:] == 0xFF),
+                       (f"{name} sources", get("source")[:n, 0] == t), (f"{name} sources behind", get("source")[n:] == -1)]
+            if self.scales:
+                checks.append((f"{name} scales", get("scale")[:n] == self.scale[s, t]))
+        get = lambda what: self.part(rank, what, "first")  # noqa: E731
+        return checks + [("experts", get("expert")[:n] == np.where(own, self.expert[s, t] % self.local, -1)),
+                         ("weights", get("weight")[:n] == np.where(own, self.weight[s, t], 0)),
+                         ("experts again", self.part(rank, "expert", "again") == -1)]
+
+    def check_layout(self, rank):
         handle, r = self.handle[rank].view[0], self.ranks
         choices = [np.count_nonzero(self.expert == rank * self.local + x) for x in range(self.local)]
-        return [("sent", handle["sent"][:r, :r] == self.sent), ("base", handle["base"][:r] == self.first[rank]),
+        used = self.expert[rank][self.expert[rank] >= 0]
+        return [("places", self.places[rank].view == self.place[rank]), ("tokens by rank", self.numbers[rank][0].view == self.sent[rank]),
+                ("choices", self.numbers[rank][1].view == np.bincount(used, minlength=self.experts)),
+                ("sent", handle["sent"][:r, :r] == self.sent), ("base", handle["base"][:r] == self.first[rank]),
                 ("first", handle["first"][: r + 1] == self.first[:, rank]),
                 ("offset", handle["offset"][: self.local + 1] == np.concatenate(([0], np.cumsum(choices))))]
 
-    def check_bytes(self, rank, counter, row):
-        return [("bytes", self.control[rank].view[0]["bytes"][counter][: self.ranks] == self.sent[rank] * row)]
+    def check_sums(self, rank):
+        at = np.where(self.wanted[rank], self.first[rank] + self.place[rank], 0)  # [token][destination]
+        there, every = self.wanted[rank][:, :, None], np.arange(self.ranks)
+        terms = np.where(there, from_bf16(self.rows)[every, at].astype(np.float64), 0)
+        low, high = interval_bf16(terms.sum(1), abs(terms).sum(1), self.ranks)
+        got = [from_bf16(y.view) for y in self.y[rank]]
+        return [("sums", (got[0] >= low) & (got[0] <= high)), ("sums again", (got[1] >= low) & (got[1] <= high)),
+                ("gradients of choices", self.sums[rank].view == np.where(there, self.side[every, at], 0).sum(1))]
+
+    def check_counters(self, rank):
+        row, back = self.row_bytes + 4 * self.scales + 4, 0 if self.scales else 2 * self.hidden + 4
+        bytes_of = {DISPATCH: row + 8 * self.top_k, COMBINE_GRADIENT: row, COMBINE: back, DISPATCH_GRADIENT: back and back + 4 * self.top_k}
+        return [check for counter, size in bytes_of.items() for check in self.check_bytes(rank, counter, self.sent[rank], size)]
+
+    def problem(self, rank, flags=True):
+        outputs = [self.window[rank], self.handle[rank], self.control[rank], self.places[rank], self.returned[rank], *self.numbers[rank],
+                   *self.y[rank], self.sums[rank]]
+        checks = self.check_kept(rank) + self.check_layout(rank) + self.check_counters(rank)
+        checks += [] if self.scales else self.check_sums(rank)
+        if self.wait and flags:
+            last = 1 + self.exact + (2 if self.scales else 3)
+            checks += self.check_flags(rank, (1, self.sent), last, last)
+        return problem_of(outputs, self.inputs[rank] + [self.others[rank]], checks)
 
 
-def test_exchange(layout, send, reduce, judge, label):
-    rng = np.random.default_rng(10)
-    for ranks, tokens, top_k, experts, hidden, scales in ((8, 9, 3, 16, 72, 0), (3, 5, 2, 6, 144, 2), (1, 3, 2, 2, 8, 0)):
-        w = World(rng, ranks, tokens, top_k, experts, hidden, scales)
-        name = f"{label} {ranks} ranks"
-        w.run_layout(layout)
-        for r in range(ranks):
-            judge.count(f"{name} layout {r}", problem_of([w.places[r], *w.numbers[r], w.control[r]], w.inputs[r], [
-                ("places", w.places[r].view == w.place[r]), ("tokens by rank", w.numbers[r][0].view == w.sent[r]),
-                ("choices", w.numbers[r][1].view == np.bincount(w.expert[r][w.expert[r] >= 0], minlength=experts))]))
-        parts = NOTICED | CHOICES | SOURCE | (SCALES if scales else 0)
-        w.run_send(send, parts, 1, 0)
-        row = w.row_bytes + 4 * w.words
-        for r in range(ranks):
-            judge.count(f"{name} rows {r}", problem_of([w.window[r], w.handle[r], w.control[r]], w.inputs[r],
-                                                       w.check_received(r) + w.check_handle(r) + w.check_bytes(r, 0, row)))
-        w.window[0].view[0] ^= 1
-        judge.expect_rejection(name, problem_of([w.window[0]], [], w.check_received(0)))
-        for r in range(ranks):  # other rows to the same places
-            w.x[r] ^= 0x55
-            w.inputs[r][0] = Array(w.x[r])
-        w.run_send(send, SOURCE | (SCALES if scales else 0), 2, 2, 4)  # walked in four runs
-        for r in range(ranks):
-            judge.count(f"{name} again {r}", problem_of([w.window[r], w.control[r]], w.inputs[r],
-                                                        w.check_received(r) + w.check_bytes(r, 2, w.row_bytes + 4 * scales + 4)))
-        if not scales:
-            combine(w, reduce, judge, name, rng)
+    def unused(self, rank):
+        """Rows of a buffer that nobody fills."""
+        return self.capacity[rank] - self.first[-1, rank]
 
 
-def combine(w, program, judge, name, rng):
-    rows = to_bf16(rng.standard_normal((w.ranks, w.worst, w.hidden)).astype(np.float32))
-    side = rng.integers(-8, 8, (w.ranks, w.worst, w.top_k)).astype(np.float32)
-    for with_side in (False, True):
-        returned = [Array(np.concatenate([rows[r].reshape(-1).view(np.uint8), side[r].reshape(-1).view(np.uint8)])) for r in range(w.ranks)]
-        for r in range(w.ranks):
-            y, sums = Array(shape=(w.tokens, w.hidden), dtype=np.uint16), Array(shape=(w.tokens, w.top_k), dtype=np.float32)
-            argument = struct.pack("<8i", w.tokens, w.ranks, w.hidden, w.top_k if with_side else 0, 3 + with_side, 2, 1 + 2 * with_side, 0)
-            argument += struct.pack("<4Q", address(w.places[r]), 0, address(w.handle[r]) + HANDLE.fields["base"][1], 0)
-            argument += y.pointer() + sums.pointer() + addresses(returned)
-            sources = [address(w.window[d]) + w.worst * (w.row_bytes + 4 * (w.scales + 2 * w.top_k)) for d in range(w.ranks)]
-            argument += addresses(sources) + struct.pack(f"<{RANKS_MAX}i", *([w.worst] * w.ranks + [0] * (RANKS_MAX - w.ranks)))
-            program.launch("exchange_reduce", 2, 512, [argument, w.peers(r, 3)])
-            at = np.where(w.wanted[r], w.first[r] + w.place[r], 0)  # [token][destination]
-            there = w.wanted[r][:, :, None]
-            terms = np.where(there, from_bf16(rows)[np.arange(w.ranks), at].astype(np.float64), 0)
-            low, high = interval_bf16(terms.sum(1), abs(terms).sum(1), w.ranks)
-            got = from_bf16(y.view)
-            checks = [("sums", (got >= low) & (got <= high)), ("stale", w.control[r].view[0]["stale"] == 0)]
-            if with_side:
-                checks.append(("gradients of choices", sums.view == np.where(there, side[np.arange(w.ranks), at], 0).sum(1)))
-            checks += w.check_bytes(r, 3 + with_side, 2 * w.hidden + 4 + (4 * w.top_k if with_side else 0))
-            judge.count(f"{name} combine {r}", problem_of([y, sums, w.control[r]], returned, checks))
+FILES = ("exchange_layout", "exchange_send", "exchange_reduce")
+# ranks, tokens, top_k, experts, hidden, scales, routing
+SHAPES = ((8, 9, 3, 16, 72, 0, "random"), (3, 5, 2, 6, 144, 2, "random"), (1, 3, 2, 2, 8, 0, "random"), (4, 6, 2, 8, 40, 0, "skewed"),
+          (4, 6, 2, 8, 32, 0, "empty rank"), (2, 4, 2, 4, 2056, 0, "random"), (2, 3, 13, 16, 144, 40, "random"))
+MANY = (20, 2, 2, 20, 8, 0, "random")  # more pairs than lanes; in phases only
 
 
-def test_ragged(program, judge, label):
-    rng = np.random.default_rng(11)
-    for ranks, tokens, top_k, experts, capacity in ((4, 30, 3, 12, 1000), (4, 30, 3, 12, 61), (2, 7, 2, 6, 5)):
-        local = experts // ranks
-        expert = np.argsort(rng.random((ranks, tokens, experts)) * (1 + np.arange(experts)), axis=2)[:, :, :top_k].astype(np.int32)
-        expert[rng.random(expert.shape) < 0.15] = -1
-        plans = [plan_of(expert[r], experts) for r in range(ranks)]
-        room, kept = np.full(ranks, capacity), np.zeros((ranks, experts), int)  # by source, then expert: docs/schemes.md, 2.4
-        for s in range(ranks):
-            for x in range(experts):
-                kept[s, x] = min(plans[s][0][x], room[x // local])
-                room[x // local] -= kept[s, x]
-        control = [Array(np.zeros(1, CONTROL)) for _ in range(ranks)]
-        peers = lambda rank: struct.pack("<iiiI", ranks, rank, 0, 1) + addresses(control)  # noqa: E731
-        outputs = [[Array(shape=n, dtype=np.int32) for n in (tokens * top_k, tokens * top_k, local + 1)] for _ in range(ranks)]
-        inputs = [[Array(a) for a in (expert[r], plans[r][2], plans[r][0], plans[r][1])] for r in range(ranks)]
-        for kernel, blocks in (("ragged_publish", 1), ("ragged_assign", 2)):
-            for r in range(ranks):
-                argument = struct.pack("<6i", tokens, top_k, experts, capacity, 2, 0)
-                argument += b"".join(a.pointer() for a in inputs[r] + outputs[r])
-                program.launch(kernel, blocks, 512, [argument, peers(r)])
-        for r in range(ranks):
-            place, to = np.full(tokens * top_k, -1, np.int32), np.full(tokens * top_k, r, np.int32)
-            for x in range(experts):
-                first, same = x // local * local, plans[r][1][x]
-                base = kept[:, first:x].sum() + kept[:r, x].sum()
-                place[same : same + kept[r, x]] = base + np.arange(kept[r, x])
-                to[same : same + plans[r][0][x]] = x // local
-            begins = np.concatenate(([0], np.cumsum(kept[:, r * local : (r + 1) * local].sum(0))))
-            judge.count(f"{label} {ranks} ranks, room {capacity}, {r}", problem_of(outputs[r] + [control[r]], inputs[r], [
-                ("places", outputs[r][0].view == place), ("ranks", outputs[r][1].view == to), ("offsets", outputs[r][2].view == begins)]))
-            outputs[r][0].view[0] += 1
-            judge.expect_rejection(label, problem_of(outputs[r], [], [("places", outputs[r][0].view == place)]))
+def test_phases(layout, send, reduce, judge, label):
+    rng, kernels = np.random.default_rng(10), Kernels((layout, send, reduce))
+    for *shape, kind in SHAPES + (MANY,):
+        for exact in (False,) if shape[0] == MANY[0] else (False, True):
+            w = Exchange(kernels, rng, *shape, kind=kind, exact=exact)
+            w.run([w.work(r) for r in range(w.ranks)])
+            for r in range(w.ranks):
+                judge.count(f"{label} phases, {shape}, {kind}, exact {exact}, rank {r}", w.problem(r))
+        w.kept[0]["first"][0] ^= 1
+        judge.expect_rejection(f"{label} phases, {shape}", w.problem(0))
 
 
-EXCHANGE_TESTS = [(("exchange_layout", "exchange_send", "exchange_reduce"), test_exchange), ("exchange_ragged", test_ragged)]
+def test_long_layout(layout, judge, label):
+    """More tokens than a block takes in one turn, more choices than a thread loads at once, more experts than threads of a wave."""
+    rng, kernels = np.random.default_rng(11), Kernels((layout,))
+    w = Exchange(kernels, rng, 2, 4300, 9, 140, 8)
+    w.run([[w.layout(r, 1)] for r in range(w.ranks)])
+    for r in range(w.ranks):
+        checks = w.check_layout(r)[:3] + [("notices", w.control[r].view[0]["notice"][:2, :2] == (1 << 32) + w.sent.astype(np.uint64))]
+        judge.count(f"{label}, rank {r}", problem_of([w.places[r], *w.numbers[r], w.control[r]], w.inputs[r], checks))
+    w.places[0].view[4200, 0] += 1
+    judge.expect_rejection(label, problem_of([], [], w.check_layout(0)[:1]))
+
+
+EXCHANGE_TESTS = [(("exchange_layout",), test_long_layout), (FILES, test_phases)]

@@ -95,6 +95,7 @@ def tester(variant, tile_m, tile_n, threads, persistent, kernels):
     def name_of_first(case):
         return case is CASES["ragged, an empty expert"]
 
+    test.__name__ = "test_gemm_" + variant
     return test
 
 

@@ -4,8 +4,8 @@ The instructions are those of a public emulator, the CDNA part of tinygrad's tes
 commit a9069c17 of August 2026); TINYGRAD names a clone. What is here is the loader: memory, kernel arguments, initial
 registers (LLVM, "User Guide for AMDGPU Backend", "Initial Kernel Execution State"), and the launch.
 
-Work-groups run one after another, waves of a group in turn up to the next barrier. So values, indices, masks, barriers, LDS layouts
-and matrix operand layouts are executed truly; races between waves, memory order and speed are not seen.
+Values, indices, masks, barriers, LDS layouts and matrix operand layouts are executed truly. Instructions take effect one by one, so
+caches and speed are not seen; emulator_waves.py says in which order waves run and what is watched of the order of memory.
 """
 import ctypes
 import functools
@@ -15,7 +15,8 @@ import re
 import struct
 import sys
 
-LDS_GRANULE = 512  # bytes a unit of the descriptor's LDS field, as the emulator reads it
+import emulator_waves
+
 # Initial scalar registers: descriptor property bit -> 32-bit registers it adds, in this order.
 REGISTERS = ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1))
 KERNEL_ARGUMENTS_BIT = 3
@@ -31,19 +32,10 @@ def available():
     return None
 
 
-class LocalMemory:
-    """Room for every 32-bit LDS address, reserved but not used: the emulator reads LDS for switched-off lanes too, at whatever address
-    they hold, and only then throws the value away."""
-
-    def __init__(self):
-        no_reserve = 0x4000
-        self.memory = mmap.mmap(-1, (1 << 32) + 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-
-
 def _emulator():
-    """The emulator's module, with three mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the memory
-    of LDS is a LocalMemory; and the factors of a matrix instruction may be accumulation registers (its field acc, one bit each)."""
+    """The emulator's module, with four mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
+    of a matrix instruction may be accumulation registers (its field acc, one bit each); s_memrealtime reads a clock of ours;
+    write-back and invalidation of caches, taken for loads, do nothing."""
     os.environ.setdefault("DEV", "CPU")
     if os.environ["TINYGRAD"] not in sys.path:
         sys.path.insert(0, os.environ["TINYGRAD"])
@@ -58,16 +50,21 @@ def _emulator():
 
         emu._iattr, emu.spw_returning_atomics = attribute, True
 
-        plain_buffer = emu.Buffer
+        plain_scalar, plain_buffer = emu._compile_smem, emu._compile_mubuf
 
-        def buffer(device, size, dtype, *rest, **named):
-            if size == emu.spw_lds_words and not rest and not named:
-                emu.spw_lds = LocalMemory()
-                named["options"] = emu.BufferSpec(external_ptr=emu.spw_lds.address)
-                emu.spw_lds_words = None
-            return plain_buffer(device, size, dtype, *rest, **named)
+        def scalar(instruction, context):
+            if emu._op_name(instruction) != "S_MEMREALTIME":
+                return plain_scalar(instruction, context)
+            register, at = context.inst_field(type(instruction).sdata), ctypes.addressof(emulator_waves.clock) // 4
+            words = [context.vmem.index(emu.UOp.const(at + i, emu.dtypes.uint64)) for i in range(2)]
+            return emu.UOp.sink(*(context.wsgpr_dyn(register + emu._c(i), words[i]) for i in range(2)), *context.inc_pc())
 
-        emu.Buffer = buffer
+        def buffer(instruction, context):
+            if emu._op_name(instruction).startswith(("BUFFER_WBL2", "BUFFER_INV")):
+                return emu.UOp.sink(*context.inc_pc())
+            return plain_buffer(instruction, context)
+
+        emu._INST_HANDLERS[emu.irc.SMEM], emu._INST_HANDLERS[emu.irc.MUBUF] = scalar, buffer
 
         plain_matrix, plain_read, plain_source = emu._compile_mfma, emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn
 
@@ -106,6 +103,11 @@ def _emulator():
     return emu
 
 
+def run(streams, **how):
+    """emulator_waves.run"""
+    return emulator_waves.run(_emulator(), streams, **how)
+
+
 class Program:
     """A code object placed in this process's memory, ready to launch."""
 
@@ -114,31 +116,42 @@ class Program:
         self.memory = mmap.mmap(-1, len(code.image) + 8192)  # instruction fetch may look ahead
         self.memory[: len(code.image)] = bytes(code.image)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.decoder = emulator_waves.Decoder(_emulator())
 
     def launch(self, name, blocks, threads, arguments):
         """Runs `blocks` work-groups of `threads` work-items. arguments: bytes objects, in the kernel's order."""
-        kernel, descriptor = self.code.kernels[name], self.code.descriptor(name)
-        block = ctypes.create_string_buffer(max(kernel[".kernarg_segment_size"], 16))
+        run([[Launch(self, name, blocks, threads, arguments)]])
+
+    def prepare(self, name, blocks, threads, arguments):
+        """The same, to be run later."""
+        return Launch(self, name, blocks, threads, arguments)
+
+
+class Launch:
+    """A kernel with its arguments, as a wave finds them."""
+
+    def __init__(self, program, name, blocks, threads, arguments):
+        kernel, descriptor = program.code.kernels[name], program.code.descriptor(name)
+        self.program, self.name, self.blocks, self.threads = program, name, blocks, threads
+        self.block = ctypes.create_string_buffer(max(kernel[".kernarg_segment_size"], 16))
+        self.address = ctypes.addressof(self.block)
         given = list(arguments)
         for slot in kernel[".args"]:
             value = self._argument(name, slot, given, blocks, threads)
-            ctypes.memmove(ctypes.addressof(block) + slot[".offset"], value, len(value))
+            ctypes.memmove(self.address + slot[".offset"], value, len(value))
         if given:
             raise ValueError(f"{name}: {len(given)} arguments too many")
-        address = ctypes.addressof(block)
-        registers = []
+        if descriptor["scratch_bytes"]:
+            raise NotImplementedError(f"{name} uses scratch memory")
+        self.registers = []
         for bit, words in REGISTERS:
             if descriptor["properties"] >> bit & 1:
-                registers += [address & 0xFFFFFFFF, address >> 32] if bit == KERNEL_ARGUMENTS_BIT else [0] * words
+                self.registers += [self.address & 0xFFFFFFFF, self.address >> 32] if bit == KERNEL_ARGUMENTS_BIT else [0] * words
         preload_words, preload_first = descriptor["preload"] & 0x7F, descriptor["preload"] >> 7
-        registers += struct.unpack_from(f"<{preload_words}I", block, preload_first * 4)
+        self.registers += struct.unpack_from(f"<{preload_words}I", self.block, preload_first * 4)
         # A kernel with preloaded arguments starts with 256 bytes for firmware that cannot preload.
-        entry = self.base + descriptor["entry"] + (256 if preload_words else 0)
-        granules = -(-descriptor["lds_bytes"] // LDS_GRANULE)
-        resource2 = descriptor["resource2"] & ~(0x1FF << 15) | granules << 15
-        emu = _emulator()
-        emu.spw_lds_words = max(granules * LDS_GRANULE // 4, 1)  # the first buffer of this size that is made is LDS
-        emu.run_asm(entry, 0, blocks, 1, 1, threads, 1, 1, address, resource2, descriptor["scratch_bytes"], "cdna", registers)
+        self.entry = program.base + descriptor["entry"] + (256 if preload_words else 0)
+        self.lds_bytes, self.resource2 = descriptor["lds_bytes"], descriptor["resource2"]
 
     @staticmethod
     def _argument(name, slot, given, blocks, threads):

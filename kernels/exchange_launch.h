@@ -1,8 +1,9 @@
 /* Rows between ranks: what the kernels and the host know in common. A rank is a GPU or one of several in one GPU's
  * memory; every rank's buffers are mapped into the address space of all.
  *
- * With `wait` a kernel waits for the kernels of the other ranks (one rank a GPU, all launched): nobody writes into a
- * buffer before its owner has come to the same exchange, and a kernel ends when all ranks have done their part.
+ * With `wait` a kernel waits for the kernels of the other ranks (all launched, with room for all: world.c): nobody
+ * writes into a buffer before its owner has come to the same exchange, and a kernel ends when all ranks have done their
+ * part.
  * Without, the host launches one phase of all ranks before the next: nothing waits inside a kernel.
  *
  * Launchers are implemented in the *.hip file of the same name. Device pointers; nothing waits on the host; each
@@ -32,7 +33,8 @@ typedef struct spw_control {
 } spw_control;
 
 typedef struct spw_peers {
-    int ranks, rank, wait;
+    int ranks, rank;
+    int wait;       /* seconds for a rank that does not come; 0: nothing waits */
     unsigned epoch; /* grows by one with every kernel that waits */
     spw_control *control[SPW_WORLD_RANKS];
 } spw_peers;

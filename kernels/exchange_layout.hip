@@ -63,6 +63,7 @@ GPU_KERNEL(THREADS) exchange_layout(GPU_ARGUMENT spw_layout_gpu a, GPU_ARGUMENT 
         p.control[rank]->expert_count[p.rank][x] = choices[x];
     }
     if (gpu_thread() == 0) a.rank_tokens[rank] = seen;
+    gpu_settle();
     gpu_barrier();
     for (int r = gpu_thread(); r < p.ranks; r += THREADS) {
         const unsigned long long notice = (unsigned long long)p.epoch << 32 | (unsigned)seen;

@@ -5,18 +5,29 @@
 #include "kernels/exchange_launch.h"
 #include "kernels/gpu_system.h"
 
-enum { EXCHANGE_PATIENCE_S = 10 };
-
 GPU_DEVICE bool exchange_reached(unsigned seen, unsigned epoch) { return (int)(seen - epoch) >= 0; }
 
-/* Spins until *flag has come to the epoch; gives up after EXCHANGE_PATIENCE_S and says who was late. */
-GPU_DEVICE void exchange_wait(const spw_peers &p, const unsigned *flag, int rank) {
-    unsigned long long start = 0;
-    for (int turn = 0; !exchange_reached(gpu_acquire_system(flag), p.epoch); turn++) {
+/* How long a thread has spun for a rank. Asked whether that is enough, it looks at the clock now and then, and at
+ * whether another thread has given up: what follows then is of no use, and waits no more. */
+struct exchange_patience {
+    unsigned long long start;
+    int turn;
+
+    GPU_MEMBER bool ends(const spw_peers &p, int rank) {
+        spw_control *own = p.control[p.rank];
         if (turn == 0) start = gpu_nanoseconds();
-        if (turn % 1024 != 1023 || gpu_nanoseconds() - start < EXCHANGE_PATIENCE_S * 1000000000ull) continue;
-        p.control[p.rank]->late = 1 + rank;
-        return;
+        if (++turn % 1024 != 0) return false;
+        if (gpu_acquire_system((const unsigned *)&own->late) != 0) return true;
+        if (gpu_nanoseconds() - start < (unsigned long long)p.wait * 1000000000ull) return false;
+        own->late = 1 + rank;
+        return true;
+    }
+};
+
+/* Spins until *flag has come to the epoch. */
+GPU_DEVICE void exchange_wait(const spw_peers &p, const unsigned *flag, int rank) {
+    exchange_patience patience = {0, 0};
+    while (!exchange_reached(gpu_acquire_system(flag), p.epoch) && !patience.ends(p, rank)) {
     }
 }
 
@@ -35,6 +46,7 @@ GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
 GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
     __shared__ int last;
     if (!p.wait) return;
+    gpu_settle();
     gpu_barrier();
     if (gpu_thread() == 0) {
         spw_control *own = p.control[p.rank];
@@ -61,13 +73,11 @@ struct exchange_block {
 GPU_DEVICE int exchange_notice(const spw_peers &p, int source, int destination) {
     const unsigned long long *notice = &p.control[p.rank]->notice[source][destination];
     if (!p.wait) return (int)(unsigned)*notice;
-    unsigned long long seen = gpu_acquire_system(notice), start = 0;
-    for (int turn = 0; !exchange_reached((unsigned)(seen >> 32), p.epoch); turn++) {
+    exchange_patience patience = {0, 0};
+    unsigned long long seen = gpu_acquire_system(notice);
+    while (!exchange_reached((unsigned)(seen >> 32), p.epoch)) {
+        if (patience.ends(p, source)) return 0;
         seen = gpu_acquire_system(notice);
-        if (turn == 0) start = gpu_nanoseconds();
-        if (turn % 1024 != 1023 || gpu_nanoseconds() - start < EXCHANGE_PATIENCE_S * 1000000000ull) continue;
-        p.control[p.rank]->late = 1 + source;
-        return 0;
     }
     return (int)(unsigned)seen;
 }

@@ -9,6 +9,7 @@ enum { THREADS = 512 };
 GPU_KERNEL(THREADS) ragged_publish(GPU_ARGUMENT spw_ragged_gpu a, GPU_ARGUMENT spw_peers p) {
     for (int i = gpu_thread(); i < p.ranks * a.experts; i += THREADS)
         p.control[i / a.experts]->expert_count[p.rank][i % a.experts] = a.count[i % a.experts];
+    gpu_settle();
     gpu_barrier();
     for (int i = gpu_thread(); i < p.ranks * p.ranks; i += THREADS) {
         const unsigned long long notice = (unsigned long long)p.epoch << 32;

@@ -17,7 +17,10 @@
 #define GPU_GLOBAL
 #endif
 
+/* gpu_settle: what this wave has written is where a fence of another wave of its block finds it. To be called before a barrier behind
+ * which one wave speaks for all: AMD's barrier waits for no store. */
 #if defined(__CUDA_ARCH__)
+GPU_DEVICE void gpu_settle() {}
 GPU_DEVICE void gpu_fence_system() { __threadfence_system(); }
 GPU_DEVICE void gpu_release_system(unsigned *to, unsigned value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
@@ -51,9 +54,19 @@ GPU_DEVICE void gpu_wait_for_previous() { asm volatile("griddepcontrol.wait;" ::
 #elif defined(__AMDGCN__)
 GPU_DEVICE void gpu_let_next_start() {}
 GPU_DEVICE void gpu_wait_for_previous() {}
-GPU_DEVICE void gpu_fence_system() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
+/* vmcnt(0), the other counters any. */
+GPU_DEVICE void gpu_settle() { __builtin_amdgcn_s_waitcnt(0x0f70); }
+/* Release and acquire with a wait of our own between them: clang 22 drops its own behind a write-back of the cache where it
+ * knows of no store under way (LLVM pull request 178316), and what follows would overtake the write-back. */
+GPU_DEVICE void gpu_fence_system() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    gpu_settle();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+}
 template <class T> GPU_DEVICE void gpu_release_system(T *to, T value) {
-    __scoped_atomic_store_n(to, value, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    gpu_settle();
+    __scoped_atomic_store_n(to, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_SYSTEM);
 }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
     return __scoped_atomic_load_n(from, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
@@ -65,6 +78,7 @@ GPU_DEVICE unsigned long long gpu_nanoseconds() { return 10 * __builtin_amdgcn_s
 #else /* a host pass: parsed, never run */
 GPU_DEVICE void gpu_let_next_start() {}
 GPU_DEVICE void gpu_wait_for_previous() {}
+GPU_DEVICE void gpu_settle() {}
 GPU_DEVICE void gpu_fence_system() {}
 template <class T> GPU_DEVICE void gpu_release_system(T *, T) {}
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }

@@ -57,7 +57,7 @@ spw_status spw_nccl_create(spw_world *world, spw_nccl **out) {
     spw_nccl *n = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
-    if (!world->wait || world->link != NULL)
+    if (!world->wait || world->gpus < world->ranks || world->link != NULL)
         return spw_fail(SPW_EDEVICE, "NCCL needs one process with a rank a GPU");
     SPW_TRY(SPW_ALLOC(1, &n));
     n->world = world, n->library = load();

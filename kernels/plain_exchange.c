@@ -48,6 +48,7 @@ static spw_status fixed_places(spw_plain_exchange *e, size_t rank) {
             "upload places");
     TRY_GPU(cudaMemcpy(e->to[rank], to, e->items * e->copies * sizeof *to, cudaMemcpyHostToDevice),
             "upload places");
+    TRY_GPU(cudaDeviceSynchronize(), "upload places"); /* the ranks' streams do not wait for it */
 cleanup:
     spw_free(to), spw_free(place);
     return status;
@@ -96,7 +97,7 @@ spw_status spw_plain_create(spw_world *world, spw_plain_shape shape, const spw_e
     if (status != SPW_OK) return status;
     SPW_TRY(SPW_ALLOC(1, &e));
     e->world = world, e->shape = shape, e->variant = variant;
-    e->blocks = blocks > 0 ? blocks : spw_exchange_blocks(world);
+    SPW_TRY(spw_exchange_take_blocks(world, blocks, &e->blocks));
     e->tokens = shape.sequences * shape.sequence_length;
     const size_t slots = shape.experts * shape.sequences * shape.capacity;
     const struct {

@@ -15,7 +15,7 @@ static const char usage[] =
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
-    "  --phases           no kernel waits for another rank's; so it is when several ranks share a GPU\n"
+    "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
     "  --processes        a process a rank, one GPU each\n"
     "  --repetitions N    again and again with fresh routing\n"
     "  --full             DeepSeek-V3's shape too\n"

@@ -107,6 +107,16 @@ static void destroy(run *r) {
     spw_free(r->got), spw_free(r->want), spw_free(r->bound), spw_free(r->wire);
 }
 
+/* It has arrived when this returns: the stream of a rank does not wait for the copies of the host. */
+static spw_status upload(const run *r, size_t rank, void *to, const void *from, size_t bytes) {
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_world_use(r->world, rank));
+    TRY_GPU(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "upload");
+    TRY_GPU(cudaStreamSynchronize(NULL), "upload");
+cleanup:
+    return status;
+}
+
 static float number(bool whole, uint64_t seed, size_t i) {
     return (float)spw_number_fixed(whole ? SPW_NUMBERS_INTEGER : SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
 }
@@ -126,12 +136,10 @@ static spw_status fill_payload(run *r, uint64_t seed) {
         spw_float8_quantize_rows(value, r->ranks * r->tokens, r->c->shape.hidden, r->x, r->scale);
     }
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
-        TRY_GPU(cudaMemcpy(r->memory[rank][0], r->x + rank * r->tokens * r->row_bytes,
-                           r->tokens * r->row_bytes, cudaMemcpyHostToDevice),
-                "upload");
-        TRY_GPU(cudaMemcpy(r->memory[rank][1], r->scale + rank * r->tokens * r->scales,
-                           r->tokens * r->scales * 4, cudaMemcpyHostToDevice),
-                "upload");
+        SPW_TRY(upload(r, rank, r->memory[rank][0], r->x + rank * r->tokens * r->row_bytes,
+                       r->tokens * r->row_bytes));
+        SPW_TRY(upload(r, rank, r->memory[rank][1], r->scale + rank * r->tokens * r->scales,
+                       r->tokens * r->scales * 4));
     }
 cleanup:
     spw_free(value);
@@ -154,10 +162,8 @@ static spw_status fill_returned(run *r, bool whole) {
         if (d < r->world->first || d >= r->world->behind) continue;
         const size_t capacity = r->dispatch->capacity[d];
         unsigned char *to = r->dispatch->returned[d];
-        TRY_GPU(cudaMemcpy(to, bits, capacity * hidden * 2, cudaMemcpyHostToDevice), "upload");
-        TRY_GPU(cudaMemcpy(to + capacity * hidden * 2, r->side[d], capacity * r->top_k * 4,
-                           cudaMemcpyHostToDevice),
-                "upload");
+        SPW_TRY(upload(r, d, to, bits, capacity * hidden * 2));
+        SPW_TRY(upload(r, d, to + capacity * hidden * 2, r->side[d], capacity * r->top_k * 4));
     }
 cleanup:
     spw_free(bits);
@@ -229,12 +235,8 @@ static spw_status begin(run *r, uint64_t seed) {
         r->wire[i] =
             r->c->predicted != NULL ? r->c->predicted->wire[i / r->ranks][i % r->ranks] : r->plan.sent[i];
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
-        TRY_GPU(
-            cudaMemcpy(r->memory[rank][2], r->expert + rank * choices, choices * 4, cudaMemcpyHostToDevice),
-            "upload");
-        TRY_GPU(
-            cudaMemcpy(r->memory[rank][3], r->weight + rank * choices, choices * 4, cudaMemcpyHostToDevice),
-            "upload");
+        SPW_TRY(upload(r, rank, r->memory[rank][2], r->expert + rank * choices, choices * 4));
+        SPW_TRY(upload(r, rank, r->memory[rank][3], r->weight + rank * choices, choices * 4));
     }
     SPW_TRY(spw_world_clear_counters(r->world));
 cleanup:

@@ -8,7 +8,9 @@
 #include "kernels/verify_layer.h"
 #include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
+#include "kernels/world_link.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +83,52 @@ static spw_status reject_wrong_kernels(const spw_exchange_request *q, spw_judge 
     spw_judge_count(
         judge, rejected == count ? SPW_OK : spw_fail(SPW_EMISMATCH, "%zu were accepted", count - rejected),
         "wrong kernels");
+    return SPW_OK;
+}
+
+static int stay_away(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
+    return peers->rank == peers->ranks - 1 ? 0 : spw_launch_exchange_send(send, peers, stream);
+}
+
+/* Kernels that wait for a rank whose kernel is never launched end, and it is named. */
+static spw_status miss_a_rank(const spw_exchange_request *q, spw_judge *judge) {
+    static const spw_exchange_variant away = {"stays away", stay_away, spw_launch_exchange_reduce};
+    const spw_dispatch_case c = {
+        .name = "a rank missing", .shape = {200, 3, 4 * q->ranks, 64, 2}, .routing = SPW_CHOICES_UNIFORM};
+    spw_world *world = NULL;
+    spw_judge unseen = {.quiet = true};
+    char want[48];
+    spw_status status = SPW_OK, result = SPW_OK;
+    SPW_TRY(spw_world_create(q->ranks, q->gpus, q->phases, &world));
+    if (!world->wait || q->ranks < 2) goto cleanup;
+    world->patience_s = 1;
+    const double start = spw_clock_s();
+    const spw_status missed = spw_verify_dispatch(world, &c, &away, 1, &unseen);
+    const double seconds = spw_clock_s() - start;
+    (void)snprintf(want, sizeof want, "in vain for rank %zu", q->ranks - 1);
+    if (missed != SPW_EDEVICE || strstr(spw_last_error(), want) == NULL)
+        result = spw_fail(SPW_EMISMATCH, "a rank that never came was not missed");
+    else if (seconds < world->patience_s || seconds > world->patience_s + 5)
+        result = spw_fail(SPW_EMISMATCH, "a rank that never came was missed after %.1f s, not %d", seconds,
+                          world->patience_s);
+    printf("a rank that never comes: %s after %.1f s\n", result == SPW_OK ? "missed" : "NOT MISSED", seconds);
+    spw_judge_count(judge, result, "a rank missing");
+cleanup:
+    spw_world_destroy(world);
+    return status;
+}
+
+/* More blocks than have room side by side are not taken. */
+static spw_status refuse_blocks(spw_world *world, spw_judge *judge) {
+    const spw_dispatch_shape shape = {16, 1, world->ranks, 64, 2};
+    spw_dispatch *dispatch = NULL;
+    const spw_status status =
+        spw_dispatch_create(world, shape, spw_exchange_variants, spw_world_blocks(world) + 1, &dispatch);
+    spw_dispatch_destroy(dispatch);
+    if (status != SPW_OK && status != SPW_EARG) return status;
+    spw_judge_count(judge,
+                    status == SPW_EARG ? SPW_OK : spw_fail(SPW_EMISMATCH, "more blocks than fit were taken"),
+                    "blocks a rank");
     return SPW_OK;
 }
 
@@ -183,15 +231,32 @@ cleanup:
 
 static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw_judge *judge) {
     spw_status status = SPW_OK;
-    printf("%zu ranks on %zu GPUs (%s), %s\n", world->ranks, q->processes ? world->ranks : world->gpus,
-           spw_device_name(),
-           q->processes  ? "a process a rank"
+    printf("%zu ranks on %zu GPUs (%s), %s, %d blocks a rank\n", world->ranks,
+           q->processes ? world->ranks : world->gpus, spw_device_name(),
+           q->processes  ? "a process a rank: kernels wait for each other"
            : world->wait ? "kernels wait for each other"
-                         : "in phases");
+                         : "in phases",
+           spw_exchange_blocks(world));
     for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++)
         SPW_TRY(q->record != NULL ? run_record(world, q->record, v, judge) : run_cases(world, q, v, judge));
 cleanup:
     return status;
+}
+
+/* The last process is killed while the others wait for it. */
+static spw_status die(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
+    const spw_exchange_request *q = data;
+    (void)judge;
+    if (rank == q->ranks - 1) (void)raise(SIGKILL);
+    return spw_world_link_share(link, rank, NULL) == SPW_OK ? SPW_EMISMATCH : SPW_OK;
+}
+
+static void miss_a_process(spw_exchange_request *q, spw_judge *judge) {
+    spw_judge unseen = {.quiet = true};
+    const spw_status status = spw_verify_processes(q->ranks, die, q, &unseen);
+    spw_judge_count(judge,
+                    status == SPW_EDEVICE ? SPW_OK : spw_fail(SPW_EMISMATCH, "a dead process was not missed"),
+                    "a process missing");
 }
 
 static spw_status run_process(spw_world_link *link, size_t rank, void *data, spw_judge *judge) {
@@ -200,6 +265,7 @@ static spw_status run_process(spw_world_link *link, size_t rank, void *data, spw
     SPW_TRY(spw_world_join(link, rank, &world));
     SPW_TRY(run_world(world, data, judge));
 cleanup:
+    if (status != SPW_OK) spw_world_link_leave(link); /* nobody waits for what this one frees */
     spw_world_destroy(world);
     return status;
 }
@@ -209,13 +275,17 @@ spw_status spw_verify_exchange(const spw_exchange_request *request) {
     spw_judge judge = {0};
     spw_world *world = NULL;
     spw_status status = SPW_OK;
+    spw_world_prepare();
     if (q.record != NULL && q.record->ranks != q.ranks)
         return spw_fail(SPW_EARG, "the record has %zu ranks, --ranks is %zu", q.record->ranks, q.ranks);
     if (q.processes) {
+        if (q.ranks > 1) miss_a_process(&q, &judge);
         SPW_TRY(spw_verify_processes(q.ranks, run_process, &q, &judge));
     } else {
         SPW_TRY(spw_world_create(q.ranks, q.gpus, q.phases, &world));
         if (q.record == NULL) SPW_TRY(reject_wrong_kernels(&q, &judge));
+        if (q.record == NULL) SPW_TRY(miss_a_rank(&q, &judge));
+        SPW_TRY(refuse_blocks(world, &judge));
         SPW_TRY(run_world(world, &q, &judge));
     }
 cleanup:

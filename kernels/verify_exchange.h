@@ -11,7 +11,7 @@
 typedef struct spw_exchange_request {
     size_t ranks;
     size_t gpus;              /* 0: as many as there are, at most ranks */
-    bool phases;              /* kernels never wait for each other, even with a rank a GPU */
+    bool phases;              /* kernels never wait for each other, even where they could */
     bool processes;           /* a process a rank; must be asked before anything has touched a GPU */
     bool full;                /* also DeepSeek-V3's shape: 4096 tokens of 7168 */
     size_t repetitions;       /* with fresh routing, spread over all kinds of routing; 0: none */

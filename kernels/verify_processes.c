@@ -28,6 +28,25 @@ static void run_child(spw_world_link *link, size_t rank, spw_verify_process *pro
     _Exit(EXIT_SUCCESS);
 }
 
+/* In the order in which they end: the others may wait for one that has died. */
+static void await_children(spw_world_link *link, size_t ranks, const pid_t *child, spw_status *status) {
+    size_t left = 0;
+    for (size_t r = 0; r < ranks; r++) left += child[r] > 0;
+    while (left > 0) {
+        int ended = 0;
+        size_t r = 0;
+        const pid_t pid = waitpid(-1, &ended, 0);
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid < 0) return;
+        while (r < ranks && child[r] != pid) r++;
+        if (r == ranks) continue; /* none of these */
+        left--;
+        if (WIFEXITED(ended) && WEXITSTATUS(ended) == EXIT_SUCCESS) continue;
+        spw_world_link_leave(link);
+        if (*status == SPW_OK) *status = spw_fail(SPW_EDEVICE, "process %zu ended before its time", r);
+    }
+}
+
 spw_status spw_verify_processes(size_t ranks, spw_verify_process *process, void *data, spw_judge *judge) {
     spw_world_link *link = NULL;
     report *out = MAP_FAILED;
@@ -46,12 +65,8 @@ spw_status spw_verify_processes(size_t ranks, spw_verify_process *process, void 
             break;
         }
     }
-    for (size_t r = 0; r < ranks && child[r] > 0; r++) {
-        int ended = 0;
-        if (waitpid(child[r], &ended, 0) < 0 || !WIFEXITED(ended) || WEXITSTATUS(ended) != EXIT_SUCCESS) {
-            spw_world_link_leave(link);
-            if (status == SPW_OK) status = spw_fail(SPW_EDEVICE, "process %zu ended before its time", r);
-        }
+    await_children(link, ranks, child, &status);
+    for (size_t r = 0; r < ranks; r++) {
         judge->comparisons += out->judge[r].comparisons, judge->failed += out->judge[r].failed;
         if (status == SPW_OK && out->status[r] != SPW_OK)
             status = spw_fail(out->status[r], "process %zu failed", r);

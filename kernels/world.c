@@ -5,9 +5,53 @@
 #include "kernels/runtime.h"
 #include "kernels/world_link.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
+
+/* --- Ranks side by side on one GPU ---
+ *
+ * One host thread launches the same kernel for one rank after the other, each on its rank's stream, and these kernels
+ * wait for each other. That they all come to run takes three things:
+ *
+ * - Room. A block that waits never leaves its multiprocessor, and a multiprocessor that is empty has room for any
+ *   block of ours. A stream has one kernel at most that waits: the next one is put beside it only once all of its
+ *   blocks have let go. So `crowd` ranks of B blocks occupy crowd * B multiprocessors at most, and as long as one more
+ *   is left, every kernel that does not wait (layouts, sorts, GEMMs of the slower ranks, with blocks of any size) ends
+ *   on what is left, and every block that will wait finds a place in the end, in whatever order the GPU takes them. An
+ *   eighth is left, for speed. One rank a GPU waits for no kernel of its own GPU and may have every multiprocessor.
+ * - A hardware queue each. Streams that share one run one behind the other: a kernel behind one that waits for it
+ *   would never start. Ranks take half of the queues at most, for other streams have theirs too. Copies may share: all
+ *   that is launched before a copy ends without what is launched behind it, but for the kernels that wait.
+ * - A host that is not held up between the launches for two ranks. Loading of a kernel's code and growth of its stack
+ *   wait for the whole GPU; both come with its first launch, which is the first rank's, when the GPU runs nothing but
+ *   kernels that all ranks have already. Nothing is allocated, freed or copied by the host in such a loop, and the
+ *   streams do not wait for the default stream. */
+enum { QUEUES = 32, QUEUES_UNASKED = 8 };
+
+static const char queues_name[] = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+void spw_world_prepare(void) { (void)setenv(queues_name, "32", 0); }
+
+static size_t most_side_by_side(void) {
+#if defined(SPW_HIP)
+    return 1; /* never run there */
+#else
+    const char *text = getenv(queues_name);
+    const unsigned long asked = text != NULL ? strtoul(text, NULL, 10) : QUEUES_UNASKED;
+    return (asked < QUEUES ? asked : QUEUES) / 2;
+#endif
+}
+
+size_t spw_world_crowd(const spw_world *world) {
+    return (world->behind - world->first + world->gpus - 1) / world->gpus;
+}
+
+int spw_world_blocks(const spw_world *world) {
+    const int all = spw_device_multiprocessors(), crowd = (int)spw_world_crowd(world);
+    return !world->wait || crowd == 1 ? all : (all - (all + 7) / 8) / crowd;
+}
 
 spw_status spw_world_use(const spw_world *world, size_t rank) {
     return spw_device_check((int)cudaSetDevice(world->device[rank]), "choose a GPU");
@@ -38,14 +82,14 @@ cleanup:
     return status;
 }
 
-/* Streams and events of this process's ranks, the controls of all. Ranks of one GPU share its stream. */
+/* Streams and events of this process's ranks, the controls of all. In phases, ranks of one GPU share its stream. */
 static spw_status equip(spw_world *world) {
     size_t bytes[SPW_WORLD_RANKS];
     void *control[SPW_WORLD_RANKS] = {NULL};
     spw_status status = SPW_OK;
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
-        if (r > world->first && world->device[r] == world->device[r - 1]) {
+        if (!world->wait && r > world->first && world->device[r] == world->device[r - 1]) {
             world->stream[r] = world->stream[r - 1];
             continue;
         }
@@ -80,8 +124,10 @@ spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **
         return spw_fail(SPW_EDEVICE, "%zu GPUs for %zu ranks, %zu are there", gpus, ranks, there);
     SPW_TRY(SPW_ALLOC(1, &world));
     world->ranks = world->behind = ranks;
-    world->gpus = gpus;
-    world->wait = gpus == ranks && !phases;
+    world->gpus = gpus, world->patience_s = SPW_WORLD_PATIENCE_S;
+    const size_t crowd = spw_world_crowd(world);
+    world->wait = !phases && (crowd == 1 || crowd <= most_side_by_side());
+    if (spw_world_blocks(world) == 0) world->wait = false; /* more ranks than multiprocessors */
     for (size_t r = 0; r < ranks; r++) world->device[r] = (int)(r * gpus / ranks);
     SPW_TRY(enable_peers(world));
     SPW_TRY(equip(world));
@@ -99,7 +145,7 @@ spw_status spw_world_join(spw_world_link *link, size_t rank, spw_world **out) {
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &world));
     world->ranks = ranks, world->first = rank, world->behind = rank + 1, world->gpus = 1;
-    world->wait = true, world->link = link;
+    world->wait = true, world->patience_s = SPW_WORLD_PATIENCE_S, world->link = link;
     if (there == 0 || ranks > there)
         SPW_TRY(spw_fail(SPW_EDEVICE, "%zu processes need as many GPUs, %zu are there", ranks, there));
     world->device[rank] = (int)rank;
@@ -181,10 +227,13 @@ cleanup:
 
 spw_status spw_world_synchronize(spw_world *world) {
     spw_status status = SPW_OK;
+    for (size_t r = world->first; r < world->behind; r++) { /* all, before one is read */
+        SPW_TRY(spw_world_use(world, r));
+        TRY_GPU(cudaStreamSynchronize(world->stream[r]), "synchronize");
+    }
     for (size_t r = world->first; r < world->behind; r++) {
         int found[2] = {0, 0};
         SPW_TRY(spw_world_use(world, r));
-        TRY_GPU(cudaStreamSynchronize(world->stream[r]), "synchronize");
         TRY_GPU(cudaMemcpy(found, &world->control[r]->late, sizeof found, cudaMemcpyDeviceToHost),
                 "read control");
         if (found[0] != 0)
@@ -200,8 +249,10 @@ cleanup:
 }
 
 spw_peers spw_world_peers(const spw_world *world, size_t rank) {
-    spw_peers peers = {
-        .ranks = (int)world->ranks, .rank = (int)rank, .wait = world->wait, .epoch = world->epoch};
+    spw_peers peers = {.ranks = (int)world->ranks,
+                       .rank = (int)rank,
+                       .wait = world->wait ? world->patience_s : 0,
+                       .epoch = world->epoch};
     memcpy(peers.control, world->control, sizeof peers.control);
     return peers;
 }

@@ -12,10 +12,13 @@
 /* What the processes of one world have in common; lives in memory that fork() shares. */
 typedef struct spw_world_link spw_world_link;
 
+enum { SPW_WORLD_PATIENCE_S = 10 };
+
 typedef struct spw_world {
     size_t ranks, first, behind; /* this process runs the ranks [first, behind) */
     size_t gpus;
-    bool wait; /* one rank a GPU: kernels wait for each other; else the host runs phases */
+    bool wait;      /* kernels wait for each other; else the host runs phases */
+    int patience_s; /* so long, SPW_WORLD_PATIENCE_S unless changed; then spw_world_synchronize fails */
     unsigned epoch;
     int device[SPW_WORLD_RANKS]; /* of the ranks of this process */
     gpu_stream stream[SPW_WORLD_RANKS];
@@ -24,9 +27,13 @@ typedef struct spw_world {
     spw_world_link *link;                  /* NULL in one process */
 } spw_world;
 
+/* Asks the runtime for as many hardware queues as ranks side by side on one GPU need. Only before anything of this
+ * process, or of one that forks it, has touched a GPU; what the user has set in CUDA_DEVICE_MAX_CONNECTIONS stays. */
+void spw_world_prepare(void);
+
 /* One process: rank r on GPU r * gpus / ranks. gpus = 0: as many as there are, at most `ranks`. In phases when
- * several ranks share a GPU, or when `phases`. SPW_EARG; SPW_EDEVICE: fewer GPUs, or two that cannot reach each
- * other's memory. */
+ * more ranks share a GPU than can wait for each other there (world.c), or when `phases`. SPW_EARG; SPW_EDEVICE: fewer
+ * GPUs, or two that cannot reach each other's memory. */
 SPW_MUST_CHECK spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out);
 
 /* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each
@@ -43,6 +50,10 @@ void spw_world_free(spw_world *world, void **at);
 
 /* One process: numbers of all ranks are there already. Several: number[r] of every rank r, given number[own]. */
 SPW_MUST_CHECK spw_status spw_world_share(spw_world *world, uint64_t *number);
+
+/* Most ranks of this process on one GPU; and most blocks that a kernel of a rank may have. */
+size_t spw_world_crowd(const spw_world *world);
+int spw_world_blocks(const spw_world *world);
 
 /* The rank's GPU becomes the current one. */
 SPW_MUST_CHECK spw_status spw_world_use(const spw_world *world, size_t rank);

@@ -1,4 +1,4 @@
-/* Private to world.c: what processes tell each other so that each maps the others' device memory. */
+/* Private to world.c and those who fork its processes: what processes tell each other so that each maps the others' device memory. */
 #ifndef SPW_KERNELS_WORLD_LINK_H
 #define SPW_KERNELS_WORLD_LINK_H
 

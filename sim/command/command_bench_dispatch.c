@@ -11,10 +11,11 @@ typedef struct dispatch_options {
     const char *cluster, *output;
 } dispatch_options;
 
-enum { OPTION_RANKS = 0x100, OPTION_QUICK, OPTION_CLUSTER, OPTION_OUTPUT };
+enum { OPTION_RANKS = 0x100, OPTION_GPUS, OPTION_QUICK, OPTION_CLUSTER, OPTION_OUTPUT };
 
 static const struct argp_option options[] = {
-    {"ranks", OPTION_RANKS, "N", 0, "GPUs (default: all)", 0},
+    {"ranks", OPTION_RANKS, "N", 0, "ranks (default: one a GPU); more than GPUs are folded onto them", 0},
+    {"gpus", OPTION_GPUS, "N", 0, "GPUs to put them on (default: as many as there are)", 0},
     {"quick", OPTION_QUICK, NULL, 0, "two shapes instead of all", 0},
     {"cluster", OPTION_CLUSTER, "NAME|FILE.yaml", 0, "the cluster to put the measured links into", 0},
     {"output", OPTION_OUTPUT, "FILE.yaml", 0,
@@ -22,15 +23,19 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static error_t parse_count(struct argp_state *state, const char *option, const char *text, size_t *out) {
+    char *end = NULL;
+    *out = (size_t)strtoul(text, &end, 10);
+    if (text[0] < '1' || text[0] > '9' || *end != '\0' || *out < 2 || *out > 64)
+        argp_error(state, "%s %s: write a whole number from 2 to 64", option, text);
+    return 0;
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
     dispatch_options *o = state->input;
-    char *end = NULL;
     switch (key) {
-    case OPTION_RANKS:
-        o->request.ranks = (size_t)strtoul(text, &end, 10);
-        if (text[0] < '1' || text[0] > '9' || *end != '\0' || o->request.ranks < 2 || o->request.ranks > 64)
-            argp_error(state, "--ranks %s: write a whole number from 2 to 64", text);
-        return 0;
+    case OPTION_RANKS: return parse_count(state, "--ranks", text, &o->request.ranks);
+    case OPTION_GPUS: return parse_count(state, "--gpus", text, &o->request.gpus);
     case OPTION_QUICK: o->request.quick = true; return 0;
     case OPTION_CLUSTER: o->cluster = text; return 0;
     case OPTION_OUTPUT: o->output = text; return 0;

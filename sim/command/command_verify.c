@@ -29,6 +29,8 @@ enum {
     OPTION_TOKENS,
     OPTION_FORMAT,
     OPTION_RANKS,
+    OPTION_GPUS,
+    OPTION_PHASES,
     MAX_SCHEMES = 64,
     MOST_RANKS = 64,
     MOST_EXPERTS = 24 /* of a random case */
@@ -38,8 +40,8 @@ typedef struct verify_options {
     const char *device, *trace_path, *steps, *layers, *format_text;
     const char *scheme_text[MAX_SCHEMES];
     size_t scheme_texts;
-    uint64_t shrink, expert_parallel, random_cases, tokens, ranks;
-    bool all_groups, random_given;
+    uint64_t shrink, expert_parallel, random_cases, tokens, ranks, gpus;
+    bool all_groups, random_given, phases;
     spw_format format;
 } verify_options;
 
@@ -50,6 +52,9 @@ static const struct argp_option own_options[] = {
      "that are there; with a trace "
      "its first step and layer of --steps and --layers",
      0},
+    {"gpus", OPTION_GPUS, "N", 0, "with --ranks: GPUs to put them on (default: as many as there are)", 0},
+    {"phases", OPTION_PHASES, NULL, 0,
+     "with --ranks: no kernel waits for another rank's; so it is where too many ranks share a GPU", 0},
     {"trace", OPTION_TRACE, "FILE.h5", 0, "take the routing from this trace", 0},
     {"shrink", OPTION_SHRINK, "N", 0,
      "divide hidden and ffn by N, at least 8 and 4 stay (default: 96); routing is untouched", 0},
@@ -148,6 +153,12 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_SHRINK: return parse_number(state, "--shrink", text, 1, 1 << 20, &o->shrink);
     case OPTION_TOKENS: return parse_number(state, "--tokens", text, 1, 1 << 20, &o->tokens);
     case OPTION_RANKS: return parse_number(state, "--ranks", text, 1, MOST_RANKS, &o->ranks);
+    case OPTION_GPUS: return parse_number(state, "--gpus", text, 1, MOST_RANKS, &o->gpus);
+    case OPTION_PHASES: o->phases = true; return 0;
+    case ARGP_KEY_END:
+        if ((o->gpus > 0 || o->phases) && o->ranks == 0)
+            argp_error(state, "--gpus and --phases belong to --ranks");
+        return 0;
     case OPTION_EXPERT:
         return parse_number(state, "--expert-parallel", text, 1, MOST_RANKS, &o->expert_parallel);
     case OPTION_RANDOM:
@@ -381,7 +392,7 @@ static spw_status read_schemes(verification *v, size_t experts_per_choice) {
 
 static spw_status verify_gpu(const verify_options *o) {
     spw_trace_record_settings settings = {.expert_parallel = o->ranks};
-    spw_exchange_request request = {.ranks = o->ranks};
+    spw_exchange_request request = {.ranks = o->ranks, .gpus = o->gpus, .phases = o->phases};
     spw_record *record = NULL;
     size_t end = 0, first = 0;
     spw_status status = SPW_OK;

@@ -1,0 +1,123 @@
+"""The launchers of kernels/*_launch.h for the emulator: same grids, same arguments; each returns launches that are still to be run.
+
+Arrays are given as Array, as an address, or None.
+"""
+import struct
+
+import numpy as np
+
+from emulate_memory import Array
+
+RANKS_MAX, EXPERTS_MAX, COUNTERS, PLAN_CHUNK = 64, 512, 8, 1024
+SCALES, CHOICES, SOURCE, NOTICED = 1, 2, 4, 8
+DISPATCH, COMBINE, COMBINE_GRADIENT, DISPATCH_GRADIENT = range(4)  # numbers of counters
+BLOCKS = 2  # of kernels that would take every multiprocessor
+
+# struct spw_control and struct spw_handle of exchange_launch.h.
+CONTROL = np.dtype({"names": ["notice", "bytes", "expert_count", "ready", "done", "finished", "late", "stale"],
+                    "formats": [("<u8", (RANKS_MAX, RANKS_MAX)), ("<u8", (COUNTERS, RANKS_MAX)),
+                                ("<i4", (RANKS_MAX, EXPERTS_MAX)), ("<u4", RANKS_MAX), ("<u4", RANKS_MAX), "<u4", "<i4", "<i4"]},
+                   align=True)
+HANDLE = np.dtype([("sent", "<i4", (RANKS_MAX, RANKS_MAX)), ("base", "<i4", RANKS_MAX), ("first", "<i4", RANKS_MAX + 1),
+                   ("offset", "<i4", EXPERTS_MAX + 1)])
+
+
+def address(array):
+    if isinstance(array, Array):
+        return struct.unpack("<Q", array.pointer())[0]
+    return array or 0
+
+
+def pointers(*arrays):
+    return struct.pack(f"<{len(arrays)}Q", *map(address, arrays))
+
+
+def by_rank(values, kind):
+    return struct.pack(f"<{RANKS_MAX}{kind}", *values, *[0] * (RANKS_MAX - len(values)))
+
+
+class Kernels:
+    def __init__(self, programs):
+        self.program = {name: program for program in programs for name in program.code.kernels}
+
+    def launch(self, name, blocks, threads, *arguments):
+        return self.program[name].prepare(name, blocks, threads, arguments)
+
+    # exchange_launch.h
+
+    def layout(self, peers, ranks, tokens, top_k, experts, *arrays):
+        """arrays: expert, place, rank_tokens, expert_tokens."""
+        argument = struct.pack("<4i", tokens, top_k, experts, 0) + pointers(*arrays)
+        return [self.launch("exchange_layout", ranks, 1024, argument, peers)]
+
+    def send(self, peers, items, copies, row_bytes, parts, counter, windows, capacity, place, payload, to=None, base=None, handle=None,
+             scales=0, scale=None, top_k=0, expert=None, weight=None, local=0, spread=1, kernel="exchange_send"):
+        blocks = 1 if kernel == "exchange_notices" else BLOCKS
+        argument = struct.pack("<10i", items, copies, row_bytes, scales, top_k, local, parts, counter, BLOCKS, spread)
+        argument += pointers(payload, scale, expert, weight, place, to, base, handle)
+        argument += by_rank([address(w) for w in windows], "Q") + by_rank(capacity, "i")
+        return [self.launch(kernel, blocks, 512, argument, peers)]
+
+    def reduce(self, peers, items, copies, width, counter, windows, capacity, place, y, to=None, base=None, side=0, side_sum=None,
+               sources=(), spread=1):
+        argument = struct.pack("<8i", items, copies, width, side, counter, BLOCKS, spread, 0)
+        argument += pointers(place, to, base, None, y, side_sum)
+        argument += by_rank([address(w) for w in windows], "Q") + by_rank([address(s) for s in sources], "Q") + by_rank(capacity, "i")
+        return [self.launch("exchange_reduce", BLOCKS, 512, argument, peers)]
+
+    def ragged(self, kernel, peers, tokens, top_k, experts, capacity, *arrays):
+        """kernel: publish or assign. arrays: expert, row, count, offset, place, to, received."""
+        argument = struct.pack("<6i", tokens, top_k, experts, capacity, BLOCKS, 0) + pointers(*arrays)
+        return [self.launch("ragged_" + kernel, 1 if kernel == "publish" else BLOCKS, 512, argument, peers)]
+
+    # local_launch.h
+
+    def router(self, tokens, experts, top_k, logits, score, expert, weight):
+        argument = struct.pack("<8ifi", tokens, experts, top_k, 0, 1, 1, 1, 1, 1.0, 0) + pointers(logits, None, score, expert, weight)
+        name = "router_64" if experts <= 64 else "router_256" if experts <= 256 else "router_512"
+        return [self.launch(name, -(-tokens // 4), 256, argument)]
+
+    def plan(self, assignments, experts, *arrays):
+        """arrays: expert, chunk_count, count, offset, row, assignment."""
+        chunks = -(-assignments // PLAN_CHUNK)
+        argument = struct.pack("<4i", assignments, experts, chunks, 0) + pointers(*arrays)
+        grids = (("plan_count", chunks), ("plan_scan", experts), ("plan_place", max(chunks, 1)))
+        return [self.launch(kernel, blocks, 256, argument) for kernel, blocks in grids if blocks]
+
+    def capacity(self, groups, assignments_per_group, experts, capacity, *arrays):
+        """arrays: expert, row, assignment."""
+        argument = struct.pack("<4i", groups, assignments_per_group, experts, capacity) + pointers(*arrays)
+        return [self.launch("capacity_place", groups, 1024, argument)]
+
+    def fan_out(self, tokens, width, top_k, row, x, out):
+        return [self.launch("fan_out", tokens, 128, struct.pack("<i", width), struct.pack("<i", top_k), *map(pointers, (row, x, out)))]
+
+    def fan_out_clear(self, rows, width, assignment, out):
+        return [self.launch("fan_out_clear", rows, 128, struct.pack("<i", width), *map(pointers, (assignment, out)))]
+
+    def combine(self, tokens, width, top_k, *arrays):
+        """arrays: row, weight, rows, y."""
+        return [self.launch("combine", tokens, 128, struct.pack("<i", width), struct.pack("<i", top_k), *map(pointers, arrays))]
+
+    def combine_gradient(self, tokens, width, top_k, *arrays):
+        """arrays: row, weight, dy, rows, d_rows, d_weight."""
+        numbers = (struct.pack("<i", n) for n in (tokens * top_k, width, top_k))
+        return [self.launch("combine_gradient", -(-tokens * top_k // 4), 256, *numbers, *map(pointers, arrays))]
+
+    def swiglu(self, rows, ffn, gate_up, act):
+        argument = struct.pack("<3iffi", rows, ffn, 2 * ffn, 0, 0, 0) + pointers(gate_up, address(gate_up) + 2 * ffn)
+        return [self.launch("swiglu", -(-rows * ffn // 2048), 256, argument, pointers(act))]
+
+    def swiglu_gradient(self, rows, ffn, gate_up, d_act, d_gate_up):
+        argument = struct.pack("<3iffi", rows, ffn, 2 * ffn, 0, 0, 0) + pointers(gate_up, address(gate_up) + 2 * ffn)
+        return [self.launch("swiglu_gradient", -(-rows * ffn // 2048), 256, argument,
+                            *map(pointers, (d_act, d_gate_up, address(d_gate_up) + 2 * ffn)))]
+
+    # grouped_gemm_gpu.h, with weights [experts][in][out]
+
+    def gemm(self, operation, experts, rows, inner, outer, left, right, offset, result):
+        gradient = operation == "input_gradient"
+        kernel = {"forward": "rows_outer", "input_gradient": "rows_inner", "weight_gradient": "weights"}[operation]
+        shape = (outer, inner) if gradient else (inner, outer)
+        argument = struct.pack("<6i", experts, rows, *shape, gradient, BLOCKS) + pointers(left, right, offset, result)
+        return [self.launch("gemm_mfma_" + kernel, BLOCKS, 256, argument)]

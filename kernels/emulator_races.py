@@ -1,0 +1,142 @@
+"""Finds races between the waves of all ranks in an interleaved run, whether or not they did harm in its order: two accesses to a word,
+one of them a write, of which neither happens before the other. Happens before: the order of a wave; a barrier of a work-group; a
+launch and the next of its rank; and a flag's release and its acquire (Lamport 1978; vector clocks, kept per word as in Flanagan and
+Freund's FastTrack, 2009). Whether releases and acquires are what they must be is emulator_waves.Watch's part.
+"""
+import numpy as np
+
+STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD = range(1, 10)
+OFF = 0x7F  # no scalar address
+
+
+class Event:
+    """What an instruction does to the order of memory, and which addresses it touches."""
+
+    def __init__(self, kind, name, instruction):
+        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name
+        last = name.rsplit("_", 1)[-1]
+        self.bytes = {"DWORD": 4, "DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8}.get(last, 4)
+        self.field = {}
+        for field in ("addr", "saddr", "offset", "vaddr", "srsrc", "soffset", "offen", "sbase"):
+            place = getattr(type(instruction), field, None)
+            if place is not None:
+                self.field[field] = instruction._raw >> place.lo & place.mask
+
+    def addresses(self, wave):
+        """Of the lanes that are switched on."""
+        f, scalar = self.field, wave.state._sgpr_mv
+        if self.kind == SCALAR_LOAD:
+            at = f["sbase"] * 2
+            return np.array([(scalar[at] | scalar[at + 1] << 32) + f["offset"]], np.int64)
+        on = np.unpackbits(np.array([wave.words[63]], np.uint64).view(np.uint8), bitorder="little").astype(bool)
+        if self.name.startswith("BUFFER"):
+            at = f["srsrc"] * 4
+            base = (scalar[at] | scalar[at + 1] << 32) & 0xFFFFFFFFFFFF
+            offset = (wave.vector[f["vaddr"]].astype(np.int64) if f["offen"] else np.zeros(64, np.int64)) + f["offset"]
+            more = scalar[f["soffset"]] if f["soffset"] < 128 else f["soffset"] - 128
+            return (base + more + offset)[on & (offset < scalar[at + 2])]
+        low = wave.vector[f["addr"]].astype(np.int64)
+        if f.get("saddr", OFF) == OFF:
+            low |= wave.vector[f["addr"] + 1].astype(np.int64) << 32
+        else:
+            low += scalar[f["saddr"]] | scalar[f["saddr"] + 1] << 32
+        return (low + ((f["offset"] ^ 0x1000) - 0x1000))[on]
+
+
+def joined(a, b):
+    """The later of two views of all waves' clocks."""
+    if a is b or not b:
+        return a
+    result = dict(a)
+    for wave, clock in b.items():
+        if clock > result.get(wave, 0):
+            result[wave] = clock
+    return result
+
+
+class Host:
+    """A function of a rank's host between two launches, and the memory that it writes: pairs (address, bytes)."""
+
+    def __init__(self, function, *touched):
+        self.function, self.touched, self.name, self.atomic = function, touched, "host", False
+
+
+class Races:
+    def __init__(self, arrays):
+        """arrays: the memory that is looked at, pairs (address, bytes)."""
+        arrays = sorted(arrays)
+        self.begin = np.array([a for a, _ in arrays], np.int64)
+        self.end = np.array([a + n for a, n in arrays], np.int64)
+        self.words, self.flags, self.clocks = {}, {}, {}
+        self.accesses, self.problem = 0, None
+
+    def start(self, wave, stream, number):
+        wave.id = (stream.number, wave.group.index, number)
+        wave.clock = self.clocks[wave.id] = self.clocks.get(wave.id, 0) + 1
+        wave.seen = stream.seen
+
+    def view(self, wave):
+        """What one who comes after the wave has seen; what the wave does next is not in it."""
+        view = {**wave.seen, wave.id: wave.clock}
+        wave.clock = self.clocks[wave.id] = wave.clock + 1
+        return view
+
+    def barrier(self, waves):
+        everything = {}
+        for wave in waves:
+            everything = joined(everything, self.view(wave))
+        for wave in waves:
+            wave.seen = everything
+
+    def event(self, event, wave):
+        if event.kind in (WRITE_BACK, SETTLE, INVALIDATE):
+            return
+        addresses = event.addresses(wave)
+        if event.kind in (FLAG_LOAD, TURN):
+            for at in set(addresses.tolist()):
+                wave.seen = joined(wave.seen, self.flags.get(at, {}))
+        if event.kind in (FLAG_STORE, TURN):
+            view = self.view(wave)
+            for at in addresses.tolist():
+                self.flags[at] = joined(self.flags.get(at, {}), view)
+        if event.kind not in (FLAG_LOAD, FLAG_STORE):
+            self.access(event, wave, addresses)
+
+    def access(self, event, wave, addresses):
+        inside = np.searchsorted(self.begin, addresses, side="right") - 1
+        addresses = addresses[(inside >= 0) & (addresses < self.end[inside])]
+        if addresses.size == 0:
+            return
+        words = np.unique((addresses[:, None] + np.arange(0, event.bytes, 4)) >> 2).tolist()
+        self.touch(event, wave, words, event.kind in (STORE, TURN))
+
+    def host(self, host, stream):
+        """stream stands for a wave of its own."""
+        stream.id, stream.clock = (stream.number, -1, 0), self.clocks.get((stream.number, -1, 0), 0) + 1
+        for address, size in host.touched:
+            self.touch(host, stream, range(address >> 2, (address + size) >> 2), True)
+        stream.seen = self.view(stream)
+
+    def touch(self, event, wave, words, write):
+        self.accesses += len(words)
+        me, seen = wave.id, wave.seen
+        for word in words:
+            entry = self.words.get(word)
+            if entry is None:
+                entry = self.words[word] = [None, 0, False, {}]
+            writer, clock, atomic, readers = entry
+            if writer is not None and writer != me and clock > seen.get(writer, 0) and not (atomic and event.atomic):
+                self.fail(event, wave, word, writer, "written")
+            if not write:
+                readers[me] = wave.clock
+                continue
+            for reader, clock in readers.items():
+                if reader != me and clock > seen.get(reader, 0):
+                    self.fail(event, wave, word, reader, "read")
+            self.words[word] = [me, wave.clock, event.atomic, {}]
+
+    def fail(self, event, wave, word, other, how):
+        where = f"{wave.group.launch.name} at 0x{wave.words[128] - wave.program.base:x}, " if wave.id[1] >= 0 else ""
+        self.problem = self.problem or (
+            f"{where}{event.name}: rank {wave.id[0]}, block {wave.id[1]}, wave {wave.id[2]} meets a word that rank {other[0]}, block {other[1]}, "
+            f"wave {other[2]} has {how} at the same time")

@@ -1,0 +1,1 @@
+verify --device gpu --gpus 2
