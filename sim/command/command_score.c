@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/score/dispatch_print.h"
 #include "sim/score/measured_print.h"
+#include "sim/score/own_layer_print.h"
+#include "sim/score/own_layer_score.h"
 #include "sim/score/score.h"
 #include "sim/score/score_layer_print.h"
 #include "sim/score/score_print.h"
@@ -87,9 +89,12 @@ spw_status spw_command_score(int argc, char **argv) {
                                   o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
     if (bars > 0) return score_bars(&o, format);
     for (size_t i = 0; i < o.tables; i++) {
-        if (!spw_dispatch_is_table(o.table[i])) continue;
-        return o.tables == 1 ? spw_dispatch_print(o.table[0], format, stdout)
-                             : spw_fail(SPW_EARG, "a table of dispatch and combine is scored alone");
+        const bool layers = spw_own_is_table(o.table[i]);
+        if (!layers && !spw_dispatch_is_table(o.table[i])) continue;
+        if (o.tables > 1)
+            return spw_fail(SPW_EARG, "%s: a table of our own kernels is scored alone", o.table[i]);
+        return layers ? spw_own_layer_print(o.table[0], format, stdout)
+                      : spw_dispatch_print(o.table[0], format, stdout);
     }
     if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));

@@ -121,6 +121,17 @@ static const spw_setting exchange_rows[] = {
      .help = "where the points were measured"},
     {.key = NULL}};
 
+#define KERNEL_ROW(field, text) \
+    {.key = #field, \
+     .kind = SPW_SETTING_REAL, \
+     .offset = offsetof(spw_kernel_figures, field), \
+     .minimum = 0, \
+     .maximum = 1e9, \
+     .fallback = "0", \
+     .help = (text)},
+static const spw_setting kernel_rows[] = {
+    SPW_KERNEL_FIGURE_LIST(KERNEL_ROW) POINTS_EVIDENCE(spw_kernel_figures), {.key = NULL}};
+
 #define FIGURE(name, text) \
     { \
         .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
@@ -169,6 +180,12 @@ static const spw_setting rows[] = {{.key = "name",
                                     .fields = link_rows,
                                     .fallback = "{}",
                                     .help = "speed of the links inside a node at points"},
+                                   {.key = "kernels",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, kernels),
+                                    .fields = kernel_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of our own kernels, each alone"},
                                    {.key = NULL}};
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
