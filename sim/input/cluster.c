@@ -258,6 +258,13 @@ static spw_status check_link(const char *where, const spw_settings *settings, sp
     return SPW_OK;
 }
 
+static spw_status check_kernels(const char *where, const spw_settings *settings,
+                                const spw_kernel_figures *k) {
+    if (!(k->copy_gb_per_s > 0.0) || k->source[0] != '\0') return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s:%zu: 'kernels.source' is missing; say where the figures were measured",
+                    where, spw_settings_line(settings, "kernels"));
+}
+
 spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
@@ -266,6 +273,7 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     if (status == SPW_OK) status = check_gemm(where, settings, &out->gemm);
     if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     if (status == SPW_OK) status = check_link(where, settings, &out->link);
+    if (status == SPW_OK) status = check_kernels(where, settings, &out->kernels);
     spw_settings_close(settings);
     return status;
 }
