@@ -6,7 +6,7 @@
 #include "sim/command/plan_print.h"
 #include "sim/input/software.h"
 #include "sim/replay/plan_points.h"
-#include "sim/time/megatron_job_time.h"
+#include "sim/time/megatron_load.h"
 #include "traces/generate.h"
 
 #include <ctype.h>
@@ -163,7 +163,7 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (names != NULL && strcmp(names, "none") == 0) return SPW_OK;
     for (size_t i = 0; i < o->job.schemes; i++) {
         compiled = compiled || (o->scheme[i].type->compiled != NULL && o->job.part == SPW_PART_WHOLE);
-        megatron = megatron || spw_megatron_job_knows(&o->scheme[i]);
+        megatron = megatron || spw_megatron_load_knows(&o->scheme[i]);
     }
     const spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
                                             : spw_software_read(names, software);

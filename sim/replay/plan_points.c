@@ -4,6 +4,7 @@
 #include "sim/memory/remat.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_time.h"
+#include "sim/time/megatron_load.h"
 #include "sim/time/routing_load.h"
 
 #include <math.h>
@@ -62,7 +63,8 @@ cleanup:
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
     const spw_job *job = q->job;
     if (row->timed) return NULL;
-    const bool megatron = spw_megatron_job_knows(&row->scheme), compiled = row->scheme.type->compiled != NULL;
+    const bool megatron = spw_megatron_load_knows(&row->scheme),
+               compiled = row->scheme.type->compiled != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (q->stack == NULL && q->megatron == NULL) return "--stack none";
     if (megatron && q->megatron == NULL) return "--stack names none of Megatron-Core";

@@ -2,11 +2,9 @@
 
 #include "base/memory.h"
 #include "sim/memory/optimizer_state.h"
-#include "sim/routing/traffic.h"
 #include "sim/schemes/megatron_layer.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
-#include "sim/time/routing_load.h"
 #include "sim/time/weight_families.h"
 
 #include <math.h>
@@ -14,14 +12,6 @@
 #include <string.h>
 
 /* --- What is covered --- */
-
-static const struct {
-    const char *name;
-    spw_megatron_dispatcher dispatcher;
-    const char *outside; /* NULL: measured */
-} schemes[] = {{"megatron-alltoall", SPW_MEGATRON_ALL_TO_ALL, NULL},
-               {"megatron-flex", SPW_MEGATRON_TOKENS, "DeepEP measured alone, not in a layer"},
-               {"megatron-allgather", SPW_MEGATRON_ALL_GATHER, "all-gather dispatcher not measured"}};
 
 /* Recompute by remat: passes of the model outside the experts, what a MoE layer does again. */
 static const struct {
@@ -34,71 +24,16 @@ static const struct {
               {{3.0, 3.5, 4.0}, SPW_REMAT_MOE, SPW_RECOMPUTE_MOE},
               {{4.0, 4.5, 4.0}, SPW_REMAT_FULL, SPW_RECOMPUTE_MOE}};
 
-static size_t scheme_row(const spw_scheme *scheme) {
-    size_t i = 0;
-    while (i < SPW_COUNT_OF(schemes) && strcmp(schemes[i].name, scheme->type->name) != 0) i++;
-    return i;
-}
-
 static size_t remat_row(const spw_job *job) {
     size_t i = 0;
     while (i < SPW_COUNT_OF(remats) && remats[i].remat != job->remat) i++;
     return i;
 }
 
-bool spw_megatron_job_knows(const spw_scheme *scheme) { return scheme_row(scheme) < SPW_COUNT_OF(schemes); }
-
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
-    return spw_megatron_job_knows(scheme) && remat_row(job) < SPW_COUNT_OF(remats) && job->tensor == 1 &&
+    return spw_megatron_load_knows(scheme) && remat_row(job) < SPW_COUNT_OF(remats) && job->tensor == 1 &&
            job->precision.weights == 2 && job->precision.activations == 2 &&
            spw_megatron_align(scheme) == 1 && !spw_scheme_option_is(scheme, "backend", "hybridep");
-}
-
-/* --- Loads --- */
-
-/* Rows of a local expert: kept choices, or equal slots where those are computed full or empty. */
-static uint64_t expert_rows(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t expert) {
-    uint64_t rows = 0;
-    for (size_t source = 0; source < s->ranks; source++)
-        rows += c->routed[(group * s->ranks + source) * s->experts + expert];
-    return rows;
-}
-
-void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                          size_t group, const spw_flow *flow, spw_megatron_load *load) {
-    const bool slots = spw_scheme_option_is(scheme, "pad", "true"),
-               permutes = schemes[scheme_row(scheme)].dispatcher == SPW_MEGATRON_ALL_TO_ALL;
-    const double tile = SPW_MEGATRON_TILE_ROWS;
-    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
-    spw_traffic_ports(scheme, s, c, group, flow, port);
-    for (size_t d = 0; d < s->ranks; d++) {
-        const uint64_t even = flow->rows[d] / s->experts_per_rank;
-        load[d] = (spw_megatron_load){.received = (double)flow->rows[d],
-                                      .link_in = (double)port[d].link_in,
-                                      .link_out = (double)port[d].link_out,
-                                      .nic_in = (double)port[d].nic_in,
-                                      .nic_out = (double)port[d].nic_out};
-        for (size_t i = 0; i < s->experts_per_rank; i++) {
-            const uint64_t rows = slots ? even : expert_rows(s, c, group, d * s->experts_per_rank + i);
-            load[d].tiled += ceil((double)rows / tile) * tile;
-            load[d].empty_experts += rows == 0;
-            load[d].uneven = load[d].uneven || rows != even;
-        }
-        for (size_t to = 0; to < s->ranks && permutes; to++)
-            load[d].sent += (double)flow->wire[d * s->ranks + to];
-    }
-}
-
-spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                    double imbalance, spw_megatron_load *load) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    spw_stated_routing r;
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance,
-                                                        spw_megatron_capacity(scheme, &shape), &r);
-    if (status != SPW_OK) return status;
-    spw_megatron_load_of(scheme, &r.shape, r.counts, 0, &r.flow, load);
-    spw_stated_routing_destroy(&r);
-    return SPW_OK;
 }
 
 /* --- Outside the experts --- */
@@ -358,7 +293,7 @@ cleanup:
 static void name_outside(const prediction *p, char *note) {
     const spw_job *job = p->q->job;
     const spw_megatron_coefficients *c = p->q->stack;
-    const char *dispatcher = schemes[scheme_row(p->q->scheme)].outside;
+    const char *dispatcher = spw_megatron_unmeasured(p->dispatcher);
     const spw_layer_shape shape = spw_layer_shape_of(job, 1);
     char size[24];
     (void)snprintf(size, sizeof size, "%zu", job->expert);
@@ -391,7 +326,7 @@ static spw_status begin(prediction *p) {
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_option_is(q->scheme, "pad", "true"),
                                     .recompute = remats[remat_row(job)].recompute};
-    p->dispatcher = schemes[scheme_row(q->scheme)].dispatcher;
+    p->dispatcher = spw_megatron_dispatcher_of(q->scheme);
     p->send_s = p->pipeline.stages > 1
                     ? q->stack->exchange_latency_s.value +
                           2.0 * (double)(s.tokens * s.hidden) / q->stack->network_bytes_per_s.value

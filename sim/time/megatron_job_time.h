@@ -15,9 +15,8 @@
 #define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 
 #include "sim/input/job.h"
-#include "sim/routing/counts.h"
 #include "sim/scheme.h"
-#include "sim/time/megatron_time.h"
+#include "sim/time/megatron_load.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
@@ -25,12 +24,6 @@
 /* Is there such a model? megatron-alltoall, -flex behind DeepEP and -allgather, bf16, without padding to an alignment, with
  * a recompute module of Megatron-Core, none or full; tensor 1. */
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme);
-
-bool spw_megatron_job_knows(const spw_scheme *scheme); /* is it one of those, whatever its options? */
-
-/* What a group does in one layer, by rank: load [shape->ranks]. */
-void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
-                          size_t group, const spw_flow *flow, spw_megatron_load *load);
 
 typedef struct spw_megatron_job_request {
     const spw_megatron_coefficients *stack; /* scaled to the job's cluster */
@@ -45,10 +38,5 @@ typedef struct spw_megatron_job_request {
 /* SPW_ECONFIG where spw_megatron_job_covers says no; SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_job_predict(const spw_megatron_job_request *request,
                                                    spw_timeline *out);
-
-/* The loads of one layer, [job->expert], where the experts of one rank get `imbalance` times the mean; 1 is balanced. */
-SPW_MUST_CHECK spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme,
-                                                   size_t sequences, double imbalance,
-                                                   spw_megatron_load *load);
 
 #endif
