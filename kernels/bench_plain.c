@@ -33,7 +33,7 @@ static spw_status send_all(void *data, int set) {
 static spw_status send_rows(void *data, int set) {
     plain_bench *b = data;
     (void)set;
-    return spw_plain_send_rows(b->e, (const spw_bf16 *const *)(gathers(b) ? b->x : b->e->local), NULL,
+    return spw_plain_send_rows(b->e, (const spw_bf16 *const *)(gathers(b) ? b->x : b->e->local), NULL, NULL,
                                SPW_COUNT_COMBINE_GRADIENT);
 }
 static spw_status return_rows(void *data, int set) {

@@ -18,8 +18,8 @@ typedef struct events {
     cudaEvent_t at[SPW_WORLD_RANKS][ALL][2]; /* before, after */
 } events;
 
-/* The GPUs meet: an exchange of nothing. */
-static spw_status meet(spw_world *world) {
+/* An exchange of nothing. */
+spw_status spw_bench_meet(spw_world *world) {
     spw_status status = SPW_OK;
     world->epoch++;
     for (size_t r = 0; r < world->ranks; r++) {
@@ -84,7 +84,7 @@ spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first, spw_be
     SPW_TRY(create(world, e));
     for (int i = 0; i < ALL; i++) {
         if (first != NULL) SPW_TRY(first(data, i % SPW_BENCH_SETS));
-        SPW_TRY(meet(world));
+        SPW_TRY(spw_bench_meet(world));
         SPW_TRY(mark(world, e, i, 0));
         SPW_TRY(run(data, i % SPW_BENCH_SETS));
         SPW_TRY(mark(world, e, i, 1));

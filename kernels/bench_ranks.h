@@ -18,4 +18,7 @@ SPW_MUST_CHECK spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step
 const char *spw_bench_folded(const spw_world *world);
 void spw_bench_end_row(const spw_world *world, double off_gpu_bytes);
 
+/* The meeting: the GPUs go on together. Counts nothing but SPW_COUNT_OTHER. */
+SPW_MUST_CHECK spw_status spw_bench_meet(spw_world *world);
+
 #endif

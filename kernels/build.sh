@@ -5,13 +5,14 @@
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 
 spw_kernels_portable="capacity combine combine_gradient exchange_layout exchange_ragged exchange_reduce exchange_send \
-fan_out grouped_gemm_naive grouped_gemm_tiled links numbers router routing_plan swiglu swiglu_gradient token_rounding"
+fan_out grouped_gemm_naive grouped_gemm_tiled links numbers ring router routing_plan swiglu swiglu_gradient token_rounding"
 spw_kernels_amd="grouped_gemm_mfma"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
-spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_links bench_local bench_plain \
-bench_ranks choices device device_pool dispatch_gpu grouped_gemm_gpu judge layer_gpu link_curve nccl_library \
-plain_exchange record record_rules routing tensor_map verify verify_device verify_dispatch verify_exchange verify_gemm \
-verify_layer verify_local verify_plain verify_processes verify_record world world_link"
+spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_layer bench_layer_clock \
+bench_links bench_local bench_plain bench_ranks choices device device_pool dispatch_gpu grouped_gemm_gpu judge \
+layer_dispatch layer_gpu layer_plain layer_ring link_curve nccl_library plain_exchange record record_rules routing \
+tensor_map verify verify_device verify_dispatch verify_exchange verify_gemm verify_layer verify_local \
+verify_made_up verify_plain verify_processes verify_record world world_link"
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }

@@ -1,6 +1,7 @@
 /* Stands in for device.c where no GPU compiler was there, so that no other file needs an #ifdef. */
 #include "kernels/bench_device.h"
 #include "kernels/bench_exchange.h"
+#include "kernels/bench_layer.h"
 #include "kernels/device.h"
 #include "kernels/verify_device.h"
 #include "kernels/verify_exchange.h"
@@ -34,4 +35,10 @@ spw_status spw_bench_exchange(const spw_bench_exchange_request *request, spw_lin
     (void)request, (void)curve;
     return spw_fail(SPW_EDEVICE, "this build has no GPU; on a machine with several build and run "
                                  "spillway-bench-kernels dispatch (kernels/build.sh)");
+}
+
+spw_status spw_bench_layer(const spw_bench_layer_request *request) {
+    (void)request;
+    return spw_fail(SPW_EDEVICE, "this build has no GPU; on a GPU machine build and run "
+                                 "spillway-bench-kernels layer (kernels/build.sh)");
 }

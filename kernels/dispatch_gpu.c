@@ -106,22 +106,34 @@ void spw_dispatch_destroy(spw_dispatch *d) {
     spw_free(d);
 }
 
-spw_status spw_dispatch_room(spw_dispatch *d, const size_t *capacity) {
-    const size_t ranks = d->world->ranks;
-    size_t received[SPW_WORLD_RANKS], returned[SPW_WORLD_RANKS];
-    spw_status status = spw_world_synchronize(d->world);
-    if (status != SPW_OK) return status;
+/* The sizes are those of all ranks: every process comes to the same answer. */
+static bool set_capacity(spw_dispatch *d, const size_t *capacity, size_t bytes[2][SPW_WORLD_RANKS]) {
+    bool fits = true;
+    for (size_t r = 0; r < d->world->ranks; r++) {
+        d->capacity[r] = capacity == NULL ? d->world->ranks * d->shape.tokens : capacity[r];
+        bytes[0][r] = spw_dispatch_buffer_bytes(d, r);
+        bytes[1][r] = d->capacity[r] * (d->shape.hidden * 2 + d->shape.top_k * 4);
+        fits &= d->received[r] != NULL && bytes[0][r] <= d->room[0][r] && bytes[1][r] <= d->room[1][r];
+    }
+    return fits;
+}
+
+static spw_status make_room(spw_dispatch *d, const size_t *capacity, bool keeps) {
+    size_t bytes[2][SPW_WORLD_RANKS];
+    spw_status status = SPW_OK;
+    if (set_capacity(d, capacity, bytes) && keeps) return SPW_OK;
+    SPW_TRY(spw_world_synchronize(d->world));
     spw_world_free(d->world, d->received);
     spw_world_free(d->world, d->returned);
-    for (size_t r = 0; r < ranks; r++) {
-        d->capacity[r] = capacity == NULL ? ranks * d->shape.tokens : capacity[r];
-        received[r] = spw_dispatch_buffer_bytes(d, r);
-        returned[r] = d->capacity[r] * (d->shape.hidden * 2 + d->shape.top_k * 4);
-    }
-    SPW_TRY(spw_world_allocate(d->world, received, d->received));
-    SPW_TRY(spw_world_allocate(d->world, returned, d->returned));
+    SPW_TRY(spw_world_allocate(d->world, bytes[0], d->received));
+    SPW_TRY(spw_world_allocate(d->world, bytes[1], d->returned));
+    memcpy(d->room, bytes, sizeof bytes);
 cleanup:
     return status;
+}
+
+spw_status spw_dispatch_room(spw_dispatch *d, const size_t *capacity) {
+    return make_room(d, capacity, false);
 }
 
 static spw_send_gpu send_of(const spw_dispatch *d, const spw_dispatch_input *in, size_t rank, int parts,
@@ -211,7 +223,7 @@ spw_status spw_dispatch_forward_exact(spw_dispatch *d, const spw_dispatch_input 
     }
     SPW_TRY(spw_world_share(d->world, rows));
     for (size_t r = 0; r < d->world->ranks; r++) capacity[r] = (size_t)rows[r];
-    SPW_TRY(spw_dispatch_room(d, capacity));
+    SPW_TRY(make_room(d, capacity, d->keeps));
     d->world->epoch++;
     SPW_TRY(send(d, in, SPW_SEND_CHOICES | SPW_SEND_SOURCE, SPW_COUNT_DISPATCH));
 cleanup:

@@ -26,6 +26,7 @@ typedef enum spw_dispatch_counter {
     SPW_COUNT_COMBINE,
     SPW_COUNT_COMBINE_GRADIENT,
     SPW_COUNT_DISPATCH_GRADIENT,
+    SPW_COUNT_ROUTER_GRADIENT, /* of the ring */
     SPW_COUNT_OTHER
 } spw_dispatch_counter;
 
@@ -43,7 +44,10 @@ typedef struct spw_dispatch {
     const spw_exchange_variant *variant;
     int blocks;                       /* of the kernels that move rows: multiprocessors used */
     size_t capacity[SPW_WORLD_RANKS]; /* rows of the buffers; 0 before there are any */
-    void *received[SPW_WORLD_RANKS];  /* spw_send_gpu.window */
+    size_t room[2][SPW_WORLD_RANKS];  /* bytes allocated: received, returned */
+    bool
+        keeps; /* for the caller to set: exact buffers that are large enough stay, as under a caching allocator */
+    void *received[SPW_WORLD_RANKS]; /* spw_send_gpu.window */
     void *returned
         [SPW_WORLD_RANKS]; /* spw_reduce_gpu.window: rows [capacity][hidden] bf16, then [capacity][top_k] fp32 */
     int *place[SPW_WORLD_RANKS], *rank_tokens[SPW_WORLD_RANKS], *expert_tokens[SPW_WORLD_RANKS];

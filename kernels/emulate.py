@@ -19,6 +19,7 @@ from emulate_layer import LAYER_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
 from emulate_plain import PLAIN_TESTS
+from emulate_ring import RING_TESTS
 from emulate_waiting import WAITING_TESTS
 
 
@@ -41,7 +42,7 @@ def main():
     judge = Judge()
     for target in arguments.targets:
         programs = functools.cache(lambda file, target=target: program_of(arguments.build, target, file))
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS:
+        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + RING_TESTS + LAYER_TESTS:
             files = files if isinstance(files, tuple) else (files,)
             if arguments.only not in " ".join((test.__name__, *files)):
                 continue

@@ -96,7 +96,7 @@ int spw_launch_exchange_notices(const spw_send_gpu *send, const spw_peers *peers
  *   window[d]   rows [capacity[d]][width] bf16, then [capacity[d]][side] fp32 */
 typedef struct spw_reduce_gpu {
     int items, copies, width, side, counter, blocks, spread,
-        pad; /* width: a multiple of 8; spread: as above */
+        pad; /* width: a multiple of 8, 0 for the side alone; spread: as above */
     const int *place, *to, *base;
     const float *weight; /* [items][copies] or NULL: 1 */
     spw_bf16 *y;

@@ -4,9 +4,12 @@
 
 enum { THREADS = 512, WAVES = THREADS / GPU_WAVE, UNROLL = 4, TOGETHER = 2, PART = GPU_WAVE * UNROLL };
 
+/* Of an item; one where rows have no width and only numbers beside them are added. */
+GPU_DEVICE int parts_of(int width) { return width > 0 ? (width / 8 + PART - 1) / PART : 1; }
+
 GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT spw_peers p) {
     __shared__ exchange_block block;
-    const int pieces = a.width / 8, parts = (pieces + PART - 1) / PART;
+    const int pieces = a.width / 8, parts = parts_of(a.width);
     const int count = exchange_turns(a) * parts, step = a.blocks * WAVES;
     const int begin = gpu_block() * WAVES + gpu_thread() / GPU_WAVE;
     exchange_enter(p, THREADS);
@@ -20,7 +23,7 @@ GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT 
             const int f = first + gpu_lane();
             const exchange_copy copy = first == 0 ? next : exchange_copy_of(a, p, &block, item, f);
             const float weight = a.weight == nullptr || copy.row < 0 ? 1 : a.weight[item * a.copies + f];
-            unsigned long long left = gpu_ballot(copy.row >= 0);
+            unsigned long long left = gpu_ballot(copy.row >= 0 && pieces > 0);
             if (first == 0)
                 next = exchange_copy_of(a, p, &block, exchange_item(a, (n + step) / parts), gpu_lane());
             while (left != 0) {
@@ -69,7 +72,8 @@ GPU_KERNEL(THREADS) exchange_reduce(GPU_ARGUMENT spw_reduce_gpu a, GPU_ARGUMENT 
 
 #if GPU_HOST
 int spw_launch_exchange_reduce(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
-    if (!exchange_fits(*reduce, (reduce->width / 8 + PART - 1) / PART)) return (int)cudaErrorInvalidValue;
+    const int parts = reduce->width > 0 ? (reduce->width / 8 + PART - 1) / PART : 1;
+    if (!exchange_fits(*reduce, parts)) return (int)cudaErrorInvalidValue;
     exchange_reduce<<<(unsigned)reduce->blocks, THREADS, 0, stream>>>(*reduce, *peers);
     return (int)cudaGetLastError();
 }

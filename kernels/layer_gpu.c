@@ -2,98 +2,135 @@
 
 #include "base/memory.h"
 #include "kernels/device.h"
+#include "kernels/layer_steps.h"
 #include "kernels/runtime.h"
-
-#include <string.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-/* --- Creation --- */
+#define PHASE_NAME(name, text) [SPW_LAYER_##name] = (text),
+const char *const spw_layer_phase_names[SPW_LAYER_PHASES] = {SPW_LAYER_PHASE_LIST(PHASE_NAME)};
 
-static spw_status create_plan(spw_layer_gpu *l, spw_layer_rank *k, size_t rank) {
-    const size_t choices = l->world->ranks * l->tokens * l->form.plain.top_k;
-    const size_t chunks = (choices + SPW_PLAN_CHUNK - 1) / SPW_PLAN_CHUNK;
-    spw_plan_gpu *p = &k->plan;
+static const spw_layer_arrangement *arrangement_of(const spw_layer_gpu *l) {
+    static const spw_layer_arrangement *const arrangements[SPW_LAYER_KINDS] = {
+        [SPW_LAYER_BY_DISPATCH] = &spw_layer_by_dispatch,
+        [SPW_LAYER_BY_EXACT_DISPATCH] = &spw_layer_by_exact_dispatch,
+        [SPW_LAYER_BY_PLAIN] = &spw_layer_by_plain,
+        [SPW_LAYER_BY_RING] = &spw_layer_by_ring};
+    return arrangements[l->form.kind];
+}
+
+/* --- Memory --- */
+
+enum { ROW_TENSORS = 8, WEIGHTS = 4 };
+typedef struct tensor {
+    spw_bf16 **at;
+    size_t width;
+} tensor;
+
+/* out [ROW_TENSORS]: width 0 for what the arrangement has elsewhere. */
+static void row_tensors(const spw_layer_gpu *l, spw_layer_rank *k, tensor *out) {
+    const size_t f = l->form.ffn, h = arrangement_of(l)->own_rows ? l->form.plain.hidden : 0;
+    const tensor all[ROW_TENSORS] = {{&k->x, h},   {&k->y, h},           {&k->dy, h},
+                                     {&k->dx, h},  {&k->gate_up, 2 * f}, {&k->d_gate_up, 2 * f},
+                                     {&k->act, f}, {&k->d_act, f}};
+    for (int i = 0; i < ROW_TENSORS; i++) out[i] = all[i];
+}
+
+/* out [WEIGHTS]: elements as width. */
+static void weight_tensors(const spw_layer_gpu *l, spw_layer_rank *k, tensor *out) {
+    const size_t matrix = l->local * l->form.plain.hidden * l->form.ffn;
+    const tensor all[WEIGHTS] = {{&k->gate_up_weight, 2 * matrix},
+                                 {&k->down_weight, matrix},
+                                 {&k->gate_up_gradient, 2 * matrix},
+                                 {&k->down_gradient, matrix}};
+    for (int i = 0; i < WEIGHTS; i++) out[i] = all[i];
+}
+
+static spw_status take(spw_bf16 **at, size_t elements) {
     spw_status status = SPW_OK;
-    *p = (spw_plan_gpu){.assignments = (int)choices, .experts = (int)l->local};
-    p->expert = spw_dispatch_received(l->dispatch, rank).expert;
-    TRY_GPU(cudaMalloc((void **)&p->chunk_count, chunks * l->local * 4), "allocate a plan");
-    TRY_GPU(cudaMalloc((void **)&p->count, l->local * 4), "allocate a plan");
-    TRY_GPU(cudaMalloc((void **)&p->row, choices * 4), "allocate a plan");
-    TRY_GPU(cudaMalloc((void **)&p->assignment, choices * 4), "allocate a plan");
-    p->offset = k->offset;
+    TRY_GPU(cudaMalloc((void **)at, elements * 2 + 16), "allocate a layer");
+    TRY_GPU(cudaMemset(*at, 0xff, elements * 2), "poison a layer");
 cleanup:
     return status;
 }
 
-/* Slots of an expert are as many as there are, whatever the routing. */
-static spw_status slot_offsets(const spw_layer_gpu *l, int *to) {
-    int *offset = NULL;
-    spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(l->local + 1, &offset));
-    for (size_t x = 0; x <= l->local; x++) offset[x] = (int)(x * (l->rows / l->local));
-    TRY_GPU(cudaMemcpy(to, offset, (l->local + 1) * sizeof *offset, cudaMemcpyHostToDevice),
-            "upload offsets");
-cleanup:
-    spw_free(offset);
-    return status;
-}
-
-static spw_status create_rank(spw_layer_gpu *l, size_t rank) {
-    const size_t h = l->form.plain.hidden, f = l->form.ffn, items = l->plain != NULL ? l->plain->items : 0;
+spw_status spw_layer_make_room(spw_layer_gpu *l, size_t rank, size_t rows) {
     spw_layer_rank *k = &l->rank[rank];
-    const struct {
-        spw_bf16 **at;
-        size_t elements;
-    } arrays[] = {{&k->gate_up_weight, l->local * h * 2 * f},
-                  {&k->down_weight, l->local * f * h},
-                  {&k->gate_up_gradient, l->local * h * 2 * f},
-                  {&k->down_gradient, l->local * f * h},
-                  {&k->x, l->rows * h},
-                  {&k->y, l->rows * h},
-                  {&k->dy, l->rows * h},
-                  {&k->dx, l->rows * h},
-                  {&k->gate_up, l->rows * 2 * f},
-                  {&k->d_gate_up, l->rows * 2 * f},
-                  {&k->act, l->rows * f},
-                  {&k->d_act, l->rows * f},
-                  {&k->d_local, items * h}};
+    tensor all[ROW_TENSORS];
     spw_status status = SPW_OK;
-    SPW_TRY(spw_world_use(l->world, rank));
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        TRY_GPU(cudaMalloc((void **)arrays[i].at, arrays[i].elements * 2 + 16), "allocate a layer");
-        TRY_GPU(cudaMemset(*arrays[i].at, 0xff, arrays[i].elements * 2), "poison a layer");
+    k->rows = rows;
+    if (k->gate_up != NULL && rows <= k->room) return SPW_OK;
+    row_tensors(l, k, all);
+    for (int i = 0; i < ROW_TENSORS; i++) {
+        (void)cudaFree(*all[i].at);
+        *all[i].at = NULL;
+        if (all[i].width > 0) SPW_TRY(take(all[i].at, rows * all[i].width));
     }
-    TRY_GPU(cudaMalloc((void **)&k->offset, (l->local + 1) * 4), "allocate offsets");
-    if (l->form.dispatch) SPW_TRY(create_plan(l, k, rank));
-    if (l->plain != NULL && l->form.plain.kind == SPW_PLAIN_CAPACITY) SPW_TRY(slot_offsets(l, k->offset));
+    k->room = rows;
     TRY_GPU(cudaDeviceSynchronize(), "poison a layer");
 cleanup:
     return status;
 }
 
+spw_status spw_layer_create_plan(spw_layer_gpu *l, size_t rank, size_t choices) {
+    const size_t chunks = (choices + SPW_PLAN_CHUNK - 1) / SPW_PLAN_CHUNK;
+    spw_layer_rank *k = &l->rank[rank];
+    spw_plan_gpu *p = &k->plan;
+    spw_status status = SPW_OK;
+    *p = (spw_plan_gpu){.assignments = (int)choices, .experts = (int)l->local};
+    TRY_GPU(cudaMalloc((void **)&p->chunk_count, chunks * l->local * 4), "allocate a plan");
+    TRY_GPU(cudaMalloc((void **)&p->count, l->local * 4), "allocate a plan");
+    TRY_GPU(cudaMalloc((void **)&p->row, choices * 4), "allocate a plan");
+    TRY_GPU(cudaMalloc((void **)&p->assignment, choices * 4), "allocate a plan");
+    TRY_GPU(cudaMalloc((void **)&k->own_offset, (l->local + 1) * 4), "allocate offsets");
+    p->offset = k->own_offset, k->offset = k->own_offset;
+cleanup:
+    return status;
+}
+
+/* Its sizes; everything else is NULL. */
+static void size_layer(spw_layer_gpu *l, spw_world *world, spw_layer_form form) {
+    l->world = world, l->form = form;
+    l->tokens = form.plain.sequences * form.plain.sequence_length;
+    l->local = form.plain.experts / world->ranks;
+}
+
+spw_status spw_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes) {
+    spw_layer_gpu *l = NULL;
+    tensor rows[ROW_TENSORS], weights[WEIGHTS];
+    const spw_status status = SPW_ALLOC(1, &l);
+    if (status != SPW_OK) return status;
+    size_layer(l, world, form);
+    row_tensors(l, &l->rank[0], rows), weight_tensors(l, &l->rank[0], weights);
+    *bytes = arrangement_of(l)->exchange_bytes(l);
+    for (int i = 0; i < ROW_TENSORS; i++) *bytes += arrangement_of(l)->rows(l) * rows[i].width * 2;
+    for (int i = 0; i < WEIGHTS; i++) *bytes += weights[i].width * 2;
+    spw_free(l);
+    return SPW_OK;
+}
+
 spw_status spw_layer_create(spw_world *world, spw_layer_form form, const spw_exchange_variant *variant,
                             spw_layer_gpu **out) {
-    const spw_plain_shape s = form.plain;
     spw_layer_gpu *l = NULL;
+    tensor weights[WEIGHTS];
     spw_status status = SPW_OK;
     *out = NULL;
-    if (!form.dispatch && s.kind == SPW_PLAIN_GATHER)
-        return spw_fail(SPW_EARG, "the ring's layer is not there");
+    if (form.plain.experts == 0 || form.plain.experts % world->ranks != 0)
+        return spw_fail(SPW_EARG, "%zu experts on %zu ranks; a multiple of the ranks would be right",
+                        form.plain.experts, world->ranks);
     SPW_TRY(SPW_ALLOC(1, &l));
-    l->world = world, l->form = form;
-    l->tokens = s.sequences * s.sequence_length, l->local = s.experts / world->ranks;
+    size_layer(l, world, form);
     for (l->gemm = spw_gemm_variants; l->gemm[1].name != NULL;) l->gemm++; /* the fastest */
-    if (form.dispatch) {
-        const spw_dispatch_shape shape = {l->tokens, s.top_k, s.experts, s.hidden, 2};
-        SPW_TRY(spw_dispatch_create(world, shape, variant, 0, &l->dispatch));
-        SPW_TRY(spw_dispatch_room(l->dispatch, NULL));
-        l->rows = world->ranks * l->tokens * (l->local < s.top_k ? l->local : s.top_k);
-    } else {
-        SPW_TRY(spw_plain_create(world, s, variant, 0, &l->plain));
-        l->rows = l->plain->rows;
+    const spw_layer_arrangement *a = arrangement_of(l);
+    SPW_TRY(a->create(l, variant));
+    for (size_t r = world->first; r < world->behind; r++) {
+        SPW_TRY(spw_world_use(world, r));
+        weight_tensors(l, &l->rank[r], weights);
+        for (int i = 0; i < WEIGHTS; i++) SPW_TRY(take(weights[i].at, weights[i].width));
+        SPW_TRY(a->create_rank(l, r));
+        if (!a->later) SPW_TRY(spw_layer_make_room(l, r, a->rows(l)));
+        TRY_GPU(cudaDeviceSynchronize(), "poison a layer");
     }
-    for (size_t r = world->first; r < world->behind; r++) SPW_TRY(create_rank(l, r));
     *out = l;
     return SPW_OK;
 cleanup:
@@ -105,27 +142,17 @@ void spw_layer_destroy(spw_layer_gpu *l) {
     if (l == NULL) return;
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         spw_layer_rank *k = &l->rank[r];
-        void *memory[] = {k->gate_up_weight,
-                          k->down_weight,
-                          k->gate_up_gradient,
-                          k->down_gradient,
-                          k->x,
-                          k->y,
-                          k->dy,
-                          k->dx,
-                          k->gate_up,
-                          k->d_gate_up,
-                          k->act,
-                          k->d_act,
-                          k->d_local,
-                          k->offset,
-                          k->plan.chunk_count,
-                          k->plan.count,
-                          k->plan.row,
-                          k->plan.assignment};
+        tensor rows[ROW_TENSORS], weights[WEIGHTS];
+        void *memory[] = {k->d_local,       k->own_offset,      k->plan.chunk_count, k->plan.count,
+                          k->plan.row,      k->plan.assignment, k->ring.expert,      k->ring.weight,
+                          k->ring.d_weight, k->ring.words,      k->ring.side};
         if (spw_world_use(l->world, r) != SPW_OK) continue;
+        row_tensors(l, k, rows), weight_tensors(l, k, weights);
+        for (int i = 0; i < ROW_TENSORS; i++) (void)cudaFree(*rows[i].at);
+        for (int i = 0; i < WEIGHTS; i++) (void)cudaFree(*weights[i].at);
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) (void)cudaFree(memory[i]);
     }
+    spw_world_free(l->world, l->dy);
     spw_dispatch_destroy(l->dispatch);
     spw_plain_destroy(l->plain);
     spw_free(l);
@@ -133,171 +160,79 @@ void spw_layer_destroy(spw_layer_gpu *l) {
 
 /* --- The experts of one rank --- */
 
-static const int *offset_of(const spw_layer_gpu *l, size_t rank) {
-    const bool ragged = l->plain != NULL && l->form.plain.kind == SPW_PLAIN_RAGGED;
-    return ragged ? l->plain->offset[rank] : l->rank[rank].offset;
+spw_status spw_layer_mark(const spw_layer_gpu *l, size_t rank, spw_layer_phase phase) {
+    return l->watch.mark != NULL ? l->watch.mark(l->watch.data, rank, phase) : SPW_OK;
+}
+
+spw_status spw_layer_mark_all(const spw_layer_gpu *l, spw_layer_phase phase) {
+    spw_status status = SPW_OK;
+    for (size_t r = l->world->first; r < l->world->behind && l->watch.mark != NULL; r++) {
+        SPW_TRY(spw_world_use(l->world, r));
+        SPW_TRY(spw_layer_mark(l, r, phase));
+    }
+cleanup:
+    return status;
 }
 
 static spw_status gemm(const spw_layer_gpu *l, size_t rank, spw_gemm_operation operation, size_t in,
-                       size_t out, const spw_bf16 *left, const spw_bf16 *right, spw_bf16 *result) {
-    const spw_gemm_shape shape = {l->local, l->rows, in, out, false};
-    return spw_gpu_grouped_gemm(l->gemm, operation, shape, left, right, offset_of(l, rank), result,
-                                l->world->stream[rank]);
+                       size_t out, const spw_bf16 *left, const spw_bf16 *right, spw_bf16 *result,
+                       spw_layer_phase phase) {
+    const spw_layer_rank *k = &l->rank[rank];
+    const spw_gemm_shape shape = {l->local, k->rows, in, out, false};
+    const spw_status status = spw_gpu_grouped_gemm(l->gemm, operation, shape, left, right, k->offset, result,
+                                                   l->world->stream[rank]);
+    return status == SPW_OK ? spw_layer_mark(l, rank, phase) : status;
 }
 
 static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k) {
     const int ffn = (int)l->form.ffn;
     return (spw_swiglu_gpu){
-        .rows = (int)l->rows, .ffn = ffn, .stride = 2 * ffn, .gate = k->gate_up, .up = k->gate_up + ffn};
+        .rows = (int)k->rows, .ffn = ffn, .stride = 2 * ffn, .gate = k->gate_up, .up = k->gate_up + ffn};
 }
 
-/* y of k->x. */
-static spw_status experts_forward(const spw_layer_gpu *l, size_t rank, spw_bf16 *y) {
+spw_status spw_layer_experts_forward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x, spw_bf16 *y) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
-    SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, k->x, k->gate_up_weight, k->gate_up));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, x, k->gate_up_weight, k->gate_up, SPW_LAYER_GEMM1));
     TRY_GPU(spw_launch_swiglu(swiglu_of(l, k), k->act, l->world->stream[rank]), "swiglu");
-    SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, f, h, k->act, k->down_weight, y));
+    SPW_TRY(spw_layer_mark(l, rank, SPW_LAYER_SWIGLU));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, f, h, k->act, k->down_weight, y, SPW_LAYER_GEMM2));
 cleanup:
     return status;
 }
 
-static spw_status experts_backward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *dy, spw_bf16 *dx) {
+spw_status spw_layer_experts_backward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
+                                      const spw_bf16 *dy, spw_bf16 *dx) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
-    SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, f, h, dy, k->down_weight, k->d_act));
-    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, f, h, k->act, dy, k->down_gradient));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, f, h, dy, k->down_weight, k->d_act,
+                 SPW_LAYER_GEMM2_INPUT_GRADIENT));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, f, h, k->act, dy, k->down_gradient,
+                 SPW_LAYER_GEMM2_WEIGHT_GRADIENT));
     TRY_GPU(spw_launch_swiglu_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
                                        l->world->stream[rank]),
             "swiglu gradient");
-    SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, h, 2 * f, k->d_gate_up, k->gate_up_weight, dx));
-    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, h, 2 * f, k->x, k->d_gate_up, k->gate_up_gradient));
+    SPW_TRY(spw_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, h, 2 * f, k->d_gate_up, k->gate_up_weight, dx,
+                 SPW_LAYER_GEMM1_INPUT_GRADIENT));
+    SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, h, 2 * f, x, k->d_gate_up, k->gate_up_gradient,
+                 SPW_LAYER_GEMM1_WEIGHT_GRADIENT));
 cleanup:
     return status;
 }
 
-/* --- gmm-deepep --- */
-
-static spw_status forward_dispatch(spw_layer_gpu *l, const spw_bf16 *const *x, const int *const *expert,
-                                   const float *const *weight, spw_bf16 *const *y) {
-    const int width = (int)l->form.plain.hidden, top_k = (int)l->form.plain.top_k,
-              all = (int)(l->world->ranks * l->tokens);
-    spw_dispatch_input in = {.x = {NULL}};
-    spw_status status = SPW_OK;
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        in.x[r] = x[r], in.expert[r] = expert[r], in.weight[r] = weight[r];
-        SPW_TRY(spw_world_use(l->world, r));
-        TRY_GPU(cudaMemsetAsync(spw_dispatch_received(l->dispatch, r).expert, 0xff,
-                                (size_t)all * (size_t)top_k * 4, l->world->stream[r]),
-                "no choices yet"); /* of rows that do not come */
-    }
-    SPW_TRY(spw_world_phase(l->world));
-    SPW_TRY(spw_dispatch_forward(l->dispatch, &in));
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        const spw_layer_rank *k = &l->rank[r];
-        const spw_received got = spw_dispatch_received(l->dispatch, r);
-        gpu_stream stream = l->world->stream[r];
-        SPW_TRY(spw_world_use(l->world, r));
-        TRY_GPU(spw_launch_plan(k->plan, stream), "plan");
-        TRY_GPU(spw_launch_fan_out(all, width, top_k, k->plan.row, got.rows, k->x, stream), "fan-out");
-        SPW_TRY(experts_forward(l, r, k->y));
-        TRY_GPU(spw_launch_combine(all, width, top_k, k->plan.row, got.weight, k->y, l->dispatch->returned[r],
-                                   stream),
-                "fan-in");
-    }
-    SPW_TRY(spw_world_phase(l->world));
-    SPW_TRY(spw_dispatch_combine(l->dispatch, y, NULL, SPW_COUNT_COMBINE));
-cleanup:
-    return status;
-}
-
-static spw_status backward_dispatch(spw_layer_gpu *l, const spw_bf16 *const *dy, spw_bf16 *const *dx,
-                                    float *const *d_weight) {
-    const int width = (int)l->form.plain.hidden, top_k = (int)l->form.plain.top_k,
-              all = (int)(l->world->ranks * l->tokens);
-    spw_dispatch_input in = {.x = {NULL}};
-    spw_status status = SPW_OK;
-    for (size_t r = l->world->first; r < l->world->behind; r++) in.x[r] = dy[r];
-    SPW_TRY(spw_dispatch_again(l->dispatch, &in, SPW_COUNT_COMBINE_GRADIENT));
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        const spw_layer_rank *k = &l->rank[r];
-        const spw_received got = spw_dispatch_received(l->dispatch, r);
-        gpu_stream stream = l->world->stream[r];
-        spw_bf16 *rows = l->dispatch->returned[r];
-        float *side = (float *)(void *)(rows + l->dispatch->capacity[r] * l->form.plain.hidden);
-        SPW_TRY(spw_world_use(l->world, r));
-        TRY_GPU(spw_launch_combine_gradient(all, width, top_k, k->plan.row, got.weight, got.rows, k->y, k->dy,
-                                            side, stream),
-                "fan-in gradient");
-        SPW_TRY(experts_backward(l, r, k->dy, k->dx));
-        TRY_GPU(spw_launch_combine(all, width, top_k, k->plan.row, NULL, k->dx, rows, stream),
-                "fan-out gradient");
-    }
-    SPW_TRY(spw_world_phase(l->world));
-    SPW_TRY(spw_dispatch_combine(l->dispatch, dx, d_weight, SPW_COUNT_DISPATCH_GRADIENT));
-cleanup:
-    return status;
-}
-
-/* --- gmm and dense --- */
-
-static spw_status forward_plain(spw_layer_gpu *l, const spw_bf16 *const *x, const int *const *expert,
-                                const float *const *weight, spw_bf16 *const *y) {
-    spw_plain_exchange *e = l->plain;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_plain_send(e, x, expert, NULL));
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        SPW_TRY(spw_world_use(l->world, r));
-        TRY_GPU(cudaMemcpyAsync(l->rank[r].x, e->received[r], l->rows * l->form.plain.hidden * 2,
-                                cudaMemcpyDeviceToDevice, l->world->stream[r]),
-                "keep x"); /* the gradients come into the same buffer */
-        SPW_TRY(experts_forward(l, r, e->returned[r]));
-    }
-    SPW_TRY(spw_world_phase(l->world));
-    SPW_TRY(spw_plain_return(e, weight, y, SPW_COUNT_COMBINE));
-cleanup:
-    return status;
-}
-
-static spw_status backward_plain(spw_layer_gpu *l, const spw_bf16 *const *dy, const float *const *weight,
-                                 spw_bf16 *const *dx, float *const *d_weight) {
-    spw_plain_exchange *e = l->plain;
-    const int width = (int)l->form.plain.hidden, top_k = (int)l->form.plain.top_k;
-    spw_bf16 *d_local[SPW_WORLD_RANKS] = {NULL};
-    spw_status status = SPW_OK;
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        gpu_stream stream = l->world->stream[r];
-        d_local[r] = l->rank[r].d_local;
-        SPW_TRY(spw_world_use(l->world, r));
-        TRY_GPU(spw_launch_combine_gradient((int)l->tokens, width, top_k, spw_plain_choice_rows(e, r),
-                                            weight[r], dy[r], e->local[r], d_local[r], d_weight[r], stream),
-                "combine gradient");
-        if (e->shape.kind == SPW_PLAIN_CAPACITY)
-            TRY_GPU(
-                spw_launch_fan_out_clear((int)e->items, width, e->slots[r].assignment, d_local[r], stream),
-                "clear slots");
-    }
-    SPW_TRY(spw_plain_send_rows(e, (const spw_bf16 *const *)d_local, NULL, SPW_COUNT_COMBINE_GRADIENT));
-    for (size_t r = l->world->first; r < l->world->behind; r++) {
-        SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(experts_backward(l, r, e->received[r], e->returned[r]));
-    }
-    SPW_TRY(spw_world_phase(l->world));
-    SPW_TRY(spw_plain_return(e, NULL, dx, SPW_COUNT_DISPATCH_GRADIENT));
-cleanup:
-    return status;
-}
+/* --- Passes --- */
 
 spw_status spw_layer_forward(spw_layer_gpu *l, const spw_bf16 *const *x, const int *const *expert,
                              const float *const *weight, spw_bf16 *const *y) {
-    return l->form.dispatch ? forward_dispatch(l, x, expert, weight, y)
-                            : forward_plain(l, x, expert, weight, y);
+    const spw_layer_pass pass = {.x = x, .expert = expert, .weight = weight, .y = y};
+    return arrangement_of(l)->forward(l, &pass);
 }
 
 spw_status spw_layer_backward(spw_layer_gpu *l, const spw_bf16 *const *dy, const float *const *weight,
                               spw_bf16 *const *dx, float *const *d_weight) {
-    return l->form.dispatch ? backward_dispatch(l, dy, dx, d_weight)
-                            : backward_plain(l, dy, weight, dx, d_weight);
+    const spw_layer_pass pass = {.x = dy, .weight = weight, .y = dx, .d_weight = d_weight};
+    return arrangement_of(l)->backward(l, &pass);
 }

@@ -1,6 +1,6 @@
 /* A whole expert layer between ranks, forward and backward: exchange, grouped GEMM, SwiGLU, grouped GEMM, exchange,
  * and the same back. bf16 between the kernels, fp32 inside them. The executed schemes are those of
- * reference/schemes/: gmm-deepep, gmm, dense. */
+ * reference/schemes/. */
 #ifndef SPW_KERNELS_LAYER_GPU_H
 #define SPW_KERNELS_LAYER_GPU_H
 
@@ -8,41 +8,93 @@
 #include "kernels/grouped_gemm_gpu.h"
 #include "kernels/plain_exchange.h"
 
+/* How the same kernels are arranged; a file each, layer_*.c. */
+typedef enum spw_layer_kind {
+    SPW_LAYER_BY_DISPATCH, /* gmm-deepep: dispatch and combine, worst-case buffers */
+    SPW_LAYER_BY_EXACT_DISPATCH, /* deepep: the same into buffers of just the rows that come; the host waits for their number */
+    SPW_LAYER_BY_PLAIN, /* gmm, dense: an all-to-all, RAGGED or CAPACITY */
+    SPW_LAYER_BY_RING, /* ring: all ranks gather all tokens, each computes its own experts, sums are scattered */
+    SPW_LAYER_KINDS
+} spw_layer_kind;
+
 typedef struct spw_layer_form {
-    bool dispatch; /* gmm-deepep: by dispatch and combine; else by the plain exchange, RAGGED or CAPACITY */
-    spw_plain_shape plain; /* its sizes hold for both */
+    spw_layer_kind kind;
+    spw_plain_shape plain; /* its sizes hold for all; buffer_rows: RAGGED and ring */
     size_t ffn;
 } spw_layer_form;
 
-/* Of one rank, on its GPU. */
+/* What a layer consists of, for those who time it. Exchanges between ranks, and steps inside a rank. */
+#define SPW_LAYER_PHASE_LIST(X) \
+    X(PLAN, "plan") \
+    X(FAN_OUT, "fan-out") \
+    X(DISPATCH, "dispatch") \
+    X(GEMM1, "gemm1") \
+    X(SWIGLU, "swiglu") \
+    X(GEMM2, "gemm2") \
+    X(FAN_IN, "fan-in") \
+    X(COMBINE, "combine") \
+    X(COMBINE_GRADIENT, "combine gradient") \
+    X(FAN_IN_GRADIENT, "fan-in gradient") \
+    X(ROUTER_GRADIENT, "router gradient") \
+    X(GEMM2_INPUT_GRADIENT, "gemm2 input gradient") \
+    X(GEMM2_WEIGHT_GRADIENT, "gemm2 weight gradient") \
+    X(SWIGLU_GRADIENT, "swiglu gradient") \
+    X(GEMM1_INPUT_GRADIENT, "gemm1 input gradient") \
+    X(GEMM1_WEIGHT_GRADIENT, "gemm1 weight gradient") \
+    X(FAN_OUT_GRADIENT, "fan-out gradient") \
+    X(DISPATCH_GRADIENT, "dispatch gradient")
+#define SPW_LAYER_PHASE_ENUM(name, text) SPW_LAYER_##name,
+typedef enum spw_layer_phase { SPW_LAYER_PHASE_LIST(SPW_LAYER_PHASE_ENUM) SPW_LAYER_PHASES } spw_layer_phase;
+#undef SPW_LAYER_PHASE_ENUM
+extern const char *const spw_layer_phase_names[SPW_LAYER_PHASES];
+
+/* Called when all of a phase's kernels have been launched on a rank's stream; the rank's GPU is the current one. */
+typedef struct spw_layer_watch {
+    spw_status (*mark)(void *data, size_t rank, spw_layer_phase phase);
+    void *data;
+} spw_layer_watch;
+
+/* Of one rank, on its GPU. What a form does not need is NULL. */
 typedef struct spw_layer_rank {
     spw_bf16 *gate_up_weight,
         *down_weight; /* [local][hidden][2 ffn], [local][ffn][hidden]: the caller fills them */
     spw_bf16 *gate_up_gradient, *down_gradient;
-    spw_bf16 *x, *y, *dy, *dx;     /* [rows][hidden], by expert */
+    size_t rows, room;             /* of the tensors below: in use, and allocated */
+    spw_bf16 *x, *y, *dy, *dx;     /* [rows][hidden], by expert; not by plain: the exchange has them */
     spw_bf16 *gate_up, *d_gate_up; /* [rows][2 ffn] */
     spw_bf16 *act, *d_act;         /* [rows][ffn] */
-    spw_bf16 *d_local;             /* plain: [items][hidden] */
-    int *offset;                   /* [local + 1] */
-    spw_plan_gpu plan;             /* dispatch: of the received choices */
+    spw_bf16 *d_local;             /* by plain: [items][hidden] */
+    const int *offset;             /* [local + 1] where the rows of each expert begin */
+    int *own_offset;               /* the same; NULL where the exchange has them */
+    spw_plan_gpu plan;             /* of the choices that came; not by plain */
+    struct {
+        int *expert;              /* [ranks * tokens][top_k] choices of own experts that came */
+        float *weight, *d_weight; /* the same */
+        float *words, *side;      /* [tokens][2 experts], [tokens][experts] */
+        const int *choice;        /* the caller's, of the last forward pass */
+    } ring;
 } spw_layer_rank;
 
 typedef struct spw_layer_gpu {
     spw_world *world;
     spw_layer_form form;
     const spw_gemm_variant *gemm;
-    spw_dispatch *dispatch;
-    spw_plain_exchange *plain;
-    size_t tokens, local, rows; /* rows: of x, in the worst case or as the buffer says */
+    spw_dispatch *dispatch;    /* of both by dispatch */
+    spw_plain_exchange *plain; /* of the others */
+    void *dy[SPW_WORLD_RANKS]; /* by plain: where gradients come, x being still there */
+    size_t tokens, local;
+    spw_layer_watch watch; /* of the caller; mark NULL: nobody watches */
     spw_layer_rank rank[SPW_WORLD_RANKS];
 } spw_layer_gpu;
 
+/* Bytes that the layer takes of a rank's GPU; exact dispatch: at most. */
+SPW_MUST_CHECK spw_status spw_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes);
 SPW_MUST_CHECK spw_status spw_layer_create(spw_world *world, spw_layer_form form,
                                            const spw_exchange_variant *variant, spw_layer_gpu **out);
 void spw_layer_destroy(spw_layer_gpu *layer); /* NULL is fine */
 
-/* Arrays of the ranks of this process, on their GPUs. No wait on the host.
- *   x, y [tokens][hidden], expert, weight [tokens][top_k] */
+/* Arrays of the ranks of this process, on their GPUs. No wait on the host, but of exact dispatch.
+ *   x, y [tokens][hidden], expert, weight [tokens][top_k]; expert must stand until the backward pass is done */
 SPW_MUST_CHECK spw_status spw_layer_forward(spw_layer_gpu *layer, const spw_bf16 *const *x,
                                             const int *const *expert, const float *const *weight,
                                             spw_bf16 *const *y);

@@ -111,7 +111,7 @@ spw_status spw_plain_create(spw_world *world, spw_plain_shape shape, const spw_e
         SPW_TRY(spw_fail(SPW_EARG, "%zu rows are too many", e->rows));
     for (size_t r = 0; r < world->ranks; r++) {
         received[r] = e->rows * (shape.hidden * 2 + shape.words * 4);
-        returned[r] = e->rows * shape.hidden * 2;
+        returned[r] = e->rows * (shape.hidden * 2 + shape.side * 4);
     }
     SPW_TRY(spw_world_allocate(world, received, e->received));
     SPW_TRY(spw_world_allocate(world, returned, e->returned));
@@ -142,18 +142,18 @@ void spw_plain_destroy(spw_plain_exchange *e) {
 
 /* --- Forward --- */
 
-static spw_status assign(spw_plain_exchange *e, const int *const *expert) {
+/* RAGGED: every rank tells all how many rows it has for each expert. */
+static spw_status assign_ragged(spw_plain_exchange *e) {
     spw_ragged_gpu a[SPW_WORLD_RANKS];
     spw_status status = SPW_OK;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
-        spw_plan_gpu *p = &e->plan[r];
-        p->expert = expert[r];
+        const spw_plan_gpu *p = &e->plan[r];
         a[r] = (spw_ragged_gpu){.tokens = (int)e->tokens,
                                 .top_k = (int)e->shape.top_k,
                                 .experts = (int)e->shape.experts,
                                 .capacity = (int)e->rows,
                                 .blocks = e->blocks,
-                                .expert = expert[r],
+                                .expert = p->expert,
                                 .row = p->row,
                                 .count = p->count,
                                 .offset = p->offset,
@@ -174,34 +174,44 @@ cleanup:
     return status;
 }
 
+spw_status spw_plain_assign(spw_plain_exchange *e, const int *const *expert) {
+    spw_status status = SPW_OK;
+    e->world->epoch++;
+    for (size_t r = e->world->first; r < e->world->behind; r++) {
+        e->plan[r].expert = e->slots[r].expert = expert[r];
+        if (e->shape.kind != SPW_PLAIN_CAPACITY) continue;
+        SPW_TRY(spw_world_use(e->world, r));
+        TRY_GPU(spw_launch_capacity(e->slots[r], e->world->stream[r]), "capacity");
+    }
+    if (e->shape.kind == SPW_PLAIN_RAGGED) SPW_TRY(assign_ragged(e));
+cleanup:
+    return status;
+}
+
 const int *spw_plain_choice_rows(const spw_plain_exchange *e, size_t rank) {
     return e->shape.kind == SPW_PLAIN_RAGGED ? e->plan[rank].row : e->slots[rank].row;
 }
 
-/* Tokens to the rows of `local`. */
-static spw_status fan_out(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert) {
+spw_status spw_plain_fan_out(spw_plain_exchange *e, const spw_bf16 *const *x) {
     const int width = (int)e->shape.hidden;
     spw_status status = SPW_OK;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
-        spw_capacity_gpu *c = &e->slots[r];
         gpu_stream stream = e->world->stream[r];
-        const bool slots = e->shape.kind == SPW_PLAIN_CAPACITY;
-        c->expert = expert[r];
         SPW_TRY(spw_world_use(e->world, r));
-        if (slots) TRY_GPU(spw_launch_capacity(*c, stream), "capacity");
         TRY_GPU(spw_launch_fan_out((int)e->tokens, width, (int)e->shape.top_k, spw_plain_choice_rows(e, r),
                                    x[r], e->local[r], stream),
                 "fan-out");
-        if (slots)
-            TRY_GPU(spw_launch_fan_out_clear((int)e->items, width, c->assignment, e->local[r], stream),
-                    "clear slots");
+        if (e->shape.kind == SPW_PLAIN_CAPACITY)
+            TRY_GPU(
+                spw_launch_fan_out_clear((int)e->items, width, e->slots[r].assignment, e->local[r], stream),
+                "clear slots");
     }
 cleanup:
     return status;
 }
 
 spw_status spw_plain_send_rows(spw_plain_exchange *e, const spw_bf16 *const *rows, const float *const *words,
-                               spw_dispatch_counter counter) {
+                               void *const *into, spw_dispatch_counter counter) {
     spw_status status = SPW_OK;
     e->world->epoch++;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
@@ -220,7 +230,7 @@ spw_status spw_plain_send_rows(spw_plain_exchange *e, const spw_bf16 *const *row
                           .to = e->to[r]};
         const spw_peers peers = spw_world_peers(e->world, r);
         for (size_t d = 0; d < e->world->ranks; d++)
-            a.window[d] = e->received[d], a.capacity[d] = (int)e->rows;
+            a.window[d] = into != NULL ? into[d] : e->received[d], a.capacity[d] = (int)e->rows;
         SPW_TRY(spw_world_use(e->world, r));
         TRY_GPU(e->variant->send(&a, &peers, e->world->stream[r]), e->variant->name);
     }
@@ -231,12 +241,11 @@ cleanup:
 
 spw_status spw_plain_send(spw_plain_exchange *e, const spw_bf16 *const *x, const int *const *expert,
                           const float *const *words) {
-    const spw_plain_kind kind = e->shape.kind;
+    const bool gather = e->shape.kind == SPW_PLAIN_GATHER;
     spw_status status = SPW_OK;
-    e->world->epoch++;
-    if (kind == SPW_PLAIN_RAGGED) SPW_TRY(assign(e, expert));
-    if (kind != SPW_PLAIN_GATHER) SPW_TRY(fan_out(e, x, expert));
-    SPW_TRY(spw_plain_send_rows(e, kind == SPW_PLAIN_GATHER ? x : (const spw_bf16 *const *)e->local, words,
+    if (!gather) SPW_TRY(spw_plain_assign(e, expert));
+    if (!gather) SPW_TRY(spw_plain_fan_out(e, x));
+    SPW_TRY(spw_plain_send_rows(e, gather ? x : (const spw_bf16 *const *)e->local, words, NULL,
                                 SPW_COUNT_DISPATCH));
 cleanup:
     return status;
@@ -244,22 +253,29 @@ cleanup:
 
 /* --- Back --- */
 
-spw_status spw_plain_return_rows(spw_plain_exchange *e, spw_bf16 *const *rows, spw_dispatch_counter counter) {
+/* `rows` of `width` elements, or with width 0 the numbers behind them. */
+static spw_status fetch(spw_plain_exchange *e, spw_bf16 *const *rows, float *const *side,
+                        spw_dispatch_counter counter) {
+    const size_t row_bytes = e->shape.hidden * 2;
     spw_status status = SPW_OK;
     e->world->epoch++;
     for (size_t r = e->world->first; r < e->world->behind; r++) {
         spw_reduce_gpu a = {.items = (int)e->items,
                             .copies = (int)e->copies,
-                            .width = (int)e->shape.hidden,
+                            .width = rows != NULL ? (int)e->shape.hidden : 0,
+                            .side = side != NULL ? (int)e->shape.side : 0,
                             .counter = (int)counter,
                             .blocks = e->blocks,
                             .spread = e->copies == 1 ? (int)e->world->ranks : 1,
                             .place = e->place[r],
                             .to = e->to[r],
-                            .y = rows[r]};
+                            .y = rows != NULL ? rows[r] : NULL,
+                            .side_sum = side != NULL ? side[r] : NULL};
         const spw_peers peers = spw_world_peers(e->world, r);
-        for (size_t d = 0; d < e->world->ranks; d++)
-            a.window[d] = e->returned[d], a.capacity[d] = (int)e->rows;
+        for (size_t d = 0; d < e->world->ranks; d++) {
+            a.window[d] = (const unsigned char *)e->returned[d] + (rows != NULL ? 0 : e->rows * row_bytes);
+            a.capacity[d] = (int)e->rows;
+        }
         SPW_TRY(spw_world_use(e->world, r));
         TRY_GPU(e->variant->reduce(&a, &peers, e->world->stream[r]), e->variant->name);
     }
@@ -268,11 +284,18 @@ cleanup:
     return status;
 }
 
-spw_status spw_plain_return(spw_plain_exchange *e, const float *const *weight, spw_bf16 *const *y,
-                            spw_dispatch_counter counter) {
-    if (e->shape.kind == SPW_PLAIN_GATHER) return spw_plain_return_rows(e, y, counter);
-    spw_status status = spw_plain_return_rows(e, e->local, counter);
-    for (size_t r = e->world->first; r < e->world->behind && status == SPW_OK; r++) {
+spw_status spw_plain_return_rows(spw_plain_exchange *e, spw_bf16 *const *rows, spw_dispatch_counter counter) {
+    return fetch(e, rows, NULL, counter);
+}
+
+spw_status spw_plain_return_side(spw_plain_exchange *e, float *const *sum, spw_dispatch_counter counter) {
+    if (e->shape.side == 0) return spw_fail(SPW_EARG, "nothing stands behind the rows of this exchange");
+    return fetch(e, NULL, sum, counter);
+}
+
+spw_status spw_plain_fan_in(spw_plain_exchange *e, const float *const *weight, spw_bf16 *const *y) {
+    spw_status status = SPW_OK;
+    for (size_t r = e->world->first; r < e->world->behind; r++) {
         SPW_TRY(spw_world_use(e->world, r));
         TRY_GPU(spw_launch_combine((int)e->tokens, (int)e->shape.hidden, (int)e->shape.top_k,
                                    spw_plain_choice_rows(e, r), weight != NULL ? weight[r] : NULL,
@@ -281,4 +304,11 @@ spw_status spw_plain_return(spw_plain_exchange *e, const float *const *weight, s
     }
 cleanup:
     return status;
+}
+
+spw_status spw_plain_return(spw_plain_exchange *e, const float *const *weight, spw_bf16 *const *y,
+                            spw_dispatch_counter counter) {
+    if (e->shape.kind == SPW_PLAIN_GATHER) return spw_plain_return_rows(e, y, counter);
+    const spw_status status = spw_plain_return_rows(e, e->local, counter);
+    return status == SPW_OK ? spw_plain_fan_in(e, weight, y) : status;
 }

@@ -20,6 +20,7 @@ typedef struct spw_plain_shape {
     size_t buffer_rows; /* RAGGED: of a rank's buffer */
     size_t capacity;    /* CAPACITY: of a sequence and expert */
     size_t words;       /* GATHER: fp32 numbers that travel with a token (its logits) */
+    size_t side;        /* GATHER: fp32 numbers that can go back for a token (their gradients) */
 } spw_plain_shape;
 
 /* A rank keeps its rows sorted (RAGGED: by expert; CAPACITY: by slot) in `local`, and of these one copy travels each. */
@@ -30,7 +31,8 @@ typedef struct spw_plain_exchange {
     int blocks;
     size_t tokens, rows, items, copies; /* rows: of a received buffer; items, copies: of what is sent */
     void *received[SPW_WORLD_RANKS];    /* rows [rows][hidden], then [rows][words] fp32 */
-    void *returned[SPW_WORLD_RANKS];    /* [rows][hidden]: what goes back, written by the caller */
+    void *returned
+        [SPW_WORLD_RANKS]; /* [rows][hidden], then [rows][side] fp32: what goes back, written by the caller */
     /* of this process's ranks */
     int *place[SPW_WORLD_RANKS], *to[SPW_WORLD_RANKS];
     int *offset[SPW_WORLD_RANKS];            /* RAGGED: [experts of the rank + 1] where their rows begin */
@@ -56,11 +58,21 @@ SPW_MUST_CHECK spw_status spw_plain_send(spw_plain_exchange *exchange, const spw
 SPW_MUST_CHECK spw_status spw_plain_return(spw_plain_exchange *exchange, const float *const *weight,
                                            spw_bf16 *const *y, spw_dispatch_counter counter);
 
+/* The parts of these inside a rank, not of GATHER: where the choices go, tokens to `local`, and `local` to sums. */
+SPW_MUST_CHECK spw_status spw_plain_assign(spw_plain_exchange *exchange, const int *const *expert);
+SPW_MUST_CHECK spw_status spw_plain_fan_out(spw_plain_exchange *exchange, const spw_bf16 *const *x);
+SPW_MUST_CHECK spw_status spw_plain_fan_in(spw_plain_exchange *exchange, const float *const *weight,
+                                           spw_bf16 *const *y);
+
 /* The parts of these between ranks: rows [ranks] of [items][hidden] to the places of the last send, and back from
- * `returned`. */
+ * `returned`. `into`: buffers of spw_world_allocate of [rows][hidden] instead of `received`, without words; or NULL. */
 SPW_MUST_CHECK spw_status spw_plain_send_rows(spw_plain_exchange *exchange, const spw_bf16 *const *rows,
-                                              const float *const *words, spw_dispatch_counter counter);
+                                              const float *const *words, void *const *into,
+                                              spw_dispatch_counter counter);
 SPW_MUST_CHECK spw_status spw_plain_return_rows(spw_plain_exchange *exchange, spw_bf16 *const *rows,
+                                                spw_dispatch_counter counter);
+/* GATHER: sum [ranks] of [tokens][side] of what stands behind the rows of `returned`; of the rows nothing. */
+SPW_MUST_CHECK spw_status spw_plain_return_side(spw_plain_exchange *exchange, float *const *sum,
                                                 spw_dispatch_counter counter);
 
 #endif

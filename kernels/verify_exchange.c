@@ -6,6 +6,7 @@
 #include "kernels/record_rules.h"
 #include "kernels/verify_dispatch.h"
 #include "kernels/verify_layer.h"
+#include "kernels/verify_made_up.h"
 #include "kernels/verify_plain.h"
 #include "kernels/verify_processes.h"
 #include "kernels/world_link.h"
@@ -49,40 +50,79 @@ static int forget_a_token(const spw_reduce_gpu *reduce, const spw_peers *peers, 
 }
 static int read_beside(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
     spw_reduce_gpu a = *reduce;
-    for (int r = 0; r < peers->ranks; r++) a.window[r] += 16;
+    for (int r = 0; r < peers->ranks; r++) a.window[r] += 16, a.capacity[r] -= a.capacity[r] > 0;
     return spw_launch_exchange_reduce(&a, peers, stream);
 }
 
-static const spw_exchange_variant wrong[] = {
-    {"drops a row", drop_a_row, spw_launch_exchange_reduce},
-    {"writes beside", write_beside, spw_launch_exchange_reduce},
-    {"forgets choices", forget_choices, spw_launch_exchange_reduce},
-    {"forgets a token", spw_launch_exchange_send, forget_a_token},
-    {"reads beside", spw_launch_exchange_send, read_beside},
+static int forget_scales(const spw_send_gpu *send, const spw_peers *peers, gpu_stream stream) {
+    spw_send_gpu a = *send;
+    a.parts &= ~SPW_SEND_SCALES;
+    return spw_launch_exchange_send(&a, peers, stream);
+}
+static int forget_side(const spw_reduce_gpu *reduce, const spw_peers *peers, gpu_stream stream) {
+    spw_reduce_gpu a = *reduce;
+    a.side = 0;
+    return spw_launch_exchange_reduce(&a, peers, stream);
+}
+
+/* `layers`: rules whose whole layer must notice it, and which it leaves inside their arrays; a bit for each. */
+enum {
+    PLAIN_LAYERS = 1 << SPW_RECORD_CAPACITY | 1 << SPW_RECORD_SOURCE,
+    RING_LAYER = 1 << SPW_RECORD_EXPERT,
+    TOKEN_LAYERS = 1 << SPW_RECORD_TOKEN,
+    ALL_LAYERS = PLAIN_LAYERS | RING_LAYER | TOKEN_LAYERS
+};
+static const struct {
+    spw_exchange_variant variant;
+    bool dispatch;
+    unsigned layers;
+} wrong[] = {
+    {{"drops a row", drop_a_row, spw_launch_exchange_reduce}, true, ALL_LAYERS},
+    {{"writes beside", write_beside, spw_launch_exchange_reduce}, true, PLAIN_LAYERS | RING_LAYER},
+    {{"forgets choices", forget_choices, spw_launch_exchange_reduce}, true, TOKEN_LAYERS},
+    {{"forgets a token", spw_launch_exchange_send, forget_a_token}, true, ALL_LAYERS},
+    {{"reads beside", spw_launch_exchange_send, read_beside}, true, ALL_LAYERS},
+    {{"forgets what travels beside rows", forget_scales, spw_launch_exchange_reduce}, false, RING_LAYER},
+    {{"forgets what returns beside rows", spw_launch_exchange_send, forget_side},
+     false,
+     RING_LAYER | TOKEN_LAYERS},
 };
 
-/* Each has a world of its own: one may leave it with a row that is another token's. */
-static spw_status reject_wrong_kernels(const spw_exchange_request *q, spw_judge *judge) {
+/* One wrong kernel, in dispatch and combine (rule SPW_RECORD_RULES) or in the whole layers of a rule. Each has a world
+ * of its own: one may leave it with a row that is another token's. */
+static spw_status is_rejected(const spw_exchange_request *q, const spw_exchange_variant *variant, int rule,
+                              bool *rejected) {
     const spw_dispatch_case c = {
         .name = "wrong on purpose", .shape = {200, 3, 4 * q->ranks, 64, 2}, .routing = SPW_CHOICES_UNIFORM};
-    const size_t count = sizeof wrong / sizeof *wrong;
-    size_t rejected = 0;
-    for (size_t i = 0; i < count; i++) {
-        spw_world *world = NULL;
-        spw_judge unseen = {.quiet = true};
-        spw_status status = spw_world_create(q->ranks, q->gpus, q->phases, &world);
-        if (status == SPW_OK) status = spw_verify_dispatch(world, &c, &wrong[i], 1, &unseen);
-        spw_world_destroy(world);
-        if (status != SPW_OK && status != SPW_EMISMATCH) return status;
-        if (status == SPW_EMISMATCH || unseen.failed > 0)
-            rejected++;
-        else
-            fprintf(stderr, "accepted: a kernel that %s\n", wrong[i].name);
+    spw_judge unseen = {.quiet = true};
+    spw_world *world = NULL;
+    spw_status status = spw_world_create(q->ranks, q->gpus, q->phases, &world);
+    if (status == SPW_OK)
+        status = rule == SPW_RECORD_RULES
+                     ? spw_verify_dispatch(world, &c, variant, 1, &unseen)
+                     : spw_verify_made_up_layer(world, (spw_record_rule)rule, variant, &unseen);
+    spw_world_destroy(world);
+    *rejected = status == SPW_EMISMATCH || unseen.failed > 0;
+    return status == SPW_EMISMATCH ? SPW_OK : status;
+}
+
+static spw_status reject_wrong_kernels(const spw_exchange_request *q, spw_judge *judge) {
+    size_t count = 0, found = 0;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        for (int rule = 0; rule <= SPW_RECORD_RULES; rule++) {
+            bool rejected = false;
+            if (!(rule == SPW_RECORD_RULES ? wrong[i].dispatch : wrong[i].layers >> rule & 1)) continue;
+            const spw_status status = is_rejected(q, &wrong[i].variant, rule, &rejected);
+            if (status != SPW_OK) return status;
+            count++, found += rejected;
+            if (!rejected)
+                fprintf(stderr, "accepted: a kernel that %s, case %d\n", wrong[i].variant.name, rule);
+        }
     }
-    printf("wrong kernels: %zu of %zu rejected\n", rejected, count);
-    spw_judge_count(
-        judge, rejected == count ? SPW_OK : spw_fail(SPW_EMISMATCH, "%zu were accepted", count - rejected),
-        "wrong kernels");
+    printf("wrong kernels: %zu of %zu rejected\n", found, count);
+    spw_judge_count(judge,
+                    found == count ? SPW_OK : spw_fail(SPW_EMISMATCH, "%zu were accepted", count - found),
+                    "wrong kernels");
     return SPW_OK;
 }
 
@@ -205,7 +245,7 @@ static spw_status run_whole_layer(spw_world *world, const spw_record *r, const s
     const size_t before = judge->comparisons, failed = judge->failed;
     judge->worst = 0;
     const spw_status status = spw_verify_layer(world, r, s, variant, judge);
-    printf("  the whole layer            %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
+    printf("  whole layers               %-8s %6zu comparisons, %zu failed, largest error %.2f of the "
            "allowance\n",
            variant->name, judge->comparisons - before, judge->failed - failed, judge->worst);
     return status;
@@ -221,8 +261,7 @@ static spw_status run_record(spw_world *world, const spw_record *r, const spw_ex
         SPW_TRY(run_scheme(world, r, &r->scheme[i], variant, judge));
         printf("%-28s %-8s %6zu comparisons, %zu failed\n", r->scheme[i].text, variant->name,
                judge->comparisons - before, judge->failed - failed);
-        if (r->scheme[i].rule != SPW_RECORD_EXPERT)
-            SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
+        SPW_TRY(run_whole_layer(world, r, &r->scheme[i], variant, judge));
         if (world->link == NULL) SPW_TRY(reject_wrong_prediction(world, r, &r->scheme[i], judge));
     }
 cleanup:
@@ -239,6 +278,8 @@ static spw_status run_world(spw_world *world, const spw_exchange_request *q, spw
            spw_exchange_blocks(world));
     for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL; v++)
         SPW_TRY(q->record != NULL ? run_record(world, q->record, v, judge) : run_cases(world, q, v, judge));
+    for (const spw_exchange_variant *v = spw_exchange_variants; v->name != NULL && q->record == NULL; v++)
+        SPW_TRY(spw_verify_made_up_layers(world, v, judge));
 cleanup:
     return status;
 }

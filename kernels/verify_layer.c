@@ -20,10 +20,28 @@
  * is off by far more. */
 enum { FFN = 64, ROUNDINGS = 8 };
 
+/* The executed schemes that are these kernels in one of their arrangements. ragged differs from gmm, and ragged-deepep
+ * from gmm-deepep, by the kernel alone that multiplies. id_bytes: of an expert's id on the wire; int32 here. */
+static const struct layer {
+    const char *scheme;
+    spw_record_rule rule;
+    spw_layer_kind kind;
+    size_t id_bytes;
+} layers[] = {
+    {"dense", SPW_RECORD_CAPACITY, SPW_LAYER_BY_PLAIN, 4},
+    {"gmm", SPW_RECORD_SOURCE, SPW_LAYER_BY_PLAIN, 4},
+    {"ragged", SPW_RECORD_SOURCE, SPW_LAYER_BY_PLAIN, 4},
+    {"ring", SPW_RECORD_EXPERT, SPW_LAYER_BY_RING, 4},
+    {"gmm-deepep", SPW_RECORD_TOKEN, SPW_LAYER_BY_DISPATCH, 4},
+    {"ragged-deepep", SPW_RECORD_TOKEN, SPW_LAYER_BY_DISPATCH, 4},
+    {"deepep", SPW_RECORD_TOKEN, SPW_LAYER_BY_EXACT_DISPATCH, 8},
+};
+
 typedef struct layer_run {
     spw_world *world;
     const spw_record *r;
     const spw_record_scheme *s;
+    const struct layer *how;
     const char *variant;
     spw_judge *judge;
     spw_layer_gpu *l;
@@ -45,7 +63,8 @@ typedef struct layer_run {
 } layer_run;
 
 static void count(layer_run *k, spw_status result, size_t rank, const char *what) {
-    spw_judge_count(k->judge, result, "layer of %s, %s, rank %zu: %s", k->s->text, k->variant, rank, what);
+    spw_judge_count(k->judge, result, "layer of %s as %s, %s, rank %zu: %s", k->s->text, k->how->scheme,
+                    k->variant, rank, what);
 }
 
 static float number(uint64_t seed, size_t i) {
@@ -200,9 +219,6 @@ cleanup:
 /* The weights are the router's; every rank's are the same formula, so the processes need not exchange them. */
 static spw_status run_reference(layer_run *k) {
     const size_t wide = k->ranks * k->tokens * k->hidden, weights = k->experts * k->matrix;
-    const char *name = k->s->rule == SPW_RECORD_TOKEN    ? "gmm-deepep"
-                       : k->s->rule == SPW_RECORD_SOURCE ? "gmm"
-                                                         : "dense";
     const spw_execution_shape shape = {.ranks = k->ranks,
                                        .experts = k->experts,
                                        .top_k = k->top_k,
@@ -238,7 +254,7 @@ static spw_status run_reference(layer_run *k) {
                                          .gradients = {dw, dw + weights, dw + 2 * weights},
                                          .rows = k->counts,
                                          .dropped = k->counts + k->ranks};
-    SPW_TRY(spw_execute(spw_executor_find(name), &shape, &input, &output, k->arena, k->fabric));
+    SPW_TRY(spw_execute(spw_executor_find(k->how->scheme), &shape, &input, &output, k->arena, k->fabric));
 cleanup:
     spw_free(expert), spw_free(score);
     return status;
@@ -279,25 +295,52 @@ static spw_status compare_rows(layer_run *k, size_t rows, size_t width, size_t s
     return SPW_OK;
 }
 
+/* Of the reference's bytes those that the kernels send: their ids are int32. */
+static uint64_t bytes_of_kernels(const layer_run *k, int counter, uint64_t bytes) {
+    const uint64_t row = 2 * k->hidden + k->top_k * (k->how->id_bytes + 4) + 4;
+    if (counter != SPW_COUNT_DISPATCH || k->how->id_bytes == 4) return bytes;
+    return bytes / row * (row - k->top_k * (k->how->id_bytes - 4));
+}
+
 static spw_status check_exchanges(layer_run *k, size_t r) {
-    static const char *const names[] = {[SPW_COUNT_DISPATCH] = "dispatch",
-                                        [SPW_COUNT_COMBINE] = "combine",
-                                        [SPW_COUNT_COMBINE_GRADIENT] = "combine gradient",
-                                        [SPW_COUNT_DISPATCH_GRADIENT] = "dispatch gradient"};
+    static const struct {
+        const char *name;
+        bool back;
+    } exchanges[] = {[SPW_COUNT_DISPATCH] = {"dispatch", false},
+                     [SPW_COUNT_COMBINE] = {"combine", true},
+                     [SPW_COUNT_COMBINE_GRADIENT] = {"combine gradient", false},
+                     [SPW_COUNT_DISPATCH_GRADIENT] = {"dispatch gradient", true},
+                     [SPW_COUNT_ROUTER_GRADIENT] = {"router gradient", true}};
     spw_status status = SPW_OK;
-    for (int c = SPW_COUNT_DISPATCH; c <= SPW_COUNT_DISPATCH_GRADIENT; c++) {
-        const bool back = c == SPW_COUNT_COMBINE || c == SPW_COUNT_DISPATCH_GRADIENT;
+    for (int c = 0; c < (int)(sizeof exchanges / sizeof *exchanges); c++) {
+        const bool back = exchanges[c].back;
         uint64_t bytes[SPW_WORLD_RANKS];
         spw_status result = SPW_OK;
         SPW_TRY(spw_world_counter(k->world, r, c, bytes));
         for (size_t d = 0; d < k->ranks && result == SPW_OK; d++) {
-            const uint64_t want = spw_fabric_bytes(k->fabric, names[c], back ? d : r, back ? r : d);
+            const uint64_t want = bytes_of_kernels(
+                k, c, spw_fabric_bytes(k->fabric, exchanges[c].name, back ? d : r, back ? r : d));
             if (bytes[d] != want)
                 result = spw_fail(SPW_EMISMATCH, "%llu bytes with rank %zu, the reference %llu",
                                   (unsigned long long)bytes[d], d, (unsigned long long)want);
         }
-        count(k, result, r, names[c]);
+        count(k, result, r, exchanges[c].name);
     }
+cleanup:
+    return status;
+}
+
+/* Rows that the rank computed. */
+static spw_status check_rows(layer_run *k, size_t r) {
+    int rows = 0;
+    spw_status status = SPW_OK;
+    TRY_GPU(cudaMemcpy(&rows, k->l->rank[r].offset + k->l->local, sizeof rows, cudaMemcpyDeviceToHost),
+            "download");
+    count(k,
+          (uint64_t)rows == k->counts[r]
+              ? SPW_OK
+              : spw_fail(SPW_EMISMATCH, "%d, the reference %llu", rows, (unsigned long long)k->counts[r]),
+          r, "rows of experts");
 cleanup:
     return status;
 }
@@ -332,34 +375,36 @@ static spw_status check_rank(layer_run *k, size_t r) {
     SPW_TRY(fetch(k, k->l->rank[r].down_gradient, local * k->matrix));
     count(k, compare_rows(k, local * FFN, k->hidden, k->hidden, k->widened, dw + 2 * weights + first), r,
           "gradient of down");
+    SPW_TRY(check_rows(k, r));
     SPW_TRY(check_exchanges(k, r));
 cleanup:
     return status;
 }
 
-spw_status spw_verify_layer(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
-                            const spw_exchange_variant *variant, spw_judge *judge) {
-    const size_t buffer = spw_record_buffer(record, scheme);
-    const bool slots = scheme->rule == SPW_RECORD_CAPACITY;
-    const spw_layer_form form = {
-        .dispatch = scheme->rule == SPW_RECORD_TOKEN,
-        .plain = {.kind = slots ? SPW_PLAIN_CAPACITY : SPW_PLAIN_RAGGED,
-                  .sequences = record->sequences,
-                  .sequence_length = record->sequence_length,
-                  .top_k = record->top_k,
-                  .experts = record->experts,
-                  .hidden = record->hidden,
-                  .buffer_rows = buffer,
-                  .capacity = slots ? buffer / (record->sequences * record->experts) : 0},
-        .ffn = FFN};
+static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, const struct layer *how) {
+    const size_t buffer = spw_record_buffer(r, s);
+    const bool slots = s->rule == SPW_RECORD_CAPACITY;
+    return (spw_layer_form){.kind = how->kind,
+                            .plain = {.kind = slots ? SPW_PLAIN_CAPACITY : SPW_PLAIN_RAGGED,
+                                      .sequences = r->sequences,
+                                      .sequence_length = r->sequence_length,
+                                      .top_k = r->top_k,
+                                      .experts = r->experts,
+                                      .hidden = r->hidden,
+                                      .buffer_rows = buffer,
+                                      .capacity = slots ? buffer / (r->sequences * r->experts) : 0},
+                            .ffn = FFN};
+}
+
+static spw_status verify_as(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
+                            const struct layer *how, const spw_exchange_variant *variant, spw_judge *judge) {
     spw_status status = SPW_OK;
     layer_run *k = NULL;
-    for (size_t i = 0; i < record->ranks * spw_record_tokens(record) * record->top_k; i++)
-        if (record->expert[i] < 0) return SPW_OK; /* no router chooses fewer */
     SPW_TRY(SPW_ALLOC(1, &k));
     *k = (layer_run){.world = world,
                      .r = record,
                      .s = scheme,
+                     .how = how,
                      .variant = variant->name,
                      .judge = judge,
                      .ranks = record->ranks,
@@ -369,7 +414,7 @@ spw_status spw_verify_layer(spw_world *world, const spw_record *record, const sp
                      .experts = record->experts};
     k->choices = k->tokens * k->top_k, k->matrix = k->hidden * FFN;
     SPW_TRY(create(k));
-    SPW_TRY(spw_layer_create(world, form, variant, &k->l));
+    SPW_TRY(spw_layer_create(world, form_of(record, scheme, how), variant, &k->l));
     for (size_t r = world->first; r < world->behind; r++) SPW_TRY(fill_rank(k, r));
     SPW_TRY(spw_world_clear_counters(world));
     SPW_TRY(run_router(k));
@@ -379,5 +424,17 @@ spw_status spw_verify_layer(spw_world *world, const spw_record *record, const sp
 cleanup:
     if (k != NULL) destroy(k);
     spw_free(k);
+    return status;
+}
+
+spw_status spw_verify_layer(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
+                            const spw_exchange_variant *variant, spw_judge *judge) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < record->ranks * spw_record_tokens(record) * record->top_k; i++)
+        if (record->expert[i] < 0) return SPW_OK; /* no router chooses fewer */
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        if (layers[i].rule == scheme->rule)
+            SPW_TRY(verify_as(world, record, scheme, &layers[i], variant, judge));
+cleanup:
     return status;
 }

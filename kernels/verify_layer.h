@@ -6,9 +6,10 @@
 #include "kernels/layer_gpu.h"
 #include "kernels/record.h"
 
-/* The router runs on logits that make the record's choices. Compared row by row: the outputs, the gradients of the
- * input, of the weights of choices and of the experts' weights; and exactly: choices, bytes of every pair in the four
- * exchanges. Not for rule expert. */
+/* Every executed scheme that is the layer's kernels in one of their arrangements and goes by the record's rule, one
+ * after the other. The router runs on logits that make the record's choices. Compared row by row: the outputs, the
+ * gradients of the input, of the weights of choices and of the experts' weights; and exactly: choices, rows of the
+ * experts, bytes of every pair in all exchanges. Nothing where a token has fewer choices than top_k. */
 SPW_MUST_CHECK spw_status spw_verify_layer(spw_world *world, const spw_record *record,
                                            const spw_record_scheme *scheme,
                                            const spw_exchange_variant *variant, spw_judge *judge);

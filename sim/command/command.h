@@ -21,6 +21,7 @@ spw_status spw_command_bench_replay(int argc, char **argv);
 spw_status spw_command_bench_reference(int argc, char **argv);
 spw_status spw_command_bench_allocator(int argc, char **argv);
 spw_status spw_command_bench_dispatch(int argc, char **argv);
+spw_status spw_command_bench_layer(int argc, char **argv);
 
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. */

@@ -24,6 +24,8 @@ static const struct {
      "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
     {"dispatch", spw_command_bench_dispatch,
      "dispatch and combine between GPUs beside their links and NCCL; needs a build with SPW_CUDA"},
+    {"layer", spw_command_bench_layer,
+     "whole expert layers between GPUs, by phase; needs a build with SPW_CUDA"},
 };
 
 enum { BENCHES = sizeof benches / sizeof benches[0] };
