@@ -13,6 +13,9 @@ const char *const spw_own_scheme_names[SPW_OWN_SCHEMES] = {[SPW_OWN_GMM_DEEPEP] 
                                                            [SPW_OWN_DENSE] = "dense",
                                                            [SPW_OWN_RING] = "ring"};
 
+/* A token's number travels with a row, and is looked at when the row is fetched. */
+static const double SOURCE_BYTES = 4.0;
+
 /* What one rank has to do with the routing. */
 typedef struct own_rank {
     double arrived;      /* U: distinct tokens that want one of its experts */
@@ -203,7 +206,7 @@ static void plan(walk *w) {
 
 static void forward(walk *w) {
     const spw_own_layer *l = w->layer;
-    const double row = 2.0 * (double)l->hidden, choice_words = 4.0 * (2.0 * (double)l->top_k + 1.0);
+    const double row = 2.0 * (double)l->hidden, choice_words = 8.0 * (double)l->top_k + SOURCE_BYTES;
     const bool ring = l->scheme == SPW_OWN_RING,
                by_choice = l->scheme == SPW_OWN_GMM || l->scheme == SPW_OWN_DENSE;
     if (by_choice) {
@@ -221,7 +224,7 @@ static void forward(walk *w) {
     fan(w, SPW_OWN_FAN_OUT, true);
     experts_forward(w);
     fan(w, SPW_OWN_FAN_IN, false);
-    exchange(w, SPW_OWN_COMBINE, true, false, row, 0.0);
+    exchange(w, SPW_OWN_COMBINE, true, false, row, ring ? 0.0 : SOURCE_BYTES);
 }
 
 static void backward(walk *w) {
@@ -237,7 +240,7 @@ static void backward(walk *w) {
         fan(w, SPW_OWN_FAN_OUT_GRADIENT, false);
         return;
     }
-    exchange(w, SPW_OWN_COMBINE_GRADIENT, false, false, row, ring ? 0.0 : 4.0);
+    exchange(w, SPW_OWN_COMBINE_GRADIENT, false, false, row, ring ? 0.0 : SOURCE_BYTES);
     fan_in_gradient(w);
     if (ring) {
         const double side = 4.0 * (double)l->experts, written = side * (double)(l->ranks * l->tokens);
@@ -246,7 +249,8 @@ static void backward(walk *w) {
     }
     experts_backward(w);
     fan(w, SPW_OWN_FAN_OUT_GRADIENT, false);
-    exchange(w, SPW_OWN_DISPATCH_GRADIENT, true, false, row, ring ? 0.0 : 4.0 * (double)l->top_k);
+    exchange(w, SPW_OWN_DISPATCH_GRADIENT, true, false, row,
+             ring ? 0.0 : SOURCE_BYTES + 4.0 * (double)l->top_k);
 }
 
 static void run_pass(walk *w, int pass) {
