@@ -145,6 +145,25 @@ void spw_file_discard(spw_file *file) {
     *file = (spw_file){NULL, NULL};
 }
 
+spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const void *what),
+                          const void *what) {
+    spw_file file = {NULL, NULL};
+    spw_status status = spw_file_begin(path, &file);
+    if (file.temporary == NULL) return status; /* it has failed */
+    FILE *out = fopen(file.temporary, "w");
+    bool written = out != NULL;
+    if (out != NULL) {
+        status = print(out, what);
+        written = ferror(out) == 0;
+        written = fclose(out) == 0 && written;
+    }
+    if (status == SPW_OK)
+        status = written ? spw_file_commit(&file)
+                         : spw_fail(SPW_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    spw_file_discard(&file);
+    return status;
+}
+
 spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *length) {
     spw_status status = SPW_OK;
     char *buffer = NULL;

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* A file under way. `temporary` is the path to write to; it is in the folder of `path`. */
 typedef struct spw_file {
@@ -27,6 +28,11 @@ SPW_MUST_CHECK spw_status spw_file_commit(spw_file *file);
 
 /* Removes the temporary file and frees `file`. Does nothing after a commit, or on a zeroed struct. */
 void spw_file_discard(spw_file *file);
+
+/* The whole of it: begins, lets `print` write `what` to the temporary file, commits. SPW_EIO when it cannot be written; what
+ * `print` fails with. */
+SPW_MUST_CHECK spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const void *what),
+                                         const void *what);
 
 /* *text = the whole file at `path`, ended by a zero byte; the caller frees it with spw_free(). A file of more
  * than `limit` bytes is refused with SPW_EIO. "-" is not special. */

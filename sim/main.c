@@ -11,10 +11,11 @@ static const struct {
     spw_status (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"trace", spw_command_trace, "generate, inspect, verify or slice a routing trace"},
+    {"trace", spw_command_trace, "generate, inspect, verify, import or slice a routing trace"},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"plan", spw_command_plan,
      "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
+    {"report", spw_command_report, "one HTML page of what a replay wrote, for whoever books the GPUs"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
     {"score", spw_command_score, "predictions beside published and compiled runs"},

@@ -169,6 +169,21 @@ def says(job):
     check(f"{best['scheme']}, EP 8, {best['sequences_per_gpu']} sequences" in even, f"'{even}'")
 
 
+def refuses(job):
+    """What cannot be is left out of a plan of several splits, and said; alone it is an error, and not the trace's."""
+    arguments = ["plan", "--job", job, "--trace", TRACE, "--imbalance", "6"]
+    plan = json.loads(run(*arguments, "--expert-parallel", "4,8,16", "--format", "json"))
+    refused = plan["plan"]["refused"]
+    check({row["expert_parallel"] for row in plan["rows"]} == {8, 16}, "an imbalance of 6 is planned on 4 ranks, or not on 8 and 16")
+    check({key(r) for r in refused} == {(s, 4, q) for s in SCHEMES for q in (1, 2)} and len(refused) == 2 * len(SCHEMES),
+          f"refused {[key(r) for r in refused]}")
+    text = run(*arguments, "--expert-parallel", "4,8,16")
+    check("EP 4: imbalance 6: " in line(text, "cannot be"), "what cannot be is not said")
+    for extra in (["--expert-parallel", "2,4"], ["--expert-parallel", "4"]):
+        out = subprocess.run([program, *map(str, arguments + extra)], capture_output=True, text=True, check=False)
+        check(out.returncode == 2 and "[1, " in out.stderr and str(TRACE) not in out.stderr, f"{extra}: {out.returncode} {out.stderr}")
+
+
 def main():
     scratch.mkdir(parents=True, exist_ok=True)
     job = scratch / "job.yaml"
@@ -209,6 +224,7 @@ def main():
             continue
         slower = steps[1][point] > step * (1 + 1e-9)
         check(slower != point[0].startswith("dense"), f"{point}: {step} s balanced, {steps[1][point]} s at 1.5")
+    refuses(job)
     says(job)
     print(f"plan_oracle: {checks} checks, {failed} failed")
     sys.exit(failed > 0)

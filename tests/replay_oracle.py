@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`spillway replay` against a brute force over tokens, written from docs/schemes.md and docs/design.md alone.
+"""`spillway replay` against a brute force over tokens, written from docs/schemes.md alone.
 
 replay_oracle.py SPILLWAY SCRATCH [--data FOLDER] [--cases N] [--first SEED] [--trace FILE]
 
@@ -198,7 +198,7 @@ def rows_by_node(case, rank, ids, missing):
                        minlength=case.ranks * case.nodes).reshape(case.ranks, case.nodes)
 
 
-# --- From a trace to the ranks of the job (docs/design.md) ---
+# --- From a trace to the ranks of the job (docs/schemes.md) ---
 
 def own_rows(trace, step, source):
     """Rows of a source rank by sequence and position."""

@@ -1,9 +1,12 @@
 /* Status, checked memory, and output that is never half written. argv[1]: scratch directory. */
+#include "base/child.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "tests/check.h"
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +90,32 @@ static void test_exit(const char *path) {
     (void)close(message[1]);
 }
 
+static spw_status speak(void *context, FILE *out) {
+    const char *what = context;
+    if (strcmp(what, "crash") == 0) raise(SIGKILL);
+    if (strcmp(what, "refuse") == 0) return spw_fail(SPW_EIO, "no %s", what);
+    for (volatile bool ever = strcmp(what, "for ever") == 0; ever;) {
+    }
+    (void)fputs(what, out);
+    return SPW_OK;
+}
+
+/* What a child says comes back; what it does to itself does not. */
+static void test_child(void) {
+    char *reply = NULL;
+    size_t bytes = 0;
+    CHECK_OK(spw_child_run("f", 5, 16, speak, "hello", &reply, &bytes));
+    CHECK(bytes == 5 && reply != NULL && strcmp(reply, "hello") == 0);
+    spw_free(reply);
+    CHECK_STATUS(spw_child_run("f", 5, 4, speak, "hello", &reply, &bytes), SPW_EFORMAT);
+    CHECK(reply == NULL && strstr(spw_last_error(), "f: damaged") != NULL);
+    CHECK_STATUS(spw_child_run("f", 5, 16, speak, "refuse", &reply, &bytes), SPW_EIO);
+    CHECK(reply == NULL && strcmp(spw_last_error(), "no refuse") == 0);
+    CHECK_STATUS(spw_child_run("f", 5, 16, speak, "crash", &reply, &bytes), SPW_EFORMAT);
+    CHECK(strstr(spw_last_error(), "Killed") != NULL);
+    CHECK_STATUS(spw_child_run("f", 1, 16, speak, "for ever", &reply, &bytes), SPW_EFORMAT);
+}
+
 static void test_file(const char *folder) {
     char path[512], gone[512];
     snprintf(path, sizeof path, "%s/base_file.txt", folder);
@@ -156,6 +185,7 @@ int main(int argc, char **argv) {
     test_status();
     test_plain_text();
     test_memory();
+    test_child();
     test_file(argv[1]);
     return check_done();
 }

@@ -190,7 +190,7 @@ static void test_stacks(const char *folder) {
     for (const char *const *name = spw_stack_presets(); *name != NULL; name++, count++) {
         spw_stack s = stack_of(*name), again;
         CHECK(strcmp(s.name, *name) == 0 && spw_stack_covers(&s, *name) && !spw_stack_covers(&s, "x"));
-        CHECK_OK(spw_stack_write(&s, "A copy.", path));
+        CHECK_OK(spw_stack_write(&s, path));
         CHECK_OK(spw_stack_read(path, NULL, &again));
         for (size_t i = 0; i < SPW_STACK_FITTED; i++) {
             const spw_coefficient *a = spw_stack_coefficient(&s, i), *b = spw_stack_coefficient(&again, i);
@@ -205,7 +205,7 @@ static void test_stacks(const char *folder) {
     CHECK(count == 5);
     const spw_stack cuda = stack_of("xla-cuda-0.10.2");
     CHECK(spw_stack_covers(&cuda, "maxtext@e591f30c+xla-cuda-0.10.2-default"));
-    CHECK_STATUS(spw_stack_write(&cuda, "x", "no such folder/stack.yaml"), SPW_EIO);
+    CHECK_STATUS(spw_stack_write(&cuda, "no such folder/stack.yaml"), SPW_EIO);
     const char *bad = "name: x\n";
     spw_stack s;
     CHECK_STATUS(spw_stack_parse("s.yaml", bad, strlen(bad), &s), SPW_ECONFIG);

@@ -376,7 +376,7 @@ static void test_stacks(const char *scratch) {
             if (!known && fitted < 64) values[fitted++] = k->value;
         }
         (void)snprintf(path, sizeof path, "%s/time_stack.yaml", scratch);
-        CHECK_OK(spw_time_stack_write(&s, "a test", path));
+        CHECK_OK(spw_time_stack_write(&s, path));
         CHECK_OK(spw_time_stack_read(path, NULL, &again));
         CHECK(strcmp(s.schemes, again.schemes) == 0 && s.sequences_max == again.sequences_max);
         for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
@@ -388,10 +388,10 @@ static void test_stacks(const char *scratch) {
     CHECK(stacks == 2 && fitted > 0 && fitted <= 12);
     spw_time_stack s;
     CHECK_STATUS(spw_time_stack_read("no-such-stack", NULL, &s), SPW_ECONFIG);
-    CHECK_STATUS(spw_time_stack_write(&stack, "x", "/nowhere/at/all.yaml"), SPW_EIO);
+    CHECK_STATUS(spw_time_stack_write(&stack, "/nowhere/at/all.yaml"), SPW_EIO);
     s = stack;
     s.dense_share.value = 1.5; /* of the peak */
-    CHECK_OK(spw_time_stack_write(&s, "a test", path));
+    CHECK_OK(spw_time_stack_write(&s, path));
     CHECK_STATUS(spw_time_stack_read(path, NULL, &s), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "'dense_share' is 1.5; it must be in [0.01, 1]") != NULL);
 }

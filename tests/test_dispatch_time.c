@@ -1,5 +1,6 @@
 /* The time of our own dispatch and combine: a made-up machine is found again, the shipped runs hold their score, tables that
  * cannot be trusted are refused. */
+#include "sim/score/table_kind.h"
 #include "sim/time/dispatch_time.h"
 #include "tests/check.h"
 
@@ -41,7 +42,7 @@ static void test_shipped(const char *path) {
     spw_dispatch_score score;
     spw_cluster c;
     CHECK_OK(spw_cluster_read("h200-8x8", NULL, &c));
-    CHECK(spw_dispatch_is_table(path));
+    CHECK(spw_table_kind_of(path) == SPW_TABLE_DISPATCH);
     CHECK_OK(spw_dispatch_score_open(path, &c, &score));
     CHECK(score.runs == 18 && score.median_abs_error < 0.02 && score.max_abs_error < 0.07);
     for (int i = 0; i < 2; i++) CHECK(score.speed[i].share > 0.5 && score.speed[i].share < 1.0);

@@ -1,6 +1,7 @@
 /* The time of bare Megatron-Core stacks: by hand, properties, measured runs, the fit. argv: tables, scratch. */
 #include "sim/score/calibrate_megatron_time.h"
 #include "sim/score/measured_time_score.h"
+#include "sim/score/table_kind.h"
 
 #include "base/memory.h"
 #include "tests/check.h"
@@ -323,12 +324,12 @@ static void test_memory(const char *runs, const char *phases) {
 static void test_kinds(const char *folder) {
     static const struct {
         const char *name;
-        spw_measured_kind kind;
-    } files[] = {{"megatron_h200_runs.csv", SPW_MEASURED_RUNS},
-                 {"megatron_h200_reserved.csv", SPW_MEASURED_RUNS},
-                 {"megatron_h200_phases.csv", SPW_MEASURED_PHASES},
-                 {"h200_ceilings.csv", SPW_MEASURED_CEILINGS},
-                 {"README.md", SPW_MEASURED_OTHER}};
+        spw_table_kind kind;
+    } files[] = {{"megatron_h200_runs.csv", SPW_TABLE_RUNS},
+                 {"megatron_h200_reserved.csv", SPW_TABLE_RUNS},
+                 {"megatron_h200_phases.csv", SPW_TABLE_PHASES},
+                 {"h200_ceilings.csv", SPW_TABLE_CEILINGS},
+                 {"README.md", SPW_TABLE_OTHER}};
     enum { FILES = sizeof files / sizeof files[0] };
     char path[FILES][PATH];
     const char *paths[FILES];
@@ -336,7 +337,7 @@ static void test_kinds(const char *folder) {
     for (size_t i = 0; i < FILES; i++) {
         (void)snprintf(path[i], PATH, "%s/%s", folder, files[i].name);
         paths[i] = path[i];
-        CHECK(spw_measured_kind_of(path[i]) == files[i].kind);
+        CHECK(spw_table_kind_of(path[i]) == files[i].kind);
     }
     CHECK_OK(spw_measured_tables_sort(paths, FILES - 1, &tables));
     CHECK(tables.runs == 2 && tables.phases == 1);
@@ -440,7 +441,7 @@ static void test_fit(const char *runs, const char *phases, const char *scratch) 
     CHECK_OK(spw_calibrate_megatron_time(run_paths, 1, phase_paths, 1, SPW_MEASURED_STACK, &c));
     CHECK(c.steps == 95 && c.phases == (size_t)87 * 15 && c.shapes == 3);
     (void)snprintf(path, sizeof path, "%s/fitted_megatron.yaml", scratch);
-    CHECK_OK(spw_megatron_coefficients_write(&c.fitted, "Written by a test.", path));
+    CHECK_OK(spw_megatron_coefficients_write(&c.fitted, path));
     CHECK_OK(spw_megatron_coefficients_read(path, NULL, &back));
     CHECK(strcmp(back.name, before.name) == 0 && strcmp(back.tables, before.tables) == 0);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++) {

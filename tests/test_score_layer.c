@@ -1,6 +1,7 @@
 /* The bars of SonicMoE's figure 13 against the schemes: the scores that no change may make worse, two bars by hand, and
  * damaged tables. */
 #include "sim/score/score_layer_print.h"
+#include "sim/score/table_kind.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ static void test_scores(const char *path) {
     };
     spw_layer_score score;
     spw_layer_errors e;
-    CHECK(spw_layer_score_is_table(path));
+    CHECK(spw_table_kind_of(path) == SPW_TABLE_BARS);
     CHECK_OK(spw_layer_score_open(path, &score));
     CHECK(score.others == 168);
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
@@ -97,8 +98,8 @@ static void test_damage(const char *path) {
         CHECK(strstr(spw_last_error(), path) != NULL);
     }
     write_file(path, "id,model\n1,2\n");
-    CHECK(!spw_layer_score_is_table(path));
-    CHECK(!spw_layer_score_is_table("/no/such/table.csv"));
+    CHECK(spw_table_kind_of(path) == SPW_TABLE_OTHER);
+    CHECK(spw_table_kind_of("/no/such/table.csv") == SPW_TABLE_OTHER);
     CHECK_STATUS(spw_layer_score_open("/no/such/table.csv", &score), SPW_EIO);
 }
 

@@ -222,9 +222,25 @@ static void test_refusals(void) {
                                "zipf:exponent=nan",
                                "uniform:groups=2.5",
                                "zipf:exponent=1,",
-                               "uniform:popularity=x"};
+                               "uniform:popularity=x",
+                               "zipf:alpha=1",
+                               "uniform:exponent=1",
+                               "drift:popularity=zipf,sigma=1",
+                               "uniform:kept=2",
+                               "drift:share=0,rank=1",
+                               "group-limited:rise=1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STATUS(spw_distribution_parse(bad[i], &distribution), SPW_EARG);
+    CHECK_STATUS(spw_distribution_parse("zipf:alpha=1", &distribution), SPW_EARG);
+    CHECK(strstr(spw_last_error(),
+                 "popularity zipf has no alpha; its keys are popularity, exponent, share") != NULL);
+    CHECK_STATUS(spw_distribution_parse("group-limited:rise=1", &distribution), SPW_EARG);
+    CHECK(strstr(spw_last_error(), "without 'peak'") != NULL);
+    static const char *const good[] = {
+        "hot-rank:rank=3,popularity=zipf,exponent=2", "drift:sigma=1,groups=4,kept=2",
+        "uniform:peak=2,rise=1,share=0.5,ranks=4,rank=1", "lognormal:popularity=dirichlet,alpha=2"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        CHECK_OK(spw_distribution_parse(good[i], &distribution));
     const struct {
         const char *name;
         size_t experts, top_k;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,24 +28,39 @@ static const struct {
 } popularities[] = {
     {"uniform", SPW_UNIFORM}, {"zipf", SPW_ZIPF}, {"lognormal", SPW_LOGNORMAL}, {"dirichlet", SPW_DIRICHLET}};
 
+enum { ANY = -1 };
+
+/* A key does nothing with another popularity, or while the number `beside` it is 0. */
 static const struct {
     const char *key;
     size_t offset;
     double least, most;
     bool whole;
+    int popularity;
+    const char *beside;
+    size_t beside_offset;
 } keys[] = {
-    {"exponent", offsetof(spw_distribution, exponent), 0.0, 10.0, false},
-    {"sigma", offsetof(spw_distribution, sigma), 0.0, 10.0, false},
-    {"alpha", offsetof(spw_distribution, alpha), 1e-3, 1e6, false},
-    {"share", offsetof(spw_distribution, share), 0.0, 1.0, false},
-    {"rank", offsetof(spw_distribution, hot_rank), 0.0, 65535.0, true},
-    {"ranks", offsetof(spw_distribution, hot_ranks), 1.0, 65536.0, true},
-    {"groups", offsetof(spw_distribution, groups), 1.0, 65535.0, true},
-    {"kept", offsetof(spw_distribution, kept), 1.0, 65535.0, true},
-    {"drift", offsetof(spw_distribution, drift), 0.0, 10.0, false},
-    {"peak", offsetof(spw_distribution, peak), 0.0, 20.0, false},
-    {"rise", offsetof(spw_distribution, rise), 0.0, 1e9, false},
-    {"recovery", offsetof(spw_distribution, recovery), 1e-3, 1e9, false},
+#define KEY(key, field, least, most, whole, popularity) \
+    { key, offsetof(spw_distribution, field), least, most, whole, popularity, NULL, 0 }
+#define KEY_BESIDE(key, field, least, most, whole, beside) \
+    { \
+        key, offsetof(spw_distribution, field), least, most, whole, ANY, #beside, \
+            offsetof(spw_distribution, beside) \
+    }
+    KEY("exponent", exponent, 0.0, 10.0, false, SPW_ZIPF),
+    KEY("sigma", sigma, 0.0, 10.0, false, SPW_LOGNORMAL),
+    KEY("alpha", alpha, 1e-3, 1e6, false, SPW_DIRICHLET),
+    KEY("share", share, 0.0, 1.0, false, ANY),
+    KEY_BESIDE("rank", hot_rank, 0.0, 65535.0, true, share),
+    KEY_BESIDE("ranks", hot_ranks, 1.0, 65536.0, true, share),
+    KEY("groups", groups, 1.0, 65535.0, true, ANY),
+    KEY_BESIDE("kept", kept, 1.0, 65535.0, true, groups),
+    KEY("drift", drift, 0.0, 10.0, false, ANY),
+    KEY("peak", peak, 0.0, 20.0, false, ANY),
+    KEY_BESIDE("rise", rise, 0.0, 1e9, false, peak),
+    KEY_BESIDE("recovery", recovery, 1e-3, 1e9, false, peak),
+#undef KEY
+#undef KEY_BESIDE
 };
 
 enum { NAMES = sizeof names / sizeof *names, KEYS = sizeof keys / sizeof *keys, POPULARITIES = 4 };
@@ -66,8 +82,8 @@ static spw_status set_popularity(const char *value, size_t length, spw_distribut
                     value);
 }
 
-/* "key=value" of `length` characters. */
-static spw_status set_key(const char *text, size_t length, spw_distribution *out) {
+/* "key=value" of `length` characters; given [KEYS] notes the key. */
+static spw_status set_key(const char *text, size_t length, bool *given, spw_distribution *out) {
     const char *equals = memchr(text, '=', length);
     size_t key_length = equals != NULL ? (size_t)(equals - text) : length;
     if (equals != NULL && same(text, key_length, "popularity")) {
@@ -84,6 +100,7 @@ static spw_status set_key(const char *text, size_t length, spw_distribution *out
                             keys[i].whole ? "a whole number" : "a number", keys[i].least, keys[i].most);
         }
         memcpy((char *)out + keys[i].offset, &value, sizeof value);
+        given[i] = true;
         return SPW_OK;
     }
     return spw_fail(
@@ -91,6 +108,28 @@ static spw_status set_key(const char *text, size_t length, spw_distribution *out
         "'%.*s': must be KEY=VALUE with popularity, exponent, sigma, alpha, share, rank, ranks, groups, "
         "kept, drift, peak, rise or recovery",
         (int)length, text);
+}
+
+/* Keys that another popularity has, or that miss what they belong to. */
+static spw_status check_keys(const bool *given, const spw_distribution *d) {
+    const char *popularity = popularities[d->popularity].name;
+    char list[128] = "popularity";
+    for (size_t i = 0; i < KEYS; i++) {
+        const size_t used = strlen(list);
+        if (keys[i].popularity == ANY || keys[i].popularity == (int)d->popularity)
+            (void)snprintf(list + used, sizeof list - used, ", %s", keys[i].key);
+    }
+    for (size_t i = 0; i < KEYS; i++) {
+        double beside = 1.0;
+        if (!given[i]) continue;
+        if (keys[i].popularity != ANY && keys[i].popularity != (int)d->popularity)
+            return spw_fail(SPW_EARG, "popularity %s has no %s; its keys are %s", popularity, keys[i].key,
+                            list);
+        if (keys[i].beside != NULL) memcpy(&beside, (const char *)d + keys[i].beside_offset, sizeof beside);
+        if (!(beside > 0.0))
+            return spw_fail(SPW_EARG, "'%s' does nothing without '%s'", keys[i].key, keys[i].beside);
+    }
+    return SPW_OK;
 }
 
 spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
@@ -105,12 +144,15 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
     }
     *out = names[i].value;
     const char *at = text + length;
+    bool given[KEYS] = {false};
+    spw_status status = SPW_OK;
     while (*at != '\0') {
         at++; /* ':' or ',' */
         size_t part = strcspn(at, ",");
-        spw_status status = set_key(at, part, out);
+        status = set_key(at, part, given, out);
         if (status != SPW_OK) return spw_fail_within(status, "distribution %s", text);
         at += part;
     }
-    return SPW_OK;
+    status = check_keys(given, out);
+    return status == SPW_OK ? SPW_OK : spw_fail_within(status, "distribution %s", text);
 }

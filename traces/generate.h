@@ -40,7 +40,8 @@ typedef struct spw_distribution {
 
 /* "NAME[:key=value,...]": uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse. A
  * name sets defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups,
- * kept, drift, peak, rise, recovery. SPW_EARG says which names or keys there are. */
+ * kept, drift, peak, rise, recovery. SPW_EARG says which names or keys there are, also when a key belongs to another
+ * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
 
 typedef struct spw_generate_settings {

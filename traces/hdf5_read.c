@@ -18,7 +18,7 @@ spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     if (!S_ISREG(entry.st_mode)) return spw_fail(SPW_EIO, "%s: not a regular file", path);
     if (access(path, R_OK) != 0) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
     if (H5Fis_hdf5(path) <= 0) {
-        return spw_fail(SPW_EFORMAT, "%s: not an HDF5 file (%lld bytes); a routing trace is one", path,
+        return spw_fail(SPW_EFORMAT, "%s: not an HDF5 file (%lld bytes), which traces and results are", path,
                         (long long)entry.st_size);
     }
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
@@ -64,8 +64,8 @@ static spw_status read_filters(hid_t list, const char *path, spw_hdf5_shape *sha
         while (j < 3 && (known[j].filter != filter || *known[j].at >= 0)) j++;
         if (j == 3) {
             return spw_fail(SPW_EFORMAT,
-                            "/%s: filter %d (%.60s); a trace uses shuffle, deflate and fletcher32, each once",
-                            path, (int)filter, filter < 0 ? "unreadable" : name);
+                            "/%s: filter %d (%.60s); must be shuffle, deflate or fletcher32, each once", path,
+                            (int)filter, filter < 0 ? "unreadable" : name);
         }
         *known[j].at = i;
         if (filter == H5Z_FILTER_SHUFFLE) shape->shuffle_bytes = count >= 1 && values[0] > 0 ? values[0] : 1;

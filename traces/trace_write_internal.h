@@ -1,4 +1,4 @@
-/* The inside of a writer, shared by the files trace_write*.c and slice.c only. */
+/* The inside of a writer, shared by the files trace_write*.c, slice.c and importers/assembly_write.c only. */
 #ifndef SPW_TRACES_TRACE_WRITE_INTERNAL_H
 #define SPW_TRACES_TRACE_WRITE_INTERNAL_H
 

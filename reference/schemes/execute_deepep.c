@@ -102,7 +102,13 @@ cleanup:
     return status;
 }
 
-static spw_status combine(spw_execution *run, deepep *g, const char *exchange) {
+static spw_status to_experts(spw_execution *run, void *state, const char *exchange) {
+    const spw_status status = dispatch(run, state, exchange);
+    return status == SPW_OK ? permute(run, state) : status;
+}
+
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    deepep *g = state;
     const bool keep = run->pass == SPW_PASS_RECOMPUTE;
     spw_status status = SPW_OK;
     spw_step(run, "unpermute");
@@ -121,25 +127,8 @@ cleanup:
     return status;
 }
 
-/* dy = weight times the row's gradient, and the gradient of the weight: the row's gradient times y. */
-static void unpermute_gradient(spw_execution *run, deepep *g, size_t r) {
-    const size_t hidden = run->shape.hidden, top_k = run->shape.top_k;
-    spw_deepep_rank *m = &g->moved.rank[r];
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < m->received * top_k; i++) {
-        const float *d = g->d_summed.at[r] + i / top_k * hidden;
-        const int32_t row = g->place[r][i];
-        double sum = 0.0;
-        for (size_t h = 0; h < hidden && row >= 0; h++) {
-            const size_t at = (size_t)row * hidden + h;
-            sum += (double)d[h] * (double)g->experts.y.at[r][at];
-            g->experts.dy.at[r][at] = (float)((double)m->weight[i] * (double)d[h]);
-        }
-        m->d_weight[i] = (float)sum;
-    }
-}
-
-static spw_status combine_gradient(spw_execution *run, deepep *g) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    deepep *g = state;
     const spw_deepep_message message = {.fp8 = g->fp8, .choices = false};
     const size_t hidden = run->shape.hidden, narrow = g->fp8 ? 1 : 0;
     spw_fused_experts *e = &g->experts;
@@ -154,14 +143,19 @@ static spw_status combine_gradient(spw_execution *run, deepep *g) {
     SPW_TRY(spw_fused_born(run, e, &e->dy, "dy", hidden, narrow));
     if (g->fp8) SPW_TRY(spw_fused_born(run, e, &e->dy_scales, "dy_scales", g->blocks, 4));
     SPW_TRY(spw_fused_born(run, e, &g->d_row_weight, "d_row_weight", 1, 4));
-    for (size_t r = 0; r < run->shape.ranks; r++) unpermute_gradient(run, g, r);
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        const spw_deepep_rank *m = &g->moved.rank[r];
+        spw_sum_rows_gradient(m->received, run->shape.top_k, hidden, g->place[r], m->weight, e->y.at[r],
+                              g->d_summed.at[r], e->dy.at[r], m->d_weight);
+    }
     spw_dies(run, &g->d_summed), spw_dies(run, &g->d_scales), spw_dies(run, &e->y);
     spw_dies(run, &g->row_weight);
 cleanup:
     return status;
 }
 
-static spw_status dispatch_gradient(spw_execution *run, deepep *g) {
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    deepep *g = state;
     spw_status status = SPW_OK;
     spw_step(run, "permute gradient");
     SPW_TRY(received_born(run, g, &g->d_received, "d_received", run->shape.hidden, 0));
@@ -180,25 +174,14 @@ cleanup:
     return status;
 }
 
+static const spw_fused_layer layer = {to_experts, combine, combine_gradient, dispatch_gradient};
+
 spw_status spw_execute_deepep(spw_execution *run) {
     deepep *g = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, g, "dispatch"));
-    SPW_TRY(permute(run, g));
-    SPW_TRY(spw_fused_forward(run, &g->experts, false));
-    SPW_TRY(combine(run, g, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE; /* a checkpoint runs the whole layer again */
-    SPW_TRY(dispatch(run, g, "dispatch again"));
-    SPW_TRY(permute(run, g));
-    SPW_TRY(spw_fused_forward(run, &g->experts, true));
-    SPW_TRY(combine(run, g, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(combine_gradient(run, g));
-    SPW_TRY(spw_fused_backward(run, &g->experts));
-    SPW_TRY(dispatch_gradient(run, g));
+    status = spw_fused_run(run, &layer, g, &g->experts);
 cleanup:
     return status;
 }

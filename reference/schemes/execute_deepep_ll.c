@@ -112,7 +112,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch(spw_execution *run, low_latency *g, const char *exchange) {
+static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
+    low_latency *g = state;
     const size_t ranks = run->shape.ranks;
     spw_fused_experts *e = &g->experts;
     spw_status status = SPW_OK;
@@ -150,7 +151,8 @@ static void sum_choices(spw_execution *run, float *const *rows, bool weighted, f
 }
 
 /* The forward pass sums the rows out of the receive buffer, which is no tensor; the recomputed ones are kept. */
-static spw_status combine(spw_execution *run, low_latency *g, const char *exchange) {
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    low_latency *g = state;
     const bool keep = run->pass == SPW_PASS_RECOMPUTE;
     float *buffer[SPW_EXECUTION_RANKS] = {NULL};
     spw_status status = SPW_OK;
@@ -183,7 +185,8 @@ static void weigh(spw_execution *run, low_latency *g, size_t r) {
     }
 }
 
-static spw_status combine_gradient(spw_execution *run, low_latency *g) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    low_latency *g = state;
     const size_t ranks = run->shape.ranks;
     spw_fused_experts *e = &g->experts;
     spw_status status = SPW_OK;
@@ -202,7 +205,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch_gradient(spw_execution *run, low_latency *g) {
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    low_latency *g = state;
     float *buffer[SPW_EXECUTION_RANKS] = {NULL};
     spw_status status = SPW_OK;
     spw_step(run, "dispatch gradient");
@@ -217,23 +221,14 @@ cleanup:
     return status;
 }
 
+static const spw_fused_layer layer = {dispatch, combine, combine_gradient, dispatch_gradient};
+
 spw_status spw_execute_deepep_ll(spw_execution *run) {
     low_latency *g = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, g, "dispatch"));
-    SPW_TRY(spw_fused_forward(run, &g->experts, false));
-    SPW_TRY(combine(run, g, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE; /* a checkpoint runs the whole layer again */
-    SPW_TRY(dispatch(run, g, "dispatch again"));
-    SPW_TRY(spw_fused_forward(run, &g->experts, true));
-    SPW_TRY(combine(run, g, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(combine_gradient(run, g));
-    SPW_TRY(spw_fused_backward(run, &g->experts));
-    SPW_TRY(dispatch_gradient(run, g));
+    status = spw_fused_run(run, &layer, g, &g->experts);
 cleanup:
     return status;
 }

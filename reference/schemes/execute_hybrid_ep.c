@@ -149,7 +149,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch(spw_execution *run, hybrid_ep *g, const char *exchange) {
+static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
+    hybrid_ep *g = state;
     spw_status status = SPW_OK;
     SPW_TRY(preprocess(run, g));
     spw_step(run, "dispatch");
@@ -213,7 +214,8 @@ static void maps_die(spw_execution *run, hybrid_ep *g) {
     spw_dies(run, &g->places), spw_dies(run, &g->local_routing), spw_dies(run, &g->expert_rows);
 }
 
-static spw_status combine(spw_execution *run, hybrid_ep *g, const char *exchange) {
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    hybrid_ep *g = state;
     spw_status status = SPW_OK;
     spw_step(run, "combine");
     SPW_TRY(spw_fabric_begin(run->fabric, exchange));
@@ -224,13 +226,20 @@ cleanup:
     return status;
 }
 
-static spw_status backward(spw_execution *run, hybrid_ep *g) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    hybrid_ep *g = state;
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
     SPW_TRY(spw_fabric_begin(run->fabric, "combine gradient"));
     SPW_TRY(spw_fused_born(run, &g->experts, &g->experts.dy, "dy", run->shape.hidden, 0));
     SPW_TRY(move_rows(run, g, false, spw_rank_dy, &g->experts.dy));
-    SPW_TRY(spw_fused_backward(run, &g->experts));
+cleanup:
+    return status;
+}
+
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    hybrid_ep *g = state;
+    spw_status status = SPW_OK;
     spw_step(run, "dispatch gradient");
     SPW_TRY(spw_fabric_begin(run->fabric, "dispatch gradient"));
     SPW_TRY(move_back(run, g, true, &g->experts.dx, run->out.dx));
@@ -240,21 +249,14 @@ cleanup:
     return status;
 }
 
+static const spw_fused_layer layer = {dispatch, combine, combine_gradient, dispatch_gradient};
+
 spw_status spw_execute_hybrid_ep(spw_execution *run) {
     hybrid_ep *g = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, g, "dispatch"));
-    SPW_TRY(spw_fused_forward(run, &g->experts, false));
-    SPW_TRY(combine(run, g, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE; /* a checkpoint runs the whole layer again */
-    SPW_TRY(dispatch(run, g, "dispatch again"));
-    SPW_TRY(spw_fused_forward(run, &g->experts, true));
-    SPW_TRY(combine(run, g, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(backward(run, g));
+    status = spw_fused_run(run, &layer, g, &g->experts);
 cleanup:
     return status;
 }

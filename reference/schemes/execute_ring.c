@@ -4,7 +4,7 @@
  * travels in their place is the slot (1 to top_k, 0: not chosen) and the weight of every expert. */
 #include "reference/capacity.h"
 #include "reference/schemes/execute_list.h"
-#include "reference/schemes/ranks.h"
+#include "reference/schemes/sorted_rows.h"
 
 #include "base/memory.h"
 
@@ -15,14 +15,14 @@ typedef struct ring_rank {
     int32_t *token;  /* [buffer] gathered token of each repeated row, -1: none */
     int32_t *
         place; /* [ranks * tokens][top_k] repeated row of a choice of an own expert, -1: another's or dropped */
-    int32_t *sorted; /* [rows] repeated row of each row of x */
 } ring_rank;
 
 typedef struct ring {
     spw_experts experts;
     bool truncated;
     ring_rank rank[SPW_EXECUTION_RANKS];
-    spw_spread gathered, repeated, y_unsorted, partial, d_partial, dy_unsorted, dx_unsorted, dx_gathered;
+    spw_sorted_rows sorted; /* out of the repeated rows */
+    spw_spread gathered, repeated, partial, d_partial, dx_gathered;
 } ring;
 
 static spw_status create(spw_execution *run, ring *g) {
@@ -31,6 +31,7 @@ static spw_status create(spw_execution *run, ring *g) {
     spw_status status = SPW_OK;
     g->truncated = run->shape.factor > 0.0 && rows < (double)all;
     SPW_TRY(spw_experts_create(run, g->truncated ? (size_t)rows : all, &g->experts));
+    SPW_TRY(spw_sorted_create(run, &g->experts, &g->sorted));
     for (size_t r = 0; r < ranks; r++) {
         ring_rank *p = &g->rank[r];
         SPW_TRY(SPW_SCRATCH(run, all, &p->expert));
@@ -38,7 +39,6 @@ static spw_status create(spw_execution *run, ring *g) {
         SPW_TRY(SPW_SCRATCH(run, all, &p->d_weight));
         SPW_TRY(SPW_SCRATCH(run, g->experts.rows, &p->token));
         SPW_TRY(SPW_SCRATCH(run, all, &p->place));
-        SPW_TRY(SPW_SCRATCH(run, g->experts.rows, &p->sorted));
     }
 cleanup:
     return status;
@@ -144,7 +144,7 @@ static spw_status route(spw_execution *run, ring *g, size_t d) {
         offset[x] = row;
         for (size_t i = 0; i < all; i++) {
             if (p->place[i] >= 0 && (size_t)p->expert[i] == d * run->local + x)
-                p->sorted[row++] = p->place[i];
+                g->sorted.place[d][row++] = p->place[i];
         }
     }
     offset[run->local] = run->out.rows[d] = row;
@@ -170,24 +170,11 @@ static spw_status dispatch(spw_execution *run, ring *g, const char *exchange) {
     spw_step(run, "sort");
     SPW_TRY(spw_born(run, &g->experts.x, "x", g->experts.rows, hidden));
     for (size_t r = 0; r < ranks; r++) {
-        spw_gather_rows(g->repeated.at[r], g->rank[r].sorted, run->out.rows[r], hidden, g->experts.x.at[r]);
+        spw_gather_rows(g->repeated.at[r], g->sorted.place[r], run->out.rows[r], hidden, g->experts.x.at[r]);
     }
     spw_dies(run, &g->repeated);
 cleanup:
     return status;
-}
-
-static spw_status unsort(spw_execution *run, ring *g) {
-    const size_t hidden = run->shape.hidden;
-    spw_step(run, "unsort");
-    const spw_status status = spw_born(run, &g->y_unsorted, "y_unsorted", g->experts.rows, hidden);
-    if (status != SPW_OK) return status;
-    for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_scatter_rows(g->experts.y.at[r], g->rank[r].sorted, run->out.rows[r], hidden,
-                         g->y_unsorted.at[r]);
-    }
-    spw_dies(run, &g->experts.y);
-    return SPW_OK;
 }
 
 static spw_status combine(spw_execution *run, ring *g) {
@@ -197,31 +184,15 @@ static spw_status combine(spw_execution *run, ring *g) {
     SPW_TRY(spw_born(run, &g->partial, "partial_sums", ranks * run->tokens, hidden));
     for (size_t r = 0; r < ranks; r++) {
         spw_sum_rows(ranks * run->tokens, run->shape.top_k, hidden, g->rank[r].place, g->rank[r].weight,
-                     g->y_unsorted.at[r], g->partial.at[r]);
+                     g->sorted.y.at[r], g->partial.at[r]);
     }
-    spw_dies(run, &g->y_unsorted);
+    spw_dies(run, &g->sorted.y);
     spw_step(run, "reduce-scatter");
     SPW_TRY(spw_fabric_begin(run->fabric, "combine"));
     SPW_TRY(reduce_scatter(run, &g->partial, run->out.y));
     spw_dies(run, &g->partial);
 cleanup:
     return status;
-}
-
-static void partial_sums_gradient(spw_execution *run, ring *g, size_t r) {
-    const size_t hidden = run->shape.hidden, top_k = run->shape.top_k;
-    const ring_rank *p = &g->rank[r];
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < run->shape.ranks * run->assignments; i++) {
-        const float *d = g->d_partial.at[r] + i / top_k * hidden;
-        double sum = 0.0;
-        for (size_t h = 0; h < hidden && p->place[i] >= 0; h++) {
-            const size_t at = (size_t)p->place[i] * hidden + h;
-            sum += (double)d[h] * (double)g->y_unsorted.at[r][at];
-            g->dy_unsorted.at[r][at] = (float)((double)p->weight[i] * (double)d[h]);
-        }
-        p->d_weight[i] = (float)sum;
-    }
 }
 
 /* Rank d's gradient of the weights of token t of rank r, an array over experts. */
@@ -266,17 +237,15 @@ static spw_status combine_gradient(spw_execution *run, ring *g) {
     SPW_TRY(spw_born(run, &g->d_partial, "d_partial_sums", ranks * run->tokens, hidden));
     SPW_TRY(all_gather(run, g, run->in.dy, false, &g->d_partial));
     spw_step(run, "partial sums gradient");
-    SPW_TRY(spw_born(run, &g->dy_unsorted, "dy_unsorted", g->experts.rows, hidden));
-    for (size_t r = 0; r < ranks; r++) partial_sums_gradient(run, g, r);
-    spw_dies(run, &g->y_unsorted), spw_dies(run, &g->d_partial);
-    SPW_TRY(return_weight_gradients(run, g));
-    spw_step(run, "unsort gradient");
-    SPW_TRY(spw_born(run, &g->experts.dy, "dy", g->experts.rows, hidden));
+    SPW_TRY(spw_born(run, &g->sorted.dy, "dy_unsorted", g->experts.rows, hidden));
     for (size_t r = 0; r < ranks; r++) {
-        spw_gather_rows(g->dy_unsorted.at[r], g->rank[r].sorted, run->out.rows[r], hidden,
-                        g->experts.dy.at[r]);
+        const ring_rank *p = &g->rank[r];
+        spw_sum_rows_gradient(ranks * run->tokens, run->shape.top_k, hidden, p->place, p->weight,
+                              g->sorted.y.at[r], g->d_partial.at[r], g->sorted.dy.at[r], p->d_weight);
     }
-    spw_dies(run, &g->dy_unsorted);
+    spw_dies(run, &g->sorted.y), spw_dies(run, &g->d_partial);
+    SPW_TRY(return_weight_gradients(run, g));
+    SPW_TRY(spw_unsort_gradient(run, &g->experts, &g->sorted));
 cleanup:
     return status;
 }
@@ -285,19 +254,14 @@ static spw_status dispatch_gradient(spw_execution *run, ring *g) {
     const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "sort gradient");
-    SPW_TRY(spw_born(run, &g->dx_unsorted, "dx_unsorted", g->experts.rows, hidden));
-    for (size_t r = 0; r < ranks; r++) {
-        spw_scatter_rows(g->experts.dx0.at[r], g->rank[r].sorted, run->out.rows[r], hidden,
-                         g->dx_unsorted.at[r]);
-    }
-    spw_dies(run, &g->experts.dx0);
+    SPW_TRY(spw_sort_gradient(run, &g->experts, &g->sorted));
     spw_step(run, "sum over choices");
     SPW_TRY(spw_born(run, &g->dx_gathered, "dx_gathered", ranks * run->tokens, hidden));
     for (size_t r = 0; r < ranks; r++) {
         spw_sum_rows(ranks * run->tokens, run->shape.top_k, hidden, g->rank[r].place, NULL,
-                     g->dx_unsorted.at[r], g->dx_gathered.at[r]);
+                     g->sorted.dx.at[r], g->dx_gathered.at[r]);
     }
-    spw_dies(run, &g->dx_unsorted);
+    spw_dies(run, &g->sorted.dx);
     spw_step(run, "reduce-scatter of dx");
     SPW_TRY(spw_fabric_begin(run->fabric, "dispatch gradient"));
     SPW_TRY(reduce_scatter(run, &g->dx_gathered, run->out.dx));
@@ -314,12 +278,12 @@ spw_status spw_execute_ring(spw_execution *run) {
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(dispatch(run, g, "dispatch"));
     SPW_TRY(spw_experts_forward(run, &g->experts, false));
-    SPW_TRY(unsort(run, g));
+    SPW_TRY(spw_unsort(run, &g->experts, &g->sorted));
     SPW_TRY(combine(run, g));
     run->pass = SPW_PASS_RECOMPUTE; /* the recomputed partial sums are needed by nothing */
     SPW_TRY(dispatch(run, g, "dispatch again"));
     SPW_TRY(spw_experts_forward(run, &g->experts, true));
-    SPW_TRY(unsort(run, g));
+    SPW_TRY(spw_unsort(run, &g->experts, &g->sorted));
     run->pass = SPW_PASS_BACKWARD;
     SPW_TRY(combine_gradient(run, g));
     SPW_TRY(spw_experts_backward(run, &g->experts));

@@ -39,4 +39,17 @@ SPW_MUST_CHECK spw_status spw_fused_down(spw_execution *run, spw_fused_experts *
 /* Steps "fc2 gradient", "swiglu gradient", "fc1 gradient": dy -> dx and the weight gradients; all else dies. */
 SPW_MUST_CHECK spw_status spw_fused_backward(spw_execution *run, spw_fused_experts *experts);
 
+/* What a scheme does around them. to_experts leaves x, from_experts takes y; to_gradient leaves dy, from_gradient takes dx.
+ * run->pass says which pass it is. */
+typedef struct spw_fused_layer {
+    spw_status (*to_experts)(spw_execution *run, void *state, const char *exchange);
+    spw_status (*from_experts)(spw_execution *run, void *state, const char *exchange);
+    spw_status (*to_gradient)(spw_execution *run, void *state);
+    spw_status (*from_gradient)(spw_execution *run, void *state);
+} spw_fused_layer;
+
+/* The layer forward, whole once more as a checkpoint runs it, and backward. */
+SPW_MUST_CHECK spw_status spw_fused_run(spw_execution *run, const spw_fused_layer *layer, void *state,
+                                        spw_fused_experts *experts);
+
 #endif

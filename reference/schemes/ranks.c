@@ -131,6 +131,21 @@ void spw_sum_rows(size_t tokens, size_t slots, size_t width, const int32_t *row,
     }
 }
 
+void spw_sum_rows_gradient(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
+                           const float *rows, const float *dy, float *d_rows, float *d_weight) {
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < tokens * slots; i++) {
+        const float *d = dy + i / slots * width;
+        double sum = 0.0;
+        for (size_t h = 0; h < width && row[i] >= 0; h++) {
+            const size_t at = (size_t)row[i] * width + h;
+            sum += (double)d[h] * (double)rows[at];
+            d_rows[at] = (float)((double)weight[i] * (double)d[h]);
+        }
+        d_weight[i] = (float)sum;
+    }
+}
+
 spw_status spw_send_rows(spw_execution *run, size_t from, size_t to, const float *rows, size_t count,
                          size_t width) {
     return spw_fabric_send(run->fabric, from, to, rows, count * width, sizeof *rows,

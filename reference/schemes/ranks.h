@@ -56,6 +56,9 @@ void spw_scatter_rows(const float *from, const int32_t *index, size_t count, siz
  * (-1: none). weight NULL: 1. */
 void spw_sum_rows(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
                   const float *rows, float *y);
+/* Its gradient: d_weight[t][k] = dy[t] . rows[row[t][k]] (0 without a row), d_rows[row[t][k]] = weight[t][k] dy[t]. */
+void spw_sum_rows_gradient(size_t tokens, size_t slots, size_t width, const int32_t *row, const float *weight,
+                           const float *rows, const float *dy, float *d_rows, float *d_weight);
 
 /* Rank `from` sends rows of fp32 that count as element_bytes an element, and the mirror. */
 SPW_MUST_CHECK spw_status spw_send_rows(spw_execution *run, size_t from, size_t to, const float *rows,

@@ -1,4 +1,4 @@
-/* Subcommands of spillway. Each lives in sim/command_<name>.c, parses its own arguments (argv[0] is its name)
+/* Subcommands of spillway. Each lives in command_<name>.c beside this file, parses its own arguments (argv[0] is its name)
  * and prints its result on stdout; only main prints errors. */
 #ifndef SPW_SIM_COMMAND_COMMAND_H
 #define SPW_SIM_COMMAND_COMMAND_H
@@ -11,6 +11,7 @@ spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
 spw_status spw_command_plan(int argc, char **argv);
 spw_status spw_command_explain(int argc, char **argv);
+spw_status spw_command_report(int argc, char **argv);
 spw_status spw_command_verify(int argc, char **argv);
 spw_status spw_command_calibrate(int argc, char **argv);
 spw_status spw_command_calibrate_megatron(int argc, char **argv);

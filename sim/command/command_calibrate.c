@@ -1,66 +1,26 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/replay/table.h"
-#include "sim/score/calibrate_memory.h"
-#include "sim/score/measured_time.h"
-#include "sim/score/score_print.h"
+#include "sim/command/calibrate_options.h"
+#include "sim/score/table_kind.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPTION_STACK = 0x100, OPTION_FROM, OPTION_OUTPUT, OPTION_LEAVE_OUT, OPTION_FORMAT };
-
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-typedef struct calibrate_options {
-    const char *table[SPW_SCORE_TABLES], *left_out[SPW_CALIBRATE_LEFT_OUT], *stack, *from, *output,
-        *format_text;
-    size_t tables, left_outs;
-} calibrate_options;
-
 static const struct argp_option options[] = {
-    {"stack", OPTION_STACK, "NAME|FILE", 0, "whose rows to fit", 0},
-    {"from", OPTION_FROM, "NAME|FILE", 0,
+    {"stack", SPW_CALIBRATE_STACK, "NAME|FILE", 0, "whose rows to fit", 0},
+    {"from", SPW_CALIBRATE_FROM, "NAME|FILE", 0,
      "coefficients before the fit (default: counted, where nothing is fitted)", 0},
-    {"output", OPTION_OUTPUT, "STACK.yaml", 0, "write the fitted stack here", 0},
-    {"leave-out", OPTION_LEAVE_OUT, "ID", 0, "a row that is not to be fitted, may be repeated", 0},
-    {"format", OPTION_FORMAT, "table|json|csv", 0,
-     "how to print the coefficients (default: table, with residuals)", 0},
+    {"output", SPW_CALIBRATE_OUTPUT, "STACK.yaml", 0, "write the fitted stack here", 0},
+    SPW_CALIBRATE_LEAVE_OUT_ROW,
+    SPW_CALIBRATE_FORMAT_ROW,
     {0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state) {
-    calibrate_options *o = state->input;
-    switch (key) {
-    case OPTION_STACK: o->stack = text; return 0;
-    case OPTION_FROM: o->from = text; return 0;
-    case OPTION_OUTPUT: o->output = text; return 0;
-    case OPTION_FORMAT: o->format_text = text; return 0;
-    case OPTION_LEAVE_OUT:
-        if (o->left_outs == SPW_CALIBRATE_LEFT_OUT)
-            argp_error(state, "more than %d rows left out", SPW_CALIBRATE_LEFT_OUT);
-        o->left_out[o->left_outs++] = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->tables == SPW_SCORE_TABLES) argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
-        o->table[o->tables++] = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (o->tables == 0) argp_error(state, "no table; tables come in notebooks_data/");
-        if (o->stack == NULL) argp_error(state, "--stack is needed; it says whose rows are fitted");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "TABLE.csv... --stack NAME",
-    .doc = "Fits the coefficients of the memory of compiled programs to tables of runs.",
-};
+static const char args_doc[] = "TABLE.csv... --stack NAME";
+static const char doc[] = "Fits the coefficients of the memory of compiled programs to tables of runs.";
 
 static const spw_column coefficient_columns[] = {
     {"coefficient", "coefficient"}, {"before", "before"}, {"value", "fitted"}, {"uncertainty", "+-"},
@@ -138,40 +98,36 @@ static void print_summary(const spw_calibration *c) {
 
 static spw_status calibrate_memory(int argc, char **argv) {
     spw_status status = SPW_OK;
-    calibrate_options *o = NULL;
+    spw_calibrate_options o = {.most_stacks = 1, .needs_stack = true, .from = "counted"};
     spw_calibration *c = NULL;
-    spw_format format = SPW_FORMAT_TABLE;
-    SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &c));
-    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &format));
-    const spw_calibrate_request request = {.tables = o->table,
-                                           .table_count = o->tables,
-                                           .stack = o->stack,
-                                           .from = o->from != NULL ? o->from : "counted",
-                                           .left_out = o->left_out,
-                                           .left_out_count = o->left_outs};
+    SPW_TRY(spw_calibrate_parse(options, args_doc, doc, argc, argv, &o));
+    const spw_calibrate_request request = {.tables = o.table,
+                                           .table_count = o.tables,
+                                           .stack = o.stack[0],
+                                           .from = o.from,
+                                           .left_out = o.left_out,
+                                           .left_out_count = o.left_outs};
     SPW_TRY(spw_calibrate_memory(&request, c));
-    SPW_TRY(print_coefficients(c, format));
-    if (format == SPW_FORMAT_TABLE) {
+    SPW_TRY(print_coefficients(c, o.format));
+    if (o.format == SPW_FORMAT_TABLE) {
         printf("\n");
         SPW_TRY(print_residuals(c));
         print_summary(c);
     }
-    if (o->output != NULL)
-        SPW_TRY(spw_stack_write(&c->fitted, "Written by spillway calibrate memory.", o->output));
+    if (o.output != NULL) SPW_TRY(spw_stack_write(&c->fitted, o.output));
 
 cleanup:
     if (c != NULL) spw_calibration_close(c);
     spw_free(c);
-    spw_free(o);
     return status;
 }
 
 /* Tables of measured stacks have a fit of their own. */
 static spw_status calibrate_time(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        if (spw_measured_kind_of(argv[i]) != SPW_MEASURED_OTHER)
+        const spw_table_kind kind = spw_table_kind_of(argv[i]);
+        if (kind == SPW_TABLE_RUNS || kind == SPW_TABLE_PHASES || kind == SPW_TABLE_CEILINGS)
             return spw_command_calibrate_megatron(argc, argv);
     }
     return spw_command_calibrate_time(argc, argv);

@@ -1,67 +1,24 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/replay/table.h"
-#include "sim/score/calibrate_time.h"
-#include "sim/score/score_print.h"
+#include "sim/command/calibrate_options.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-
-enum { OPTION_STACK = 0x100, OPTION_OUTPUT, OPTION_LEAVE_OUT, OPTION_FORMAT };
-
-typedef struct calibrate_options {
-    const char *table[SPW_SCORE_TABLES], *left_out[SPW_CALIBRATE_TIME_LEFT_OUT],
-        *stack[SPW_CALIBRATE_TIME_STACKS], *output, *format_text;
-    size_t tables, left_outs, stacks;
-} calibrate_options;
 
 static const struct argp_option options[] = {
-    {"stack", OPTION_STACK, "NAME|FILE", 0,
+    {"stack", SPW_CALIBRATE_STACK, "NAME|FILE", 0,
      "a time stack whose rows to fit; repeated, the stacks are fitted together and have their coefficients "
      "in common",
      0},
-    {"output", OPTION_OUTPUT, "DIR", 0, "write every fitted stack here, as NAME.yaml", 0},
-    {"leave-out", OPTION_LEAVE_OUT, "ID", 0, "a row that is not to be fitted, may be repeated", 0},
-    {"format", OPTION_FORMAT, "table|json|csv", 0,
-     "how to print the coefficients (default: table, with residuals)", 0},
+    {"output", SPW_CALIBRATE_OUTPUT, "DIR", 0, "write every fitted stack here, as NAME.yaml", 0},
+    SPW_CALIBRATE_LEAVE_OUT_ROW,
+    SPW_CALIBRATE_FORMAT_ROW,
     {0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state) {
-    calibrate_options *o = state->input;
-    switch (key) {
-    case OPTION_STACK:
-        if (o->stacks == SPW_CALIBRATE_TIME_STACKS)
-            argp_error(state, "more than %d stacks", SPW_CALIBRATE_TIME_STACKS);
-        o->stack[o->stacks++] = text;
-        return 0;
-    case OPTION_OUTPUT: o->output = text; return 0;
-    case OPTION_FORMAT: o->format_text = text; return 0;
-    case OPTION_LEAVE_OUT:
-        if (o->left_outs == SPW_CALIBRATE_TIME_LEFT_OUT)
-            argp_error(state, "more than %d rows left out", SPW_CALIBRATE_TIME_LEFT_OUT);
-        o->left_out[o->left_outs++] = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->tables == SPW_SCORE_TABLES) argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
-        o->table[o->tables++] = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (o->tables == 0) argp_error(state, "no table; tables come in notebooks_data/");
-        if (o->stacks == 0) argp_error(state, "--stack is needed; it says whose rows are fitted");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "TABLE.csv... --stack NAME...",
-    .doc = "Fits the coefficients of the time of compiled programs to tables of runs and of kernel profiles.",
-};
+static const char args_doc[] = "TABLE.csv... --stack NAME...";
+static const char doc[] =
+    "Fits the coefficients of the time of compiled programs to tables of runs and of kernel profiles.";
 
 static const spw_column coefficient_columns[] = {
     {"coefficient", "coefficient"}, {"start", "start"},   {"value", "fitted"}, {"uncertainty", "+-"},
@@ -132,40 +89,34 @@ static void print_summary(const spw_time_calibration *c) {
 }
 
 static spw_status write_stacks(const spw_time_calibration *c, const char *folder) {
-    for (size_t s = 0; s < c->stacks; s++) {
-        char path[1024];
-        const int length = snprintf(path, sizeof path, "%s/%s.yaml", folder, c->stack[s].name);
-        if (length < 0 || (size_t)length >= sizeof path)
-            return spw_fail(SPW_EARG, "the path of %s in '%.60s...' is too long", c->stack[s].name, folder);
-        spw_status status = spw_time_stack_write(&c->stack[s], "Written by spillway calibrate time.", path);
-        if (status != SPW_OK) return status;
+    char path[1024];
+    spw_status status = SPW_OK;
+    for (size_t s = 0; s < c->stacks && status == SPW_OK; s++) {
+        status = spw_calibrate_path(folder, c->stack[s].name, sizeof path, path);
+        if (status == SPW_OK) status = spw_time_stack_write(&c->stack[s], path);
     }
-    return SPW_OK;
+    return status;
 }
 
 spw_status spw_command_calibrate_time(int argc, char **argv) {
     spw_status status = SPW_OK;
-    calibrate_options *o = NULL;
+    spw_calibrate_options o = {.most_stacks = SPW_CALIBRATE_TIME_STACKS, .needs_stack = true};
     spw_time_calibration *c = NULL;
-    spw_format format = SPW_FORMAT_TABLE;
-    SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &c));
-    SPW_TRY(spw_command_parse(&argp, argc, argv, o));
-    if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &format));
-    const spw_calibrate_time_request request = {o->table,  o->tables,   o->stack,
-                                                o->stacks, o->left_out, o->left_outs};
+    SPW_TRY(spw_calibrate_parse(options, args_doc, doc, argc, argv, &o));
+    const spw_calibrate_time_request request = {o.table,  o.tables,   o.stack,
+                                                o.stacks, o.left_out, o.left_outs};
     SPW_TRY(spw_calibrate_time(&request, c));
-    SPW_TRY(print_coefficients(c, format));
-    if (format == SPW_FORMAT_TABLE) {
+    SPW_TRY(print_coefficients(c, o.format));
+    if (o.format == SPW_FORMAT_TABLE) {
         printf("\n");
         SPW_TRY(print_residuals(c));
         print_summary(c);
     }
-    if (o->output != NULL) SPW_TRY(write_stacks(c, o->output));
+    if (o.output != NULL) SPW_TRY(write_stacks(c, o.output));
 
 cleanup:
     if (c != NULL) spw_time_calibration_close(c);
     spw_free(c);
-    spw_free(o);
     return status;
 }

@@ -254,7 +254,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     request.schemes = job->schemes;
     request.seed = seed;
     status = spw_plan_run(&request, &result);
-    if (status != SPW_OK && o->trace_path != NULL && strstr(spw_last_error(), o->trace_path) == NULL)
+    if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
+        strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     SPW_TRY(status);
     const spw_trace_info *info = spw_trace_get_info(trace);
@@ -269,7 +270,10 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .layer_begin = request.layer_begin,
                                        .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
                                        .seed = seed,
-                                       .stack = software->names[0] != '\0' ? software->names : NULL};
+                                       .stack = software->names[0] != '\0' ? software->names : NULL,
+                                       .memory_fit = request.stack,
+                                       .time_fit = request.time_stack,
+                                       .megatron_fit = request.megatron};
     const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->trace_path != NULL, o->all};
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 

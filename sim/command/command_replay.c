@@ -171,6 +171,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
     settings.stack = o->stack;
+    settings.memory_fit = software->compiled ? &software->stack : NULL;
+    settings.time_fit = software->timed ? &software->time_stack : NULL;
+    settings.megatron_fit = software->megatron ? &software->megatron_stack : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL && o->each_step)

@@ -4,10 +4,10 @@
 #include "sim/score/dispatch_print.h"
 #include "sim/score/measured_print.h"
 #include "sim/score/own_layer_print.h"
-#include "sim/score/own_layer_score.h"
 #include "sim/score/score.h"
 #include "sim/score/score_layer_print.h"
 #include "sim/score/score_print.h"
+#include "sim/score/table_kind.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -79,24 +79,19 @@ spw_status spw_command_score(int argc, char **argv) {
     struct stat there;
     if (o.traces != NULL && (stat(o.traces, &there) != 0 || !S_ISDIR(there.st_mode)))
         return spw_fail(SPW_EIO, "--traces %s: is no folder; name the one that holds the traces", o.traces);
-    size_t measured = 0, bars = 0;
-    for (size_t i = 0; i < o.tables; i++) {
-        measured += spw_measured_kind_of(o.table[i]) != SPW_MEASURED_OTHER ? 1 : 0;
-        bars += spw_layer_score_is_table(o.table[i]) ? 1 : 0;
-    }
+    size_t of_kind[SPW_TABLE_KINDS] = {0};
+    for (size_t i = 0; i < o.tables; i++) of_kind[spw_table_kind_of(o.table[i])]++;
+    const size_t measured = of_kind[SPW_TABLE_RUNS] + of_kind[SPW_TABLE_PHASES] + of_kind[SPW_TABLE_CEILINGS];
     if (measured > 0 && measured == o.tables)
         return spw_measured_print(o.table, o.tables, o.traces,
                                   o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
-    if (bars > 0) return score_bars(&o, format);
-    for (size_t i = 0; i < o.tables; i++) {
-        const bool layers = spw_own_is_table(o.table[i]);
-        if (!layers && !spw_dispatch_is_table(o.table[i])) continue;
-        if (o.tables > 1)
-            return spw_fail(SPW_EARG, "%s: a table of our own kernels is scored alone", o.table[i]);
-        return layers ? spw_own_layer_print(o.table[0], format, stdout)
-                      : spw_dispatch_print(o.table[0], format, stdout);
+    if (of_kind[SPW_TABLE_BARS] > 0) return score_bars(&o, format);
+    if (of_kind[SPW_TABLE_DISPATCH] + of_kind[SPW_TABLE_LAYERS] > 0) {
+        if (o.tables > 1) return spw_fail(SPW_EARG, "a table of our own kernels is scored alone");
+        return of_kind[SPW_TABLE_LAYERS] > 0 ? spw_own_layer_print(o.table[0], format, stdout)
+                                             : spw_dispatch_print(o.table[0], format, stdout);
     }
-    if (measured > 0) SPW_TRY(spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others"));
+    if (measured > 0) return spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others");
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));
 

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/command.h"
-#include "sim/command/job_options.h"
+#include "sim/command/trace_options.h"
 #include "sim/replay/table.h"
 #include "traces/statistics.h"
 #include "traces/trace.h"
@@ -13,37 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPTION_FORMAT = 0x200 };
-
-typedef struct info_options {
-    const char *path, *format_text;
-} info_options;
-
-static const struct argp_option options[] = {
-    {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
-    {0},
-};
-
-static error_t parse(int key, char *text, struct argp_state *state) {
-    info_options *o = state->input;
-    switch (key) {
-    case OPTION_FORMAT: o->format_text = text; return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
-        o->path = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (o->path == NULL) argp_error(state, "which trace? write: spillway trace info TRACE.h5");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
+static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
-    .options = options,
-    .parser = parse,
     .args_doc = "TRACE.h5",
     .doc = "Says what a trace holds and how balanced its routing is.",
+    .children = children,
 };
 
 /* Every column of JSON and CSV; a person sees two tables of some of them. */
@@ -101,17 +75,9 @@ static void real(spw_table *table, double value, const char *shown) {
     }
 }
 
-static void whole(spw_table *table, int64_t value) {
-    if (value >= 0) {
-        spw_table_count(table, (uint64_t)value);
-    } else {
-        spw_table_real(table, (double)value, "%.0f");
-    }
-}
-
 static void worst_step(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layer) {
     if (layer->steps > 0) {
-        whole(table, info->step_id[layer->worst_step]);
+        spw_table_whole(table, info->step_id[layer->worst_step]);
     } else {
         spw_table_none(table);
     }
@@ -124,7 +90,7 @@ static void reals(spw_table *table, const double *value, int count, const char *
 static void add_all(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
     for (size_t i = 0; i < info->layers; i++) {
         const spw_statistics *mean = &layers[i].mean, *worst = &layers[i].worst;
-        whole(table, info->layer_id[i]);
+        spw_table_whole(table, info->layer_id[i]);
         spw_table_count(table, info->layer_experts[i]);
         spw_table_count(table, info->layer_top_k[i]);
         spw_table_count(table, layers[i].steps);
@@ -149,7 +115,7 @@ static void add_all(spw_table *table, const spw_trace_info *info, const spw_laye
 static void add_balance(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
     for (size_t i = 0; i < info->layers; i++) {
         const spw_statistics *mean = &layers[i].mean, *worst = &layers[i].worst;
-        whole(table, info->layer_id[i]);
+        spw_table_whole(table, info->layer_id[i]);
         real(table, mean->max_over_mean, "%.2f");
         real(table, worst->max_over_mean, "%.2f");
         worst_step(table, info, &layers[i]);
@@ -164,7 +130,7 @@ static void add_balance(spw_table *table, const spw_trace_info *info, const spw_
 
 static void add_touch(spw_table *table, const spw_trace_info *info, const spw_layer_statistics *layers) {
     for (size_t i = 0; i < info->layers; i++) {
-        whole(table, info->layer_id[i]);
+        spw_table_whole(table, info->layer_id[i]);
         reals(table, layers[i].mean.ranks_touched, SPW_STATISTICS_SIZES, "%.2f");
         reals(table, layers[i].mean.nodes_touched + 2, SPW_STATISTICS_SIZES - 2, "%.2f");
     }
@@ -269,12 +235,12 @@ cleanup:
 
 spw_status spw_command_trace_info(int argc, char **argv) {
     spw_status status = SPW_OK;
-    info_options o = {.path = NULL};
+    spw_trace_options o = {.path = NULL};
     spw_format format = SPW_FORMAT_TABLE;
     spw_trace *trace = NULL;
     spw_layer_statistics *layers = NULL;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    SPW_TRY(spw_trace_options_format(&o, &format));
     SPW_TRY(spw_trace_open(o.path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     SPW_TRY(SPW_ALLOC(info->layers, &layers));

@@ -2,6 +2,7 @@
 
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
+#include "sim/command/trace_options.h"
 #include "sim/replay/table.h"
 #include "traces/trace.h"
 #include "traces/trace_verify.h"
@@ -9,40 +10,35 @@
 #include <inttypes.h>
 #include <stdint.h>
 
-enum { OPTION_RUN = 0x200, OPTION_FORMAT, SHOWN_FINDINGS = 20 };
+enum { OPTION_RUN = SPW_TRACE_OPTION_OWN, SHOWN_FINDINGS = 20 };
 
 typedef struct verify_options {
-    const char *path, *run, *format_text;
+    spw_trace_options trace;
+    const char *run;
 } verify_options;
 
 static const struct argp_option options[] = {
     {"longest-run", OPTION_RUN, "N", 0,
      "so many tokens in a row with the same experts are an error (default: 256)", 0},
-    {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     verify_options *o = state->input;
     switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->trace; return 0;
     case OPTION_RUN: o->run = text; return 0;
-    case OPTION_FORMAT: o->format_text = text; return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
-        o->path = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (o->path == NULL) argp_error(state, "which trace? write: spillway trace verify TRACE.h5");
-        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
     .args_doc = "TRACE.h5",
     .doc = "Checks that the content of a trace can be true. Exit status 1 when it cannot.",
+    .children = children,
 };
 
 static void print_findings(const spw_verify_report *report, FILE *out) {
@@ -57,14 +53,6 @@ static void print_findings(const spw_verify_report *report, FILE *out) {
     uint64_t total = 0;
     for (int i = 0; i < SPW_VERIFY_CHECKS; i++) total += report->failed[i];
     if (total > shown) fprintf(out, "and %" PRIu64 " more\n", total - shown);
-}
-
-static void whole(spw_table *table, int64_t value) {
-    if (value >= 0) {
-        spw_table_count(table, (uint64_t)value);
-    } else {
-        spw_table_real(table, (double)value, "%.0f");
-    }
 }
 
 static spw_status print_report(const spw_verify_report *report, spw_format format, FILE *out) {
@@ -90,12 +78,12 @@ static spw_status print_report(const spw_verify_report *report, spw_format forma
         spw_table_count(table, report->checked[check]);
         spw_table_count(table, report->failed[check]);
         if (first != NULL && first->step != INT64_MIN) {
-            whole(table, first->step);
+            spw_table_whole(table, first->step);
         } else {
             spw_table_none(table);
         }
         if (first != NULL && first->layer != INT32_MIN) {
-            whole(table, first->layer);
+            spw_table_whole(table, first->layer);
         } else {
             spw_table_none(table);
         }
@@ -116,15 +104,15 @@ cleanup:
 
 spw_status spw_command_trace_verify(int argc, char **argv) {
     spw_status status = SPW_OK;
-    verify_options o = {.path = NULL};
+    verify_options o = {.run = NULL};
     spw_format format = SPW_FORMAT_TABLE;
     spw_trace *trace = NULL;
     spw_verify_report report = {.findings = 0};
     uint64_t run = 0, failed = 0;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    SPW_TRY(spw_trace_options_format(&o.trace, &format));
     if (o.run != NULL) SPW_TRY(spw_parse_count("--longest-run", o.run, UINT32_MAX, &run));
-    SPW_TRY(spw_trace_open(o.path, &trace));
+    SPW_TRY(spw_trace_open(o.trace.path, &trace));
     SPW_TRY(spw_trace_verify(trace, (size_t)run, &report));
     SPW_TRY(print_report(&report, format, stdout));
     if (format == SPW_FORMAT_TABLE) {
@@ -133,8 +121,8 @@ spw_status spw_command_trace_verify(int argc, char **argv) {
     }
     for (int i = 0; i < SPW_VERIFY_CHECKS; i++) failed += report.failed[i] > 0;
     if (failed > 0) {
-        status =
-            spw_fail(SPW_EMISMATCH, "%s: %" PRIu64 " of %d checks failed", o.path, failed, SPW_VERIFY_CHECKS);
+        status = spw_fail(SPW_EMISMATCH, "%s: %" PRIu64 " of %d checks failed", o.trace.path, failed,
+                          SPW_VERIFY_CHECKS);
     }
 
 cleanup:

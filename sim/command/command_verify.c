@@ -1,15 +1,11 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "base/progress.h"
 #include "kernels/verify_device.h"
 #include "kernels/verify_exchange.h"
 #include "sim/command/job_options.h"
-#include "sim/routing/compose.h"
-#include "sim/routing/selection.h"
-#include "sim/routing/trace_group.h"
-#include "sim/verify/agreement.h"
 #include "sim/verify/trace_record.h"
+#include "sim/verify/verify_cases.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,14 +27,12 @@ enum {
     OPTION_RANKS,
     OPTION_GPUS,
     OPTION_PHASES,
-    MAX_SCHEMES = 64,
-    MOST_RANKS = 64,
-    MOST_EXPERTS = 24 /* of a random case */
+    MOST_RANKS = 64
 };
 
 typedef struct verify_options {
     const char *device, *trace_path, *steps, *layers, *format_text;
-    const char *scheme_text[MAX_SCHEMES];
+    const char *scheme_text[SPW_VERIFY_SCHEMES];
     size_t scheme_texts;
     uint64_t shrink, expert_parallel, random_cases, tokens, ranks, gpus;
     bool all_groups, random_given, phases;
@@ -165,7 +159,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         o->random_given = true;
         return parse_number(state, "--random", text, 0, 1000000, &o->random_cases);
     case OPTION_SCHEME:
-        if (o->scheme_texts == MAX_SCHEMES) argp_error(state, "more than %d schemes", MAX_SCHEMES);
+        if (o->scheme_texts == SPW_VERIFY_SCHEMES)
+            argp_error(state, "more than %d schemes", SPW_VERIFY_SCHEMES);
         o->scheme_text[o->scheme_texts++] = text;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -180,143 +175,7 @@ static const struct argp argp = {
            "peak bytes, and the values that come out. Exit status 1 when one comparison disagrees.",
 };
 
-/* What is verified: schemes with one tally each, and one for the gradients. */
-typedef struct verification {
-    const verify_options *o;
-    spw_scheme scheme[MAX_SCHEMES];
-    spw_verify_tally tally[MAX_SCHEMES], gradients;
-    size_t schemes;
-} verification;
-
-static void finish_shape(spw_layer_shape *s) {
-    s->experts_per_rank = s->experts / s->ranks;
-    s->tokens = s->sequences * s->sequence_length;
-    s->assignments = s->tokens * s->top_k;
-    s->worst_rows = s->ranks * s->tokens * (s->experts_per_rank < s->top_k ? s->experts_per_rank : s->top_k);
-}
-
-static bool can_run(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    return scheme->type->check == NULL || scheme->type->check(scheme, shape) == SPW_OK;
-}
-
-static spw_layer_shape one_rank(const spw_layer_shape *group) {
-    spw_layer_shape s = *group;
-    s.sequences *= s.ranks;
-    s.ranks = s.node_ranks = 1;
-    finish_shape(&s);
-    return s;
-}
-
-static spw_status run_case(verification *v, const spw_verify_case *c) {
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
-        const spw_scheme *scheme = &v->scheme[i];
-        spw_verify_case own = *c;
-        if (!can_run(scheme, &own.shape)) /* without expert parallelism: the group's tokens on one rank */
-            own.shape = one_rank(&c->shape);
-        if (!can_run(scheme, &own.shape)) continue;
-        if (scheme->type->compiled == NULL && c->seed % 2 == 1) /* every other case repeats the activation */
-            own.shape.remat = SPW_REMAT_MOE_ACT;
-        status = spw_verify_run(scheme, &own, &v->tally[i]);
-    }
-    return status;
-}
-
-/* --- Routing from a trace --------------------------------------------------------------------------------------- */
-
-static spw_status verify_layer(verification *v, spw_composer *composer, const spw_job *job, size_t step,
-                               size_t layer) {
-    spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
-    spw_trace_record record;
-    const spw_layout *layout = NULL;
-    int32_t *expert = NULL;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_composer_layer(composer, layer, 0, &record, &layout));
-    SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &expert));
-    for (size_t group = 0; group < job->fsdp; group++) {
-        if (!v->o->all_groups && group != (step + layer) % job->fsdp) continue;
-        spw_group_choices(&record, layout, group * shape.ranks, &shape, expert, NULL);
-        const spw_verify_case c = {shape, expert, step * 1000 + layer};
-        SPW_TRY(run_case(v, &c));
-    }
-
-cleanup:
-    spw_free(expert);
-    return status;
-}
-
-static spw_status verify_trace(verification *v, spw_trace *trace) {
-    spw_composer *composer = NULL;
-    spw_job *job = NULL;
-    spw_status status = SPW_OK;
-    spw_composer_request request = {.seed = 1, .batches = 1};
-    if (v->o->steps != NULL)
-        SPW_TRY(spw_parse_range("--steps", v->o->steps, &request.step_begin, &request.step_end));
-    if (v->o->layers != NULL)
-        SPW_TRY(spw_parse_range("--layers", v->o->layers, &request.layer_begin, &request.layer_end));
-    SPW_TRY(SPW_ALLOC(1, &job));
-    const spw_trace_group_settings group = {v->o->expert_parallel, v->o->tokens, v->o->shrink};
-    SPW_TRY(spw_trace_group_job(spw_trace_get_info(trace), &group, job));
-    request.trace = trace;
-    request.job = job;
-    request.sequences = job->sequences_per_gpu;
-    SPW_TRY(spw_composer_create(&request, &composer));
-    const size_t steps = spw_composer_steps(composer), layers = spw_composer_layers(composer);
-    spw_progress progress = spw_progress_begin("verify", steps * layers);
-    for (size_t step = 0; step < steps && status == SPW_OK; step++) {
-        status = spw_composer_begin(composer, step);
-        for (size_t layer = 0; layer < layers && status == SPW_OK; layer++) {
-            status = verify_layer(v, composer, job, step, layer);
-            spw_progress_update(&progress, step * layers + layer + 1);
-        }
-    }
-    spw_progress_end(&progress);
-
-cleanup:
-    spw_composer_destroy(composer);
-    spw_free(job);
-    return status;
-}
-
-/* --- Random routing --------------------------------------------------------------------------------------------- */
-
-static size_t below(uint64_t *state, size_t limit) { /* splitmix64 */
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (size_t)((z ^ (z >> 31)) % limit);
-}
-
-/* Odd shapes and odd routing: even, all to the first experts, a few without a choice, one token. */
-static spw_status verify_random(verification *v, uint64_t seed) {
-    uint64_t state = seed * 77777;
-    const size_t kind = below(&state, 4);
-    spw_layer_shape s = {.ranks = 1 + below(&state, 6), .sequences = 1 + below(&state, 3)};
-    s.experts = s.ranks * (1 + below(&state, 4));
-    s.top_k = 1 + below(&state, s.experts < 6 ? s.experts : 6);
-    s.sequence_length = kind == 3 ? 1 : 1 + below(&state, 24);
-    s.hidden = 1 + below(&state, 12);
-    s.ffn = 1 + below(&state, 12);
-    s.element_bytes = 2;
-    finish_shape(&s);
-    s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
-    int32_t *expert = NULL;
-    spw_status status = SPW_ALLOC(s.ranks * s.assignments, &expert);
-    for (size_t t = 0; t < s.ranks * s.tokens && status == SPW_OK; t++) {
-        const size_t first = kind == 1 ? 0 : below(&state, s.experts),
-                     stride = 1 + below(&state, 2) * (s.experts % 2);
-        for (size_t k = 0; k < s.top_k; k++) {
-            const size_t x = (first + k * (kind == 1 ? 1 : stride)) % s.experts;
-            expert[t * s.top_k + k] = kind == 2 && below(&state, 5) == 0 ? -1 : (int32_t)x;
-        }
-    }
-    const spw_verify_case c = {s, expert, seed};
-    if (status == SPW_OK) status = run_case(v, &c);
-    spw_free(expert);
-    return status;
-}
-
-/* --- The report --------------------------------------------------------------------------------------------------- */
+/* --- The report --- */
 
 static const spw_column columns[] = {
     {"scheme", "scheme"},
@@ -351,21 +210,22 @@ static void add_row(spw_table *t, const char *name, const spw_verify_tally *y) {
     spw_table_count(t, y->agreed);
 }
 
-static spw_status report(const verification *v, spw_table *t) {
-    size_t comparisons = v->gradients.comparisons, agreed = v->gradients.agreed;
-    const char *miss = v->gradients.first_miss;
+static spw_status report(const spw_verification *v, const spw_verify_tally *gradients, spw_format format,
+                         spw_table *t) {
+    size_t comparisons = gradients->comparisons, agreed = gradients->agreed;
+    const char *miss = gradients->first_miss;
     for (size_t i = 0; i < v->schemes; i++) {
         add_row(t, v->scheme[i].text, &v->tally[i]);
         comparisons += v->tally[i].comparisons;
         agreed += v->tally[i].agreed;
         if (miss[0] == '\0') miss = v->tally[i].first_miss;
     }
-    spw_status status = spw_table_print(t, v->o->format, stdout);
+    spw_status status = spw_table_print(t, format, stdout);
     if (status != SPW_OK) return status;
-    if (v->o->format == SPW_FORMAT_TABLE) {
+    if (format == SPW_FORMAT_TABLE) {
         printf("\ngradients of the plain layer against fp64 differences: %zu comparisons, %zu agreed, worst "
                "error %.2f of the bound\n",
-               v->gradients.comparisons, v->gradients.agreed, v->gradients.worst_share);
+               gradients->comparisons, gradients->agreed, gradients->worst_share);
         printf("%zu comparisons, %zu agreed\n", comparisons, agreed);
     }
     if (comparisons == 0) return spw_fail(SPW_EMISMATCH, "nothing was compared");
@@ -376,19 +236,19 @@ static spw_status report(const verification *v, spw_table *t) {
 
 /* The default list runs dense once with room for every choice: capacity >= sequence length. `experts_per_choice` is the
  * greatest experts / top_k of the cases. */
-static spw_status read_schemes(verification *v, size_t experts_per_choice) {
+static spw_status read_schemes(const verify_options *o, size_t experts_per_choice, spw_verification *v) {
     const size_t defaults = sizeof default_schemes / sizeof default_schemes[0];
-    const char *const *text = v->o->scheme_texts > 0 ? v->o->scheme_text : default_schemes;
+    const char *const *text = o->scheme_texts > 0 ? o->scheme_text : default_schemes;
     char ample[SPW_SCHEME_TEXT];
     spw_status status = SPW_OK;
     (void)snprintf(ample, sizeof ample, "dense:capacity_factor=%zu", experts_per_choice);
-    v->schemes = v->o->scheme_texts > 0 ? v->o->scheme_texts : defaults;
+    v->schemes = o->scheme_texts > 0 ? o->scheme_texts : defaults;
     for (size_t i = 0; i < v->schemes && status == SPW_OK; i++)
         status = spw_scheme_parse(strcmp(text[i], AMPLE) == 0 ? ample : text[i], &v->scheme[i]);
     return status;
 }
 
-/* --- On GPUs ---------------------------------------------------------------------------------------------------- */
+/* --- Devices --- */
 
 static spw_status verify_gpu(const verify_options *o) {
     spw_trace_record_settings settings = {.expert_parallel = o->ranks};
@@ -413,38 +273,55 @@ cleanup:
     return status;
 }
 
-spw_status spw_command_verify(int argc, char **argv) {
-    verify_options o = {.device = "cpu", .shrink = 96, .random_cases = 8, .tokens = 64};
-    verification *v = NULL;
+static spw_status verify_cpu(verify_options *o) {
+    spw_verify_trace_settings settings = {.group = {o->expert_parallel, o->tokens, o->shrink},
+                                          .all_groups = o->all_groups};
+    spw_verify_tally gradients = {.cases = 0};
+    spw_verification *v = NULL;
     spw_table *table = NULL;
     spw_trace *trace = NULL;
+    size_t experts_per_choice = 0;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &o.format));
-    if (strcmp(o.device, "cpu") != 0) {
-        if (strcmp(o.device, "gpu") != 0)
-            SPW_TRY(spw_fail(SPW_EARG, "--device '%s' is unknown; use cpu or gpu", o.device));
-        status = verify_gpu(&o);
-        return status == SPW_OK ? SPW_OK : spw_fail_within(status, "--device gpu");
-    }
     SPW_TRY(SPW_ALLOC(1, &v));
-    v->o = &o;
     SPW_TRY(spw_table_create(columns, &table));
-    if (o.trace_path != NULL && !o.random_given) o.random_cases = 0;
-    if (o.trace_path != NULL) SPW_TRY(spw_trace_open(o.trace_path, &trace));
-    const spw_trace_info *info = trace != NULL ? spw_trace_get_info(trace) : NULL;
-    const size_t of_trace = info != NULL ? (info->experts + info->top_k - 1) / info->top_k : 0;
-    if (trace == NULL && o.random_cases == 0)
+    if (o->trace_path != NULL) {
+        if (!o->random_given) o->random_cases = 0;
+        SPW_TRY(spw_trace_open(o->trace_path, &trace));
+        const spw_trace_info *info = spw_trace_get_info(trace);
+        experts_per_choice = (info->experts + info->top_k - 1) / info->top_k;
+    }
+    if (trace == NULL && o->random_cases == 0)
         SPW_TRY(spw_fail(SPW_EARG, "nothing to verify: name a trace with --trace, or cases with --random N"));
-    SPW_TRY(read_schemes(v, o.random_cases > 0 && of_trace < MOST_EXPERTS ? MOST_EXPERTS : of_trace));
-    if (trace != NULL) SPW_TRY(verify_trace(v, trace));
-    for (uint64_t i = 0; i < o.random_cases; i++) SPW_TRY(verify_random(v, i + 1));
-    for (uint64_t seed = 1; seed <= 4; seed++) SPW_TRY(spw_verify_gradients(seed, &v->gradients));
-    SPW_TRY(report(v, table));
+    if (o->random_cases > 0 && experts_per_choice < SPW_VERIFY_EXPERTS)
+        experts_per_choice = SPW_VERIFY_EXPERTS;
+    SPW_TRY(read_schemes(o, experts_per_choice, v));
+    if (o->steps != NULL)
+        SPW_TRY(spw_parse_range("--steps", o->steps, &settings.step_begin, &settings.step_end));
+    if (o->layers != NULL)
+        SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
+    if (trace != NULL) SPW_TRY(spw_verify_trace(v, trace, &settings));
+    for (uint64_t i = 0; i < o->random_cases; i++) SPW_TRY(spw_verify_random(v, i + 1));
+    for (uint64_t seed = 1; seed <= 4; seed++) SPW_TRY(spw_verify_gradients(seed, &gradients));
+    SPW_TRY(report(v, &gradients, o->format, table));
 
 cleanup:
     spw_table_destroy(table);
     spw_trace_close(trace);
     spw_free(v);
+    return status;
+}
+
+spw_status spw_command_verify(int argc, char **argv) {
+    verify_options o = {.device = "cpu", .shrink = 96, .random_cases = 8, .tokens = 64};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &o.format));
+    if (strcmp(o.device, "cpu") == 0) return verify_cpu(&o);
+    if (strcmp(o.device, "gpu") != 0)
+        return spw_fail(SPW_EARG, "--device '%s' is unknown; use cpu or gpu", o.device);
+    status = verify_gpu(&o);
+    if (status != SPW_OK) return spw_fail_within(status, "--device gpu");
+
+cleanup:
     return status;
 }

@@ -1,5 +1,6 @@
 #include "sim/command/explain_compiled.h"
 
+#include "sim/command/explain_points.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
@@ -59,33 +60,33 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     }
 }
 
-spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
-    spw_status status = SPW_OK;
-    spw_table *table = NULL;
+typedef struct explained {
     spw_stack stack;
-    const spw_job *job = &o->job;
-    const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
-    SPW_TRY(spw_job_is_whole(job, "--stack"));
-    SPW_TRY(spw_stack_read(name, NULL, &stack));
-    SPW_TRY(spw_table_create(columns, &table));
-    for (size_t b = 0; b < job->batches; b++) {
-        for (size_t s = 0; s < job->schemes; s++) {
-            const size_t sequences = job->sequences_per_gpu[b];
-            spw_compiled_memory m;
-            SPW_TRY(spw_compiled_memory_predict(&stack, job, &o->scheme[s], sequences, budget, &m));
-            add_parts(table, &o->scheme[s], sequences, &stack, &m);
-            if (o->format != SPW_FORMAT_TABLE) continue;
-            print_heading(job, &o->scheme[s], sequences, &stack, &m, budget);
-            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
-            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
-            spw_table_destroy(table);
-            table = NULL;
-            SPW_TRY(spw_table_create(columns, &table));
-        }
-    }
-    if (o->format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->format, stdout));
+    double budget;
+    spw_compiled_memory memory; /* of the point added last */
+} explained;
+
+static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+    explained *e = state;
+    const spw_status status =
+        spw_compiled_memory_predict(&e->stack, p->job, p->scheme, p->sequences, e->budget, &e->memory);
+    if (status == SPW_OK) add_parts(table, p->scheme, p->sequences, &e->stack, &e->memory);
+    return status;
+}
+
+static void head(void *state, const spw_explain_point *p) {
+    const explained *e = state;
+    print_heading(p->job, p->scheme, p->sequences, &e->stack, &e->memory, e->budget);
+}
+
+spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
+    explained e = {.budget = o->job.memory_fraction * o->job.cluster.hbm_gib.value * GIB};
+    const spw_explanation what = {columns, &e, add, head};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_job_is_whole(&o->job, "--stack"));
+    SPW_TRY(spw_stack_read(name, NULL, &e.stack));
+    SPW_TRY(spw_explain_points(o, &what));
 
 cleanup:
-    spw_table_destroy(table);
     return status;
 }

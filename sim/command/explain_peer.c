@@ -1,6 +1,7 @@
 #include "sim/command/explain_peer.h"
 
 #include "base/memory.h"
+#include "sim/command/explain_points.h"
 #include "sim/command/peer.h"
 #include "sim/memory/footprint.h"
 #include "sim/replay/replay.h"
@@ -165,40 +166,44 @@ static void print_heading(const spw_job_options *o, size_t batch, size_t scheme,
     printf("\n");
 }
 
-spw_status spw_explain_peer(const spw_job_options *o, const char *name, const char *trace_path) {
-    const spw_job *job = &o->job;
-    const spw_peer *peer = NULL;
-    spw_status status = SPW_OK;
-    spw_table *table = NULL;
-    spw_trace *trace = NULL;
-    our_side *ours = NULL;
-    SPW_TRY(spw_peer_find(name, &peer));
-    SPW_TRY(spw_job_is_whole(job, "--as"));
-    SPW_TRY(SPW_ALLOC(1, &ours));
-    if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &trace));
-    SPW_TRY(spw_table_create(columns, &table));
-    for (size_t b = 0; b < job->batches; b++) {
-        for (size_t s = 0; s < job->schemes; s++) {
-            spw_peer_memory memory;
-            status = peer->predict(job, job->sequences_per_gpu[b], &memory);
-            if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s", peer->title));
-            SPW_TRY(balanced(o, b, s, ours));
-            if (trace != NULL) SPW_TRY(from_trace(o, trace, b, s, ours));
-            add_rows(table, o, b, s, peer, &memory, ours);
-            if (o->format != SPW_FORMAT_TABLE) continue;
-            print_heading(o, b, s, peer, &memory, ours);
-            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
-            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
-            spw_table_destroy(table);
-            table = NULL;
-            SPW_TRY(spw_table_create(columns, &table));
-        }
-    }
-    if (o->format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->format, stdout));
+typedef struct explained {
+    const spw_job_options *options;
+    const spw_peer *peer;
+    spw_trace *trace;       /* NULL without one */
+    spw_peer_memory theirs; /* of the point added last */
+    our_side ours;
+} explained;
+
+static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+    explained *e = state;
+    spw_status status = e->peer->predict(p->job, p->sequences, &e->theirs);
+    if (status != SPW_OK) return spw_fail_within(status, "%s", e->peer->title);
+    SPW_TRY(balanced(e->options, p->batch, p->number, &e->ours));
+    if (e->trace != NULL) SPW_TRY(from_trace(e->options, e->trace, p->batch, p->number, &e->ours));
+    add_rows(table, e->options, p->batch, p->number, e->peer, &e->theirs, &e->ours);
 
 cleanup:
-    spw_table_destroy(table);
-    spw_trace_close(trace);
-    spw_free(ours);
+    return status;
+}
+
+static void head(void *state, const spw_explain_point *p) {
+    const explained *e = state;
+    print_heading(e->options, p->batch, p->number, e->peer, &e->theirs, &e->ours);
+}
+
+spw_status spw_explain_peer(const spw_job_options *o, const char *name, const char *trace_path) {
+    spw_status status = SPW_OK;
+    explained *e = NULL;
+    SPW_TRY(SPW_ALLOC(1, &e));
+    e->options = o;
+    SPW_TRY(spw_peer_find(name, &e->peer));
+    SPW_TRY(spw_job_is_whole(&o->job, "--as"));
+    if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
+    const spw_explanation what = {columns, e, add, head};
+    SPW_TRY(spw_explain_points(o, &what));
+
+cleanup:
+    if (e != NULL) spw_trace_close(e->trace);
+    spw_free(e);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "sim/command/explain_traffic.h"
 
 #include "base/memory.h"
+#include "sim/command/explain_points.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/step_traffic.h"
 
@@ -58,36 +59,33 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("\n");
 }
 
-spw_status spw_explain_traffic(const spw_job_options *o) {
-    const spw_job *job = &o->job;
+static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+    spw_step_traffic *traffic = state;
+    const spw_layer_shape shape =
+        spw_layer_shape_of(p->job, p->sequences / spw_pipeline_of(p->job).micro_batches);
     spw_status status = SPW_OK;
-    spw_table *table = NULL;
-    spw_step_traffic *traffic = NULL;
-    SPW_TRY(spw_job_is_whole(job, "--traffic"));
-    SPW_TRY(SPW_ALLOC(1, &traffic));
-    SPW_TRY(spw_table_create(columns, &table));
-    for (size_t b = 0; b < job->batches; b++) {
-        for (size_t s = 0; s < job->schemes; s++) {
-            const size_t sequences = job->sequences_per_gpu[b];
-            const spw_layer_shape shape =
-                spw_layer_shape_of(job, sequences / spw_pipeline_of(job).micro_batches);
-            SPW_TRY(spw_scheme_check(&o->scheme[s], &shape));
-            SPW_TRY(spw_step_traffic_of(job, &o->scheme[s], sequences,
-                                        &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], traffic));
-            add_rows(table, &o->scheme[s], sequences, traffic);
-            if (o->format != SPW_FORMAT_TABLE) continue;
-            print_heading(job, &o->scheme[s], sequences, traffic);
-            SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, stdout));
-            if (s + 1 < job->schemes || b + 1 < job->batches) printf("\n");
-            spw_table_destroy(table);
-            table = NULL;
-            SPW_TRY(spw_table_create(columns, &table));
-        }
-    }
-    if (o->format != SPW_FORMAT_TABLE) SPW_TRY(spw_table_print(table, o->format, stdout));
+    SPW_TRY(spw_scheme_check(p->scheme, &shape));
+    SPW_TRY(spw_step_traffic_of(p->job, p->scheme, p->sequences, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD],
+                                traffic));
+    add_rows(table, p->scheme, p->sequences, traffic);
 
 cleanup:
-    spw_table_destroy(table);
+    return status;
+}
+
+static void head(void *state, const spw_explain_point *p) {
+    print_heading(p->job, p->scheme, p->sequences, state);
+}
+
+spw_status spw_explain_traffic(const spw_job_options *o) {
+    spw_status status = SPW_OK;
+    spw_step_traffic *traffic = NULL;
+    SPW_TRY(spw_job_is_whole(&o->job, "--traffic"));
+    SPW_TRY(SPW_ALLOC(1, &traffic));
+    const spw_explanation what = {columns, traffic, add, head};
+    SPW_TRY(spw_explain_points(o, &what));
+
+cleanup:
     spw_free(traffic);
     return status;
 }

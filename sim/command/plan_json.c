@@ -2,6 +2,7 @@
 
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_json.h"
+#include "sim/score/json_values.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -10,8 +11,6 @@ static json_t *position(const spw_plan_view *v, const spw_result_row *row) {
     return row != NULL ? json_integer(row - v->result->row) : json_null();
 }
 
-static json_t *real_or_null(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
     json_t *object = json_object();
     if (row == NULL || !(v->tokens > 0.0)) {
@@ -19,10 +18,23 @@ static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
         return json_null();
     }
     const spw_plan_cost cost = spw_plan_cost_of(row, (double)spw_job_gpus(v->request->job), v->tokens);
-    (void)json_object_set_new(object, "tokens_per_day", real_or_null(cost.tokens_per_day));
-    (void)json_object_set_new(object, "gpu_hours", real_or_null(cost.gpu_hours));
-    (void)json_object_set_new(object, "days", real_or_null(cost.days));
+    spw_json_put(object, "tokens_per_day", spw_json_real(cost.tokens_per_day));
+    spw_json_put(object, "gpu_hours", spw_json_real(cost.gpu_hours));
+    spw_json_put(object, "days", spw_json_real(cost.days));
     return object;
+}
+
+/* Points that cannot be; NULL where all can. */
+static json_t *refusals(const spw_result *result) {
+    json_t *list = result->refusals > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < result->refusals; i++) {
+        const spw_refusal *r = &result->refusal[i];
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
+                                              (json_int_t)r->expert, "sequences_per_gpu",
+                                              (json_int_t)r->sequences, "reason", r->reason));
+    }
+    return list;
 }
 
 spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
@@ -32,18 +44,18 @@ spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *
     for (size_t i = 0; i < v->result->rows; i++) {
         if (front[i]) (void)json_array_append_new(list, json_integer((json_int_t)i));
     }
-    (void)json_object_set_new(plan, "front", list);
-    (void)json_object_set_new(plan, "fastest", position(v, fastest));
-    (void)json_object_set_new(plan, "fastest_dropless", position(v, dropless));
-    (void)json_object_set_new(plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
-    (void)json_object_set_new(plan, "fastest_dropless_sure",
-                              position(v, spw_plan_fastest(v->result, true, true)));
-    (void)json_object_set_new(
-        plan, "break_even_capacity_factor",
-        real_or_null(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
-    (void)json_object_set_new(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
-    (void)json_object_set_new(plan, "fastest_cost", costs(v, fastest));
-    (void)json_object_set_new(plan, "fastest_dropless_cost", costs(v, dropless));
+    spw_json_put(plan, "front", list);
+    spw_json_put(plan, "fastest", position(v, fastest));
+    spw_json_put(plan, "fastest_dropless", position(v, dropless));
+    spw_json_put(plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
+    spw_json_put(plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, true, true)));
+    spw_json_put(plan, "break_even_capacity_factor",
+                 spw_json_real(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
+    spw_json_put(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
+    spw_json_put(plan, "fastest_cost", costs(v, fastest));
+    spw_json_put(plan, "fastest_dropless_cost", costs(v, dropless));
+    json_t *refused = refusals(v->result);
+    if (refused != NULL) spw_json_put(plan, "refused", refused);
     const bool made = json_object_set_new(object, "plan", plan) == 0 &&
                       json_array_size(json_object_get(object, "rows")) == v->result->rows;
     const bool written = made && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;

@@ -3,7 +3,9 @@
 #ifndef SPW_SIM_COMMAND_PLAN_JSON_H
 #define SPW_SIM_COMMAND_PLAN_JSON_H
 
-#include "sim/command/plan_print.h"
+#include "sim/command/plan_view.h"
+
+#include <stdio.h>
 
 SPW_MUST_CHECK spw_status spw_plan_print_json(const spw_plan_view *view, const bool *front, FILE *out);
 

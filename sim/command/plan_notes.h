@@ -2,7 +2,9 @@
 #ifndef SPW_SIM_COMMAND_PLAN_NOTES_H
 #define SPW_SIM_COMMAND_PLAN_NOTES_H
 
-#include "sim/command/plan_print.h"
+#include "sim/command/plan_view.h"
+
+#include <stdio.h>
 
 bool spw_plan_any_timed(const spw_result *result);
 const char *spw_plan_routing_word(const spw_plan_view *view); /* "real", "stated" or "made" */

@@ -224,7 +224,8 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
     spw_status status = SPW_OK;
     bool *front = NULL;
     if (v->result->rows == 0)
-        return spw_fail(SPW_ECONFIG, "no point of this plan can be: no scheme runs on any split");
+        return spw_fail(SPW_ECONFIG, "no point of this plan can be; EP %zu: %s", v->result->refusal[0].expert,
+                        v->result->refusal[0].reason);
     SPW_TRY(SPW_ALLOC(v->result->rows, &front));
     spw_plan_front(v->result, front);
     if (format == SPW_FORMAT_JSON) {

@@ -12,7 +12,7 @@ const char *spw_evidence_name(spw_evidence evidence) {
 }
 
 #define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
-static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
+const spw_choice spw_evidence_choices[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
 
 /* The rows of one figure; only the range of the value differs. */
 #define FIGURE_ROWS(name, low, high, text) \
@@ -26,7 +26,7 @@ static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 
                                                .kind = SPW_SETTING_CHOICE, \
                                                .offset = offsetof(spw_figure, evidence), \
                                                .size = sizeof(spw_evidence), \
-                                               .choices = evidences, \
+                                               .choices = spw_evidence_choices, \
                                                .help = "how we know the value"}, \
                                               {.key = "source", \
                                                .kind = SPW_SETTING_TEXT, \
@@ -59,7 +59,7 @@ FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
      .kind = SPW_SETTING_CHOICE, \
      .offset = offsetof(type, evidence), \
      .size = sizeof(spw_evidence), \
-     .choices = evidences, \
+     .choices = spw_evidence_choices, \
      .fallback = "assumed", \
      .help = "how we know the points"}, \
     { \
@@ -110,7 +110,7 @@ static const spw_setting exchange_rows[] = {
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(spw_exchange_points, evidence),
      .size = sizeof(spw_evidence),
-     .choices = evidences,
+     .choices = spw_evidence_choices,
      .fallback = "assumed",
      .help = "how we know the points"},
     {.key = "source",

@@ -4,6 +4,7 @@
 #define SPW_SIM_INPUT_CLUSTER_H
 
 #include "base/status.h"
+#include "sim/input/settings.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 typedef enum spw_evidence { SPW_EVIDENCE_LIST(SPW_EVIDENCE_ENUM) SPW_EVIDENCE_COUNT } spw_evidence;
 #undef SPW_EVIDENCE_ENUM
 const char *spw_evidence_name(spw_evidence evidence);
+extern const spw_choice spw_evidence_choices[]; /* for YAML keys; ended by NULL */
 
 enum {
     SPW_CLUSTER_NAME = 64,

@@ -22,12 +22,15 @@ static spw_status write_cluster(const spw_preset_text *cluster, const spw_link_c
     return spw_link_curve_write(curve, out);
 }
 
+static spw_status print(FILE *out, const void *text) {
+    return fputs(text, out) != EOF ? SPW_OK : spw_fail(SPW_EIO, "the cluster cannot be written");
+}
+
 spw_status spw_cluster_link_save(const char *cluster, const spw_link_curve *curve, const char *path) {
     static const char *const suffixes[] = {".yaml", ".yml", NULL};
     const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
     spw_preset_text text = {.path = NULL};
     spw_cluster parsed;
-    spw_file file = {NULL, NULL};
     char *memory = NULL;
     size_t length = 0;
     FILE *out = NULL;
@@ -38,15 +41,8 @@ spw_status spw_cluster_link_save(const char *cluster, const spw_link_curve *curv
     status = write_cluster(&text, curve, out);
     if (fclose(out) != 0 || status != SPW_OK) SPW_TRY(spw_fail(SPW_ENOMEM, "a buffer for the cluster"));
     SPW_TRY(spw_cluster_parse(path, memory, length, &parsed)); /* what is written can be read */
-    SPW_TRY(spw_file_begin(path, &file));
-    out = fopen(file.temporary, "w");
-    if (out == NULL || fwrite(memory, 1, length, out) != length)
-        status = spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
-    if (out != NULL && fclose(out) != 0 && status == SPW_OK)
-        status = spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
-    if (status == SPW_OK) status = spw_file_commit(&file);
+    SPW_TRY(spw_file_print(path, print, memory));
 cleanup:
-    spw_file_discard(&file);
     spw_preset_close(&text);
     free(memory);
     return status;

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
+#include "sim/input/stack_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,71 +26,30 @@ const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficien
 
 /* --- Keys --- */
 
-#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
-static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
-
-/* The rows of one coefficient; only the range of the value differs. */
+/* Only the range of the value differs. */
 #define FIELDS(field, low, high, text) \
-    static const spw_setting field##_rows[] = {{.key = "value", \
-                                                .kind = SPW_SETTING_REAL, \
-                                                .offset = offsetof(spw_coefficient, value), \
-                                                .minimum = (low), \
-                                                .maximum = (high), \
-                                                .help = (text)}, \
-                                               {.key = "uncertainty", \
-                                                .kind = SPW_SETTING_REAL, \
-                                                .offset = offsetof(spw_coefficient, uncertainty), \
-                                                .minimum = 0, \
-                                                .maximum = (high), \
-                                                .fallback = "0", \
-                                                .help = "its standard error"}, \
-                                               {.key = "evidence", \
-                                                .kind = SPW_SETTING_CHOICE, \
-                                                .offset = offsetof(spw_coefficient, evidence), \
-                                                .size = sizeof(spw_evidence), \
-                                                .choices = evidences, \
-                                                .help = "how we know the value"}, \
-                                               {.key = "source", \
-                                                .kind = SPW_SETTING_TEXT, \
-                                                .offset = offsetof(spw_coefficient, source), \
-                                                .size = SPW_FIGURE_SOURCE, \
-                                                .help = "where the value was read or fitted"}, \
-                                               {.key = NULL}};
+    static const spw_setting field##_rows[] = SPW_COEFFICIENT_KEYS(low, high, high, text);
 #define FITTED_FIELDS(field, start, low, high, spread, help) FIELDS(field, low, high, help)
 SPW_MEGATRON_FITTED_LIST(FITTED_FIELDS)
 SPW_MEGATRON_GIVEN_LIST(FIELDS)
 SPW_MEGATRON_JOB_LIST(FIELDS)
 
 #define SETTING(field, text) \
-    {.key = #field, \
-     .kind = SPW_SETTING_GROUP, \
-     .offset = offsetof(spw_megatron_coefficients, field), \
-     .fields = field##_rows, \
-     .help = (text)},
+    SPW_STACK_COEFFICIENT(spw_megatron_coefficients, #field, field, field##_rows, text),
 #define FITTED_SETTING(field, start, low, high, spread, help) SETTING(field, help)
 #define GIVEN_SETTING(field, low, high, help) SETTING(field, help)
 
-#define TEXT(field, length, text) \
-    {.key = #field, \
-     .kind = SPW_SETTING_TEXT, \
-     .offset = offsetof(spw_megatron_coefficients, field), \
-     .size = (length), \
-     .help = (text)},
-#define COUNT(field, text) \
-    {.key = #field, \
-     .kind = SPW_SETTING_COUNT, \
-     .offset = offsetof(spw_megatron_coefficients, field), \
-     .minimum = 1, \
-     .maximum = 1 << 30, \
-     .help = (text)},
+#define LINE(field, length, text) SPW_STACK_LINE(spw_megatron_coefficients, field, length, text)
+#define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
 static const spw_setting rows[] = {
-    TEXT(name, SPW_STACK_NAME, "name of the stack") TEXT(tables, SPW_STACK_TEXT, "what it was fitted on")
-        TEXT(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has")
-            TEXT(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables")
-                COUNT(tokens_min, "fewest tokens a rank of those tables")
-                    COUNT(tokens_max, "most tokens a rank of those tables")
-                        SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING)
-                            SPW_MEGATRON_JOB_LIST(GIVEN_SETTING){.key = NULL}};
+    LINE(name, SPW_STACK_NAME, "name of the stack"),
+    LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
+    LINE(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has"),
+    LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),
+    COUNT(tokens_min, "fewest tokens a rank of those tables"),
+    COUNT(tokens_max, "most tokens a rank of those tables"),
+    SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING)
+        SPW_MEGATRON_JOB_LIST(GIVEN_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
@@ -149,24 +109,17 @@ static void put(FILE *file, const char *key, const spw_coefficient *c) {
     fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
 }
 
-spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c, const char *head,
-                                           const char *path) {
-    spw_status status = SPW_OK;
-    spw_file file = {NULL, NULL};
-    FILE *out = NULL;
-    SPW_TRY(spw_file_begin(path, &file));
-    out = fopen(file.temporary, "w");
-    if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s cannot be written", path));
-    fprintf(out, "# %s\nname: %s\ntables: \"%s\"\ncluster: %s\nexpert_parallel: \"%s\"\n", head, c->name,
-            c->tables, c->cluster, c->expert_parallel);
-    fprintf(out, "tokens_min: %zu\ntokens_max: %zu\n", c->tokens_min, c->tokens_max);
+static spw_status print(FILE *out, const void *what) {
+    const spw_megatron_coefficients *c = what;
+    fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
+            c->tables, c->cluster);
+    fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,
+            c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
         put(out, spw_megatron_coefficient_rows[i].key, spw_megatron_coefficient_of(c, i));
-    if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (status == SPW_OK) status = spw_file_commit(&file);
+    return SPW_OK;
+}
 
-cleanup:
-    spw_file_discard(&file);
-    return status;
+spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c, const char *path) {
+    return spw_file_print(path, print, c);
 }

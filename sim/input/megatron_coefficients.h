@@ -71,9 +71,9 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coe
                                                           const spw_cluster *cluster,
                                                           spw_megatron_coefficients *out);
 
-/* YAML that spw_megatron_coefficients_parse reads back. `head` is a comment of one line. */
+/* YAML that spw_megatron_coefficients_parse reads back. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c,
-                                                          const char *head, const char *path);
+                                                          const char *path);
 
 /* All of them in the order of the lists, the fitted ones first: for loops. */
 typedef struct spw_megatron_coefficient_row {

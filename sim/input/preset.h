@@ -1,5 +1,5 @@
 /* Files that come with the program: sim/models/, sim/clusters/, sim/stacks/, sim/time_stacks/ and
- * sim/megatron_stacks/, compiled in by sim/embed.cmake. A name in a job is one of them or the path of a file. */
+ * sim/megatron_stacks/, and the style of a report, compiled in by sim/embed.cmake. A name in a job is one of them or the path of a file. */
 #ifndef SPW_SIM_INPUT_PRESET_H
 #define SPW_SIM_INPUT_PRESET_H
 
@@ -15,7 +15,7 @@ typedef struct spw_preset {
 
 /* Written by sim/embed.cmake, in alphabetical order. */
 extern const spw_preset spw_model_files[], spw_cluster_files[], spw_stack_files[], spw_time_stack_files[],
-    spw_megatron_files[];
+    spw_megatron_files[], spw_report_files[];
 extern const char *const spw_model_names[], *const spw_cluster_names[], *const spw_stack_names[];
 extern const char *const spw_time_stack_names[], *const spw_megatron_names[];
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "sim/input/preset.h"
+#include "sim/input/stack_settings.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,55 +21,13 @@ spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
 
 /* --- Keys --- */
 
-#define EVIDENCE_CHOICE(name, text) {text, SPW_EVIDENCE_##name},
-static const spw_choice evidences[] = {SPW_EVIDENCE_LIST(EVIDENCE_CHOICE){NULL, 0}};
-
-const spw_setting spw_coefficient_settings[] = {{.key = "value",
-                                                 .kind = SPW_SETTING_REAL,
-                                                 .offset = offsetof(spw_coefficient, value),
-                                                 .minimum = 0,
-                                                 .maximum = 10,
-                                                 .help = "a share or a factor"},
-                                                {.key = "uncertainty",
-                                                 .kind = SPW_SETTING_REAL,
-                                                 .offset = offsetof(spw_coefficient, uncertainty),
-                                                 .minimum = 0,
-                                                 .maximum = 1e3,
-                                                 .fallback = "0",
-                                                 .help = "its standard error"},
-                                                {.key = "evidence",
-                                                 .kind = SPW_SETTING_CHOICE,
-                                                 .offset = offsetof(spw_coefficient, evidence),
-                                                 .size = sizeof(spw_evidence),
-                                                 .choices = evidences,
-                                                 .help = "how we know the value"},
-                                                {.key = "source",
-                                                 .kind = SPW_SETTING_TEXT,
-                                                 .offset = offsetof(spw_coefficient, source),
-                                                 .size = SPW_FIGURE_SOURCE,
-                                                 .help = "where the value was read or fitted"},
-                                                {.key = NULL}};
-
 #define COEFFICIENT(name, member, text) \
-    { \
-        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_stack, member), \
-        .fields = spw_coefficient_settings, .help = (text) \
-    }
-#define TEXT(name, length, text) \
-    { \
-        .key = #name, .kind = SPW_SETTING_TEXT, .offset = offsetof(spw_stack, name), .size = (length), \
-        .help = (text) \
-    }
-#define COUNT(name, text) \
-    { \
-        .key = #name, .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_stack, name), .minimum = 1, \
-        .maximum = 1 << 20, .help = (text) \
-    }
+    SPW_STACK_COEFFICIENT(spw_stack, name, member, spw_coefficient_settings, text)
 #define PACKING_SETTING(name, text, help) COEFFICIENT("packing_" text, packing[SPW_PACKING_##name], help),
 #define COEFFICIENT_SETTING(field, low, high, spread, help) COEFFICIENT(#field, field, help),
 
 static const spw_setting rows[] = {
-    TEXT(name, SPW_STACK_NAME, "name of the stack"),
+    SPW_STACK_LINE(spw_stack, name, SPW_STACK_NAME, "name of the stack"),
     {.key = "covers",
      .kind = SPW_SETTING_TEXTS,
      .offset = offsetof(spw_stack, covers),
@@ -77,22 +36,14 @@ static const spw_setting rows[] = {
      .count_offset = offsetof(spw_stack, covered),
      .fallback = "",
      .help = "other names that tables give it"},
-    TEXT(tables, SPW_STACK_TEXT, "what it was fitted on"),
-    TEXT(models, SPW_STACK_TEXT, "models of those tables"),
-    {.key = "clusters",
-     .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_stack, clusters),
-     .size = SPW_STACK_TEXT,
-     .fallback = "",
-     .help = "clusters on which the tables' programs ran"},
-    {.key = "expert_parallel",
-     .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_stack, expert_parallel),
-     .size = SPW_STACK_TEXT,
-     .fallback = "",
-     .help = "expert-parallel sizes of those runs"},
-    COUNT(sequences_min, "smallest batch of those tables"),
-    COUNT(sequences_max, "largest batch of those tables"),
+    SPW_STACK_LINE(spw_stack, tables, SPW_STACK_TEXT, "what it was fitted on"),
+    SPW_STACK_LINE(spw_stack, models, SPW_STACK_TEXT, "models of those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, clusters, SPW_STACK_TEXT,
+                            "clusters on which the tables' programs ran"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, expert_parallel, SPW_STACK_TEXT,
+                            "expert-parallel sizes of those runs"),
+    SPW_STACK_COUNT(spw_stack, sequences_min, "smallest batch of those tables"),
+    SPW_STACK_COUNT(spw_stack, sequences_max, "largest batch of those tables"),
     {.key = "keeps_expert_products",
      .kind = SPW_SETTING_FLAG,
      .offset = offsetof(spw_stack, keeps_expert_products),
@@ -165,42 +116,23 @@ void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range,
         spw_outside_add(note, "sequences other than %zu to %zu", range->sequences_min, range->sequences_max);
 }
 
-void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
-    fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
-    if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
-    fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
+static spw_status print(FILE *out, const void *what) {
+    spw_stack stack = *(const spw_stack *)what;
+    fprintf(out, "# Written by spillway calibrate memory.\nname: %s\ncovers: [", stack.name);
+    for (size_t i = 0; i < stack.covered; i++) fprintf(out, "%s\"%s\"", i == 0 ? "" : ", ", stack.covers[i]);
+    fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\n", stack.tables, stack.models);
+    if (stack.clusters[0] != '\0') fprintf(out, "clusters: \"%s\"\n", stack.clusters);
+    if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
+    fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
+    fprintf(out, "keeps_expert_products: %s\n", stack.keeps_expert_products ? "true" : "false");
+    for (size_t i = 0; i < SPW_STACK_FITTED; i++)
+        spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&stack, i));
+    spw_coefficient_write(out, "limit_share", &stack.limit_share);
+    spw_coefficient_write(out, "half_width", &stack.half_width);
+    spw_coefficient_write(out, "half_width_recovered", &stack.half_width_recovered);
+    return SPW_OK;
 }
 
-spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path) {
-    spw_status status = SPW_OK;
-    spw_file file = {NULL, NULL};
-    FILE *out = NULL;
-    spw_stack copy = *stack;
-    SPW_TRY(spw_file_begin(path, &file));
-    out = fopen(file.temporary, "w");
-    if (out == NULL) {
-        status = spw_fail(SPW_EIO, "%s cannot be written", path);
-        goto cleanup;
-    }
-    fprintf(out, "# %s\nname: %s\ncovers: [", head, stack->name);
-    for (size_t i = 0; i < stack->covered; i++)
-        fprintf(out, "%s\"%s\"", i == 0 ? "" : ", ", stack->covers[i]);
-    fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\n", stack->tables, stack->models);
-    if (stack->clusters[0] != '\0') fprintf(out, "clusters: \"%s\"\n", stack->clusters);
-    if (stack->expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack->expert_parallel);
-    fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack->sequences_min, stack->sequences_max);
-    fprintf(out, "keeps_expert_products: %s\n", stack->keeps_expert_products ? "true" : "false");
-    for (size_t i = 0; i < SPW_STACK_FITTED; i++)
-        spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&copy, i));
-    spw_coefficient_write(out, "limit_share", &stack->limit_share);
-    spw_coefficient_write(out, "half_width", &stack->half_width);
-    spw_coefficient_write(out, "half_width_recovered", &stack->half_width_recovered);
-    if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    out = NULL;
-    if (status == SPW_OK) status = spw_file_commit(&file);
-
-cleanup:
-    spw_file_discard(&file);
-    return status;
+spw_status spw_stack_write(const spw_stack *stack, const char *path) {
+    return spw_file_print(path, print, stack);
 }

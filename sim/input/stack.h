@@ -4,23 +4,13 @@
 #define SPW_SIM_INPUT_STACK_H
 
 #include "base/status.h"
-#include "sim/input/cluster.h"
-#include "sim/input/settings.h"
+#include "sim/input/coefficient.h"
 #include "sim/memory/compiled_layer.h"
 
 #include <stdbool.h>
-#include <stdio.h>
+#include <stddef.h>
 
 enum { SPW_OUTSIDE_TEXT = 256, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_STACK_COVERS = 8 };
-
-/* A figure and its standard error; 0 where nothing was fitted. */
-typedef struct spw_coefficient {
-    double value, uncertainty;
-    spw_evidence evidence;
-    char source[SPW_FIGURE_SOURCE];
-} spw_coefficient;
-extern const spw_setting spw_coefficient_settings[]; /* its YAML keys */
-void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
 
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
@@ -73,8 +63,8 @@ void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point);
 
-/* Writes the stack as YAML that spw_stack_parse reads back. `head` is a comment of one line. */
-SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *head, const char *path);
+/* Writes the stack as YAML that spw_stack_parse reads back. */
+SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *path);
 
 /* All fitted coefficients in the order of the YAML keys, for loops: packings, then the list above. */
 typedef struct spw_stack_row {

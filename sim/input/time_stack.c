@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
+#include "sim/input/stack_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,37 +18,20 @@ spw_coefficient *spw_time_coefficient(spw_time_stack *stack, size_t row) {
 }
 
 #define COEFFICIENT(field, start, low, high, text) \
-    {.key = #field, \
-     .kind = SPW_SETTING_GROUP, \
-     .offset = offsetof(spw_time_stack, field), \
-     .fields = spw_coefficient_settings, \
-     .help = (text)},
+    SPW_STACK_COEFFICIENT(spw_time_stack, #field, field, spw_coefficient_settings, text),
 #define FIXED(field, text) COEFFICIENT(field, 0, 0, 0, text)
-#define TEXT(field, length, text) \
-    { \
-        .key = #field, .kind = SPW_SETTING_TEXT, .offset = offsetof(spw_time_stack, field), \
-        .size = (length), .help = (text) \
-    }
-#define COUNT(field, text) \
-    { \
-        .key = #field, .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_time_stack, field), .minimum = 1, \
-        .maximum = 1 << 20, .help = (text) \
-    }
+#define LINE(field, length, text) SPW_STACK_LINE(spw_time_stack, field, length, text)
 
 static const spw_setting rows[] = {
-    TEXT(name, SPW_STACK_NAME, "name of the stack"),
-    TEXT(tables, SPW_STACK_TEXT, "what it was fitted on"),
-    TEXT(models, SPW_STACK_TEXT, "models of those tables"),
-    TEXT(clusters, SPW_STACK_TEXT, "clusters of those tables"),
-    TEXT(schemes, SPW_STACK_TEXT, "kinds of schemes of those tables"),
-    {.key = "expert_parallel",
-     .kind = SPW_SETTING_TEXT,
-     .offset = offsetof(spw_time_stack, expert_parallel),
-     .size = SPW_STACK_TEXT,
-     .fallback = "",
-     .help = "expert-parallel sizes of those tables"},
-    COUNT(sequences_min, "smallest batch of those tables"),
-    COUNT(sequences_max, "largest batch of those tables"),
+    LINE(name, SPW_STACK_NAME, "name of the stack"),
+    LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
+    LINE(models, SPW_STACK_TEXT, "models of those tables"),
+    LINE(clusters, SPW_STACK_TEXT, "clusters of those tables"),
+    LINE(schemes, SPW_STACK_TEXT, "kinds of schemes of those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_time_stack, expert_parallel, SPW_STACK_TEXT,
+                            "expert-parallel sizes of those tables"),
+    SPW_STACK_COUNT(spw_time_stack, sequences_min, "smallest batch of those tables"),
+    SPW_STACK_COUNT(spw_time_stack, sequences_max, "largest batch of those tables"),
     SPW_TIME_FITTED_LIST(COEFFICIENT) SPW_TIME_TEXT_LIST(COEFFICIENT)
         FIXED(gather_limit_gib, "GiB up to which all-gathers are combined")
             FIXED(attention_share, "flash attention: share of the peak")
@@ -92,34 +76,24 @@ bool spw_time_stack_knows(const char *name) {
     return false;
 }
 
-spw_status spw_time_stack_write(const spw_time_stack *stack, const char *head, const char *path) {
-    spw_status status = SPW_OK;
-    spw_file file = {NULL, NULL};
-    FILE *out = NULL;
-    spw_time_stack copy = *stack;
-    SPW_TRY(spw_file_begin(path, &file));
-    out = fopen(file.temporary, "w");
-    if (out == NULL) {
-        status = spw_fail(SPW_EIO, "%s cannot be written", path);
-        goto cleanup;
-    }
-    fprintf(out, "# %s\nname: %s\ntables: \"%s\"\nmodels: \"%s\"\nclusters: \"%s\"\nschemes: \"%s\"\n", head,
-            stack->name, stack->tables, stack->models, stack->clusters, stack->schemes);
-    if (stack->expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack->expert_parallel);
-    fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack->sequences_min, stack->sequences_max);
+static spw_status print(FILE *out, const void *what) {
+    spw_time_stack stack = *(const spw_time_stack *)what;
+    fprintf(out,
+            "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\nmodels: \"%s\"\nclusters: "
+            "\"%s\"\nschemes: \"%s\"\n",
+            stack.name, stack.tables, stack.models, stack.clusters, stack.schemes);
+    if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
+    fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
     for (size_t i = 0; i < SPW_TIME_ROWS; i++)
-        spw_coefficient_write(out, spw_time_rows[i].key, spw_time_coefficient(&copy, i));
-    spw_coefficient_write(out, "gather_limit_gib", &stack->gather_limit_gib);
-    spw_coefficient_write(out, "attention_share", &stack->attention_share);
-    spw_coefficient_write(out, "library_share", &stack->library_share);
-    spw_coefficient_write(out, "latency_s", &stack->latency_s);
-    spw_coefficient_write(out, "half_width", &stack->half_width);
-    if (ferror(out) != 0) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s cannot be written", path);
-    out = NULL;
-    if (status == SPW_OK) status = spw_file_commit(&file);
+        spw_coefficient_write(out, spw_time_rows[i].key, spw_time_coefficient(&stack, i));
+    spw_coefficient_write(out, "gather_limit_gib", &stack.gather_limit_gib);
+    spw_coefficient_write(out, "attention_share", &stack.attention_share);
+    spw_coefficient_write(out, "library_share", &stack.library_share);
+    spw_coefficient_write(out, "latency_s", &stack.latency_s);
+    spw_coefficient_write(out, "half_width", &stack.half_width);
+    return SPW_OK;
+}
 
-cleanup:
-    spw_file_discard(&file);
-    return status;
+spw_status spw_time_stack_write(const spw_time_stack *stack, const char *path) {
+    return spw_file_print(path, print, stack);
 }

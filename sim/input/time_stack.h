@@ -52,9 +52,8 @@ SPW_MUST_CHECK spw_status spw_time_stack_parse(const char *where, const char *te
 const char *const *spw_time_stack_presets(void); /* ended by NULL */
 bool spw_time_stack_knows(const char *name);     /* is there a preset of that name? */
 
-/* Writes YAML that spw_time_stack_parse reads back. `head` is a comment of one line. */
-SPW_MUST_CHECK spw_status spw_time_stack_write(const spw_time_stack *stack, const char *head,
-                                               const char *path);
+/* Writes YAML that spw_time_stack_parse reads back. */
+SPW_MUST_CHECK spw_status spw_time_stack_write(const spw_time_stack *stack, const char *path);
 
 /* The coefficients that are fitted, in the order of the lists above. */
 typedef struct spw_time_row {

@@ -30,7 +30,8 @@ typedef struct spw_plan_request {
  * two at least 2, at most all GPUs. Returns how many. */
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 
-/* Appends a row for every point that can be. SPW_ECONFIG when an expert-parallel size cannot be. */
+/* Appends a row for every point that can be, and a refusal for every other. SPW_ECONFIG when an expert-parallel size
+ * cannot be. */
 SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
 
 /* Why a row has no time, as a person reads it; NULL when it has one. */

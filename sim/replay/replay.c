@@ -222,9 +222,14 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     SPW_TRY(walk(&r));
     for (size_t i = 0; i < r.row_count; i++) {
         spw_result_row *row = NULL;
-        if (r.row[i].refused) continue;
-        SPW_TRY(spw_result_append(result, &row));
-        SPW_TRY(spw_replay_row_finish(&r.row[i], &r.choices[i / request->schemes % r.batches], row));
+        spw_refusal *refusal = NULL;
+        if (r.row[i].refused) {
+            SPW_TRY(spw_result_append_refusal(result, &refusal));
+            spw_replay_row_refusal(&r.row[i], refusal);
+        } else {
+            SPW_TRY(spw_result_append(result, &row));
+            SPW_TRY(spw_replay_row_finish(&r.row[i], &r.choices[i / request->schemes % r.batches], row));
+        }
     }
 
 cleanup:

@@ -158,3 +158,9 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
 cleanup:
     return status;
 }
+
+void spw_replay_row_refusal(const spw_replay_row *row, spw_refusal *out) {
+    *out = (spw_refusal){.sequences = row->job->sequences_per_gpu[row->batch], .expert = row->job->expert};
+    memcpy(out->scheme, row->scheme->text, sizeof out->scheme);
+    memcpy(out->reason, row->refusal, sizeof out->reason);
+}

@@ -11,4 +11,7 @@
 SPW_MUST_CHECK spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices,
                                                 spw_result_row *out);
 
+/* Why it has no row in the result. */
+void spw_replay_row_refusal(const spw_replay_row *row, spw_refusal *out);
+
 #endif

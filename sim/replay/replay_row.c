@@ -7,7 +7,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/routing/traffic.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- Life --- */
@@ -20,15 +20,28 @@ static spw_status create_allocator(spw_replay_row *row) {
                                       f->steps, &row->reserved);
 }
 
+/* SPW_ECONFIG for a point that cannot be. */
+static spw_status check(const spw_replay_row *row) {
+    const double imbalance = row->frame->request->imbalance;
+    const spw_status status = spw_scheme_check(row->scheme, &row->shape);
+    if (status == SPW_OK && imbalance > (double)row->job->expert)
+        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
+                        imbalance, row->job->expert);
+    return status;
+}
+
 spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, const spw_scheme *scheme,
                                  size_t batch, spw_replay_row *row) {
     const spw_replay_request *q = f->request;
     const size_t sequences = job->sequences_per_gpu[batch], cells = f->layers * f->ranks;
     *row = (spw_replay_row){.frame = f, .job = job, .scheme = scheme, .batch = batch};
     row->shape = spw_layer_shape_of(job, sequences / f->micro_batches);
-    spw_status status = spw_scheme_check(scheme, &row->shape);
+    spw_status status = check(row);
     row->refused = status == SPW_ECONFIG && q->splits > 1;
-    if (row->refused) return SPW_OK;
+    if (row->refused) {
+        (void)snprintf(row->refusal, sizeof row->refusal, "%s", spw_last_error());
+        return SPW_OK;
+    }
     SPW_TRY(status);
     SPW_TRY(SPW_ALLOC(cells, &row->rows_received));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));

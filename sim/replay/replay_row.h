@@ -4,7 +4,7 @@
 #define SPW_SIM_REPLAY_REPLAY_ROW_H
 
 #include "base/status.h"
-#include "sim/replay/replay.h"
+#include "sim/replay/replay_request.h"
 #include "sim/replay/replay_time.h"
 #include "sim/replay/result.h"
 #include "sim/replay/row_sums.h"
@@ -31,7 +31,8 @@ typedef struct spw_replay_row {
     const spw_job *job;
     const spw_scheme *scheme;
     size_t batch;
-    bool refused;          /* the scheme cannot run on this split; nothing else is there then */
+    bool refused; /* the point cannot be; nothing but the reason is there then */
+    char refusal[SPW_REFUSAL_TEXT];
     spw_layer_shape shape; /* of a micro-batch */
     spw_row_sums sums;
     spw_result_drops drops;
@@ -53,7 +54,8 @@ typedef struct spw_replay_place {
     size_t step, layer, micro_batch;
 } spw_replay_place;
 
-/* job: one split of the request's. SPW_ECONFIG when the scheme cannot run on it, unless there are others. */
+/* job: one split of the request's. SPW_ECONFIG when the scheme cannot run on it, or not as unevenly as stated, unless
+ * there are others. */
 SPW_MUST_CHECK spw_status spw_replay_row_create(const spw_replay_frame *frame, const spw_job *job,
                                                 const spw_scheme *scheme, size_t batch, spw_replay_row *out);
 void spw_replay_row_destroy(spw_replay_row *row); /* a zeroed one is fine */

@@ -28,28 +28,33 @@ spw_verdict spw_result_verdict(const spw_result_row *r) {
                              : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
 }
 
-/* Answers are few: every one makes the array longer by one. */
-#define APPEND_ANSWER(list, count) \
+/* Answers and refusals are few: every one makes the array longer by one. */
+#define APPEND_ANSWER(list, count, answer) \
     void *longer = NULL; \
     spw_status status = spw_alloc((count) + 1, sizeof *(list), &longer); \
     if (status != SPW_OK) return status; \
     if ((count) > 0) memcpy(longer, list, (count) * sizeof *(list)); \
     spw_free(list); \
     (list) = longer; \
-    *answer = &(list)[(count)++]; \
+    *(answer) = &(list)[(count)++]; \
     return SPW_OK
 
 spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer) {
-    APPEND_ANSWER(result->factor, result->factors);
+    APPEND_ANSWER(result->factor, result->factors, answer);
 }
 
 spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer) {
-    APPEND_ANSWER(result->batch, result->batches);
+    APPEND_ANSWER(result->batch, result->batches, answer);
+}
+
+spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal) {
+    APPEND_ANSWER(result->refusal, result->refusals, refusal);
 }
 
 void spw_result_clear(spw_result *result) {
     spw_free(result->row);
     spw_free(result->factor);
     spw_free(result->batch);
+    spw_free(result->refusal);
     *result = (spw_result){.rows = 0};
 }

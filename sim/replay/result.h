@@ -4,7 +4,9 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
+#include "sim/input/time_stack.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/routing/compose.h"
@@ -13,6 +15,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { SPW_REFUSAL_TEXT = 256 };
 
 typedef struct spw_result_memory {
     uint64_t p50_bytes, p99_bytes, max_bytes; /* of the peak, over ranks and steps */
@@ -86,12 +90,20 @@ typedef struct spw_batch_answer {
     spw_probability oom;
 } spw_batch_answer;
 
+/* A point that cannot be, where others can. */
+typedef struct spw_refusal {
+    char scheme[SPW_SCHEME_TEXT];
+    size_t sequences, expert;
+    char reason[SPW_REFUSAL_TEXT];
+} spw_refusal;
+
 typedef struct spw_result {
     spw_result_row *row;
     size_t rows, capacity;
     spw_factor_answer *factor; /* [factors]; only where asked for */
     spw_batch_answer *batch;   /* [batches]; only where asked for */
-    size_t factors, batches;
+    spw_refusal *refusal;      /* [refusals] in the order of the rows that they would be */
+    size_t factors, batches, refusals;
 } spw_result;
 
 /* Everything needed to run a result again, and what is said about its trace. Borrowed. */
@@ -101,7 +113,10 @@ typedef struct spw_run_settings {
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
-    const char *stack; /* name; NULL = none */
+    const char *stack;                             /* name; NULL = none */
+    const spw_stack *memory_fit;                   /* as read; NULL = none */
+    const spw_time_stack *time_fit;                /* as read; NULL = none */
+    const spw_megatron_coefficients *megatron_fit; /* the same */
 } spw_run_settings;
 
 /* Of the replayed allocator where there is one, else of the largest peak. */
@@ -111,6 +126,7 @@ spw_verdict spw_result_verdict(const spw_result_row *row);
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
 SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
+SPW_MUST_CHECK spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal);
 void spw_result_clear(spw_result *result);
 
 #endif

@@ -115,7 +115,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     if (f->file < 0) SPW_TRY(broken(f, "the file"));
     SPW_TRY(spw_run_settings_text(settings, &text));
     SPW_TRY(set_text(f, f->file, "format", "spillway-result"));
-    SPW_TRY(set_text(f, f->file, "format_version", "1.0.0"));
+    SPW_TRY(set_text(f, f->file, "format_version", SPW_RESULT_FORMAT_VERSION));
     SPW_TRY(set_text(f, f->file, "settings", text));
     *out = f;
     f = NULL;

@@ -6,7 +6,9 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/result.h"
 
-/* Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
+#define SPW_RESULT_FORMAT_VERSION "1.1.0" /* 1.1: `sources` in summary_json; docs/result_format.md */
+
+/* docs/result_format.md. Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
  * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib, allocated_gib and
  * reserved_gib [result][step] (0 where no allocator was replayed).
  * Units stand as attributes; the settings stand as JSON in the attribute `settings`, the whole result as JSON

@@ -2,6 +2,7 @@
 
 #include "sim/memory/advice.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/replay/result_sources.h"
 #include "sim/time/step_traffic.h"
 
 #include <jansson.h>
@@ -326,6 +327,7 @@ json_t *spw_result_json(const spw_result *result, const spw_run_settings *settin
     put(object, "version", count(VERSION));
     put(object, "settings", settings_json(settings));
     put(object, "trace", trace_json(settings));
+    put(object, "sources", spw_result_sources_json(result, settings));
     for (size_t i = 0; i < result->rows; i++)
         (void)json_array_append_new(rows, row_json(&result->row[i], settings->job));
     put(object, "rows", rows);

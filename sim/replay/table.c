@@ -103,6 +103,14 @@ void spw_table_scaled(spw_table *table, double value, double unit, const char *s
 }
 #pragma GCC diagnostic pop
 
+void spw_table_whole(spw_table *table, int64_t value) {
+    if (value >= 0) {
+        spw_table_count(table, (uint64_t)value);
+    } else {
+        spw_table_real(table, (double)value, "%.0f");
+    }
+}
+
 void spw_table_real(spw_table *table, double value, const char *shown_format) {
     spw_table_scaled(table, value, 1.0, shown_format != NULL ? shown_format : "%g");
 }

@@ -28,6 +28,7 @@ void spw_table_destroy(spw_table *table); /* NULL is fine */
  * memory says so when it is printed. `shown` = what a person sees (NULL: the value in %g). */
 void spw_table_text(spw_table *table, const char *text);
 void spw_table_count(spw_table *table, uint64_t value);
+void spw_table_whole(spw_table *table, int64_t value);                         /* may be below 0 */
 void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
 void spw_table_scaled(spw_table *table, double value, double unit,
                       const char *shown_format);                           /* shown / unit */

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/routing/counted_tokens.h"
+#include "sim/routing/token_runs.h"
 
 #include <gsl/gsl_rng.h>
 #include <inttypes.h>
@@ -10,15 +11,6 @@
 #include <string.h>
 
 enum { PHASE_TRAIN = 0, PHASE_MIXED = 4 };
-
-/* Consecutive rows of one source rank and sequence, in order of position. */
-typedef struct token_run {
-    uint32_t rank;
-    int32_t sequence;
-    int64_t position; /* of the first row; the row itself where the trace has no positions */
-    uint64_t first;
-    uint64_t tokens;
-} token_run;
 
 struct spw_composer {
     spw_composer_request request;
@@ -31,10 +23,7 @@ struct spw_composer {
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
     spw_match layer_match, match[SPW_JOB_MAX_BATCHES];
     spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
-    token_run *run; /* of the step begun, sorted by rank, sequence, row */
-    size_t runs, run_capacity;
-    size_t *piece; /* [pieces + 1] runs of each piece of at most a job sequence, for drawing */
-    size_t pieces, piece_capacity;
+    spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
 };
@@ -171,8 +160,7 @@ void spw_composer_destroy(spw_composer *c) {
     if (c == NULL) return;
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(c->layout[b]);
     spw_free(c->step_begin);
-    spw_free(c->run);
-    spw_free(c->piece);
+    spw_token_runs_clear(&c->runs);
     spw_counted_tokens_destroy(c->counted);
     spw_free(c);
 }
@@ -199,188 +187,32 @@ const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t ba
 
 /* --- Layouts from token columns --- */
 
-static int compare_runs(const void *left, const void *right) {
-    const token_run *a = left, *b = right;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    if (a->sequence != b->sequence) return a->sequence < b->sequence ? -1 : 1;
-    if (a->position != b->position) return a->position < b->position ? -1 : 1;
-    return a->first < b->first ? -1 : a->first > b->first;
-}
-
-static spw_status add_run(spw_composer *c, token_run run) {
-    if (c->runs == c->run_capacity) {
-        token_run *larger = NULL;
-        size_t capacity = c->runs == 0 ? 256 : c->runs * 2;
-        spw_status status = SPW_ALLOC(capacity, &larger);
-        if (status != SPW_OK) return status;
-        if (c->runs > 0) memcpy(larger, c->run, c->runs * sizeof *larger);
-        spw_free(c->run);
-        c->run = larger;
-        c->run_capacity = capacity;
-    }
-    c->run[c->runs++] = run;
-    return SPW_OK;
-}
-
-/* Cuts the rows of the step begun into runs. Without a sequence column a trace step is one sequence. */
-static spw_status find_runs(spw_composer *c) {
-    spw_trace_columns columns;
-    size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1], trace_step = begin;
-    spw_status status = spw_trace_read_columns(c->request.trace, begin, end - begin, &columns);
-    if (status != SPW_OK) return status;
-    c->runs = 0;
-    for (uint64_t t = 0; t < columns.tokens; t++) {
-        while (columns.first + t >= c->info->step_offset[trace_step + 1]) trace_step++;
-        uint32_t rank = columns.source_rank != NULL ? columns.source_rank[t] : 0;
-        int32_t sequence = columns.sequence != NULL ? columns.sequence[t] : (int32_t)(trace_step - begin);
-        int64_t position =
-            columns.sequence != NULL && columns.position != NULL ? columns.position[t] : (int64_t)t;
-        token_run *last = c->runs > 0 ? &c->run[c->runs - 1] : NULL;
-        if (last != NULL && last->rank == rank && last->sequence == sequence &&
-            last->position + (int64_t)last->tokens == position) {
-            last->tokens++;
-        } else {
-            status = add_run(c, (token_run){rank, sequence, position, t, 1});
-            if (status != SPW_OK) return status;
-        }
-    }
-    qsort(c->run, c->runs, sizeof *c->run, compare_runs);
-    return c->runs > 0 ? SPW_OK
-                       : spw_fail(SPW_EFORMAT, "step %" PRId64 " of the trace has no tokens",
-                                  spw_composer_step_id(c, c->step));
-}
-
-/* Gives `rank` the first `want` tokens of run [begin, end), cut into sequences of the job. */
-static spw_status take_runs(spw_composer *c, size_t batch, size_t rank, size_t begin, size_t end,
-                            size_t want) {
-    const size_t length = c->request.job->sequence_length;
-    size_t taken = 0;
-    for (size_t i = begin; i < end && taken < want; i++) {
-        for (uint64_t used = 0; used < c->run[i].tokens && taken < want;) {
-            size_t room = length - taken % length;
-            uint64_t left = c->run[i].tokens - used;
-            size_t part = left < room ? (size_t)left : room;
-            spw_segment segment = {c->run[i].first + used, (uint32_t)part, (uint32_t)(taken / length)};
-            spw_status status = spw_layout_append(c->layout[batch], rank, segment);
-            if (status != SPW_OK) return status;
-            used += part;
-            taken += part;
-        }
-    }
-    return SPW_OK;
-}
-
-/* Where the runs of source rank `rank` begin; the runs are sorted by rank. */
-static size_t first_run(const spw_composer *c, uint64_t rank) {
-    size_t low = 0, high = c->runs;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (c->run[middle].rank < rank) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-static uint64_t tokens_of_runs(const spw_composer *c, size_t begin, size_t end) {
-    uint64_t tokens = 0;
-    for (size_t i = begin; i < end; i++) tokens += c->run[i].tokens;
-    return tokens;
-}
-
-/* Whether every sequence of the step has the job's length; runs of a sequence stand together. */
-static bool sequences_are_the_jobs(const spw_composer *c) {
-    uint64_t tokens = 0;
-    for (size_t i = 0; i < c->runs; i++) {
-        const token_run *run = &c->run[i], *next = i + 1 < c->runs ? run + 1 : NULL;
-        tokens += run->tokens;
-        if (next != NULL && next->rank == run->rank && next->sequence == run->sequence) continue;
-        if (tokens != c->request.job->sequence_length) return false;
-        tokens = 0;
-    }
-    return true;
-}
-
 /* Tries to give every job rank `per_rank` source ranks. *done says whether their tokens suffice: exactly when
  * the ranks are the job's own, at least when they are folded. */
 static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank, bool *done) {
-    const size_t want = batch_tokens(c, batch);
+    const size_t want = batch_tokens(c, batch), length = c->request.job->sequence_length;
     *done = false;
     for (size_t rank = 0; rank < c->ranks; rank++) {
-        uint64_t have = tokens_of_runs(c, first_run(c, rank * per_rank), first_run(c, (rank + 1) * per_rank));
+        const size_t begin = spw_token_runs_first(&c->runs, rank * per_rank),
+                     end = spw_token_runs_first(&c->runs, (rank + 1) * per_rank);
+        const uint64_t have = spw_token_runs_tokens(&c->runs, begin, end);
         if (per_rank == 1 ? have != want : have < want) return SPW_OK;
     }
-    if (c->info->has_sequences && !sequences_are_the_jobs(c)) {
+    if (c->info->has_sequences && !spw_token_runs_have_length(&c->runs, length)) {
         spw_assume(&c->assumptions[batch],
                    "the trace's sequences are not %zu tokens long: they are cut to the job's, and so are "
                    "capacity groups",
-                   c->request.job->sequence_length);
+                   length);
     }
     for (size_t rank = 0; rank < c->ranks; rank++) {
-        spw_status status = take_runs(c, batch, rank, first_run(c, rank * per_rank),
-                                      first_run(c, (rank + 1) * per_rank), want);
+        const size_t begin = spw_token_runs_first(&c->runs, rank * per_rank),
+                     end = spw_token_runs_first(&c->runs, (rank + 1) * per_rank);
+        const spw_status status =
+            spw_token_runs_take(&c->runs, begin, end, want, length, rank, c->layout[batch]);
         if (status != SPW_OK) return status;
     }
     *done = true;
     return SPW_OK;
-}
-
-static bool same_sequence(const token_run *a, const token_run *b) {
-    return a->rank == b->rank && a->sequence == b->sequence;
-}
-
-/* Cuts the sorted runs where a sequence of the trace fills one of the job, and notes which runs are a piece. */
-static spw_status cut_runs(spw_composer *c) {
-    const uint64_t length = c->request.job->sequence_length;
-    const size_t whole = c->runs;
-    token_run *const run = c->run;
-    uint64_t filled = 0; /* of the piece under way */
-    spw_status status = SPW_OK;
-    c->run = NULL;
-    c->runs = c->run_capacity = c->pieces = 0;
-    for (size_t i = 0; i < whole; i++) {
-        if (i > 0 && !same_sequence(&run[i], &run[i - 1])) filled = 0;
-        for (uint64_t used = 0; used < run[i].tokens;) {
-            token_run part = run[i];
-            const uint64_t left = part.tokens - used, room = length - filled;
-            part.first += used;
-            part.position += (int64_t)used;
-            part.tokens = left < room ? left : room;
-            SPW_TRY(add_run(c, part));
-            used += part.tokens;
-            filled = (filled + part.tokens) % length;
-        }
-    }
-    spw_free(c->piece);
-    SPW_TRY(SPW_ALLOC(c->runs + 1, &c->piece));
-    filled = 0;
-    for (size_t i = 0; i < c->runs; i++) {
-        if (i > 0 && !same_sequence(&c->run[i], &c->run[i - 1])) filled = 0;
-        if (filled == 0) c->piece[c->pieces++] = i;
-        filled = (filled + c->run[i].tokens) % length;
-    }
-    c->piece[c->pieces] = c->runs;
-
-cleanup:
-    spw_free(run);
-    return status;
-}
-
-/* Gives a sequence of the job `room` tokens of piece `index`, or all it has; *taken says how many. */
-static spw_status take_piece(spw_composer *c, size_t batch, size_t rank, size_t sequence, size_t index,
-                             size_t room, size_t *taken) {
-    spw_status status = SPW_OK;
-    *taken = 0;
-    for (size_t i = c->piece[index]; i < c->piece[index + 1] && *taken < room && status == SPW_OK; i++) {
-        const token_run *run = &c->run[i];
-        const size_t part = run->tokens < room - *taken ? (size_t)run->tokens : room - *taken;
-        status = spw_layout_append(c->layout[batch], rank,
-                                   (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
-        *taken += part;
-    }
-    return status;
 }
 
 /* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
@@ -388,7 +220,8 @@ static spw_status take_piece(spw_composer *c, size_t batch, size_t rank, size_t 
 static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     const size_t length = c->request.job->sequence_length;
     const uint64_t want = (uint64_t)c->ranks * batch_tokens(c, batch);
-    size_t next = c->info->ranks == 0 && tokens_of_runs(c, 0, c->runs) >= want ? 0 : c->pieces;
+    size_t next =
+        c->info->ranks == 0 && spw_token_runs_tokens(&c->runs, 0, c->runs.runs) >= want ? 0 : c->runs.pieces;
     bool drew = false, dealt = next == 0;
     gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
     if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
@@ -399,9 +232,10 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
         size_t rank = i / c->request.sequences[batch], sequence = i % c->request.sequences[batch];
         for (size_t filled = 0; filled < length && status == SPW_OK;) {
             size_t part = 0;
-            drew = drew || next == c->pieces;
-            const size_t index = next < c->pieces ? next++ : gsl_rng_uniform_int(random, c->pieces);
-            status = take_piece(c, batch, rank, sequence, index, length - filled, &part);
+            drew = drew || next == c->runs.pieces;
+            const size_t index = next < c->runs.pieces ? next++ : gsl_rng_uniform_int(random, c->runs.pieces);
+            status = spw_token_runs_take_piece(&c->runs, index, length - filled, rank, sequence,
+                                               c->layout[batch], &part);
             filled += part;
         }
     }
@@ -438,13 +272,14 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
 
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
-    spw_status status = find_runs(c);
+    const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
+    spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;
         any = any || drawn[b];
     }
-    if (any && status == SPW_OK) status = cut_runs(c);
+    if (any && status == SPW_OK) status = spw_token_runs_cut(&c->runs, c->request.job->sequence_length);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         if (drawn[b]) status = lay_out_by_drawing(c, b);
     }

@@ -1,10 +1,9 @@
 #include "sim/score/calibrate_megatron_time.h"
 
 #include "base/memory.h"
+#include "sim/score/nonlinear_fit.h"
 
-#include <gsl/gsl_blas.h>
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_multifit_nlinear.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,11 +37,10 @@ static void count(const problem *p, size_t *steps, size_t *phases) {
     }
 }
 
-static void apply(const gsl_vector *x, spw_megatron_coefficients *c) {
+static void apply(const double *x, spw_megatron_coefficients *c) {
     for (size_t i = 0; i < SPW_MEGATRON_FITTED; i++) {
         const spw_megatron_coefficient_row *row = &spw_megatron_coefficient_rows[i];
-        spw_megatron_coefficient(c, i)->value =
-            fmin(fmax(exp(gsl_vector_get(x, i)), row->minimum), row->maximum);
+        spw_megatron_coefficient(c, i)->value = fmin(fmax(exp(x[i]), row->minimum), row->maximum);
     }
 }
 
@@ -54,7 +52,7 @@ static double soften(double residual) {
 static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
     problem *p = data;
     size_t n = 0;
-    apply(x, &p->c);
+    apply(gsl_vector_const_ptr(x, 0), &p->c);
     for (size_t i = 0; i < p->time->runs; i++) {
         const spw_measured_time_run *run = &p->time->run[i];
         const double floor_s = PHASE_FLOOR_S * (double)run->shape.layers;
@@ -80,41 +78,21 @@ static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
 
 /* Fits into p->c; standard errors of the logarithms into `errors` unless it is NULL. */
 static spw_status fit(problem *p, double errors[SPW_MEGATRON_FITTED]) {
-    const size_t parameters = SPW_MEGATRON_FITTED;
-    gsl_multifit_nlinear_parameters how = gsl_multifit_nlinear_default_parameters();
-    gsl_multifit_nlinear_workspace *work = NULL;
-    gsl_vector *start = gsl_vector_alloc(parameters);
-    gsl_matrix *covariance = gsl_matrix_alloc(parameters, parameters);
-    spw_status status = SPW_OK;
+    double value[SPW_MEGATRON_FITTED];
     size_t steps = 0, phases = 0;
     count(p, &steps, &phases);
-    if (steps < parameters)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "%zu measured runs for %zu coefficients; give at least as many", steps,
-                         parameters));
-    const size_t rows = steps + phases + parameters;
-    gsl_multifit_nlinear_fdf function = {.f = residuals, .n = rows, .p = parameters, .params = p};
-    work = gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &how, rows, parameters);
-    if (work == NULL || start == NULL || covariance == NULL)
-        SPW_TRY(spw_fail(SPW_ENOMEM, "no memory for a fit of %zu residuals", rows));
-    for (size_t i = 0; i < parameters; i++)
-        gsl_vector_set(start, i, log(spw_megatron_coefficient_rows[i].start));
-    int info = 0, code = gsl_multifit_nlinear_init(start, &function, work);
-    if (code == GSL_SUCCESS)
-        code = gsl_multifit_nlinear_driver(200, 1e-8, 1e-8, 0.0, NULL, NULL, &info, work);
-    if (code != GSL_SUCCESS && code != GSL_ENOPROG)
-        SPW_TRY(spw_fail(SPW_EMISMATCH, "the fit did not converge: %s", gsl_strerror(code)));
-    apply(gsl_multifit_nlinear_position(work), &p->c);
-    if (errors != NULL) {
-        const double square =
-            pow(gsl_blas_dnrm2(gsl_multifit_nlinear_residual(work)), 2.0) / (double)(rows - parameters);
-        gsl_multifit_nlinear_covar(gsl_multifit_nlinear_jac(work), 0.0, covariance);
-        for (size_t i = 0; i < parameters; i++) errors[i] = sqrt(square * gsl_matrix_get(covariance, i, i));
-    }
-
-cleanup:
-    gsl_matrix_free(covariance);
-    gsl_vector_free(start);
-    gsl_multifit_nlinear_free(work);
+    if (steps < SPW_MEGATRON_FITTED)
+        return spw_fail(SPW_ECONFIG, "%zu measured runs for %d coefficients; give at least as many", steps,
+                        SPW_MEGATRON_FITTED);
+    const spw_nonlinear_fit how = {.residuals = residuals,
+                                   .problem = p,
+                                   .rows = steps + phases + SPW_MEGATRON_FITTED,
+                                   .parameters = SPW_MEGATRON_FITTED,
+                                   .iterations = 200,
+                                   .tolerance = 1e-8};
+    for (size_t i = 0; i < SPW_MEGATRON_FITTED; i++) value[i] = log(spw_megatron_coefficient_rows[i].start);
+    const spw_status status = spw_nonlinear_fit_run(&how, value, errors, NULL);
+    if (status == SPW_OK) apply(value, &p->c);
     return status;
 }
 
@@ -181,7 +159,7 @@ static void name_range(spw_megatron_calibration *c) {
 
 spw_status spw_calibrate_megatron_time(const char *const *runs, size_t run_count, const char *const *phases,
                                        size_t phase_count, const char *from, spw_megatron_calibration *out) {
-    double errors[SPW_MEGATRON_FITTED];
+    double errors[SPW_MEGATRON_FITTED] = {0.0};
     spw_status status = SPW_OK;
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     memset(out, 0, sizeof *out);

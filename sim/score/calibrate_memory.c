@@ -1,10 +1,9 @@
 #include "sim/score/calibrate_memory.h"
 
 #include "base/memory.h"
+#include "sim/score/nonlinear_fit.h"
 
-#include <gsl/gsl_blas.h>
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_multifit_nlinear.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
@@ -78,10 +77,10 @@ static void choose_rows(const spw_calibrate_request *request, spw_calibration *c
 
 /* --- The fit --- */
 
-static void apply(const gsl_vector *x, spw_stack *stack) {
+static void apply(const double *x, spw_stack *stack) {
     for (size_t i = 0; i < SPW_STACK_FITTED; i++) {
         const spw_stack_row *row = &spw_stack_rows[i];
-        spw_stack_coefficient(stack, i)->value = fmin(fmax(gsl_vector_get(x, i), row->minimum), row->maximum);
+        spw_stack_coefficient(stack, i)->value = fmin(fmax(x[i], row->minimum), row->maximum);
     }
 }
 
@@ -102,7 +101,7 @@ static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
     problem *p = data;
     spw_calibration *c = p->c;
     size_t n = 0;
-    apply(x, &p->stack);
+    apply(gsl_vector_const_ptr(x, 0), &p->stack);
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_row *row = &c->score.row[i];
         if (c->used[i] == 0 || (p->model != NULL && strcmp(p->model, row->cell.job.model.name) == 0))
@@ -128,39 +127,16 @@ static size_t rows_of(const problem *p) {
 
 /* Fits into p->stack; standard errors into `errors` unless it is NULL. */
 static spw_status fit(problem *p, double errors[SPW_STACK_FITTED]) {
-    const size_t parameters = SPW_STACK_FITTED, rows = rows_of(p) + parameters;
-    gsl_multifit_nlinear_parameters how = gsl_multifit_nlinear_default_parameters();
-    gsl_multifit_nlinear_fdf function = {.f = residuals, .n = rows, .p = parameters, .params = p};
-    gsl_multifit_nlinear_workspace *work =
-        gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &how, rows, parameters);
-    gsl_vector *start = gsl_vector_alloc(parameters);
-    gsl_matrix *covariance = gsl_matrix_alloc(parameters, parameters);
-    spw_status status = SPW_OK;
-    if (work == NULL || start == NULL || covariance == NULL) {
-        status = spw_fail(SPW_ENOMEM, "no memory for a fit of %zu rows", rows);
-        goto cleanup;
-    }
-    for (size_t i = 0; i < parameters; i++)
-        gsl_vector_set(start, i, spw_stack_coefficient(&p->c->before, i)->value);
-    int info = 0, code = gsl_multifit_nlinear_init(start, &function, work);
-    if (code == GSL_SUCCESS)
-        code = gsl_multifit_nlinear_driver(500, 1e-9, 1e-9, 0.0, NULL, NULL, &info, work);
-    if (code != GSL_SUCCESS && code != GSL_ENOPROG) {
-        status = spw_fail(SPW_EMISMATCH, "the fit did not converge: %s", gsl_strerror(code));
-        goto cleanup;
-    }
-    apply(gsl_multifit_nlinear_position(work), &p->stack);
-    if (errors != NULL) {
-        const gsl_vector *left = gsl_multifit_nlinear_residual(work);
-        const double square = pow(gsl_blas_dnrm2(left), 2.0) / (double)(rows - parameters);
-        gsl_multifit_nlinear_covar(gsl_multifit_nlinear_jac(work), 0.0, covariance);
-        for (size_t i = 0; i < parameters; i++) errors[i] = sqrt(square * gsl_matrix_get(covariance, i, i));
-    }
-
-cleanup:
-    gsl_matrix_free(covariance);
-    gsl_vector_free(start);
-    gsl_multifit_nlinear_free(work);
+    double value[SPW_STACK_FITTED];
+    const spw_nonlinear_fit how = {.residuals = residuals,
+                                   .problem = p,
+                                   .rows = rows_of(p) + SPW_STACK_FITTED,
+                                   .parameters = SPW_STACK_FITTED,
+                                   .iterations = 500,
+                                   .tolerance = 1e-9};
+    for (size_t i = 0; i < SPW_STACK_FITTED; i++) value[i] = spw_stack_coefficient(&p->c->before, i)->value;
+    const spw_status status = spw_nonlinear_fit_run(&how, value, errors, NULL);
+    if (status == SPW_OK) apply(value, &p->stack);
     return status;
 }
 

@@ -1,11 +1,10 @@
 #include "sim/score/calibrate_time.h"
 
 #include "base/memory.h"
+#include "sim/score/nonlinear_fit.h"
 #include "sim/time/routing_load.h"
 
-#include <gsl/gsl_blas.h>
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_multifit_nlinear.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
@@ -112,17 +111,17 @@ static bool taken(const problem *p, size_t index) {
 /* --- The fit --- */
 
 /* Unknowns are logarithms; a coefficient that can be 0 begins above it. */
-static void apply(const gsl_vector *x, problem *p) {
+static void apply(const double *x, problem *p) {
     for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
         const spw_time_row *row = &spw_time_rows[i];
-        p->value[i] = fmin(fmax(exp(gsl_vector_get(x, i)), row->minimum), row->maximum);
+        p->value[i] = fmin(fmax(exp(x[i]), row->minimum), row->maximum);
     }
 }
 
 static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
     problem *p = data;
     size_t n = 0;
-    apply(x, p);
+    apply(gsl_vector_const_ptr(x, 0), p);
     for (size_t i = 0; i < p->c->score.rows; i++) {
         if (!taken(p, i)) continue;
         const size_t partner = p->c->partner[i];
@@ -135,55 +134,25 @@ static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
     return GSL_SUCCESS;
 }
 
-/* The largest derivative of a run or kernel by each coefficient, as a share. */
-static void find_silent(const gsl_matrix *jacobian, size_t rows, bool silent[SPW_TIME_ROWS]) {
-    for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
-        double most = 0.0;
-        for (size_t r = 0; r < rows; r++) most = fmax(most, fabs(gsl_matrix_get(jacobian, r, i)));
-        silent[i] = most < SILENT;
-    }
-}
-
 /* Fits into p->value; relative standard errors and silence unless NULL. */
 static spw_status fit(problem *p, double errors[SPW_TIME_ROWS], bool silent[SPW_TIME_ROWS]) {
+    double value[SPW_TIME_ROWS], slope[SPW_TIME_ROWS];
     size_t rows = 0;
     for (size_t i = 0; i < p->c->score.rows; i++) rows += taken(p, i);
-    const size_t all = rows + SPW_TIME_ROWS;
-    gsl_multifit_nlinear_parameters how = gsl_multifit_nlinear_default_parameters();
-    how.h_df = STEP;
-    gsl_multifit_nlinear_fdf function = {.f = residuals, .n = all, .p = SPW_TIME_ROWS, .params = p};
-    gsl_multifit_nlinear_workspace *work =
-        gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &how, all, SPW_TIME_ROWS);
-    gsl_vector *start = gsl_vector_alloc(SPW_TIME_ROWS);
-    gsl_matrix *covariance = gsl_matrix_alloc(SPW_TIME_ROWS, SPW_TIME_ROWS);
-    spw_status status = SPW_OK;
-    if (work == NULL || start == NULL || covariance == NULL) {
-        status = spw_fail(SPW_ENOMEM, "no memory for a fit of %zu rows", all);
-        goto cleanup;
-    }
-    for (size_t i = 0; i < SPW_TIME_ROWS; i++) gsl_vector_set(start, i, log(spw_time_rows[i].start));
-    int info = 0, code = gsl_multifit_nlinear_init(start, &function, work);
-    if (code == GSL_SUCCESS)
-        code = gsl_multifit_nlinear_driver(200, 1e-8, 1e-8, 0.0, NULL, NULL, &info, work);
-    if (code != GSL_SUCCESS && code != GSL_ENOPROG) {
-        status = spw_fail(SPW_EMISMATCH, "the fit did not converge: %s", gsl_strerror(code));
-        goto cleanup;
-    }
-    apply(gsl_multifit_nlinear_position(work), p);
-    if (errors != NULL) {
-        const gsl_vector *left = gsl_multifit_nlinear_residual(work);
-        const double square = pow(gsl_blas_dnrm2(left), 2.0) / (double)(all - SPW_TIME_ROWS);
-        gsl_multifit_nlinear_covar(gsl_multifit_nlinear_jac(work), 0.0, covariance);
-        for (size_t i = 0; i < SPW_TIME_ROWS; i++)
-            errors[i] = sqrt(square * gsl_matrix_get(covariance, i, i));
-        find_silent(gsl_multifit_nlinear_jac(work), rows, silent);
-    }
-
-cleanup:
-    gsl_matrix_free(covariance);
-    gsl_vector_free(start);
-    gsl_multifit_nlinear_free(work);
-    return status;
+    const spw_nonlinear_fit how = {.residuals = residuals,
+                                   .problem = p,
+                                   .rows = rows + SPW_TIME_ROWS,
+                                   .parameters = SPW_TIME_ROWS,
+                                   .step = STEP,
+                                   .iterations = 200,
+                                   .tolerance = 1e-8,
+                                   .data_rows = rows};
+    for (size_t i = 0; i < SPW_TIME_ROWS; i++) value[i] = log(spw_time_rows[i].start);
+    const spw_status status = spw_nonlinear_fit_run(&how, value, errors, slope);
+    if (status != SPW_OK) return status;
+    apply(value, p);
+    for (size_t i = 0; i < SPW_TIME_ROWS && silent != NULL; i++) silent[i] = slope[i] < SILENT;
+    return SPW_OK;
 }
 
 /* --- What the fit says --- */

@@ -11,7 +11,7 @@
 
 #include "sim/score/score.h"
 
-enum { SPW_CALIBRATE_TIME_STACKS = 8, SPW_CALIBRATE_TIME_LEFT_OUT = 64, SPW_CALIBRATE_TIME_SCHEMES = 32 };
+enum { SPW_CALIBRATE_TIME_STACKS = 8, SPW_CALIBRATE_TIME_SCHEMES = 32 };
 
 typedef struct spw_calibrate_time_request {
     const char *const *tables;

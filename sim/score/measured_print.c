@@ -1,6 +1,7 @@
 #include "sim/score/measured_print.h"
 
 #include "base/memory.h"
+#include "sim/score/json_values.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -158,39 +159,29 @@ cleanup:
 
 /* --- JSON --- */
 
-static void put(json_t *object, const char *key, json_t *value) {
-    (void)json_object_set_new(object, key, value);
-}
-static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *text(const char *value) {
-    json_t *json = json_string(value);
-    return json != NULL ? json : json_string("");
-}
-
 static json_t *cell_json(const spw_measured_cell *c, const spw_measured_time *time,
                          const spw_measured_time_run *run) {
     json_t *object = json_object();
-    put(object, "line", number(c->line));
-    put(object, "run", text(c->run));
-    put(object, "step", number(c->step));
-    put(object, "rank", number(c->rank));
-    put(object, "routing", text(c->routing));
-    put(object, "rows", text(agreement_of(c)));
-    put(object, "approximated", json_boolean(c->approximated));
+    spw_json_put(object, "line", spw_json_count(c->line));
+    spw_json_put(object, "run", spw_json_text(c->run));
+    spw_json_put(object, "step", spw_json_count(c->step));
+    spw_json_put(object, "rank", spw_json_count(c->rank));
+    spw_json_put(object, "routing", spw_json_text(c->routing));
+    spw_json_put(object, "rows", spw_json_text(agreement_of(c)));
+    spw_json_put(object, "approximated", json_boolean(c->approximated));
     for (size_t f = 0; f < FIGURES; f++) {
         const spw_measured_pair pair = figures[f].figure(c);
         char key[64];
         (void)snprintf(key, sizeof key, "%s_bytes", figures[f].key);
-        put(object, key, number(pair.predicted));
+        spw_json_put(object, key, spw_json_count(pair.predicted));
         (void)snprintf(key, sizeof key, "true_%s_bytes", figures[f].key);
-        put(object, key, pair.measured > 0 ? number(pair.measured) : json_null());
+        spw_json_put(object, key, pair.measured > 0 ? spw_json_count(pair.measured) : json_null());
     }
     if (run == NULL) return object;
-    put(object, "step_ms", real(run->time.step_s / MS));
-    put(object, "true_step_ms", real(run->true_step_s / MS));
-    put(object, "real_over_balanced", real(spw_measured_ratio(time, run)));
-    put(object, "true_real_over_balanced", real(spw_measured_true_ratio(time, run)));
+    spw_json_put(object, "step_ms", spw_json_real(run->time.step_s / MS));
+    spw_json_put(object, "true_step_ms", spw_json_real(run->true_step_s / MS));
+    spw_json_put(object, "real_over_balanced", spw_json_real(spw_measured_ratio(time, run)));
+    spw_json_put(object, "true_real_over_balanced", spw_json_real(spw_measured_true_ratio(time, run)));
     return object;
 }
 
@@ -198,27 +189,27 @@ static spw_status put_times(const spw_measured_time *time, json_t *object) {
     spw_measured_time_errors e;
     spw_status status = spw_measured_time_score(time, NULL, &e);
     if (status != SPW_OK || e.steps == 0) return status;
-    put(object, "steps", number(e.steps));
-    put(object, "step_mape", real(e.step_mean));
-    put(object, "step_max_abs_error", real(e.step_max));
-    put(object, "real_over_balanced_median_abs_error", real(e.ratio_median));
-    put(object, "real_over_balanced_max_abs_error", real(e.ratio_max));
+    spw_json_put(object, "steps", spw_json_count(e.steps));
+    spw_json_put(object, "step_mape", spw_json_real(e.step_mean));
+    spw_json_put(object, "step_max_abs_error", spw_json_real(e.step_max));
+    spw_json_put(object, "real_over_balanced_median_abs_error", spw_json_real(e.ratio_median));
+    spw_json_put(object, "real_over_balanced_max_abs_error", spw_json_real(e.ratio_max));
     if (time->phase_tables == 0) return SPW_OK;
     json_t *list = json_array();
     for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
         const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
         if (of.runs == 0) continue;
         json_t *phase = json_object();
-        put(phase, "phase", text(spw_megatron_phase_name(p)));
-        put(phase, "runs", number(of.runs));
-        put(phase, "mean_ms", real(of.seconds / MS));
-        put(phase, "true_mean_ms", real(of.true_seconds / MS));
-        put(phase, "error", real(of.pooled));
-        put(phase, "mean_abs_error", real(of.mean));
-        put(phase, "max_abs_error", real(of.most));
+        spw_json_put(phase, "phase", spw_json_text(spw_megatron_phase_name(p)));
+        spw_json_put(phase, "runs", spw_json_count(of.runs));
+        spw_json_put(phase, "mean_ms", spw_json_real(of.seconds / MS));
+        spw_json_put(phase, "true_mean_ms", spw_json_real(of.true_seconds / MS));
+        spw_json_put(phase, "error", spw_json_real(of.pooled));
+        spw_json_put(phase, "mean_abs_error", spw_json_real(of.mean));
+        spw_json_put(phase, "max_abs_error", spw_json_real(of.most));
         (void)json_array_append_new(list, phase);
     }
-    put(object, "phases", list);
+    spw_json_put(object, "phases", list);
     return SPW_OK;
 }
 
@@ -233,25 +224,26 @@ static spw_status print_json(const spw_measured_score *score, size_t count, cons
         for (size_t i = 0; i < score[s].cells; i++)
             (void)json_array_append_new(list, cell_json(&score[s].cell[i], time, run_of(time, s, i)));
     }
-    put(object, "format", text("spillway-score-measured"));
-    put(object, "version", number(1));
-    put(object, "cells", number(cells));
-    put(object, "composed", number(rows.composed));
-    put(object, "rows_agreement",
-        real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));
+    spw_json_put(object, "format", spw_json_text("spillway-score-measured"));
+    spw_json_put(object, "version", spw_json_count(1));
+    spw_json_put(object, "cells", spw_json_count(cells));
+    spw_json_put(object, "composed", spw_json_count(rows.composed));
+    spw_json_put(
+        object, "rows_agreement",
+        spw_json_real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));
     for (size_t f = 0; f < FIGURES; f++) {
         char key[64];
         spw_measured_errors e;
         SPW_TRY(spw_measured_score_errors(score, count, figures[f].figure, MB, &e));
         (void)snprintf(key, sizeof key, "%s_median_abs_error", figures[f].key);
-        put(object, key, real(e.median_relative));
+        spw_json_put(object, key, spw_json_real(e.median_relative));
         (void)snprintf(key, sizeof key, "%s_max_abs_error", figures[f].key);
-        put(object, key, real(e.max_relative));
+        spw_json_put(object, key, spw_json_real(e.max_relative));
         (void)snprintf(key, sizeof key, "%s_within_1_mb", figures[f].key);
-        put(object, key, number(e.within));
+        spw_json_put(object, key, spw_json_count(e.within));
     }
     SPW_TRY(put_times(time, object));
-    put(object, "rows", json_incref(list));
+    spw_json_put(object, "rows", json_incref(list));
     if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
         status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
     fprintf(out, "\n");

@@ -11,137 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LAYERS = 64, MOST_RANKS = 64, MOST_EXPERTS = 4096, WARM_STEPS = 1 };
-
-/* --- Fields --- */
-
-static spw_status field_text(const spw_csv *csv, size_t row, const char *column, const char **out) {
-    *out = spw_csv_field(csv, row, column);
-    if (*out != NULL) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
-}
-
-static spw_status field_error(const spw_csv *csv, size_t row, const char *column, const char *text) {
-    return spw_fail(SPW_EFORMAT, "%s:%zu: %s \"%s\" is not what a table of measured runs has there",
-                    spw_csv_where(csv), spw_csv_line(csv, row), column, text);
-}
-
-/* Numbers separated by ';'. Exactly `count` of them. */
-static spw_status field_list(const spw_csv *csv, size_t row, const char *column, size_t count,
-                             uint64_t *out) {
-    const char *text = NULL;
-    spw_status status = field_text(csv, row, column, &text);
-    if (status != SPW_OK) return status;
-    const char *at = text;
-    for (size_t i = 0; i < count; i++) {
-        char *end = NULL;
-        errno = 0;
-        out[i] = strtoull(at, &end, 10);
-        if (errno != 0 || end == at || *at == '-' || *end != (i + 1 < count ? ';' : '\0'))
-            return field_error(csv, row, column, text);
-        at = end + 1;
-    }
-    return SPW_OK;
-}
-
-static spw_status field_count(const spw_csv *csv, size_t row, const char *column, size_t most, size_t *out) {
-    uint64_t value = 0;
-    spw_status status = field_list(csv, row, column, 1, &value);
-    if (status != SPW_OK) return status;
-    if (value > most) return field_error(csv, row, column, spw_csv_field(csv, row, column));
-    *out = (size_t)value;
-    return SPW_OK;
-}
-
-/* --- One row of a table --- */
-
-typedef spw_measured_run run_shape;
-
-static spw_status read_recompute(const spw_csv *csv, size_t row, spw_recompute *out) {
-    static const char *const names[] = {"none", "moe_act", "moe"};
-    const char *text = NULL;
-    spw_status status = field_text(csv, row, "recompute", &text);
-    if (status != SPW_OK) return status;
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) != 0) continue;
-        *out = (spw_recompute)i;
-        return SPW_OK;
-    }
-    return field_error(csv, row, "recompute", text);
-}
-
-static spw_status read_run_shape(const spw_csv *csv, size_t row, run_shape *out) {
-    spw_measured_shape *b = &out->batch;
-    const char *factor = NULL, *module = NULL;
-    size_t padded = 0;
-    spw_status status = SPW_OK;
-    *out = (run_shape){.sequential = false};
-    SPW_TRY(field_count(csv, row, "gpus", MOST_RANKS, &b->ranks));
-    SPW_TRY(field_count(csv, row, "layers", MOST_LAYERS, &b->layers));
-    SPW_TRY(field_count(csv, row, "tokens_per_rank", 1 << 24, &b->tokens));
-    SPW_TRY(field_count(csv, row, "top_k", MOST_EXPERTS, &b->top_k));
-    SPW_TRY(field_count(csv, row, "experts", MOST_EXPERTS, &b->experts));
-    SPW_TRY(field_count(csv, row, "hidden", 1 << 20, &b->hidden));
-    SPW_TRY(field_count(csv, row, "ffn", 1 << 20, &b->ffn));
-    SPW_TRY(field_count(csv, row, "pad_to_capacity", 1, &padded));
-    SPW_TRY(read_recompute(csv, row, &out->recompute));
-    SPW_TRY(field_text(csv, row, "capacity_factor", &factor));
-    SPW_TRY(field_text(csv, row, "expert_module", &module));
-    if (b->ranks == 0 || b->layers == 0 || b->top_k == 0 || b->experts < b->top_k ||
-        b->experts % b->ranks != 0)
-        SPW_TRY(field_error(csv, row, "experts", spw_csv_field(csv, row, "experts")));
-    char *end = NULL;
-    const double value = strtod(factor, &end);
-    if (*end != '\0' || !(value >= 0.0 && value < 1e6))
-        SPW_TRY(field_error(csv, row, "capacity_factor", factor));
-    b->padded = padded == 1;
-    b->capacity = spw_measured_capacity(b, value);
-    out->sequential = strcmp(module, "sequential") == 0;
-
-cleanup:
-    return status;
-}
-
-spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out) {
-    return read_run_shape(csv, row, out);
-}
-
-spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column, size_t count,
-                                  uint64_t *out) {
-    return field_list(csv, row, column, count, out);
-}
-
-/* Sequences name their model only. */
-static spw_status read_sequence_shape(const spw_csv *csv, size_t row, run_shape *out) {
-    static const struct {
-        const char *name;
-        size_t hidden, ffn, experts;
-    } models[] = {{"ds3-e64", 7168, 2048, 64}, {"ds3-e256", 7168, 2048, 256}, {"dsv2lite", 2048, 1408, 64}};
-    const char *model = NULL;
-    spw_status status = field_text(csv, row, "model", &model);
-    if (status != SPW_OK) return status;
-    *out = (run_shape){.batch = {.ranks = 4, .top_k = 8}};
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        if (strcmp(model, models[i].name) != 0) continue;
-        out->batch.hidden = models[i].hidden;
-        out->batch.ffn = models[i].ffn;
-        out->batch.experts = models[i].experts;
-    }
-    if (out->batch.hidden == 0) return field_error(csv, row, "model", model);
-    SPW_TRY(field_count(csv, row, "layers", MOST_LAYERS, &out->batch.layers));
-    SPW_TRY(field_count(csv, row, "tokens_per_rank", 1 << 24, &out->batch.tokens));
-
-cleanup:
-    return status;
-}
-
-static bool are_equal(const run_shape *left, const run_shape *right) {
-    const spw_measured_shape *a = &left->batch, *b = &right->batch;
-    return a->ranks == b->ranks && a->layers == b->layers && a->tokens == b->tokens && a->top_k == b->top_k &&
-           a->experts == b->experts && a->hidden == b->hidden && a->ffn == b->ffn &&
-           a->capacity == b->capacity && a->padded == b->padded && left->recompute == right->recompute &&
-           left->sequential == right->sequential;
-}
+enum { WARM_STEPS = 1 };
 
 /* --- A process: stack, allocator and what is live --- */
 
@@ -160,7 +30,8 @@ static void process_end(process *p) {
     *p = (process){.stack = NULL};
 }
 
-static spw_status process_begin(const run_shape *run, const spw_allocator_settings *settings, process *p) {
+static spw_status process_begin(const spw_measured_run *run, const spw_allocator_settings *settings,
+                                process *p) {
     const spw_measured_shape *b = &run->batch;
     const spw_megatron_shape shape = {.layers = b->layers,
                                       .tokens = b->tokens,
@@ -195,7 +66,7 @@ static spw_status process_step(process *p, const spw_megatron_rows *rows, spw_li
 
 static spw_status read_measured(const spw_csv *csv, size_t row, const char *column, uint64_t *out) {
     if (spw_csv_field(csv, row, column) == NULL) return SPW_OK; /* the table does not say */
-    return field_list(csv, row, column, 1, out);
+    return spw_measured_read_list(csv, row, column, 1, out);
 }
 
 static spw_status set_figures(const spw_csv *csv, size_t row, const spw_list_replay *replay, bool sequence,
@@ -252,8 +123,9 @@ static spw_status compare_rows(const spw_csv *csv, size_t row, const spw_measure
     *differs = NULL;
     for (size_t c = 0; c < sizeof checks / sizeof *checks && *differs == NULL; c++) {
         const column_check *check = &checks[c];
-        uint64_t table[MOST_LAYERS] = {0}, sum = 0;
-        spw_status status = field_list(csv, row, check->column, check->by_layer ? shape->layers : 1, table);
+        uint64_t table[SPW_MEASURED_LAYERS] = {0}, sum = 0;
+        spw_status status =
+            spw_measured_read_list(csv, row, check->column, check->by_layer ? shape->layers : 1, table);
         if (status != SPW_OK) return status;
         const uint64_t unit = check->unit == 0            ? 1
                               : check->unit == HIDDEN_ROW ? 2 * shape->hidden
@@ -269,13 +141,13 @@ static spw_status compare_rows(const spw_csv *csv, size_t row, const spw_measure
     return SPW_OK;
 }
 
-static spw_status score_run(const spw_measured_score *score, size_t row, const run_shape *run,
+static spw_status score_run(const spw_measured_score *score, size_t row, const spw_measured_run *run,
                             const uint64_t *routed, bool known, spw_measured_cell *cell) {
     const spw_csv *csv = score->table;
     const spw_measured_shape *b = &run->batch;
-    uint64_t received[MOST_LAYERS], sent[MOST_LAYERS], *of_expert = NULL;
-    spw_measured_rows layer[MOST_LAYERS];
-    run_shape replayed = *run;
+    uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS], *of_expert = NULL;
+    spw_measured_rows layer[SPW_MEASURED_LAYERS];
+    spw_measured_run replayed = *run;
     process p = {.stack = NULL};
     spw_list_replay replay;
     spw_status status = SPW_OK;
@@ -295,8 +167,8 @@ static spw_status score_run(const spw_measured_score *score, size_t row, const r
         }
         SPW_TRY(compare_rows(csv, row, b, layer, &cell->differs));
     } else {
-        SPW_TRY(field_list(csv, row, "rows_received_per_layer", b->layers, received));
-        SPW_TRY(field_list(csv, row, "rows_sent_per_layer", b->layers, sent));
+        SPW_TRY(spw_measured_read_list(csv, row, "rows_received_per_layer", b->layers, received));
+        SPW_TRY(spw_measured_read_list(csv, row, "rows_sent_per_layer", b->layers, sent));
     }
     const spw_megatron_rows rows = {received, sent, of_expert};
     SPW_TRY(process_begin(&replayed, &score->settings, &p));
@@ -312,15 +184,15 @@ cleanup:
 static spw_status score_runs(spw_measured_score *score, const char *traces) {
     uint64_t *routed = NULL;
     bool known = false;
-    run_shape run, last = {.sequential = false};
+    spw_measured_run run, last = {.sequential = false};
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        SPW_TRY(field_text(score->table, row, "run", &cell->run));
-        SPW_TRY(read_run_shape(score->table, row, &run));
-        SPW_TRY(field_count(score->table, row, "rank", run.batch.ranks - 1, &cell->rank));
+        SPW_TRY(spw_measured_read_text(score->table, row, "run", &cell->run));
+        SPW_TRY(spw_measured_read_run(score->table, row, &run));
+        SPW_TRY(spw_measured_read_count(score->table, row, "rank", run.batch.ranks - 1, &cell->rank));
         if (row == 0 || strcmp(cell->run, cell[-1].run) != 0 ||
-            !are_equal(&run, &last)) { /* a run is one batch */
+            !spw_measured_runs_equal(&run, &last)) { /* a run is one batch */
             size_t cells = 0;
             last = run;
             spw_free(routed);
@@ -342,24 +214,27 @@ cleanup:
 /* --- A table of sequences --- */
 
 static spw_status score_sequence(spw_measured_score *score) {
-    process p[MOST_RANKS] = {{.stack = NULL}};
+    process p[SPW_MEASURED_RANKS] = {{.stack = NULL}};
     const char *name = NULL, *last = NULL;
-    run_shape run, first = {.sequential = false};
+    spw_measured_run run, first = {.sequential = false};
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        uint64_t received[MOST_LAYERS], sent[MOST_LAYERS];
+        uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS];
         spw_list_replay replay;
-        SPW_TRY(field_text(score->table, row, "sequence", &name));
-        SPW_TRY(read_sequence_shape(score->table, row, &run));
-        SPW_TRY(field_count(score->table, row, "rank", MOST_RANKS - 1, &cell->rank));
-        SPW_TRY(field_count(score->table, row, "step", SIZE_MAX / 2, &cell->step));
-        SPW_TRY(field_list(score->table, row, "rows_received_per_layer", run.batch.layers, received));
+        SPW_TRY(spw_measured_read_text(score->table, row, "sequence", &name));
+        SPW_TRY(spw_measured_read_sequence(score->table, row, &run));
+        SPW_TRY(spw_measured_read_count(score->table, row, "rank", SPW_MEASURED_RANKS - 1, &cell->rank));
+        SPW_TRY(spw_measured_read_count(score->table, row, "step", SIZE_MAX / 2, &cell->step));
+        SPW_TRY(
+            spw_measured_read_list(score->table, row, "rows_received_per_layer", run.batch.layers, received));
         for (size_t l = 0; l < run.batch.layers; l++) sent[l] = run.batch.tokens * run.batch.top_k;
         cell->run = name;
-        for (size_t r = 0; r < MOST_RANKS && last != NULL && strcmp(name, last) != 0; r++) process_end(&p[r]);
+        for (size_t r = 0; r < SPW_MEASURED_RANKS && last != NULL && strcmp(name, last) != 0; r++)
+            process_end(&p[r]);
         if (last == NULL || strcmp(name, last) != 0) first = run;
-        if (!are_equal(&run, &first)) SPW_TRY(field_error(score->table, row, "model", "another shape"));
+        if (!spw_measured_runs_equal(&run, &first))
+            SPW_TRY(spw_measured_wrong(score->table, row, "model", "another shape"));
         last = name;
         if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &score->settings, &p[cell->rank]));
         SPW_TRY(process_step(&p[cell->rank], &(spw_megatron_rows){received, sent, NULL}, &replay));
@@ -367,7 +242,7 @@ static spw_status score_sequence(spw_measured_score *score) {
     }
 
 cleanup:
-    for (size_t r = 0; r < MOST_RANKS; r++) process_end(&p[r]);
+    for (size_t r = 0; r < SPW_MEASURED_RANKS; r++) process_end(&p[r]);
     return status;
 }
 
@@ -383,7 +258,7 @@ spw_status spw_measured_score_open(const char *path, const char *traces,
     SPW_TRY(SPW_ALLOC(out->cells, &out->cell));
     for (size_t row = 0; row < out->cells; row++) {
         out->cell[row].line = spw_csv_line(out->table, row);
-        SPW_TRY(field_text(out->table, row, "routing", &out->cell[row].routing));
+        SPW_TRY(spw_measured_read_text(out->table, row, "routing", &out->cell[row].routing));
     }
     out->sequence = out->cells > 0 && spw_csv_field(out->table, 0, "sequence") != NULL;
     SPW_TRY(out->sequence ? score_sequence(out) : score_runs(out, traces));
@@ -439,15 +314,6 @@ cleanup:
     spw_free(bytes);
     spw_free(relative);
     return status;
-}
-
-bool spw_measured_is_table(const char *path) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "rows_received_per_layer") != NULL &&
-                    spw_csv_field(csv, 0, "allocated_peak_bytes") != NULL;
-    spw_csv_close(csv);
-    return is;
 }
 
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score) {

@@ -8,7 +8,7 @@
 #include "sim/input/csv.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/megatron_stack.h"
-#include "sim/score/measured_batch.h"
+#include "sim/score/measured_run.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,20 +59,5 @@ typedef struct spw_measured_agreement {
     size_t composed, agreed; /* cells whose rows, drops and bytes were composed; equal in all columns */
 } spw_measured_agreement;
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score);
-
-/* What a row of a table of runs says of its run. */
-typedef struct spw_measured_run {
-    spw_measured_shape batch;
-    spw_recompute recompute;
-    bool sequential; /* one expert behind the other */
-} spw_measured_run;
-/* SPW_EFORMAT with file, line and column. */
-SPW_MUST_CHECK spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out);
-/* Exactly `count` whole numbers separated by ';'. */
-SPW_MUST_CHECK spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column,
-                                                 size_t count, uint64_t *out);
-
-/* Is this a table of measured runs? false when it cannot be read. */
-bool spw_measured_is_table(const char *path);
 
 #endif

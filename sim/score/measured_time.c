@@ -1,6 +1,7 @@
 #include "sim/score/measured_time.h"
 
 #include "base/memory.h"
+#include "sim/score/table_kind.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,24 +12,6 @@ enum { MOST_LAYERS = 64 };
 static const double MS = 1e-3;
 
 /* --- Tables --- */
-
-static bool has_columns(const char *path, const char *const *columns) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    bool has = spw_csv_rows(csv) > 0;
-    for (; has && *columns != NULL; columns++) has = spw_csv_field(csv, 0, *columns) != NULL;
-    spw_csv_close(csv);
-    return has;
-}
-
-spw_measured_kind spw_measured_kind_of(const char *path) {
-    static const char *const phases[] = {"layer", "forward_experts", NULL}, *const ceilings[] = {
-                                                                                "call", "what",
-                                                                                "bytes_per_pair", NULL};
-    if (spw_measured_is_table(path)) return SPW_MEASURED_RUNS;
-    if (has_columns(path, phases)) return SPW_MEASURED_PHASES;
-    return has_columns(path, ceilings) ? SPW_MEASURED_CEILINGS : SPW_MEASURED_OTHER;
-}
 
 static spw_status path_beside(const char *path, char **out) {
     static const char from[] = "phases", to[] = "runs";
@@ -51,10 +34,10 @@ spw_status spw_measured_tables_sort(const char *const *tables, size_t count, spw
     SPW_TRY(SPW_ALLOC(count + 1, &out->run));
     SPW_TRY(SPW_ALLOC(count, &out->phase));
     for (size_t i = 0; i < count; i++) {
-        const spw_measured_kind kind = spw_measured_kind_of(tables[i]);
-        if (kind == SPW_MEASURED_PHASES) out->phase[out->phases++] = tables[i];
-        if (kind == SPW_MEASURED_RUNS) out->run[out->runs++] = tables[i];
-        if (kind == SPW_MEASURED_OTHER)
+        const spw_table_kind kind = spw_table_kind_of(tables[i]);
+        if (kind == SPW_TABLE_PHASES) out->phase[out->phases++] = tables[i];
+        if (kind == SPW_TABLE_RUNS) out->run[out->runs++] = tables[i];
+        if (kind != SPW_TABLE_PHASES && kind != SPW_TABLE_RUNS && kind != SPW_TABLE_CEILINGS)
             SPW_TRY(spw_fail(SPW_EARG, "%s is no table of measured runs", tables[i]));
     }
     if (out->phases + out->runs == 0)

@@ -8,15 +8,6 @@
 enum { SPW_MEASURED_NO_RUN = -1 };
 #define SPW_MEASURED_STACK "megatron-h200-2026-11" /* of the measured tables */
 
-/* What a table holds, by its columns; OTHER when it cannot be read. Ceilings: speeds of single calls, nothing to score. */
-typedef enum spw_measured_kind {
-    SPW_MEASURED_OTHER,
-    SPW_MEASURED_RUNS,
-    SPW_MEASURED_PHASES,
-    SPW_MEASURED_CEILINGS
-} spw_measured_kind;
-spw_measured_kind spw_measured_kind_of(const char *path);
-
 /* Tables by kind, without ceilings. Phases without a table of runs bring the one beside them: "phases" in the file's name becomes "runs". */
 typedef struct spw_measured_tables {
     const char **run, **phase; /* paths; live as long as those they came from and this struct */

@@ -3,8 +3,7 @@
 #include "sim/score/own_layer_score.h"
 
 #include <jansson.h>
-#include <math.h>
-#include <string.h>
+#include <stdbool.h>
 
 static const char *const passes[] = {"forward", "backward"};
 

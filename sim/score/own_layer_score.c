@@ -13,17 +13,6 @@
 static const double ROWS_APART = 0.6; /* the table rounds to whole rows */
 static const double BYTES_APART = 1.0;
 
-bool spw_own_is_table(const char *path) {
-    static const char *const columns[] = {"scheme", "pass", "phase", "bytes_off_rank", "ms"};
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    bool is = spw_csv_rows(csv) > 0;
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        is = is && spw_csv_field(csv, 0, columns[i]) != NULL;
-    spw_csv_close(csv);
-    return is;
-}
-
 /* --- Fields --- */
 
 static spw_status text_of(const spw_csv *csv, size_t row, const char *column, const char **out) {

@@ -9,7 +9,6 @@
 #include "sim/input/csv.h"
 #include "sim/time/layer_time.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { SPW_OWN_ROUTINGS = 4 }; /* of a point: the benchmark's sets, one after the other */
@@ -43,7 +42,6 @@ typedef struct spw_own_score {
     size_t bytes_agree, bytes_known; /* exchanges whose bytes are those of the table, of so many */
 } spw_own_score;
 
-bool spw_own_is_table(const char *path);
 /* SPW_EIO; SPW_EFORMAT with file and line: a field, an unknown scheme, routing or phase, or rows that are not those of the
  * routing. Closed by spw_own_score_close. */
 SPW_MUST_CHECK spw_status spw_own_score_open(const char *path, const spw_cluster *cluster,

@@ -169,12 +169,3 @@ spw_status spw_layer_score_errors(const spw_layer_score *score, const char *meth
     spw_free(error);
     return SPW_OK;
 }
-
-bool spw_layer_score_is_table(const char *path) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "implementation") != NULL &&
-                    spw_csv_field(csv, 0, "value_digitised") != NULL;
-    spw_csv_close(csv);
-    return is;
-}

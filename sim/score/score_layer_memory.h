@@ -49,7 +49,4 @@ typedef struct spw_layer_errors {
 SPW_MUST_CHECK spw_status spw_layer_score_errors(const spw_layer_score *score, const char *method,
                                                  spw_layer_errors *out);
 
-/* Is this such a table? false when it cannot be read. */
-bool spw_layer_score_is_table(const char *path);
-
 #endif

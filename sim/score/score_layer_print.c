@@ -1,6 +1,7 @@
 #include "sim/score/score_layer_print.h"
 
 #include "base/memory.h"
+#include "sim/score/json_values.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -97,39 +98,30 @@ static spw_status print_summary(const spw_layer_score *score, FILE *out) {
 
 /* --- JSON --- */
 
-static void put(json_t *object, const char *key, json_t *value) {
-    (void)json_object_set_new(object, key, value);
-}
-static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *text(const char *value) {
-    json_t *json = value != NULL ? json_string(value) : NULL;
-    return json != NULL ? json : json_null();
-}
-
 static void put_errors(json_t *object, const spw_layer_errors *e) {
-    put(object, "cells", number(e->scored));
-    put(object, "median_abs_error", real(e->median));
-    put(object, "max_abs_error", real(e->max));
+    spw_json_put(object, "cells", spw_json_count(e->scored));
+    spw_json_put(object, "median_abs_error", spw_json_real(e->median));
+    spw_json_put(object, "max_abs_error", spw_json_real(e->max));
 }
 
 static json_t *bar_json(const spw_layer_bar *b) {
     json_t *object = json_object();
     const bool scored = spw_layer_bar_is_scored(b);
-    put(object, "line", number(b->line));
-    put(object, "model", text(b->model));
-    put(object, "ffn", number(b->ffn));
-    put(object, "experts", number(b->experts));
-    put(object, "top_k", number(b->top_k));
-    put(object, "method", text(b->method));
-    put(object, "scheme", text(b->scheme));
-    put(object, "saved_bytes", number(b->saved_bytes));
-    put(object, "weight_bytes", number(b->weight_bytes));
-    put(object, "router_bytes", number(b->router_bytes));
-    put(object, "predicted_bytes", b->scheme != NULL ? real(spw_layer_bar_predicted(b)) : json_null());
-    put(object, "true_bytes", real(b->bar_bytes));
-    put(object, "error", scored ? real(spw_layer_bar_error(b)) : json_null());
-    put(object, "skipped", scored ? json_null() : text(reason(b)));
+    spw_json_put(object, "line", spw_json_count(b->line));
+    spw_json_put(object, "model", spw_json_text(b->model));
+    spw_json_put(object, "ffn", spw_json_count(b->ffn));
+    spw_json_put(object, "experts", spw_json_count(b->experts));
+    spw_json_put(object, "top_k", spw_json_count(b->top_k));
+    spw_json_put(object, "method", spw_json_text(b->method));
+    spw_json_put(object, "scheme", spw_json_text(b->scheme));
+    spw_json_put(object, "saved_bytes", spw_json_count(b->saved_bytes));
+    spw_json_put(object, "weight_bytes", spw_json_count(b->weight_bytes));
+    spw_json_put(object, "router_bytes", spw_json_count(b->router_bytes));
+    spw_json_put(object, "predicted_bytes",
+                 b->scheme != NULL ? spw_json_real(spw_layer_bar_predicted(b)) : json_null());
+    spw_json_put(object, "true_bytes", spw_json_real(b->bar_bytes));
+    spw_json_put(object, "error", scored ? spw_json_real(spw_layer_bar_error(b)) : json_null());
+    spw_json_put(object, "skipped", scored ? json_null() : spw_json_text(reason(b)));
     return object;
 }
 
@@ -137,23 +129,23 @@ static spw_status print_json(const spw_layer_score *score, FILE *out) {
     json_t *object = json_object(), *rows = json_array(), *methods = json_array();
     spw_layer_errors e;
     spw_status status = SPW_OK;
-    put(object, "format", text("spillway-score-layer-memory"));
-    put(object, "version", number(1));
+    spw_json_put(object, "format", spw_json_text("spillway-score-layer-memory"));
+    spw_json_put(object, "version", spw_json_count(1));
     SPW_TRY(spw_layer_score_errors(score, NULL, &e));
     put_errors(object, &e);
     for (size_t i = 0; i < score->bars; i++) {
         (void)json_array_append_new(rows, bar_json(&score->bar[i]));
         if (!is_first(score, i)) continue;
         json_t *method = json_object();
-        put(method, "method", text(score->bar[i].method));
-        put(method, "scheme", text(score->bar[i].scheme));
+        spw_json_put(method, "method", spw_json_text(score->bar[i].method));
+        spw_json_put(method, "scheme", spw_json_text(score->bar[i].scheme));
         status = spw_layer_score_errors(score, score->bar[i].method, &e);
         put_errors(method, &e);
         (void)json_array_append_new(methods, method);
         if (status != SPW_OK) goto cleanup;
     }
-    put(object, "methods", json_incref(methods));
-    put(object, "rows", json_incref(rows));
+    spw_json_put(object, "methods", json_incref(methods));
+    spw_json_put(object, "rows", json_incref(rows));
     if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
         status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
     fprintf(out, "\n");

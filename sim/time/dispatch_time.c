@@ -76,15 +76,6 @@ cleanup:
 
 /* --- The table --- */
 
-bool spw_dispatch_is_table(const char *path) {
-    spw_csv *csv = NULL;
-    if (spw_csv_read(path, &csv) != SPW_OK) return false;
-    const bool is = spw_csv_rows(csv) > 0 && spw_csv_field(csv, 0, "operation") != NULL &&
-                    spw_csv_field(csv, 0, "rows_off_rank") != NULL;
-    spw_csv_close(csv);
-    return is;
-}
-
 static spw_status number(const spw_csv *csv, size_t row, const char *column, double *out) {
     const char *text = spw_csv_field(csv, row, column);
     char *end = NULL;

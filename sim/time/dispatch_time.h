@@ -41,7 +41,6 @@ typedef struct spw_dispatch_score {
     double median_abs_error, max_abs_error; /* parts of what was measured */
 } spw_dispatch_score;
 
-bool spw_dispatch_is_table(const char *path);
 /* SPW_EIO, SPW_EFORMAT with file and line. Closed by spw_dispatch_score_close. */
 SPW_MUST_CHECK spw_status spw_dispatch_score_open(const char *path, const spw_cluster *cluster,
                                                   spw_dispatch_score *out);

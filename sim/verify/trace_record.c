@@ -99,21 +99,7 @@ cleanup:
     return status;
 }
 
-static spw_status save(const spw_record *record, const char *path) {
-    spw_file file = {NULL, NULL};
-    spw_status status = spw_file_begin(path, &file);
-    if (status != SPW_OK) return status;
-    FILE *out = fopen(file.temporary, "w");
-    if (out == NULL) {
-        status = spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
-    } else {
-        status = spw_record_write(record, out);
-        if (fclose(out) != 0 && status == SPW_OK) status = spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
-    }
-    if (status == SPW_OK) status = spw_file_commit(&file);
-    spw_file_discard(&file);
-    return status;
-}
+static spw_status print(FILE *out, const void *record) { return spw_record_write(record, out); }
 
 spw_status spw_trace_record_make(const char *trace_path, const spw_trace_record_settings *settings,
                                  spw_record *out) {
@@ -163,7 +149,7 @@ spw_status spw_trace_record_save(const char *trace_path, const char *record_path
     spw_record *record = NULL;
     spw_status status = SPW_ALLOC(1, &record);
     if (status == SPW_OK) status = spw_trace_record_make(trace_path, settings, record);
-    if (status == SPW_OK) status = save(record, record_path);
+    if (status == SPW_OK) status = spw_file_print(record_path, print, record);
     if (record != NULL) spw_record_destroy(record);
     spw_free(record);
     return status;

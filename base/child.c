@@ -1,0 +1,111 @@
+#include "base/child.h"
+
+#include "base/memory.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MESSAGE_BYTES = 4096 };
+
+/* What comes first through the pipe. */
+typedef struct reply_head {
+    int code;
+    size_t bytes;
+    char message[MESSAGE_BYTES];
+} reply_head;
+
+static bool put(int pipe, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        const ssize_t done = write(pipe, at, bytes);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        at += done;
+        bytes -= (size_t)done;
+    }
+    return true;
+}
+
+static bool take(int pipe, void *data, size_t bytes) {
+    char *at = data;
+    while (bytes > 0) {
+        const ssize_t got = read(pipe, at, bytes);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return true;
+}
+
+static void answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *context) {
+    const struct rlimit seconds = {cpu_seconds, cpu_seconds}, none = {0, 0};
+    reply_head head = {.code = SPW_ENOMEM, .message = "cannot allocate an answer"};
+    char *text = NULL;
+    (void)setrlimit(RLIMIT_CPU, &seconds);
+    (void)setrlimit(RLIMIT_CORE, &none);
+    FILE *out = open_memstream(&text, &head.bytes);
+    if (out != NULL) {
+        const spw_status status = work(context, out);
+        const bool written = fclose(out) == 0;
+        if (status != SPW_OK || written) head.code = (int)status;
+        if (head.code != SPW_OK) head.bytes = 0;
+        if (status != SPW_OK) (void)snprintf(head.message, sizeof head.message, "%s", spw_last_error());
+    }
+    if (put(pipe, &head, sizeof head)) (void)put(pipe, text, head.bytes);
+    free(text);
+}
+
+/* What the child said; false when it said nothing that can be true. */
+static bool listen_to(int pipe, size_t most_bytes, reply_head *head, char **reply, spw_status *status) {
+    if (!take(pipe, head, sizeof *head)) return false;
+    if (head->code < 0 || head->code >= SPW_STATUS_COUNT || head->bytes > most_bytes) return false;
+    head->message[MESSAGE_BYTES - 1] = '\0';
+    *status = (spw_status)head->code;
+    if (*status != SPW_OK) return true;
+    *status = SPW_ALLOC(head->bytes + 1, reply);
+    return *status != SPW_OK || take(pipe, *reply, head->bytes);
+}
+
+spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
+                         void *context, char **reply, size_t *bytes) {
+    spw_status status = SPW_OK;
+    reply_head head = {.code = 0};
+    int ends[2] = {-1, -1}, state = 0;
+    *reply = NULL;
+    *bytes = 0;
+    if (pipe(ends) != 0) return spw_fail(SPW_EIO, "%s: no pipe: %s", path, strerror(errno));
+    (void)fflush(NULL); /* or the child might print what waits in a buffer here */
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)close(ends[0]);
+        answer(ends[1], cpu_seconds, work, context);
+        _exit(0);
+    }
+    (void)close(ends[1]);
+    if (child < 0) {
+        (void)close(ends[0]);
+        return spw_fail(SPW_EIO, "%s: no child process: %s", path, strerror(errno));
+    }
+    const bool heard = listen_to(ends[0], most_bytes, &head, reply, &status);
+    (void)close(ends[0]);
+    while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
+        status = spw_fail(SPW_EFORMAT, "%s: damaged: what reads it fails (%s)", path,
+                          WIFSIGNALED(state) ? strsignal(WTERMSIG(state)) : "no answer");
+    } else if (head.code != SPW_OK) {
+        status = spw_fail(status, "%s", head.message);
+    }
+    *bytes = head.bytes;
+    if (status != SPW_OK) {
+        spw_free(*reply);
+        *reply = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,19 @@
+/* Work on a stranger's bytes runs in a child process: a library that crashes on them, or never comes back, takes nobody
+ * else with it. */
+#ifndef SPW_BASE_CHILD_H
+#define SPW_BASE_CHILD_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+typedef spw_status (*spw_child_work)(void *context, FILE *out);
+
+/* Runs `work` in a copy of this process that may use so many seconds of CPU time; *reply [*bytes] is what it wrote to
+ * `out`, the caller's to spw_free(); NULL when it failed. Its status and message are those of this call. A child that
+ * ends in any other way, or writes more than `most_bytes`, is SPW_EFORMAT: "path: damaged: ...". To be called while the
+ * process has one thread. */
+SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,
+                                        spw_child_work work, void *context, char **reply, size_t *bytes);
+
+#endif

@@ -1,0 +1,70 @@
+#include "sim/command/command.h"
+
+#include "base/file.h"
+#include "sim/report/report_page.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPTION_OUTPUT = 0x100 };
+
+typedef struct report_options {
+    const char *result_path, *output;
+} report_options;
+
+static const struct argp_option options[] = {
+    {"output", OPTION_OUTPUT, "FILE.html", 0, "the page to write", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    report_options *o = state->input;
+    switch (key) {
+    case OPTION_OUTPUT: o->output = text; return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) argp_error(state, "one result at a time, '%s' is a second", text);
+        o->result_path = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->result_path == NULL)
+            argp_error(state, "which result? write: spillway report RESULT.h5 --output report.html");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "RESULT.h5 --output report.html",
+    .doc = "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote: what fits, what it "
+           "costs, pictures, "
+           "assumptions and sources. The page needs no network and no script.",
+};
+
+spw_status spw_command_report(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    report_options o = {.output = NULL};
+    spw_report report = {.rows = 0};
+    spw_file target = {NULL, NULL};
+    FILE *out = NULL;
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    if (o.output == NULL) SPW_TRY(spw_fail(SPW_EARG, "no output given; write --output report.html"));
+    SPW_TRY(spw_file_differs(o.output, o.result_path));
+    SPW_TRY(spw_report_read(o.result_path, &report));
+    SPW_TRY(spw_file_begin(o.output, &target));
+    out = fopen(target.temporary, "w");
+    if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));
+    SPW_TRY(spw_report_write(&report, o.result_path, out));
+    const bool failed = ferror(out) != 0, closed = fclose(out) == 0;
+    out = NULL;
+    if (failed || !closed) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written; is the disk full?", o.output));
+    SPW_TRY(spw_file_commit(&target));
+
+cleanup:
+    if (out != NULL) (void)fclose(out);
+    spw_file_discard(&target);
+    spw_report_clear(&report);
+    return status;
+}

@@ -1,0 +1,173 @@
+#include "sim/command/explain_live.h"
+
+#include "base/memory.h"
+#include "sim/command/explain_bare.h"
+#include "sim/command/explain_points.h"
+#include "sim/memory/footprint.h"
+#include "sim/replay/replay.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static const spw_column columns[] = {
+    {"scheme", NULL},       {"sequences_per_gpu", NULL}, {"component", "component"},
+    {"bytes", "GiB"},       {"upto_bytes", "sum"},       {"kind", "kind"},
+    {"at_peak", "at peak"}, {"formula", "formula"},      {"source", "source"},
+    {NULL, NULL},
+};
+
+/* The components of the peak from the largest group to the last, then those that live at another moment. */
+static void add_components(spw_table *t, const char *scheme, size_t sequences, const spw_footprint *f) {
+    uint64_t sum = 0;
+    for (int at_peak = 1; at_peak >= 0; at_peak--) {
+        for (size_t i = 0; i < f->components; i++) {
+            const spw_component *c = &f->component[i];
+            if (c->live[f->moment] != (at_peak == 1)) continue;
+            sum += at_peak == 1 ? c->bytes : 0;
+            spw_table_text(t, scheme);
+            spw_table_count(t, sequences);
+            spw_table_text(t, c->name);
+            spw_table_scaled(t, (double)c->bytes, GIB, "%.3f");
+            if (at_peak == 1) {
+                spw_table_scaled(t, (double)sum, GIB, "%.3f");
+            } else {
+                spw_table_none(t);
+            }
+            spw_table_text(t, c->argument ? "argument" : "temporary");
+            spw_table_text(t, at_peak == 1 ? "yes" : "no");
+            spw_table_text(t, c->formula);
+            spw_table_text(t, c->source);
+        }
+    }
+}
+
+static void print_pipeline(const spw_job *job, const spw_stage *stage) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    if (p.micro_batches == 1 && p.stages == 1) return;
+    printf("%zu micro-batches", p.micro_batches);
+    if (p.stages > 1)
+        printf(
+            "; stage %zu of %zu needs most: %zu layers in %zu, %zu forward passes in flight keep %zu layers",
+            stage->index, p.stages, stage->layers, p.chunks, spw_pipeline_in_flight(&p, stage->index),
+            stage->kept_layers);
+    printf("\n");
+}
+
+static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                          const spw_footprint *f) {
+    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
+           job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
+           spw_remat_name(job->remat));
+    printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
+    print_pipeline(job, &f->stage);
+    printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
+           (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
+           spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
+    printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
+    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    printf("; %s; sections are those of docs/schemes.md\n",
+           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
+                                                 : "every rank allocates the same, whatever it receives");
+}
+
+/* What the rank receives on the trace, beside the buffer that is kept for it. */
+typedef struct received {
+    size_t rank;
+    uint64_t most, records;
+    double sum;
+} received;
+
+static spw_status take(void *state, const spw_replay_step *step) {
+    received *r = state;
+    for (size_t l = 0; l < step->layers && step->row == 0; l++) {
+        const uint64_t rows = step->rows_received[l * step->ranks + r->rank];
+        r->most = rows > r->most ? rows : r->most;
+        r->sum += (double)rows;
+        r->records++;
+    }
+    return SPW_OK;
+}
+
+typedef struct explained {
+    const char *trace_path;
+    spw_trace *trace; /* NULL without one */
+    size_t rank;
+    spw_footprint footprint; /* of the point added last */
+    char rows[256];          /* how full the rank's buffers get there on the trace */
+} explained;
+
+static spw_status describe_rows(const explained *e, const spw_explain_point *p, char *line, size_t size) {
+    received r = {.rank = e->rank};
+    spw_result result = {.rows = 0};
+    spw_job *job = NULL;
+    line[0] = '\0';
+    if (e->trace == NULL) return SPW_OK;
+    spw_status status = SPW_ALLOC(1, &job);
+    if (status != SPW_OK) return status;
+    *job = *p->job;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = p->sequences;
+    const spw_replay_request request = {
+        .trace = e->trace, .job = job, .scheme = p->scheme, .schemes = 1, .seed = 1, .sink = {&r, take}};
+    status = spw_replay_run(&request, &result);
+    if (status == SPW_OK) {
+        const spw_layer_shape shape = spw_layer_shape_of(job, p->sequences);
+        const size_t rows =
+            spw_scheme_is_dynamic(p->scheme, &shape) ? 0 : p->scheme->type->buffer_rows(p->scheme, &shape);
+        const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most",
+                                    e->rank, r.sum / (double)r.records, (unsigned long long)r.most);
+        const char *match = spw_match_name(result.row[0].match);
+        if (rows == 0) {
+            (void)snprintf(line + length, size - (size_t)length, " (%s)\n", match);
+        } else {
+            (void)snprintf(line + length, size - (size_t)length,
+                           ", in buffers of %zu: %.1f %% used at most (%s)\n", rows,
+                           100.0 * (double)r.most / (double)rows, match);
+        }
+    } else if ((status == SPW_EFORMAT || status == SPW_EIO) &&
+               strstr(spw_last_error(), e->trace_path) == NULL) {
+        status = spw_fail_within(status, "%s", e->trace_path);
+    }
+    spw_result_clear(&result);
+    spw_free(job);
+    return status;
+}
+
+static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
+    explained *e = state;
+    const spw_layer_shape shape = spw_layer_shape_of(p->job, p->sequences);
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_scheme_check(p->scheme, &shape));
+    spw_footprint_compute(p->job, p->scheme, p->sequences, NULL, &e->footprint);
+    SPW_TRY(spw_explain_bare(p->job, p->scheme, p->sequences, &e->footprint));
+    add_components(table, p->scheme->text, p->sequences, &e->footprint);
+    SPW_TRY(describe_rows(e, p, e->rows, sizeof e->rows));
+
+cleanup:
+    return status;
+}
+
+static void head(void *state, const spw_explain_point *p) {
+    const explained *e = state;
+    print_heading(p->job, p->scheme, p->sequences, &e->footprint);
+    printf("%s\n", e->rows);
+}
+
+spw_status spw_explain_live(const spw_job_options *o, const char *trace_path, size_t rank) {
+    spw_status status = SPW_OK;
+    explained *e = NULL;
+    SPW_TRY(SPW_ALLOC(1, &e));
+    e->trace_path = trace_path;
+    e->rank = rank;
+    if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
+    const spw_explanation what = {columns, e, add, head};
+    SPW_TRY(spw_explain_points(o, &what));
+
+cleanup:
+    if (e != NULL) spw_trace_close(e->trace);
+    spw_free(e);
+    return status;
+}

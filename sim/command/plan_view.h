@@ -1,0 +1,20 @@
+/* What the printers of a plan look at. */
+#ifndef SPW_SIM_COMMAND_PLAN_VIEW_H
+#define SPW_SIM_COMMAND_PLAN_VIEW_H
+
+#include "sim/replay/plan_points.h"
+#include "sim/replay/result.h"
+
+#include <stdbool.h>
+
+typedef struct spw_plan_view {
+    const spw_result *result;
+    const spw_plan_request *request;
+    const spw_run_settings *settings;
+    const char *routing; /* where the routing comes from, for a person */
+    double tokens;       /* budget of the training; 0 = not asked for */
+    bool traced;         /* the routing is a trace, not made */
+    bool all;            /* every point, not the front alone */
+} spw_plan_view;
+
+#endif

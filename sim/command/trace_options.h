@@ -1,0 +1,22 @@
+/* What the parts of `spillway trace` that read one file take alike: the file, and how to print. */
+#ifndef SPW_SIM_COMMAND_TRACE_OPTIONS_H
+#define SPW_SIM_COMMAND_TRACE_OPTIONS_H
+
+#include "base/status.h"
+#include "sim/replay/table.h"
+
+#include <argp.h>
+
+typedef struct spw_trace_options {
+    const char *path, *format_text;
+} spw_trace_options;
+
+enum { SPW_TRACE_OPTION_FORMAT = 0x200, SPW_TRACE_OPTION_OWN };
+
+/* A parser of TRACE.h5 and --format, for `children`; its input is the spw_trace_options. */
+extern const struct argp spw_trace_argp;
+
+/* As asked; a table when nothing was. */
+SPW_MUST_CHECK spw_status spw_trace_options_format(const spw_trace_options *options, spw_format *out);
+
+#endif

@@ -1,0 +1,11 @@
+#include "sim/input/coefficient.h"
+
+#include <stddef.h>
+
+const spw_setting spw_coefficient_settings[] = SPW_COEFFICIENT_KEYS(0, 10, 1e3, "a share or a factor");
+
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *c) {
+    fprintf(file, "%s:\n  value: %.6f\n", key, c->value);
+    if (c->uncertainty > 0) fprintf(file, "  uncertainty: %.6f\n", c->uncertainty);
+    fprintf(file, "  evidence: %s\n  source: \"%s\"\n", spw_evidence_name(c->evidence), c->source);
+}

@@ -1,0 +1,51 @@
+/* One fitted or given number of a stack, and how it is written in YAML. */
+#ifndef SPW_SIM_INPUT_COEFFICIENT_H
+#define SPW_SIM_INPUT_COEFFICIENT_H
+
+#include "sim/input/cluster.h"
+#include "sim/input/settings.h"
+
+#include <stdio.h>
+
+/* A figure and its standard error; 0 where nothing was fitted. */
+typedef struct spw_coefficient {
+    double value, uncertainty;
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_coefficient;
+extern const spw_setting spw_coefficient_settings[]; /* its YAML keys */
+void spw_coefficient_write(FILE *file, const char *key, const spw_coefficient *coefficient);
+
+/* The keys of one spw_coefficient: its value in [low, high], its standard error up to `error`. */
+#define SPW_COEFFICIENT_KEYS(low, high, error, text) \
+    { \
+        {.key = "value", \
+         .kind = SPW_SETTING_REAL, \
+         .offset = offsetof(spw_coefficient, value), \
+         .minimum = (low), \
+         .maximum = (high), \
+         .help = (text)}, \
+            {.key = "uncertainty", \
+             .kind = SPW_SETTING_REAL, \
+             .offset = offsetof(spw_coefficient, uncertainty), \
+             .minimum = 0, \
+             .maximum = (error), \
+             .fallback = "0", \
+             .help = "its standard error"}, \
+            {.key = "evidence", \
+             .kind = SPW_SETTING_CHOICE, \
+             .offset = offsetof(spw_coefficient, evidence), \
+             .size = sizeof(spw_evidence), \
+             .choices = spw_evidence_choices, \
+             .help = "how we know the value"}, \
+            {.key = "source", \
+             .kind = SPW_SETTING_TEXT, \
+             .offset = offsetof(spw_coefficient, source), \
+             .size = SPW_FIGURE_SOURCE, \
+             .help = "where the value was read or fitted"}, \
+        { \
+            .key = NULL \
+        } \
+    }
+
+#endif

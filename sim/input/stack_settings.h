@@ -1,0 +1,32 @@
+/* Rows of a stack's YAML keys, for the tables of sim/input/settings.h: what the stacks of memory, of time and of measured runs
+ * write alike. `type` is the struct of the stack. */
+#ifndef SPW_SIM_INPUT_STACK_SETTINGS_H
+#define SPW_SIM_INPUT_STACK_SETTINGS_H
+
+#include "sim/input/coefficient.h"
+#include "sim/input/settings.h"
+
+#include <stddef.h>
+
+#define SPW_STACK_COEFFICIENT(type, name, member, keys, text) \
+    { \
+        .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(type, member), .fields = (keys), \
+        .help = (text) \
+    }
+#define SPW_STACK_LINE(type, field, length, text) \
+    { \
+        .key = #field, .kind = SPW_SETTING_TEXT, .offset = offsetof(type, field), .size = (length), \
+        .help = (text) \
+    }
+#define SPW_STACK_OPTIONAL_LINE(type, field, length, text) \
+    { \
+        .key = #field, .kind = SPW_SETTING_TEXT, .offset = offsetof(type, field), .size = (length), \
+        .fallback = "", .help = (text) \
+    }
+#define SPW_STACK_COUNT(type, field, text) \
+    { \
+        .key = #field, .kind = SPW_SETTING_COUNT, .offset = offsetof(type, field), .minimum = 1, \
+        .maximum = 1 << 20, .help = (text) \
+    }
+
+#endif

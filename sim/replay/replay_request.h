@@ -1,0 +1,54 @@
+/* What a replay is asked, and what it hands over step by step. */
+#ifndef SPW_SIM_REPLAY_REPLAY_REQUEST_H
+#define SPW_SIM_REPLAY_REPLAY_REQUEST_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/stack.h"
+#include "sim/input/time_stack.h"
+#include "sim/scheme.h"
+#include "traces/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What one step of one row did, by layer and rank; handed to a sink when the step is done.
+ * All arrays are [layers][ranks]. */
+typedef struct spw_replay_step {
+    size_t row, step, layers, ranks;
+    int64_t step_id;
+    const uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped;
+    uint64_t peak_bytes;
+    uint64_t allocated_bytes,
+        reserved_bytes; /* of the rank that has most; 0 where no allocator was replayed */
+} spw_replay_step;
+
+typedef struct spw_replay_sink {
+    void *state; /* NULL = nobody listens */
+    spw_status (*take)(void *state, const spw_replay_step *step);
+} spw_replay_sink;
+
+typedef struct spw_replay_request {
+    spw_trace *trace;
+    const spw_job *job;       /* [splits] jobs that differ in their parallel split alone */
+    size_t splits;            /* 0 counts as 1 */
+    const spw_scheme *scheme; /* [schemes] */
+    size_t schemes;
+    size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
+    uint64_t seed;
+    size_t drawn_sequences; /* as in spw_composer_request */
+    bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
+    double
+        imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
+                         rows; 0: as the routing is */
+    const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
+    const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
+    const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
+    bool allocator;   /* replay PyTorch's allocator for schemes that allocate what arrives */
+    size_t first_row; /* number of the first row for the sink */
+    spw_replay_sink sink;
+} spw_replay_request;
+
+#endif

@@ -1,0 +1,304 @@
+#include "sim/report/chart.h"
+
+#include "sim/report/html.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* A panel: the plot lies from LEFT to RIGHT and from TOP down. */
+static const double LEFT = 52.0, RIGHT = 352.0, TOP = 10.0, WIDTH = 360.0;
+enum { PLOT = 120, FOOT = 34, LEVELS = 8 };
+
+/* Rows of the fullest rank over the mean: from so much on. */
+static const double level_from[LEVELS] = {0.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0};
+
+static void open_panel(FILE *out, double plot, const char *label) {
+    (void)fprintf(out, "<svg class=\"panel\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">",
+                  WIDTH, TOP + plot + FOOT, label);
+}
+
+static void put_text(FILE *out, double x, double y, const char *anchor, const char *text) {
+    (void)fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>", x, y, anchor, text);
+}
+
+static void put_integer(FILE *out, double x, double y, const char *anchor, int64_t value) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRId64, value);
+    put_text(out, x, y, anchor, text);
+}
+
+/* Lines and numbers from 0 to the last tick; returns that, which is the top of the plot. */
+static double put_scale(FILE *out, double most) {
+    double tick[SPW_CHART_TICKS];
+    const size_t ticks = spw_chart_ticks(most, 4, tick);
+    const double top = tick[ticks - 1];
+    for (size_t i = 0; i < ticks; i++) {
+        const double y = TOP + PLOT * (1.0 - tick[i] / top);
+        char text[32];
+        (void)fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
+                      RIGHT, y, y);
+        (void)snprintf(text, sizeof text, "%.*f", spw_chart_digits(tick[1]), tick[i]);
+        put_text(out, LEFT - 6.0, y + 4.0, "end", text);
+    }
+    return top;
+}
+
+static void open_figure(const spw_report *report, const spw_report_row *row, FILE *out) {
+    (void)fputs("<figure><figcaption><b>", out);
+    spw_chart_label(report, row, out);
+    (void)fputs("</b>", out);
+}
+
+/* --- Memory by step --- */
+
+static double step_x(const spw_result_pictures *p, size_t bin) {
+    return p->step_bins > 1 ? LEFT + (RIGHT - LEFT) * (double)bin / (double)(p->step_bins - 1)
+                            : (LEFT + RIGHT) / 2.0;
+}
+
+static void put_line(FILE *out, const spw_result_pictures *p, const char *class, const double *gib,
+                     double top) {
+    (void)fprintf(out, "<polyline class=\"line %s\" points=\"", class);
+    for (size_t s = 0; s < p->step_bins; s++)
+        (void)fprintf(out, "%.1f,%.1f ", step_x(p, s), TOP + PLOT * (1.0 - gib[s] / top));
+    (void)fputs("\"/>", out);
+    for (size_t s = 0; s < p->step_bins && p->step_bins <= 12; s++)
+        (void)fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>", class,
+                      step_x(p, s), TOP + PLOT * (1.0 - gib[s] / top));
+}
+
+static void put_steps(FILE *out, const spw_result_pictures *p) {
+    const double y = TOP + PLOT + 16.0;
+    put_integer(out, LEFT, y, "start", p->step[0]);
+    if (p->step_bins > 2)
+        put_integer(out, step_x(p, p->step_bins / 2), y, "middle", p->step[p->step_bins / 2]);
+    put_integer(out, RIGHT, y, "end", p->last_step);
+    put_text(out, (LEFT + RIGHT) / 2.0, y + 15.0, "middle", "step");
+}
+
+static void memory_panel(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
+    static const char *const classes[] = {"held", "allocated", "reserved"};
+    static const double GIB = 1024.0 * 1024.0 * 1024.0;
+    open_figure(report, row, out);
+    (void)fputs("</figcaption>", out);
+    open_panel(out, PLOT, "GiB by step");
+    const double top = put_scale(out, most), y = TOP + PLOT * (1.0 - row->budget / GIB / top);
+    for (size_t m = 0; m < SPW_PICTURE_MEMORIES; m++) {
+        if (m == SPW_PICTURE_LIVE || row->replayed)
+            put_line(out, &report->pictures, classes[m], row->picture->gib[m], top);
+    }
+    (void)fprintf(out, "<line class=\"budget\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
+                  RIGHT, y, y);
+    put_steps(out, &report->pictures);
+    (void)fputs("</svg></figure>", out);
+}
+
+void spw_chart_memory_steps(const spw_report *report, FILE *out) {
+    static const double GIB = 1024.0 * 1024.0 * 1024.0;
+    double most = 0.0;
+    bool replayed = false;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        most = fmax(most, row->budget / GIB);
+        replayed = replayed || row->replayed;
+        for (int m = 0; m < SPW_PICTURE_MEMORIES; m++) {
+            for (size_t s = 0; s < report->pictures.step_bins; s++)
+                most = fmax(most, row->picture->gib[m][s]);
+        }
+    }
+    (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>live: what must be there</li>", out);
+    if (replayed)
+        (void)fputs(
+            "<li><i class=\"key allocated\"></i>allocated</li><li><i class=\"key c1\"></i>reserved by "
+            "PyTorch's allocator</li>",
+            out);
+    (void)fputs("<li><i class=\"key budget\"></i>what a GPU may use</li></ul><div class=\"panels\">", out);
+    for (size_t i = 0; i < report->rows; i++) memory_panel(report, &report->row[i], most, out);
+    (void)fputs("</div>", out);
+}
+
+/* --- Rows --- */
+
+static bool same_rows(const spw_result_pictures *p, const spw_result_picture *a,
+                      const spw_result_picture *b) {
+    if (a->worst_rows != b->worst_rows || a->sequences != b->sequences) return false;
+    if (memcmp(a->rows, b->rows, sizeof a->rows) != 0) return false;
+    for (size_t l = 0; l < p->layer_bins; l++) {
+        for (size_t s = 0; s < p->step_bins; s++) {
+            if (a->max_over_mean[l][s] < b->max_over_mean[l][s] ||
+                a->max_over_mean[l][s] > b->max_over_mean[l][s])
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Is this the first row with such rows? */
+static bool is_first(const spw_report *report, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        if (same_rows(&report->pictures, report->row[i].picture, report->row[index].picture)) return false;
+    }
+    return true;
+}
+
+/* The schemes that hold the same rows, and their batch. */
+static void open_group(const spw_report *report, size_t index, FILE *out) {
+    (void)fputs("<figure><figcaption><b>", out);
+    for (size_t i = index; i < report->rows; i++) {
+        if (!same_rows(&report->pictures, report->row[i].picture, report->row[index].picture)) continue;
+        if (i > index) (void)fputs(", ", out);
+        spw_html_text(out, report->row[i].scheme);
+    }
+    spw_chart_batch(report, &report->row[index], out);
+    (void)fputs("</b><br>", out);
+}
+
+static bool is_level(const spw_result_picture *p) { return (double)p->worst_rows <= p->worst_mean; }
+
+static size_t level_of(double ratio) {
+    size_t level = 0;
+    while (level + 1 < LEVELS && ratio >= level_from[level + 1]) level++;
+    return level;
+}
+
+/* Cells of layers by steps; few steps of many layers lie on their side, steps by layers. */
+typedef struct cells {
+    const spw_result_picture *picture;
+    bool lying;
+    size_t across, down;
+    double wide, high;
+} cells;
+
+static cells cells_of(const spw_result_pictures *p, const spw_result_picture *picture) {
+    cells c = {.picture = picture, .lying = 4 * p->step_bins < p->layer_bins};
+    c.across = c.lying ? p->layer_bins : p->step_bins;
+    c.down = c.lying ? p->step_bins : p->layer_bins;
+    c.wide = fmin((RIGHT - LEFT) / (double)c.across, 80.0);
+    c.high = fmin(fmax(180.0 / (double)c.down, 4.0), 24.0);
+    return c;
+}
+
+static size_t level_at(const cells *c, size_t y, size_t x) {
+    return level_of(c->lying ? c->picture->max_over_mean[x][y] : c->picture->max_over_mean[y][x]);
+}
+
+/* One path a level: a rectangle for each run of equal cells. */
+static void put_cells(FILE *out, const cells *c) {
+    for (size_t level = 0; level < LEVELS; level++) {
+        bool any = false;
+        for (size_t y = 0; y < c->down; y++) {
+            for (size_t x = 0, end = 0; x < c->across; x = end + 1) {
+                while (x < c->across && level_at(c, y, x) != level) x++;
+                for (end = x; end < c->across && level_at(c, y, end) == level;) end++;
+                if (end == x) break;
+                if (!any) (void)fprintf(out, "<path class=\"h%zu\" d=\"", level);
+                any = true;
+                const double wide = (double)(end - x) * c->wide;
+                (void)fprintf(out, "M%.2f %.2fh%.2fv%.2fh-%.2fz", LEFT + (double)x * c->wide,
+                              TOP + (double)y * c->high, wide, c->high, wide);
+            }
+        }
+        if (any) (void)fputs("\"/>", out);
+    }
+}
+
+static void imbalance_panel(const spw_report *report, size_t index, FILE *out) {
+    const spw_result_pictures *p = &report->pictures;
+    const spw_result_picture *picture = report->row[index].picture;
+    const cells c = cells_of(p, picture);
+    const double plot = c.high * (double)c.down, right = LEFT + c.wide * (double)c.across;
+    const struct {
+        const char *name;
+        int64_t first, last;
+    } layers = {"layer", p->layer[0], p->last_layer}, steps = {"step", p->step[0], p->last_step};
+    open_group(report, index, out);
+    (void)fputs("at most <strong>", out);
+    spw_html_number(out, picture->worst_ratio, "%.2f", picture->worst_ratio);
+    (void)fputs("</strong> times the mean", out);
+    if (picture->worst_ratio > 1.0)
+        (void)fprintf(out, ": step %" PRId64 ", layer %" PRId32, picture->ratio_step, picture->ratio_layer);
+    (void)fputs("</figcaption>", out);
+    open_panel(out, plot, "rows of the fullest GPU over the mean, by layer and step");
+    put_cells(out, &c);
+    put_integer(out, LEFT - 6.0, TOP + 10.0, "end", c.lying ? steps.first : layers.first);
+    if (plot > 24.0 && c.down > 1)
+        put_integer(out, LEFT - 6.0, TOP + plot, "end", c.lying ? steps.last : layers.last);
+    put_text(out, 0.0, TOP + fmax(plot / 2.0 + 4.0, 10.0), "start", c.lying ? steps.name : layers.name);
+    put_integer(out, LEFT, TOP + plot + 16.0, "start", c.lying ? layers.first : steps.first);
+    if (c.across > 1)
+        put_integer(out, fmax(right, LEFT + 40.0), TOP + plot + 16.0, "end",
+                    c.lying ? layers.last : steps.last);
+    put_text(out, fmax((LEFT + right) / 2.0, LEFT + 14.0), TOP + plot + 30.0, "middle",
+             c.lying ? layers.name : steps.name);
+    (void)fputs("</svg></figure>", out);
+}
+
+void spw_chart_imbalance(const spw_report *report, FILE *out) {
+    (void)fputs("<ul class=\"legend\">", out);
+    for (size_t level = 0; level < LEVELS; level++) {
+        (void)fprintf(out, "<li><i class=\"key h%zu\"></i>", level);
+        if (level == 0) {
+            (void)fprintf(out, "below %g", level_from[1]);
+        } else if (level + 1 < LEVELS) {
+            (void)fprintf(out, "%g to %g", level_from[level], level_from[level + 1]);
+        } else {
+            (void)fprintf(out, "%g and more", level_from[level]);
+        }
+        (void)fputs("</li>", out);
+    }
+    (void)fputs("</ul><div class=\"panels\">", out);
+    for (size_t i = 0; i < report->rows; i++) {
+        if (is_first(report, i)) imbalance_panel(report, i, out);
+    }
+    (void)fputs("</div>", out);
+}
+
+static void rank_panel(const spw_report *report, size_t index, FILE *out) {
+    const spw_result_pictures *p = &report->pictures;
+    const spw_result_picture *picture = report->row[index].picture;
+    const double wide = (RIGHT - LEFT) / (double)p->rank_bins, gap = wide > 3.0 ? 1.0 : 0.0;
+    open_group(report, index, out);
+    if (is_level(picture)) {
+        (void)fputs("every GPU holds <strong>", out);
+    } else {
+        (void)fprintf(out, "step %" PRId64 ", layer %" PRId32 ": GPU %zu holds <strong>", picture->worst_step,
+                      picture->worst_layer, picture->worst_rank);
+    }
+    spw_html_number(out, (double)picture->worst_rows, "%.0f", (double)picture->worst_rows);
+    (void)fputs("</strong> rows", out);
+    if (!is_level(picture)) (void)fprintf(out, ", the mean is %.0f", picture->worst_mean);
+    (void)fputs("</figcaption>", out);
+    open_panel(out, PLOT, "rows by GPU");
+    const double top = put_scale(out, (double)picture->worst_rows);
+    for (int fullest = 0; fullest < 2; fullest++) {
+        (void)fprintf(out, "<path class=\"%s\" d=\"", fullest ? "fullest" : "ranks");
+        for (size_t r = 0; r < p->rank_bins; r++) {
+            const double high = PLOT * (double)picture->rows[r] / top;
+            const bool is_fullest = !is_level(picture) && r == picture->worst_rank * p->rank_bins / p->ranks;
+            if (is_fullest != (fullest == 1)) continue;
+            (void)fprintf(out, "M%.2f %.1fv-%.2fh%.2fv%.2fz", LEFT + (double)r * wide + gap / 2.0, TOP + PLOT,
+                          high, wide - gap, high);
+        }
+        (void)fputs("\"/>", out);
+    }
+    const double y = TOP + PLOT * (1.0 - picture->worst_mean / top);
+    (void)fprintf(out, "<line class=\"mean\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, RIGHT,
+                  y, y);
+    put_text(out, LEFT, TOP + PLOT + 16.0, "start", "0");
+    put_integer(out, RIGHT, TOP + PLOT + 16.0, "end", (int64_t)p->ranks - 1);
+    put_text(out, (LEFT + RIGHT) / 2.0, TOP + PLOT + 31.0, "middle", "GPU");
+    (void)fputs("</svg></figure>", out);
+}
+
+void spw_chart_ranks(const spw_report *report, FILE *out) {
+    (void)fputs("<ul class=\"legend\"><li><i class=\"key ranks\"></i>rows of a GPU</li>"
+                "<li><i class=\"key fullest\"></i>of the fullest</li>"
+                "<li><i class=\"key mean\"></i>mean</li></ul><div class=\"panels\">",
+                out);
+    for (size_t i = 0; i < report->rows; i++) {
+        if (is_first(report, i)) rank_panel(report, i, out);
+    }
+    (void)fputs("</div>", out);
+}

@@ -1,0 +1,217 @@
+#include "sim/report/report_page.h"
+
+#include "sim/report/chart.h"
+#include "sim/report/html.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* Which of two rows that may be chosen is better: the faster; without times the larger batch, then less memory. */
+static bool is_better(const spw_report_row *a, const spw_report_row *b) {
+    if (a->timed != b->timed) return a->timed;
+    if (a->timed && (a->tokens > b->tokens || a->tokens < b->tokens)) return a->tokens > b->tokens;
+    if (a->sequences > b->sequences || a->sequences < b->sequences) return a->sequences > b->sequences;
+    return a->held.most < b->held.most;
+}
+
+/* NULL when no row may be chosen. */
+static const spw_report_row *best(const spw_report *report, bool dropless, bool surely) {
+    const spw_report_row *found = NULL;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        if (!spw_report_row_fits(row) || (dropless && row->dropped > 0.0)) continue;
+        if (surely && !spw_report_row_surely_fits(row)) continue;
+        if (found == NULL || is_better(row, found)) found = row;
+    }
+    return found;
+}
+
+static const spw_report_row *smallest(const spw_report *report) {
+    const spw_report_row *found = &report->row[0];
+    for (size_t i = 1; i < report->rows; i++) {
+        if (report->row[i].held.most / report->row[i].budget < found->held.most / found->budget)
+            found = &report->row[i];
+    }
+    return found;
+}
+
+static bool is_outside(const spw_report_row *row) {
+    size_t i;
+    json_t *sentence;
+    json_array_foreach(row->assumptions, i, sentence) {
+        const char *text = json_string_value(sentence);
+        const bool own = strncmp(text, row->scheme, strlen(row->scheme)) == 0;
+        if (own && strstr(text, "beyond what was fitted") != NULL) return true;
+    }
+    return false;
+}
+
+static void write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
+    (void)fputs("<b>", out);
+    spw_chart_label(report, row, out);
+    (void)fputs("</b>", out);
+}
+
+/* What it holds, how long it takes, what it drops. */
+static void write_figures(const spw_report_row *row, FILE *out) {
+    (void)fprintf(out, "%.*f of %.1f GiB a GPU", row->held.most < 10.0 * GIB ? 2 : 1, row->held.most / GIB,
+                  row->budget / GIB);
+    if (row->replayed) (void)fprintf(out, " live, %.1f reserved", row->reserved.most / GIB);
+    if (row->timed) {
+        const double cost = 100.0 * (spw_report_row_cost(row) - 1.0);
+        (void)fprintf(out, ", a step in %.2f s (%.0f tokens/s a GPU)", row->step_s, row->tokens);
+        if (fabs(cost) >= 0.05)
+            (void)fprintf(out, ", %.1f %% %s than with balanced routing", fabs(cost),
+                          cost > 0.0 ? "longer" : "shorter");
+    }
+    if (row->dropped > 0.0) {
+        (void)fprintf(out, "; it drops %.2f %% of the assignments", 100.0 * row->fraction);
+    } else {
+        (void)fputs("; it drops nothing", out);
+    }
+    if (row->oom_high > row->oom_low && !(row->oom > 0.0))
+        (void)fprintf(out, "; no replayed step runs out of memory (95 %%: at most %.2g %% of steps do)",
+                      100.0 * row->oom_high);
+}
+
+/* Why a choice is not sure, and the one that is. */
+static void write_doubt(const spw_report *report, const spw_report_row *row, bool dropless, FILE *out) {
+    const spw_report_row *sure = best(report, dropless, true);
+    if (is_outside(row)) {
+        (void)fputs("<p class=\"doubt\">The coefficients were not fitted on a job like ", out);
+        write_name(report, row, out);
+        (void)fputs(" (see what was assumed): try it before you book.</p>", out);
+    }
+    if (spw_report_row_surely_fits(row)) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    write_name(report, row, out);
+    if (row->oom > 0.0) {
+        (void)fprintf(out, " runs out of memory in %.3g %% of the steps", 100.0 * row->oom);
+    } else if (row->high > row->budget) {
+        (void)fprintf(out, " may not fit: the fit's interval is %.1f to %.1f GiB", row->low / GIB,
+                      row->high / GIB);
+    } else {
+        (void)fputs(" is tight", out);
+    }
+    if (sure != NULL) {
+        (void)fputs(". With room to spare: ", out);
+        write_name(report, sure, out);
+        (void)fputs(", ", out);
+        write_figures(sure, out);
+        (void)fputs(".</p>", out);
+    } else {
+        (void)fprintf(out, ". Nothing%s fits with room to spare.</p>", dropless ? " that drops nothing" : "");
+    }
+}
+
+static void write_choice(const spw_report *report, const char *which, const spw_report_row *row, FILE *out) {
+    (void)fprintf(out, "<p>%s: ", which);
+    write_name(report, row, out);
+    (void)fputs(", ", out);
+    write_figures(row, out);
+    (void)fputs(".</p>", out);
+}
+
+/* What --drop-at-most and --fits-at found. */
+static void write_searches(const spw_report *report, FILE *out) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(report->root, "smallest_factors"), i, item) {
+        const char *scheme = json_string_value(json_object_get(item, "scheme"));
+        const char *option = json_string_value(json_object_get(item, "option"));
+        const json_t *factor = json_object_get(item, "factor");
+        if (scheme == NULL || option == NULL) continue;
+        (void)fputs("<p><b>", out);
+        spw_html_text(out, scheme);
+        (void)fprintf(out, "</b> at %.0f sequences a GPU: ",
+                      json_number_value(json_object_get(item, "sequences_per_gpu")));
+        const double most = 100.0 * json_number_value(json_object_get(item, "drop_at_most"));
+        if (json_is_number(factor)) {
+            (void)fputs("the smallest ", out);
+            spw_html_text(out, option);
+            (void)fprintf(out, " that drops at most %g %% is ", most);
+            spw_html_number(out, json_number_value(factor), "%.3f", json_number_value(factor));
+        } else {
+            (void)fputs("no ", out);
+            spw_html_text(out, option);
+            (void)fprintf(out, " drops as little as %g %%", most);
+        }
+        (void)fputs(".</p>", out);
+    }
+    json_array_foreach(json_object_get(report->root, "largest_batches"), i, item) {
+        const char *scheme = json_string_value(json_object_get(item, "scheme"));
+        const double largest = json_number_value(json_object_get(item, "sequences_per_gpu"));
+        if (scheme == NULL) continue;
+        (void)fputs("<p><b>", out);
+        spw_html_text(out, scheme);
+        (void)fprintf(out, "</b>: the most sequences a GPU that fit in %g %% of the steps are %s",
+                      100.0 * json_number_value(json_object_get(item, "fits_at")),
+                      json_is_true(json_object_get(item, "at_least")) ? "at least " : "");
+        spw_html_number(out, largest, "%.0f", largest);
+        (void)fputs(".</p>", out);
+    }
+}
+
+static bool is_live(const spw_report_row *row) { return !row->replayed && strcmp(row->kind, "live") == 0; }
+
+/* Of those that fit: the best, and the best that drops nothing. Without times a scheme that drops is only a way out. */
+static void write_choices(const spw_report *report, const spw_report_row *any, const spw_report_row *whole,
+                          FILE *out) {
+    if (any->timed && any != whole) {
+        write_choice(report, "The fastest that fits, with drops", any, out);
+        write_doubt(report, any, false, out);
+    }
+    if (whole != NULL) {
+        const char *untimed =
+            spw_report_has_batches(report) ? "The largest batch without drops" : "Least memory without drops";
+        write_choice(report,
+                     !whole->timed  ? untimed
+                     : any == whole ? "The fastest that fits"
+                                    : "Without drops",
+                     whole, out);
+        write_doubt(report, whole, true, out);
+    } else {
+        if (!any->timed) write_choice(report, "Least memory, with drops", any, out);
+        if (!any->timed) write_doubt(report, any, false, out);
+        (void)fputs("<p>Nothing fits that drops nothing.</p>", out);
+    }
+    if (!any->timed)
+        (void)fputs("<p class=\"doubt\">Which is fastest is not known: this replay has no step times "
+                    "(<code>--stack</code> has "
+                    "them for programs that XLA compiles).</p>",
+                    out);
+    if (is_live(any) || (whole != NULL && is_live(whole)))
+        (void)fputs("<p class=\"doubt\">Memory is what must be live, a lower bound: what a compiler or an "
+                    "allocator adds is not "
+                    "in it.</p>",
+                    out);
+}
+
+void spw_report_write_answer(const spw_report *report, FILE *out) {
+    const spw_report_row *any = best(report, false, false), *whole = best(report, true, false);
+    const bool several = report->rows > 1;
+    size_t fit = 0;
+    for (size_t i = 0; i < report->rows; i++) fit += spw_report_row_fits(&report->row[i]);
+    (void)fputs("<section class=\"answer\"><p class=\"lead\">", out);
+    if (fit == 0) {
+        const spw_report_row *least = smallest(report);
+        (void)fprintf(out, "%s on these %.0f GPUs. Least is missing for ",
+                      several ? "Nothing fits" : "It does not fit", report->gpus);
+        write_name(report, least, out);
+        (void)fprintf(out, ": %.1f GiB a GPU, and %.1f may be used.</p>", least->held.most / GIB,
+                      least->budget / GIB);
+    } else if (fit == report->rows) {
+        (void)fprintf(out, "%s on these %.0f GPUs%s</p>", several ? "Every scheme fits" : "It fits",
+                      report->gpus, several ? "." : "");
+    } else {
+        (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs.</p>", fit, report->rows,
+                      spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
+                      report->gpus);
+    }
+    if (fit > 0) write_choices(report, any, whole, out);
+    write_searches(report, out);
+    (void)fputs("</section>", out);
+}

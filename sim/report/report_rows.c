@@ -1,0 +1,276 @@
+#include "sim/report/report_rows.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double LARGEST = 1e24;
+enum { MOST_COMPONENTS = 1024, MOST_ASSUMPTIONS = 1024 };
+
+/* A number of the summary: its key, where it goes, and the largest that it can be. */
+typedef struct number {
+    const char *key;
+    double *value, most;
+} number;
+
+static bool in_range(double value, double most) { return value >= 0.0 && value <= most; }
+
+/* Of an object at `where`; false: one is missing, or is no number from 0 to its largest. */
+static spw_status take_numbers(json_t *object, const char *where, const number *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_object_get(object, numbers[i].key);
+        *numbers[i].value = json_number_value(value);
+        if (!json_is_number(value) || !in_range(*numbers[i].value, numbers[i].most))
+            return spw_fail(SPW_EFORMAT, "%s.%s: must be a number from 0 to %g", where, numbers[i].key,
+                            numbers[i].most);
+    }
+    return SPW_OK;
+}
+#define TAKE_NUMBERS(object, where, list) take_numbers(object, where, list, sizeof(list) / sizeof((list)[0]))
+
+static spw_status take_text(json_t *object, const char *where, const char *key, const char **out) {
+    *out = json_string_value(json_object_get(object, key));
+    return *out != NULL ? SPW_OK : spw_fail(SPW_EFORMAT, "%s.%s: must be a text", where, key);
+}
+
+static spw_status take_object(json_t *object, const char *where, const char *key, json_t **out) {
+    *out = json_object_get(object, key);
+    return json_is_object(*out) ? SPW_OK : spw_fail(SPW_EFORMAT, "%s.%s: must be an object", where, key);
+}
+
+/* An object of bytes by name. */
+static spw_status take_bytes(json_t *object, const char *where, json_t **out) {
+    const char *name;
+    json_t *value;
+    const spw_status status = take_object(object, where, "components", out);
+    if (status != SPW_OK) return status;
+    if (json_object_size(*out) > MOST_COMPONENTS)
+        return spw_fail(SPW_EFORMAT, "%s.components: more than %d", where, MOST_COMPONENTS);
+    json_object_foreach(*out, name, value) {
+        if (!json_is_number(value) || !in_range(json_number_value(value), LARGEST))
+            return spw_fail(SPW_EFORMAT, "%s.components: bytes must be numbers from 0 on", where);
+    }
+    return SPW_OK;
+}
+
+static spw_status take_quantiles(json_t *object, const char *where, const char *key,
+                                 spw_report_quantiles *out) {
+    const number list[] = {{"p50_bytes", &out->p50, LARGEST},
+                           {"p99_bytes", &out->p99, LARGEST},
+                           {"max_bytes", &out->most, LARGEST}};
+    json_t *from = object;
+    const spw_status status = key != NULL ? take_object(object, where, key, &from) : SPW_OK;
+    return status == SPW_OK ? TAKE_NUMBERS(from, where, list) : status;
+}
+
+static spw_status take_verdict(json_t *memory, spw_verdict *out) {
+    const char *name = json_string_value(json_object_get(memory, "verdict"));
+    for (int v = SPW_VERDICT_FITS; v <= SPW_VERDICT_OOM && name != NULL; v++) {
+        *out = (spw_verdict)v;
+        if (strcmp(name, spw_verdict_name(*out)) == 0) return SPW_OK;
+    }
+    return spw_fail(SPW_EFORMAT, "rows.memory.verdict: must be fits, tight or oom");
+}
+
+static spw_status take_memory(json_t *row, spw_report_row *out) {
+    static const char *const where = "rows.memory";
+    spw_status status = SPW_OK;
+    json_t *memory = NULL, *allocator = NULL;
+    SPW_TRY(take_object(row, "rows", "memory", &memory));
+    const number list[] = {
+        {"budget_bytes", &out->budget, LARGEST}, {"argument_bytes", &out->argument, LARGEST},
+        {"peak_bytes", &out->peak, LARGEST},     {"low_bytes", &out->low, LARGEST},
+        {"high_bytes", &out->high, LARGEST},     {"oom_probability", &out->oom, 1.0},
+        {"oom_low", &out->oom_low, 1.0},         {"oom_high", &out->oom_high, 1.0}};
+    SPW_TRY(TAKE_NUMBERS(memory, where, list));
+    SPW_TRY(take_quantiles(memory, where, NULL, &out->held));
+    SPW_TRY(take_verdict(memory, &out->verdict));
+    SPW_TRY(take_text(memory, where, "kind", &out->kind));
+    SPW_TRY(take_bytes(memory, where, &out->components[0]));
+    out->advice = "";
+    allocator = json_object_get(memory, "allocator");
+    out->replayed = json_is_object(allocator);
+    if (out->replayed) {
+        SPW_TRY(take_quantiles(allocator, "rows.memory.allocator", "allocated", &out->allocated));
+        SPW_TRY(take_quantiles(allocator, "rows.memory.allocator", "reserved", &out->reserved));
+        SPW_TRY(take_text(allocator, "rows.memory.allocator", "advice", &out->advice));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status take_traffic(json_t *row, spw_report_row *out) {
+    spw_status status = SPW_OK;
+    json_t *traffic = NULL, *drops = NULL, *whole = NULL;
+    SPW_TRY(take_object(row, "rows", "traffic", &traffic));
+    SPW_TRY(take_object(row, "rows", "drops", &drops));
+    const number list[] = {{"dispatch_bytes_per_gpu", &out->dispatch, LARGEST},
+                           {"combine_bytes_per_gpu", &out->combine, LARGEST},
+                           {"max_link_bytes", &out->port, LARGEST},
+                           {"step_bytes_per_gpu", &out->step_bytes, LARGEST},
+                           {"rows_max", &out->rows_max, LARGEST},
+                           {"rows_mean", &out->rows_mean, LARGEST}};
+    const number lost[] = {{"dropped", &out->dropped, LARGEST}, {"fraction", &out->fraction, 1.0}};
+    SPW_TRY(TAKE_NUMBERS(traffic, "rows.traffic", list));
+    SPW_TRY(TAKE_NUMBERS(drops, "rows.drops", lost));
+    SPW_TRY(take_bytes(traffic, "rows.traffic", &out->components[1]));
+    whole = json_object_get(traffic, "whole_step_bytes_per_gpu");
+    out->whole_bytes = json_is_number(whole) ? json_number_value(whole) : NAN;
+
+cleanup:
+    return status;
+}
+
+static spw_status take_time(json_t *row, spw_report_row *out) {
+    spw_status status = SPW_OK;
+    const char *name;
+    json_t *time = NULL, *value;
+    SPW_TRY(take_object(row, "rows", "time", &time));
+    out->timed = json_is_number(json_object_get(time, "step_s"));
+    if (!out->timed) return SPW_OK;
+    const number list[] = {{"step_s", &out->step_s, LARGEST},
+                           {"low_s", &out->low_s, LARGEST},
+                           {"high_s", &out->high_s, LARGEST},
+                           {"tokens_per_s_per_gpu", &out->tokens, LARGEST},
+                           {"balanced_step_s", &out->balanced_s, LARGEST}};
+    SPW_TRY(TAKE_NUMBERS(time, "rows.time", list));
+    SPW_TRY(take_object(time, "rows.time", "components", &out->components[2]));
+    if (json_object_size(out->components[2]) > MOST_COMPONENTS)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "rows.time.components: more than %d", MOST_COMPONENTS));
+    json_object_foreach(out->components[2], name, value) {
+        double exposed = 0.0;
+        const number one[] = {{"exposed_s", &exposed, LARGEST}};
+        SPW_TRY(TAKE_NUMBERS(value, "rows.time.components", one));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status take_row(const spw_report *report, json_t *row, size_t index, spw_report_row *out) {
+    const spw_result_pictures *p = &report->pictures;
+    spw_status status = SPW_OK;
+    double steps = 0.0, layers = 0.0;
+    size_t place;
+    json_t *counts = NULL, *sentence;
+    out->picture = &p->picture[index];
+    if (!json_is_object(row)) SPW_TRY(spw_fail(SPW_EFORMAT, "rows: must be objects"));
+    const number list[] = {{"sequences_per_gpu", &out->sequences, LARGEST}, {"layers", &layers, LARGEST}};
+    const number step[] = {{"count", &steps, LARGEST}};
+    SPW_TRY(take_text(row, "rows", "scheme", &out->scheme));
+    SPW_TRY(take_text(row, "rows", "evidence", &out->evidence));
+    SPW_TRY(TAKE_NUMBERS(row, "rows", list));
+    SPW_TRY(take_object(row, "rows", "steps", &counts));
+    SPW_TRY(TAKE_NUMBERS(counts, "rows.steps", step));
+    if (out->sequences != (double)out->picture->sequences || steps != (double)p->steps ||
+        layers != (double)p->layers)
+        SPW_TRY(spw_fail(
+            SPW_EFORMAT, "rows: %g sequences, %g steps, %g layers; must be %g, %zu, %zu as in the datasets",
+            out->sequences, steps, layers, (double)out->picture->sequences, p->steps, p->layers));
+    SPW_TRY(take_memory(row, out));
+    SPW_TRY(take_traffic(row, out));
+    SPW_TRY(take_time(row, out));
+    out->assumptions = json_object_get(row, "assumptions");
+    if (!json_is_array(out->assumptions) || json_array_size(out->assumptions) > MOST_ASSUMPTIONS)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be a list, of at most %d", MOST_ASSUMPTIONS));
+    json_array_foreach(out->assumptions, place, sentence) {
+        if (!json_is_string(sentence)) SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be texts"));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status take_settings(spw_report *r) {
+    spw_status status = SPW_OK;
+    double tensor = 0.0;
+    json_t *parallel = NULL, *batch = NULL;
+    SPW_TRY(take_object(r->root, "summary_json", "settings", &r->settings));
+    SPW_TRY(take_object(r->settings, "settings", "parallel", &parallel));
+    SPW_TRY(take_object(r->settings, "settings", "batch", &batch));
+    const number split[] = {{"expert", &r->expert, 1e9},
+                            {"fsdp", &r->fsdp, 1e9},
+                            {"pipeline", &r->pipeline, 1e9},
+                            {"tensor", &tensor, 1e9}};
+    const number length[] = {{"sequence_length", &r->sequence_length, LARGEST}};
+    const number budget[] = {{"memory_fraction", &r->memory_fraction, 1.0}, {"hbm_gib", &r->hbm_gib, 1e9}};
+    SPW_TRY(TAKE_NUMBERS(parallel, "settings.parallel", split));
+    SPW_TRY(TAKE_NUMBERS(batch, "settings.batch", length));
+    SPW_TRY(TAKE_NUMBERS(r->settings, "settings", budget));
+    SPW_TRY(take_text(r->settings, "settings", "model", &r->model));
+    SPW_TRY(take_text(r->settings, "settings", "cluster", &r->cluster));
+    SPW_TRY(take_text(r->settings, "settings", "remat", &r->remat));
+    r->gpus = r->expert * r->fsdp * r->pipeline * tensor;
+    if (r->expert * r->fsdp != (double)r->pictures.ranks)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "settings.parallel: %g x %g ranks; must be %zu as in the datasets",
+                         r->expert, r->fsdp, r->pictures.ranks));
+
+cleanup:
+    return status;
+}
+
+static spw_status take_summary(spw_report *r) {
+    spw_status status = SPW_OK;
+    json_error_t error;
+    const char *format = NULL;
+    r->root = json_loadb(r->pictures.summary, r->pictures.summary_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(r->root)) {
+        char plain[160];
+        spw_plain_text(r->root == NULL ? error.text : "no object", plain, sizeof plain);
+        SPW_TRY(spw_fail(SPW_EFORMAT, "no JSON object: %s", plain));
+    }
+    SPW_TRY(take_text(r->root, "summary_json", "format", &format));
+    if (strcmp(format, "spillway-result") != 0 ||
+        json_integer_value(json_object_get(r->root, "version")) != 1)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "must say format spillway-result, version 1"));
+    SPW_TRY(take_settings(r));
+    r->trace = json_object_get(r->root, "trace");
+    r->sources = json_object_get(r->root, "sources");
+    json_t *rows = json_object_get(r->root, "rows");
+    r->rows = json_array_size(rows);
+    if (r->rows != r->pictures.results)
+        SPW_TRY(
+            spw_fail(SPW_EFORMAT, "%zu rows; must be %zu as in the datasets", r->rows, r->pictures.results));
+    SPW_TRY(SPW_ALLOC(r->rows, &r->row));
+    for (size_t i = 0; i < r->rows; i++) {
+        SPW_TRY(take_row(r, json_array_get(rows, i), i, &r->row[i]));
+        r->least_sequences = i == 0 ? r->row[i].sequences : fmin(r->least_sequences, r->row[i].sequences);
+        r->most_sequences = fmax(r->most_sequences, r->row[i].sequences);
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_report_read(const char *path, spw_report *out) {
+    *out = (spw_report){.rows = 0};
+    spw_status status = spw_result_pictures_read(path, &out->pictures);
+    if (status != SPW_OK) return status;
+    status = take_summary(out);
+    if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s: /summary_json", path);
+    if (status != SPW_OK) spw_report_clear(out);
+    return status;
+}
+
+void spw_report_clear(spw_report *report) {
+    json_decref(report->root);
+    spw_free(report->row);
+    spw_result_pictures_clear(&report->pictures);
+    *report = (spw_report){.rows = 0};
+}
+
+bool spw_report_has_batches(const spw_report *report) {
+    return report->least_sequences < report->most_sequences;
+}
+
+bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }
+
+bool spw_report_row_surely_fits(const spw_report_row *row) {
+    return row->verdict == SPW_VERDICT_FITS && row->high <= row->budget && !(row->oom > 0.0);
+}
+
+double spw_report_row_cost(const spw_report_row *row) {
+    return row->timed && row->balanced_s > 0.0 ? row->step_s / row->balanced_s : NAN;
+}

@@ -1,0 +1,59 @@
+/* The summary of a result file, checked and taken apart: what the tables and the pictures of a report are made of. */
+#ifndef SPW_SIM_REPORT_REPORT_ROWS_H
+#define SPW_SIM_REPORT_REPORT_ROWS_H
+
+#include "base/status.h"
+#include "sim/memory/footprint.h"
+#include "sim/report/result_pictures.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+typedef struct spw_report_quantiles {
+    double p50, p99, most; /* bytes */
+} spw_report_quantiles;
+
+/* One row of the summary. Texts live as long as the report. Numbers are finite and not below 0. */
+typedef struct spw_report_row {
+    const char *scheme, *kind, *evidence; /* kind of memory: "live" or "arena" */
+    double sequences;
+    spw_verdict verdict;
+    double budget, argument, peak, low, high; /* bytes; low to high: the interval of the peak */
+    spw_report_quantiles held;                /* bytes, over ranks and steps */
+    double oom, oom_low, oom_high;            /* probability that a step runs out of memory, 95 % interval */
+    bool replayed;                            /* PyTorch's allocator was */
+    spw_report_quantiles allocated, reserved;
+    const char *advice; /* "": none */
+    double dropped, fraction;
+    double dispatch, combine, port, step_bytes, whole_bytes; /* whole_bytes NAN: not known */
+    double rows_max, rows_mean;
+    bool timed;
+    double step_s, low_s, high_s, tokens, balanced_s;
+    json_t *components[3]; /* memory, traffic, time: objects of name: bytes, bytes, {exposed_s} */
+    json_t *assumptions;   /* texts */
+    const spw_result_picture *picture;
+} spw_report_row;
+
+typedef struct spw_report {
+    spw_result_pictures pictures;
+    json_t *root;
+    spw_report_row *row; /* [rows] */
+    size_t rows;
+    double least_sequences, most_sequences; /* of the rows: one batch when they are equal */
+    const char *model, *cluster, *remat;
+    double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
+    json_t *settings, *trace; /* trace: an object or null */
+    json_t *sources;          /* NULL: the file is of version 1.0 and has none */
+} spw_report;
+
+/* Reads a result file. SPW_EIO, SPW_EFORMAT: names the file and what is wrong with it. */
+SPW_MUST_CHECK spw_status spw_report_read(const char *path, spw_report *out);
+void spw_report_clear(spw_report *report); /* a zeroed one is fine */
+
+bool spw_report_has_batches(const spw_report *report); /* several */
+bool spw_report_row_fits(const spw_report_row *row);   /* tight fits, too */
+bool spw_report_row_surely_fits(
+    const spw_report_row *row);                        /* never tight, never over in its interval or a step */
+double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */
+
+#endif

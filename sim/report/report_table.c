@@ -1,0 +1,137 @@
+#include "sim/report/report_page.h"
+
+#include "sim/report/chart.h"
+#include "sim/report/html.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* Which columns some row has anything to say in. */
+typedef struct shown {
+    bool reserved, timed;
+} shown;
+
+static void cell(FILE *out, bool there, double exact, const char *format, double value) {
+    (void)fputs("<td class=\"number\">", out);
+    if (there) {
+        spw_html_number(out, exact, format, value);
+    } else {
+        (void)fputs("&#8211;", out);
+    }
+    (void)fputs("</td>", out);
+}
+
+static void quantiles(FILE *out, bool there, const spw_report_quantiles *q) {
+    cell(out, there, q->p50, "%.2f", q->p50 / GIB);
+    cell(out, there, q->p99, "%.2f", q->p99 / GIB);
+    cell(out, there, q->most, "%.2f", q->most / GIB);
+}
+
+/* The batch heads its rows where there are several; the table has fewer columns. */
+static void write_batch(const spw_report *report, size_t index, FILE *out) {
+    const spw_report_row *row = &report->row[index];
+    const bool same = index > 0 && row[-1].sequences >= row->sequences && row[-1].sequences <= row->sequences;
+    if (!spw_report_has_batches(report) || same) return;
+    (void)fprintf(out, "<tr class=\"batch\"><td colspan=\"20\">%.0f sequence%s a GPU</td></tr>",
+                  row->sequences, row->sequences > 1.0 ? "s" : "");
+}
+
+static void write_head(const shown *s, FILE *out) {
+    (void)fputs("<thead><tr><th rowspan=\"2\">scheme</th><th rowspan=\"2\">memory</th>"
+                "<th rowspan=\"2\">steps that run&nbsp;out</th><th colspan=\"3\">GiB a GPU</th>",
+                out);
+    (void)fputs("<th rowspan=\"2\">of the budget</th>", out);
+    if (s->reserved) (void)fputs("<th colspan=\"3\">reserved GiB</th>", out);
+    (void)fputs("<th rowspan=\"2\">dropped</th><th rowspan=\"2\">rows max/mean</th>"
+                "<th rowspan=\"2\">busiest port MB</th><th rowspan=\"2\">step GB</th>",
+                out);
+    if (s->timed)
+        (void)fputs("<th rowspan=\"2\">step s</th><th rowspan=\"2\">over balanced</th>"
+                    "<th rowspan=\"2\">tokens/s a GPU</th>",
+                    out);
+    (void)fputs("</tr><tr>", out);
+    for (int i = 0; i < (s->reserved ? 2 : 1); i++) (void)fputs("<th>p50</th><th>p99</th><th>max</th>", out);
+    (void)fputs("</tr></thead>", out);
+}
+
+static void write_probability(const spw_report_row *row, FILE *out) {
+    (void)fputs("<td class=\"number\">", out);
+    spw_html_number(out, row->oom, "%.3g&nbsp;%%", 100.0 * row->oom);
+    if (row->oom_high > row->oom_low)
+        (void)fprintf(out, "<br><small>95&nbsp;%%: %.2g to %.2g</small>", 100.0 * row->oom_low,
+                      100.0 * row->oom_high);
+    (void)fputs("</td>", out);
+}
+
+/* Of the budget; the interval of a fit below it. */
+static void write_share(const spw_report_row *row, FILE *out) {
+    (void)fputs("<td class=\"number\">", out);
+    if (row->budget > 0.0)
+        spw_html_number(out, row->budget, "%.0f&nbsp;%%", 100.0 * row->held.most / row->budget);
+    if (row->budget > 0.0 && row->high > row->low)
+        (void)fprintf(out, "<br><small>%.0f to %.0f</small>", 100.0 * row->low / row->budget,
+                      100.0 * row->high / row->budget);
+    (void)fputs("</td>", out);
+}
+
+static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
+    const char *verdict = spw_verdict_name(row->verdict);
+    (void)fputs("<tr><th scope=\"row\">", out);
+    spw_html_text(out, row->scheme);
+    (void)fprintf(out, "</th><td><span class=\"verdict %s\">%s</span></td>", verdict, verdict);
+    write_probability(row, out);
+    quantiles(out, true, &row->held);
+    write_share(row, out);
+    if (s->reserved) quantiles(out, row->replayed, &row->reserved);
+    cell(out, true, row->fraction, "%.2f&nbsp;%%", 100.0 * row->fraction);
+    cell(out, row->rows_mean > 0.0, row->rows_max, "%.2f", row->rows_max / row->rows_mean);
+    cell(out, true, row->port, "%.2f", row->port / 1e6);
+    cell(out, true, row->step_bytes, "%.3f", row->step_bytes / 1e9);
+    if (s->timed) {
+        cell(out, row->timed, row->step_s, "%.3f", row->step_s);
+        cell(out, !isnan(spw_report_row_cost(row)), row->balanced_s, "%.3f&times;", spw_report_row_cost(row));
+        cell(out, row->timed, row->tokens, "%.0f", row->tokens);
+    }
+    (void)fputs("</tr>", out);
+}
+
+void spw_report_write_table(const spw_report *report, FILE *out) {
+    shown s = {.timed = false};
+    for (size_t i = 0; i < report->rows; i++) {
+        s.reserved = s.reserved || report->row[i].replayed;
+        s.timed = s.timed || report->row[i].timed;
+    }
+    (void)fputs("<div class=\"wide\"><table class=\"schemes\">", out);
+    write_head(&s, out);
+    (void)fputs("<tbody>", out);
+    for (size_t i = 0; i < report->rows; i++) {
+        write_batch(report, i, out);
+        write_row(&report->row[i], &s, out);
+    }
+    (void)fputs("</tbody></table></div>", out);
+    (void)fprintf(out,
+                  "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
+                  "not fit. The budget is "
+                  "%.2f GiB a GPU: %g of %.2f. ",
+                  report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);
+    (void)fputs("GiB: of the GPU that needs most, over the steps. Of the budget: the most of it, and below "
+                "it the interval of the fit. Dropped: share of all assignments. Rows: "
+                "assignments that a GPU "
+                "holds for its experts. Busiest port: most that one GPU sends or receives in one dispatch. "
+                "Step GB: all "
+                "exchanges of all MoE layers, forward to backward, out of one GPU.",
+                out);
+    if (s.timed)
+        (void)fputs(" Over balanced: the step beside the same step with every expert chosen alike.", out);
+    (void)fputs("</p>", out);
+    for (size_t i = 0; i < report->rows; i++) {
+        if (report->row[i].advice[0] == '\0') continue;
+        (void)fputs("<p><b>", out);
+        spw_chart_label(report, &report->row[i], out);
+        (void)fputs("</b>: ", out);
+        spw_html_text(out, report->row[i].advice);
+        (void)fputs("</p>", out);
+    }
+}

@@ -1,0 +1,46 @@
+/* What a report draws, read from a result file (docs/result_format.md). The file is a stranger's: a child process opens
+ * and reduces it, and this one never does. */
+#ifndef SPW_SIM_REPORT_RESULT_PICTURES_H
+#define SPW_SIM_REPORT_RESULT_PICTURES_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Steps, layers and ranks beyond these are drawn together, each bin by its largest. */
+enum { SPW_PICTURE_STEPS = 120, SPW_PICTURE_LAYERS = 80, SPW_PICTURE_RANKS = 256 };
+enum { SPW_PICTURE_LIVE, SPW_PICTURE_ALLOCATED, SPW_PICTURE_RESERVED, SPW_PICTURE_MEMORIES };
+
+/* Of one result, a row of the summary. */
+typedef struct spw_result_picture {
+    uint64_t sequences;                                  /* per GPU */
+    double gib[SPW_PICTURE_MEMORIES][SPW_PICTURE_STEPS]; /* of the rank that has most */
+    float max_over_mean[SPW_PICTURE_LAYERS]
+                       [SPW_PICTURE_STEPS]; /* rows of the fullest rank over the mean; 0: no rows */
+    uint64_t rows[SPW_PICTURE_RANKS];       /* by rank in the worst step and layer */
+    uint64_t worst_rows;                    /* the most that a rank holds: there, by ... */
+    int64_t worst_step;                     /* id */
+    int32_t worst_layer;                    /* id */
+    size_t worst_rank;
+    double worst_mean;  /* rows of a rank there, mean */
+    double worst_ratio; /* the largest max/mean anywhere, at ... */
+    int64_t ratio_step;
+    int32_t ratio_layer;
+} spw_result_picture;
+
+typedef struct spw_result_pictures {
+    size_t results, steps, layers, ranks;          /* of the file */
+    size_t step_bins, layer_bins, rank_bins;       /* of the pictures */
+    int64_t step[SPW_PICTURE_STEPS], last_step;    /* id of the first step of each bin */
+    int32_t layer[SPW_PICTURE_LAYERS], last_layer; /* id of the first layer of each bin */
+    size_t summary_bytes;
+    spw_result_picture *picture; /* [results] */
+    char *summary;               /* JSON [summary_bytes], ended by a zero byte */
+} spw_result_pictures;
+
+/* SPW_EIO: missing or unreadable; SPW_EFORMAT: no spillway-result 1.x, damaged, cut short, or of sizes that cannot be. */
+SPW_MUST_CHECK spw_status spw_result_pictures_read(const char *path, spw_result_pictures *out);
+void spw_result_pictures_clear(spw_result_pictures *pictures); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,1 @@
+trace import pickle a.pt --output o.h5

@@ -1,0 +1,1 @@
+report trace.h5 --output page.html

@@ -1,0 +1,630 @@
+#!/usr/bin/env python3
+"""`spillway report`: the page is read by Python's own HTML parser, and every number in it is held against the JSON of the same
+replay and against the datasets of the result file; the command that it prints is run again; hostile names stay text; a damaged file
+is refused in one line.
+
+report_oracle.py SPILLWAY TEST_REPORT SCRATCH ROOT"""
+import html.parser
+import json
+import os
+import pathlib
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+from replay_case import Case, Tokens, run
+
+OK, USAGE, FILE = 0, 2, 3
+program, unit = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
+folder, root = pathlib.Path(sys.argv[3]).resolve() / "report_oracle", pathlib.Path(sys.argv[4]).resolve()
+shutil.rmtree(folder, ignore_errors=True)
+folder.mkdir(parents=True)
+failures, checks = [], 0
+GIB, VOID = 2.0**30, {"meta", "br"}
+
+
+def expect(what, good, detail=""):
+    global checks
+    checks += 1
+    if not good:
+        failures.append(f"{what}: {detail}")
+
+
+# --- The page ---
+
+class Node:
+    def __init__(self, tag, attributes=(), parent=None):
+        self.tag, self.attributes, self.parent, self.parts = tag, dict(attributes), parent, []
+
+    def all(self, tag=None, mark=None):
+        for part in self.parts:
+            if isinstance(part, Node):
+                if (tag is None or part.tag == tag) and (mark is None or mark in part.attributes.get("class", "").split()):
+                    yield part
+                yield from part.all(tag, mark)
+
+    def text(self):
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+
+    def values(self):
+        return [float(node.attributes["value"]) for node in self.all("data")]
+
+
+class Page(html.parser.HTMLParser):
+    """Every element is closed, in order; whatever could fetch or run something is a failure."""
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.root = self.at = Node("")
+        self.feed(text)
+        self.close()
+        expect("html", self.at is self.root, f"<{self.at.tag}> is left open")
+
+    def handle_starttag(self, tag, attributes):
+        expect("html", tag not in ("script", "iframe", "img", "link", "object", "embed", "base", "form", "image", "use", "foreignobject"),
+               f"<{tag}>")
+        expect("html", len({name for name, _ in attributes}) == len(attributes), f"<{tag}> has an attribute twice")
+        for name, value in attributes:
+            expect("html", not name.startswith("on") and name not in ("src", "href", "xlink:href", "srcset", "action"),
+                   f"<{tag} {name}={value!r}>")
+        node = Node(tag, attributes, self.at)
+        self.at.parts.append(node)
+        if tag not in VOID and not self.get_starttag_text().endswith("/>"):
+            self.at = node
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+
+    def handle_endtag(self, tag):
+        expect("html", self.at.tag == tag, f"</{tag}> closes <{self.at.tag}>")
+        self.at = self.at.parent or self.at
+
+    def handle_data(self, data):
+        self.at.parts.append(data)
+
+    def handle_decl(self, declaration):
+        expect("html", declaration == "DOCTYPE html", declaration)
+
+    def section(self, head):
+        found = [s for s in self.root.all("section") if any(h.text() == head for h in s.all("h2"))]
+        expect("html", len(found) == 1, f"{len(found)} sections '{head}'")
+        return found[0] if found else Node("")
+
+
+def report(result, *, name=None):
+    """The page of a result, made in silence and the same twice."""
+    out = folder / (name or "report.html")
+    for _ in range(2):
+        before = out.read_bytes() if out.exists() else None
+        done = run(program, "report", result, "--output", out)
+        expect(f"report {result}", done.returncode == 0 and not done.stderr and not done.stdout, f"{done.returncode} {done.stderr}")
+    text = out.read_text()
+    expect(f"report {result}", before is None or before == out.read_bytes(), "the same result makes another page")
+    expect(f"report {result}", "url(" not in text and "@import" not in text and "http://" not in text.replace("http-equiv", ""),
+           "the page refers to something outside of it")
+    expect(f"report {result}", "default-src 'none'" in text, "no content policy")
+    out.unlink()
+    return Page(text)
+
+
+def replayed(what, trace, job, *arguments, cwd=None):
+    """A replay that writes a result; its JSON."""
+    result = folder / f"{what}.h5"
+    done = run(program, "replay", trace, "--job", job, "--output", result, "--format", "json", *arguments, cwd=cwd)
+    if done.returncode != 0:
+        sys.exit(f"{what}: {done.stderr}")
+    return result, json.loads(done.stdout)
+
+
+# --- Numbers ---
+
+def close(a, b, within=1e-12):
+    return abs(a - b) <= within * max(abs(a), abs(b), 1e-300)
+
+
+def check_table(what, page, answer):
+    rows = [tr for tr in page.section("Scheme by scheme").all("tr")
+            if any(th.attributes.get("scope") == "row" for th in tr.all("th"))]
+    expect(what, len(rows) == len(answer["rows"]), f"{len(rows)} rows")
+    timed = any(r["time"]["step_s"] is not None for r in answer["rows"])
+    replayed_any = any(r["memory"]["allocator"] for r in answer["rows"])
+    for tr, row in zip(rows, answer["rows"]):
+        memory, traffic, time = row["memory"], row["traffic"], row["time"]
+        expect(what, next(tr.all("th")).text() == row["scheme"], tr.text())
+        expect(what, next(tr.all("span", "verdict")).text() == memory["verdict"], tr.text())
+        want = [memory["oom_probability"], memory["p50_bytes"], memory["p99_bytes"], memory["max_bytes"], memory["budget_bytes"]]
+        if replayed_any and memory["allocator"]:
+            want += [memory["allocator"]["reserved"][key] for key in ("p50_bytes", "p99_bytes", "max_bytes")]
+        want += [row["drops"]["fraction"], traffic["rows_max"], traffic["max_link_bytes"], traffic["step_bytes_per_gpu"]]
+        if timed and time["step_s"] is not None:
+            want += [time["step_s"], time["balanced_step_s"], time["tokens_per_s_per_gpu"]]
+        expect(what, tr.values() == want, f"{row['scheme']}: {tr.values()} want {want}")
+        shown = tr.text()
+        for text in (f"{memory['max_bytes'] / GIB:.2f}", f"{100 * row['drops']['fraction']:.2f}\xa0%",
+                     f"{traffic['max_link_bytes'] / 1e6:.2f}", f"{traffic['rows_max'] / traffic['rows_mean']:.2f}"):
+            expect(what, text in shown, f"{row['scheme']}: no {text} in {shown}")
+        if time["step_s"] is not None:
+            expect(what, f"{time['step_s']:.3f}" in shown and f"{time['step_s'] / time['balanced_step_s']:.3f}×" in shown, shown)
+
+
+def bars(section):
+    for table in section.all("table", "bars"):
+        scale = [float(span.text()) for span in table.all("span")]
+        left = [float(re.search(r"[\d.]+", span.attributes["style"])[0]) for span in table.all("span")]
+        end = 100.0 * scale[-1] / left[-1]
+        for tr in table.all("tr"):
+            if tr.all("svg") and list(tr.all("svg")):
+                yield end, tr
+
+
+def check_bars(what, page, answer):
+    """Lengths of bars, in thousandths of the scale that the page writes below them."""
+    for (end, tr), row in zip(bars(page.section("Memory against the budget")), answer["rows"]):
+        memory = row["memory"]
+        width = {r.attributes["class"]: float(r.attributes["width"]) for r in tr.all("rect")}
+        x = {l.attributes["class"]: float(l.attributes["x1"]) for l in tr.all("line")}
+        held = width.get("held", width.get("over", 0.0))
+        expect(what, ("over" in width) == (memory["verdict"] == "oom"), f"{row['scheme']}: {width}")
+        expect(what, abs(held - min(1000.0, 1000 * memory["max_bytes"] / GIB / end)) < 0.02, f"{row['scheme']}: {held} of {end}")
+        expect(what, abs(x["budget"] - 1000 * memory["budget_bytes"] / GIB / end) < 0.02, f"{x} of {end}")
+        expect(what, tr.values() == [memory["max_bytes"]], tr.text())
+        expect(what, (memory["max_bytes"] / GIB > end) <= bool(list(tr.all("path", "cut"))), "a bar is cut and does not say so")
+    for head, key, unit, part in (("What fills the memory", "memory", GIB, float), ("What crosses the links", "traffic", 1e9, float),
+                                  ("What a step waits for", "time", 1.0, lambda c: c["exposed_s"])):
+        rows = [row for row in answer["rows"] if row[key].get("components")]
+        if not rows:
+            continue
+        found = list(bars(page.section(head)))
+        expect(what, len(found) == len(rows), f"{head}: {len(found)} bars")
+        names = [li.text() for li in page.section(head).all("li")]
+        for (end, tr), row in zip(found, rows):
+            components = {name.replace("_", " "): part(c) for name, c in row[key]["components"].items()}
+            total = sum(components.values())
+            expect(what, close(tr.values()[0], total, 1e-9), f"{head}: {tr.values()} want {total}")
+            if total / unit > end:
+                continue
+            for n, name in enumerate(names):
+                rect = [r for r in tr.all("rect", f"c{n}")]
+                want = 1000 * components.get(name, 0.0) / unit / end
+                got = float(rect[0].attributes["width"]) if rect else 0.0
+                if not name.endswith(" more"):
+                    expect(what, abs(got - want) < 0.02, f"{head}, {row['scheme']}, {name}: {got} want {want}")
+            if key == "traffic" and row[key]["whole_step_bytes_per_gpu"] is not None:
+                expect(what, close(total, row[key]["whole_step_bytes_per_gpu"], 1e-9), f"{head}: {total}")
+
+
+def check_steps(what, page, result):
+    """Every point of every line, by the scale at its left."""
+    with h5py.File(result) as f:
+        gib = {"held": f["peak_gib"][...], "allocated": f["allocated_gib"][...], "reserved": f["reserved_gib"][...]}
+    steps = gib["held"].shape[1]
+    panels = list(page.section("Memory against the budget").all("figure"))
+    expect(what, len(panels) == (len(gib["held"]) if steps > 1 else 0), f"{len(panels)} panels")
+    for r, panel in enumerate(panels):
+        ticks = [(float(t.attributes["y"]) - 4, float(t.text())) for t in panel.all("text") if t.attributes["text-anchor"] == "end"
+                 and float(t.attributes["x"]) < 60]
+        (y0, v0), (y1, v1) = ticks[0], ticks[-1]
+        for line in panel.all("polyline"):
+            name = line.attributes["class"].split()[1]
+            points = [tuple(map(float, p.split(","))) for p in line.attributes["points"].split()]
+            drawn = [v0 + (y - y0) * (v1 - v0) / (y1 - y0) for _, y in points]
+            bins = len(points)
+            want = [gib[name][r][[s for s in range(steps) if s * bins // steps == b]].max() for b in range(bins)]
+            expect(what, bins == min(steps, 120), f"{bins} points of {steps} steps")
+            expect(what, np.abs(np.array(drawn) - want).max() <= 0.11 * v1 / 120, f"{name} of {r}: {drawn[:4]} want {want[:4]}")
+            expect(what, all(a[0] < b[0] for a, b in zip(points, points[1:])), "steps out of order")
+
+
+def groups(rows):
+    """Results with the same rows and batch, by the first of them."""
+    found = []
+    for r in range(len(rows)):
+        for group in found:
+            if np.array_equal(rows[group[0]], rows[r]):
+                group.append(r)
+                break
+        else:
+            found.append([r])
+    return found
+
+
+def check_rows(what, page, result, answer):
+    """Every cell's level, the worst ratio, and the bars of the worst step by GPU."""
+    limits = [1.1, 1.25, 1.5, 2, 3, 4, 6]
+    with h5py.File(result) as f:
+        rows, step, layer = f["rows_received"][...], f["step"][...], f["layer"][...]
+    ratio = np.where(rows.sum(3) > 0, rows.max(3) / np.maximum(rows.mean(3), 1e-300), 0)
+    panels, ranks = list(page.section("Where rows pile up").all("figure")), list(page.section("The worst step, GPU by GPU").all("figure"))
+    found = groups(rows)
+    expect(what, len(panels) == len(ranks) == len(found), f"{len(panels)} and {len(ranks)} panels of {len(found)} kinds of rows")
+    for group, panel, bar in zip(found, panels, ranks):
+        first = group[0]
+        for i in group:
+            expect(what, answer["rows"][i]["scheme"] in next(panel.all("b")).text(), panel.text())
+        expect(what, close(panel.values()[0], ratio[first].max()), f"{panel.values()} want {ratio[first].max()}")
+        cells = {}
+        for path in panel.all("path"):
+            for x, y, wide, high in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)", path.attributes["d"]):
+                cells.setdefault(int(path.attributes["class"][1:]), 0)
+                cells[int(path.attributes["class"][1:])] += float(wide) * float(high)
+        bins = (min(rows.shape[1], 120), min(rows.shape[2], 80))
+        binned = np.zeros(bins)
+        for s in range(rows.shape[1]):
+            for l in range(rows.shape[2]):
+                b = s * bins[0] // rows.shape[1], l * bins[1] // rows.shape[2]
+                binned[b] = max(binned[b], np.float32(ratio[first, s, l]))
+        total = sum(cells.values())
+        for level in range(8):
+            want = float((np.searchsorted(np.float32(limits), binned.ravel(), side="right") == level).mean())
+            expect(what, abs(cells.get(level, 0) / total - want) < 0.01, f"level {level}: {cells.get(level, 0) / total} want {want}")
+        most = rows[first].max()
+        s, l, r = np.argwhere(rows[first] == most)[0]
+        expect(what, bar.values() == [most], f"{bar.values()} want {most}")
+        if rows[first, s, l].min() < most:
+            expect(what, f"step {step[s]}, layer {layer[l]}: GPU {r} holds" in bar.text(), bar.text())
+        heights = sorted(float(v) for path in bar.all("path") for v in re.findall(r"v-([\d.]+)h", path.attributes["d"]))
+        want = sorted(rows[first, s, l])
+        if len(want) <= 256:
+            expect(what, len(heights) == len(want), f"{len(heights)} bars of {len(want)} GPUs")
+            expect(what, np.abs(np.array(heights) * want[-1] / heights[-1] - want).max() <= 0.002 * want[-1], f"{heights[:4]} {want[:4]}")
+
+
+def check_basis(what, page, answer):
+    said = [li.text() for li in page.section("What this rests on").all("li")]
+    for row in answer["rows"]:
+        expect(what, any(s.startswith(row["evidence"] + ":") for s in said), f"{row['evidence']} is not said")
+        for sentence in row["assumptions"]:
+            expect(what, said.count(sentence) == 1, f"'{sentence}' is said {said.count(sentence)} times")
+    figures = [tr for tr in next(page.section("Sources").all("table", "figures")).all("tr")][1:]
+    sources = answer["sources"]
+    expect(what, len(figures) == len(sources["figures"]) >= 7, f"{len(figures)} figures")
+    for tr, figure in zip(figures, sources["figures"]):
+        expect(what, figure["evidence"] in tr.text() and figure["source"] in tr.text(), tr.text())
+        expect(what, tr.values() == ([figure["value"]] if figure["value"] is not None else []), tr.text())
+    text = page.section("Sources").text()
+    for scheme in sources["schemes"]:
+        expect(what, scheme["source"] in text and scheme["section"][0].isdigit(), f"{scheme}")
+    for fit in sources["fits"]:
+        expect(what, fit["tables"] in text, f"{fit}")
+    settings = json.loads(list(page.section("To run it again").all("pre"))[1].text())
+    want = json.dumps(answer["settings"], ensure_ascii=False).replace("\u202e", "\ufffd")
+    expect(what, settings == json.loads(want), "other settings")
+
+
+def check_again(what, page, answer, cwd):
+    """The printed command gives the same rows."""
+    command = shlex.split(next(page.section("To run it again").all("pre")).text().replace("\\\n", " "))
+    expect(what, command[:2] == ["spillway", "replay"], f"{command}")
+    done = run(program, *command[1:], "--format", "json", cwd=cwd)
+    expect(what, done.returncode == 0 and json.loads(done.stdout)["rows"] == answer["rows"], f"{command}: {done.returncode} {done.stderr}")
+
+
+def check_answer(what, page, answer):
+    section = next(page.root.all("section", "answer"))
+    fit = [r for r in answer["rows"] if r["memory"]["verdict"] != "oom"]
+    lead = next(section.all("p", "lead")).text()
+    if not fit:
+        expect(what, "fits" in lead or "not fit" in lead, lead)
+        expect(what, "Nothing fits" in lead or "does not fit" in lead, lead)
+    elif len(fit) == len(answer["rows"]):
+        expect(what, "Every scheme fits" in lead or "It fits" in lead, lead)
+    else:
+        expect(what, lead.startswith(f"{len(fit)} of {len(answer['rows'])} "), lead)
+    timed = [r for r in fit if r["time"]["step_s"] is not None]
+    whole = [r for r in timed if r["drops"]["dropped"] == 0]
+    named = [b.text().split(" ")[0] for b in section.all("b")]
+    if timed:
+        fastest = max(timed, key=lambda r: r["time"]["tokens_per_s_per_gpu"])
+        expect(what, named[0] == fastest["scheme"] and f"{fastest['time']['step_s']:.2f} s" in section.text(), section.text())
+    if whole:
+        fastest = max(whole, key=lambda r: r["time"]["tokens_per_s_per_gpu"])
+        expect(what, fastest["scheme"] in named and f"{fastest['time']['tokens_per_s_per_gpu']:.0f} tokens/s" in section.text(), section.text())
+    for row in fit:  # of the row that the answer is about
+        if row["scheme"] == named[0] and row["memory"]["high_bytes"] > row["memory"]["budget_bytes"] and timed == [row]:
+            expect(what, "may not fit" in section.text(), section.text())
+
+
+def whole_check(what, result, answer, cwd=None, again=True):
+    page = report(result)
+    check_answer(what, page, answer)
+    check_table(what, page, answer)
+    check_bars(what, page, answer)
+    check_steps(what, page, result)
+    check_rows(what, page, result, answer)
+    check_basis(what, page, answer)
+    if again:
+        check_again(what, page, answer, cwd)
+    done = subprocess.run([unit, result], capture_output=True, text=True)
+    expect(what, done.returncode == 0, done.stderr)
+    return page
+
+
+# --- Cases ---
+
+rng = np.random.default_rng(1)
+
+
+def tokens_of(case, steps, skew=0.0):
+    rows = case.ranks * case.tokens
+    weight = rng.random((steps * rows, case.model_layers, case.experts)) + skew * np.linspace(1, 0, case.experts)
+    ids = np.argsort(-weight, axis=2)[:, :, :case.top_k].astype(np.uint8)
+    rank = np.tile(np.repeat(np.arange(case.ranks), case.tokens), steps)
+    sequence = np.tile(np.repeat(np.arange(case.ranks * case.sequences), case.length), steps)
+    position = np.tile(np.arange(case.length), steps * case.ranks * case.sequences)
+    return Tokens(ids, [rows] * steps, case.experts, case.ranks, rank, sequence, position)
+
+
+small = Case(nodes=2, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=2, length=8, model_layers=3, hidden=64, ffn=32,
+             schemes=("dense:capacity_factor=1.25", "gmm", "gmm-deepep", "megatron-alltoall", "ring"))
+small_job = small.write(folder)
+small_trace = tokens_of(small, 5, 1.5).write(folder / "small.h5")
+
+
+def case_small():
+    result, answer = replayed("case_small", small_trace, small_job)
+    whole_check("small", result, answer)
+    result, answer = replayed("case_batches", small_trace, small_job, "--sequences-per-gpu", "2,1,4", "--steps", "1:4", "--layers", "0:2",
+                              "--seed", "7", "--drop-at-most", "5", "--fits-at", "99", "--scheme", "dense:capacity_factor=1.25", "--scheme",
+                              "gmm:buffer_factor=1.5", "--scheme", "megatron-alltoall:capacity_factor=1,policy=position")
+    page = whole_check("batches", result, answer)
+    text = next(page.root.all("section", "answer")).text()
+    expect("batches", [b.text().replace("\n", "") for b in page.root.all("tr", "batch")] == ["2 sequences a GPU", "1 sequence a GPU",
+           "4 sequences a GPU"], "no heads of batches")
+    for answered in answer["smallest_factors"]:
+        expect("batches", answered["factor"] is None or f"{answered['factor']:.3f}" in text, text)
+    for answered in answer["largest_batches"]:
+        expect("batches", str(answered["sequences_per_gpu"]) in text, text)
+
+
+def case_timed():
+    """64 GPUs, step times, intervals: some fit, some do not."""
+    trace = folder / "deepseek.h5"
+    run(program, "trace", "generate", trace, "--counts-only", "--experts", 256, "--top-k", 8, "--layers", 3, "--first-layer", 3, "--ranks", 64,
+        "--tokens-per-rank", 4096, "--hidden", 7168, "--distribution", "lognormal:sigma=0.5")
+    result, answer = replayed("timed", trace, root / "sim/jobs/deepseek-v3-mi355x.yaml", "--stack", "maxtext-rocm-2026-05", "--scheme", "ragged",
+                              "--scheme", "gmm", "--scheme", "dense:capacity_factor=1.25", "--scheme", "gmm-deepep")
+    expect("timed", {r["memory"]["verdict"] for r in answer["rows"]} >= {"oom", "fits"}, "the case does not try both")
+    whole_check("timed", result, answer)
+
+
+def case_long():
+    """More steps than a picture has columns; PyTorch's allocator beside what is live; a bare stack."""
+    case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=128, model_layers=2, hidden=512, ffn=256, remat="none",
+                schemes=("megatron-alltoall", "dense:capacity_factor=1"))
+    job = case.write(folder, "long")
+    job.write_text(job.read_text() + "model_part: expert_layers\nlayers: 2\nmemory_fraction: 0.05\n")
+    cluster = folder / "long_cluster.yaml"
+    cluster.write_text(cluster.read_text().replace("value: 80,", "value: 1,"))  # so that a step's change is seen
+    result, answer = replayed("long", tokens_of(case, 150, 1.0).write(folder / "long_trace.h5"), job, "--allocator", "max_split_size_mb:64")
+    expect("long", answer["rows"][0]["memory"]["allocator"] is not None, "no allocator was replayed")
+    page = whole_check("long", result, answer)
+    with h5py.File(result) as f:
+        gib, bins = f["peak_gib"][0], [s * 120 // 150 for s in range(150)]
+    lost = max(gib[s] - gib[s + 1] for s in range(149) if bins[s] == bins[s + 1])
+    expect("long", lost > 0.01 * gib.max(), f"no bin has its largest step first: {lost}")
+    expect("long", "150 steps in 120 bins" in page.root.text(), "bins are not said")
+    files = root / "tests/cli/files"
+    shutil.copytree(files, folder / "files")
+    run(program, *shlex.split((files / "trace.arguments").read_text()), cwd=folder / "files")
+    result, answer = replayed("staged", "trace.h5", "staged.yaml", "--scheme", "gmm", "--scheme", "gmm-deepep", cwd=folder / "files")
+    whole_check("stages", result, answer, cwd=folder / "files")
+
+
+def case_hostile():
+    """Names of files and texts in files are text, wherever they stand."""
+    place = folder / "x<script>alert(1)</script>"  # a slash cannot be in a name: the end tag makes a folder
+    place.mkdir(parents=True)
+    name = "a'b\"<img src=x onerror=alert(2)>&amp;\u202e.h5"
+    trace = place / name
+    shutil.copy(small_trace, trace)
+    with h5py.File(trace, "r+") as f:
+        f["model"].attrs["name"] = "<b onmouseover=alert(3)>model</b>"
+        f.attrs["source"] = "</ul></section><svg onload=alert(4)>"
+        f.attrs["license"] = "]]><!--"
+    job = place / "job'; rm -rf $HOME; '.yaml"
+    job.write_text(small_job.read_text().replace("./case", f"{folder}/case"))
+    result, answer = replayed("hostile", trace, job)
+    hostile = place / "r<script>.h5"
+    shutil.copy(result, hostile)
+    page = whole_check("hostile", hostile, answer, again=False)
+    text = page.root.text()
+    expect("hostile", "<script>alert(1)</script>" in text and "</ul></section><svg onload=alert(4)>" in text, "names are not there as text")
+    expect("hostile", "\u202e" not in text and "\x1b" not in text, "text that turns itself around")
+    command = shlex.split(next(page.section("To run it again").all("pre")).text().replace("\\\n", " "))
+    expect("hostile", command[2] == str(trace).replace("\u202e", "\ufffd") and command[4] == str(job), f"{command[:5]}")
+    raw = os.fsencode(folder) + b"/r\xff\xc3<.h5"
+    shutil.copy(result, raw)
+    done = subprocess.run([program, "report", raw, "--output", folder / "raw.html"], capture_output=True)
+    expect("hostile", done.returncode == 0 and (folder / "raw.html").read_text("utf-8", "strict"), done.stderr)
+    os.unlink(folder / "raw.html")
+
+
+# --- Damage ---
+
+def refused(what, status, words, *arguments, lines=1, **keywords):
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in folder.iterdir())
+    done = run(program, *arguments, cwd=folder, **keywords)
+    said = done.stderr.rstrip("\n").split("\n")
+    expect(what, done.returncode == status, f"exit {done.returncode}, want {status}: {done.stderr!r}")
+    expect(what, 1 <= len(said) <= lines and said[0], f"{len(said)} lines on stderr: {done.stderr!r}")
+    for word in words:
+        expect(what, word in done.stderr, f"no '{word}' in {done.stderr!r}")
+    expect(what, done.stdout == "", f"stdout: {done.stdout[:200]!r}")
+    expect(what, all(c.isprintable() or c == "\n" for c in done.stderr), f"control characters: {done.stderr!r}")
+    expect(what, sorted((p.name, p.stat().st_mtime_ns) for p in folder.iterdir()) == before, "files were left behind or changed")
+
+
+good, good_answer = replayed("good", small_trace, small_job)
+page_path = folder / "page.html"
+
+
+def bad_file(what, words, change, accepted=False):
+    path = folder / "bad.h5"
+    shutil.copy(good, path)
+    with h5py.File(path, "r+") as f:
+        change(f)
+    if accepted:
+        return report(path)
+    refused(what, FILE, ["bad.h5", *words], "report", path, "--output", page_path)
+    path.unlink()
+    return None
+
+
+def put(f, name, data):
+    del f[name]
+    f[name] = data
+
+
+def summary(change):
+    """Changes the JSON, in a text of fixed length as the writer's."""
+    def apply(f):
+        answer = json.loads(f["summary_json"][()])
+        text = change(answer)
+        put(f, "summary_json", np.bytes_((text if isinstance(text, str) else json.dumps(answer)).encode()))
+    return apply
+
+
+def set_in(*path, to):
+    def change(answer):
+        at = answer
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = to
+    return summary(change)
+
+
+def damage():
+    def of(path):
+        return "report", path, "--output", page_path
+    page_path.write_text("the page before")
+    refused("missing", FILE, ["nowhere.h5"], *of("nowhere.h5"))
+    refused("a folder", FILE, [], *of(folder))
+    (folder / "text.h5").write_text("no HDF5\n")
+    refused("not HDF5", FILE, ["text.h5", "HDF5"], *of("text.h5"))
+    refused("a trace", FILE, ["small.h5", "format is 'moe-routing-trace'", "spillway-result"], *of(small_trace))
+    whole = good.read_bytes()
+    for part in (0, 8, 100, 1000, len(whole) // 3, len(whole) // 2, len(whole) - 1):
+        (folder / "cut.h5").write_bytes(whole[:part])
+        refused(f"cut to {part}", FILE, ["cut.h5"], *of("cut.h5"))
+
+    bad_file("other format", ["format is 'a?b'"], lambda f: f.attrs.__setitem__("format", "a\x1bb"))
+    for version in ("2.0.0", "", "10.0", "x"):
+        bad_file(f"version {version}", ["format_version", "1.x"], lambda f, v=version: f.attrs.__setitem__("format_version", v))
+    bad_file("no version", ["format_version"], lambda f: f.attrs.__delitem__("format_version"))
+    names = ("rows_received", "bytes_sent", "bytes_received", "dropped", "peak_gib", "allocated_gib", "reserved_gib", "step", "layer", "rank",
+             "result", "sequences_per_gpu", "summary_json")
+    for name in names:
+        bad_file(f"without {name}", [f"/{name}", "missing"], lambda f, n=name: f.__delitem__(n))
+    for name in names[:4]:
+        bad_file(f"{name} of 3 axes", [f"/{name}", "must have 4"], lambda f, n=name: put(f, n, f[n][0]))
+        bad_file(f"{name} of floats", [f"/{name}", "integers"], lambda f, n=name: put(f, n, f[n][...].astype(float)))
+        bad_file(f"{name} of fewer ranks", [f"/{name}", "dimension 3"], lambda f, n=name: put(f, n, f[n][:, :, :, :-1]))
+        bad_file(f"{name} of fewer steps", [f"/{name}", "dimension 1"], lambda f, n=name: put(f, n, f[n][:, :-1]))
+    for value in (np.nan, np.inf, -1.0, 1e300):
+        bad_file(f"peak of {value}", ["/peak_gib", "step 2"], lambda f, v=value: f["peak_gib"].__setitem__((1, 2), v))
+    bad_file("no steps", ["/step", "must be 1 to"], lambda f: put(f, "step", np.zeros(0, np.int64)))
+    bad_file("5000 results", ["/result"], lambda f: put(f, "result", np.zeros(5000, np.uint64)))
+    bad_file("10^5 layers", ["/layer"], lambda f: put(f, "layer", np.zeros(10**5, np.int32)))
+    bad_file("other sequences", ["/summary_json", "3"], lambda f: put(f, "sequences_per_gpu", np.full(5, 3, np.uint64)))
+
+    def vast(f):  # 2^22 steps of 2^16 ranks on paper, none on the disk
+        for name, extent in (("step", (2**22,)), ("rank", (2**16,))):
+            del f[name]
+            f.create_dataset(name, extent, np.int64, chunks=(2**16,))
+        for name in names[:4]:
+            del f[name]
+            f.create_dataset(name, (5, 2**22, 3, 2**16), np.uint64, chunks=(1, 1, 3, 2**16))
+    bad_file("2^41 cells", ["stored"], vast)
+
+    def elsewhere(f):
+        data = f["rows_received"][...]
+        with h5py.File(folder / "other.h5", "w") as other:
+            other["x"] = data
+        del f["rows_received"]
+        f["rows_received"] = h5py.ExternalLink("other.h5", "/x")
+    bad_file_link = folder / "other.h5"
+    bad_file_link.touch()
+    path = folder / "bad.h5"
+    shutil.copy(good, path)
+    with h5py.File(path, "r+") as f:
+        elsewhere(f)
+    refused("a link to another file", FILE, ["/rows_received", "link"], "report", path, "--output", page_path)
+
+    # the summary
+    bad_file("a text of variable length", ["/summary_json", "fixed length"], lambda f: put(f, "summary_json", f["summary_json"][()].decode()))
+    bad_file("no JSON", ["/summary_json", "JSON"], summary(lambda a: "{"))
+    bad_file("a list", ["no object"], summary(lambda a: "[]"))
+    bad_file("a key twice", ["/summary_json", "duplicate"], summary(lambda a: '{"format": 1, "format": 2}'))
+    bad_file("10^5 deep", ["/summary_json"], summary(lambda a: "[" * 100000))
+    bad_file("not UTF-8", ["/summary_json"], lambda f: put(f, "summary_json", np.bytes_(b'{"format": "\xff"}')))
+    bad_file("other JSON", ["format spillway-result"], set_in("format", to="x"))
+    bad_file("version 2 of the JSON", ["version 1"], set_in("version", to=2))
+    for path, value, words in ((("rows",), [], "rows; must be 5"), (("rows", 0), 7, "objects"), (("rows", 0, "memory"), None, "rows.memory"),
+                               (("rows", 0, "memory", "verdict"), "maybe", "verdict"), (("rows", 2, "memory", "max_bytes"), -1, "max_bytes"),
+                               (("rows", 2, "memory", "max_bytes"), "many", "max_bytes"), (("rows", 2, "memory", "oom_probability"), 1.5, "oom"),
+                               (("rows", 2, "memory", "components"), [], "components"),
+                               (("rows", 2, "memory", "components"), {str(i): 1 for i in range(2000)}, "more than"),
+                               (("rows", 1, "traffic", "components", "exchanges"), -5, "components"), (("rows", 1, "steps", "count"), 4, "steps"),
+                               (("rows", 1, "sequences_per_gpu"), 9, "9 sequences"), (("rows", 1, "assumptions"), [1], "assumptions"),
+                               (("rows", 1, "scheme"), None, "scheme"), (("settings", "parallel", "expert"), 8, "8 x 2 ranks"),
+                               (("settings",), None, "settings"), (("rows", 0, "time"), {"step_s": 1.0}, "low_s")):
+        bad_file(f"{path} = {value}", ["/summary_json", words], set_in(*path, to=value))
+
+    # what is not damage
+    old = bad_file("1.0", [], summary(lambda a: a.pop("sources") and None), accepted=True)
+    expect("a file of version 1.0", "version 1.0" in old.section("Sources").text(), old.section("Sources").text())
+    bad_file("1.9", [], lambda f: f.attrs.__setitem__("format_version", "1.9.3"), accepted=True)
+    bad_file("sources of another form", [], set_in("sources", to={"figures": [1, None, {"what": 3}], "schemes": {}, "fits": "x"}), accepted=True)
+    bad_file("settings of another form", [], summary(lambda a: a["settings"].update(steps=["x"], schemes=[3], seed="x", allocator=[])),
+             accepted=True)
+    (folder / "bad.h5").unlink()
+    expect("damage", page_path.read_text() == "the page before", "a refusal changed the page that was there")
+
+    # any byte may be wrong: a page, or a refusal in one line; never a crash
+    for _ in range(150):
+        changed = bytearray(whole)
+        for at in rng.integers(0, len(whole), int(rng.integers(1, 4))):
+            changed[at] = rng.integers(256)
+        (folder / "flipped.h5").write_bytes(changed)
+        done = run(program, "report", folder / "flipped.h5", "--output", page_path)
+        clean = done.returncode == OK and not done.stderr
+        refusal = done.returncode == FILE and done.stderr.count("\n") == 1
+        if "Sanitizer" in done.stderr:  # inside HDF5, in the process that reads it
+            refusal = done.returncode == FILE and "H5" in done.stderr
+        expect("flipped bytes", (clean or refusal) and not done.stdout, f"exit {done.returncode}: {done.stderr!r}")
+        if clean:
+            Page(page_path.read_text())
+
+
+def options():
+    refused("no result", USAGE, ["which result"], "report", lines=3)
+    refused("two results", USAGE, ["second"], "report", good, good, "--output", page_path, lines=3)
+    refused("no output", USAGE, ["--output"], "report", good)
+    refused("onto the result", USAGE, ["itself"], "report", good, "--output", good)
+    refused("into no folder", FILE, ["nowhere/x.html"], "report", good, "--output", "nowhere/x.html")
+    refused("onto a folder", FILE, [], "report", good, "--output", folder)
+    page_path.write_text("the page before")
+    small_files = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    refused("a full disk", FILE, ["page.html", "written"], "report", good, "--output", page_path, preexec_fn=small_files)
+    expect("a full disk", page_path.read_text() == "the page before", "the page is gone")
+
+
+case_small()
+case_timed()
+case_long()
+case_hostile()
+damage()
+options()
+for failure in failures[:40]:
+    print("FAIL", failure[:1500])
+print(f"{checks} checks, {len(failures)} failed")
+sys.exit(1 if failures or checks < 1000 else 0)

@@ -1,0 +1,128 @@
+/* Zip files of arrays, by libzip. */
+#include "traces/importers/npy_internal.h"
+
+#include "base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zip.h>
+
+enum { DEFLATE_FACTOR = 1032, MOST_ENTRIES = 4096 }; /* deflate packs 1032 : 1 at most */
+
+struct spw_npz {
+    const char *path;
+    zip_t *zip;
+    uint64_t bytes; /* of the file */
+};
+
+spw_status spw_npz_open(const char *path, spw_npz **out) {
+    spw_status status = SPW_OK;
+    spw_npz *npz = NULL;
+    struct stat there;
+    int code = 0;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &npz));
+    npz->path = path;
+    if (stat(path, &there) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+    npz->bytes = (uint64_t)there.st_size;
+    npz->zip = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
+    if (npz->zip == NULL) {
+        zip_error_t error;
+        zip_error_init_with_code(&error, code);
+        status = spw_fail(code == ZIP_ER_MEMORY                         ? SPW_ENOMEM
+                          : code == ZIP_ER_OPEN || code == ZIP_ER_NOENT ? SPW_EIO
+                                                                        : SPW_EFORMAT,
+                          "%s: %s", path, zip_error_strerror(&error));
+        zip_error_fini(&error);
+        goto cleanup;
+    }
+    if (zip_get_num_entries(npz->zip, 0) > MOST_ENTRIES)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "%s: more than %d arrays", path, MOST_ENTRIES));
+    *out = npz;
+    npz = NULL;
+
+cleanup:
+    spw_npz_close(npz);
+    return status;
+}
+
+void spw_npz_close(spw_npz *npz) {
+    if (npz == NULL) return;
+    if (npz->zip != NULL) zip_discard(npz->zip);
+    spw_free(npz);
+}
+
+static bool is_entry(const char *entry, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(entry, name, length) == 0 && strcmp(entry + length, ".npy") == 0;
+}
+
+spw_status spw_npz_check_names(spw_npz *npz, const char *const *known) {
+    const zip_int64_t entries = zip_get_num_entries(npz->zip, 0);
+    for (zip_int64_t i = 0; i < entries; i++) {
+        const char *entry = zip_get_name(npz->zip, (zip_uint64_t)i, 0);
+        char plain[64] = "";
+        size_t j = 0;
+        while (entry != NULL && known[j] != NULL && !is_entry(entry, known[j])) j++;
+        if (entry != NULL && known[j] != NULL) continue;
+        if (entry != NULL) spw_plain_text(entry, plain, sizeof plain);
+        return spw_fail(SPW_EFORMAT, "%s: holds '%s', which is not known to this format", npz->path, plain);
+    }
+    return SPW_OK;
+}
+
+/* *index of the one entry `name`.npy. */
+static spw_status find(spw_npz *npz, const char *name, zip_uint64_t *index) {
+    const zip_int64_t entries = zip_get_num_entries(npz->zip, 0);
+    size_t found = 0;
+    for (zip_int64_t i = 0; i < entries; i++) {
+        const char *entry = zip_get_name(npz->zip, (zip_uint64_t)i, 0);
+        if (entry == NULL || !is_entry(entry, name)) continue;
+        *index = (zip_uint64_t)i;
+        found++;
+    }
+    if (found == 1) return SPW_OK;
+    return spw_fail(SPW_EFORMAT, "%s: array '%s' is %s", npz->path, name,
+                    found == 0 ? "missing" : "there twice");
+}
+
+/* Its sizes, which must be possible. */
+static spw_status check_entry(const spw_npz *npz, zip_uint64_t index, const char *where, zip_stat_t *out) {
+    const zip_uint64_t needed =
+        ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+    zip_stat_init(out);
+    if (zip_stat_index(npz->zip, index, 0, out) != 0 || (out->valid & needed) != needed)
+        return spw_fail(SPW_EFORMAT, "%s: damaged", where);
+    const bool stored = out->comp_method == ZIP_CM_STORE && out->size == out->comp_size;
+    const bool packed = out->comp_method == ZIP_CM_DEFLATE && out->size / DEFLATE_FACTOR <= out->comp_size;
+    if (out->encryption_method != ZIP_EM_NONE || out->comp_size > npz->bytes || (!stored && !packed))
+        return spw_fail(SPW_EFORMAT, "%s: stored in a way that numpy does not, or of a size that cannot be",
+                        where);
+    return SPW_OK;
+}
+
+spw_status spw_npz_read(spw_npz *npz, const char *name, spw_npy *out) {
+    spw_status status = SPW_OK;
+    zip_uint64_t index = 0;
+    zip_stat_t entry;
+    zip_file_t *file = NULL;
+    unsigned char extra = 0;
+    *out = (spw_npy){.bytes = NULL};
+    (void)snprintf(out->where, sizeof out->where, "%s: array '%s'", npz->path, name);
+    SPW_TRY(find(npz, name, &index));
+    SPW_TRY(check_entry(npz, index, out->where, &entry));
+    out->length = (size_t)entry.size;
+    SPW_TRY(SPW_ALLOC(out->length, &out->bytes));
+    file = zip_fopen_index(npz->zip, index, 0);
+    if (file == NULL) SPW_TRY(spw_fail(SPW_EFORMAT, "%s: %s", out->where, zip_strerror(npz->zip)));
+    if (zip_fread(file, out->bytes, entry.size) != (zip_int64_t)entry.size || zip_fread(file, &extra, 1) != 0)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "%s: damaged, or cut short", out->where));
+    SPW_TRY(spw_npy_parse(out));
+
+cleanup:
+    if (file != NULL) (void)zip_fclose(file);
+    if (status != SPW_OK) spw_npy_close(out);
+    return status;
+}
