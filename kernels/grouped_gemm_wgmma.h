@@ -3,8 +3,9 @@
  * multiply 64 x 256 each.
  *
  * SPW_GEMM_ROWS: one tensor map spans all rows; a tile may run over its group's end and is masked when stored.
- * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows, which are set
- * to 0 in shared memory before they are multiplied (a mask by 0 * x would let a neighbour's inf through).
+ * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole slices of 16 of
+ * them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0 * x would let a neighbour's inf
+ * through).
  * SWIGLU: b holds gate and up side by side, 2 columns of b for one of c; a tile takes 128 columns of each, so that a thread holds
  * both numbers of an element, and only their activation is stored. */
 #ifndef SPW_KERNELS_GROUPED_GEMM_WGMMA_H
@@ -78,10 +79,9 @@ GPU_DEVICE void produce(const spw_gemm_problem &p, const CUtensorMap *map_a, con
     }
 }
 
-/* Rows [from, TILE_K) of every chunk of the stage become 0; all consumers take part. */
-GPU_DEVICE void clear_rows(unsigned char *stage, int from) {
-    const int rows = TILE_K - from, consumer = gpu_thread() - 128;
-    const int pieces = rows * 8; /* of 16 bytes in a chunk */
+/* Rows [from, to) of every chunk of the stage become 0; all consumers take part. */
+GPU_DEVICE void clear_rows(unsigned char *stage, int from, int to) {
+    const int consumer = gpu_thread() - 128, pieces = (to - from) * 8; /* of 16 bytes in a chunk */
     for (int i = consumer; i < pieces * (STAGE_BYTES / CHUNK_BYTES); i += CONSUMERS * 128)
         *(uint4 *)(stage + i / pieces * CHUNK_BYTES + from * 128 + i % pieces * 16) = make_uint4(0, 0, 0, 0);
     fence_async_proxy();
@@ -129,12 +129,12 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
             for (int i = 0; i < 128; i++) sum[i] = 0;
         }
         uint64_t *release = nullptr; /* the stage whose products are still under way */
-        for (int k = 0; k < t.terms; k += TILE_K) {
-            unsigned char *data = ring.stages + stage * STAGE_BYTES;
+        const int whole = FORM == SPW_GEMM_WEIGHTS ? t.terms / TILE_K * TILE_K : t.terms;
+        for (int k = 0; k < whole; k += TILE_K) {
+            const uint32_t data = shared_address(ring.stages + stage * STAGE_BYTES);
             barrier_wait(ring.full + stage, parity);
-            if (FORM == SPW_GEMM_WEIGHTS && t.terms - k < TILE_K) clear_rows(data, t.terms - k);
-            const uint64_t a = operand_descriptor(shared_address(data) + group * CHUNK_BYTES, 0, 1024);
-            const uint64_t b = operand_descriptor(shared_address(data) + A_BYTES, CHUNK_BYTES, 1024);
+            const uint64_t a = operand_descriptor(data + group * CHUNK_BYTES, 0, 1024);
+            const uint64_t b = operand_descriptor(data + A_BYTES, CHUNK_BYTES, 1024);
             wgmma_fence();
 #pragma unroll
             for (int i = 0; i < TILE_K / 16; i++)
@@ -148,6 +148,23 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
         }
         wgmma_wait<0>();
         if (release != nullptr && (gpu_thread() & 127) == 0) barrier_arrive(release);
+        if (FORM == SPW_GEMM_WEIGHTS && whole < t.terms) {
+            unsigned char *data = ring.stages + stage * STAGE_BYTES;
+            const int left = t.terms - whole;
+            barrier_wait(ring.full + stage, parity);
+            clear_rows(data, left, (left + 15) & ~15);
+            const uint64_t a = operand_descriptor(shared_address(data) + group * CHUNK_BYTES, 0, 1024);
+            const uint64_t b = operand_descriptor(shared_address(data) + A_BYTES, CHUNK_BYTES, 1024);
+            for (int i = 0; i * 16 < left; i++) {
+                wgmma_fence();
+                wgmma_64x256x16<A_OUTER, B_OUTER>(sum, a + i * (A_STEP >> 4), b + i * (B_STEP >> 4),
+                                                  whole + i != 0);
+                wgmma_commit();
+                wgmma_wait<0>();
+            }
+            if ((gpu_thread() & 127) == 0) barrier_arrive(ring.empty + stage);
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
         spw_bf16 *c = gemm_operands_of<FORM>(p, t).c;
         unsigned char *buffer = store_buffers + warp * WARP_STORE_BYTES;
         const int row0 = group * 64 + (warp & 3) * 16;
