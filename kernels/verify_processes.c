@@ -3,6 +3,7 @@
 #include "kernels/world_link.h"
 
 #include <errno.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,9 @@ typedef struct report {
 
 static void run_child(spw_world_link *link, size_t rank, spw_verify_process *process, void *data,
                       report *out) {
+    const int share = omp_get_num_procs() / (int)spw_world_link_ranks(link);
     if (rank > 0 && freopen("/dev/null", "w", stdout) == NULL) _Exit(EXIT_FAILURE);
+    omp_set_num_threads(share > 0 ? share : 1); /* of the references: all processes compute theirs at once */
     out->status[rank] = process(link, rank, data, &out->judge[rank]);
     if (out->status[rank] != SPW_OK) {
         spw_world_link_leave(link);

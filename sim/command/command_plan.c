@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
+#include "sim/input/allocator_conf.h"
 #include "sim/input/software.h"
 #include "sim/replay/plan_points.h"
 #include "sim/time/megatron_load.h"
@@ -23,12 +24,13 @@ enum {
     OPTION_LAYERS,
     OPTION_TOKENS,
     OPTION_SEED,
+    OPTION_ALLOCATOR,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
-    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed;
+    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator;
     bool all;
 } plan_options;
 
@@ -47,17 +49,22 @@ static const struct argp_option own_options[] = {
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"tokens", OPTION_TOKENS, "N", 0, "what training on so many tokens takes; 300B, 1T, 1.5e12", 0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of made routing (default: 1)", 0},
+    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
+     "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
+     "arrives: what is "
+     "reserved, and whether a step runs out",
+     0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,    &o->seed};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,    &o->steps,
+                                   &o->layers,     &o->tokens,  &o->seed,      &o->allocator};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_SEED) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_ALLOCATOR) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -241,6 +248,11 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(spw_job_options_finish(&o->job));
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
     merge_schemes(&o->job);
+    if (o->allocator != NULL) {
+        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
+        SPW_TRY(spw_job_check(&o->job.job));
+        request.allocator = true;
+    }
     const spw_job *job = &o->job.job;
     if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);

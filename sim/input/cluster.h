@@ -78,7 +78,7 @@ typedef struct spw_link_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_link_points;
 
-/* Our own kernels on one GPU, and dispatch and combine between GPUs, each measured alone (docs/validation_gpu.md): what the
+/* Our own kernels on one GPU, and dispatch and combine between GPUs, each measured alone (docs/validation_gpu.md, validation_exchange.md): what the
  * time of a whole layer is made of (sim/time/layer_time.h). 0 where nothing was measured. X(field, help) */
 #define SPW_KERNEL_FIGURE_LIST(X) \
     X(copy_gb_per_s, "10^9 bytes/s of a device copy, read and written") \

@@ -50,6 +50,7 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
                                         .drawn_sequences = 1,
                                         .skips_lost_tokens = true,
                                         .imbalance = q->imbalance,
+                                        .allocator = q->allocator,
                                         .stack = q->stack,
                                         .time_stack = q->time_stack,
                                         .megatron = q->megatron};
