@@ -78,8 +78,8 @@ typedef struct spw_link_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_link_points;
 
-/* Our own kernels on one GPU, and dispatch and combine between GPUs, each measured alone (docs/validation_gpu.md): what the
- * time of a whole layer is made of (sim/time/layer_time.h). 0 where nothing was measured. X(field, help) */
+/* Our own kernels on one GPU (docs/validation_gpu.md), and dispatch and combine between GPUs (validation_exchange.md), each
+ * measured alone: what the time of a whole layer is made of (sim/time/layer_time.h). 0 where nothing was. X(field, help) */
 #define SPW_KERNEL_FIGURE_LIST(X) \
     X(copy_gb_per_s, "10^9 bytes/s of a device copy, read and written") \
     X(fan_out_gb_per_s, "tokens to the rows of their experts, least bytes") \
