@@ -108,7 +108,9 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
                 most = fmax(most, row->picture->gib[m][s]);
         }
     }
-    (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>live: what must be there</li>", out);
+    (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>held: live tensors, or the arena of a "
+                "compiled program</li>",
+                out);
     if (replayed)
         (void)fputs(
             "<li><i class=\"key allocated\"></i>allocated</li><li><i class=\"key c1\"></i>reserved by "
