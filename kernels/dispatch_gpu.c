@@ -86,6 +86,7 @@ spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
         TRY_GPU(cudaMalloc((void **)&d->expert_tokens[r], shape.experts * sizeof(int)), "allocate counts");
         TRY_GPU(cudaMalloc((void **)&d->handle[r], sizeof(spw_handle)), "allocate a handle");
         TRY_GPU(cudaMemset(d->handle[r], 0, sizeof(spw_handle)), "clear a handle");
+        TRY_GPU(cudaDeviceSynchronize(), "clear a handle"); /* the ranks' streams do not wait for it */
     }
     *out = d;
     return SPW_OK;
