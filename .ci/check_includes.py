@@ -23,7 +23,7 @@ EXTERNAL = {  # library header -> the only folders that may know it
     "argp.h": {"sim"},
     "cuda": {"kernels"},
     "hip/": {"kernels"},
-    "omp.h": {"reference", "sim", "tests", "traces"},
+    "omp.h": {"kernels", "reference", "sim", "tests", "traces"},
 }
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")

@@ -19,8 +19,11 @@ from emulate_layer import LAYER_TESTS
 from emulate_local import LOCAL_TESTS
 from emulate_memory import Judge
 from emulate_plain import PLAIN_TESTS
+from emulate_races import RACE_TESTS
 from emulate_ring import RING_TESTS
 from emulate_waiting import WAITING_TESTS
+
+TESTS = GEMM_TESTS + LOCAL_TESTS + RING_TESTS + RACE_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + LAYER_TESTS
 
 
 def program_of(build, target, file):
@@ -42,13 +45,14 @@ def main():
     judge = Judge()
     for target in arguments.targets:
         programs = functools.cache(lambda file, target=target: program_of(arguments.build, target, file))
-        for files, test in GEMM_TESTS + LOCAL_TESTS + EXCHANGE_TESTS + WAITING_TESTS + PLAIN_TESTS + RING_TESTS + LAYER_TESTS:
+        for files, test in TESTS:
             files = files if isinstance(files, tuple) else (files,)
             if arguments.only not in " ".join((test.__name__, *files)):
                 continue
             start, before = time.monotonic(), judge.comparisons
             test(*map(programs, files), judge, f"{target} {test.__name__[5:]}")
-            print(f"{target} {test.__name__[5:]:24} {judge.comparisons - before:4} comparisons  {time.monotonic() - start:6.1f} s", flush=True)
+            count, took = judge.comparisons - before, time.monotonic() - start
+            print(f"{target} {test.__name__[5:]:24} {count:4} comparisons  {took:6.1f} s", flush=True)
     print(f"{judge.comparisons} comparisons, {judge.failed} failed, {judge.rejected} wrong results rejected")
     return 0 if judge.comparisons and judge.rejected and not judge.failed else 1
 

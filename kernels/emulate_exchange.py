@@ -28,7 +28,7 @@ def routing(rng, kind, ranks, tokens, top_k, experts):
 class Exchange(Ranks):
     """The ranks' memory for one dispatch and what follows, and what must be in it. exact: buffers of just the rows that come."""
 
-    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=False, epoch=0, kind="random", exact=False,
+    def __init__(self, kernels, rng, ranks, tokens, top_k, experts, hidden, scales=0, wait=0, epoch=0, kind="random", exact=False,
                  expert=None):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.tokens, self.top_k, self.experts, self.hidden, self.scales = kernels, tokens, top_k, experts, hidden, scales
@@ -91,12 +91,15 @@ class Exchange(Ranks):
         parts = [self.layout(r, epoch)]
         if self.exact:
             parts.append(self.send(r, 0, epoch, 0, None, kernel="exchange_notices"))
-        return parts + [self.send(r, rows, epoch + self.exact, DISPATCH, self.inputs[r][0]), [host(lambda: self.keep(r, "first"), self.window[r])]]
+        return parts + [self.send(r, rows, epoch + self.exact, DISPATCH, self.inputs[r][0]), self.keep(r, "first")]
 
     def keep(self, r, name):
-        self.kept[r][name] = self.window[r].view.copy()
-        behind = -4 * self.capacity[r] or None
-        self.window[r].view[:behind] = 0xFF
+        def copy():
+            self.kept[r][name] = self.window[r].view.copy()
+            behind = -4 * self.capacity[r] or None
+            self.window[r].view[:behind] = 0xFF
+
+        return [host(copy, self.window[r])]
 
     def combine(self, r, epoch, with_side):
         """Rows are there only while the kernels may read them."""
@@ -125,9 +128,13 @@ class Exchange(Ranks):
         again = self.send(r, SOURCE, behind + 2, COMBINE_GRADIENT, self.others[r], spread=4)
         back = [] if self.scales else self.combine(r, behind + 1, False)
         last = [] if self.scales else self.combine(r, behind + 3, True)
-        return self.forward(r, epoch) + back + [again, [host(lambda: self.keep(r, "again"), self.window[r])]] + last
+        return self.forward(r, epoch) + back + [again, self.keep(r, "again")] + last
 
     # What must have come of it
+
+    def pair_rows(self):
+        """[source][destination]: tokens."""
+        return self.sent
 
     def check_kept(self, rank):
         pairs = [(s, t) for s in range(self.ranks) for t in range(self.tokens) if self.wanted[s, t, rank]]

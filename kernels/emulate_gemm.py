@@ -3,7 +3,7 @@ import struct
 
 import numpy as np
 
-from emulate_memory import Array, from_bf16, integer, interval_bf16, problem_of, to_bf16
+from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 
 ROWS, WEIGHTS = 0, 1
 # counts of rows by expert, unused rows behind them, inner, columns
@@ -59,13 +59,13 @@ def problem_argument(case, inner_contiguous, blocks, a, b, offset, c):
         array.pointer() for array in (a, b, offset, c))
 
 
-def tester(variant, tile_m, tile_n, threads, persistent, kernels):
+def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases):
     """kernels: name suffix, form, inner_contiguous."""
 
     def test(program, judge, label):
         rng = np.random.default_rng(7)
         for suffix, form, inner_contiguous in kernels:
-            for name, case in CASES.items():
+            for name, case in cases.items():
                 for exact in (True, False):
                     check(program, judge, f"{label} {suffix}, {name}, {'integers' if exact else 'normal'}",
                           f"gemm_{variant}_{suffix}", form, inner_contiguous, case, exact, rng)
@@ -115,9 +115,15 @@ def spoil(judge, label, c, verdict):
 
 
 PLAIN = [("rows", ROWS, 0), ("rows", ROWS, 1), ("weights", WEIGHTS, 0)]
-GEMM_TESTS = [
-    ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN)),
-    ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN)),
-    ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True,
-                                 [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)])),
-]
+MATRIX = [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)]
+
+
+def gemm_tests(cases):
+    return [
+        ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN, cases)),
+        ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN, cases)),
+        ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True, MATRIX, cases)),
+    ]
+
+
+GEMM_TESTS = gemm_tests(CASES)

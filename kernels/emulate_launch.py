@@ -7,10 +7,11 @@ import struct
 import numpy as np
 
 from emulate_memory import Array
+from emulator_races import Host
 
 RANKS_MAX, EXPERTS_MAX, COUNTERS, PLAN_CHUNK = 64, 512, 8, 1024
 SCALES, CHOICES, SOURCE, NOTICED = 1, 2, 4, 8
-DISPATCH, COMBINE, COMBINE_GRADIENT, DISPATCH_GRADIENT = range(4)  # numbers of counters
+DISPATCH, COMBINE, COMBINE_GRADIENT, DISPATCH_GRADIENT, ROUTER_GRADIENT = range(5)  # numbers of counters
 BLOCKS = 2  # of kernels that would take every multiprocessor
 
 # struct spw_control and struct spw_handle of exchange_launch.h.
@@ -30,6 +31,10 @@ def address(array):
 
 def pointers(*arrays):
     return struct.pack(f"<{len(arrays)}Q", *map(address, arrays))
+
+
+def integers(*values):
+    return [struct.pack("<i", value) for value in values]
 
 
 def by_rank(values, kind):
@@ -90,19 +95,19 @@ class Kernels:
         return [self.launch("capacity_place", groups, 1024, argument)]
 
     def fan_out(self, tokens, width, top_k, row, x, out):
-        return [self.launch("fan_out", tokens, 128, struct.pack("<i", width), struct.pack("<i", top_k), *map(pointers, (row, x, out)))]
+        return [self.launch("fan_out", tokens, 128, *integers(width, top_k), *map(pointers, (row, x, out)))]
 
     def fan_out_clear(self, rows, width, assignment, out):
-        return [self.launch("fan_out_clear", rows, 128, struct.pack("<i", width), *map(pointers, (assignment, out)))]
+        return [self.launch("fan_out_clear", rows, 128, *integers(width), *map(pointers, (assignment, out)))]
 
     def combine(self, tokens, width, top_k, *arrays):
         """arrays: row, weight, rows, y."""
-        return [self.launch("combine", tokens, 128, struct.pack("<i", width), struct.pack("<i", top_k), *map(pointers, arrays))]
+        return [self.launch("combine", tokens, 128, *integers(width, top_k), *map(pointers, arrays))]
 
     def combine_gradient(self, tokens, width, top_k, *arrays):
         """arrays: row, weight, dy, rows, d_rows, d_weight."""
-        numbers = (struct.pack("<i", n) for n in (tokens * top_k, width, top_k))
-        return [self.launch("combine_gradient", -(-tokens * top_k // 4), 256, *numbers, *map(pointers, arrays))]
+        return [self.launch("combine_gradient", -(-tokens * top_k // 4), 256, *integers(tokens * top_k, width, top_k),
+                            *map(pointers, arrays))]
 
     def swiglu(self, rows, ffn, gate_up, act):
         argument = struct.pack("<3iffi", rows, ffn, 2 * ffn, 0, 0, 0) + pointers(gate_up, address(gate_up) + 2 * ffn)
@@ -113,9 +118,35 @@ class Kernels:
         return [self.launch("swiglu_gradient", -(-rows * ffn // 2048), 256, argument,
                             *map(pointers, (d_act, d_gate_up, address(d_gate_up) + 2 * ffn)))]
 
+    # ring_launch.h
+
+    def ring_words(self, tokens, top_k, experts, *arrays):
+        """arrays: expert, weight, words."""
+        return [self.launch("ring_words", tokens, 128, *integers(top_k, experts), *map(pointers, arrays))]
+
+    def ring_choices(self, tokens, top_k, experts, first, local, *arrays):
+        """arrays: words, expert, weight."""
+        return [self.launch("ring_choices", tokens, 128, *integers(top_k, experts, first, local), *map(pointers, arrays))]
+
+    def ring_truncate(self, choices, local, rows, *arrays):
+        """arrays: row, offset."""
+        return [self.launch("ring_truncate", -(-max(choices, local + 1) // 128), 128, *integers(choices, local, rows),
+                            *map(pointers, arrays))]
+
+    def ring_side(self, tokens, top_k, experts, first, *arrays):
+        """arrays: expert, d_weight, side."""
+        return [self.launch("ring_side", tokens, 128, *integers(top_k, experts, first), *map(pointers, arrays))]
+
+    def ring_pick(self, tokens, top_k, experts, *arrays):
+        """arrays: expert, side, d_weight."""
+        return [self.launch("ring_pick", -(-tokens * top_k // 128), 128, *integers(tokens * top_k, top_k, experts),
+                            *map(pointers, arrays))]
+
     # grouped_gemm_gpu.h, with weights [experts][in][out]
 
     def gemm(self, operation, experts, rows, inner, outer, left, right, offset, result):
+        if rows == 0:
+            return [] if operation != "weight_gradient" else [Host(lambda: result.view.fill(0), (address(result), result.size))]
         gradient = operation == "input_gradient"
         kernel = {"forward": "rows_outer", "input_gradient": "rows_inner", "weight_gradient": "weights"}[operation]
         shape = (outer, inner) if gradient else (inner, outer)

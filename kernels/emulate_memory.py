@@ -56,15 +56,16 @@ def interval_bf16(want, scale, terms):
 
 
 class Judge:
-    def __init__(self):
+    def __init__(self, quiet=False):
         self.comparisons = self.failed = self.rejected = 0
+        self.quiet = quiet
 
     def count(self, label, problem):
         """problem: None, or what is wrong."""
         self.comparisons += 1
         if problem:
             self.failed += 1
-            print(f"FAILED {label}: {problem}", flush=True)
+            self.say(f"FAILED {label}: {problem}")
 
     def expect_rejection(self, label, problem):
         """The same for a result that is wrong on purpose."""
@@ -72,7 +73,11 @@ class Judge:
             self.rejected += 1
         else:
             self.failed += 1
-            print(f"FAILED {label}: a wrong result was accepted", flush=True)
+            self.say(f"FAILED {label}: a wrong result was accepted")
+
+    def say(self, text):
+        if not self.quiet:
+            print(text, flush=True)
 
 
 def problem_of(outputs, inputs, checks):

@@ -3,10 +3,10 @@ with kernels that wait for each other. Rules: docs/schemes.md, 1.1, 1.2, 2.4 and
 import numpy as np
 
 from emulate_exchange import routing
-from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels
+from emulate_launch import COMBINE, DISPATCH, SCALES, Kernels, address
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
 from emulate_waiting import order_problem
-from emulate_world import Ranks, host, unsynchronised
+from emulate_world import PATIENCE, Ranks, host, unsynchronised
 
 
 def ragged_slots(expert, experts, room):
@@ -46,11 +46,11 @@ def capacity_slots(expert, experts, length, capacity):
 class Plain(Ranks):
     """room: rows of a buffer (ragged) or of an expert and sequence (slots). gather: every token to every rank with `words` numbers."""
 
-    def __init__(self, kernels, rng, form, ranks, sequences, length, top_k, experts, hidden, room, words=0, kind="random", wait=False,
-                 epoch=0, expert=None):
+    def __init__(self, kernels, rng, form, ranks, sequences, length, top_k, experts, hidden, room, words=0, kind="random", wait=0,
+                 epoch=0, expert=None, side=0):
         super().__init__(ranks, wait, epoch)
         self.kernels, self.form, self.top_k, self.experts, self.hidden = kernels, form, top_k, experts, hidden
-        self.tokens, self.local_experts, self.words, self.room = sequences * length, experts // ranks, words, room
+        self.tokens, self.local_experts, self.words, self.side, self.room = sequences * length, experts // ranks, words, side, room
         self.sequences, self.length = sequences, length
         every, tokens, choices = range(ranks), self.tokens, self.tokens * top_k
         self.expert = routing(rng, kind, ranks, tokens, top_k, experts) if expert is None else expert
@@ -65,7 +65,7 @@ class Plain(Ranks):
         elif form == "slots":
             self.slots = capacity_slots(self.expert, experts, length, room)
         self.received = [Array(shape=self.rows * (2 * hidden + 4 * words), dtype=np.uint8) for _ in every]
-        self.returned = [Array(shape=(self.rows, hidden), dtype=np.uint16) for _ in every]
+        self.returned = [Array(shape=(self.rows, hidden + 2 * side), dtype=np.uint16) for _ in every]  # rows, then `side` numbers of each
         self.local = [Array(shape=(self.items, hidden), dtype=np.uint16) for _ in every]
         self.y = [Array(shape=(tokens, hidden), dtype=np.uint16) for _ in every]
         self.inputs = [[Array(a[r]) for a in (self.x, self.expert, self.weight, self.logits)] for r in every]
@@ -111,15 +111,21 @@ class Plain(Ranks):
             return [k.capacity(self.sequences, self.length * self.top_k, self.experts, self.room, expert, row, assignment) + spread + clear]
         return []
 
-    def send_rows(self, r, epoch, rows, counter, words=None):
-        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, SCALES if words is not None else 0, counter,
-                                 self.received, [self.rows] * self.ranks, self.place[r], rows, to=self.to[r], scales=self.words,
-                                 scale=words, local=self.local_experts, spread=self.ranks if self.copies == 1 else 1)
+    def send_rows(self, r, epoch, rows, counter, words=None, into=None):
+        parts = SCALES if words is not None else 0
+        return self.kernels.send(self.peers(r, epoch), self.items, self.copies, 2 * self.hidden, parts, counter, into or self.received,
+                                 [self.rows] * self.ranks, self.place[r], rows, to=self.to[r], scales=self.words, scale=words,
+                                 local=self.local_experts, spread=self.ranks if self.copies == 1 else 1)
 
     def return_rows(self, r, epoch, y, counter):
         return self.kernels.reduce(self.peers(r, epoch), self.items, self.copies, self.hidden, counter, self.returned,
                                    [self.rows] * self.ranks, self.place[r], y, to=self.to[r],
                                    spread=self.ranks if self.copies == 1 else 1)
+
+    def return_side(self, r, epoch, sums, counter):
+        behind = [address(a) + self.rows * self.hidden * 2 for a in self.returned]
+        return self.kernels.reduce(self.peers(r, epoch), self.items, self.copies, 0, counter, behind, [self.rows] * self.ranks,
+                                   self.place[r], None, to=self.to[r], side=self.side, side_sum=sums)
 
     def combine(self, r, weight, y):
         return self.kernels.combine(self.tokens, self.hidden, self.top_k, self.choice_rows(r), weight, self.local[r], y)
@@ -205,7 +211,7 @@ def test_plain(*programs_judge_label):
     for n, (form, ranks, sequences, length, top_k, experts, hidden, room, words, kind) in enumerate(SHAPES):
         sizes = (form, ranks, sequences, length, top_k, experts, hidden, room)
         for seed in (None, n):
-            w = Plain(kernels, rng, *sizes, words, kind, wait=seed is not None, epoch=0xFFFFFFFE * (n % 2))
+            w = Plain(kernels, rng, *sizes, words, kind, wait=0 if seed is None else PATIENCE, epoch=0xFFFFFFFE * (n % 2))
             watch = w.run([w.work(r) for r in range(ranks)], seed=seed)
             name = f"{label} {sizes}, {kind}, {'phases' if seed is None else 'waiting'}"
             for r in range(ranks):
@@ -217,9 +223,9 @@ def test_plain(*programs_judge_label):
             w.y[0].view[0, 0] ^= 0x8000
             w.control[0].view[0]["bytes"][DISPATCH, 0] += 2
             judge.expect_rejection(name + ", bytes", w.problem(0))
-        for deaf in ((1, 2, 3), (1,), (2,), (3,)):
+        for deaf in ((1, 2, 3), (1,), (2,), (3,)) if ranks <= 4 else ((1, 2, 3),):
             if deaf != (1,) or form == "ragged":
-                problem = unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind, wait=True), deaf)  # noqa: B023
+                problem = unsynchronised(lambda: Plain(kernels, rng, *sizes, words, kind, wait=PATIENCE), deaf)  # noqa: B023
                 judge.expect_rejection(f"{label} {sizes}, no wait in {deaf}", problem)
 
 

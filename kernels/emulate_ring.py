@@ -64,7 +64,7 @@ def test_ring_return(program, judge, label):
     """The numbers behind the rows of all ranks are added, the rows left alone."""
     rng = np.random.default_rng(13)
     ranks, tokens, hidden, experts, counter = 3, 5, 72, 70, 4
-    kernels, world, rows = Kernels([program]), Ranks(ranks, False), ranks * tokens
+    kernels, world, rows = Kernels([program]), Ranks(ranks, wait=0), ranks * tokens
     side = rng.integers(-8, 8, (ranks, rows, experts)).astype(np.float32)
     returned = [Array(np.concatenate([np.full(rows * hidden * 2, 0xFF, np.uint8), s.reshape(-1).view(np.uint8)])) for s in side]
     behind = [address(a) + rows * hidden * 2 for a in returned]

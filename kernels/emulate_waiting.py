@@ -10,10 +10,11 @@ import emulator_waves
 from emulate_exchange import FILES, SHAPES, Exchange
 from emulate_launch import COMBINE_GRADIENT, SOURCE, Kernels, pointers
 from emulate_memory import Array, problem_of
-from emulate_world import unsynchronised
+from emulate_races import NOTHING, barriers
+from emulate_world import PATIENCE, unsynchronised
 
-PATIENCE = 10 * 10**8  # of a waiting kernel, in units of the clock
-SEEDS = 3
+SECOND = 10**8  # in units of the clock
+SEEDS = 2
 
 
 def order_problem(watch):
@@ -27,7 +28,7 @@ def test_interleaved(layout, send, reduce, judge, label):
     for n, (*shape, kind) in enumerate(SHAPES):
         for seed in range(1 if shape[0] == 8 else SEEDS):
             exact, before = bool((n + seed) % 2), 0xFFFFFFFC if seed == 1 else 0  # epochs begin again at 0
-            w = Exchange(kernels, rng, *shape, kind=kind, exact=exact, wait=True, epoch=before)
+            w = Exchange(kernels, rng, *shape, kind=kind, exact=exact, wait=PATIENCE, epoch=before)
             watch = w.run([w.work(r) for r in range(w.ranks)], seed=seed)
             name = f"{label}, {shape}, {kind}, seed {seed}"
             judge.count(f"{name}, order", order_problem(watch))
@@ -35,9 +36,10 @@ def test_interleaved(layout, send, reduce, judge, label):
                 judge.count(f"{name}, rank {r}", w.problem(r))
         w.control[0].view[0]["done"][0] += 1
         judge.expect_rejection(f"{name}, flag", w.problem(0))
-        for deaf in ((1, 2, 3, 4), (1,), (2,), (3,), (4,)) if shape[0] > 1 else ():  # the same without some of the waiting
+        single = [(epoch,) for epoch in range(1, 5) if shape[0] <= 4]
+        for deaf in [(1, 2, 3, 4)] + single if shape[0] > 1 else []:  # the same without some of the waiting
             if not w.scales or deaf[-1] % 2:
-                problem = unsynchronised(lambda: Exchange(kernels, rng, *shape, kind=kind, wait=True), deaf)  # noqa: B023
+                problem = unsynchronised(lambda: Exchange(kernels, rng, *shape, kind=kind, wait=PATIENCE), deaf)  # noqa: B023
                 judge.expect_rejection(f"{name}, no wait in {deaf}", problem)
 
 
@@ -45,7 +47,7 @@ def test_alone(layout, send, reduce, judge, label):
     """One rank's kernels beside flags, counts and rows that the other ranks' kernels have left before."""
     rng, kernels = np.random.default_rng(13), Kernels((layout, send, reduce))
     for *shape, kind in SHAPES[1:2] + SHAPES[3:]:
-        w = Exchange(kernels, rng, *shape, kind=kind, wait=True)
+        w = Exchange(kernels, rng, *shape, kind=kind, wait=PATIENCE)
         me, every = w.ranks - 1, range(w.ranks)
         counts = (w.expert[:, None] == np.arange(w.experts)[:, None, None]).sum((2, 3))  # [source][expert]
         control = w.control[me].view[0]
@@ -59,7 +61,9 @@ def test_alone(layout, send, reduce, judge, label):
                 w.combine(d, 0, False)[0][0].function()
         before = [w.window[d].view.copy() for d in every]
         watch = w.run([w.work(me)], seed=5)
-        checks = w.check_layout(me) + w.check_counters(me) + w.check_flags_alone(me, (1, w.sent), 3 if w.scales else 4) + ([] if w.scales else w.check_sums(me))
+        last = 3 if w.scales else 4
+        checks = w.check_layout(me) + w.check_counters(me) + w.check_flags_alone(me, (1, w.sent), last)
+        checks += [] if w.scales else w.check_sums(me)
         for d in range(me):  # only its own rows are new
             own = slice(w.first[me, d], w.first[me + 1, d])
             rows = w.part(d, "rows")
@@ -69,7 +73,7 @@ def test_alone(layout, send, reduce, judge, label):
         judge.count(f"{label}, {shape}, {kind}", problem_of([w.window[d] for d in every] + w.control, w.inputs[me], checks))
         judge.count(f"{label}, {shape}, {kind}, order", order_problem(watch))
         w.control[0].view[0]["notice"][me, 0] += 1
-        judge.expect_rejection(f"{label}, {shape}, notice", problem_of([], [], w.check_flags_alone(me, (1, w.sent), 3 if w.scales else 4)))
+        judge.expect_rejection(f"{label}, {shape}, notice", problem_of([], [], w.check_flags_alone(me, (1, w.sent), last)))
 
 
 def test_late(layout, send, reduce, ragged, judge, label):
@@ -96,12 +100,13 @@ def test_late(layout, send, reduce, ragged, judge, label):
         rows(w, r)
         return w.combine(r, 1, True)
 
-    # what the ranks run, what of the late rank is there, how often a kernel waits for it
-    for name, work, there, waits in (("notices", notices, (), 2), ("ragged notices", places, (), 1), ("to begin a send", rows, (), 2),
-                                     ("to end a send", rows, ("ready",), 1), ("to begin a combine", sums, (), 2),
-                                     ("to end a combine", sums, ("ready",), 1)):
+    # what the ranks run, what of the late rank is there
+    for n, (name, work, there) in enumerate((("notices", notices, ()), ("ragged notices", places, ()), ("to begin a send", rows, ()),
+                                             ("to end a send", rows, ("ready",)), ("to begin a combine", sums, ()),
+                                             ("to end a combine", sums, ("ready",)))):
         for in_time in (True, False):
-            w = Exchange(kernels, rng, ranks, 4, 2, 6, 16, wait=True)
+            seconds = 1 + 2 * n
+            w = Exchange(kernels, rng, ranks, 4, 2, 6, 16, wait=seconds)
             w.alive = []
             for c in w.control[:late]:
                 for flag in there:
@@ -112,40 +117,40 @@ def test_late(layout, send, reduce, ragged, judge, label):
                 ended = True
             except emulator_waves.Stuck:
                 ended = False
-            took = emulator_waves.clock[0] - start
+            took = (emulator_waves.clock[0] - start) / SECOND
             marks = [int(c.view[0]["late"]) for c in w.control[:late]]
-            want = f"still waiting and marks {[0] * late}" if in_time else f"marks {[1 + late] * late} after {waits} waits of 10 s"
+            want = f"still waiting and marks {[0] * late}" if in_time else f"marks {[1 + late] * late} after {seconds} s"
             good = not ended and marks == [0] * late if in_time else ended and marks == [1 + late] * late and (
-                waits * PATIENCE <= took < (waits + 1) * PATIENCE)
-            judge.count(f"{label}, {name}", None if good else f"ended {ended}, marks {marks}, {took / 1e8} s; {want} would be right")
+                seconds <= took < seconds + 4)  # two waits, the second cut short; the clock is looked at now and then
+            judge.count(f"{label}, {name}", None if good else f"ended {ended}, marks {marks}, {took} s; {want} would be right")
 
 
 def test_order(layout, send, reduce, judge, label):
-    """The watch must see it when a wait is taken out of the machine code: s_waitcnt vmcnt(0) becomes s_nop."""
-    wait, nothing = struct.pack("<I", 0xBF8C0F70), struct.pack("<I", 0xBF800000)
-    write_back, stores, barrier = struct.pack("<I", 0xE0A0C000), (0xDC, 0xDD, 0xDE), struct.pack("<I", 0xBF8A0000)
+    """The watch must see it when a wait or a barrier is taken out of the machine code."""
+    wait, write_back = struct.pack("<I", 0xBF8C0F70), struct.pack("<I", 0xE0A0C000)  # s_waitcnt vmcnt(0), buffer_wbl2 sc0 sc1
     rng = np.random.default_rng(15)
-    for n, original in enumerate((layout, send, reduce)):
-        image, places = bytes(original.code.image), []
-        for at in range(0, len(image) - 4, 4):
-            if image[at : at + 4] != wait:
-                continue
-            if write_back in (image[at - 8 * k : at - 8 * k + 4] for k in (1, 2)) or image[at + 4 : at + 8] == barrier:
-                places.append(at)
+
+    def without(n, at):
+        files = [layout, send, reduce]
+        files[n] = emulator.Program(files[n].code)
+        files[n].memory[at : at + 4] = NOTHING
+        w = Exchange(Kernels(files), rng, 2, 70, 2, 4, 16, wait=PATIENCE)
+        return w.run([w.work(r) for r in range(w.ranks)], seed=0).problem
+
+    for n, program in enumerate((layout, send, reduce)):
+        image, all_barriers = bytes(program.code.image), barriers(program, FILES[n])
+        places = [at for at in range(8, len(image) - 4, 4) if image[at : at + 4] == wait and (
+            write_back in (image[at - 8 : at - 4], image[at - 4 : at]) or at + 4 in all_barriers)]
         judge.count(f"{label}, {FILES[n]}", None if places else "no wait was found")
         for at in places:
-            spoiled = emulator.Program(original.code)
-            spoiled.memory[at : at + 4] = nothing
-            files = [layout, send, reduce]
-            files[n] = spoiled
-            w = Exchange(Kernels(files), rng, 2, 70, 2, 4, 16, wait=True)
-            watch = w.run([w.work(r) for r in range(w.ranks)], seed=0)
-            judge.expect_rejection(f"{label}, {FILES[n]} without the wait at 0x{at:x}", watch.problem)
+            judge.expect_rejection(f"{label}, {FILES[n]} without the wait at 0x{at:x}", without(n, at))
+        missed = sum(without(n, at) is not None for at in all_barriers)
+        judge.expect_rejection(f"{label}, {FILES[n]} without a barrier", missed and f"{missed} of {len(all_barriers)} are missed")
 
 
 def test_links(program, judge, label):
     """Messages thrown to and fro between two ranks; one that waits for nobody gives up after 5 s; a pause."""
-    kernels, patience, turns, blocks = Kernels((program,)), 5 * 10**8, 3, 2
+    kernels, patience, turns, blocks = Kernels((program,)), 5 * SECOND, 3, 2
     for pieces, alone in ((3, False), (0, False), (1, True)):
         size = 16 * pieces * blocks
         given = [Array(np.random.default_rng(18 + r).integers(0, 255, size, np.uint8)) for r in range(2)]
@@ -164,7 +169,8 @@ def test_links(program, judge, label):
     start = emulator_waves.clock[0]
     emulator.run([[kernels.launch("link_pause", 1, 32, struct.pack("<Q", 10**9))]], rng=random.Random(1), ticks=10**6)
     took = emulator_waves.clock[0] - start
-    judge.count(f"{label} pause", None if 10**8 <= took < 2 * 10**8 + 10**6 * 400 else f"{took * 10} ns")
+    judge.count(f"{label} pause", None if SECOND <= took < 2 * SECOND + 10**6 * 400 else f"{took * 10} ns")
 
 
-WAITING_TESTS = [("links", test_links), (FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late), (FILES, test_order)]
+WAITING_TESTS = [("links", test_links), (FILES, test_interleaved), (FILES, test_alone), (FILES + ("exchange_ragged",), test_late),
+                 (FILES, test_order)]

@@ -10,13 +10,16 @@ from emulate_memory import Array
 from emulator_races import Host, Races
 
 
+PATIENCE = 10  # seconds
+
+
 def host(function, *written):
     """A step of the host that writes these arrays."""
     return Host(function, *((address(array), array.size) for array in written))
 
 
 class Ranks:
-    """epoch: before the first exchange; `wait` as in exchange_launch.h, but for the epochs of `deaf`."""
+    """epoch: before the first exchange; wait: seconds, as in exchange_launch.h, but none in the epochs of `deaf`."""
 
     deaf = ()
 
@@ -30,7 +33,7 @@ class Ranks:
         return (self.start + n) & 0xFFFFFFFF
 
     def peers(self, rank, epoch):
-        head = struct.pack("<iiiI", self.ranks, rank, self.wait and epoch not in self.deaf, self.epoch(epoch))
+        head = struct.pack("<iiiI", self.ranks, rank, 0 if epoch in self.deaf else self.wait, self.epoch(epoch))
         return head + by_rank([address(c) for c in self.control], "Q")
 
     def memory(self):
@@ -44,12 +47,13 @@ class Ranks:
                 left += value
         return found
 
-    def run(self, work, seed=None, **how):
+    def run(self, work, seed=None, lds=True, **how):
         """work[rank]: parts, each a list of launches and of steps of the host. Without a seed all ranks do a part before the
-        next begins; with one every rank goes its way, and which of their waves runs next is drawn. Returns the watch of the latter."""
+        next begins; with one every rank goes its way, and which of their waves runs next is drawn. Returns the watch of the latter. lds: is
+        searched for races too."""
         if seed is not None:
             steps = [[step for part in parts for step in part] for parts in work]
-            return emulator.run(steps, rng=random.Random(seed), races=Races(self.memory()), **how)
+            return emulator.run(steps, rng=random.Random(seed), races=Races(self.memory(), lds=lds), **how)
         for part in zip(*work):
             emulator.run(part)
 

@@ -11,11 +11,13 @@ import ctypes
 import functools
 import mmap
 import os
+import random
 import re
 import struct
 import sys
 
 import emulator_waves
+from emulator_races import Races
 
 # Initial scalar registers: descriptor property bit -> 32-bit registers it adds, in this order.
 REGISTERS = ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1))
@@ -108,8 +110,20 @@ def run(streams, **how):
     return emulator_waves.run(_emulator(), streams, **how)
 
 
+class Interleaving:
+    """Launches run with their waves in random order, and are searched for races: see emulator_races.Races for unit."""
+
+    def __init__(self, seed, unit):
+        self.rng, self.unit, self.launches, self.accesses, self.problem = random.Random(seed), unit, 0, 0, None
+
+    def found(self, accesses, problem):
+        self.launches, self.accesses, self.problem = self.launches + 1, self.accesses + accesses, self.problem or problem
+
+
 class Program:
-    """A code object placed in this process's memory, ready to launch."""
+    """A code object placed in this process's memory, ready to launch. interleave: None, or an Interleaving that launches keep to."""
+
+    interleave = None
 
     def __init__(self, code):
         self.code = code
@@ -120,7 +134,13 @@ class Program:
 
     def launch(self, name, blocks, threads, arguments):
         """Runs `blocks` work-groups of `threads` work-items. arguments: bytes objects, in the kernel's order."""
-        run([[Launch(self, name, blocks, threads, arguments)]])
+        work = [[Launch(self, name, blocks, threads, arguments)]]
+        if Program.interleave is None:
+            run(work)
+        else:
+            races = Races(unit=Program.interleave.unit)
+            problem = run(work, rng=Program.interleave.rng, races=races).problem
+            Program.interleave.found(races.accesses, problem)
 
     def prepare(self, name, blocks, threads, arguments):
         """The same, to be run later."""

@@ -5,7 +5,7 @@ Freund's FastTrack, 2009). Whether releases and acquires are what they must be i
 """
 import numpy as np
 
-STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD = range(1, 10)
+STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD, LOCAL_LOAD, LOCAL_STORE = range(1, 12)
 OFF = 0x7F  # no scalar address
 
 
@@ -13,11 +13,16 @@ class Event:
     """What an instruction does to the order of memory, and which addresses it touches."""
 
     def __init__(self, kind, name, instruction):
-        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name
+        self.kind, self.name, self.atomic = kind, name, "ATOMIC" in name or name.startswith("DS_ADD")
         last = name.rsplit("_", 1)[-1]
-        self.bytes = {"DWORD": 4, "DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8}.get(last, 4)
-        self.field = {}
-        for field in ("addr", "saddr", "offset", "vaddr", "srsrc", "soffset", "offen", "sbase"):
+        self.bytes = {"DWORDX2": 8, "DWORDX3": 12, "DWORDX4": 16, "DWORDX8": 32, "DWORDX16": 64, "X2": 8, "SHORT": 2, "USHORT": 2,
+                      "BYTE": 1, "UBYTE": 1, "B64": 8, "B96": 12, "B128": 16, "B16": 2, "U16": 2, "B8": 1, "U8": 1}.get(last, 4)
+        self.local, self.field = name.startswith("DS_"), {}
+        if name.startswith("DS_") and ("READ2" in name or "WRITE2" in name):
+            self.pair = self.bytes * (64 if "ST64" in name else 1)  # what its two offsets count in
+        else:
+            self.pair = 0
+        for field in ("offset0", "offset1", "addr", "saddr", "offset", "vaddr", "srsrc", "soffset", "offen", "sbase"):
             place = getattr(type(instruction), field, None)
             if place is not None:
                 self.field[field] = instruction._raw >> place.lo & place.mask
@@ -36,6 +41,11 @@ class Event:
             more = scalar[f["soffset"]] if f["soffset"] < 128 else f["soffset"] - 128
             return (base + more + offset)[on & (offset < scalar[at + 2])]
         low = wave.vector[f["addr"]].astype(np.int64)
+        if self.local:
+            low = low[on] + (wave.group.number << 48)
+            if self.pair:
+                return np.concatenate([low + f["offset0"] * self.pair, low + f["offset1"] * self.pair])
+            return low + (f["offset1"] << 8 | f["offset0"])
         if f.get("saddr", OFF) == OFF:
             low |= wave.vector[f["addr"] + 1].astype(np.int64) << 32
         else:
@@ -45,8 +55,8 @@ class Event:
 
 def joined(a, b):
     """The later of two views of all waves' clocks."""
-    if a is b or not b:
-        return a
+    if a is b or not b or not a:
+        return a or b
     result = dict(a)
     for wave, clock in b.items():
         if clock > result.get(wave, 0):
@@ -62,9 +72,10 @@ class Host:
 
 
 class Races:
-    def __init__(self, arrays):
-        """arrays: the memory that is looked at, pairs (address, bytes)."""
-        arrays = sorted(arrays)
+    def __init__(self, arrays=None, unit=4, lds=True):
+        """arrays: the memory that is looked at, pairs (address, bytes), or all. lds: LDS is looked at too. unit: bytes that count as one
+        place; a power of 2 up to 4, and no access may be smaller."""
+        self.lds, self.everywhere, self.unit, arrays = lds, arrays is None, unit, sorted(arrays or ())
         self.begin = np.array([a for a, _ in arrays], np.int64)
         self.end = np.array([a + n for a, n in arrays], np.int64)
         self.words, self.flags, self.clocks = {}, {}, {}
@@ -73,7 +84,7 @@ class Races:
     def start(self, wave, stream, number):
         wave.id = (stream.number, wave.group.index, number)
         wave.clock = self.clocks[wave.id] = self.clocks.get(wave.id, 0) + 1
-        wave.seen = stream.seen
+        wave.seen, wave.acquired = stream.seen, {}
 
     def view(self, wave):
         """What one who comes after the wave has seen; what the wave does next is not in it."""
@@ -89,12 +100,14 @@ class Races:
             wave.seen = everything
 
     def event(self, event, wave):
-        if event.kind in (WRITE_BACK, SETTLE, INVALIDATE):
+        if event.kind in (WRITE_BACK, SETTLE, INVALIDATE) or (event.local and not self.lds):
             return
         addresses = event.addresses(wave)
         if event.kind in (FLAG_LOAD, TURN):
-            for at in set(addresses.tolist()):
-                wave.seen = joined(wave.seen, self.flags.get(at, {}))
+            views = {id(view): view for view in map(self.flags.get, addresses.tolist()) if view is not None}
+            for view in views.values():
+                if view is not wave.acquired.get(id(view)):
+                    wave.seen, wave.acquired[id(view)] = joined(wave.seen, view), view
         if event.kind in (FLAG_STORE, TURN):
             view = self.view(wave)
             for at in addresses.tolist():
@@ -103,18 +116,18 @@ class Races:
             self.access(event, wave, addresses)
 
     def access(self, event, wave, addresses):
-        inside = np.searchsorted(self.begin, addresses, side="right") - 1
-        addresses = addresses[(inside >= 0) & (addresses < self.end[inside])]
-        if addresses.size == 0:
-            return
-        words = np.unique((addresses[:, None] + np.arange(0, event.bytes, 4)) >> 2).tolist()
-        self.touch(event, wave, words, event.kind in (STORE, TURN))
+        if not self.everywhere and not event.local:
+            inside = np.searchsorted(self.begin, addresses, side="right") - 1
+            addresses = addresses[(inside >= 0) & (addresses < self.end[inside])]
+        if addresses.size:
+            words = np.unique((addresses[:, None] + np.arange(0, event.bytes, self.unit)) // self.unit).tolist()
+            self.touch(event, wave, words, event.kind in (STORE, TURN, LOCAL_STORE))
 
     def host(self, host, stream):
         """stream stands for a wave of its own."""
         stream.id, stream.clock = (stream.number, -1, 0), self.clocks.get((stream.number, -1, 0), 0) + 1
         for address, size in host.touched:
-            self.touch(host, stream, range(address >> 2, (address + size) >> 2), True)
+            self.touch(host, stream, range(address // self.unit, (address + size) // self.unit), True)
         stream.seen = self.view(stream)
 
     def touch(self, event, wave, words, write):
@@ -137,6 +150,5 @@ class Races:
 
     def fail(self, event, wave, word, other, how):
         where = f"{wave.group.launch.name} at 0x{wave.words[128] - wave.program.base:x}, " if wave.id[1] >= 0 else ""
-        self.problem = self.problem or (
-            f"{where}{event.name}: rank {wave.id[0]}, block {wave.id[1]}, wave {wave.id[2]} meets a word that rank {other[0]}, block {other[1]}, "
-            f"wave {other[2]} has {how} at the same time")
+        one, two = (f"rank {w[0]}, block {w[1]}, wave {w[2]}" for w in (wave.id, other))
+        self.problem = self.problem or f"{where}{event.name}: {one} meets a word that {two} has {how} at the same time"

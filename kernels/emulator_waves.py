@@ -12,7 +12,8 @@ import mmap
 
 import numpy as np
 
-from emulator_races import FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, SCALAR_LOAD, SETTLE, STORE, TURN, WRITE_BACK, Event, Host, joined
+from emulator_races import (FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, LOCAL_LOAD, LOCAL_STORE, SCALAR_LOAD, SETTLE, STORE, TURN,
+                            WRITE_BACK, Event, Host, joined)
 
 ENDED, BARRIER, PAUSED = range(3)
 BLOCK_MAX = 32  # instructions that run without a look at the other waves
@@ -72,8 +73,12 @@ class Wave:
 
 
 class Group:
+    number = 0
+
     def __init__(self, emu, launch, index):
         self.launch, self.index, self.local = launch, index, LocalMemory.take(launch.lds_bytes)
+        Group.number = Group.number % 0x7FFF + 1  # apart for all of one run; 15 bits: emulator_races.Event
+        self.number = Group.number
         self.waves = [Wave(emu, launch, self, first) for first in range(0, launch.threads, 64)]
         self.arrived = []
 
@@ -102,7 +107,7 @@ class Watch:
             self.races.event(event, wave)
             self.problem = self.problem or self.races.problem
         kind = event.kind
-        if kind == SCALAR_LOAD:
+        if kind >= SCALAR_LOAD:
             return
         if kind == SETTLE:
             wave.stored = wave.stored_before = False
@@ -146,6 +151,8 @@ def kind_of(name, instruction):
         return SETTLE if int(instruction.simm16) & 0xC00F == 0 else 0
     if name.startswith("S_LOAD_"):
         return SCALAR_LOAD
+    if name.startswith("DS_"):
+        return 0 if "BPERMUTE" in name or "SWIZZLE" in name else LOCAL_LOAD if "READ" in name else LOCAL_STORE
     if not name.startswith(("GLOBAL_", "FLAT_", "BUFFER_")):
         return 0
     system = bool(getattr(instruction, "sc1", 0))
@@ -189,7 +196,7 @@ def advance(wave, watch, most):
         pc = words[PC]
         steps, end = decoder.pieces.get(pc) or decoder.piece(pc)
         for function, which, event in steps:
-            if event is not None:
+            if event is not None and (watch.races or event.kind < SCALAR_LOAD):
                 watch.event(event, wave)
             function(*calls[which])
         done += len(steps)

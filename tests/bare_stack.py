@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A bare Megatron stack through `replay`, beside what was measured on 4 H200: most requested bytes of each step of the shipped
-trace, to the byte, and on which rank; then the properties of what is written step by step.
+trace, to the byte, and on which rank; the step and what real routing costs, beside the
+measured milliseconds; then the properties of what is written step by step.
 
 bare_stack.py SPILLWAY SCRATCH ROOT"""
 import csv
@@ -46,6 +47,11 @@ for position, step in ((0, 50), (1, 399)):
     check(memory["worst"]["rank"] == int(most["rank"]), f"aux:{step}: {memory['worst']}")
     check(row["traffic"]["rows_max"] == max(int(r["rows_received_max_layer"]) for r in measured if r["routing"] == f"aux:{step}"),
           f"aux:{step}: rows")
+    timed = replay(job, "--steps", str(position), "--stack", "megatron-h200-2026-11")["time"]
+    slowest = lambda routing: max(float(r["step_ms"]) / 1e3 for r in measured if r["routing"] == routing and r["repeat"] == "0")
+    true, ratio = slowest(f"aux:{step}"), slowest(f"aux:{step}") / slowest("balanced")
+    check(abs(timed["step_s"] / true - 1) < 0.03, f"aux:{step}: {timed['step_s']} s, measured {true}")
+    check(abs(timed["step_s"] / timed["balanced_step_s"] / ratio - 1) < 0.02, f"aux:{step}: {ratio} times balanced, measured")
     check(memory["verdict"] == "fits" and memory["oom_probability"] == 0 and 0 < memory["oom_high"] < 1, "verdict")
 both = replay(job, "--output", scratch / "bare_stack.h5")["memory"]["allocator"]
 done = subprocess.run([program, "explain", "--job", job, "--format", "json"], capture_output=True, text=True)

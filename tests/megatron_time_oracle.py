@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The time of measured Megatron-Core stacks, written again from the header of sim/time/megatron_time.h, against `spillway score` on
+"""The time of measured Megatron-Core stacks, written again from the header (oracle_megatron_time.py), against `spillway score` on
 every run of the shipped table; the same with a stack whose every figure is turned; a table of a made-up machine, whose
 coefficients the fit must find.     megatron_time_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv
 import json
-import math
 import pathlib
 import random
 import re
@@ -12,14 +11,13 @@ import statistics
 import subprocess
 import sys
 
+from oracle_megatron_time import PHASES, Load, figures, step as bare_step, up
+
 spillway, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_time_oracle"
 scratch.mkdir(exist_ok=True)
 data = source / "notebooks_data" / "measured"
 preset = (source / "sim/megatron_stacks/megatron-h200-2026-11.yaml").read_text()
-PHASES = ["forward_route", "forward_permute", "forward_dispatch_a2a", "forward_sort_chunks", "forward_experts",
-          "forward_unsort_chunks", "forward_combine_a2a", "forward_unpermute", "backward_permute", "backward_dispatch_a2a",
-          "backward_sort_chunks", "backward_experts", "backward_unsort_chunks", "backward_combine_a2a", "backward_unpermute"]
 bad = checks = 0
 
 
@@ -37,110 +35,22 @@ def run(*arguments):
     return done.stdout
 
 
-def figures(text):
-    return {k: float(v) for k, v in re.findall(r"^(\w+):\n  value: (\S+)", text, re.M)}
-
-
-def up(x, tile):
-    return math.ceil(x / tile) * tile
-
-
 def step(c, ranks):
-    """Seconds of a step and of its phases (mean over ranks, sum over layers). `ranks`: the rows of a run, by rank."""
+    """Seconds of a step and of its phases. `ranks`: the rows of a run, by rank."""
     a = ranks[0]
     T, H, F, E, L = (int(a[k]) for k in ("tokens_per_rank", "hidden", "ffn", "experts", "layers"))
-    e, R = E // len(ranks), range(len(ranks))
-    padded, dropping = a["pad_to_capacity"] == "1", a["capacity_factor"] not in ("", "0")
-    lists = {k: [[int(x) for x in r[k + "_per_layer"].split(";")] for r in ranks]
-             for k in ("rows_received", "rows_sent", "rows_kept_local", "max_expert_rows", "empty_experts")}
-    gemm = c["peak_flops"] * c["gemm_flops_share"]
-    gpu, met, known = [0.0 for _ in R], 0.0, [0.0 for _ in R]
-    spent = dict.fromkeys(PHASES, 0.0)
+    names = ("rows_received", "rows_sent", "rows_kept_local", "max_expert_rows", "empty_experts")
 
-    def copy(b):
-        return b / c["copy_bytes_per_s"]
-
-    def to(times, phase):
-        for r in R:
-            if phase:
-                spent[phase] += (times[r] - gpu[r]) / len(ranks)
-            gpu[r] = times[r]
-
-    def meet(phase):
-        nonlocal met
-        took = [t - met for t in gpu]
-        b = c["jitter_share"] * max(took)
-        if b > 0:
-            met += max(took) + b * math.log(sum(math.exp((t - max(took)) / b) for t in took))
-        to([met for _ in R], phase)
-
-    def exchange(phase, l, latencies=1):
-        nonlocal met
-        ins = [lists["rows_received"][r][l] - lists["rows_kept_local"][r][l] for r in R]
-        outs = [lists["rows_sent"][r][l] - lists["rows_kept_local"][r][l] for r in R]
-        seconds = max(max(i, o) + c["duplex_share"] * min(i, o) for i, o in zip(ins, outs)) * 2 * H / c["exchange_bytes_per_s"]
-        message = max(ins + outs) * 2 * H / (len(ranks) - 1)
-        if len(set(ins + outs)) > 1 and message > 2**27:
-            seconds *= max(1, c["long_message_share"] * (2**28 if message > 2**28 else 2**27) / message)
-        meet(phase)
-        met += seconds + latencies * c["exchange_latency_s"]
-        to([met for _ in R], phase)
-
-    def of(l, r):
-        M, live, most = lists["rows_received"][r][l], e - lists["empty_experts"][r][l], lists["max_expert_rows"][r][l]
+    def load(r, l):
+        M, N, kept, most, empty = (int(r[k + "_per_layer"].split(";")[l]) for k in names)
+        live = E // len(ranks) - empty
         even = M == live * most
-        tiles = live * up(most, 128) if even else M + 64 * live
-        chunks = 4 * M * H / c["slots_bytes_per_s"] if padded else copy(4 * M * H) + (0 if even else 40e-6)
-        return M, tiles, live, (chunks + 2 * c["kernel_s"]) if M else 0.0
+        return Load(M, N, live * up(most, 128) if even else M + 64 * live, live, even, M - kept, N - kept)
 
-    def add(phase, seconds):
-        to([gpu[r] + seconds(r) for r in R], phase)
-
-    def forward(l, again):
-        nonlocal known
-        name = (lambda phase: None) if again else (lambda phase: "forward_" + phase)
-        first = l == 0 and not again
-        add(name("route"), lambda r: copy(16 * T * H + (800 * T * E if dropping else 0)) + 2 * T * H * E / c["router_flops"] +
-            25 * c["kernel_s"])
-        if first:
-            to([max(t, 0.32 * c["host_first_s"]) for t in gpu], name("route"))
-        add(name("permute"), lambda r: copy(48 * T * E) + 40 * c["kernel_s"])
-        if not padded:
-            to([max(gpu[r], c["host_first_s"] if first else known[r] + c["host_layer_s"]) for r in R], name("permute"))
-            known = list(gpu)
-            add(name("permute"), lambda r: 0.2e-3 if dropping else 0)
-        add(name("permute"), lambda r: copy(4 * lists["rows_sent"][r][l] * H))
-        exchange(name("dispatch_a2a"), l, 2)
-        add(name("sort_chunks"), lambda r: of(l, r)[3])
-        add(name("experts"), lambda r: 2 * of(l, r)[1] * (H * up(2 * F, 256) + F * up(H, 256)) / gemm +
-            copy(c["activation_bytes"] * of(l, r)[0] * F) + 4 * c["kernel_s"])
-        add(name("unsort_chunks"), lambda r: of(l, r)[3])
-        exchange(name("combine_a2a"), l)
-        add(name("unpermute"), lambda r: 4 * lists["rows_sent"][r][l] * H / c["scatter_bytes_per_s"])
-
-    def backward_experts(l, r):
-        M, tiles, live, _ = of(l, r)
-        flops = 2 * tiles * (2 * F * up(H, 256) + H * up(F, 256))
-        flops += 2 * M * (up(H, 128) * up(2 * F, 256) + up(F, 128) * up(H, 256))
-        activation = c["activation_gradient_bytes"] + (c["activation_bytes"] if a["recompute"] == "moe_act" else 0)
-        return (flops / gemm + copy(activation * M * F) + 30 * e * H * F / c["main_grad_bytes_per_s"] +
-                copy(6 * (e - live) * H * F) + 4 * c["kernel_s"])
-
-    for l in range(L):
-        forward(l, False)
-    for l in reversed(range(L)):
-        if a["recompute"] == "moe":
-            forward(l, True)
-        add("backward_unpermute", lambda r: copy(4 * lists["rows_sent"][r][l] * H))
-        exchange("backward_combine_a2a", l)
-        add("backward_unsort_chunks", lambda r: of(l, r)[3])
-        add("backward_experts", lambda r: backward_experts(l, r))
-        add("backward_sort_chunks", lambda r: of(l, r)[3])
-        meet("backward_sort_chunks")
-        exchange("backward_dispatch_a2a", l)
-        add("backward_permute", lambda r: 4 * lists["rows_sent"][r][l] * H / c["index_add_bytes_per_s"] +
-            copy(c["norm_gradient_bytes"] * T * H) + 4 * T * H * E / c["router_flops"])
-    return max(gpu), spent
+    loads = [[load(r, l) for r in ranks] for l in range(L)]
+    _, seconds, spent = bare_step(c, T, H, F, E, loads, a["recompute"], a["pad_to_capacity"] == "1",
+                                  a["capacity_factor"] not in ("", "0"))
+    return seconds, spent
 
 
 def near(a, b, part):

@@ -41,10 +41,15 @@ def key(row):
 
 
 def surely_fits(row):
+    if row["memory"]["allocator"]:
+        return row["memory"]["allocator"]["failed_steps"] == row["memory"]["allocator"]["retried_steps"] == 0
     return max(row["memory"]["high_bytes"], row["memory"]["max_bytes"]) <= row["memory"]["budget_bytes"]
 
 
 def fits(row):
+    """By the replayed allocator where there is one."""
+    if row["memory"]["allocator"]:
+        return row["memory"]["allocator"]["failed_steps"] == 0
     return row["memory"]["max_bytes"] <= row["memory"]["budget_bytes"]
 
 
@@ -63,13 +68,13 @@ def front(rows):
     return [i for i in good if not any(worse(i, j) for j in good if j != i)]
 
 
-def judge(plan, job):
+def judge(plan, job, *extra):
     rows = plan["rows"]
     check(plan["format"] == "spillway-result", "the format is not spillway-result")
     check(len({key(row) for row in rows}) == len(rows), "a point stands twice")
     for split in sorted({row["expert_parallel"] for row in rows}):
         alone = json.loads(run("replay", TRACE, "--job", job, "--expert-parallel", split, "--stack",
-                               plan["settings"]["stack"], "--format", "json"))
+                               plan["settings"]["stack"], *extra, "--format", "json"))
         want = {key(row): row for row in alone["rows"]}
         for row in rows:
             if row["expert_parallel"] != split:
@@ -184,6 +189,58 @@ def refuses(job):
         check(out.returncode == 2 and "[1, " in out.stderr and str(TRACE) not in out.stderr, f"{extra}: {out.returncode} {out.stderr}")
 
 
+def allocator(job):
+    """--allocator: what replay says of the same points, and what a person is told of points that run out."""
+    conf = ["--allocator", "expandable_segments:False,max_split_size_mb:64"]
+    seen = set()
+    for fraction in ("0.93", "0.002", "0.001"):
+        job.write_text(JOB % (fraction, "megatron-alltoall, deepep, gmm"))
+        plan = json.loads(run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "8,16", *conf, "--format", "json"))
+        judge(plan, job, *conf)
+        for row in plan["rows"]:
+            there = row["memory"]["allocator"] is not None
+            check(there == (row["scheme"] != "gmm"), f"{key(row)}: is the allocator replayed? {there}")
+            if there:
+                seen.add(row["memory"]["verdict"])
+        text = run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "8,16", *conf, "--all")
+        check(" reserved " in text and line(text, "r: what PyTorch's allocator reserves") != "", "reserved memory is not shown")
+        check("by what must be live alone" not in text, "points are called live alone")
+        for row in plan["rows"]:
+            if row["memory"]["allocator"] and fits(row):
+                gib = row["memory"]["allocator"]["reserved"]["max_bytes"] / 2**30
+                check(f"{gib:.{1 if gib < 9.95 else 0}f}r" in text, f"{key(row)}: no {gib} GiB in the table")
+    check(seen >= {"fits", "oom"}, f"verdicts {seen}: the test sees nothing")
+    plain = run("plan", "--job", job, "--trace", TRACE)
+    check(" reserved " not in plain and "--allocator" in line(plain, "*: what must be live"), "without --allocator")
+    refused = subprocess.run([program, "plan", "--job", job, "--allocator", "maybe"], capture_output=True, text=True, check=False)
+    check(refused.returncode == 2 and "--allocator" in refused.stderr, f"--allocator maybe: {refused.stderr}")
+    idle = run("plan", "--job", job, "--scheme", "gmm", *conf)
+    check("nothing to replay" in line(idle, "allocator: "), "an allocator without anything to replay")
+
+    drift = scratch / "drift.h5"  # stranded blocks: live memory fits, reserved runs out, expandable segments do not
+    run("trace", "generate", drift, "--counts-only", "--experts", 64, "--top-k", 6, "--ranks", 8, "--tokens-per-rank", 4096, "--layers", 4,
+        "--steps", 12, "--distribution", "drift:drift=0.1,popularity=lognormal,sigma=0.3")
+    source = (root / "notebooks_data/reserved/v2lite_mi355x.yaml").read_text().replace("cluster: ", f"cluster: {root}/notebooks_data/reserved/")
+    found = False
+    for fraction in (0.40, 0.38, 0.36, 0.34, 0.33, 0.32, 0.31, 0.30):
+        job.write_text(source.replace("memory_fraction: 1", f"memory_fraction: {fraction}"))
+        row, = json.loads(run("plan", "--job", job, "--trace", drift, "--stack", "none", "--allocator", "expandable_segments:False", "--format", "json"))["rows"]
+        replayed = row["memory"]["allocator"]
+        if replayed["failed_steps"] == 0:
+            continue
+        text = run("plan", "--job", job, "--trace", drift, "--stack", "none", "--allocator", "expandable_segments:False")
+        told = next((l for l in text.splitlines() if "run out of memory" in l), "")
+        check(f"{replayed['failed_steps']} of 12 steps run out of memory" in told and "oom" in text, told)
+        check(("expandable_segments:True would do" in told) == (replayed["with_expandable_segments"]["failed_steps"] == 0), told)
+        check("memory_fraction" not in told, f"what another fraction would do is not known: {told}")
+        found = found or replayed["with_expandable_segments"]["failed_steps"] == 0
+        grown = json.loads(run("plan", "--job", job, "--trace", drift, "--stack", "none", "--allocator", "expandable_segments:True", "--format", "json"))["rows"][0]
+        same = grown["memory"]["allocator"]
+        alone = {name: same[name] for name in replayed["with_expandable_segments"]}
+        check(alone == same["with_expandable_segments"] == replayed["with_expandable_segments"], "expandable segments, as set and beside")
+    check(found, "nothing that expandable segments would help: the test sees nothing")
+
+
 def main():
     scratch.mkdir(parents=True, exist_ok=True)
     job = scratch / "job.yaml"
@@ -226,6 +283,7 @@ def main():
         check(slower != point[0].startswith("dense"), f"{point}: {step} s balanced, {steps[1][point]} s at 1.5")
     refuses(job)
     says(job)
+    allocator(job)
     print(f"plan_oracle: {checks} checks, {failed} failed")
     sys.exit(failed > 0)
 

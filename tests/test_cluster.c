@@ -96,7 +96,7 @@ static void test_parse(void) {
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, hbm_gib, "
            "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
-           "exchange, link");
+           "exchange, link, kernels");
 }
 
 #define LISTS(rows, more) \
@@ -163,6 +163,20 @@ static void test_exchange(void) {
                                  "  exchange_mb_per_s: [5, 6]\n" more
 #define INCAST "  incast_mb_per_s: [7, 8]\n  evidence: measured\n"
 
+/* Figures of our own kernels: all may be left out, a source may not. */
+static void test_kernels(void) {
+#define KERNELS(source) \
+    HEAD FIGURE(bf16_flops) REST "kernels: {copy_gb_per_s: 4000, slot_ns: 4.5" source "}\n"
+    static const char good[] = KERNELS(", evidence: measured, source: a test"), bad[] = KERNELS("");
+#undef KERNELS
+    spw_cluster c;
+    CHECK_OK(spw_cluster_parse("c.yaml", good, sizeof good - 1, &c));
+    CHECK(c.kernels.copy_gb_per_s == 4000.0 && c.kernels.slot_ns == 4.5 && c.kernels.send_share == 0.0);
+    CHECK(c.kernels.evidence == SPW_EVIDENCE_MEASURED && strcmp(c.kernels.source, "a test") == 0);
+    CHECK_STATUS(spw_cluster_parse("c.yaml", bad, sizeof bad - 1, &c), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "'kernels.source' is missing") != NULL);
+}
+
 /* Points of the links: the same. */
 static void test_links(void) {
     spw_cluster c;
@@ -200,6 +214,7 @@ int main(void) {
     test_points();
     test_exchange();
     test_links();
+    test_kernels();
     test_memory();
     return check_done();
 }

@@ -65,12 +65,12 @@ static void test_work(void) {
     spw_compiled_work_count(&job, &dense, dense.type->compiled(&dense), 1, &load, 1, &w);
     near(w.experts, 58 * 4 * 6.0 * 40960 * 7168 * 2048, 1e-12, "experts of dense");
     near(w.masks, 58 * 6 * 2.0 * 4096 * 40960 * 7168, 1e-12, "dispatch and combine einsums");
-    near(w.projections, 4 * 2.0 * 4096 * 61 * 187107328, 1e-3, "projections");
-    near(w.attention, 4.5 * 61 * 4096.0 * 4096 * 128 * 320, 1e-12, "scores");
-    near(w.dense_ffn, 4 * 6.0 * 4096 * 3 * 7168 * 18432, 1e-12, "dense FFN");
-    near(w.shared_expert, 4 * 6.0 * 4096 * 58 * 7168 * 2048, 1e-12, "shared expert");
-    near(w.router, 4 * 2.0 * 4096 * 58 * 7168 * 256, 1e-12, "router");
-    near(w.head, 3 * 2.0 * 4096 * 7168 * 129280, 1e-12, "head");
+    near(w.model.projections, 4 * 2.0 * 4096 * 61 * 187107328, 1e-3, "projections");
+    near(w.model.attention, 4.5 * 61 * 4096.0 * 4096 * 128 * 320, 1e-12, "scores");
+    near(w.model.dense_ffn, 4 * 6.0 * 4096 * 3 * 7168 * 18432, 1e-12, "dense FFN");
+    near(w.model.shared_expert, 4 * 6.0 * 4096 * 58 * 7168 * 2048, 1e-12, "shared expert");
+    near(w.model.router, 4 * 2.0 * 4096 * 58 * 7168 * 256, 1e-12, "router");
+    near(w.model.head, 3 * 2.0 * 4096 * 7168 * 129280, 1e-12, "head");
     near(w.mask_bytes, 20 * 58 * 4096.0 * 40960 * 2, 1e-12, "masks");
     near(w.row_bytes, 58 * 2.0 * 40960 * (20 * 7168 + 11 * 2048), 1e-12, "rows of dense");
     CHECK(!w.library_products && w.scatter_bytes == 0.0);
@@ -80,7 +80,7 @@ static void test_work(void) {
     near(w.gathers.nic_bytes, 2 * routed + 2 * others * 2 * 63 / 64 / 8, 1e-4, "gathers");
     near(w.scatters.nic_bytes, w.gathers.nic_bytes / 2, 1e-12, "scatters");
     near(w.gathers.hops, 2 * (3 * 58 * 7 + 61 * 63), 1e-12, "hops");
-    near(w.optimizer_bytes, 671.0264e9 / 64 * 14, 1e-4, "optimizer");
+    near(w.model.optimizer_bytes, 671.0264e9 / 64 * 14, 1e-4, "optimizer");
     CHECK(w.gathers.link_bytes == 0.0);
     /* gmm: 4096 x 8 rows at every rank, W = 64 T rows in the buffer */
     load = load_of(&job, "gmm", 1, 1.0);

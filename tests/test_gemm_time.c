@@ -112,7 +112,7 @@ static void test_other_shapes(const spw_cluster *cluster) {
 
 static void test_rows(const spw_cluster *cluster) {
     const uint64_t none[4] = {0}, some[4] = {0, 300, 0, 5000}, swapped[4] = {5000, 0, 0, 300},
-                   more[4] = {0, 300, 0, 5001};
+                   more[4] = {0, 300, 0, 5121}, tile[4] = {0, 300, 0, 5120}, begun[4] = {0, 300, 0, 5057};
     spw_gemm_curves *c = NULL;
     CHECK_OK(spw_gemm_curves_create(cluster, &c));
     CHECK(spw_gemm_seconds(c, none, 4, 2048, 4096, SPW_GEMM_FORWARD) == 0.0);
@@ -125,6 +125,10 @@ static void test_rows(const spw_cluster *cluster) {
         const double s = spw_gemm_seconds(c, some, 4, 3000, 5000, p);
         CHECK(fabs(s - spw_gemm_seconds(c, swapped, 4, 3000, 5000, p)) < 1e-15);
         CHECK(s < spw_gemm_seconds(c, more, 4, 3000, 5000, p));
+        /* A tile that is begun is paid for: 128 rows, or 64 of a sum. */
+        const double begun_s = spw_gemm_seconds(c, begun, 4, 3000, 5000, p);
+        CHECK(begun_s == spw_gemm_seconds(c, tile, 4, 3000, 5000, p));
+        CHECK(p == SPW_GEMM_WEIGHT_GRADIENT ? s < begun_s : s == begun_s);
         /* Few rows each cost more than the same rows together: the weights are read for each. */
         CHECK(equal_s(c, 64, 16, 3000, 5000, p) > 2.0 * equal_s(c, 1, 1024, 3000, 5000, p));
         for (size_t rows = 1; rows < 10000; rows += 97) {

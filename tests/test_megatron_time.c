@@ -23,8 +23,9 @@ static spw_megatron_coefficients preset(void) {
 static spw_megatron_coefficients plain(void) {
     spw_megatron_coefficients c = preset();
     spw_coefficient *const speeds[] = {
-        &c.peak_flops,        &c.router_flops,     &c.main_grad_bytes_per_s, &c.exchange_bytes_per_s,
-        &c.slots_bytes_per_s, &c.copy_bytes_per_s, &c.scatter_bytes_per_s,   &c.index_add_bytes_per_s};
+        &c.peak_flops,        &c.router_flops,       &c.main_grad_bytes_per_s, &c.exchange_bytes_per_s,
+        &c.slots_bytes_per_s, &c.copy_bytes_per_s,   &c.scatter_bytes_per_s,   &c.index_add_bytes_per_s,
+        &c.token_bytes_per_s, &c.network_bytes_per_s};
     spw_coefficient *const none[] = {&c.activation_bytes,
                                      &c.activation_gradient_bytes,
                                      &c.norm_gradient_bytes,
@@ -51,8 +52,8 @@ static const spw_megatron_shape shape = {.layers = LAYERS,
 static void fill(spw_megatron_load load[LAYERS][RANKS], double rows) {
     for (size_t l = 0; l < LAYERS; l++) {
         for (size_t r = 0; r < RANKS; r++)
-            load[l][r] =
-                (spw_megatron_load){.received = rows, .sent = rows, .kept_local = rows / 2, .tiled = rows};
+            load[l][r] = (spw_megatron_load){
+                .received = rows, .sent = rows, .link_in = rows / 2, .link_out = rows / 2, .tiled = rows};
     }
 }
 
@@ -60,7 +61,8 @@ static spw_megatron_time predict(const spw_megatron_coefficients *c, const spw_m
                                  spw_megatron_load load[LAYERS][RANKS]) {
     spw_megatron_time t;
     double phase_s[LAYERS][RANKS][SPW_MEGATRON_PHASES], of_rank[RANKS] = {0.0}, sum = 0.0;
-    CHECK_OK(spw_megatron_time_predict(c, s, RANKS, &load[0][0], &phase_s[0][0][0], &t));
+    CHECK_OK(
+        spw_megatron_time_predict(c, s, SPW_MEGATRON_ALL_TO_ALL, RANKS, &load[0][0], &phase_s[0][0][0], &t));
     for (size_t p = 0; p < SPW_MEGATRON_PHASES; p++) {
         double mean = 0.0;
         for (size_t l = 0; l < LAYERS; l++) {
@@ -210,7 +212,8 @@ static void test_long_messages(void) {
             for (size_t r = 0; r < RANKS; r++) {
                 load[l][r].received = cases[i].received[r];
                 load[l][r].sent = cases[i].received[1 - r];
-                load[l][r].kept_local = 0;
+                load[l][r].link_in = load[l][r].received;
+                load[l][r].link_out = load[l][r].sent;
             }
         }
         const double most = fmax(cases[i].received[0], cases[i].received[1]);
@@ -267,11 +270,15 @@ static void test_damage(const char *scratch) {
     spw_megatron_load load[LAYERS][RANKS];
     fill(load, 1);
     empty.layers = 0;
-    CHECK_STATUS(spw_megatron_time_predict(&c, &empty, RANKS, &load[0][0], NULL, &t), SPW_EARG);
-    CHECK_STATUS(spw_megatron_time_predict(&c, &shape, 0, &load[0][0], NULL, &t), SPW_EARG);
+    CHECK_STATUS(spw_megatron_time_predict(&c, &empty, SPW_MEGATRON_ALL_TO_ALL, RANKS, &load[0][0], NULL, &t),
+                 SPW_EARG);
+    CHECK_STATUS(spw_megatron_time_predict(&c, &shape, SPW_MEGATRON_ALL_TO_ALL, 0, &load[0][0], NULL, &t),
+                 SPW_EARG);
     for (int i = 0; i < 2; i++) {
         spw_alloc_fail_after(i);
-        CHECK_STATUS(spw_megatron_time_predict(&c, &shape, RANKS, &load[0][0], NULL, &t), SPW_ENOMEM);
+        CHECK_STATUS(
+            spw_megatron_time_predict(&c, &shape, SPW_MEGATRON_ALL_TO_ALL, RANKS, &load[0][0], NULL, &t),
+            SPW_ENOMEM);
     }
     spw_alloc_fail_after(-1);
     CHECK_STATUS(spw_megatron_coefficients_read("no-such", NULL, &read), SPW_ECONFIG);

@@ -4,7 +4,10 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
+#include "sim/input/allocator_conf.h"
+#include "sim/input/software.h"
 #include "sim/replay/plan_points.h"
+#include "sim/time/megatron_load.h"
 #include "traces/generate.h"
 
 #include <ctype.h>
@@ -21,12 +24,13 @@ enum {
     OPTION_LAYERS,
     OPTION_TOKENS,
     OPTION_SEED,
+    OPTION_ALLOCATOR,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
-    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed;
+    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator;
     bool all;
 } plan_options;
 
@@ -37,25 +41,30 @@ static const struct argp_option own_options[] = {
     {"imbalance", OPTION_IMBALANCE, "X", 0,
      "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean",
      0},
-    {"stack", OPTION_STACK, "NAME|FILE|none", 0,
-     "software whose compiled programs are planned, and their speed where it was fitted (default: the newest "
-     "known for the cluster); none: what must be live, no times",
+    {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
+     "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
+     "newest of each known for the cluster); none: what must be live, no times",
      0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"tokens", OPTION_TOKENS, "N", 0, "what training on so many tokens takes; 300B, 1T, 1.5e12", 0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of made routing (default: 1)", 0},
+    {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
+     "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
+     "arrives: what is "
+     "reserved, and whether a step runs out",
+     0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,    &o->seed};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,    &o->steps,
+                                   &o->layers,     &o->tokens,  &o->seed,      &o->allocator};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_SEED) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_ALLOCATOR) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -155,38 +164,21 @@ static spw_status make_trace(const spw_job *job, const char *routing, uint64_t s
     return spw_generate_trace(&settings, path);
 }
 
-/* The last of the presets that was fitted on this cluster, else the last of all: names end in a date. */
-static spw_status newest_time_stack(const spw_job *job, spw_time_stack *out) {
-    const char *const *names = spw_time_stack_presets();
-    const char *chosen = NULL;
-    bool fitted = false;
-    for (size_t i = 0; names[i] != NULL; i++) {
-        const spw_status status = spw_time_stack_read(names[i], NULL, out);
-        if (status != SPW_OK) return status;
-        const bool here = spw_has_word(out->clusters, job->cluster.name);
-        if (chosen != NULL && (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0))) continue;
-        chosen = names[i], fitted = here;
+static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
+                                  spw_plan_request *request) {
+    bool compiled = false, megatron = false;
+    if (names != NULL && strcmp(names, "none") == 0) return SPW_OK;
+    for (size_t i = 0; i < o->job.schemes; i++) {
+        compiled = compiled || (o->scheme[i].type->compiled != NULL && o->job.part == SPW_PART_WHOLE);
+        megatron = megatron || spw_megatron_load_knows(&o->scheme[i]);
     }
-    return spw_time_stack_read(chosen, NULL, out);
-}
-
-static spw_status choose_stack(const char *name, const spw_job *job, spw_stack *stack, spw_time_stack *time,
-                               spw_plan_request *request) {
-    spw_status status = SPW_OK;
-    if (name != NULL && strcmp(name, "none") == 0) return SPW_OK;
-    if (name == NULL) {
-        SPW_TRY(newest_time_stack(job, time));
-        SPW_TRY(spw_stack_read(time->name, NULL, stack));
-    } else {
-        status = spw_stack_read(name, NULL, stack);
-        if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
-        if (spw_time_stack_knows(stack->name)) SPW_TRY(spw_time_stack_read(stack->name, NULL, time));
-    }
-    request->stack = stack;
-    if (spw_time_stack_knows(stack->name)) request->time_stack = time;
-
-cleanup:
-    return status;
+    const spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
+                                            : spw_software_read(names, software);
+    if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
+    if (software->compiled) request->stack = &software->stack;
+    if (software->timed) request->time_stack = &software->time_stack;
+    if (software->megatron) request->megatron = &software->megatron_stack;
+    return SPW_OK;
 }
 
 /* A point is planned once, however often its batch, split or scheme is named. */
@@ -234,15 +226,13 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_result result = {.rows = 0};
     spw_plan_request request = {.trace = NULL};
-    spw_stack *stack = NULL;
-    spw_time_stack *time = NULL;
+    spw_software *software = NULL;
     char made[4096] = "", routing[512];
     const char *splits = NULL;
     double tokens = 0.0;
     uint64_t seed = 1;
     SPW_TRY(SPW_ALLOC(1, &o));
-    SPW_TRY(SPW_ALLOC(1, &stack));
-    SPW_TRY(SPW_ALLOC(1, &time));
+    SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
@@ -258,10 +248,15 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(spw_job_options_finish(&o->job));
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
     merge_schemes(&o->job);
+    if (o->allocator != NULL) {
+        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
+        SPW_TRY(spw_job_check(&o->job.job));
+        request.allocator = true;
+    }
     const spw_job *job = &o->job.job;
     if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
-    SPW_TRY(choose_stack(o->stack, job, stack, time, &request));
+    SPW_TRY(choose_software(o->stack, &o->job, software, &request));
     if (o->trace_path == NULL)
         SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", seed, made, sizeof made));
     SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
@@ -287,9 +282,10 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .layer_begin = request.layer_begin,
                                        .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
                                        .seed = seed,
-                                       .stack = request.stack != NULL ? request.stack->name : NULL,
+                                       .stack = software->names[0] != '\0' ? software->names : NULL,
                                        .memory_fit = request.stack,
-                                       .time_fit = request.time_stack};
+                                       .time_fit = request.time_stack,
+                                       .megatron_fit = request.megatron};
     const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->trace_path != NULL, o->all};
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
@@ -297,8 +293,7 @@ cleanup:
     if (made[0] != '\0') (void)unlink(made);
     spw_result_clear(&result);
     spw_trace_close(trace);
-    spw_free(stack);
-    spw_free(time);
+    spw_free(software);
     spw_free(o);
     return status;
 }

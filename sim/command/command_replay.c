@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "sim/command/job_options.h"
 #include "sim/input/allocator_conf.h"
+#include "sim/input/software.h"
 #include "sim/memory/largest_batch.h"
 #include "sim/memory/smallest_factor.h"
 #include "sim/replay/replay.h"
@@ -37,9 +38,10 @@ static const struct argp_option own_options[] = {
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
-    {"stack", OPTION_STACK, "NAME|FILE", 0,
-     "memory of compiled programs as XLA's arena holds it, and step times, by the coefficients of this stack "
-     "(default: what must be live, no times)",
+    {"stack", OPTION_STACK, "NAME|FILE[,...]", 0,
+     "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
+     "of "
+     "compiled programs and of Megatron-Core (default: what must be live, no times)",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
@@ -140,12 +142,11 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_result result = {.rows = 0};
     spw_result_file *file = NULL;
-    spw_stack stack;
-    spw_time_stack time_stack;
-    bool timed = false;
+    spw_software *software = NULL;
     uint64_t seed = 1;
     double drops = 0.0, fits = 0.0;
     SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     spw_run_settings settings = {
         .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
@@ -154,9 +155,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &settings.layer_begin, &settings.layer_end));
     if (o->stack != NULL) {
-        SPW_TRY(spw_stack_read(o->stack, NULL, &stack));
-        timed = spw_time_stack_knows(stack.name);
-        if (timed) SPW_TRY(spw_time_stack_read(stack.name, NULL, &time_stack));
+        status = spw_software_read(o->stack, software);
+        if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "--stack"));
     }
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     if (o->drops != NULL) SPW_TRY(parse_percent("--drop-at-most", o->drops, &drops));
@@ -171,8 +171,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
     settings.stack = o->stack;
-    settings.memory_fit = o->stack != NULL ? &stack : NULL;
-    settings.time_fit = timed ? &time_stack : NULL;
+    settings.memory_fit = software->compiled ? &software->stack : NULL;
+    settings.time_fit = software->timed ? &software->time_stack : NULL;
+    settings.megatron_fit = software->megatron ? &software->megatron_stack : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL && o->each_step)
@@ -190,8 +191,9 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
                                         .allocator = !o->each_step, /* its state goes from step to step */
-                                        .stack = o->stack != NULL ? &stack : NULL,
-                                        .time_stack = timed ? &time_stack : NULL,
+                                        .stack = software->compiled ? &software->stack : NULL,
+                                        .time_stack = software->timed ? &software->time_stack : NULL,
+                                        .megatron = software->megatron ? &software->megatron_stack : NULL,
                                         .sink = spw_result_file_sink(file)};
     status = replay_steps(o, &request, &result);
     if ((status == SPW_EFORMAT || status == SPW_EIO) && strstr(spw_last_error(), o->trace_path) == NULL)
@@ -209,6 +211,7 @@ cleanup:
     spw_result_file_discard(file);
     spw_result_clear(&result);
     spw_trace_close(trace);
+    spw_free(software);
     spw_free(o);
     return status;
 }

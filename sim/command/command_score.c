@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/score/dispatch_print.h"
 #include "sim/score/measured_print.h"
+#include "sim/score/own_layer_print.h"
 #include "sim/score/score.h"
 #include "sim/score/score_layer_print.h"
 #include "sim/score/score_print.h"
@@ -85,9 +86,11 @@ spw_status spw_command_score(int argc, char **argv) {
         return spw_measured_print(o.table, o.tables, o.traces,
                                   o.time_stack != NULL ? o.time_stack : SPW_MEASURED_STACK, format, stdout);
     if (of_kind[SPW_TABLE_BARS] > 0) return score_bars(&o, format);
-    if (of_kind[SPW_TABLE_DISPATCH] > 0)
-        return o.tables == 1 ? spw_dispatch_print(o.table[0], format, stdout)
-                             : spw_fail(SPW_EARG, "a table of dispatch and combine is scored alone");
+    if (of_kind[SPW_TABLE_DISPATCH] + of_kind[SPW_TABLE_LAYERS] > 0) {
+        if (o.tables > 1) return spw_fail(SPW_EARG, "a table of our own kernels is scored alone");
+        return of_kind[SPW_TABLE_LAYERS] > 0 ? spw_own_layer_print(o.table[0], format, stdout)
+                                             : spw_dispatch_print(o.table[0], format, stdout);
+    }
     if (measured > 0) return spw_fail(SPW_EARG, "tables of measured runs are scored apart from the others");
     SPW_TRY(spw_score_open(o.table, o.tables, o.stack, o.time_stack, &score));
     SPW_TRY(spw_score_print(&score, format, stdout));

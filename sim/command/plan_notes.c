@@ -15,6 +15,13 @@ bool spw_plan_any_timed(const spw_result *result) {
     return false;
 }
 
+static bool any_reserved(const spw_result *result) {
+    for (size_t i = 0; i < result->rows; i++) {
+        if (result->row[i].reserved.there) return true;
+    }
+    return false;
+}
+
 static bool any_of_kind(const spw_result *result, spw_memory_kind kind) {
     for (size_t i = 0; i < result->rows; i++) {
         if (result->row[i].memory_kind == kind) return true;
@@ -122,7 +129,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *row = &v->result->row[i];
         fit += spw_point_fits(row);
-        live += spw_point_fits(row) && row->memory_kind == SPW_MEMORY_LIVE;
+        live += spw_point_fits(row) && spw_point_is_live_alone(row);
     }
     fprintf(out,
             "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
@@ -139,10 +146,19 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
 
 void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
     if (any_of_kind(v->result, SPW_MEMORY_LIVE))
+        fprintf(out,
+                "*: what must be live; what PyTorch's allocator reserves (%s) or a compiler adds "
+                "comes on top\n",
+                v->request->allocator ? "r" : "spillway replay, or --allocator");
+    if (any_reserved(v->result))
+        fprintf(out, "r: what PyTorch's allocator reserves over the steps, replayed on every rank; it fits "
+                     "when no step "
+                     "runs out\n");
+    if (v->request->allocator && !any_reserved(v->result))
         fprintf(
             out,
-            "*: what must be live; what PyTorch's allocator reserves (spillway replay) or a compiler adds "
-            "comes on top\n");
+            "allocator: nothing to replay; it is for schemes that allocate what arrives, without stages or "
+            "micro-batches\n");
 }
 
 /* --- Answers --- */

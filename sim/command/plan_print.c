@@ -26,6 +26,7 @@ static const spw_column point_columns[] = {
     {"high_bytes", NULL},
     {"budget_bytes", NULL},
     {"oom_probability", NULL},
+    {"reserved_bytes", "reserved"},
     {"drop_fraction", "dropped"},
     {"max_over_mean", "max/mean"},
     {"step_s", "step s"},
@@ -54,8 +55,7 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->expert);
     spw_table_count(t, r->fsdp);
     spw_table_count(t, r->sequences);
-    spw_table_text(t,
-                   spw_verdict_name(spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes)));
+    spw_table_text(t, spw_verdict_name(spw_result_verdict(r)));
     spw_table_text(t, spw_memory_kind_name(r->memory_kind));
     spw_table_scaled(t, (double)r->memory.max_bytes, GIB,
                      r->memory_kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
@@ -63,6 +63,11 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->footprint.high_bytes);
     spw_table_count(t, r->footprint.budget_bytes);
     spw_table_real(t, r->memory.oom_probability, NULL);
+    if (r->reserved.there) {
+        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB, "%.1f");
+    } else {
+        spw_table_none(t);
+    }
     spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, "%.2f %%");
     add_real(t, spw_plan_max_over_mean(v->request, r), "%.2f");
     add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
@@ -94,6 +99,9 @@ static spw_status print_points(const spw_plan_view *v, const bool *front, spw_fo
     memcpy(columns, point_columns, sizeof columns);
     for (size_t i = 0; columns[i].key != NULL && !(v->tokens > 0.0); i++) {
         if (strcmp(columns[i].key, "gpu_hours") == 0) columns[i].heading = NULL;
+    }
+    for (size_t i = 0; columns[i].key != NULL && !v->request->allocator; i++) {
+        if (strcmp(columns[i].key, "reserved_bytes") == 0) columns[i].heading = NULL;
     }
     (void)snprintf(heading, sizeof heading, "%s/balanced", spw_plan_routing_word(v));
     for (size_t i = 0; columns[i].key != NULL; i++) {
@@ -128,13 +136,17 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
         spw_table_none(t);
         return;
     }
-    const double gib = (double)r->memory.max_bytes / GIB;
+    const bool reserved = r->reserved.there && spw_point_fits(r);
+    const double gib = (double)(reserved ? r->reserved.as_set.reserved.max_bytes : r->memory.max_bytes) / GIB;
     if (spw_point_fits(r) && r->timed) {
         (void)snprintf(text, sizeof text, "%.0f%s", r->time.tokens_per_s_per_gpu,
                        spw_point_surely_fits(r) ? "" : "?");
     } else {
         (void)snprintf(text, sizeof text, "%s %.*f%s", spw_verdict_name(spw_result_verdict(r)),
-                       gib < 9.95 ? 1 : 0, gib, r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
+                       gib < 9.95 ? 1 : 0, gib,
+                       reserved                            ? "r"
+                       : r->memory_kind == SPW_MEMORY_LIVE ? "*"
+                                                           : "");
     }
     spw_table_shown(t, r->sequences, text);
 }
@@ -189,9 +201,16 @@ cleanup:
 
 static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_plan_change c = spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
-    fprintf(out, "  %-26s expert %zu, %zu sequences: %.0f%s GiB do not fit; ", r->scheme.text, r->expert,
-            r->sequences, (double)r->memory.max_bytes / GIB, r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
+    fprintf(out, "  %-26s expert %zu, %zu sequences: ", r->scheme.text, r->expert, r->sequences);
+    if (r->reserved.there) {
+        fprintf(out, "%zu of %zu steps run out of memory; ", r->reserved.as_set.failed_steps,
+                r->reserved.steps);
+    } else {
+        fprintf(out, "%.0f%s GiB do not fit; ", (double)r->memory.max_bytes / GIB,
+                r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
+    }
     switch (c.kind) {
+    case SPW_CHANGE_EXPANDABLE: fprintf(out, "expandable_segments:True would do\n"); return;
     case SPW_CHANGE_FRACTION:
         fprintf(out, "memory_fraction %.2f would do\n", ceil(100.0 * c.fraction) / 100.0);
         return;

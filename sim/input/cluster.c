@@ -121,6 +121,17 @@ static const spw_setting exchange_rows[] = {
      .help = "where the points were measured"},
     {.key = NULL}};
 
+#define KERNEL_ROW(field, text) \
+    {.key = #field, \
+     .kind = SPW_SETTING_REAL, \
+     .offset = offsetof(spw_kernel_figures, field), \
+     .minimum = 0, \
+     .maximum = 1e9, \
+     .fallback = "0", \
+     .help = (text)},
+static const spw_setting kernel_rows[] = {
+    SPW_KERNEL_FIGURE_LIST(KERNEL_ROW) POINTS_EVIDENCE(spw_kernel_figures), {.key = NULL}};
+
 #define FIGURE(name, text) \
     { \
         .key = #name, .kind = SPW_SETTING_GROUP, .offset = offsetof(spw_cluster, name), \
@@ -169,6 +180,12 @@ static const spw_setting rows[] = {{.key = "name",
                                     .fields = link_rows,
                                     .fallback = "{}",
                                     .help = "speed of the links inside a node at points"},
+                                   {.key = "kernels",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, kernels),
+                                    .fields = kernel_rows,
+                                    .fallback = "{}",
+                                    .help = "speed of our own kernels, each alone"},
                                    {.key = NULL}};
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
@@ -241,6 +258,13 @@ static spw_status check_link(const char *where, const spw_settings *settings, sp
     return SPW_OK;
 }
 
+static spw_status check_kernels(const char *where, const spw_settings *settings,
+                                const spw_kernel_figures *k) {
+    if (!(k->copy_gb_per_s > 0.0) || k->source[0] != '\0') return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s:%zu: 'kernels.source' is missing; say where the figures were measured",
+                    where, spw_settings_line(settings, "kernels"));
+}
+
 spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
@@ -249,6 +273,7 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     if (status == SPW_OK) status = check_gemm(where, settings, &out->gemm);
     if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     if (status == SPW_OK) status = check_link(where, settings, &out->link);
+    if (status == SPW_OK) status = check_kernels(where, settings, &out->kernels);
     spw_settings_close(settings);
     return status;
 }

@@ -78,6 +78,33 @@ typedef struct spw_link_points {
     char source[SPW_FIGURE_SOURCE];
 } spw_link_points;
 
+/* Our own kernels on one GPU, and dispatch and combine between GPUs, each measured alone (docs/validation_gpu.md): what the
+ * time of a whole layer is made of (sim/time/layer_time.h). 0 where nothing was measured. X(field, help) */
+#define SPW_KERNEL_FIGURE_LIST(X) \
+    X(copy_gb_per_s, "10^9 bytes/s of a device copy, read and written") \
+    X(fan_out_gb_per_s, "tokens to the rows of their experts, least bytes") \
+    X(slots_gb_per_s, "tokens to slots of a capacity, least bytes") \
+    X(fan_in_gb_per_s, "weighted sums of rows, least bytes") \
+    X(fan_in_gradient_gb_per_s, "its gradient, least bytes") \
+    X(swiglu_gb_per_s, "SwiGLU, least bytes") \
+    X(swiglu_gradient_gb_per_s, "its gradient, least bytes") \
+    X(plan_us, "counts and permutation of the choices") \
+    X(slot_ns, "places in the slots: of a choice, in order of a sequence") \
+    X(notices_us, "ranks tell each other how many rows come") \
+    X(send_start_us, "dispatch: what does not depend on rows or bytes, notices included") \
+    X(send_row_ns, "dispatch: of a row") \
+    X(send_share, "dispatch: share of the links' exchange_mb_per_s of the largest message") \
+    X(return_start_us, "combine: the same") \
+    X(return_row_ns, "combine: of a row") \
+    X(return_share, "combine: the same")
+typedef struct spw_kernel_figures {
+#define SPW_KERNEL_FIELD(field, help) double field;
+    SPW_KERNEL_FIGURE_LIST(SPW_KERNEL_FIELD)
+#undef SPW_KERNEL_FIELD
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_kernel_figures;
+
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
@@ -90,6 +117,7 @@ typedef struct spw_cluster {
     spw_gemm_points gemm;
     spw_exchange_points exchange;
     spw_link_points link;
+    spw_kernel_figures kernels;
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to

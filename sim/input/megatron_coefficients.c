@@ -13,7 +13,7 @@
 #define GIVEN_ROW(field, low, high, help) \
     {#field, help, offsetof(spw_megatron_coefficients, field), 0, low, high, 0},
 const spw_megatron_coefficient_row spw_megatron_coefficient_rows[SPW_MEGATRON_COEFFICIENTS] = {
-    SPW_MEGATRON_FITTED_LIST(FITTED_ROW) SPW_MEGATRON_GIVEN_LIST(GIVEN_ROW)};
+    SPW_MEGATRON_FITTED_LIST(FITTED_ROW) SPW_MEGATRON_GIVEN_LIST(GIVEN_ROW) SPW_MEGATRON_JOB_LIST(GIVEN_ROW)};
 
 spw_coefficient *spw_megatron_coefficient(spw_megatron_coefficients *c, size_t row) {
     return (spw_coefficient *)(void *)((char *)c + spw_megatron_coefficient_rows[row].offset);
@@ -32,16 +32,24 @@ const spw_coefficient *spw_megatron_coefficient_of(const spw_megatron_coefficien
 #define FITTED_FIELDS(field, start, low, high, spread, help) FIELDS(field, low, high, help)
 SPW_MEGATRON_FITTED_LIST(FITTED_FIELDS)
 SPW_MEGATRON_GIVEN_LIST(FIELDS)
+SPW_MEGATRON_JOB_LIST(FIELDS)
 
 #define SETTING(field, text) \
     SPW_STACK_COEFFICIENT(spw_megatron_coefficients, #field, field, field##_rows, text),
 #define FITTED_SETTING(field, start, low, high, spread, help) SETTING(field, help)
 #define GIVEN_SETTING(field, low, high, help) SETTING(field, help)
 
+#define LINE(field, length, text) SPW_STACK_LINE(spw_megatron_coefficients, field, length, text)
+#define COUNT(field, text) SPW_STACK_COUNT(spw_megatron_coefficients, field, text)
 static const spw_setting rows[] = {
-    SPW_STACK_LINE(spw_megatron_coefficients, name, SPW_STACK_NAME, "name of the stack"),
-    SPW_STACK_LINE(spw_megatron_coefficients, tables, SPW_STACK_TEXT, "what it was fitted on"),
-    SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING){.key = NULL}};
+    LINE(name, SPW_STACK_NAME, "name of the stack"),
+    LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
+    LINE(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has"),
+    LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),
+    COUNT(tokens_min, "fewest tokens a rank of those tables"),
+    COUNT(tokens_max, "most tokens a rank of those tables"),
+    SPW_MEGATRON_FITTED_LIST(FITTED_SETTING) SPW_MEGATRON_GIVEN_LIST(GIVEN_SETTING)
+        SPW_MEGATRON_JOB_LIST(GIVEN_SETTING){.key = NULL}};
 
 /* --- Reading and writing --- */
 
@@ -67,6 +75,32 @@ spw_status spw_megatron_coefficients_read(const char *name, const char *folder,
     return status;
 }
 
+static void scale(spw_megatron_coefficients *c, spw_coefficient *const *list, double ratio) {
+    for (; *list != NULL; list++) (*list)->value *= ratio;
+    c->scaled = c->scaled || ratio < 1.0 || ratio > 1.0;
+}
+
+spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,
+                                           spw_megatron_coefficients *out) {
+    spw_cluster measured;
+    const spw_status status = spw_cluster_read(c->cluster, NULL, &measured);
+    if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
+    *out = *c;
+    spw_coefficient *const products[] = {&out->peak_flops, &out->router_flops, NULL},
+                           *const memory[] = {&out->main_grad_bytes_per_s, &out->slots_bytes_per_s,
+                                              &out->copy_bytes_per_s,      &out->scatter_bytes_per_s,
+                                              &out->index_add_bytes_per_s, NULL},
+                           *const links[] = {&out->exchange_bytes_per_s, &out->token_bytes_per_s, NULL},
+                           *const nics[] = {&out->network_bytes_per_s, NULL};
+    const double link = cluster->link_bytes_per_s.value / measured.link_bytes_per_s.value;
+    scale(out, products, cluster->bf16_flops.value / measured.bf16_flops.value);
+    scale(out, memory, cluster->hbm_bytes_per_s.value / measured.hbm_bytes_per_s.value);
+    scale(out, links, link);
+    scale(out, nics, cluster->nic_bytes_per_s.value / measured.nic_bytes_per_s.value);
+    if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
+    return SPW_OK;
+}
+
 const char *const *spw_megatron_coefficients_presets(void) { return spw_megatron_names; }
 
 static void put(FILE *file, const char *key, const spw_coefficient *c) {
@@ -77,7 +111,10 @@ static void put(FILE *file, const char *key, const spw_coefficient *c) {
 
 static spw_status print(FILE *out, const void *what) {
     const spw_megatron_coefficients *c = what;
-    fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\n", c->name, c->tables);
+    fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
+            c->tables, c->cluster);
+    fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,
+            c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
         put(out, spw_megatron_coefficient_rows[i].key, spw_megatron_coefficient_of(c, i));
     return SPW_OK;

@@ -4,6 +4,7 @@
 #define SPW_SIM_INPUT_MEGATRON_COEFFICIENTS_H
 
 #include "base/status.h"
+#include "sim/input/cluster.h"
 #include "sim/input/stack.h"
 
 /* Fitted by `spillway calibrate time`. X(field, before the fit, lowest, highest, spread, help): `spread` is how far the value
@@ -35,12 +36,24 @@
     X(exchange_latency_s, 0, 1, "an all-to-all of a few bytes") \
     X(kernel_s, 0, 1, "start and end of a kernel that does next to nothing")
 
+/* For rows of a job, beyond the bare stacks that were measured (sim/time/megatron_job_time.h); as above. */
+#define SPW_MEGATRON_JOB_LIST(X) \
+    X(dense_flops_share, 0.01, 1, "products outside the experts: share of the dense bf16 peak") \
+    X(attention_flops_share, 0.01, 1, "scores of attention: share of the dense bf16 peak") \
+    X(token_bytes_per_s, 1e6, 1e16, "DeepEP: a rank's heavier direction, off-rank bytes, inside a node") \
+    X(network_bytes_per_s, 1e6, 1e16, "collectives between nodes, bytes of one GPU's NIC")
+
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
-    char tables[SPW_STACK_TEXT]; /* what it was fitted on */
+    char tables[SPW_STACK_TEXT];  /* what it was fitted on */
+    char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
+    char expert_parallel[SPW_STACK_TEXT];
+    size_t tokens_min, tokens_max; /* of a rank */
+    bool scaled;                   /* to a machine with other figures */
 #define SPW_MEGATRON_FIELD(field, ...) spw_coefficient field;
     SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
+    SPW_MEGATRON_JOB_LIST(SPW_MEGATRON_FIELD)
 #undef SPW_MEGATRON_FIELD
 } spw_megatron_coefficients;
 
@@ -50,6 +63,13 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_read(const char *name, const
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_parse(const char *where, const char *text, size_t length,
                                                           spw_megatron_coefficients *out);
 const char *const *spw_megatron_coefficients_presets(void); /* ended by NULL */
+
+/* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
+ * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
+ * link alone, is 1 where links differ. SPW_ECONFIG when c->cluster is not known. */
+SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,
+                                                          const spw_cluster *cluster,
+                                                          spw_megatron_coefficients *out);
 
 /* YAML that spw_megatron_coefficients_parse reads back. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_write(const spw_megatron_coefficients *c,
@@ -65,7 +85,8 @@ typedef struct spw_megatron_coefficient_row {
 enum { SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_FITTED };
 enum {
     SPW_MEGATRON_LAST_FITTED = SPW_MEGATRON_FITTED - 1,
-    SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_COEFFICIENTS
+    SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_INDEX) SPW_MEGATRON_JOB_LIST(SPW_MEGATRON_INDEX)
+        SPW_MEGATRON_COEFFICIENTS
 };
 #undef SPW_MEGATRON_INDEX
 extern const spw_megatron_coefficient_row spw_megatron_coefficient_rows[SPW_MEGATRON_COEFFICIENTS];

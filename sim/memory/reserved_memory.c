@@ -22,7 +22,6 @@ typedef struct process {
 
 typedef struct rank_state {
     spw_step_memory *memory;
-    spw_event_list list;
     size_t layer; /* where the list peaks, and how far above its beginning */
     uint64_t peak_bytes;
     process process[VARIANTS];
@@ -40,6 +39,7 @@ struct spw_reserved_memory {
     const spw_job *job;
     spw_allocator_settings settings[VARIANTS];
     size_t ranks, layers, steps, slots;
+    int variants;                  /* replayed: one where the setting is expandable already */
     rank_state *rank;              /* [ranks] */
     spw_rank_rows *rows;           /* [ranks][layers] */
     step_record *record[VARIANTS]; /* [steps] */
@@ -93,16 +93,17 @@ spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *sche
     m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, footprint->budget_bytes);
     m->settings[EXPANDABLE] = m->settings[AS_SET];
     m->settings[EXPANDABLE].expandable_segments = true;
+    m->variants = m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;
     if (!spw_mul_size(m->ranks, layers, &cells)) SPW_TRY(spw_fail(SPW_EARG, "too many ranks and layers"));
     SPW_TRY(SPW_ALLOC(cells, &m->rows));
     SPW_TRY(SPW_ALLOC(m->ranks, &m->rank));
-    for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(steps, &m->record[v]));
+    for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(steps, &m->record[v]));
     for (size_t r = 0; r < m->ranks; r++) {
         rank_state *rank = &m->rank[r];
         SPW_TRY(spw_step_memory_create(job, scheme, shape, footprint, &rank->memory));
         SPW_TRY(spw_step_memory_begin(rank->memory, &m->begin));
         m->slots = spw_step_memory_slots(rank->memory);
-        for (int v = 0; v < VARIANTS; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));
+        for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));
     }
     *out = m;
     m = NULL;
@@ -117,7 +118,6 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     for (size_t r = 0; r < m->ranks && m->rank != NULL; r++) {
         rank_state *rank = &m->rank[r];
         spw_step_memory_destroy(rank->memory);
-        spw_event_list_destroy(&rank->list);
         for (int v = 0; v < VARIANTS; v++) {
             process_end(&rank->process[v]);
             spw_free(rank->process[v].live);
@@ -134,14 +134,15 @@ void spw_reserved_memory_note(spw_reserved_memory *m, size_t layer, size_t rank,
     m->rows[rank * m->layers + layer] = rows;
 }
 
-static spw_status rank_step(spw_reserved_memory *m, size_t r) {
+/* `list` is overwritten: one a thread, for all its ranks. */
+static spw_status rank_step(spw_reserved_memory *m, size_t r, spw_event_list *list) {
     rank_state *rank = &m->rank[r];
-    spw_status status = spw_step_memory_step(rank->memory, m->rows + r * m->layers, m->layers, &rank->list);
-    const spw_list_peak peak = spw_event_list_peak(&rank->list);
-    rank->layer = peak.peak_event < rank->list.events ? rank->list.event[peak.peak_event].layer : 0;
+    spw_status status = spw_step_memory_step(rank->memory, m->rows + r * m->layers, m->layers, list);
+    const spw_list_peak peak = spw_event_list_peak(list);
+    rank->layer = peak.peak_event < list->events ? list->event[peak.peak_event].layer : 0;
     rank->peak_bytes = (uint64_t)peak.peak_bytes;
-    for (int v = 0; v < VARIANTS && status == SPW_OK; v++)
-        status = process_step(m, v, &rank->list, &rank->process[v]);
+    for (int v = 0; v < m->variants && status == SPW_OK; v++)
+        status = process_step(m, v, list, &rank->process[v]);
     return status;
 }
 
@@ -168,16 +169,21 @@ static void record_step(spw_reserved_memory *m, int variant, step_record *record
 spw_status spw_reserved_memory_end_step(spw_reserved_memory *m, size_t step) {
     spw_status status = SPW_OK;
     const int ranks = (int)m->ranks;
-#pragma omp parallel for schedule(dynamic, 1)
-    for (int r = 0; r < ranks; r++) {
-        const spw_status one = rank_step(m, (size_t)r);
-        if (one != SPW_OK) {
+#pragma omp parallel
+    {
+        spw_event_list list = {.events = 0};
+#pragma omp for schedule(dynamic, 1)
+        for (int r = 0; r < ranks; r++) {
+            const spw_status one = rank_step(m, (size_t)r, &list);
+            if (one != SPW_OK) {
 #pragma omp atomic write
-            status = one;
+                status = one;
+            }
         }
+        spw_event_list_destroy(&list);
     }
     if (status != SPW_OK) return spw_fail(status, "the allocator's replay of step %zu failed", step);
-    for (int v = 0; v < VARIANTS; v++) record_step(m, v, &m->record[v][step]);
+    for (int v = 0; v < m->variants; v++) record_step(m, v, &m->record[v][step]);
     return SPW_OK;
 }
 
@@ -231,7 +237,7 @@ spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved
     *out = (spw_reserved_summary){.there = true, .settings = m->settings[AS_SET], .steps = m->steps};
     if (status != SPW_OK) return status;
     summarize(m, AS_SET, sorted, &out->as_set);
-    summarize(m, EXPANDABLE, sorted, &out->expandable);
+    summarize(m, m->variants - 1, sorted, &out->expandable);
     out->oom = spw_oom_probability(out->as_set.failed_steps, m->steps);
     spw_free(sorted);
     return SPW_OK;

@@ -3,12 +3,15 @@
 #include <math.h>
 #include <string.h>
 
-bool spw_point_fits(const spw_result_row *row) {
-    return spw_footprint_verdict(row->memory.max_bytes, row->footprint.budget_bytes) != SPW_VERDICT_OOM;
-}
+bool spw_point_fits(const spw_result_row *row) { return spw_result_verdict(row) != SPW_VERDICT_OOM; }
 
 bool spw_point_surely_fits(const spw_result_row *row) {
+    if (row->reserved.there) return spw_point_fits(row) && row->reserved.as_set.retried_steps == 0;
     return spw_point_fits(row) && row->footprint.high_bytes <= row->footprint.budget_bytes;
+}
+
+bool spw_point_is_live_alone(const spw_result_row *row) {
+    return row->memory_kind == SPW_MEMORY_LIVE && !row->reserved.there;
 }
 
 bool spw_point_outside_fit(const spw_result_row *row) {
@@ -62,8 +65,10 @@ spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double to
 spw_plan_change spw_plan_change_of(const spw_result *result, const spw_result_row *row, double hbm_bytes) {
     spw_plan_change change = {SPW_CHANGE_NONE, (double)row->memory.max_bytes / hbm_bytes, NULL};
     if (spw_point_fits(row)) return change;
+    change.kind = SPW_CHANGE_EXPANDABLE;
+    if (row->reserved.there && row->reserved.expandable.failed_steps == 0) return change;
     change.kind = SPW_CHANGE_FRACTION;
-    if (change.fraction <= SPW_MOST_FRACTION) return change;
+    if (!row->reserved.there && change.fraction <= SPW_MOST_FRACTION) return change;
     const spw_result_row *fewer = NULL, *split = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *other = &result->row[i];

@@ -7,8 +7,12 @@
 
 #include <stdbool.h>
 
-bool spw_point_fits(const spw_result_row *row);        /* tight fits, too */
-bool spw_point_surely_fits(const spw_result_row *row); /* its whole interval does */
+bool spw_point_fits(const spw_result_row *row); /* tight fits, too */
+bool spw_point_surely_fits(
+    const spw_result_row
+        *row); /* its whole interval does; where the allocator was replayed, no step retried */
+bool spw_point_is_live_alone(
+    const spw_result_row *row); /* nothing says what comes on top of its live memory */
 bool spw_point_drops(const spw_result_row *row);
 double spw_point_drop_fraction(const spw_result_row *row);
 
@@ -31,8 +35,10 @@ spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double to
 
 /* The one smallest change that would make a point fit. */
 typedef enum spw_change {
-    SPW_CHANGE_NONE,     /* it fits */
-    SPW_CHANGE_FRACTION, /* the memory fraction, up to SPW_MOST_FRACTION */
+    SPW_CHANGE_NONE,       /* it fits */
+    SPW_CHANGE_EXPANDABLE, /* expandable segments, where the allocator was replayed */
+    SPW_CHANGE_FRACTION, /* the memory fraction, up to SPW_MOST_FRACTION; not where the allocator was replayed: what it would
+                              do on a larger device is not known */
     SPW_CHANGE_SEQUENCES,
     SPW_CHANGE_SPLIT, /* another expert-parallel size at the same batch */
     SPW_CHANGE_IMPOSSIBLE

@@ -4,6 +4,7 @@
 #include "sim/memory/remat.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_time.h"
+#include "sim/time/megatron_load.h"
 #include "sim/time/routing_load.h"
 
 #include <math.h>
@@ -49,8 +50,10 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
                                         .drawn_sequences = 1,
                                         .skips_lost_tokens = true,
                                         .imbalance = q->imbalance,
+                                        .allocator = q->allocator,
                                         .stack = q->stack,
-                                        .time_stack = q->time_stack};
+                                        .time_stack = q->time_stack,
+                                        .megatron = q->megatron};
     SPW_TRY(spw_replay_run(&request, result));
 
 cleanup:
@@ -61,9 +64,15 @@ cleanup:
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
     const spw_job *job = q->job;
     if (row->timed) return NULL;
-    if (q->stack == NULL) return "--stack none";
+    const bool megatron = spw_megatron_load_knows(&row->scheme),
+               compiled = row->scheme.type->compiled != NULL;
+    if (!megatron && !compiled) return "schemes of PyTorch without a time model";
+    if (q->stack == NULL && q->megatron == NULL) return "--stack none";
+    if (megatron && q->megatron == NULL) return "--stack names none of Megatron-Core";
+    if (megatron)
+        return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
+    if (q->stack == NULL) return "--stack names none of compiled programs";
     if (q->time_stack == NULL) return "this software's speed was not fitted";
-    if (row->scheme.type->compiled == NULL) return "schemes that PyTorch runs";
     if (job->pipeline > 1) return "pipeline stages";
     if (job->micro_batches > 1) return "micro-batches";
     return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
@@ -99,7 +108,9 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
 double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row) {
     spw_job job;
     double low = 0.5, high = 16.0;
-    if (!row->timed || q->time_stack == NULL || split_job(q->job, row->expert, &job) != SPW_OK) return NAN;
+    if (!row->timed || row->scheme.type->compiled == NULL || q->time_stack == NULL ||
+        split_job(q->job, row->expert, &job) != SPW_OK)
+        return NAN;
     if (!(dense_step(q, &job, row->sequences, low) < row->time.step_s) ||
         !(dense_step(q, &job, row->sequences, high) > row->time.step_s))
         return NAN;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/result.h"
@@ -20,8 +21,10 @@ typedef struct spw_plan_request {
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
     double imbalance;                 /* of times and dynamic memory, instead of the routing's; 0 = none */
+    bool allocator;                   /* replay PyTorch's for schemes that allocate what arrives */
     const spw_stack *stack;           /* NULL: what must be live */
-    const spw_time_stack *time_stack; /* NULL: no times */
+    const spw_time_stack *time_stack; /* times of compiled programs; NULL: none */
+    const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
 } spw_plan_request;
 
 /* All expert-parallel sizes that make sense on the job's cluster: they divide the experts and the GPUs, and are a power of

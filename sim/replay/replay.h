@@ -10,7 +10,7 @@
 
 /* Appends splits x batches x schemes rows to `result`, split by split and batch by batch. A split that a scheme cannot run
  * on, or not as unevenly as stated, is a refusal when there are several splits, else SPW_ECONFIG. With several stages or micro-batches bytes of a step are
- * means over the stages; stack, times and allocator are left out (none was fitted to, or replayed with, them), and a stated
+ * means over the stages; stack, time_stack and allocator are left out (none was fitted to, or replayed with, them), and a stated
  * imbalance is SPW_ECONFIG. */
 SPW_MUST_CHECK spw_status spw_replay_run(const spw_replay_request *request, spw_result *result);
 

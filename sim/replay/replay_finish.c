@@ -74,6 +74,25 @@ static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
                    row->scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
 }
 
+static void assume_time(const spw_replay_row *row, spw_result_row *out) {
+    const spw_megatron_coefficients *stack = row->time.scaled;
+    if (!row->timed) return;
+    if (stack != NULL)
+        spw_assume(
+            &out->assumptions,
+            "%s: time of the expert layers by stack %s, fitted to bare stacks on %s ranks of one machine",
+            row->scheme->text, stack->name, stack->expert_parallel);
+    if (stack != NULL && row->job->part == SPW_PART_WHOLE)
+        spw_assume(
+            &out->assumptions,
+            "%s: all else of the step is counted work; collectives of weights and gradients hide behind "
+            "nothing",
+            row->scheme->text);
+    if (out->time.outside[0] != '\0')
+        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
+                   out->time.outside);
+}
+
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
@@ -132,9 +151,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
     SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));
     assume_choices(row, &out->assumptions);
-    if (row->timed && out->time.outside[0] != '\0')
-        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
-                   out->time.outside);
+    assume_time(row, out);
     assume_memory(row, &out->assumptions);
     assume_parts(row, &out->footprint, &out->assumptions);
 

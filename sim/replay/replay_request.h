@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/scheme.h"
@@ -43,9 +44,10 @@ typedef struct spw_replay_request {
         imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
                          rows; 0: as the routing is */
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
-    const spw_time_stack *time_stack; /* NULL: no times */
-    bool allocator;                   /* replay PyTorch's allocator for schemes that allocate what arrives */
-    size_t first_row;                 /* number of the first row for the sink */
+    const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
+    const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
+    bool allocator;   /* replay PyTorch's allocator for schemes that allocate what arrives */
+    size_t first_row; /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;
 

@@ -49,10 +49,17 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
     SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->sent));
     SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->received));
-    row->timed = q->time_stack != NULL && !f->parts && spw_compiled_time_covers(job, scheme);
-    if (row->timed)
-        SPW_TRY(spw_replay_time_create(q->time_stack, job, scheme, sequences, f->layers, q->imbalance,
-                                       &row->time));
+    const spw_replay_time_request time = {.stack = f->parts ? NULL : q->time_stack,
+                                          .megatron = q->megatron,
+                                          .job = job,
+                                          .scheme = scheme,
+                                          .sequences = sequences,
+                                          .layers = f->layers,
+                                          .groups = f->ranks / row->shape.ranks,
+                                          .micro_batches = f->micro_batches,
+                                          .imbalance = q->imbalance};
+    row->timed = spw_replay_time_covers(&time);
+    if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
     SPW_TRY(spw_stage_memory_create(job, scheme, sequences, f->ranks, f->layers, f->steps, &row->memory));
     row->compiled = q->stack != NULL && spw_compiled_footprint_covers(job, scheme);
     if (row->compiled) {
@@ -133,8 +140,8 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
     }
     note_memory(row, flow, place, first);
     if (row->timed)
-        spw_replay_time_layer(&row->time, place.layer, &row->shape, spw_selection_counts(selection), group,
-                              flow, &traffic);
+        spw_replay_time_layer(&row->time, place.layer, place.micro_batch, &row->shape,
+                              spw_selection_counts(selection), group, flow, &traffic);
 }
 
 spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,

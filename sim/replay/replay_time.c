@@ -4,45 +4,92 @@
 
 #include <string.h>
 
-spw_status spw_replay_time_create(const spw_time_stack *stack, const spw_job *job, const spw_scheme *scheme,
-                                  size_t sequences, size_t layers, double imbalance, spw_replay_time *out) {
-    *out = (spw_replay_time){.stack = stack,
-                             .job = job,
-                             .scheme = scheme,
-                             .sequences = sequences,
-                             .layers = layers,
-                             .imbalance = imbalance};
-    if (imbalance > 0.0) {
-        const spw_status status = spw_routing_load_stated(job, scheme, sequences, imbalance, &out->stated);
+static bool is_compiled(const spw_replay_time_request *q) {
+    return q->stack != NULL && q->micro_batches == 1 && spw_compiled_time_covers(q->job, q->scheme);
+}
+
+bool spw_replay_time_covers(const spw_replay_time_request *q) {
+    return is_compiled(q) || (q->megatron != NULL && spw_megatron_job_covers(q->job, q->scheme));
+}
+
+static spw_status create_megatron(spw_replay_time *t) {
+    const spw_replay_time_request *q = &t->q;
+    const size_t ranks = q->job->expert, sequences = q->sequences / q->micro_batches;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &t->scaled));
+    SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->job->cluster, t->scaled));
+    SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
+    SPW_TRY(SPW_ALLOC(ranks, &t->balanced));
+    SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, 1.0, t->balanced));
+    if (q->imbalance > 0.0) {
+        SPW_TRY(SPW_ALLOC(ranks, &t->busy));
+        SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, q->imbalance, t->busy));
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_time *out) {
+    *out = (spw_replay_time){.q = *q};
+    if (!is_compiled(q)) return create_megatron(out);
+    if (q->imbalance > 0.0) {
+        const spw_status status =
+            spw_routing_load_stated(q->job, q->scheme, q->sequences, q->imbalance, &out->stated);
         if (status != SPW_OK) return status;
     }
-    return SPW_ALLOC(layers, &out->load);
+    return SPW_ALLOC(q->layers, &out->load);
 }
 
 void spw_replay_time_destroy(spw_replay_time *t) {
     spw_free(t->load);
-    t->load = NULL;
+    spw_free(t->scaled);
+    spw_free(t->rank_load);
+    spw_free(t->balanced);
+    spw_free(t->busy);
+    *t = (spw_replay_time){.load = NULL};
 }
 
-void spw_replay_time_begin(spw_replay_time *t) { memset(t->load, 0, t->layers * sizeof *t->load); }
+void spw_replay_time_begin(spw_replay_time *t) {
+    if (t->load != NULL) memset(t->load, 0, t->q.layers * sizeof *t->load);
+}
 
-void spw_replay_time_layer(spw_replay_time *t, size_t layer, const spw_layer_shape *shape,
+void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const spw_layer_shape *shape,
                            const spw_counts *counts, size_t group, const spw_flow *flow,
                            const spw_traffic *traffic) {
-    if (t->imbalance > 0.0) {
+    const spw_replay_time_request *q = &t->q;
+    if (t->scaled != NULL) {
+        const size_t place = (micro_batch * q->groups + group) * q->layers + layer;
+        spw_megatron_load_of(q->scheme, shape, counts, group, flow, t->rank_load + place * shape->ranks);
+    } else if (q->imbalance > 0.0) {
         t->load[layer] = t->stated;
     } else {
-        spw_routing_load_raise(t->scheme, shape, counts, group, flow, traffic, &t->load[layer]);
+        spw_routing_load_raise(q->scheme, shape, counts, group, flow, traffic, &t->load[layer]);
     }
 }
 
-static spw_time_request request_of(const spw_replay_time *t, const spw_routing_layer *load) {
-    return (spw_time_request){.stack = t->stack,
-                              .job = t->job,
-                              .scheme = t->scheme,
-                              .sequences = t->sequences,
-                              .layer = load,
-                              .layers = load != NULL ? t->layers : 0};
+/* The step under way, or the balanced one. */
+static spw_status predict(const spw_replay_time *t, bool balanced, spw_timeline *out) {
+    const spw_replay_time_request *q = &t->q;
+    if (t->scaled == NULL) {
+        const spw_time_request compiled = {.stack = q->stack,
+                                           .job = q->job,
+                                           .scheme = q->scheme,
+                                           .sequences = q->sequences,
+                                           .layer = balanced ? NULL : t->load,
+                                           .layers = balanced ? 0 : q->layers};
+        return spw_compiled_time_predict(&compiled, out);
+    }
+    const spw_megatron_load *one = balanced ? t->balanced : t->busy;
+    const spw_megatron_job_request megatron = {.stack = t->scaled,
+                                               .job = q->job,
+                                               .scheme = q->scheme,
+                                               .sequences = q->sequences,
+                                               .load = one != NULL ? one : t->rank_load,
+                                               .micro_batches = one != NULL ? 1 : q->micro_batches,
+                                               .groups = one != NULL ? 1 : q->groups,
+                                               .layers = one != NULL ? 1 : q->layers};
+    return spw_megatron_job_predict(&megatron, out);
 }
 
 static void add(spw_timeline *sum, const spw_timeline *step) {
@@ -57,8 +104,7 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
 
 spw_status spw_replay_time_end(spw_replay_time *t) {
     spw_timeline step;
-    const spw_time_request request = request_of(t, t->load);
-    const spw_status status = spw_compiled_time_predict(&request, &step);
+    const spw_status status = predict(t, false, &step);
     if (status != SPW_OK) return status;
     if (t->steps++ == 0) {
         t->sum = step;
@@ -70,9 +116,8 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
 
 spw_status spw_replay_time_finish(spw_replay_time *t, spw_timeline *mean, double *balanced_step_s) {
     const double steps = (double)t->steps;
-    const spw_time_request request = request_of(t, NULL);
     spw_timeline balanced;
-    const spw_status status = spw_compiled_time_predict(&request, &balanced);
+    const spw_status status = predict(t, true, &balanced);
     if (status != SPW_OK) return status;
     *mean = t->sum;
     for (size_t i = 0; i < mean->components; i++) {
@@ -80,7 +125,7 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_timeline *mean, double
         mean->component[i].exposed_s /= steps;
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
-    mean->tokens_per_s_per_gpu = (double)(t->sequences * t->job->sequence_length) / mean->step_s;
+    mean->tokens_per_s_per_gpu = balanced.tokens_per_s_per_gpu * balanced.step_s / mean->step_s;
     *balanced_step_s = balanced.step_s;
     return SPW_OK;
 }

@@ -1,37 +1,51 @@
-/* The step time of one row of a replay: the load of every layer, then a timeline a step, then their mean. */
+/* The step time of one row of a replay: the load of every layer, then a timeline a step, then their mean. Programs that XLA
+ * compiles whole by their stack (sim/time/compiled_time.h), Megatron-Core by its own (sim/time/megatron_job_time.h). */
 #ifndef SPW_SIM_REPLAY_REPLAY_TIME_H
 #define SPW_SIM_REPLAY_REPLAY_TIME_H
 
 #include "base/status.h"
 #include "sim/routing/counts.h"
 #include "sim/time/compiled_time.h"
+#include "sim/time/megatron_job_time.h"
 #include "sim/time/routing_load.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
 
-typedef struct spw_replay_time {
-    const spw_time_stack *stack;
+typedef struct spw_replay_time_request {
+    const spw_time_stack *stack;               /* NULL: compiled programs have no times */
+    const spw_megatron_coefficients *megatron; /* NULL: Megatron-Core has none */
     const spw_job *job;
     const spw_scheme *scheme;
-    size_t sequences, layers, steps;
-    double imbalance;
-    spw_routing_layer *load; /* [layers] of the step under way */
+    size_t sequences;                     /* of a GPU and step */
+    size_t layers, groups, micro_batches; /* of the replay; groups: of one stage */
+    double
+        imbalance; /* >= 1: the loads are those of a stated imbalance, whatever the flows; 0: of the flows */
+} spw_replay_time_request;
+
+typedef struct spw_replay_time {
+    spw_replay_time_request q;
+    size_t steps;
+    spw_routing_layer *load; /* compiled: [layers] of the step under way */
     spw_routing_layer stated;
-    spw_timeline sum; /* over the steps done */
+    spw_megatron_coefficients *scaled; /* Megatron-Core: to the job's cluster, else NULL */
+    spw_megatron_load *rank_load; /* [micro_batches][groups][layers][job->expert] of the step under way */
+    spw_megatron_load *balanced, *busy; /* [job->expert]; busy: of the stated imbalance, else NULL */
+    spw_timeline sum;                   /* over the steps done */
 } spw_replay_time;
 
-/* All borrowed. `layers` of the replay. imbalance >= 1: the loads are those of a stated imbalance, whatever the flows; 0: of
- * the flows. */
-SPW_MUST_CHECK spw_status spw_replay_time_create(const spw_time_stack *stack, const spw_job *job,
-                                                 const spw_scheme *scheme, size_t sequences, size_t layers,
-                                                 double imbalance, spw_replay_time *out);
+/* Is there a time model of it? */
+bool spw_replay_time_covers(const spw_replay_time_request *request);
+
+/* What the request points to is borrowed. */
+SPW_MUST_CHECK spw_status spw_replay_time_create(const spw_replay_time_request *request,
+                                                 spw_replay_time *out);
 void spw_replay_time_destroy(spw_replay_time *time); /* a zeroed one is fine */
 
 void spw_replay_time_begin(spw_replay_time *time); /* a step */
-void spw_replay_time_layer(spw_replay_time *time, size_t layer, const spw_layer_shape *shape,
-                           const spw_counts *counts, size_t group, const spw_flow *flow,
-                           const spw_traffic *traffic);
+void spw_replay_time_layer(spw_replay_time *time, size_t layer, size_t micro_batch,
+                           const spw_layer_shape *shape, const spw_counts *counts, size_t group,
+                           const spw_flow *flow, const spw_traffic *traffic);
 SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
 
 /* The mean over the steps, and the step with every expert chosen alike. */

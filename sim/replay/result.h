@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/memory/footprint.h"
@@ -112,9 +113,10 @@ typedef struct spw_run_settings {
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
-    const char *stack;              /* name; NULL = none */
-    const spw_stack *memory_fit;    /* as read; NULL = none */
-    const spw_time_stack *time_fit; /* as read; NULL = none */
+    const char *stack;                             /* name; NULL = none */
+    const spw_stack *memory_fit;                   /* as read; NULL = none */
+    const spw_time_stack *time_fit;                /* as read; NULL = none */
+    const spw_megatron_coefficients *megatron_fit; /* the same */
 } spw_run_settings;
 
 /* Of the replayed allocator where there is one, else of the largest peak. */

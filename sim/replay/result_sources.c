@@ -85,6 +85,7 @@ json_t *spw_result_sources_json(const spw_result *result, const spw_run_settings
     json_t *fits = json_array();
     if (s->memory_fit != NULL) add_fit(fits, "memory", s->memory_fit->name, s->memory_fit->tables);
     if (s->time_fit != NULL) add_fit(fits, "time", s->time_fit->name, s->time_fit->tables);
+    if (s->megatron_fit != NULL) add_fit(fits, "time", s->megatron_fit->name, s->megatron_fit->tables);
     return json_pack("{s:o, s:o, s:o, s:o}", "figures", figures(&s->job->cluster), "schemes", schemes(result),
                      "model", text(s->job->model.source), "fits", fits);
 }

@@ -2,26 +2,21 @@
 
 #include <string.h>
 
-/* Bytes that each GPU of a group puts on its port inside the node and on its NIC, out and in. */
-typedef struct ports {
-    uint64_t link_out, link_in, nic_out, nic_in;
-} ports;
-
 static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static void by_link(ports *port, size_t from, size_t to, uint64_t bytes) {
+static void by_link(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
     port[from].link_out += from == to ? 0 : bytes;
     port[to].link_in += from == to ? 0 : bytes;
 }
 
-static void by_nic(ports *port, size_t from, size_t to, uint64_t bytes) {
+static void by_nic(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
     port[from].nic_out += bytes;
     port[to].nic_in += bytes;
 }
 
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
-                        uint64_t row_bytes, ports *port) {
+                        uint64_t row_bytes, spw_ports *port) {
     for (size_t source = 0; source < s->ranks; source++) {
         for (size_t d = 0; d < s->ranks; d++) {
             if (d == source) continue;
@@ -47,7 +42,7 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
  * pair by pair. */
 static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
-                          uint64_t row_bytes, ports *port) {
+                          uint64_t row_bytes, spw_ports *port) {
     const spw_placement *p = &c->placement;
     for (size_t source = 0; source < s->ranks; source++) {
         const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
@@ -69,6 +64,21 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
     }
 }
 
+static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                  const spw_flow *flow, uint64_t row_bytes, spw_ports *port) {
+    memset(port, 0, s->ranks * sizeof *port);
+    if (spw_scheme_by_node(scheme)) {
+        route_by_node(s, c, group, flow, row_bytes, port);
+    } else {
+        route_pairs(s, &c->placement, group, flow, row_bytes, port);
+    }
+}
+
+void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                       const spw_flow *flow, spw_ports *port) {
+    route(scheme, s, c, group, flow, 1, port);
+}
+
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
                          uint64_t *received) {
@@ -76,7 +86,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
-    ports port[SPW_TRAFFIC_MAX_RANKS];
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
@@ -85,12 +95,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
-    memset(port, 0, s->ranks * sizeof *port);
-    if (spw_scheme_by_node(scheme)) {
-        route_by_node(s, c, group, flow, exchange[0].row_bytes, port);
-    } else {
-        route_pairs(s, &c->placement, group, flow, exchange[0].row_bytes, port);
-    }
+    route(scheme, s, c, group, flow, exchange[0].row_bytes, port);
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;

@@ -18,6 +18,14 @@ typedef struct spw_traffic {
     uint64_t max_intra_bytes, max_inter_bytes; /* the same, links and NICs apart */
 } spw_traffic;
 
+/* What each GPU of a group puts on its port inside the node and on its NIC, out and in. */
+typedef struct spw_ports {
+    uint64_t link_out, link_in, nic_out, nic_in;
+} spw_ports;
+/* port [ranks]: rows of one dispatch. */
+void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                       size_t group, const spw_flow *flow, spw_ports *port);
+
 /* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                          size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,

@@ -58,7 +58,8 @@ static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
         const double floor_s = PHASE_FLOOR_S * (double)run->shape.layers;
         spw_megatron_time says;
         if (!is_used(p, run)) continue;
-        if (spw_megatron_time_predict(&p->c, &run->shape, run->ranks, run->load, NULL, &says) != SPW_OK)
+        if (spw_megatron_time_predict(&p->c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks, run->load,
+                                      NULL, &says) != SPW_OK)
             return GSL_ENOMEM;
         gsl_vector_set(out, n++, soften(log(says.step_s / run->true_step_s) / STEP));
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
@@ -137,6 +138,25 @@ static void name_tables(const char *const *tables, size_t tables_count, char *ou
     }
 }
 
+/* What of the measured runs a job must be like, for its time to be inside the fit. */
+static void name_range(spw_megatron_calibration *c) {
+    spw_megatron_coefficients *fitted = &c->fitted;
+    fitted->expert_parallel[0] = '\0';
+    fitted->tokens_min = SIZE_MAX, fitted->tokens_max = 0;
+    for (size_t i = 0; i < c->time.runs; i++) {
+        const spw_measured_time_run *run = &c->time.run[i];
+        const size_t used = strlen(fitted->expert_parallel), tokens = run->shape.tokens;
+        char ranks[24];
+        if (isnan(run->true_step_s)) continue;
+        if (tokens < fitted->tokens_min) fitted->tokens_min = tokens;
+        if (tokens > fitted->tokens_max) fitted->tokens_max = tokens;
+        (void)snprintf(ranks, sizeof ranks, "%zu", run->ranks);
+        if (!spw_has_word(fitted->expert_parallel, ranks))
+            (void)snprintf(fitted->expert_parallel + used, sizeof fitted->expert_parallel - used, "%s%s",
+                           used > 0 ? " " : "", ranks);
+    }
+}
+
 spw_status spw_calibrate_megatron_time(const char *const *runs, size_t run_count, const char *const *phases,
                                        size_t phase_count, const char *from, spw_megatron_calibration *out) {
     double errors[SPW_MEGATRON_FITTED] = {0.0};
@@ -153,6 +173,7 @@ spw_status spw_calibrate_megatron_time(const char *const *runs, size_t run_count
     out->fitted.tables[0] = '\0';
     name_tables(runs, run_count, out->fitted.tables, sizeof out->fitted.tables);
     name_tables(phases, phase_count, out->fitted.tables, sizeof out->fitted.tables);
+    name_range(out);
     list_shapes(out);
     SPW_TRY(leave_out_shapes(out));
     SPW_TRY(spw_measured_time_predict(&out->fitted, &out->time));

@@ -166,7 +166,8 @@ static spw_status read_loads(const spw_csv *csv, size_t row, size_t rank, spw_me
         run->load[l * run->ranks + rank] =
             (spw_megatron_load){.received = received,
                                 .sent = (double)value[SENT][l],
-                                .kept_local = (double)value[KEPT][l],
+                                .link_in = received - (double)value[KEPT][l],
+                                .link_out = (double)(value[SENT][l] - value[KEPT][l]),
                                 .tiled = tiled_rows(received, live, value[MOST][l]),
                                 .empty_experts = experts - live,
                                 .uneven = received != (double)live * (double)value[MOST][l]};

@@ -9,8 +9,8 @@
 spw_status spw_measured_time_predict(const spw_megatron_coefficients *c, spw_measured_time *time) {
     for (size_t i = 0; i < time->runs; i++) {
         spw_measured_time_run *run = &time->run[i];
-        spw_status status =
-            spw_megatron_time_predict(c, &run->shape, run->ranks, run->load, NULL, &run->time);
+        spw_status status = spw_megatron_time_predict(c, &run->shape, SPW_MEGATRON_ALL_TO_ALL, run->ranks,
+                                                      run->load, NULL, &run->time);
         if (status != SPW_OK) return status;
     }
     return SPW_OK;

@@ -14,6 +14,7 @@ static const struct {
     {SPW_TABLE_CEILINGS, {"call", "what", "bytes_per_pair"}},
     {SPW_TABLE_BARS, {"implementation", "value_digitised"}},
     {SPW_TABLE_DISPATCH, {"operation", "rows_off_rank"}},
+    {SPW_TABLE_LAYERS, {"pass", "phase", "bytes_off_rank"}},
 };
 
 spw_table_kind spw_table_kind_of(const char *path) {

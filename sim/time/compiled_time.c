@@ -85,13 +85,14 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
     const double dense = s->dense_share.value * peak, memory = s->memory_share.value * hbm;
     const double experts = w->experts / (w->library_products ? s->grouped_share.value * peak : dense);
     spw_status status = SPW_OK;
-    SPW_TRY(add(p, "attention_projections", "products of attention", w->projections / dense));
-    SPW_TRY(add(p, "attention", "scores and context", w->attention / (s->attention_share.value * peak)));
-    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->dense_ffn / dense));
-    SPW_TRY(add(p, "shared_expert", "shared experts", w->shared_expert / dense));
-    SPW_TRY(add(p, "router", "logits of the experts", w->router / dense));
-    SPW_TRY(add(p, "head", "logits of the vocabulary", w->head / dense));
-    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals", w->layer_bytes / memory));
+    SPW_TRY(add(p, "attention_projections", "products of attention", w->model.projections / dense));
+    SPW_TRY(
+        add(p, "attention", "scores and context", w->model.attention / (s->attention_share.value * peak)));
+    SPW_TRY(add(p, "dense_ffn", "FFN of layers without experts", w->model.dense_ffn / dense));
+    SPW_TRY(add(p, "shared_expert", "shared experts", w->model.shared_expert / dense));
+    SPW_TRY(add(p, "router", "logits of the experts", w->model.router / dense));
+    SPW_TRY(add(p, "head", "logits of the vocabulary", w->model.head / dense));
+    SPW_TRY(add(p, "elementwise", "norms, rotations, activations, residuals", w->model.layer_bytes / memory));
     *outside = 0.0;
     for (size_t i = 0; i < p->out->components; i++) *outside += p->out->component[i].seconds;
     SPW_TRY(add(p, "expert_products", "grouped or batched GEMMs, whole tiles", experts));
@@ -102,7 +103,7 @@ static spw_status add_compute(prediction *p, double *outside, double *products) 
     SPW_TRY(add(p, "masks", "making the capacity masks", w->mask_bytes / memory));
     SPW_TRY(add(p, "scatter_adds", "sums by colliding scatters",
                 w->scatter_bytes / (s->scatter_share.value * hbm)));
-    SPW_TRY(add(p, "optimizer", "weights, gradients, moments", w->optimizer_bytes / memory));
+    SPW_TRY(add(p, "optimizer", "weights, gradients, moments", w->model.optimizer_bytes / memory));
 
 cleanup:
     return status;
@@ -136,7 +137,8 @@ static spw_status add_pipeline(prediction *p) {
     const spw_job *job = p->request->job;
     const double stages = (double)job->pipeline,
                  turns = fmax(1.0, floor((double)job->model.moe_layers / stages)) * stages;
-    const double bytes = p->work.tokens * (double)job->model.hidden * (double)job->precision.activations;
+    const double bytes =
+        p->work.model.tokens * (double)job->model.hidden * (double)job->precision.activations;
     const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
     double busy = 0.0;
     spw_status status = SPW_OK;
@@ -208,7 +210,7 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
     SPW_TRY(add_pipeline(&p));
     SPW_TRY(spw_timeline_add(out, "input_wait", "the GPU waits for its input", SPW_STREAM_HOST, q->input_s,
                              q->input_s));
-    spw_timeline_finish(out, p.work.tokens);
+    spw_timeline_finish(out, p.work.model.tokens);
     out->low_s = out->step_s * exp(-q->stack->half_width.value);
     out->high_s = out->step_s * exp(q->stack->half_width.value);
     name_outside(&p);

@@ -6,26 +6,19 @@
 
 #include "sim/input/job.h"
 #include "sim/scheme.h"
+#include "sim/time/model_work.h"
 #include "sim/time/timeline.h"
+#include "sim/time/weight_families.h"
 
 #include <stdbool.h>
 
-/* Collectives of weights: bytes that one GPU receives through its NIC and its link, and how many hops they make. */
-typedef struct spw_weight_traffic {
-    double nic_bytes, link_bytes, hops;
-} spw_weight_traffic;
-
 typedef struct spw_compiled_work {
-    /* FLOP outside the experts; `attention` is that of the scores, causal, without its projections */
-    double projections, attention, dense_ffn, shared_expert, router, head;
-    double experts, masks;  /* FLOP of the experts' products; of dense's dispatch and combine einsums */
-    bool library_products;  /* the experts' products are calls that XLA does not see into */
-    double layer_bytes;     /* read and written by element outside the experts */
-    double row_bytes;       /* rows moved around the experts, and their activation functions */
-    double mask_bytes;      /* capacity masks */
-    double scatter_bytes;   /* added by scatters with colliding indices */
-    double optimizer_bytes; /* weights, gradients and moments */
-    double tokens;          /* of the step */
+    spw_model_work model;  /* outside the experts */
+    double experts, masks; /* FLOP of the experts' products; of dense's dispatch and combine einsums */
+    bool library_products; /* the experts' products are calls that XLA does not see into */
+    double row_bytes;      /* rows moved around the experts, and their activation functions */
+    double mask_bytes;     /* capacity masks */
+    double scatter_bytes;  /* added by scatters with colliding indices */
     spw_weight_traffic gathers, scatters;
     double layer_gather_bytes; /* what the all-gathers of one MoE layer's experts leave on a GPU */
 } spw_compiled_work;

@@ -7,7 +7,7 @@
 
 /* First loads and last tiles of an expert, spread over the GPU: chosen for the least error over left-out shapes. */
 static const double START_S = 0.6e-6;
-enum { TILE_ROWS = 128, STEFFEN_POINTS = 3 };
+enum { STEFFEN_POINTS = 3 };
 
 typedef struct machine {
     double flops, bytes_per_s;
@@ -124,8 +124,14 @@ static double share_of(const spw_gemm_curves *c, double rows, double in, double 
 }
 
 static double without_points_s(const machine *m, double rows, double in, double out) {
-    const double tiles = ceil(rows / TILE_ROWS) * TILE_ROWS;
+    const double tiles = ceil(rows / SPW_GEMM_TILE_ROWS) * SPW_GEMM_TILE_ROWS;
     return fmax(2.0 * tiles * in * out / (SPW_GEMM_EFFICIENCY * m->flops), roof_s(m, rows, in, out));
+}
+
+/* Rows that are paid for. */
+static uint64_t in_tiles(uint64_t rows, spw_gemm_pass pass) {
+    const uint64_t tile = pass == SPW_GEMM_WEIGHT_GRADIENT ? SPW_GEMM_TILE_TERMS : SPW_GEMM_TILE_ROWS;
+    return rows <= tile ? rows : (rows + tile - 1) / tile * tile;
 }
 
 double spw_gemm_seconds(const spw_gemm_curves *c, const uint64_t *rows, size_t experts, size_t in, size_t out,
@@ -133,7 +139,7 @@ double spw_gemm_seconds(const spw_gemm_curves *c, const uint64_t *rows, size_t e
     const double i = (double)in, o = (double)out;
     double seconds = 0.0, last_rows = -1.0, last_s = 0.0;
     for (size_t e = 0; e < experts; e++) {
-        const double n = (double)rows[e];
+        const double n = (double)in_tiles(rows[e], pass);
         if (rows[e] == 0 && pass != SPW_GEMM_WEIGHT_GRADIENT) continue;
         if (n != last_rows) { /* equal experts are looked up once */
             last_rows = n;

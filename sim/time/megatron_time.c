@@ -24,6 +24,7 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase) {
 typedef struct step {
     const spw_megatron_coefficients *c;
     const spw_megatron_shape *shape;
+    spw_megatron_dispatcher dispatcher;
     double T, E, e, H, F;
     size_t ranks, layer;
     const spw_megatron_load *load; /* [ranks] of the layer */
@@ -48,8 +49,15 @@ static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds
     if (s->phase_s != NULL) s->phase_s[rank * SPW_MEGATRON_PHASES + as] += seconds;
 }
 
-static void wait_until(step *s, spw_megatron_phase phase, size_t rank, double time) {
-    if (time > s->now[rank]) spend(s, phase, rank, time - s->now[rank]);
+static double spend_until(step *s, spw_megatron_phase phase, size_t rank, double time) {
+    const double seconds = time - s->now[rank];
+    if (!(seconds > 0.0)) return 0.0;
+    spend(s, phase, rank, seconds);
+    return seconds / (double)s->ranks;
+}
+
+static void wait_for_host(step *s, spw_megatron_phase phase, size_t rank, double time) {
+    s->out->host_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, rank, time);
 }
 
 /* All ranks arrive. */
@@ -59,13 +67,14 @@ static void meet(step *s, spw_megatron_phase phase) {
     const double scale = s->c->jitter_share.value * last;
     for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
     s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
-    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met);
+    for (size_t r = 0; r < s->ranks; r++)
+        s->out->rank_wait_s[s->again ? SPW_MEGATRON_RECOMPUTE : phase] += spend_until(s, phase, r, s->met);
 }
 
 static void exchange(step *s, spw_megatron_phase phase, double seconds) {
     meet(s, phase);
     s->met += seconds;
-    for (size_t r = 0; r < s->ranks; r++) wait_until(s, phase, r, s->met);
+    for (size_t r = 0; r < s->ranks; r++) (void)spend_until(s, phase, r, s->met);
 }
 
 /* NCCL 2.28.9 on 4 H200: 134.3 MB from each rank to each other take as long as 190 MB, 271 MB as long as 390 MB, and 134.2
@@ -80,24 +89,36 @@ static double long_message(const step *s, double message_bytes) {
     return factor;
 }
 
-/* Rows that leave or enter one rank; both directions of a layer's exchanges are alike. */
-static double exchange_s(const step *s) {
-    double heavier = 0.0, most = 0.0, least = INFINITY;
+static double ports_s(const step *s, double element_bytes) {
+    double heavier = 0.0, most = 0.0, least = INFINITY, nic = 0.0;
     for (size_t r = 0; r < s->ranks; r++) {
-        const double in = s->load[r].received - s->load[r].kept_local,
-                     out = s->load[r].sent - s->load[r].kept_local;
+        const double in = s->load[r].link_in, out = s->load[r].link_out;
         heavier = fmax(heavier, fmax(in, out));
         least = fmin(least, fmin(in, out));
         most = fmax(most, fmax(in, out) + s->c->duplex_share.value * fmin(in, out));
+        nic = fmax(nic, fmax(s->load[r].nic_in, s->load[r].nic_out));
     }
-    const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0;
-    const double factor = heavier > least ? long_message(s, 2.0 * s->H * heavier / messages) : 1.0;
-    return s->c->exchange_latency_s.value + factor * 2.0 * s->H * most / s->c->exchange_bytes_per_s.value;
+    const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
+    const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
+    const double factor =
+        all_to_all && heavier > least ? long_message(s, row_bytes * heavier / messages) : 1.0;
+    const double link_s = s->dispatcher == SPW_MEGATRON_TOKENS
+                              ? row_bytes * heavier / s->c->token_bytes_per_s.value
+                              : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
+    return fmax(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
 }
 
-static double chunks_s(const step *s, const spw_megatron_load *load) {
+/* Both directions of a layer's exchanges are alike. */
+static double exchange_s(const step *s, bool back) {
+    const bool sums = back && s->dispatcher == SPW_MEGATRON_ALL_GATHER;
+    return s->c->exchange_latency_s.value + ports_s(s, sums ? 4.0 : 2.0);
+}
+
+/* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
+static double chunks_s(const step *s, const spw_megatron_load *load, double bytes_per_s) {
     const double bytes = 4.0 * load->received * s->H;
     if (load->received == 0.0) return 0.0;
+    if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL) return bytes / bytes_per_s + kernels_s(s, CHUNK_KERNELS);
     if (s->shape->padded) return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, CHUNK_KERNELS);
     return copy_s(s, bytes) + kernels_s(s, CHUNK_KERNELS) + (load->uneven ? UNEVEN_S : 0.0);
 }
@@ -134,7 +155,7 @@ static void route(step *s, size_t rank) {
           copy_s(s, NORM_BYTES * s->T * s->H + columns) +
               2.0 * s->T * s->H * s->E / s->c->router_flops.value + kernels_s(s, ROUTE_KERNELS));
     if (s->layer == 0 && !s->again)
-        wait_until(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
+        wait_for_host(s, SPW_MEGATRON_ROUTE, rank, ROUTED_SHARE * s->c->host_first_s.value);
 }
 
 /* Padded to capacity, the host needs no counts: it is ahead from the first layer on. */
@@ -143,7 +164,7 @@ static void permute(step *s, size_t rank) {
     spend(s, SPW_MEGATRON_PERMUTE, rank, copy_s(s, SORT_BYTES * s->T * s->E) + kernels_s(s, PERMUTE_KERNELS));
     if (!s->shape->padded) {
         const double host_s = first ? s->c->host_first_s.value : s->counted[rank] + s->c->host_layer_s.value;
-        wait_until(s, SPW_MEGATRON_PERMUTE, rank, host_s);
+        wait_for_host(s, SPW_MEGATRON_PERMUTE, rank, host_s);
         s->counted[rank] = s->now[rank];
         if (s->shape->capacity > 0) spend(s, SPW_MEGATRON_PERMUTE, rank, READ_COUNT_S);
     }
@@ -155,13 +176,13 @@ static void forward(step *s) {
         route(s, r);
         permute(s, r);
     }
-    exchange(s, SPW_MEGATRON_DISPATCH, exchange_s(s) + s->c->exchange_latency_s.value);
+    exchange(s, SPW_MEGATRON_DISPATCH, exchange_s(s, false) + s->c->exchange_latency_s.value);
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
         spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
     }
-    exchange(s, SPW_MEGATRON_COMBINE, exchange_s(s));
+    exchange(s, SPW_MEGATRON_COMBINE, exchange_s(s, true));
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
 }
@@ -169,14 +190,14 @@ static void forward(step *s) {
 static void backward(step *s) {
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
-    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, exchange_s(s));
+    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, exchange_s(s, true));
     for (size_t r = 0; r < s->ranks; r++) {
-        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
         spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
-        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r]));
+        spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r], s->c->index_add_bytes_per_s.value));
     }
     meet(s, SPW_MEGATRON_BACKWARD_SORT);
-    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, exchange_s(s));
+    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, exchange_s(s, false));
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
               4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
@@ -191,9 +212,9 @@ static double last_of(const step *s) {
 }
 
 spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const spw_megatron_shape *shape,
-                                     size_t ranks, const spw_megatron_load *load, double *phase_s,
-                                     spw_megatron_time *out) {
-    step s = {.c = c, .shape = shape, .ranks = ranks, .out = out};
+                                     spw_megatron_dispatcher dispatcher, size_t ranks,
+                                     const spw_megatron_load *load, double *phase_s, spw_megatron_time *out) {
+    step s = {.c = c, .shape = shape, .dispatcher = dispatcher, .ranks = ranks, .out = out};
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     if (ranks == 0 || shape->layers == 0 || shape->tokens == 0 || shape->hidden == 0 || shape->ffn == 0 ||

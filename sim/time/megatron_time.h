@@ -23,6 +23,14 @@
  *                        + 10 bytes a parameter / main_grad_bytes_per_s + zeros for experts without rows; moe_act: the
  *                        activation again
  *   backward unpermute   copy(4 N H);   moe recompute: the layer's forward again before its backward
+ * Other dispatchers (not measured: the same kernels at the same rates over other rows, the exchange by its own rate):
+ *   tokens      DeepEP: permute moves no rows, what travels is a row a token and rank at token_bytes_per_s; sort chunks
+ *               becomes the permutation of received tokens, copy(4 M H), unsort their sum, 4 M H / scatter_bytes_per_s;
+ *               backward copy(4 M H) and 4 M H / index_add_bytes_per_s; nothing is left of unpermute
+ *   all-gather  the same, all tokens travel; combine and its gradient are sums in fp32: 4 bytes an element
+ * Between nodes an exchange takes the longer of its part inside the node and (heavier direction of a rank's NIC) /
+ * network_bytes_per_s.
+ *
  * Waiting for a slower rank counts as part of combine (forward), of sort chunks and combine (backward), where the events of
  * the measured runs have it. Counts of bytes and kernels are those of the PyTorch code, or chosen on the measured phases where
  * they are round numbers: docs/validation_time_megatron.md. */
@@ -58,9 +66,18 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase);
 
 enum { SPW_MEGATRON_TILE_ROWS = 128, SPW_MEGATRON_TILE_COLUMNS = 256 }; /* CUTLASS, Hopper, cooperative */
 
-/* One rank in one layer. */
+/* Who takes rows to their experts. */
+typedef enum spw_megatron_dispatcher {
+    SPW_MEGATRON_ALL_TO_ALL,
+    SPW_MEGATRON_TOKENS, /* once a rank: DeepEP */
+    SPW_MEGATRON_ALL_GATHER
+} spw_megatron_dispatcher;
+
+/* One rank in one layer, in rows. */
 typedef struct spw_megatron_load {
-    double received, sent, kept_local; /* rows */
+    double received; /* M: what its experts compute */
+    double sent;     /* N: what its own tokens are permuted into; all-to-all alone */
+    double link_in, link_out, nic_in, nic_out; /* of one dispatch, by the ports that they cross */
     double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
     size_t empty_experts;
     bool uneven; /* its experts have different rows */
@@ -69,12 +86,15 @@ typedef struct spw_megatron_load {
 typedef struct spw_megatron_time {
     double forward_s, backward_s, step_s;
     double phase_s[SPW_MEGATRON_PHASES]; /* mean over the ranks, sum over the layers */
+    double rank_wait_s[SPW_MEGATRON_PHASES],
+        host_wait_s[SPW_MEGATRON_PHASES]; /* of phase_s: for other ranks, for the host */
 } spw_megatron_time;
 
-/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_megatron_stack_create takes it.
+/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_megatron_stack_create takes it;
  * SPW_EARG for a shape that is empty, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c,
-                                                    const spw_megatron_shape *shape, size_t ranks,
+                                                    const spw_megatron_shape *shape,
+                                                    spw_megatron_dispatcher dispatcher, size_t ranks,
                                                     const spw_megatron_load *load, double *phase_s,
                                                     spw_megatron_time *out);
 

@@ -53,7 +53,7 @@ static uint32_t reached(const spw_layer_shape *s, double wanted) {
 }
 
 /* The counts of one group: rank 0 is the busy one. */
-static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance) {
+static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance, size_t limit) {
     const size_t e = s->experts_per_rank, choices = s->sequence_length * s->top_k;
     const size_t busy = (size_t)lround((double)choices * imbalance / (double)s->ranks);
     const double rest = s->ranks > 1 ? ((double)s->ranks - imbalance) / (double)(s->ranks - 1) : 1.0;
@@ -65,7 +65,8 @@ static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance) {
                                      : even(choices - busy, s->experts - e, (x + rank) % (s->experts - e));
             for (size_t q = 0; q < s->sequences; q++)
                 c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
-            c->routed[rank * s->experts + x] = n * (uint32_t)s->sequences;
+            const size_t routed = n * s->sequences;
+            c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
         }
         memset(c->distinct_node + rank * c->group_nodes, 0, c->group_nodes * sizeof *c->distinct_node);
         for (size_t d = 0; d < s->ranks; d++)
@@ -81,39 +82,52 @@ static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance) {
     }
 }
 
-spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                   double imbalance, spw_routing_layer *out) {
+spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                     double imbalance, size_t limit, spw_stated_routing *out) {
     const spw_layer_shape s = spw_layer_shape_of(job, sequences);
     const size_t units = scheme->type->limit_per_sequence ? sequences : 1;
     const spw_placement placement = {s.ranks, s.ranks, job->cluster.gpus_per_node, s.experts};
     spw_status status = SPW_OK;
-    spw_counts *counts = NULL;
-    spw_flow flow = {NULL, NULL, NULL, NULL};
-    spw_traffic traffic;
-    *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
+    *out = (spw_stated_routing){.shape = s};
     if (!(imbalance >= 1.0) || imbalance > (double)s.ranks)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
                         imbalance, s.ranks);
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);
-    SPW_TRY(spw_counts_create(placement, sequences, &counts));
-    SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &flow.wire));
-    SPW_TRY(SPW_ALLOC(s.ranks, &flow.rows));
-    SPW_TRY(SPW_ALLOC(s.ranks, &flow.dropped));
-    SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &flow.limit));
-    fill(counts, &s, imbalance);
-    scheme->type->flow(scheme, &s, counts, 0, &flow);
-    spw_traffic_compute(scheme, &s, counts, 0, &flow, true, &traffic, NULL, NULL);
-    spw_routing_load_raise(scheme, &s, counts, 0, &flow, &traffic, out);
-    if (!scheme->type->limit_per_sequence)
-        out->tiled_rows = out->rows + (double)s.experts_per_rank * SPW_TILE_ROWS / 2.0;
+    SPW_TRY(spw_counts_create(placement, sequences, &out->counts));
+    SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &out->flow.wire));
+    SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
+    SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
+    SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &out->flow.limit));
+    fill(out->counts, &s, imbalance, limit);
+    scheme->type->flow(scheme, &s, out->counts, 0, &out->flow);
 
 cleanup:
-    spw_free(flow.limit);
-    spw_free(flow.dropped);
-    spw_free(flow.rows);
-    spw_free(flow.wire);
-    spw_counts_destroy(counts);
+    if (status != SPW_OK) spw_stated_routing_destroy(out);
     return status;
+}
+
+void spw_stated_routing_destroy(spw_stated_routing *r) {
+    spw_free(r->flow.limit);
+    spw_free(r->flow.dropped);
+    spw_free(r->flow.rows);
+    spw_free(r->flow.wire);
+    spw_counts_destroy(r->counts);
+    *r = (spw_stated_routing){.counts = NULL};
+}
+
+spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                   double imbalance, spw_routing_layer *out) {
+    spw_stated_routing r;
+    spw_traffic traffic;
+    *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, SIZE_MAX, &r);
+    if (status != SPW_OK || r.counts == NULL) return status;
+    spw_traffic_compute(scheme, &r.shape, r.counts, 0, &r.flow, true, &traffic, NULL, NULL);
+    spw_routing_load_raise(scheme, &r.shape, r.counts, 0, &r.flow, &traffic, out);
+    if (!scheme->type->limit_per_sequence)
+        out->tiled_rows = out->rows + (double)r.shape.experts_per_rank * SPW_TILE_ROWS / 2.0;
+    spw_stated_routing_destroy(&r);
+    return SPW_OK;
 }

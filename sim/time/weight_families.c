@@ -1,5 +1,7 @@
 #include "sim/time/weight_families.h"
 
+#include <math.h>
+
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]) {
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
@@ -14,4 +16,19 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
         out[count++] = (spw_weight_family){
             SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, matrices};
     return count;
+}
+
+void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,
+                            spw_weight_traffic *out) {
+    const double members = (double)family->members, stride = (double)family->stride;
+    const double node = (double)job->cluster.gpus_per_node;
+    const double bytes = passes * size * (double)family->elements / (double)job->pipeline;
+    const double received = bytes * (members - 1.0) / members;
+    if (family->members < 2) return;
+    if (members * stride > node) {
+        out->nic_bytes += received * fmin(1.0, stride / node);
+    } else {
+        out->link_bytes += received;
+    }
+    out->hops += passes * (double)family->tensors * (members - 1.0);
 }

@@ -24,4 +24,14 @@ typedef struct spw_weight_family {
  * over an expert-parallel group. Returns how many. */
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]);
 
+/* Collectives of weights: bytes that one GPU receives through its NIC and its link, and how many hops they make. */
+typedef struct spw_weight_traffic {
+    double nic_bytes, link_bytes, hops;
+} spw_weight_traffic;
+
+/* Adds `passes` times a family's tensors, of so many bytes an element, to be received by each member: a ring enters a node
+ * once a group, so a NIC carries the share of the groups of its node. */
+void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,
+                            spw_weight_traffic *out);
+
 #endif

@@ -1,0 +1,31 @@
+/* The software that a job is planned for, by the names of its stacks: memory and step times of programs that XLA compiles
+ * whole (sim/input/stack.h, time_stack.h), step times of Megatron-Core (sim/input/megatron_coefficients.h). */
+#ifndef SPW_SIM_INPUT_SOFTWARE_H
+#define SPW_SIM_INPUT_SOFTWARE_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/input/megatron_coefficients.h"
+#include "sim/input/stack.h"
+#include "sim/input/time_stack.h"
+
+#include <stdbool.h>
+
+enum { SPW_SOFTWARE_TEXT = 256 };
+
+typedef struct spw_software {
+    char names[SPW_SOFTWARE_TEXT];  /* of the stacks, between commas */
+    bool compiled, timed, megatron; /* what of the following is there */
+    spw_stack stack;
+    spw_time_stack time_stack;
+    spw_megatron_coefficients megatron_stack;
+} spw_software;
+
+/* `names`: presets or YAML files between commas, at most one of each kind. SPW_ECONFIG, SPW_EIO. */
+SPW_MUST_CHECK spw_status spw_software_read(const char *names, spw_software *out);
+
+/* Of the kinds asked for, the last preset that was fitted on the job's cluster, else the last of all: names end in a date. */
+SPW_MUST_CHECK spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
+                                              spw_software *out);
+
+#endif

@@ -1,0 +1,367 @@
+#include "sim/time/megatron_job_time.h"
+
+#include "base/memory.h"
+#include "sim/memory/optimizer_state.h"
+#include "sim/schemes/megatron_layer.h"
+#include "sim/time/model_work.h"
+#include "sim/time/pipeline_time.h"
+#include "sim/time/weight_families.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* --- What is covered --- */
+
+/* Recompute by remat: passes of the model outside the experts, what a MoE layer does again. */
+static const struct {
+    spw_model_passes passes;
+    spw_remat remat;
+    spw_recompute recompute;
+} remats[] = {{{3.0, 3.5, 3.0}, SPW_REMAT_NONE, SPW_RECOMPUTE_NONE},
+              {{3.0, 4.5, 3.0}, SPW_REMAT_SELECTIVE, SPW_RECOMPUTE_NONE},
+              {{3.0, 3.5, 3.0}, SPW_REMAT_MOE_ACT, SPW_RECOMPUTE_MOE_ACT},
+              {{3.0, 3.5, 4.0}, SPW_REMAT_MOE, SPW_RECOMPUTE_MOE},
+              {{4.0, 4.5, 4.0}, SPW_REMAT_FULL, SPW_RECOMPUTE_MOE}};
+
+static size_t remat_row(const spw_job *job) {
+    size_t i = 0;
+    while (i < SPW_COUNT_OF(remats) && remats[i].remat != job->remat) i++;
+    return i;
+}
+
+bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
+    return spw_megatron_load_knows(scheme) && remat_row(job) < SPW_COUNT_OF(remats) && job->tensor == 1 &&
+           job->precision.weights == 2 && job->precision.activations == 2 &&
+           spw_megatron_align(scheme) == 1 && !spw_scheme_option_is(scheme, "backend", "hybridep");
+}
+
+/* --- Outside the experts --- */
+
+typedef enum outside { PROJECTIONS, ATTENTION, DENSE_FFN, SHARED, HEAD, ELEMENTWISE, PARTS } outside;
+static const struct {
+    const char *name, *help;
+} parts[PARTS] = {[PROJECTIONS] = {"attention_projections", "products of attention"},
+                  [ATTENTION] = {"attention", "scores and context"},
+                  [DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
+                  [SHARED] = {"shared_expert", "shared experts"},
+                  [HEAD] = {"head", "logits of the vocabulary"},
+                  [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"}};
+
+typedef struct prediction {
+    const spw_megatron_job_request *q;
+    spw_pipeline pipeline;
+    spw_megatron_shape shape; /* of a micro-batch; layers: of the block under way */
+    spw_megatron_dispatcher dispatcher;
+    double part_s[PARTS], forward_share[PARTS]; /* of a micro-batch, all layers */
+    size_t blocks;                              /* [stages][micro_batches][chunks] */
+    double *forward_s, *backward_s;             /* [blocks] of one group */
+    spw_megatron_time *time;                    /* [blocks] the MoE layers */
+    spw_megatron_load *load;                    /* [layers of a block][ranks] */
+    double send_s;
+} prediction;
+
+static void count_outside(prediction *p, size_t sequences) {
+    const spw_megatron_coefficients *c = p->q->stack;
+    const spw_model_passes passes = remats[remat_row(p->q->job)].passes;
+    const double dense = c->peak_flops.value * c->dense_flops_share.value,
+                 scores = c->peak_flops.value * c->attention_flops_share.value;
+    spw_model_work w;
+    if (p->q->job->part == SPW_PART_EXPERT_LAYERS) return;
+    spw_model_work_count(p->q->job, sequences, &passes, &w);
+    const double seconds[PARTS] = {[PROJECTIONS] = w.projections / dense,
+                                   [ATTENTION] = w.attention / scores,
+                                   [DENSE_FFN] = w.dense_ffn / dense,
+                                   [SHARED] = w.shared_expert / dense,
+                                   [HEAD] = w.head / dense,
+                                   [ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value},
+                 forward[PARTS] = {[PROJECTIONS] = 1.0 / passes.layers,
+                                   [ATTENTION] = 1.0 / passes.attention,
+                                   [DENSE_FFN] = 1.0 / passes.layers,
+                                   [SHARED] = 1.0 / passes.shared,
+                                   [HEAD] = 1.0 / 3.0,
+                                   [ELEMENTWISE] = 1.0 / passes.layers};
+    memcpy(p->part_s, seconds, sizeof seconds);
+    memcpy(p->forward_share, forward, sizeof forward);
+}
+
+/* Share of a part that a block has. */
+static double share_of(const prediction *p, outside part, const spw_block *block, size_t stage,
+                       size_t chunk) {
+    const spw_model *m = &p->q->job->model;
+    const size_t dense = m->layers - m->moe_layers;
+    const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
+    switch (part) {
+    case HEAD: return last ? 1.0 : 0.0;
+    case SHARED: return (double)block->moe_layers / (double)m->moe_layers;
+    case DENSE_FFN: return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
+    default: return (double)block->layers / (double)m->layers;
+    }
+}
+
+/* --- Blocks --- */
+
+static size_t block_index(const prediction *p, size_t stage, size_t micro, size_t chunk) {
+    return (stage * p->pipeline.micro_batches + micro) * p->pipeline.chunks + chunk;
+}
+
+/* How many MoE layers stand before the block. */
+static size_t moe_layers_before(const prediction *p, const spw_block *block) {
+    size_t before = 0;
+    for (size_t i = 0; i < block->first; i++) before += p->q->job->model.is_moe[i];
+    return before;
+}
+
+static spw_status time_block(prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
+    const spw_megatron_job_request *q = p->q;
+    const spw_block block = spw_pipeline_block(&p->pipeline, &q->job->model, stage, chunk);
+    const size_t at = block_index(p, stage, micro, chunk), ranks = q->job->expert,
+                 first = moe_layers_before(p, &block);
+    const spw_megatron_load *source =
+        q->load + (micro % q->micro_batches * q->groups + group) * q->layers * ranks;
+    p->forward_s[at] = p->backward_s[at] = 0.0;
+    memset(&p->time[at], 0, sizeof p->time[at]);
+    if (block.moe_layers > 0) {
+        p->shape.layers = block.moe_layers;
+        for (size_t l = 0; l < block.moe_layers; l++)
+            memcpy(p->load + l * ranks, source + (first + l) % q->layers * ranks, ranks * sizeof *p->load);
+        const spw_status status =
+            spw_megatron_time_predict(q->stack, &p->shape, p->dispatcher, ranks, p->load, NULL, &p->time[at]);
+        if (status != SPW_OK) return status;
+        p->forward_s[at] = p->time[at].forward_s;
+        p->backward_s[at] = p->time[at].backward_s;
+    }
+    for (outside i = 0; i < PARTS; i++) {
+        const double seconds = p->part_s[i] * share_of(p, i, &block, stage, chunk);
+        p->forward_s[at] += seconds * p->forward_share[i];
+        p->backward_s[at] += seconds * (1.0 - p->forward_share[i]);
+    }
+    return SPW_OK;
+}
+
+static spw_status time_group(prediction *p, size_t group, double *out) {
+    spw_status status = SPW_OK;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++) {
+            for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++)
+                status = time_block(p, group, stage, micro, chunk);
+        }
+    }
+    if (status != SPW_OK) return status;
+    return spw_pipeline_time(&p->pipeline, p->forward_s, p->backward_s, p->send_s, out);
+}
+
+/* --- Components --- */
+
+/* Phases of the stack as components; waiting is apart. */
+static const struct {
+    const char *name, *help;
+    spw_stream stream;
+    unsigned phases;
+} groups_of_phases[] = {
+#define BIT(phase) (1u << SPW_MEGATRON_##phase)
+    {"router", "norm, casts, logits and choice", SPW_STREAM_COMPUTE, BIT(ROUTE)},
+    {"expert_products", "grouped GEMMs, activation, weight gradients", SPW_STREAM_COMPUTE,
+     BIT(EXPERTS) | BIT(BACKWARD_EXPERTS)},
+    {"row_moves", "permute, sort, unsort, unpermute", SPW_STREAM_COMPUTE,
+     BIT(PERMUTE) | BIT(SORT) | BIT(UNSORT) | BIT(UNPERMUTE) | BIT(BACKWARD_PERMUTE) | BIT(BACKWARD_SORT) |
+         BIT(BACKWARD_UNSORT) | BIT(BACKWARD_UNPERMUTE)},
+    {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
+     BIT(DISPATCH) | BIT(COMBINE) | BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE)},
+    {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, BIT(RECOMPUTE)}};
+#undef BIT
+
+static spw_status add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
+                      double seconds) {
+    return spw_timeline_add(out, name, help, stream, seconds, seconds);
+}
+
+/* Mean over ranks, over all blocks of a stage. What the mean rank is ahead of the last one at the end is waiting. */
+static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *out) {
+    double phase_s[SPW_MEGATRON_PHASES] = {0.0}, waiting = 0.0, host = 0.0;
+    spw_status status = SPW_OK;
+    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
+    for (size_t i = 0; i < blocks; i++) {
+        const spw_megatron_time *t = &p->time[stage * blocks + i];
+        waiting += t->step_s;
+        for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++) {
+            phase_s[f] += t->phase_s[f] - t->rank_wait_s[f] - t->host_wait_s[f];
+            waiting -= t->phase_s[f] - t->rank_wait_s[f];
+            host += t->host_wait_s[f];
+        }
+    }
+    for (size_t g = 0; g < SPW_COUNT_OF(groups_of_phases); g++) {
+        double seconds = 0.0;
+        for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++)
+            seconds += (groups_of_phases[g].phases >> f & 1u) != 0 ? phase_s[f] : 0.0;
+        SPW_TRY(add(out, groups_of_phases[g].name, groups_of_phases[g].help, groups_of_phases[g].stream,
+                    seconds));
+    }
+    SPW_TRY(add(out, "waiting", "the mean rank waits for the slowest of its group", SPW_STREAM_COLLECTIVE,
+                fmax(waiting, 0.0)));
+    SPW_TRY(add(out, "host_wait", "the GPU waits for the host to read counts", SPW_STREAM_HOST, host));
+
+cleanup:
+    return status;
+}
+
+static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *out) {
+    for (outside i = 0; i < PARTS; i++) {
+        double seconds = 0.0;
+        for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
+            const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->job->model, stage, chunk);
+            seconds +=
+                (double)p->pipeline.micro_batches * p->part_s[i] * share_of(p, i, &block, stage, chunk);
+        }
+        const spw_status status = add(out, parts[i].name, parts[i].help, SPW_STREAM_COMPUTE, seconds);
+        if (status != SPW_OK) return status;
+    }
+    return SPW_OK;
+}
+
+static double collective_s(const spw_megatron_coefficients *c, const spw_weight_traffic *t) {
+    return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
+}
+
+/* Gradients, optimizer and weights of one stage. */
+static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
+    const spw_job *job = p->q->job;
+    const spw_megatron_coefficients *c = p->q->stack;
+    const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
+    const spw_held_parameters held = spw_stage_parameters(&job->model, &of);
+    const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
+    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
+    const double scattered = g * (replicated ? 2.0 : 1.0),
+                 gathered = replicated                                ? 0.0
+                            : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0 * w
+                                                                      : w;
+    const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */
+    const double bytes = 2.0 * (state.master + state.moments) + updated * (w + g);
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, false, family);
+    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = {0.0, 0.0, 0.0};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < families; i++) {
+        spw_weight_traffic_add(job, &family[i], 1.0, scattered, &scatters);
+        spw_weight_traffic_add(job, &family[i], 1.0, gathered, &gathers);
+    }
+    SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
+                collective_s(c, &scatters)));
+    SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
+                collective_s(c, &gathers)));
+    SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
+                bytes / c->copy_bytes_per_s.value));
+
+cleanup:
+    return status;
+}
+
+/* The stage with the most work sets the step's pace: its components, and what the pipeline adds. */
+static size_t busiest_stage(const prediction *p, double *busy_s) {
+    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
+    size_t busiest = 0;
+    *busy_s = -1.0;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        double busy = 0.0;
+        for (size_t i = 0; i < blocks; i++)
+            busy += p->forward_s[stage * blocks + i] + p->backward_s[stage * blocks + i];
+        if (busy <= *busy_s) continue;
+        *busy_s = busy, busiest = stage;
+    }
+    return busiest;
+}
+
+static spw_status add_components(const prediction *p, double passes_s, spw_timeline *out) {
+    double busy = 0.0;
+    spw_status status = SPW_OK;
+    const size_t stage = busiest_stage(p, &busy);
+    const bool whole = p->q->job->part == SPW_PART_WHOLE;
+    if (whole) SPW_TRY(add_outside(p, stage, out));
+    SPW_TRY(add_layers(p, stage, out));
+    if (p->pipeline.stages > 1)
+        SPW_TRY(add(out, "pipeline_bubble", "the busiest stage waits for the others", SPW_STREAM_COLLECTIVE,
+                    fmax(passes_s - busy, 0.0)));
+    if (whole) SPW_TRY(add_end(p, stage, out));
+
+cleanup:
+    return status;
+}
+
+/* --- What the fit covers --- */
+
+static void name_outside(const prediction *p, char *note) {
+    const spw_job *job = p->q->job;
+    const spw_megatron_coefficients *c = p->q->stack;
+    const char *dispatcher = spw_megatron_unmeasured(p->dispatcher);
+    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    char size[24];
+    (void)snprintf(size, sizeof size, "%zu", job->expert);
+    if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
+    if (p->q->stack->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
+    if (shape.node_ranks < shape.ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (!spw_has_word(c->expert_parallel, size))
+        spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
+    if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
+        spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
+    if (p->pipeline.stages > 1) spw_outside_add(note, "pipelines not measured");
+}
+
+/* --- The step --- */
+
+static spw_status begin(prediction *p) {
+    const spw_megatron_job_request *q = p->q;
+    const spw_job *job = q->job;
+    const size_t sequences = q->sequences / p->pipeline.micro_batches;
+    const spw_layer_shape s = spw_layer_shape_of(job, sequences);
+    const size_t capacity = spw_megatron_capacity(q->scheme, &s);
+    spw_status status = SPW_OK;
+    p->shape = (spw_megatron_shape){.tokens = s.tokens,
+                                    .top_k = s.top_k,
+                                    .experts = s.experts,
+                                    .experts_per_rank = s.experts_per_rank,
+                                    .hidden = s.hidden,
+                                    .ffn = s.ffn,
+                                    .capacity = capacity != SIZE_MAX ? capacity : 0,
+                                    .padded = spw_scheme_option_is(q->scheme, "pad", "true"),
+                                    .recompute = remats[remat_row(job)].recompute};
+    p->dispatcher = spw_megatron_dispatcher_of(q->scheme);
+    p->send_s = p->pipeline.stages > 1
+                    ? q->stack->exchange_latency_s.value +
+                          2.0 * (double)(s.tokens * s.hidden) / q->stack->network_bytes_per_s.value
+                    : 0.0;
+    count_outside(p, sequences);
+    p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
+    SPW_TRY(SPW_ALLOC(job->model.moe_layers * job->expert, &p->load));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
+    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->job)};
+    spw_status status = SPW_OK;
+    double worst = -1.0;
+    size_t slowest = 0;
+    spw_timeline_clear(out);
+    if (!spw_megatron_job_covers(q->job, q->scheme))
+        return spw_fail(SPW_ECONFIG, "scheme '%s': no time model of such a Megatron-Core job",
+                        q->scheme->text);
+    SPW_TRY(begin(&p));
+    for (size_t group = 0; group <= q->groups; group++) { /* the slowest once more, to be told in detail */
+        double passes_s = 0.0;
+        SPW_TRY(time_group(&p, group < q->groups ? group : slowest, &passes_s));
+        if (passes_s > worst) worst = passes_s, slowest = group;
+    }
+    SPW_TRY(add_components(&p, worst, out));
+    spw_timeline_finish(out, (double)(q->sequences * q->job->sequence_length) / (double)p.pipeline.stages);
+    name_outside(&p, out->outside);
+
+cleanup:
+    spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.load);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* The time of a training step of a Megatron-Core job: its MoE layers by the model that was fitted to bare stacks
+ * (sim/time/megatron_time.h), the rest of the model by counted work (sim/time/model_work.h).
+ *
+ *   a block      the layers of one chunk of a pipeline stage: the stack's clocks over its MoE layers, plus
+ *   outside      products / (dense_flops_share x peak), scores / (attention_flops_share x peak), bytes by element /
+ *                copy_bytes_per_s, alike on all ranks; forward one pass of those that model_work counts, backward the rest
+ *   micro-batch  each with its own rows; one after the other, or in the order of the pipeline (sim/time/pipeline_time.h)
+ *   at the end   gradients to the optimizer's shards, weights back, by the rates of exchanges and of the NIC, behind one
+ *                another and behind the backward pass (overlap_grad_reduce and overlap_param_gather are off by default), and
+ *                the optimizer's bytes / copy_bytes_per_s
+ *   step         of the expert-parallel group that takes longest: groups meet at the gradients only
+ *
+ * Fitted is the stack alone: 4 ranks of one machine. Everything else is named in `outside`, and nothing is refused for it. */
+#ifndef SPW_SIM_TIME_MEGATRON_JOB_TIME_H
+#define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
+
+#include "sim/input/job.h"
+#include "sim/scheme.h"
+#include "sim/time/megatron_load.h"
+#include "sim/time/timeline.h"
+
+#include <stdbool.h>
+
+/* Is there such a model? megatron-alltoall, -flex behind DeepEP and -allgather, bf16, without padding to an alignment, with
+ * a recompute module of Megatron-Core, none or full; tensor 1. */
+bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme);
+
+typedef struct spw_megatron_job_request {
+    const spw_megatron_coefficients *stack; /* scaled to the job's cluster */
+    const spw_job *job;
+    const spw_scheme *scheme;
+    size_t sequences; /* per GPU and step */
+    /* [micro_batches][groups][layers][job->expert]; each is taken in turn where the job has more */
+    const spw_megatron_load *load;
+    size_t micro_batches, groups, layers;
+} spw_megatron_job_request;
+
+/* SPW_ECONFIG where spw_megatron_job_covers says no; SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_job_predict(const spw_megatron_job_request *request,
+                                                   spw_timeline *out);
+
+#endif

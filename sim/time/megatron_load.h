@@ -1,0 +1,29 @@
+/* What the schemes of Megatron-Core give each rank to do in a layer, as sim/time/megatron_time.h sees it. */
+#ifndef SPW_SIM_TIME_MEGATRON_LOAD_H
+#define SPW_SIM_TIME_MEGATRON_LOAD_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+#include "sim/routing/counts.h"
+#include "sim/scheme.h"
+#include "sim/time/megatron_time.h"
+
+#include <stdbool.h>
+
+/* megatron-alltoall, megatron-flex, megatron-allgather, whatever their options. */
+bool spw_megatron_load_knows(const spw_scheme *scheme);
+spw_megatron_dispatcher spw_megatron_dispatcher_of(const spw_scheme *scheme);
+const char *
+spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */
+
+/* What a group does in one layer, by rank: load [shape->ranks]. */
+void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                          size_t group, const spw_flow *flow, spw_megatron_load *load);
+
+/* The loads of one layer, [job->expert], where the experts of one rank get `imbalance` times the mean; 1 is balanced.
+ * SPW_ECONFIG as spw_routing_load_stated, SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme,
+                                                   size_t sequences, double imbalance,
+                                                   spw_megatron_load *load);
+
+#endif

@@ -1,0 +1,45 @@
+#include "sim/time/model_work.h"
+
+static const double PASSES_ONCE = 3.0;    /* the head is not recomputed */
+static const double LOGITS_TOUCHES = 6.0; /* fp32 */
+
+/* Elements a token that a layer's attention and FFN outside the experts write once a forward pass (docs/schemes.md,
+ * section 7.4, and three tensors of the FFN's width). */
+static double layer_elements(const spw_model *m) {
+    const double hidden = (double)m->hidden, heads = (double)m->heads;
+    const double plain =
+        2.0 * hidden + (3.0 * heads + 4.0 * (double)m->kv_heads) * (double)m->head_dim + hidden;
+    if (m->attention == SPW_ATTENTION_GQA) return plain;
+    const double key = (double)(m->nope_dim + m->rope_dim), value = (double)m->v_head_dim;
+    const double latent = (double)m->kv_lora_rank;
+    return 2.0 * hidden + 2.0 * (double)m->q_lora_rank + 2.0 * heads * key + (latent + (double)m->rope_dim) +
+           latent + heads * ((double)m->nope_dim + value) + heads * value + hidden;
+}
+
+void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_passes *passes,
+                          spw_model_work *out) {
+    const spw_model *m = &job->model;
+    const spw_parameters p = spw_model_parameters(m);
+    const double layers = (double)m->layers, moe = (double)m->moe_layers, dense = layers - moe;
+    const double hidden = (double)m->hidden, b = (double)job->precision.activations;
+    const bool mla = m->attention == SPW_ATTENTION_MLA;
+    const double key = (double)(mla ? m->nope_dim + m->rope_dim : m->head_dim);
+    const double value = (double)(mla ? m->v_head_dim : m->head_dim);
+    const double length = (double)job->sequence_length;
+    const double tokens = (double)sequences * length;
+    *out = (spw_model_work){.tokens = tokens};
+    out->projections = passes->layers * 2.0 * tokens * layers * (double)p.attention_per_layer;
+    out->attention =
+        passes->attention * layers * (double)sequences * length * length * (double)m->heads * (key + value);
+    out->dense_ffn = passes->layers * 6.0 * tokens * dense * hidden * (double)m->dense_ffn;
+    out->shared_expert = passes->shared * 6.0 * tokens * moe * hidden * (double)m->shared_ffn;
+    out->router = passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;
+    out->head = PASSES_ONCE * 2.0 * tokens * hidden * (double)m->vocab;
+    const double elements =
+        layers * layer_elements(m) + 3.0 * (moe * (double)m->shared_ffn + dense * (double)m->dense_ffn);
+    out->layer_bytes =
+        passes->layers * 2.0 * tokens * elements * b + LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
+    out->optimizer_bytes =
+        (double)p.total / (double)spw_job_gpus(job) *
+        (double)(2 * job->precision.weights + job->precision.gradients + 4 * job->precision.optimizer);
+}

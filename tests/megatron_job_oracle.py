@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Step times of Megatron-Core jobs, as `spillway replay` says them, from the token ids of the shipped trace by a brute force and the
+formulas of sim/time/megatron_time.h and megatron_job_time.h written again: three dispatchers, groups in a node and over nodes,
+micro-batches, pipelines, another cluster, bare stacks. Then what `plan` makes of them.
+
+megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+
+try:
+    import h5py
+    import numpy as np
+except ImportError:
+    sys.exit(77)
+
+from oracle_megatron_time import Load, figures, step as bare_step, up
+
+program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+scratch = scratch / "megatron_job_oracle"
+scratch.mkdir(exist_ok=True)
+TRACE = source / "traces/data/training_aux_e64_slice.h5"
+STACK = "megatron-h200-2026-11"
+H200 = dict(bf16_flops=9.894e14, hbm_bytes_per_s=4.8e12, link_bytes_per_s=450e9, nic_bytes_per_s=50e9)
+CLUSTER = "name: x\nnodes: {nodes}\ngpus_per_node: {gpus}\n" + "".join(
+    f"{k}: {{{{value: {v}, evidence: assumed, source: a test}}}}\n" for k, v in
+    [("hbm_gib", 80), ("fp8_flops", 2e15), ("launch_s", 5e-6)] + [(k, "{%s}" % k) for k in H200])
+JOB = """model: scratch-moe-e64
+cluster: ./{name}.yaml
+parallel: {{expert: {expert}, fsdp: {fsdp}, pipeline: {stages}}}
+batch: {{sequences_per_gpu: 2, sequence_length: 512, micro_batches: {micro}}}
+precision: {{weights: bf16, gradients: {gradients}, optimizer: fp32, activations: bf16}}
+optimizer: {optimizer}
+remat: {remat}
+{part}schemes: [{schemes}]
+"""
+# The model scratch-moe-e64: 8 layers, the first of them dense; 12 heads of 64.
+T, H, F, E, K, LAYERS, MOE, HEADS, HEAD, VOCAB, DENSE, S = 1024, 768, 384, 64, 8, 8, 7, 12, 64, 16384, 3072, 512
+ATTENTION, ROUTER, EXPERT = 4 * H * HEADS * HEAD, E * H, 3 * H * F
+bad = checks = 0
+
+
+def check(good, what):
+    global bad, checks
+    checks += 1
+    if not good:
+        bad += 1
+        print("FAIL", what)
+
+
+def run(*arguments):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    check(done.returncode == 0, f"{arguments}: {done.stderr}")
+    return done.stdout
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-9 * abs(b)
+
+
+with h5py.File(TRACE) as f:
+    ids, ranks, sequences = (f["tokens/" + n][:] for n in ("expert_id", "source_rank", "sequence"))
+    offsets = f["tokens/step_offset"][:]
+
+
+def choices(step, layer, rank, micro, parts):
+    """[tokens][K] expert ids of one rank's micro-batch."""
+    at = slice(offsets[step], offsets[step + 1])
+    mine = ids[at][ranks[at] == rank][:, layer]
+    names = sequences[at][ranks[at] == rank]
+    order = list(dict.fromkeys(names))
+    keep = order[micro * len(order) // parts:(micro + 1) * len(order) // parts]
+    return mine[np.isin(names, keep)]
+
+
+def loads_of(scheme, tokens, node):
+    """One layer of one group: tokens [rank] of ids. `node`: GPUs of a node; groups begin at one."""
+    R, e = len(tokens), E // len(tokens)
+    capacity = None
+    if "capacity_factor" in scheme:
+        factor = float(scheme.split("capacity_factor=")[1].split(",")[0])
+        capacity = int(np.ceil(len(tokens[0]) * K / E * factor))
+    n = np.array([np.bincount(t.ravel(), minlength=E) for t in tokens])
+    kept = np.ones((R, len(tokens[0]), K), bool)
+    if capacity is not None:  # the first tokens keep their slots
+        for r, x in itertools.product(range(R), range(E)):
+            late = np.argwhere(tokens[r] == x)[capacity:]
+            kept[r, late[:, 0], late[:, 1]] = False
+        n = np.minimum(n, capacity)
+    rows = np.where(np.full_like(n, "pad=true" in scheme), capacity or 0, n)
+    wire, links, nics = np.zeros((R, R), int), np.zeros((R, 2), int), np.zeros((R, 2), int)
+    for s in range(R):
+        to = np.where(kept[s], tokens[s] // e, -1)
+        for d in range(R):
+            if scheme.startswith("megatron-alltoall"):
+                wire[s, d] = rows[s, d * e:(d + 1) * e].sum()
+            elif scheme.startswith("megatron-flex"):
+                wire[s, d] = (to == d).any(axis=1).sum()
+            else:
+                wire[s, d] = len(tokens[s])
+        for there in range(max(1, R // node)):
+            mates = [d for d in range(R) if d // node == there]
+            if scheme.startswith("megatron-flex") and there != s // node:  # once a node, forwarded by the GPU of the same number
+                hop = there * node + s % node
+                crossing = np.isin(to, mates).any(axis=1).sum()
+                nics[s, 0] += crossing
+                nics[hop, 1] += crossing
+                for d in mates:
+                    if d != hop:
+                        links[hop, 0] += wire[s, d]
+                        links[d, 1] += wire[s, d]
+                continue
+            for d in mates:
+                ports = links if there == s // node else nics
+                if d != s:
+                    ports[s, 0] += wire[s, d]
+                    ports[d, 1] += wire[s, d]
+    out = []
+    for d in range(R):
+        of = rows[:, d * e:(d + 1) * e].sum(axis=0)
+        out.append(Load(int(of.sum()), int(wire[d].sum()) if "alltoall" in scheme else 0, sum(up(int(x), 128) for x in of),
+                        int((of > 0).sum()), len(set(of)) == 1, *(int(x) for x in (links[d, 1], links[d, 0], nics[d, 1], nics[d, 0]))))
+    return out
+
+
+def scaled(cluster):
+    c = figures((source / f"sim/megatron_stacks/{STACK}.yaml").read_text())
+    ratio = {k: cluster[k] / H200[k] for k in H200}
+    for key, by in [("peak_flops", "bf16_flops"), ("router_flops", "bf16_flops"), ("main_grad_bytes_per_s", "hbm_bytes_per_s"),
+                    ("slots_bytes_per_s", "hbm_bytes_per_s"), ("copy_bytes_per_s", "hbm_bytes_per_s"),
+                    ("scatter_bytes_per_s", "hbm_bytes_per_s"), ("index_add_bytes_per_s", "hbm_bytes_per_s"),
+                    ("exchange_bytes_per_s", "link_bytes_per_s"), ("token_bytes_per_s", "link_bytes_per_s"),
+                    ("network_bytes_per_s", "nic_bytes_per_s")]:
+        c[key] *= ratio[by]
+    if ratio["link_bytes_per_s"] != 1:
+        c["long_message_share"] = 1
+    return c
+
+
+def outside(c, remat, first, layers, last, tokens):
+    """Forward and backward seconds of a block outside its experts."""
+    again = 1 if remat == "full" else 0
+    moe = sum(l > 0 for l in range(first, first + layers))
+    dense = layers - moe
+    product, score = c["peak_flops"] * c["dense_flops_share"], c["peak_flops"] * c["attention_flops_share"]
+    width = 3 * H + 7 * HEADS * HEAD  # norms, residual; q, k, v, context twice over
+    forward = (2 * tokens * layers * ATTENTION + 6 * tokens * dense * H * DENSE) / product
+    backward = (2 + again) * forward
+    scores = layers * tokens * S * HEADS * 2 * HEAD / score
+    forward += scores
+    backward += (2.5 + (again or remat == "selective")) * scores
+    elements = layers * width + 3 * dense * DENSE
+    passes = 3 + again
+    # Logits are touched six times in fp32, and the element work of the whole model is spread over its layers.
+    whole = (passes * 2 * tokens * (LAYERS * width + 3 * DENSE) * 2 + 6 * tokens * VOCAB * 4) / c["copy_bytes_per_s"]
+    share = whole * layers / LAYERS
+    forward += share / passes
+    backward += share * (1 - 1 / passes)
+    if last:
+        head = 2 * tokens * H * VOCAB / product
+        forward += head
+        backward += 2 * head
+    return forward, backward
+
+
+def pipeline(forward, backward, send):
+    """One forward, one backward. forward[stage][micro]."""
+    P, M = len(forward), len(forward[0])
+    order = []
+    for s in range(P):
+        warm = min(P - 1 - s, M)
+        passes = [("F", m) for m in range(warm)]
+        for m in range(M - warm):
+            passes += [("F", warm + m), ("B", m)]
+        order.append(passes + [("B", m) for m in range(M - warm, M)])
+    end = {}
+
+    def ended(s, i):
+        if i < 0:
+            return 0.0
+        kind, m = order[s][i]
+        if (s, kind, m) not in end:
+            begin = ended(s, i - 1)
+            other = s - 1 if kind == "F" else s + 1
+            if 0 <= other < P:
+                begin = max(begin, ended(other, order[other].index((kind, m))) + send)
+            end[s, kind, m] = begin + (forward if kind == "F" else backward)[s][m]
+        return end[s, kind, m]
+
+    return max(ended(s, 2 * M - 1) for s in range(P))
+
+
+def at_the_end(c, job, stage, layers, moe, cluster):
+    """Gradients, weights, optimizer of one stage."""
+    expert, fsdp, stages, node = job["expert"], job["fsdp"], job["stages"], job["gpus"]
+    routed = moe * E * EXPERT
+    rest = layers * (ATTENTION + 2 * H) + moe * ROUTER + (layers - moe) * 3 * H * DENSE
+    rest += (VOCAB * H if stage == 0 else 0) + (VOCAB * H + H if stage == stages - 1 else 0)
+    total_routed = MOE * E * EXPERT
+    total_rest = LAYERS * (ATTENTION + 2 * H) + MOE * ROUTER + 3 * H * DENSE + 2 * VOCAB * H + H
+    g = {"fp32": 4, "bf16": 2}[job["gradients"]]
+    scattered, gathered = {"distributed": (g, 2), "replicated": (2 * g, 0), "sharded": (g, 4)}[job["optimizer"]]
+    replicas = {"distributed": (fsdp, expert * fsdp), "replicated": (1, 1), "sharded": (fsdp, expert * fsdp)}[job["optimizer"]]
+    seconds = 0.0
+    for elements, members, stride in ((total_routed / expert / stages, fsdp, expert), (total_rest / stages, expert * fsdp, 1)):
+        received = elements * (scattered + gathered) * (members - 1) / members
+        if members > 1:
+            seconds += received * min(1, stride / node) / c["network_bytes_per_s"] if members * stride > node \
+                else received / c["exchange_bytes_per_s"]
+    updated = routed / expert / replicas[0] + rest / replicas[1]
+    master = 0 if job["optimizer"] == "sharded" else 4
+    return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"]
+
+
+def predict(scheme, job, cluster):
+    """Seconds: mean over the two steps of the trace."""
+    c = scaled(cluster)
+    expert, micro, stages, bare = job["expert"], job["micro"], job["stages"], job["part"] != ""
+    groups, tokens = 64 // expert, T // micro
+    recompute = {"full": "moe", "moe": "moe", "moe_act": "moe_act"}.get(job["remat"], "none")
+    dispatcher = {"megatron-alltoall": "all-to-all", "megatron-flex": "tokens", "megatron-allgather": "all-gather"}[scheme.split(":")[0]]
+    layers = 4 if bare else LAYERS
+    blocks, first = [], 0
+    for s in range(stages):
+        count = layers // stages + (s < layers % stages)
+        blocks.append((first, count, [l - (0 if bare else 1) for l in range(first, first + count) if bare or l > 0]))
+        first += count
+    total = 0.0
+    for step in range(2):
+        slowest = 0.0
+        for g in range(groups):
+            layer_loads = {(l, m): loads_of(scheme, [choices(step, l, g * expert + r, m, micro) for r in range(expert)], job["gpus"])
+                           for l in range(4) for m in range(micro)}
+            forward, backward = [[0.0] * micro for _ in blocks], [[0.0] * micro for _ in blocks]
+            for (s, (first, count, moe)), m in itertools.product(enumerate(blocks), range(micro)):
+                if moe:
+                    half, whole, _ = bare_step(c, tokens, H, F, E, [layer_loads[l % 4, m] for l in moe], recompute,
+                                               "pad=true" in scheme, "capacity_factor" in scheme, dispatcher)
+                    forward[s][m], backward[s][m] = half, whole - half
+                if not bare:
+                    more = outside(c, job["remat"], first, count, s == stages - 1, tokens)
+                    forward[s][m] += more[0]
+                    backward[s][m] += more[1]
+            send = 0.0 if stages == 1 else c["exchange_latency_s"] + 2 * tokens * H / c["network_bytes_per_s"]
+            if pipeline(forward, backward, send) > slowest:
+                slowest = pipeline(forward, backward, send)
+                busiest = max(range(stages), key=lambda s: sum(forward[s]) + sum(backward[s]))
+        total += slowest / 2
+    if not bare:
+        first, count, moe = blocks[busiest]
+        total += at_the_end(c, job, busiest, count, len(moe), cluster)
+    return total
+
+
+ALL = ["megatron-alltoall", "megatron-flex", "megatron-allgather"]
+CASES = [  # what differs from the first
+    dict(schemes=ALL + ["megatron-alltoall:capacity_factor=1.25,policy=position",
+                        "megatron-alltoall:capacity_factor=1,policy=position,pad=true"]),
+    dict(schemes=ALL, gpus=8, expert=16, remat="full"),
+    dict(schemes=ALL[:2], gpus=4, expert=64, remat="moe", optimizer="replicated"),
+    dict(schemes=ALL[:1], micro=2, remat="moe_act", gradients="bf16"),
+    dict(schemes=ALL, micro=2, stages=2, remat="selective"),
+    dict(schemes=ALL[:2], cluster=dict(bf16_flops=2e15, hbm_bytes_per_s=8e12, link_bytes_per_s=537.6e9, nic_bytes_per_s=25e9)),
+    dict(schemes=ALL[:1], expert=64, gpus=64, part="model_part: expert_layers\nlayers: 4\n", optimizer="sharded"),
+    dict(schemes=ALL[1:2], optimizer="sharded"),
+]
+rows = {}
+for number, case in enumerate(CASES):
+    job = dict(dict(name=f"case{number}", expert=8, gpus=8, micro=1, stages=1, remat="none", optimizer="distributed", gradients="fp32",
+                    part="", cluster=H200), **case)
+    job["fsdp"] = 64 // job["expert"]
+    (scratch / f"case{number}.yaml").write_text(CLUSTER.format(nodes=64 * job["stages"] // job["gpus"], gpus=job["gpus"], **job["cluster"]))
+    path = scratch / f"job{number}.yaml"
+    path.write_text(JOB.format(**dict(job, schemes=", ".join(f'"{s}"' for s in job["schemes"]))))
+    result = json.loads(run("replay", TRACE, "--job", path, "--stack", STACK, "--format", "json"))
+    check(result["settings"]["stack"] == STACK, "the stack is among the settings")
+    for scheme, row in zip(job["schemes"], result["rows"]):
+        time, want = row["time"], predict(scheme, job, job["cluster"])
+        what = f"case {number}, {scheme}"
+        rows[number, scheme] = row
+        check(near(time["step_s"], want), f"{what}: {time['step_s']} s, not {want}")
+        check(near(sum(part["exposed_s"] for part in time["components"].values()), time["step_s"]), f"{what}: components")
+        check(min(part["seconds"] for part in time["components"].values()) >= 0, f"{what}: negative seconds")
+        check(near(time["tokens_per_s_per_gpu"], T / job["stages"] / time["step_s"]), f"{what}: tokens/s")
+        check("slots" in scheme or "pad=true" in scheme or time["step_s"] > time["balanced_step_s"], f"{what}: real over balanced")
+        said = " ".join(a for a in row["assumptions"] if a.startswith(scheme + ":"))
+        for words, there in (("sizes other than 4", True), ("counted, not fitted", not job["part"]), ("pipelines", job["stages"] > 1),
+                             ("between nodes", job["expert"] > job["gpus"]), ("scaled from", job["cluster"] is not H200),
+                             ("DeepEP", "flex" in scheme), ("all-gather dispatcher", "allgather" in scheme)):
+            check((words in said) == there, f"{what}: '{words}' said of the fit: {not there}")
+
+# The step of a replay of one step is the step of `--each-step`, and their mean that of both.
+each = json.loads(run("replay", TRACE, "--job", scratch / "job0.yaml", "--stack", STACK, "--each-step", "--format", "json",
+                      "--scheme", ALL[0]))["rows"]
+check(len(each) == 2 and near(sum(r["time"]["step_s"] for r in each) / 2, rows[0, ALL[0]]["time"]["step_s"]), "step by step")
+check(each[0]["time"]["step_s"] > each[1]["time"]["step_s"], "the collapsed step takes longer than the recovered one")
+
+# Without a name of Megatron-Core's software there are no times, and the compiled ones are as they are alone.
+plain = json.loads(run("replay", TRACE, "--job", scratch / "job0.yaml", "--format", "json"))["rows"]
+check(all(row["time"]["step_s"] is None for row in plain), "no --stack, no times")
+
+# plan: balanced over itself, an imbalance, why there is no time.
+options = ("--job", scratch / "job0.yaml", "--format", "json", "--scheme", ALL[0])
+planned = json.loads(run("plan", *options, "--trace", TRACE))
+check(planned["settings"]["stack"] == STACK, "plan finds the software by itself")
+check(near(planned["rows"][0]["time"]["step_s"], rows[0, ALL[0]]["time"]["step_s"]), "plan and replay")
+even, twice = (json.loads(run("plan", *options, "--imbalance", x))["rows"][0]["time"] for x in ("1", "2"))
+check(near(even["step_s"], even["balanced_step_s"]) and near(even["step_s"], planned["rows"][0]["time"]["balanced_step_s"]),
+      "an imbalance of 1 is balanced")
+check(even["step_s"] < twice["step_s"] < 2 * even["step_s"], f"an imbalance of 2: {twice['step_s']} over {even['step_s']} s")
+balanced = [Load(T * K, T * K, 8 * up(T, 128), 8, True, T * 7, T * 7)] * 8
+c = scaled(H200)
+half, whole, _ = bare_step(c, T, H, F, E, [balanced] * MOE)
+want = whole + sum(outside(c, "none", 0, LAYERS, True, T)) + at_the_end(
+    c, dict(expert=8, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed"), 0, LAYERS, MOE, H200)
+check(near(even["step_s"], want), f"balanced: {even['step_s']} s, not {want}")
+both = run("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--scheme", "gmm", "--scheme", "megatron-flex", "--stack",
+           "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1")
+check("no times" not in both and "software  maxtext-rocm-2026-05,megatron-h200-2026-11" in both, f"two kinds of software: {both}")
+for scheme, remat, why in (("megablocks", "none", "PyTorch without a time model"), ("megatron-alltoall:align=16", "none", "alignment"),
+                           ("megatron-alltoall", "minimal", "recompute modules")):
+    path = scratch / "untimed.yaml"
+    path.write_text((scratch / "job0.yaml").read_text().replace("remat: none", f"remat: {remat}").replace("distributed", "sharded"))
+    said = subprocess.run([program, "plan", "--job", path, "--scheme", scheme], capture_output=True, text=True).stdout
+    check(any(line.startswith("no times") and why in line for line in said.splitlines()), f"{scheme}, remat {remat}: {said}")
+for names, why in (("what", STACK), ("megatron-h200-2026-11,megatron-h200-2026-11", "second stack"), (",", "no stack named")):
+    done = subprocess.run([program, "replay", TRACE, "--job", scratch / "job0.yaml", "--stack", names], capture_output=True, text=True)
+    check(done.returncode == 2 and why in done.stderr, f"--stack {names}: {done.returncode} {done.stderr}")
+copy = scratch / "copy.yaml"
+copy.write_text((source / f"sim/megatron_stacks/{STACK}.yaml").read_text())
+again = json.loads(run("replay", TRACE, "--job", scratch / "job0.yaml", "--stack", copy, "--format", "json"))["rows"][0]
+check(near(again["time"]["step_s"], rows[0, ALL[0]]["time"]["step_s"]), "a file is as good as a name")
+
+print(f"{checks} checks, {bad} failed")
+sys.exit(1 if bad or not checks else 0)

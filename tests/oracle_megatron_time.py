@@ -1,0 +1,129 @@
+"""The time of a bare Megatron-Core stack, written again from the header of sim/time/megatron_time.h. Shared by
+megatron_time_oracle.py (measured tables) and megatron_job_oracle.py (rows of replay)."""
+import math
+import re
+
+PHASES = ["forward_route", "forward_permute", "forward_dispatch_a2a", "forward_sort_chunks", "forward_experts",
+          "forward_unsort_chunks", "forward_combine_a2a", "forward_unpermute", "backward_permute", "backward_dispatch_a2a",
+          "backward_sort_chunks", "backward_experts", "backward_unsort_chunks", "backward_combine_a2a", "backward_unpermute"]
+
+
+def figures(text):
+    return {k: float(v) for k, v in re.findall(r"^(\w+):\n  value: (\S+)", text, re.M)}
+
+
+def up(x, tile):
+    return math.ceil(x / tile) * tile
+
+
+class Load:
+    """One rank in one layer: rows received and sent, tiled rows, live experts, whether those are even; rows of one dispatch
+    by port."""
+
+    def __init__(self, M, N, tiles, live, even, link_in, link_out, nic_in=0, nic_out=0):
+        self.M, self.N, self.tiles, self.live, self.even = M, N, tiles, live, even
+        self.ins, self.outs, self.nics = link_in, link_out, max(nic_in, nic_out)
+
+
+def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all"):
+    """loads[layer][rank]. Seconds of forward, of the step, and of the phases (mean over ranks, sum over layers)."""
+    R, L = range(len(loads[0])), len(loads)
+    e = E // len(R)
+    gemm = c["peak_flops"] * c["gemm_flops_share"]
+    gpu, met, known = [0.0 for _ in R], 0.0, [0.0 for _ in R]
+    spent = dict.fromkeys(PHASES, 0.0)
+    plain = dispatcher == "all-to-all"
+
+    def copy(b):
+        return b / c["copy_bytes_per_s"]
+
+    def to(times, phase):
+        for r in R:
+            if phase:
+                spent[phase] += (times[r] - gpu[r]) / len(R)
+            gpu[r] = times[r]
+
+    def meet(phase):
+        nonlocal met
+        took = [t - met for t in gpu]
+        b = c["jitter_share"] * max(took)
+        if b > 0:
+            met += max(took) + b * math.log(sum(math.exp((t - max(took)) / b) for t in took))
+        to([met for _ in R], phase)
+
+    def exchange(phase, l, back, latencies=1):
+        nonlocal met
+        ins, outs, nic = ([getattr(load, name) for load in loads[l]] for name in ("ins", "outs", "nics"))
+        row = (4 if back and dispatcher == "all-gather" else 2) * H
+        if dispatcher == "tokens":
+            seconds = max(ins + outs) * row / c["token_bytes_per_s"]
+        else:
+            seconds = max(max(i, o) + c["duplex_share"] * min(i, o) for i, o in zip(ins, outs)) * row / c["exchange_bytes_per_s"]
+        message = max(ins + outs) * row / max(1, len(R) - 1)
+        if plain and max(nic) == 0 and len(set(ins + outs)) > 1 and message > 2**27:
+            seconds *= max(1, c["long_message_share"] * (2**28 if message > 2**28 else 2**27) / message)
+        seconds = max(seconds, max(nic) * row / c["network_bytes_per_s"])
+        meet(phase)
+        met += seconds + latencies * c["exchange_latency_s"]
+        to([met for _ in R], phase)
+
+    def chunks(l, r, rate):
+        load = loads[l][r]
+        if load.M == 0:
+            return 0.0
+        if not plain:
+            seconds = 4 * load.M * H / c[rate]
+        elif padded:
+            seconds = 4 * load.M * H / c["slots_bytes_per_s"]
+        else:
+            seconds = copy(4 * load.M * H) + (0 if load.even else 40e-6)
+        return seconds + 2 * c["kernel_s"]
+
+    def add(phase, seconds):
+        to([gpu[r] + seconds(r) for r in R], phase)
+
+    def forward(l, again):
+        nonlocal known
+        name = (lambda phase: None) if again else (lambda phase: "forward_" + phase)
+        first = l == 0 and not again
+        add(name("route"), lambda r: copy(16 * T * H + (800 * T * E if dropping else 0)) + 2 * T * H * E / c["router_flops"] +
+            25 * c["kernel_s"])
+        if first:
+            to([max(t, 0.32 * c["host_first_s"]) for t in gpu], name("route"))
+        add(name("permute"), lambda r: copy(48 * T * E) + 40 * c["kernel_s"])
+        if not padded:
+            to([max(gpu[r], c["host_first_s"] if first else known[r] + c["host_layer_s"]) for r in R], name("permute"))
+            known = list(gpu)
+            add(name("permute"), lambda r: 0.2e-3 if dropping else 0)
+        add(name("permute"), lambda r: copy(4 * loads[l][r].N * H))
+        exchange(name("dispatch_a2a"), l, False, 2)
+        add(name("sort_chunks"), lambda r: chunks(l, r, "copy_bytes_per_s"))
+        add(name("experts"), lambda r: 2 * loads[l][r].tiles * (H * up(2 * F, 256) + F * up(H, 256)) / gemm +
+            copy(c["activation_bytes"] * loads[l][r].M * F) + 4 * c["kernel_s"])
+        add(name("unsort_chunks"), lambda r: chunks(l, r, "scatter_bytes_per_s"))
+        exchange(name("combine_a2a"), l, True)
+        add(name("unpermute"), lambda r: 4 * loads[l][r].N * H / c["scatter_bytes_per_s"])
+
+    def backward_experts(load):
+        flops = 2 * load.tiles * (2 * F * up(H, 256) + H * up(F, 256))
+        flops += 2 * load.M * (up(H, 128) * up(2 * F, 256) + up(F, 128) * up(H, 256))
+        activation = c["activation_gradient_bytes"] + (c["activation_bytes"] if recompute == "moe_act" else 0)
+        return (flops / gemm + copy(activation * load.M * F) + 30 * e * H * F / c["main_grad_bytes_per_s"] +
+                copy(6 * (e - load.live) * H * F) + 4 * c["kernel_s"])
+
+    for l in range(L):
+        forward(l, False)
+    half = max(gpu)
+    for l in reversed(range(L)):
+        if recompute == "moe":
+            forward(l, True)
+        add("backward_unpermute", lambda r: copy(4 * loads[l][r].N * H))
+        exchange("backward_combine_a2a", l, True)
+        add("backward_unsort_chunks", lambda r: chunks(l, r, "copy_bytes_per_s"))
+        add("backward_experts", lambda r: backward_experts(loads[l][r]))
+        add("backward_sort_chunks", lambda r: chunks(l, r, "index_add_bytes_per_s"))
+        meet("backward_sort_chunks")
+        exchange("backward_dispatch_a2a", l, False)
+        add("backward_permute", lambda r: 4 * loads[l][r].N * H / c["index_add_bytes_per_s"] +
+            copy(c["norm_gradient_bytes"] * T * H) + 4 * T * H * E / c["router_flops"])
+    return half, max(gpu), spent
