@@ -220,6 +220,7 @@ spw_status spw_dispatch_forward_exact(spw_dispatch *d, const spw_dispatch_input 
         TRY_GPU(cudaMemcpy(&received, &d->handle[r]->first[d->world->ranks], sizeof received,
                            cudaMemcpyDeviceToHost),
                 "read a handle");
+        if (received < 0) SPW_TRY(spw_world_synchronize(d->world)); /* names the rank that never came */
         rows[r] = (uint64_t)received;
     }
     SPW_TRY(spw_world_share(d->world, rows));
