@@ -10,9 +10,14 @@
 
 enum { SIDE = 8192, COPY_BYTES = 1 << 30 };
 
-static int compare_doubles(const void *a, const void *b) {
+static int compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+double spw_bench_median(double *value, size_t count) {
+    qsort(value, count, sizeof *value, compare);
+    return (value[(count - 1) / 2] + value[count / 2]) / 2;
 }
 
 spw_status spw_bench_time(spw_bench_step *prepare, spw_bench_step *work, void *data, double *milliseconds) {
@@ -28,8 +33,7 @@ spw_status spw_bench_time(spw_bench_step *prepare, spw_bench_step *work, void *d
         SPW_TRY(spw_device_timer_stop(&timer, &elapsed));
         if (run >= 0) times[run] = elapsed;
     }
-    qsort(times, SPW_BENCH_RUNS, sizeof *times, compare_doubles);
-    *milliseconds = times[SPW_BENCH_RUNS / 2];
+    *milliseconds = spw_bench_median(times, SPW_BENCH_RUNS);
 cleanup:
     spw_device_timer_destroy(&timer);
     return status;

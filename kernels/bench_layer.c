@@ -178,6 +178,7 @@ static spw_status route(bench *b) {
             for (size_t i = 0; i < choices; i++) rows[(size_t)expert[i] / local]++;
             SPW_TRY(spw_world_use(b->world, r));
             TRY_GPU(cudaMemcpy(b->expert[set][r], expert, choices * 4, cudaMemcpyHostToDevice), "upload");
+            TRY_GPU(cudaDeviceSynchronize(), "upload"); /* the ranks' streams do not wait for it */
         }
         for (size_t r = 0; r < ranks; r++) {
             if (slots) rows[r] = b->layer->rank[r].rows;

@@ -1,10 +1,9 @@
 #include "kernels/bench_layer_clock.h"
 
 #include "base/memory.h"
+#include "kernels/bench.h"
 #include "kernels/device.h"
 #include "kernels/runtime.h"
-
-#include <stdlib.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
@@ -73,11 +72,6 @@ cleanup:
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static spw_status read_times(const phase_clock *c, spw_layer_times *out) {
     double ms[RUNS][SPW_LAYER_PHASES], sorted[RUNS];
     spw_status status = SPW_OK;
@@ -86,8 +80,7 @@ static spw_status read_times(const phase_clock *c, spw_layer_times *out) {
             SPW_TRY(read_run(c, run + WARM, pass, ms[run], out->there[pass]));
         for (int p = 0; p < SPW_LAYER_PHASES; p++) {
             for (int run = 0; run < RUNS; run++) sorted[run] = ms[run][p];
-            qsort(sorted, RUNS, sizeof *sorted, compare);
-            out->ms[pass][p] = (sorted[(RUNS - 1) / 2] + sorted[RUNS / 2]) / 2;
+            out->ms[pass][p] = spw_bench_median(sorted, RUNS);
         }
     }
 cleanup:

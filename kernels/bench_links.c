@@ -1,12 +1,12 @@
 #include "kernels/bench_links.h"
 
 #include "base/progress.h"
+#include "kernels/bench.h"
 #include "kernels/device.h"
 #include "kernels/links_launch.h"
 #include "kernels/runtime.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -89,11 +89,6 @@ cleanup:
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* 10^9 bytes/s of the busiest GPU's one direction: median of RUNS, messages one behind the other. */
 static spw_status copy_rate(const links *l, pattern p, size_t bytes, double *gb_per_s) {
     const size_t fit = ((size_t)1 << 30) / bytes, messages = fit < 4               ? 4
@@ -108,8 +103,7 @@ static spw_status copy_rate(const links *l, pattern p, size_t bytes, double *gb_
         SPW_TRY(wait_for_all(l));
         if (run >= 0) rate[run] = 1e-9 * (double)(messages * per_gpu * bytes) / (spw_clock_s() - start);
     }
-    qsort(rate, RUNS, sizeof *rate, compare);
-    *gb_per_s = rate[RUNS / 2];
+    *gb_per_s = spw_bench_median(rate, RUNS);
 cleanup:
     return status;
 }
@@ -149,8 +143,7 @@ static spw_status message_time(const links *l, size_t bytes, double *ns) {
         TRY_GPU(cudaEventElapsedTime(&elapsed, event[0], event[1]), "read event");
         if (run >= 0) times[run] = 1e6 * (double)elapsed / (2 * turns);
     }
-    qsort(times, RUNS, sizeof *times, compare);
-    *ns = times[RUNS / 2];
+    *ns = spw_bench_median(times, RUNS);
 cleanup:
     for (int i = 0; i < 2; i++)
         if (event[i] != NULL) (void)cudaEventDestroy(event[i]);

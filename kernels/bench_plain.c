@@ -86,6 +86,7 @@ static const struct plain_operation {
 
 static spw_status create(plain_bench *b) {
     const size_t ranks = b->world->ranks, row = HIDDEN * 2;
+    const size_t most = CHOICES > ranks * TOKENS ? CHOICES : ranks * TOKENS; /* gathers move all tokens */
     int32_t *expert = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(CHOICES, &expert));
@@ -93,10 +94,10 @@ static spw_status create(plain_bench *b) {
         SPW_TRY(spw_world_use(b->world, r));
         TRY_GPU(cudaMalloc((void **)&b->x[r], TOKENS * row), "allocate");
         TRY_GPU(cudaMalloc((void **)&b->y[r], TOKENS * row), "allocate");
-        TRY_GPU(cudaMalloc(&b->from[r], CHOICES * row), "allocate");
-        TRY_GPU(cudaMalloc(&b->to[r], 2 * CHOICES * row), "allocate");
+        TRY_GPU(cudaMalloc(&b->from[r], most * row), "allocate");
+        TRY_GPU(cudaMalloc(&b->to[r], 2 * most * row), "allocate");
         TRY_GPU(spw_launch_fill_bf16(b->x[r], (long)TOKENS * HIDDEN, SPW_NUMBERS_BELL, r, NULL), "fill");
-        TRY_GPU(spw_launch_fill_bf16(b->from[r], (long)CHOICES * HIDDEN, SPW_NUMBERS_BELL, 9 + r, NULL),
+        TRY_GPU(spw_launch_fill_bf16(b->from[r], (long)(most * HIDDEN), SPW_NUMBERS_BELL, 9 + r, NULL),
                 "fill");
         for (int set = 0; set < SPW_BENCH_SETS; set++) {
             spw_choices_fill(SPW_CHOICES_UNIFORM, TOKENS, TOP_K, EXPERTS, ranks, (uint64_t)set * 64 + r,

@@ -1,13 +1,13 @@
 #include "kernels/bench_ranks.h"
 
 #include "base/memory.h"
+#include "kernels/bench.h"
 #include "kernels/device.h"
 #include "kernels/dispatch_gpu.h"
 #include "kernels/links_launch.h"
 #include "kernels/runtime.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
@@ -60,11 +60,6 @@ static void destroy(spw_world *world, events *e) {
     spw_free(e);
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 const char *spw_bench_folded(const spw_world *world) { return spw_world_crowd(world) > 1 ? " (folded)" : ""; }
 
 void spw_bench_end_row(const spw_world *world, double off_gpu_bytes) {
@@ -99,8 +94,7 @@ spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first, spw_be
             times[i] = (double)elapsed > times[i] ? (double)elapsed : times[i];
         }
     }
-    qsort(times, RUNS, sizeof *times, compare);
-    *ms = (times[(RUNS - 1) / 2] + times[RUNS / 2]) / 2;
+    *ms = spw_bench_median(times, RUNS);
 cleanup:
     destroy(world, e);
     return status;

@@ -11,8 +11,8 @@ spw_kernels_nvidia="grouped_gemm_swiglu_wgmma grouped_gemm_wgmma"
 spw_kernels_host="bench bench_ceilings bench_device bench_exchange bench_gemm bench_layer bench_layer_clock \
 bench_links bench_local bench_plain bench_ranks choices device device_pool dispatch_gpu grouped_gemm_gpu judge \
 layer_dispatch layer_gpu layer_plain layer_ring link_curve nccl_library plain_exchange record record_rules routing \
-tensor_map verify verify_device verify_dispatch verify_exchange verify_gemm verify_layer verify_local \
-verify_made_up verify_plain verify_processes verify_record world world_link"
+tensor_map verify verify_device verify_dispatch verify_dispatch_checks verify_exchange verify_gemm verify_layer \
+verify_layer_checks verify_local verify_made_up verify_plain verify_processes verify_record world world_link"
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }

@@ -14,8 +14,8 @@ extern "C" {
 
 /* Number of GPUs that this build can use; 0 without a GPU compiler or without a GPU. */
 int spw_device_count(void);
-/* Multiprocessors (compute units) of the current GPU, and its name; 0 and "none" without one. The name lives
- * as long as the process. */
+/* Multiprocessors (compute units) of the first GPU, which stands for all, and its name; 0 and "none" without one. The
+ * name lives as long as the process. */
 int spw_device_multiprocessors(void);
 const char *spw_device_name(void);
 

@@ -86,6 +86,7 @@ spw_status spw_dispatch_create(spw_world *world, spw_dispatch_shape shape,
         TRY_GPU(cudaMalloc((void **)&d->expert_tokens[r], shape.experts * sizeof(int)), "allocate counts");
         TRY_GPU(cudaMalloc((void **)&d->handle[r], sizeof(spw_handle)), "allocate a handle");
         TRY_GPU(cudaMemset(d->handle[r], 0, sizeof(spw_handle)), "clear a handle");
+        TRY_GPU(cudaDeviceSynchronize(), "clear a handle"); /* the ranks' streams do not wait for it */
     }
     *out = d;
     return SPW_OK;
@@ -219,6 +220,7 @@ spw_status spw_dispatch_forward_exact(spw_dispatch *d, const spw_dispatch_input 
         TRY_GPU(cudaMemcpy(&received, &d->handle[r]->first[d->world->ranks], sizeof received,
                            cudaMemcpyDeviceToHost),
                 "read a handle");
+        if (received < 0) SPW_TRY(spw_world_synchronize(d->world)); /* names the rank that never came */
         rows[r] = (uint64_t)received;
     }
     SPW_TRY(spw_world_share(d->world, rows));

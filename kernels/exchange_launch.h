@@ -42,8 +42,10 @@ typedef struct spw_peers {
 /* What a rank keeps of a dispatch, in its own memory. */
 typedef struct spw_handle {
     int sent[SPW_WORLD_RANKS][SPW_WORLD_RANKS]; /* U [source][destination] tokens */
-    int base[SPW_WORLD_RANKS];      /* the row at each destination where this rank's tokens begin */
-    int first[SPW_WORLD_RANKS + 1]; /* the row here where each source's tokens begin, and the rows received */
+    int base[SPW_WORLD_RANKS]; /* the row at each destination where this rank's tokens begin */
+    int first
+        [SPW_WORLD_RANKS +
+         1]; /* the row here where each source's tokens begin, and the rows received, or -1: a rank never came */
     int offset[SPW_WORLD_EXPERTS + 1]; /* sums of the choices of this rank's experts */
 } spw_handle;
 

@@ -100,7 +100,7 @@ GPU_DEVICE void exchange_bases(const spw_peers &p, exchange_block *b, spw_handle
     if (gpu_thread() == 0) {
         int row = 0;
         for (int s = 0; s < p.ranks; s++) handle->first[s] = row, row += b->sent[s];
-        handle->first[p.ranks] = row;
+        handle->first[p.ranks] = p.control[p.rank]->late == 0 ? row : -1;
     }
     for (int x = gpu_thread(); x < local; x += threads) {
         int choices = 0;

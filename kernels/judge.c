@@ -2,6 +2,7 @@
 
 #include "reference/bf16.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,6 +57,10 @@ spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t te
                         (double)got[i], (double)want[i], limit);
     }
     return SPW_OK;
+}
+
+spw_status spw_judge_equal(uint64_t got, uint64_t want) {
+    return got == want ? SPW_OK : spw_fail(SPW_EMISMATCH, "got %" PRIu64 ", want %" PRIu64, got, want);
 }
 
 spw_status spw_judge_bytes(size_t count, size_t element_bytes, const void *got, const void *want) {

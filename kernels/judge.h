@@ -29,6 +29,8 @@ SPW_MUST_CHECK spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t co
 /* Results in fp32: |got - want| <= d; `exact` compares bits. */
 SPW_MUST_CHECK spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms,
                                           const float *got, const float *want, const float *scale);
+/* Counts and bytes. */
+SPW_MUST_CHECK spw_status spw_judge_equal(uint64_t got, uint64_t want);
 /* Data movement and indices. */
 SPW_MUST_CHECK spw_status spw_judge_bytes(size_t count, size_t element_bytes, const void *got,
                                           const void *want);

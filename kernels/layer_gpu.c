@@ -60,6 +60,7 @@ spw_status spw_layer_make_room(spw_layer_gpu *l, size_t rank, size_t rows) {
     spw_status status = SPW_OK;
     k->rows = rows;
     if (k->gate_up != NULL && rows <= k->room) return SPW_OK;
+    k->room = 0;
     row_tensors(l, k, all);
     for (int i = 0; i < ROW_TENSORS; i++) {
         (void)cudaFree(*all[i].at);
@@ -118,6 +119,8 @@ spw_status spw_layer_create(spw_world *world, spw_layer_form form, const spw_exc
     if (form.plain.experts == 0 || form.plain.experts % world->ranks != 0)
         return spw_fail(SPW_EARG, "%zu experts on %zu ranks; a multiple of the ranks would be right",
                         form.plain.experts, world->ranks);
+    if (form.plain.top_k == 0 || form.plain.top_k > SPW_GPU_TOP_K_MAX)
+        return spw_fail(SPW_EARG, "top-%zu; 1 to %d would be right", form.plain.top_k, SPW_GPU_TOP_K_MAX);
     SPW_TRY(SPW_ALLOC(1, &l));
     size_layer(l, world, form);
     for (l->gemm = spw_gemm_variants; l->gemm[1].name != NULL;) l->gemm++; /* the fastest */

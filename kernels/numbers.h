@@ -35,4 +35,9 @@ SPW_NUMBERS_FUNCTION int32_t spw_number_fixed(int kind, uint64_t seed, uint64_t 
            (int32_t)(z >> 48) - 131070;
 }
 
+/* The number itself. */
+SPW_NUMBERS_FUNCTION float spw_number(int kind, uint64_t seed, uint64_t i) {
+    return (float)spw_number_fixed(kind, seed, i) * (1.0f / 65536);
+}
+
 #endif

@@ -49,6 +49,14 @@ static const char *wrong_shape(const spw_record *r, size_t bytes) {
     return NULL;
 }
 
+/* A token's choices are of distinct experts. */
+static bool repeats(const int32_t *token, size_t top_k) {
+    for (size_t a = 1; a < top_k; a++)
+        for (size_t b = 0; b < a; b++)
+            if (token[a] >= 0 && token[a] == token[b]) return true;
+    return false;
+}
+
 /* --- Writing --- */
 
 static bool printable(const char *text) {
@@ -86,6 +94,9 @@ static spw_status check_record(const spw_record *r) {
     if (wrong != NULL) return spw_fail(SPW_EARG, "record: %s", wrong);
     if (status == SPW_OK && !printable(r->origin))
         return spw_fail(SPW_EARG, "a record's origin is 1 to %d printable characters", SPW_RECORD_TEXT - 1);
+    for (size_t i = 0; status == SPW_OK && i < r->ranks * rank_choices(r); i += r->top_k)
+        if (repeats(r->expert + i, r->top_k))
+            return spw_fail(SPW_EARG, "token %zu of the record chooses an expert twice", i / r->top_k);
     for (size_t i = 0; status == SPW_OK && i < r->schemes; i++) {
         if (!printable(r->scheme[i].text) || (unsigned)r->scheme[i].rule >= SPW_RECORD_RULES)
             return spw_fail(SPW_EARG, "scheme %zu of the record has no name or no rule", i);
@@ -197,6 +208,8 @@ static spw_status read_choices(reader *r, spw_record *out) {
             if (!(last ? end_line(r) : take(r, " ")))
                 return spw_fail(SPW_EFORMAT, "%s:%zu: a token has %zu expert ids, a space apart", r->where,
                                 r->line, out->top_k);
+            if (last && repeats(&out->expert[rank * choices + i + 1 - out->top_k], out->top_k))
+                return refuse(r, "before this line: a token's experts must be distinct");
         }
     }
     return SPW_OK;

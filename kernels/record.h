@@ -10,7 +10,7 @@
  *     sequence_length 512
  *     hidden 64                of the bytes below; bf16
  *     schemes 1
- *     rank 0                   then a line for each of its tokens: top_k expert ids, -1 for no choice
+ *     rank 0                   then a line for each of its tokens: top_k distinct expert ids, -1 for no choice
  *     3 17 ...
  *     scheme dense:capacity_factor=1.25
  *     rule capacity            capacity, source, expert or token: see spw_record_rule

@@ -4,6 +4,7 @@
 #include "kernels/device.h"
 #include "kernels/numbers.h"
 #include "kernels/runtime.h"
+#include "kernels/verify_dispatch_checks.h"
 #include "reference/bf16.h"
 #include "reference/dispatch.h"
 #include "reference/float8.h"
@@ -16,41 +17,9 @@
 
 enum { NARROW = 8 }; /* width of the executed reference that only counts */
 
-typedef struct run {
-    spw_world *world;
-    const spw_dispatch_case *c;
-    spw_judge *judge;
-    spw_dispatch *dispatch;
-    spw_dispatch_plan plan;
-    size_t ranks, tokens, top_k, row_bytes, scales, worst; /* worst: rows of a buffer */
-    int32_t *expert;                                       /* [ranks][tokens][top_k] */
-    float *weight;
-    unsigned char *x;     /* [ranks][tokens][row_bytes] */
-    float *scale;         /* [ranks][tokens][scales] */
-    float **rows, **side; /* [ranks] of [worst][hidden] and [worst][top_k]: what the ranks return */
-    unsigned char *got;   /* room for what is read back */
-    float *want, *bound;  /* [tokens][hidden] */
-    uint64_t *wire;       /* [ranks][ranks] rows that a dispatch must send */
-    spw_dispatch_input in;
-    void *memory[SPW_WORLD_RANKS][4]; /* of `in`, and of y and side below */
-    spw_bf16 *y[SPW_WORLD_RANKS];
-    float *side_sum[SPW_WORLD_RANKS];
-} run;
-
-static void count(run *r, spw_status result, size_t rank, const char *what) {
-    spw_judge_count(r->judge, result, "%s, %s, %s, rank %zu: %s", r->c->name, r->dispatch->variant->name,
-                    spw_choice_names[r->c->routing], rank, what);
-}
-
-static spw_status same(uint64_t got, uint64_t want) {
-    return got == want ? SPW_OK
-                       : spw_fail(SPW_EMISMATCH, "%llu, predicted %llu", (unsigned long long)got,
-                                  (unsigned long long)want);
-}
-
 /* --- Data --- */
 
-static spw_status create_host(run *r) {
+static spw_status create_host(spw_dispatch_run *r) {
     const spw_dispatch_shape s = r->c->shape;
     const size_t all = r->ranks * r->tokens;
     spw_status status = SPW_OK;
@@ -73,7 +42,7 @@ cleanup:
     return status;
 }
 
-static spw_status create_device(run *r) {
+static spw_status create_device(spw_dispatch_run *r) {
     const spw_dispatch_shape s = r->c->shape;
     spw_status status = SPW_OK;
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
@@ -90,7 +59,7 @@ cleanup:
     return status;
 }
 
-static void destroy(run *r) {
+static void destroy(spw_dispatch_run *r) {
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
         if (spw_world_use(r->world, rank) != SPW_OK) continue;
         for (int i = 0; i < 4; i++) (void)cudaFree(r->memory[rank][i]);
@@ -108,7 +77,7 @@ static void destroy(run *r) {
 }
 
 /* It has arrived when this returns: the stream of a rank does not wait for the copies of the host. */
-static spw_status upload(const run *r, size_t rank, void *to, const void *from, size_t bytes) {
+static spw_status upload(const spw_dispatch_run *r, size_t rank, void *to, const void *from, size_t bytes) {
     spw_status status = SPW_OK;
     SPW_TRY(spw_world_use(r->world, rank));
     TRY_GPU(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "upload");
@@ -118,11 +87,11 @@ cleanup:
 }
 
 static float number(bool whole, uint64_t seed, size_t i) {
-    return (float)spw_number_fixed(whole ? SPW_NUMBERS_INTEGER : SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
+    return spw_number(whole ? SPW_NUMBERS_INTEGER : SPW_NUMBERS_BELL, seed, i);
 }
 
 /* Payloads of all ranks: any bits of bf16 but NaN, or fp8 of numbers by the reference. */
-static spw_status fill_payload(run *r, uint64_t seed) {
+static spw_status fill_payload(spw_dispatch_run *r, uint64_t seed) {
     const size_t elements = r->ranks * r->tokens * r->c->shape.hidden;
     float *value = NULL;
     spw_status status = SPW_OK;
@@ -147,7 +116,7 @@ cleanup:
 }
 
 /* What every rank returns, whatever came to it. */
-static spw_status fill_returned(run *r, bool whole) {
+static spw_status fill_returned(spw_dispatch_run *r, bool whole) {
     const size_t hidden = r->c->shape.hidden, rows = r->worst;
     spw_bf16 *bits = NULL;
     spw_status status = SPW_OK;
@@ -171,7 +140,7 @@ cleanup:
 }
 
 /* Rows of every pair, by the executed reference: it runs the whole layer, NARROW wide, and its fabric counts bytes. */
-static spw_status executed_wire(run *r) {
+static spw_status executed_wire(spw_dispatch_run *r) {
     const spw_dispatch_shape *s = &r->c->shape;
     const spw_execution_shape shape = {.ranks = r->ranks,
                                        .experts = s->experts,
@@ -218,7 +187,7 @@ cleanup:
 }
 
 /* Choices of all ranks, the reference's plan, and clean buffers and counters. */
-static spw_status begin(run *r, uint64_t seed) {
+static spw_status begin(spw_dispatch_run *r, uint64_t seed) {
     const size_t choices = r->tokens * r->top_k;
     spw_status status = SPW_OK;
     for (size_t s = 0; s < r->ranks; s++) {
@@ -243,7 +212,7 @@ cleanup:
     return status;
 }
 
-static spw_status poison(run *r) {
+static spw_status poison(spw_dispatch_run *r) {
     spw_status status = SPW_OK;
     for (size_t rank = r->world->first; rank < r->world->behind; rank++) {
         SPW_TRY(spw_world_use(r->world, rank));
@@ -257,158 +226,28 @@ cleanup:
     return status;
 }
 
-/* --- Checks --- */
-
-static spw_status check_layout(run *r, size_t s) {
-    const spw_dispatch *d = r->dispatch;
-    const size_t local = r->c->shape.experts / r->ranks;
-    spw_handle *handle = NULL;
-    int *got = (int *)(void *)r->got;
-    spw_status status = SPW_OK, result = SPW_OK;
-    SPW_TRY(SPW_ALLOC(1, &handle));
-    TRY_GPU(cudaMemcpy(got, d->place[s], r->tokens * r->ranks * 4, cudaMemcpyDeviceToHost), "download");
-    count(r, spw_judge_bytes(r->tokens * r->ranks, 4, got, r->plan.place + s * r->tokens * r->ranks), s,
-          "places");
-    TRY_GPU(cudaMemcpy(got, d->rank_tokens[s], r->ranks * 4, cudaMemcpyDeviceToHost), "download");
-    for (size_t x = 0; x < r->ranks && result == SPW_OK; x++)
-        result = same((uint64_t)got[x], r->plan.sent[s * r->ranks + x]);
-    count(r, result, s, "tokens by rank"), result = SPW_OK;
-    TRY_GPU(cudaMemcpy(handle, d->handle[s], sizeof *handle, cudaMemcpyDeviceToHost), "download");
-    for (size_t i = 0; i < r->ranks * r->ranks && result == SPW_OK; i++)
-        result = same((uint64_t)handle->sent[i / r->ranks][i % r->ranks], r->plan.sent[i]);
-    for (size_t x = 0; x < r->ranks && result == SPW_OK; x++)
-        result = same((uint64_t)handle->base[x], r->plan.first[x * (r->ranks + 1) + s]);
-    for (size_t x = 0; x <= r->ranks && result == SPW_OK; x++)
-        result = same((uint64_t)handle->first[x], r->plan.first[s * (r->ranks + 1) + x]);
-    for (size_t x = 0; x < local && result == SPW_OK; x++)
-        result = same((uint64_t)(handle->offset[x + 1] - handle->offset[x]), r->plan.choices[s * local + x]);
-    count(r, result, s, "handle");
-cleanup:
-    spw_free(handle);
-    return status;
-}
-
-/* Row j of rank d is the payload of its token, with its words; what stands behind the rows is poison. */
-static spw_status received_row(const run *r, size_t d, size_t j, bool choices) {
-    const size_t capacity = r->dispatch->capacity[d], k = r->top_k, s = r->scales,
-                 local = r->c->shape.experts / r->ranks;
-    const unsigned char *row = r->got + j * r->row_bytes;
-    const uint32_t *scale = (const uint32_t *)(const void *)(r->got + capacity * r->row_bytes);
-    const int32_t *expert = (const int32_t *)(scale + capacity * s), *weight = expert + capacity * k,
-                  *source = weight + capacity * k;
-    const int32_t item = r->plan.item[d * r->worst + j];
-    if (item < 0) {
-        for (size_t i = 0; i < r->row_bytes; i++)
-            if (row[i] != 0xff) return spw_fail(SPW_EMISMATCH, "row %zu behind the last one was written", j);
-        return source[j] == -1 ? SPW_OK
-                               : spw_fail(SPW_EMISMATCH, "source %zu behind the last row was written", j);
-    }
-    if (memcmp(row, r->x + (size_t)item * r->row_bytes, r->row_bytes) != 0)
-        return spw_fail(SPW_EMISMATCH, "row %zu is not that of item %d", j, (int)item);
-    if (s > 0 && memcmp(scale + j * s, r->scale + (size_t)item * s, s * 4) != 0)
-        return spw_fail(SPW_EMISMATCH, "scales of row %zu", j);
-    if (source[j] != item % (int32_t)r->tokens)
-        return spw_fail(SPW_EMISMATCH, "source of row %zu is %d", j, (int)source[j]);
-    for (size_t i = 0; i < k && choices; i++) {
-        const int32_t x = r->expert[(size_t)item * k + i];
-        const bool own = x >= 0 && (size_t)x / local == d;
-        float w = 0;
-        memcpy(&w, &weight[j * k + i], sizeof w);
-        if (expert[j * k + i] != (own ? x % (int32_t)local : -1) ||
-            w != (own ? r->weight[(size_t)item * k + i] : 0))
-            return spw_fail(SPW_EMISMATCH, "choice %zu of row %zu", i, j);
-    }
-    return SPW_OK;
-}
-
-static spw_status check_received(run *r, size_t d, bool choices, const char *what) {
-    spw_status status = SPW_OK, result = SPW_OK;
-    TRY_GPU(cudaMemcpy(r->got, r->dispatch->received[d], spw_dispatch_buffer_bytes(r->dispatch, d),
-                       cudaMemcpyDeviceToHost),
-            "download");
-    for (size_t j = 0; j < r->dispatch->capacity[d] && result == SPW_OK; j++)
-        result = received_row(r, d, j, choices);
-    count(r, result, d, what);
-cleanup:
-    return status;
-}
-
-static spw_status check_combined(run *r, size_t s, bool whole, bool side) {
-    const size_t hidden = r->c->shape.hidden, choices = r->tokens * r->top_k;
-    spw_status status = SPW_OK;
-    spw_ref_dispatch_combine(&r->plan, s, hidden, (const float *const *)r->rows, r->want, r->bound);
-    TRY_GPU(cudaMemcpy(r->got, r->y[s], r->tokens * hidden * 2, cudaMemcpyDeviceToHost), "download");
-    count(r,
-          spw_judge_bf16(r->judge, whole, r->tokens * hidden, r->ranks, (const spw_bf16 *)(void *)r->got,
-                         r->want, r->bound),
-          s, "combined");
-    if (!side) return SPW_OK;
-    spw_ref_dispatch_combine(&r->plan, s, r->top_k, (const float *const *)r->side, r->want, NULL);
-    TRY_GPU(cudaMemcpy(r->got, r->side_sum[s], choices * 4, cudaMemcpyDeviceToHost), "download");
-    count(r, spw_judge_float(r->judge, true, choices, r->ranks, (const float *)(void *)r->got, r->want, NULL),
-          s, "gradients of choices");
-cleanup:
-    return status;
-}
-
-static spw_status check_bytes(run *r, size_t rank, spw_dispatch_counter counter, uint64_t row,
-                              const char *what) {
-    uint64_t bytes[SPW_WORLD_RANKS];
-    spw_status result = SPW_OK;
-    const spw_status status = spw_world_counter(r->world, rank, (int)counter, bytes);
-    for (size_t d = 0; d < r->ranks && status == SPW_OK && result == SPW_OK; d++)
-        result = same(bytes[d], r->wire[rank * r->ranks + d] * row);
-    if (status == SPW_OK) count(r, result, rank, what);
-    return status;
-}
-
 /* --- The exchanges, each checked at once --- */
 
-static spw_status backward(run *r, uint64_t seed, bool whole) {
+static spw_status backward(spw_dispatch_run *r, uint64_t seed, bool whole) {
     spw_status status = SPW_OK;
     SPW_TRY(fill_payload(r, seed + 3));
     SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_again(r->dispatch, &r->in, SPW_COUNT_COMBINE_GRADIENT));
     SPW_TRY(spw_world_synchronize(r->world));
     for (size_t d = r->world->first; d < r->world->behind; d++)
-        SPW_TRY(check_received(r, d, true, "rows again"));
+        SPW_TRY(spw_dispatch_check_received(r, d, true, "rows again"));
     SPW_TRY(poison(r)); /* y and side_sum; the handle's sources are needed: */
     SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_again(r->dispatch, &r->in, SPW_COUNT_OTHER));
     SPW_TRY(spw_dispatch_combine(r->dispatch, r->y, r->side_sum, SPW_COUNT_DISPATCH_GRADIENT));
     SPW_TRY(spw_world_synchronize(r->world));
-    for (size_t s = r->world->first; s < r->world->behind; s++) SPW_TRY(check_combined(r, s, whole, true));
+    for (size_t s = r->world->first; s < r->world->behind; s++)
+        SPW_TRY(spw_dispatch_check_combined(r, s, whole, true));
 cleanup:
     return status;
 }
 
-static spw_status check_counters(run *r) {
-    const uint64_t row = r->row_bytes + 4 * r->scales, k = r->top_k, back = 2 * r->c->shape.hidden;
-    const spw_record_scheme *p = r->c->predicted;
-    const uint64_t received = r->worst * r->row_bytes;
-    spw_status status = SPW_OK;
-    for (size_t s = r->world->first; s < r->world->behind; s++) {
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_DISPATCH, p != NULL ? p->row_bytes : row + 8 * k + 4,
-                            "bytes of the dispatch"));
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_COMBINE, p != NULL ? p->back_bytes : back + 4,
-                            "bytes of the combine"));
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_COMBINE_GRADIENT, row + 4, "bytes of the combine's gradient"));
-        SPW_TRY(check_bytes(r, s, SPW_COUNT_DISPATCH_GRADIENT, back + 4 * k + 4,
-                            "bytes of the dispatch's gradient"));
-        count(r, same(r->dispatch->capacity[s] * r->row_bytes, p != NULL ? p->buffer_bytes : received), s,
-              "bytes allocated");
-        if (p == NULL) continue;
-        int held = 0;
-        TRY_GPU(cudaMemcpy(&held, &r->dispatch->handle[s]->offset[r->c->shape.experts / r->ranks],
-                           sizeof held, cudaMemcpyDeviceToHost),
-                "download");
-        count(r, same((uint64_t)held, p->rows[s]), s, "rows held");
-    }
-cleanup:
-    return status;
-}
-
-static spw_status exact(run *r) {
+static spw_status exact(spw_dispatch_run *r) {
     spw_status status = SPW_OK;
     SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_forward_exact(r->dispatch, &r->in));
@@ -419,15 +258,15 @@ static spw_status exact(run *r) {
     for (size_t d = r->world->first; d < r->world->behind; d++) {
         uint64_t rows = 0;
         for (size_t s = 0; s < r->ranks; s++) rows += r->wire[s * r->ranks + d];
-        count(r, same(r->dispatch->capacity[d], rows), d, "rows of the exact buffer");
-        SPW_TRY(check_received(r, d, true, "rows in exact buffers"));
-        SPW_TRY(check_combined(r, d, false, false));
+        spw_dispatch_count(r, spw_judge_equal(r->dispatch->capacity[d], rows), d, "rows of the exact buffer");
+        SPW_TRY(spw_dispatch_check_received(r, d, true, "rows in exact buffers"));
+        SPW_TRY(spw_dispatch_check_combined(r, d, false, false));
     }
 cleanup:
     return status;
 }
 
-static spw_status once(run *r, uint64_t seed, bool whole) {
+static spw_status once(spw_dispatch_run *r, uint64_t seed, bool whole) {
     spw_status status = SPW_OK;
     SPW_TRY(begin(r, seed));
     SPW_TRY(poison(r));
@@ -436,13 +275,14 @@ static spw_status once(run *r, uint64_t seed, bool whole) {
     SPW_TRY(spw_dispatch_forward(r->dispatch, &r->in));
     SPW_TRY(spw_world_synchronize(r->world));
     for (size_t d = r->world->first; d < r->world->behind; d++) {
-        SPW_TRY(check_layout(r, d));
-        SPW_TRY(check_received(r, d, true, "rows"));
+        SPW_TRY(spw_dispatch_check_layout(r, d));
+        SPW_TRY(spw_dispatch_check_received(r, d, true, "rows"));
     }
     SPW_TRY(spw_world_share(r->world, NULL));
     SPW_TRY(spw_dispatch_combine(r->dispatch, r->y, NULL, SPW_COUNT_COMBINE));
     SPW_TRY(spw_world_synchronize(r->world));
-    for (size_t s = r->world->first; s < r->world->behind; s++) SPW_TRY(check_combined(r, s, whole, false));
+    for (size_t s = r->world->first; s < r->world->behind; s++)
+        SPW_TRY(spw_dispatch_check_combined(r, s, whole, false));
 cleanup:
     return status;
 }
@@ -451,14 +291,14 @@ spw_status spw_verify_dispatch(spw_world *world, const spw_dispatch_case *c,
                                const spw_exchange_variant *variant, size_t repetitions, spw_judge *judge) {
     const bool whole = repetitions > 1;
     spw_status status = SPW_OK;
-    run *r = NULL;
+    spw_dispatch_run *r = NULL;
     SPW_TRY(SPW_ALLOC(1, &r));
-    *r = (run){.world = world,
-               .c = c,
-               .judge = judge,
-               .ranks = world->ranks,
-               .tokens = c->shape.tokens,
-               .top_k = c->shape.top_k};
+    *r = (spw_dispatch_run){.world = world,
+                            .c = c,
+                            .judge = judge,
+                            .ranks = world->ranks,
+                            .tokens = c->shape.tokens,
+                            .top_k = c->shape.top_k};
     SPW_TRY(spw_dispatch_create(world, c->shape, variant, 0, &r->dispatch));
     r->row_bytes = spw_dispatch_row_bytes(r->dispatch), r->worst = r->ranks * r->tokens;
     r->scales = c->shape.element_bytes == 1 ? (c->shape.hidden + SPW_FLOAT8_BLOCK - 1) / SPW_FLOAT8_BLOCK : 0;
@@ -472,7 +312,7 @@ spw_status spw_verify_dispatch(spw_world *world, const spw_dispatch_case *c,
         if (whole) continue;
         if (c->predicted == NULL) SPW_TRY(executed_wire(r));
         SPW_TRY(backward(r, i, whole));
-        SPW_TRY(check_counters(r));
+        SPW_TRY(spw_dispatch_check_counters(r));
         SPW_TRY(exact(r));
     }
 cleanup:

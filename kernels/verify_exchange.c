@@ -317,6 +317,8 @@ spw_status spw_verify_exchange(const spw_exchange_request *request) {
     spw_world *world = NULL;
     spw_status status = SPW_OK;
     spw_world_prepare();
+    if (q.ranks > SPW_WORLD_RANKS)
+        return spw_fail(SPW_EARG, "%zu ranks; a node holds 1 to %d", q.ranks, SPW_WORLD_RANKS);
     if (q.record != NULL && q.record->ranks != q.ranks)
         return spw_fail(SPW_EARG, "the record has %zu ranks, --ranks is %zu", q.record->ranks, q.ranks);
     if (q.processes) {

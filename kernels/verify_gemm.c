@@ -37,7 +37,7 @@ static spw_status sample_create(size_t size, size_t wanted, sample *out) {
 }
 
 static float number(int kind, uint64_t seed, size_t i) {
-    return spw_bf16_to_float(spw_bf16_from_float((float)spw_number_fixed(kind, seed, i) * 0x1p-16f));
+    return spw_bf16_to_float(spw_bf16_from_float(spw_number(kind, seed, i)));
 }
 
 /* out [rows.count][columns.count] of the array [..][width] that was filled on the device. */

@@ -5,29 +5,18 @@
 #include "kernels/numbers.h"
 #include "kernels/record_rules.h"
 #include "kernels/runtime.h"
+#include "kernels/verify_layer_checks.h"
 #include "reference/bf16.h"
 #include "reference/router.h"
-#include "reference/schemes/execution.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TRY_GPU(call, what) SPW_TRY(spw_device_check((int)(call), what))
 
-/* At most so many results are rounded to bf16 between an input and any output, each by at most 2^-9 of itself; twice
- * that is allowed, for what is rounded early is multiplied and added later. A row that is missing one of its choices
- * is off by far more. */
-enum { FFN = 64, ROUNDINGS = 8 };
-
 /* The executed schemes that are these kernels in one of their arrangements. ragged differs from gmm, and ragged-deepep
  * from gmm-deepep, by the kernel alone that multiplies. id_bytes: of an expert's id on the wire; int32 here. */
-static const struct layer {
-    const char *scheme;
-    spw_record_rule rule;
-    spw_layer_kind kind;
-    size_t id_bytes;
-} layers[] = {
+static const spw_layer_scheme layers[] = {
     {"dense", SPW_RECORD_CAPACITY, SPW_LAYER_BY_PLAIN, 4},
     {"gmm", SPW_RECORD_SOURCE, SPW_LAYER_BY_PLAIN, 4},
     {"ragged", SPW_RECORD_SOURCE, SPW_LAYER_BY_PLAIN, 4},
@@ -37,51 +26,13 @@ static const struct layer {
     {"deepep", SPW_RECORD_TOKEN, SPW_LAYER_BY_EXACT_DISPATCH, 8},
 };
 
-typedef struct layer_run {
-    spw_world *world;
-    const spw_record *r;
-    const spw_record_scheme *s;
-    const struct layer *how;
-    const char *variant;
-    spw_judge *judge;
-    spw_layer_gpu *l;
-    size_t ranks, tokens, top_k, hidden, experts, choices, matrix; /* matrix: hidden x FFN */
-    spw_bf16 *x, *dy;                                              /* [ranks][tokens][hidden] */
-    spw_bf16 *w0, *w1, *wo; /* [experts][hidden][FFN], the same, [experts][FFN][hidden] */
-    float *logits, *weight; /* [ranks][tokens][experts], [ranks][choices] */
-    float *fp32, *out;      /* of the reference: x, dy, w0, w1, wo; y, dx, d_weight, their gradients */
-    uint64_t *counts;
-    spw_arena *arena;
-    spw_fabric *fabric;
-    unsigned char *got;
-    float *widened;
-    struct {
-        spw_bf16 *x, *dy, *y, *dx;
-        float *logits, *score, *weight, *d_weight;
-        int *expert;
-    } at[SPW_WORLD_RANKS]; /* on the device */
-} layer_run;
-
-static void count(layer_run *k, spw_status result, size_t rank, const char *what) {
-    spw_judge_count(k->judge, result, "layer of %s as %s, %s, rank %zu: %s", k->s->text, k->how->scheme,
-                    k->variant, rank, what);
-}
-
-static float number(uint64_t seed, size_t i) {
-    return (float)spw_number_fixed(SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
-}
-
 static void draw(spw_bf16 *out, size_t n, uint64_t seed, float by) {
-    for (size_t i = 0; i < n; i++) out[i] = spw_bf16_from_float(by * number(seed, i));
-}
-
-static void widen(const spw_bf16 *from, size_t n, float *to) {
-    for (size_t i = 0; i < n; i++) to[i] = spw_bf16_to_float(from[i]);
+    for (size_t i = 0; i < n; i++) out[i] = spw_bf16_from_float(by * spw_number(SPW_NUMBERS_BELL, seed, i));
 }
 
 /* --- Data --- */
 
-static spw_status create(layer_run *k) {
+static spw_status create(spw_layer_run *k) {
     const size_t tokens = k->ranks * k->tokens, wide = tokens * k->hidden, weights = k->experts * k->matrix;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(wide, &k->x));
@@ -100,7 +51,8 @@ static spw_status create(layer_run *k) {
     SPW_TRY(spw_fabric_create(k->ranks, &k->fabric));
     draw(k->x, wide, 41, 1), draw(k->dy, wide, 42, 1);
     draw(k->w0, weights, 43, 0.2f), draw(k->w1, weights, 44, 0.2f), draw(k->wo, weights, 45, 0.2f);
-    for (size_t i = 0; i < tokens * k->experts; i++) k->logits[i] = 0.05f * number(46, i) - 4;
+    for (size_t i = 0; i < tokens * k->experts; i++)
+        k->logits[i] = 0.05f * spw_number(SPW_NUMBERS_BELL, 46, i) - 4;
     for (size_t i = 0; i < k->ranks * k->choices; i++) { /* the record's choices, in its order */
         const int32_t x = k->r->expert[i];
         if (x >= 0) k->logits[i / k->top_k * k->experts + (size_t)x] += 6 - 0.25f * (float)(i % k->top_k);
@@ -111,7 +63,7 @@ static spw_status create(layer_run *k) {
         size_t n;
     } parts[] = {{k->x, wide}, {k->dy, wide}, {k->w0, weights}, {k->w1, weights}, {k->wo, weights}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        widen(parts[i].from, parts[i].n, at), at += parts[i].n;
+        spw_layer_widen(parts[i].from, parts[i].n, at), at += parts[i].n;
 cleanup:
     return status;
 }
@@ -125,7 +77,7 @@ cleanup:
     return status;
 }
 
-static spw_status fill_rank(layer_run *k, size_t r) {
+static spw_status fill_rank(spw_layer_run *k, size_t r) {
     const size_t wide = k->tokens * k->hidden, local = k->experts / k->ranks, first = r * local * k->matrix;
     spw_bf16 *both = (spw_bf16 *)(void *)k->got;
     spw_status status = SPW_OK;
@@ -141,8 +93,9 @@ static spw_status fill_rank(layer_run *k, size_t r) {
     SPW_TRY(upload((void **)&k->at[r].d_weight, NULL, k->choices * 4));
     SPW_TRY(upload((void **)&k->at[r].expert, NULL, k->choices * 4));
     for (size_t i = 0; i < local * k->hidden; i++) { /* gate and up side by side */
-        memcpy(both + i * 2 * FFN, k->w0 + first + i * FFN, FFN * 2);
-        memcpy(both + i * 2 * FFN + FFN, k->w1 + first + i * FFN, FFN * 2);
+        memcpy(both + i * 2 * SPW_LAYER_FFN, k->w0 + first + i * SPW_LAYER_FFN, SPW_LAYER_FFN * 2);
+        memcpy(both + i * 2 * SPW_LAYER_FFN + SPW_LAYER_FFN, k->w1 + first + i * SPW_LAYER_FFN,
+               SPW_LAYER_FFN * 2);
     }
     TRY_GPU(cudaMemcpy(k->l->rank[r].gate_up_weight, both, 2 * local * k->matrix * 2, cudaMemcpyHostToDevice),
             "upload");
@@ -154,7 +107,7 @@ cleanup:
     return status;
 }
 
-static void destroy(layer_run *k) {
+static void destroy(spw_layer_run *k) {
     for (size_t r = k->world->first; r < k->world->behind; r++) {
         void *memory[] = {k->at[r].x,     k->at[r].dy,     k->at[r].y,        k->at[r].dx,    k->at[r].logits,
                           k->at[r].score, k->at[r].weight, k->at[r].d_weight, k->at[r].expert};
@@ -171,7 +124,7 @@ static void destroy(layer_run *k) {
 
 /* --- Both run --- */
 
-static spw_status run_router(layer_run *k) {
+static spw_status run_router(spw_layer_run *k) {
     spw_status status = SPW_OK;
     for (size_t r = k->world->first; r < k->world->behind; r++) {
         const spw_router_gpu g = {.tokens = (int)k->tokens,
@@ -190,14 +143,14 @@ static spw_status run_router(layer_run *k) {
         TRY_GPU(spw_launch_router(g, k->world->stream[r]), "router");
         TRY_GPU(cudaStreamSynchronize(k->world->stream[r]), "router");
         TRY_GPU(cudaMemcpy(k->got, k->at[r].expert, k->choices * 4, cudaMemcpyDeviceToHost), "download");
-        count(k, spw_judge_bytes(k->choices, 4, k->got, k->r->expert + r * k->choices), r,
-              "choices of the router");
+        spw_layer_count(k, spw_judge_bytes(k->choices, 4, k->got, k->r->expert + r * k->choices), r,
+                        "choices of the router");
     }
 cleanup:
     return status;
 }
 
-static spw_status run_layer(layer_run *k) {
+static spw_status run_layer(spw_layer_run *k) {
     const spw_bf16 *x[SPW_WORLD_RANKS] = {NULL}, *dy[SPW_WORLD_RANKS] = {NULL};
     const int *expert[SPW_WORLD_RANKS] = {NULL};
     const float *weight[SPW_WORLD_RANKS] = {NULL};
@@ -217,13 +170,13 @@ cleanup:
 }
 
 /* The weights are the router's; every rank's are the same formula, so the processes need not exchange them. */
-static spw_status run_reference(layer_run *k) {
+static spw_status run_reference(spw_layer_run *k) {
     const size_t wide = k->ranks * k->tokens * k->hidden, weights = k->experts * k->matrix;
     const spw_execution_shape shape = {.ranks = k->ranks,
                                        .experts = k->experts,
                                        .top_k = k->top_k,
                                        .hidden = k->hidden,
-                                       .ffn = FFN,
+                                       .ffn = SPW_LAYER_FFN,
                                        .sequences = k->r->sequences,
                                        .sequence_length = k->r->sequence_length,
                                        .element_bytes = 2,
@@ -260,128 +213,7 @@ cleanup:
     return status;
 }
 
-/* --- Compared --- */
-
-static double norm_of(const float *row, size_t width) {
-    double sum = 0;
-    for (size_t j = 0; j < width; j++) sum += (double)row[j] * (double)row[j];
-    return sqrt(sum);
-}
-
-/* Every row of `width` numbers as a whole: the norm of its error beside its own, or beside the mean of all where it
- * is smaller than that: its terms have cancelled, their errors have not. A row of zeros must be one. */
-static spw_status compare_rows(layer_run *k, size_t rows, size_t width, size_t stride, const float *got,
-                               const float *want) {
-    double squares = 0, nonzero = 0;
-    for (size_t i = 0; i < rows; i++) {
-        const double norm = norm_of(want + i * width, width);
-        squares += norm * norm, nonzero += norm > 0;
-    }
-    const double usual = nonzero > 0 ? sqrt(squares / nonzero) : 0;
-    for (size_t i = 0; i < rows; i++) {
-        const double norm = norm_of(want + i * width, width);
-        double error = 0;
-        for (size_t j = 0; j < width; j++) {
-            const double off = (double)got[i * stride + j] - (double)want[i * width + j];
-            error += off * off;
-        }
-        error = sqrt(error);
-        const double allowed = norm > 0 ? ROUNDINGS * 0x1p-8 * (norm > usual ? norm : usual) : 0;
-        if (!(error <= allowed))
-            return spw_fail(SPW_EMISMATCH, "row %zu of %zu: off by %.3g of %.3g, allowed %.3g", i, rows,
-                            error, norm, allowed);
-        if (allowed > 0 && error / allowed > k->judge->worst) k->judge->worst = error / allowed;
-    }
-    return SPW_OK;
-}
-
-/* Of the reference's bytes those that the kernels send: their ids are int32. */
-static uint64_t bytes_of_kernels(const layer_run *k, int counter, uint64_t bytes) {
-    const uint64_t row = 2 * k->hidden + k->top_k * (k->how->id_bytes + 4) + 4;
-    if (counter != SPW_COUNT_DISPATCH || k->how->id_bytes == 4) return bytes;
-    return bytes / row * (row - k->top_k * (k->how->id_bytes - 4));
-}
-
-static spw_status check_exchanges(layer_run *k, size_t r) {
-    static const struct {
-        const char *name;
-        bool back;
-    } exchanges[] = {[SPW_COUNT_DISPATCH] = {"dispatch", false},
-                     [SPW_COUNT_COMBINE] = {"combine", true},
-                     [SPW_COUNT_COMBINE_GRADIENT] = {"combine gradient", false},
-                     [SPW_COUNT_DISPATCH_GRADIENT] = {"dispatch gradient", true},
-                     [SPW_COUNT_ROUTER_GRADIENT] = {"router gradient", true}};
-    spw_status status = SPW_OK;
-    for (int c = 0; c < (int)(sizeof exchanges / sizeof *exchanges); c++) {
-        const bool back = exchanges[c].back;
-        uint64_t bytes[SPW_WORLD_RANKS];
-        spw_status result = SPW_OK;
-        SPW_TRY(spw_world_counter(k->world, r, c, bytes));
-        for (size_t d = 0; d < k->ranks && result == SPW_OK; d++) {
-            const uint64_t want = bytes_of_kernels(
-                k, c, spw_fabric_bytes(k->fabric, exchanges[c].name, back ? d : r, back ? r : d));
-            if (bytes[d] != want)
-                result = spw_fail(SPW_EMISMATCH, "%llu bytes with rank %zu, the reference %llu",
-                                  (unsigned long long)bytes[d], d, (unsigned long long)want);
-        }
-        count(k, result, r, exchanges[c].name);
-    }
-cleanup:
-    return status;
-}
-
-/* Rows that the rank computed. */
-static spw_status check_rows(layer_run *k, size_t r) {
-    int rows = 0;
-    spw_status status = SPW_OK;
-    TRY_GPU(cudaMemcpy(&rows, k->l->rank[r].offset + k->l->local, sizeof rows, cudaMemcpyDeviceToHost),
-            "download");
-    count(k,
-          (uint64_t)rows == k->counts[r]
-              ? SPW_OK
-              : spw_fail(SPW_EMISMATCH, "%d, the reference %llu", rows, (unsigned long long)k->counts[r]),
-          r, "rows of experts");
-cleanup:
-    return status;
-}
-
-static spw_status fetch(layer_run *k, const spw_bf16 *from, size_t n) {
-    spw_status status = SPW_OK;
-    TRY_GPU(cudaMemcpy(k->got, from, n * 2, cudaMemcpyDeviceToHost), "download");
-    widen((const spw_bf16 *)(void *)k->got, n, k->widened);
-cleanup:
-    return status;
-}
-
-static spw_status check_rank(layer_run *k, size_t r) {
-    const size_t wide = k->tokens * k->hidden, all = k->ranks * wide, local = k->experts / k->ranks;
-    const size_t weights = k->experts * k->matrix, first = r * local * k->matrix;
-    const float *dw = k->out + 2 * all + k->ranks * k->choices;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_world_use(k->world, r));
-    SPW_TRY(fetch(k, k->at[r].y, wide));
-    count(k, compare_rows(k, k->tokens, k->hidden, k->hidden, k->widened, k->out + r * wide), r, "y");
-    SPW_TRY(fetch(k, k->at[r].dx, wide));
-    count(k, compare_rows(k, k->tokens, k->hidden, k->hidden, k->widened, k->out + all + r * wide), r, "dx");
-    TRY_GPU(cudaMemcpy(k->got, k->at[r].d_weight, k->choices * 4, cudaMemcpyDeviceToHost), "download");
-    count(k,
-          compare_rows(k, k->tokens, k->top_k, k->top_k, (const float *)(void *)k->got,
-                       k->out + 2 * all + r * k->choices),
-          r, "gradients of choices");
-    SPW_TRY(fetch(k, k->l->rank[r].gate_up_gradient, 2 * local * k->matrix));
-    count(k, compare_rows(k, local * k->hidden, FFN, 2 * FFN, k->widened, dw + first), r, "gradient of gate");
-    count(k, compare_rows(k, local * k->hidden, FFN, 2 * FFN, k->widened + FFN, dw + weights + first), r,
-          "gradient of up");
-    SPW_TRY(fetch(k, k->l->rank[r].down_gradient, local * k->matrix));
-    count(k, compare_rows(k, local * FFN, k->hidden, k->hidden, k->widened, dw + 2 * weights + first), r,
-          "gradient of down");
-    SPW_TRY(check_rows(k, r));
-    SPW_TRY(check_exchanges(k, r));
-cleanup:
-    return status;
-}
-
-static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, const struct layer *how) {
+static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, const spw_layer_scheme *how) {
     const size_t buffer = spw_record_buffer(r, s);
     const bool slots = s->rule == SPW_RECORD_CAPACITY;
     return (spw_layer_form){.kind = how->kind,
@@ -393,26 +225,27 @@ static spw_layer_form form_of(const spw_record *r, const spw_record_scheme *s, c
                                       .hidden = r->hidden,
                                       .buffer_rows = buffer,
                                       .capacity = slots ? buffer / (r->sequences * r->experts) : 0},
-                            .ffn = FFN};
+                            .ffn = SPW_LAYER_FFN};
 }
 
 static spw_status verify_as(spw_world *world, const spw_record *record, const spw_record_scheme *scheme,
-                            const struct layer *how, const spw_exchange_variant *variant, spw_judge *judge) {
+                            const spw_layer_scheme *how, const spw_exchange_variant *variant,
+                            spw_judge *judge) {
     spw_status status = SPW_OK;
-    layer_run *k = NULL;
+    spw_layer_run *k = NULL;
     SPW_TRY(SPW_ALLOC(1, &k));
-    *k = (layer_run){.world = world,
-                     .r = record,
-                     .s = scheme,
-                     .how = how,
-                     .variant = variant->name,
-                     .judge = judge,
-                     .ranks = record->ranks,
-                     .tokens = spw_record_tokens(record),
-                     .top_k = record->top_k,
-                     .hidden = record->hidden,
-                     .experts = record->experts};
-    k->choices = k->tokens * k->top_k, k->matrix = k->hidden * FFN;
+    *k = (spw_layer_run){.world = world,
+                         .r = record,
+                         .s = scheme,
+                         .how = how,
+                         .variant = variant->name,
+                         .judge = judge,
+                         .ranks = record->ranks,
+                         .tokens = spw_record_tokens(record),
+                         .top_k = record->top_k,
+                         .hidden = record->hidden,
+                         .experts = record->experts};
+    k->choices = k->tokens * k->top_k, k->matrix = k->hidden * SPW_LAYER_FFN;
     SPW_TRY(create(k));
     SPW_TRY(spw_layer_create(world, form_of(record, scheme, how), variant, &k->l));
     for (size_t r = world->first; r < world->behind; r++) SPW_TRY(fill_rank(k, r));
@@ -420,7 +253,7 @@ static spw_status verify_as(spw_world *world, const spw_record *record, const sp
     SPW_TRY(run_router(k));
     SPW_TRY(run_layer(k));
     SPW_TRY(run_reference(k));
-    for (size_t r = world->first; r < world->behind; r++) SPW_TRY(check_rank(k, r));
+    for (size_t r = world->first; r < world->behind; r++) SPW_TRY(spw_layer_check_rank(k, r));
 cleanup:
     if (k != NULL) destroy(k);
     spw_free(k);

@@ -37,10 +37,6 @@ static const local_case cases[] = {
     {"deepseek-v3 full", 2, 8192, 8, 256, 7168, 8, 4, 2, 2, true, true, true, 2.5f, SPW_ROUTING_ZIPF},
 };
 
-static float bell(uint64_t seed, size_t i) {
-    return (float)spw_number_fixed(SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
-}
-
 /* Numbers that bf16 holds, as fp32 and as bf16 on the device. */
 typedef struct bf16_data {
     float *value;
@@ -51,7 +47,7 @@ static bf16_data make(spw_device_pool *pool, uint64_t seed, size_t count) {
     bf16_data d = {spw_pool_host(pool, count * sizeof(float)), spw_pool_host(pool, count * 2), NULL};
     if (pool->status != SPW_OK) return d;
     for (size_t i = 0; i < count; i++) {
-        d.bits[i] = spw_bf16_from_float(2.5f * bell(seed, i));
+        d.bits[i] = spw_bf16_from_float(2.5f * spw_number(SPW_NUMBERS_BELL, seed, i));
         d.value[i] = spw_bf16_to_float(d.bits[i]);
     }
     d.device = spw_pool_device(pool, count * 2, d.bits);
@@ -87,8 +83,8 @@ static int32_t *check_router(check *k, float **score_out, float **weight_out) {
     float *weight = floats(pool, choices);
     int32_t *expert = spw_pool_host(pool, choices * sizeof *expert);
     if (pool->status != SPW_OK) return NULL;
-    for (size_t i = 0; i < scores; i++) logits[i] = 4 * bell(21, i);
-    for (size_t i = 0; i < c->experts; i++) bias[i] = 0.1f * bell(22, i);
+    for (size_t i = 0; i < scores; i++) logits[i] = 4 * spw_number(SPW_NUMBERS_BELL, 21, i);
+    for (size_t i = 0; i < c->experts; i++) bias[i] = 0.1f * spw_number(SPW_NUMBERS_BELL, 22, i);
     const spw_router r = {.tokens = c->tokens,
                           .experts = c->experts,
                           .top_k = c->top_k,
@@ -169,7 +165,8 @@ static void check_movement(check *k, const spw_plan *plan) {
     spw_bf16 *dx = spw_pool_device(pool, tokens * 2, NULL), *d_rows = spw_pool_device(pool, all * 2, NULL);
     float *d_weight = spw_pool_device(pool, n * 4, NULL);
     const int *row = spw_pool_device(pool, n * 4, plan->row);
-    for (size_t i = 0; i < n && pool->status == SPW_OK; i++) weight[i] = 0.5f + 0.2f * bell(34, i);
+    for (size_t i = 0; i < n && pool->status == SPW_OK; i++)
+        weight[i] = 0.5f + 0.2f * spw_number(SPW_NUMBERS_BELL, 34, i);
     const float *device_weight = spw_pool_device(pool, n * 4, weight);
     if (pool->status != SPW_OK) return;
     const int t = (int)c->tokens, w = (int)c->width, top_k = (int)c->top_k;

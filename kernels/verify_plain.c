@@ -36,12 +36,6 @@ static void count(run *k, spw_status result, size_t rank, const char *what) {
     spw_judge_count(k->judge, result, "%s, %s, rank %zu: %s", k->s->text, k->e->variant->name, rank, what);
 }
 
-static spw_status same(uint64_t got, uint64_t want) {
-    return got == want ? SPW_OK
-                       : spw_fail(SPW_EMISMATCH, "%llu, predicted %llu", (unsigned long long)got,
-                                  (unsigned long long)want);
-}
-
 /* --- What must come out --- */
 
 static spw_status places_by_expert(run *k, size_t d, const uint8_t *keep) {
@@ -106,10 +100,6 @@ cleanup:
 
 /* --- Data --- */
 
-static float number(uint64_t seed, size_t i) {
-    return (float)spw_number_fixed(SPW_NUMBERS_BELL, seed, i) * 0x1p-16f;
-}
-
 static spw_status create(run *k) {
     const size_t tokens = k->ranks * k->tokens, rows = k->ranks * k->e->rows;
     spw_status status = SPW_OK;
@@ -124,10 +114,12 @@ static spw_status create(run *k) {
                       &k->got));
     SPW_TRY(SPW_ALLOC(k->tokens * k->hidden, &k->want));
     SPW_TRY(SPW_ALLOC(k->tokens * k->hidden, &k->bound));
-    for (size_t i = 0; i < tokens * k->hidden; i++) k->x[i] = spw_bf16_from_float(number(31, i));
-    for (size_t i = 0; i < k->ranks * k->choices; i++) k->weight[i] = number(32, i);
-    for (size_t i = 0; i < tokens * k->words; i++) k->logits[i] = number(33, i);
-    for (size_t i = 0; i < rows * k->hidden; i++) k->back[i] = spw_bf16_from_float(number(34, i));
+    for (size_t i = 0; i < tokens * k->hidden; i++)
+        k->x[i] = spw_bf16_from_float(spw_number(SPW_NUMBERS_BELL, 31, i));
+    for (size_t i = 0; i < k->ranks * k->choices; i++) k->weight[i] = spw_number(SPW_NUMBERS_BELL, 32, i);
+    for (size_t i = 0; i < tokens * k->words; i++) k->logits[i] = spw_number(SPW_NUMBERS_BELL, 33, i);
+    for (size_t i = 0; i < rows * k->hidden; i++)
+        k->back[i] = spw_bf16_from_float(spw_number(SPW_NUMBERS_BELL, 34, i));
     SPW_TRY(want_places(k));
     for (size_t r = k->world->first; r < k->world->behind; r++) {
         const struct {
@@ -229,7 +221,8 @@ static spw_status check_rank(run *k, size_t r) {
         result = SPW_OK;
         SPW_TRY(spw_world_counter(k->world, r, back ? SPW_COUNT_COMBINE : SPW_COUNT_DISPATCH, bytes));
         for (size_t d = 0; d < k->ranks && result == SPW_OK; d++)
-            result = same(bytes[d], k->s->wire[r][d] * (back ? k->s->back_bytes : k->s->row_bytes));
+            result =
+                spw_judge_equal(bytes[d], k->s->wire[r][d] * (back ? k->s->back_bytes : k->s->row_bytes));
         count(k, result, r, back ? "bytes of the way back" : "bytes of the way there");
     }
     if (kind == SPW_PLAIN_GATHER) return SPW_OK;
@@ -241,13 +234,13 @@ static spw_status check_rank(run *k, size_t r) {
         "download");
     for (size_t i = 0; i < k->choices; i++)
         dropped += (uint64_t)(k->r->expert[r * k->choices + i] >= 0) - (got[i] >= 0);
-    count(k, same(dropped, k->s->dropped[r]), r, "drops");
+    count(k, spw_judge_equal(dropped, k->s->dropped[r]), r, "drops");
     int rows = (int)k->e->rows;
     if (kind == SPW_PLAIN_RAGGED)
         TRY_GPU(cudaMemcpy(&rows, k->e->offset[r] + k->local, sizeof rows, cudaMemcpyDeviceToHost),
                 "download");
-    count(k, same((uint64_t)rows, k->s->rows[r]), r, "rows held");
-    count(k, same(k->e->rows * k->hidden * 2, k->s->buffer_bytes), r, "bytes allocated");
+    count(k, spw_judge_equal((uint64_t)rows, k->s->rows[r]), r, "rows held");
+    count(k, spw_judge_equal(k->e->rows * k->hidden * 2, k->s->buffer_bytes), r, "bytes allocated");
 cleanup:
     return status;
 }

@@ -40,10 +40,6 @@ static void launched(destination *d, int error, const char *what) {
     if (d->pool.status == SPW_OK) d->pool.status = spw_device_check(error, what);
 }
 
-static spw_status same(size_t got, size_t predicted) {
-    return got == predicted ? SPW_OK : spw_fail(SPW_EMISMATCH, "executed %zu, predicted %zu", got, predicted);
-}
-
 /* --- Places --- */
 
 static void want_places(destination *d, const uint8_t *keep) {
@@ -151,7 +147,7 @@ static void check_places(destination *d, const uint8_t *keep) {
 static spw_bf16 *numbers(destination *d, uint64_t seed, size_t size) {
     spw_bf16 *bits = spw_pool_host(&d->pool, size * sizeof *bits);
     for (size_t i = 0; i < size && bits != NULL; i++)
-        bits[i] = spw_bf16_from_float((float)spw_number_fixed(SPW_NUMBERS_BELL, seed, i) * 0x1p-16f);
+        bits[i] = spw_bf16_from_float(spw_number(SPW_NUMBERS_BELL, seed, i));
     return bits;
 }
 
@@ -194,8 +190,7 @@ static void check_combine(destination *d, const spw_bf16 *y, const spw_bf16 *got
     float *weight = spw_pool_host(pool, d->choices * 4), *want = spw_pool_host(pool, size * 4),
           *scale = spw_pool_host(pool, size * 4);
     if (pool->status != SPW_OK) return;
-    for (size_t i = 0; i < d->choices; i++)
-        weight[i] = 0.5f + 0.2f * (float)spw_number_fixed(SPW_NUMBERS_BELL, 73, i) * 0x1p-16f;
+    for (size_t i = 0; i < d->choices; i++) weight[i] = 0.5f + 0.2f * spw_number(SPW_NUMBERS_BELL, 73, i);
     const float *device_weight = spw_pool_device(pool, d->choices * 4, weight);
     spw_bf16 *sum = spw_pool_device(pool, size * 2, NULL);
     if (pool->status != SPW_OK) return;
@@ -249,8 +244,8 @@ static spw_status verify_rank(destination *d, const uint8_t *keep) {
     if (pool->status == SPW_OK) check_fan_out(d);
     if (pool->status == SPW_OK) check_gemm(d);
     if (pool->status != SPW_OK) return pool->status;
-    count(d, same(d->rows, d->s->rows[d->rank]), "rows");
-    count(d, same(d->bytes, d->s->buffer_bytes), "bytes allocated for the buffer");
+    count(d, spw_judge_equal(d->rows, d->s->rows[d->rank]), "rows");
+    count(d, spw_judge_equal(d->bytes, d->s->buffer_bytes), "bytes allocated for the buffer");
     const spw_status guards = spw_pool_guards(pool);
     if (guards != SPW_OK && guards != SPW_EMISMATCH) return guards;
     pool->status = SPW_OK;
@@ -269,7 +264,7 @@ static spw_status verify_scheme(const spw_record *r, const spw_record_scheme *s,
         SPW_TRY(spw_fail(SPW_EARG, "%s: a buffer of %zu rows; must be 1 to %d", s->text, buffer, MOST_ROWS));
     SPW_TRY(SPW_ALLOC(choices, &keep));
     SPW_TRY(spw_record_keep(r, s, buffer, keep));
-    spw_judge_count(judge, same(buffer, s->buffer_rows), "%s: rows of the buffer", s->text);
+    spw_judge_count(judge, spw_judge_equal(buffer, s->buffer_rows), "%s: rows of the buffer", s->text);
     for (size_t rank = 0; rank < r->ranks; rank++) {
         d = (destination){.r = r,
                           .s = s,
@@ -285,8 +280,8 @@ static spw_status verify_scheme(const spw_record *r, const spw_record_scheme *s,
         spw_pool_destroy(&d.pool);
     }
     for (size_t rank = 0; rank < r->ranks; rank++)
-        spw_judge_count(judge, same(dropped[rank], s->dropped[rank]), "%s: drops of source rank %zu", s->text,
-                        rank);
+        spw_judge_count(judge, spw_judge_equal(dropped[rank], s->dropped[rank]),
+                        "%s: drops of source rank %zu", s->text, rank);
 cleanup:
     spw_pool_destroy(&d.pool);
     spw_free(keep);

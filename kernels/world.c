@@ -120,8 +120,10 @@ spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **
     if (ranks == 0 || ranks > SPW_WORLD_RANKS)
         return spw_fail(SPW_EARG, "%zu ranks; a node holds 1 to %d", ranks, SPW_WORLD_RANKS);
     if (gpus == 0) gpus = there < ranks ? there : ranks;
-    if (gpus > there || gpus > ranks)
-        return spw_fail(SPW_EDEVICE, "%zu GPUs for %zu ranks, %zu are there", gpus, ranks, there);
+    if (gpus > ranks)
+        return spw_fail(SPW_EARG, "%zu GPUs for %zu ranks; at most a GPU for each would be right", gpus,
+                        ranks);
+    if (gpus > there) return spw_fail(SPW_EDEVICE, "%zu GPUs asked for, %zu are there", gpus, there);
     SPW_TRY(SPW_ALLOC(1, &world));
     world->ranks = world->behind = ranks;
     world->gpus = gpus, world->patience_s = SPW_WORLD_PATIENCE_S;
@@ -180,14 +182,16 @@ spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at) 
         TRY_GPU(cudaMemset(at[r], 0xff, bytes[r]), "poison");
         TRY_GPU(cudaDeviceSynchronize(), "poison");
     }
-    if (world->link != NULL) SPW_TRY(spw_world_link_map(world->link, world->first, at));
-    return SPW_OK;
 cleanup:
-    spw_world_free(world, at);
+    if (world->link != NULL) status = spw_world_link_map(world->link, world->first, status, at);
+    if (status != SPW_OK) spw_world_free(world, at);
     return status;
 }
 
+/* Kernels may still run after a failure: on any rank of this process, and they write to all ranks. */
 void spw_world_free(spw_world *world, void **at) {
+    for (size_t r = world->first; r < world->behind; r++)
+        if (spw_world_use(world, r) == SPW_OK) (void)cudaStreamSynchronize(world->stream[r]);
     for (size_t r = 0; r < world->ranks; r++) {
         const bool own = r >= world->first && r < world->behind;
         if (at[r] == NULL || (own && spw_world_use(world, r) != SPW_OK)) continue;

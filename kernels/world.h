@@ -32,8 +32,8 @@ typedef struct spw_world {
 void spw_world_prepare(void);
 
 /* One process: rank r on GPU r * gpus / ranks. gpus = 0: as many as there are, at most `ranks`. In phases when
- * more ranks share a GPU than can wait for each other there (world.c), or when `phases`. SPW_EARG; SPW_EDEVICE: fewer
- * GPUs, or two that cannot reach each other's memory. */
+ * more ranks share a GPU than can wait for each other there (world.c), or when `phases`. SPW_EARG: ranks, or more GPUs
+ * than ranks; SPW_EDEVICE: fewer GPUs, or two that cannot reach each other's memory. */
 SPW_MUST_CHECK spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out);
 
 /* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each
@@ -46,6 +46,7 @@ void spw_world_destroy(spw_world *world); /* NULL is fine */
 
 /* Memory of every rank, mapped for all: at[r] of bytes[r] bytes, NaN or -1 throughout. All processes call it together. */
 SPW_MUST_CHECK spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at);
+/* Waits for the streams of this process's ranks first. */
 void spw_world_free(spw_world *world, void **at);
 
 /* One process: numbers of all ranks are there already. Several: number[r] of every rank r, given number[own]. */

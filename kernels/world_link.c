@@ -46,19 +46,22 @@ void spw_world_link_meet(spw_world_link *link) {
     while (atomic_load(&link->turn) == turn && !atomic_load(&link->left)) (void)sched_yield();
 }
 
+static spw_status given_up(void) {
+    return spw_fail(SPW_EDEVICE, "another process of this world has given up");
+}
+
 spw_status spw_world_link_share(spw_world_link *link, size_t rank, uint64_t *number) {
     if (number != NULL) link->number[rank] = number[rank];
     spw_world_link_meet(link);
     if (number != NULL) memcpy(number, link->number, link->ranks * sizeof *number);
     spw_world_link_meet(link); /* all have read */
-    return atomic_load(&link->left) ? spw_fail(SPW_EDEVICE, "another process of this world has given up")
-                                    : SPW_OK;
+    return atomic_load(&link->left) ? given_up() : SPW_OK;
 }
 
-spw_status spw_world_link_map(spw_world_link *link, size_t rank, void **at) {
-    spw_status status = SPW_OK;
-    link->given[rank] = false;
-    status = spw_device_check((int)cudaIpcGetMemHandle(&link->handle[rank], at[rank]), "share memory");
+spw_status spw_world_link_map(spw_world_link *link, size_t rank, spw_status own, void **at) {
+    spw_status status = own;
+    if (status == SPW_OK)
+        status = spw_device_check((int)cudaIpcGetMemHandle(&link->handle[rank], at[rank]), "share memory");
     link->given[rank] = status == SPW_OK;
     spw_world_link_meet(link);
     for (size_t r = 0; r < link->ranks && status == SPW_OK; r++) {
@@ -70,5 +73,7 @@ spw_status spw_world_link_map(spw_world_link *link, size_t rank, void **at) {
                 "map memory");
     }
     spw_world_link_meet(link);
+    link->given[rank] = false; /* of this memory; a process that fails elsewhere meets here without any */
+    if (status == SPW_OK && atomic_load(&link->left)) status = given_up();
     return status;
 }

@@ -7,6 +7,7 @@
 #include "tests/check.h"
 
 #include <math.h>
+#include <string.h>
 
 static void test_interval(void) {
     spw_judge judge = {0};
@@ -70,7 +71,14 @@ static void test_numbers(void) {
     CHECK(fabs(sum / 10000) < 0.03 && fabs(square / 10000 - 1.0 / 3) < 0.025);
 }
 
+static void test_equal(void) {
+    CHECK_OK(spw_judge_equal(UINT64_MAX, UINT64_MAX));
+    CHECK_STATUS(spw_judge_equal(1, (1ull << 32) + 1), SPW_EMISMATCH);
+    CHECK(strcmp(spw_last_error(), "got 1, want 4294967297") == 0);
+}
+
 int main(void) {
+    test_equal();
     test_interval();
     test_rejections();
     test_routing();

@@ -59,6 +59,8 @@ static void test_round(void) {
     CHECK_STATUS(spw_record_write(&record, stderr), SPW_EARG);
     record.hidden = 16, record.scheme[0].buffer_rows = 0;
     CHECK_STATUS(spw_record_write(&record, stderr), SPW_EARG);
+    record.scheme[0].buffer_rows = 8, record.expert[1] = record.expert[0];
+    CHECK_STATUS(spw_record_write(&record, stderr), SPW_EARG);
     spw_record_destroy(&record);
     free(text);
 }
@@ -80,6 +82,7 @@ static void test_refusals(void) {
     expect("3 2\n", "4 2\n", "r:15: an expert id must be below 4, or -1");
     expect("3 2\n", "3 2 1\n", "r:15: a token has 2 expert ids, a space apart");
     expect("3 2\n", "3\n", "r:15: a token has 2 expert ids, a space apart");
+    expect("3 2\n", "3 3\n", "r:16: before this line: a token's experts must be distinct");
     expect("rule capacity", "rule luck",
            "r:20: before this line: a rule is capacity, source, expert or token");
     expect("buffer_rows 8", "buffer_rows 0",
