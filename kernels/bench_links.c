@@ -29,7 +29,7 @@ static spw_status create(links *l, spw_world *world, size_t bytes) {
     for (size_t r = 0; r < world->ranks; r++) data[r] = bytes * world->ranks, flags[r] = FLAG_BYTES;
     SPW_TRY(spw_world_allocate(world, data, l->from));
     SPW_TRY(spw_world_allocate(world, data, l->to));
-    SPW_TRY(spw_world_allocate(world, flags, l->flags));
+    SPW_TRY(spw_world_allocate_flags(world, flags, l->flags));
     for (size_t a = 0; a < world->ranks; a++) {
         SPW_TRY(spw_world_use(world, a));
         for (size_t b = 0; b < world->ranks; b++)

@@ -1,7 +1,7 @@
 """The expert layer's formulas in fp64 for the emulator's tests, and the judge of rows."""
 import numpy as np
 
-ROUNDINGS = 8  # to bf16 between an input and an output, at most: verify_layer.c
+ROUNDINGS = 8  # to bf16 between an input and an output, at most: verify_layer_checks.c
 
 
 def route(logits, top_k):

@@ -30,6 +30,7 @@
 #define cudaIpcMemLazyEnablePeerAccess hipIpcMemLazyEnablePeerAccess
 #define cudaIpcOpenMemHandle hipIpcOpenMemHandle
 #define cudaMalloc hipMalloc
+#define spw_malloc_flags(at, bytes) hipExtMallocWithFlags(at, bytes, hipDeviceMallocFinegrained)
 #define cudaMemGetInfo hipMemGetInfo
 #define cudaMemcpy hipMemcpy
 #define cudaMemcpyAsync hipMemcpyAsync
@@ -49,6 +50,8 @@
 #define cudaSuccess hipSuccess
 #else
 #include <cuda_runtime_api.h>
+/* Memory that kernels of several GPUs read and write while they run: AMD's other memory agrees between kernels alone. */
+#define spw_malloc_flags(at, bytes) cudaMalloc(at, bytes)
 #endif
 
 #endif

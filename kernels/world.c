@@ -99,7 +99,7 @@ static spw_status equip(spw_world *world) {
                 "create event");
     }
     for (size_t r = 0; r < world->ranks; r++) bytes[r] = sizeof(spw_control);
-    SPW_TRY(spw_world_allocate(world, bytes, control));
+    SPW_TRY(spw_world_allocate_flags(world, bytes, control));
     for (size_t r = 0; r < world->ranks; r++) world->control[r] = control[r];
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
@@ -173,12 +173,13 @@ void spw_world_destroy(spw_world *world) {
     spw_free(world);
 }
 
-spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at) {
+static spw_status allocate(spw_world *world, const size_t *bytes, bool flags, void **at) {
     spw_status status = SPW_OK;
     for (size_t r = 0; r < world->ranks; r++) at[r] = NULL;
     for (size_t r = world->first; r < world->behind; r++) {
         SPW_TRY(spw_world_use(world, r));
-        TRY_GPU(cudaMalloc(&at[r], bytes[r] > 0 ? bytes[r] : 16), "allocate");
+        const size_t some = bytes[r] > 0 ? bytes[r] : 16;
+        TRY_GPU(flags ? spw_malloc_flags(&at[r], some) : cudaMalloc(&at[r], some), "allocate");
         TRY_GPU(cudaMemset(at[r], 0xff, bytes[r]), "poison");
         TRY_GPU(cudaDeviceSynchronize(), "poison");
     }
@@ -186,6 +187,14 @@ cleanup:
     if (world->link != NULL) status = spw_world_link_map(world->link, world->first, status, at);
     if (status != SPW_OK) spw_world_free(world, at);
     return status;
+}
+
+spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at) {
+    return allocate(world, bytes, false, at);
+}
+
+spw_status spw_world_allocate_flags(spw_world *world, const size_t *bytes, void **at) {
+    return allocate(world, bytes, true, at);
 }
 
 /* Kernels may still run after a failure: on any rank of this process, and they write to all ranks. */

@@ -46,6 +46,8 @@ void spw_world_destroy(spw_world *world); /* NULL is fine */
 
 /* Memory of every rank, mapped for all: at[r] of bytes[r] bytes, NaN or -1 throughout. All processes call it together. */
 SPW_MUST_CHECK spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at);
+/* The same of memory that kernels of other ranks read and write while this rank's run. */
+SPW_MUST_CHECK spw_status spw_world_allocate_flags(spw_world *world, const size_t *bytes, void **at);
 /* Waits for the streams of this process's ranks first. */
 void spw_world_free(spw_world *world, void **at);
 
