@@ -6,6 +6,7 @@
 
 #include "kernels/dispatch_gpu.h"
 #include "kernels/grouped_gemm_gpu.h"
+#include "kernels/layer_phases.h"
 #include "kernels/plain_exchange.h"
 
 /* How the same kernels are arranged; a file each, layer_*.c. */
@@ -23,26 +24,6 @@ typedef struct spw_layer_form {
     size_t ffn;
 } spw_layer_form;
 
-/* What a layer consists of, for those who time it. Exchanges between ranks, and steps inside a rank. */
-#define SPW_LAYER_PHASE_LIST(X) \
-    X(PLAN, "plan") \
-    X(FAN_OUT, "fan-out") \
-    X(DISPATCH, "dispatch") \
-    X(GEMM1, "gemm1") \
-    X(SWIGLU, "swiglu") \
-    X(GEMM2, "gemm2") \
-    X(FAN_IN, "fan-in") \
-    X(COMBINE, "combine") \
-    X(COMBINE_GRADIENT, "combine gradient") \
-    X(FAN_IN_GRADIENT, "fan-in gradient") \
-    X(ROUTER_GRADIENT, "router gradient") \
-    X(GEMM2_INPUT_GRADIENT, "gemm2 input gradient") \
-    X(GEMM2_WEIGHT_GRADIENT, "gemm2 weight gradient") \
-    X(SWIGLU_GRADIENT, "swiglu gradient") \
-    X(GEMM1_INPUT_GRADIENT, "gemm1 input gradient") \
-    X(GEMM1_WEIGHT_GRADIENT, "gemm1 weight gradient") \
-    X(FAN_OUT_GRADIENT, "fan-out gradient") \
-    X(DISPATCH_GRADIENT, "dispatch gradient")
 #define SPW_LAYER_PHASE_ENUM(name, text) SPW_LAYER_##name,
 typedef enum spw_layer_phase { SPW_LAYER_PHASE_LIST(SPW_LAYER_PHASE_ENUM) SPW_LAYER_PHASES } spw_layer_phase;
 #undef SPW_LAYER_PHASE_ENUM

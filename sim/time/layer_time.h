@@ -22,33 +22,14 @@
 #define SPW_SIM_TIME_LAYER_TIME_H
 
 #include "base/status.h"
+#include "kernels/layer_phases.h"
 #include "sim/input/cluster.h"
 #include "sim/time/gemm_time.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The names are those of the benchmark's table. */
-#define SPW_OWN_PHASE_LIST(X) \
-    X(PLAN, "plan") \
-    X(FAN_OUT, "fan-out") \
-    X(DISPATCH, "dispatch") \
-    X(GEMM1, "gemm1") \
-    X(SWIGLU, "swiglu") \
-    X(GEMM2, "gemm2") \
-    X(FAN_IN, "fan-in") \
-    X(COMBINE, "combine") \
-    X(COMBINE_GRADIENT, "combine gradient") \
-    X(FAN_IN_GRADIENT, "fan-in gradient") \
-    X(ROUTER_GRADIENT, "router gradient") \
-    X(GEMM2_INPUT_GRADIENT, "gemm2 input gradient") \
-    X(GEMM2_WEIGHT_GRADIENT, "gemm2 weight gradient") \
-    X(SWIGLU_GRADIENT, "swiglu gradient") \
-    X(GEMM1_INPUT_GRADIENT, "gemm1 input gradient") \
-    X(GEMM1_WEIGHT_GRADIENT, "gemm1 weight gradient") \
-    X(FAN_OUT_GRADIENT, "fan-out gradient") \
-    X(DISPATCH_GRADIENT, "dispatch gradient") \
-    X(TOTAL, "total")
+#define SPW_OWN_PHASE_LIST(X) SPW_LAYER_PHASE_LIST(X) X(TOTAL, "total")
 #define SPW_OWN_PHASE_ENUM(name, text) SPW_OWN_##name,
 typedef enum spw_own_phase { SPW_OWN_PHASE_LIST(SPW_OWN_PHASE_ENUM) SPW_OWN_PHASES } spw_own_phase;
 #undef SPW_OWN_PHASE_ENUM
