@@ -301,7 +301,7 @@ for row, one in zip(said["rows"], table):
     if one["phase"] == "total":
         totals[one["scheme"], one["hidden"], one["pass"], one["routing"]] = row["predicted_ms"], row["measured_ms"]
 check(said["bytes_agree"] == said["bytes_known"] == 186, f"bytes: {said['bytes_agree']} of {said['bytes_known']}")
-for direction, median, most in (("forward", 0.06, 0.31), ("backward", 0.09, 0.22)):  # docs/validation_time_megatron.md
+for direction, median, most in (("forward", 0.06, 0.31), ("backward", 0.09, 0.22)):  # docs/validation_time_kernels.md
     errors = [abs(p / m - 1) for (_, _, d, _), (p, m) in totals.items() if d == direction]
     check(len(errors) == 30 and near(said[direction + "_median_abs_error"], statistics.median(errors)), f"{direction}: median")
     check(near(said[direction + "_max_abs_error"], max(errors)), f"{direction}: most")

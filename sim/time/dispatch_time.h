@@ -1,4 +1,4 @@
-/* How long our own dispatch or combine takes between the GPUs of a node (docs/validation_time_megatron.md):
+/* How long our own dispatch or combine takes between the GPUs of a node (docs/validation_time_kernels.md):
  *     seconds = start + rows x row + bytes / (share x rate)
  * rows and bytes that leave one GPU off-rank; rate: what leaves a GPU while all send to all, of the largest message of the
  * cluster's link points. Three coefficients an operation, fitted to measured runs with weights 1 / measured^2 (GSL). */

@@ -9,7 +9,7 @@
  * with the rows of an expert rounded up to whole tiles, as the kernels compute them: 128 rows, or 64 where rows are what a
  * weight gradient sums over; up to one tile the points themselves say it (they have 64 rows).
  * Without points: 2 rows in out / (SPW_GEMM_EFFICIENCY x peak), rows rounded up to tiles of 128, or the bytes, whichever
- * is more. docs/validation_time_megatron.md says how well it meets shapes that it has not seen. */
+ * is more. docs/validation_time_kernels.md says how well it meets shapes that it has not seen. */
 #ifndef SPW_SIM_TIME_GEMM_TIME_H
 #define SPW_SIM_TIME_GEMM_TIME_H
 
