@@ -64,7 +64,8 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->footprint.budget_bytes);
     spw_table_real(t, r->memory.oom_probability, NULL);
     if (r->reserved.there) {
-        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB, "%.1f");
+        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB,
+                         r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
     } else {
         spw_table_none(t);
     }

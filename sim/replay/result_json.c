@@ -136,6 +136,7 @@ static json_t *outcome_json(const spw_reserved_outcome *o) {
     put(object, "requested", quantiles_json(&o->requested));
     put(object, "allocated", quantiles_json(&o->allocated));
     put(object, "reserved", quantiles_json(&o->reserved));
+    put(object, "at_least", json_boolean(o->failed_steps > 0)); /* allocated and reserved */
     put(worst, "position", count(o->worst_step));
     put(worst, "rank", count(o->worst_rank));
     put(object, "worst_reserved", worst);

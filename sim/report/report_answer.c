@@ -59,7 +59,9 @@ static void write_name(const spw_report *report, const spw_report_row *row, FILE
 static void write_figures(const spw_report_row *row, FILE *out) {
     (void)fprintf(out, "%.*f of %.1f GiB a GPU", row->held.most < 10.0 * GIB ? 2 : 1, row->held.most / GIB,
                   row->budget / GIB);
-    if (row->replayed) (void)fprintf(out, " live, %.1f reserved", row->reserved.most / GIB);
+    if (row->replayed)
+        (void)fprintf(out, " live, %s%.1f reserved", row->oom > 0.0 ? "at least " : "",
+                      row->reserved.most / GIB);
     if (row->timed) {
         const double cost = 100.0 * (spw_report_row_cost(row) - 1.0);
         (void)fprintf(out, ", a step in %.2f s (%.0f tokens/s a GPU)", row->step_s, row->tokens);
