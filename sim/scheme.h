@@ -159,6 +159,7 @@ typedef struct spw_scheme_type {
     spw_layer_list layer;
     const spw_layer_list *(*layer_of)(const spw_scheme *scheme,
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
+    bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */

@@ -94,6 +94,8 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 }
 
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
+    const char *state = spw_footprint_state_note(row->job, row->scheme);
+    if (state != NULL) spw_assume(list, "%s", state);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);
