@@ -181,6 +181,11 @@ typedef struct spw_scheme_type {
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
+    size_t (*expert_capacity)(
+        const spw_scheme *scheme,
+        const spw_layer_shape
+            *shape);       /* with keep(): choices of one rank that an expert keeps at most; SIZE_MAX
+                                          or NULL: not limited so */
     bool limit_after_keep; /* with keep(): flow.limit drops more of what it kept, after the wire */
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

@@ -69,8 +69,8 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     } else {
         spw_table_none(t);
     }
-    spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, "%.2f %%");
-    add_real(t, spw_plan_max_over_mean(v->request, r), "%.2f");
+    spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    add_real(t, spw_plan_max_over_mean(r), "%.2f");
     add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
     add_real(t, r->timed ? r->balanced_step_s : NAN, NULL);
     add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");

@@ -234,6 +234,7 @@ static json_t *drops_json(const spw_result_drops *d) {
     put(object, "dropped", count(d->dropped));
     put(object, "fraction",
         json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
+    if (d->at_least) put(object, "at_least", json_true()); /* dropped, fraction: of a stated imbalance */
     put(object, "tokens_fully_dropped", d->lost_unknown ? json_null() : count(d->tokens_fully_dropped));
     return object;
 }
