@@ -192,6 +192,23 @@ static void write_choices(const spw_report *report, const spw_report_row *any, c
                     out);
 }
 
+/* What of the routing is not the job's own. */
+static void write_routing(const spw_report *report, FILE *out) {
+    const bool made = json_is_true(json_object_get(report->trace, "synthetic"));
+    const char *word = NULL;
+    for (size_t i = 0; i < report->rows && word == NULL; i++)
+        if (strcmp(report->row[i].evidence, "exact") != 0) word = report->row[i].evidence;
+    if (!made && word == NULL) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    if (made) (void)fputs("The routing is synthetic: made, not recorded. ", out);
+    if (word != NULL) {
+        (void)fputs("The trace is not of this job: it is <b>", out);
+        spw_html_text(out, word);
+        (void)fputs("</b> to fit it (see what this rests on).", out);
+    }
+    (void)fputs("</p>", out);
+}
+
 void spw_report_write_answer(const spw_report *report, FILE *out) {
     const spw_report_row *any = best(report, false, false), *whole = best(report, true, false);
     const bool several = report->rows > 1;
@@ -215,5 +232,6 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     }
     if (fit > 0) write_choices(report, any, whole, out);
     write_searches(report, out);
+    write_routing(report, out);
     (void)fputs("</section>", out);
 }
