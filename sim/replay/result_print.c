@@ -125,6 +125,10 @@ static void add_row(spw_table *t, const spw_result_row *r) {
 
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
+    const spw_footprint *f = &result->row[0].footprint;
+    bool gradients = false;
+    for (size_t i = 0; i < f->components; i++)
+        gradients = gradients || (f->component[i].argument && strcmp(f->component[i].name, "gradients") == 0);
     if (s->trace != NULL) {
         char name[128], path[512];
         spw_plain_text(s->trace_path, path, sizeof path);
@@ -143,10 +147,10 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
             job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
     fprintf(out,
-            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
+            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
             job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
-            (double)result->row[0].footprint.argument_bytes / GIB);
+            (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
 }
 
 /* Every sentence of every row, once. */
