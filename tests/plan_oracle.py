@@ -261,6 +261,7 @@ def allocator(job):
         told = next((l for l in text.splitlines() if "run out of memory" in l), "")
         check(f"{replayed['failed_steps']} of 12 steps run out of memory" in told and "oom" in text, told)
         check(("expandable_segments:True would do" in told) == (replayed["with_expandable_segments"]["failed_steps"] == 0), told)
+        check("points that no other beats" not in text, "a table of no points")
         check("memory_fraction" not in told, f"what another fraction would do is not known: {told}")
         found = found or replayed["with_expandable_segments"]["failed_steps"] == 0
         grown = json.loads(run("plan", "--job", job, "--trace", drift, "--stack", "none", "--allocator", "expandable_segments:True", "--format", "json"))["rows"][0]

@@ -262,6 +262,9 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
     fprintf(out, "\n");
     spw_plan_print_answers(v, out);
     print_changes(v, out);
+    bool any = v->all;
+    for (size_t i = 0; i < v->result->rows; i++) any = any || front[i];
+    if (!any) goto cleanup; /* nothing fits */
     fprintf(out, v->all ? "\nevery point\n" : "\npoints that no other beats in memory, speed and drops\n");
     SPW_TRY(print_points(v, front, format, out));
 
