@@ -159,6 +159,7 @@ typedef struct spw_scheme_type {
     spw_layer_list layer;
     const spw_layer_list *(*layer_of)(const spw_scheme *scheme,
                                       const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
+    bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
@@ -180,6 +181,11 @@ typedef struct spw_scheme_type {
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
+    size_t (*expert_capacity)(
+        const spw_scheme *scheme,
+        const spw_layer_shape
+            *shape);       /* with keep(): choices of one rank that an expert keeps at most; SIZE_MAX
+                                          or NULL: not limited so */
     bool limit_after_keep; /* with keep(): flow.limit drops more of what it kept, after the wire */
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

@@ -784,6 +784,18 @@ def test_round_trip():
     check(code == 0 and json.loads(out)["rows"][0]["traffic"]["rows_max"] > 0, f"a replay of imported counts: {error}")
 
 
+def test_hostile_texts():
+    """What a file says of itself reaches no terminal as a command."""
+    path = SCRATCH / "hostile.h5"
+    shutil.copyfile(ROOT / "traces/data/training_aux_e64_slice.h5", path)
+    with h5py.File(path, "r+") as h:
+        h.attrs["source"] = "\x1b[31mred\x1b]0;title\x07"
+        h.attrs["license"] = "two\nlines"
+    code, out, error = run(SPILLWAY, "trace", "info", path)
+    check(code == 0 and "?[31mred?]0;title?" in out and "two?lines" in out, f"{out} {error}")
+    check(all(c.isprintable() or c == "\n" for c in out), "control characters")
+
+
 shutil.rmtree(SCRATCH, ignore_errors=True)
 SCRATCH.mkdir(parents=True)
 for name, test in list(globals().items()):

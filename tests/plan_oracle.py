@@ -116,6 +116,34 @@ def line(text, start):
     return next((row for row in text.splitlines() if row.startswith(start)), "")
 
 
+def capacity(job):
+    """What the fullest rank may hold ends at the capacity, whatever imbalance is stated; the rest of its choices is lost."""
+    job.write_text(JOB % ("0.93", "megatron-alltoall"))
+    names, factor, times = ("megatron-alltoall", "megatron-alltoall:capacity_factor=1.25,policy=position",
+                            "megatron-flex:capacity_factor=1.25,policy=position", "tutel:capacity_factor=1.25",
+                            "hybrid-ep:budget=1.25"), 1.25, 6.0
+    arguments = ["plan", "--job", job, "--sequences-per-gpu", "2", *(f"--scheme={name}" for name in names)]
+    stated, even = (json.loads(run(*arguments, "--imbalance", str(x), "--format", "json"))["rows"] for x in (times, factor))
+    for row, least in zip(stated, even):
+        name, rows, drops = row["scheme"], row["traffic"], row["drops"]
+        if name == names[0]:
+            check(drops["dropped"] == 0 and "at_least" not in drops, f"{name}: {drops}")
+            check(rows["rows_max"] == times * rows["rows_mean"], f"{name}: {rows}")
+            continue
+        lost = (times - factor) / 8  # of all choices: one rank of eight has too many
+        check(drops["at_least"] and abs(drops["fraction"] - lost) < 1e-3 and drops["tokens_fully_dropped"] is None, f"{name}: {drops}")
+        if name != "tutel:capacity_factor=1.25":  # whose slots are there, full or empty
+            check(rows["rows_max"] == 8 * 1024 * 8 / 8 * factor, f"{name}: {rows}")
+            check(abs(rows["rows_mean"] - 8192 * (1 - lost)) <= 1, f"{name}: {rows}")
+            held, want = row["memory"]["max_bytes"], least["memory"]["max_bytes"]
+            check(want <= held < stated[0]["memory"]["max_bytes"], f"{name}: {held}, at least {want}")
+            check(held == want or "flex" in name, f"{name}: {held} want {want}")  # flex: tokens once a rank, at most the rows
+    text = run(*arguments, "--imbalance", str(times), "--all").split("every point")[1]
+    ratio = stated[1]["traffic"]["rows_max"] / stated[1]["traffic"]["rows_mean"]
+    cells = line(text, names[1])
+    check(">=59.38 %" in cells and f" {ratio:.2f} " in cells, f"the table says '{cells}'")
+
+
 def says(job):
     """What a person is told: marks of memory that is not all, what was not fitted, why there is no time."""
     job.write_text(JOB % ("0.93", "gmm, dense:capacity_factor=2, megablocks"))
@@ -141,6 +169,7 @@ def says(job):
     rows = [row.split() for row in text.split("every point")[1].splitlines() if row.startswith(("gmm", "dense", "mega"))]
     ratios = {row[0]: row[-5] for row in rows}  # max/mean
     check(ratios == {"gmm": "1.50", "dense:capacity_factor=2": "1.00", "megablocks": "1.50"}, f"max/mean {ratios}")
+    capacity(job)
     text = run("plan", "--job", job, "--stack", "none")
     check("no point has a time" in line(text, "fastest") and "--stack none" in line(text, "no times") and
           line(text, "software") == "", "without a stack nothing is timed")
@@ -232,6 +261,7 @@ def allocator(job):
         told = next((l for l in text.splitlines() if "run out of memory" in l), "")
         check(f"{replayed['failed_steps']} of 12 steps run out of memory" in told and "oom" in text, told)
         check(("expandable_segments:True would do" in told) == (replayed["with_expandable_segments"]["failed_steps"] == 0), told)
+        check("points that no other beats" not in text, "a table of no points")
         check("memory_fraction" not in told, f"what another fraction would do is not known: {told}")
         found = found or replayed["with_expandable_segments"]["failed_steps"] == 0
         grown = json.loads(run("plan", "--job", job, "--trace", drift, "--stack", "none", "--allocator", "expandable_segments:True", "--format", "json"))["rows"][0]

@@ -521,7 +521,7 @@ def all_jobs(o, program, folder):
     jobs = [(run_real, (path.resolve(), expert)) for path in real for expert in (8, 16, 32, 64)]
     jobs += [(run_random, (seed,)) for seed in seeds]
     jobs += [(run_random, (seed, "folded", fold)) for seed in few for fold in (2, 3)]
-    jobs += [(run_random, (seed, "resampled", 1, False, 1 + seed % 5)) for seed in few]
+    jobs += [(run_random, (seed, "folded", 1, False, 1 + seed % 5)) for seed in few]  # layers in turn
     jobs += [(run_random, (seed, "folded", 2, False, 1 + seed % 5)) for seed in few[:3]]
     jobs += [(run_random, (seed, evidence, fold, True)) for seed in few
              for fold, evidence in ((1, "exact"), (2, "folded"))]

@@ -310,6 +310,10 @@ def check_again(what, page, answer, cwd):
 
 def check_answer(what, page, answer):
     section = next(page.root.all("section", "answer"))
+    words = {row["evidence"] for row in answer["rows"]} - {"exact"}
+    expect(what, ("synthetic" in section.text()) == answer["trace"]["synthetic"], section.text())
+    expect(what, bool(words) == ("not of this job" in section.text()), section.text())
+    expect(what, not words or any(f"it is {word} to fit" in section.text() for word in words), section.text())
     fit = [r for r in answer["rows"] if r["memory"]["verdict"] != "oom"]
     lead = next(section.all("p", "lead")).text()
     if not fit:

@@ -286,14 +286,14 @@ static void test_layers(void) {
     CHECK(match_of(&s, NULL) == SPW_MATCH_EXACT);
     s.layers = 1; /* one of the model's own two */
     CHECK(match_of(&s, "of the trace stand for the 2 MoE layers of the job") == SPW_MATCH_EXACT);
-    s.layer_id[0] = 2; /* a layer that is dense in the model */
-    CHECK(match_of(&s, "stand for") == SPW_MATCH_RESAMPLED);
+    s.layer_id[0] = 2;                                    /* a layer that is dense in the model */
+    CHECK(match_of(&s, "stand for") == SPW_MATCH_FOLDED); /* in turn; nothing is drawn */
     s.layer_id[0] = 1;
     s.model_layers = 7; /* another model */
-    CHECK(match_of(&s, "stand for") == SPW_MATCH_RESAMPLED);
+    CHECK(match_of(&s, "stand for") == SPW_MATCH_FOLDED);
     s.layers = 3;
     s.layer_id[2] = 5;
-    CHECK(match_of(&s, NULL) == SPW_MATCH_RESAMPLED);
+    CHECK(match_of(&s, "step totals take the first of the trace's 3") == SPW_MATCH_FOLDED);
 }
 
 /* --- Inference traces and counts --- */

@@ -266,6 +266,24 @@ static void test_optimizer(void) {
     spw_footprint f;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
     CHECK_STATUS(spw_footprint_check(&job, &scheme), SPW_ECONFIG);
+    static const char *const maxtext[] = {"ragged-deepep", "moe-dedup:buffer_factor=1.5", "ring",
+                                          "gmm-deepep"},
+                             *const torch[] = {"megatron-flex", "primus-syncfree", "megablocks"};
+    for (size_t i = 0; i < sizeof maxtext / sizeof *maxtext; i++) {
+        CHECK_OK(spw_scheme_parse(maxtext[i], &scheme));
+        CHECK_STATUS(spw_footprint_check(&job, &scheme), SPW_ECONFIG);
+        CHECK(spw_footprint_state_note(&job, &scheme) == NULL);
+    }
+    spw_job sharded = job, bare = job;
+    sharded.optimizer = bare.optimizer = SPW_OPTIMIZER_SHARDED;
+    bare.part = SPW_PART_EXPERT_LAYERS;
+    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++) {
+        CHECK_OK(spw_scheme_parse(torch[i], &scheme));
+        CHECK_OK(spw_footprint_check(&job, &scheme));
+        CHECK(spw_footprint_state_note(&job, &scheme) == NULL);
+        CHECK(spw_footprint_state_note(&bare, &scheme) == NULL);
+        CHECK(spw_footprint_state_note(&sharded, &scheme) != NULL);
+    }
     spw_footprint_compute(&job, &scheme, 1, NULL, &f); /* the state alone is looked at */
     const double want = (6.0 + 12.0 / 8) * routed / 8 + (6.0 + 12.0 / 64) * rest;
     CHECK(fabs((double)f.argument_bytes / want - 1.0) < 1e-9);

@@ -208,6 +208,7 @@ static void test_verdicts(void) {
     char text[SPW_ADVICE_TEXT];
     replay(&job, held, &s, scratch);
     CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_FITS);
+    const spw_reserved_quantiles wanted = s.as_set.requested;
     const double live = (double)s.as_set.requested.max_bytes / GIB,
                  grown = (double)s.expandable.reserved.max_bytes / GIB;
     bool helped = false;
@@ -217,6 +218,8 @@ static void test_verdicts(void) {
         replay(&job, held, &s, scratch);
         spw_advice(&s, text);
         CHECK(s.as_set.reserved.max_bytes <= (uint64_t)(room * GIB) + 1);
+        /* Room does not change what is needed. */
+        CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
         if (s.as_set.failed_steps > 0) CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_OOM && s.oom.low > 0.0);
         if (s.as_set.failed_steps == 0 && s.as_set.retried_steps > 0)
             CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_TIGHT);
@@ -234,6 +237,15 @@ static void test_verdicts(void) {
     CHECK(helped);
     CHECK(s.as_set.failed_steps > 0 && s.expandable.failed_steps > 0);
     CHECK(text[0] != '\0' && strstr(text, "this job fits") == NULL);
+    /* Not even what a process begins with has room: the advice still says the whole need. */
+    char said[64];
+    job.cluster.hbm_gib.value = 0.004;
+    replay(&job, held, &s, scratch);
+    spw_advice(&s, text);
+    (void)snprintf(said, sizeof said, "live tensors need %.1f of 0.0 GiB, whatever", live);
+    CHECK(s.as_set.failed_steps == STEPS && strstr(text, said) != NULL);
+    CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
+    CHECK(memcmp(&s.expandable.requested, &wanted, sizeof wanted) == 0);
     job.allocator.expandable_segments = true; /* asked for: no advice to do so */
     job.cluster.hbm_gib.value = 64.0;
     replay(&job, held, &s, scratch);

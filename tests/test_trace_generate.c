@@ -224,6 +224,7 @@ static void test_refusals(void) {
                                "zipf:exponent=1,",
                                "uniform:popularity=x",
                                "zipf:alpha=1",
+                               "zipf:exponent=1,exponent=2",
                                "uniform:exponent=1",
                                "drift:popularity=zipf,sigma=1",
                                "uniform:kept=2",

@@ -91,6 +91,7 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
     }
     for (size_t i = 0; equals != NULL && i < KEYS; i++) {
         if (!same(text, key_length, keys[i].key)) continue;
+        if (given[i]) return spw_fail(SPW_EARG, "'%s' is given twice", keys[i].key);
         char *end = NULL;
         double value = strtod(equals + 1, &end);
         bool good =

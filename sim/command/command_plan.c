@@ -286,7 +286,8 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .memory_fit = request.stack,
                                        .time_fit = request.time_stack,
                                        .megatron_fit = request.megatron};
-    const spw_plan_view view = {&result, &request, &settings, routing, tokens, o->trace_path != NULL, o->all};
+    const spw_plan_view view = {
+        &result, &request, &settings, routing, tokens, o->trace_path != NULL && !info->synthetic, o->all};
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
 cleanup:

@@ -150,8 +150,12 @@ static spw_status print_table(const spw_column *columns,
     return status;
 }
 
+/* Texts of the file may hold anything, such as a terminal's commands. */
 static void print_line(const char *name, const char *text) {
-    if (text != NULL && text[0] != '\0') printf("  %-10s %s\n", name, text);
+    char plain[4096];
+    if (text == NULL || text[0] == '\0') return;
+    spw_plain_text(text, plain, sizeof plain);
+    printf("  %-10s %s\n", name, plain);
 }
 
 static spw_status print_person(const char *path, const spw_trace_info *info,

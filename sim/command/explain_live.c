@@ -153,6 +153,8 @@ cleanup:
 static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
+    const char *sharded = spw_footprint_state_note(p->job, p->scheme);
+    if (sharded != NULL) printf("assumed: %s\n", sharded);
     printf("%s\n", e->rows);
 }
 

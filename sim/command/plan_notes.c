@@ -77,9 +77,9 @@ static void print_reasons(const char *what, const reasons *list, FILE *out) {
     fprintf(out, "\n");
 }
 
-/* Which points cannot be, what the coefficients were not fitted on, and which points have no time. */
+/* Which points cannot be, whose state is taken as sharded, what the coefficients were not fitted on, and which points have no time. */
 static void print_limits(const spw_plan_view *v, FILE *out) {
-    reasons outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0};
+    reasons outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0}, state = {.count = 0};
     for (size_t i = 0; i < v->result->refusals; i++) {
         const spw_refusal *refusal = &v->result->refusal[i];
         char text[SPW_OUTSIDE_TEXT];
@@ -89,11 +89,14 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *row = &v->result->row[i];
         const char *why = spw_plan_no_time(v->request, row);
+        const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme);
+        if (sharded != NULL) add_reasons(&state, sharded);
         add_reasons(&outside, row->memory_outside);
         if (row->timed) add_reasons(&outside, row->time.outside);
         if (why != NULL) add_reason(&untimed, why, strlen(why));
     }
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
+    if (state.count > 0) print_reasons("state", &state, out);
     if (outside.count > 0) print_reasons("outside the fit: ", &outside, out);
     if (untimed.count > 0) print_reasons("no times", &untimed, out);
 }

@@ -64,12 +64,13 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->footprint.budget_bytes);
     spw_table_real(t, r->memory.oom_probability, NULL);
     if (r->reserved.there) {
-        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB, "%.1f");
+        spw_table_scaled(t, (double)r->reserved.as_set.reserved.max_bytes, GIB,
+                         r->reserved.as_set.failed_steps > 0 ? ">=%.1f" : "%.1f");
     } else {
         spw_table_none(t);
     }
-    spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, "%.2f %%");
-    add_real(t, spw_plan_max_over_mean(v->request, r), "%.2f");
+    spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    add_real(t, spw_plan_max_over_mean(r), "%.2f");
     add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
     add_real(t, r->timed ? r->balanced_step_s : NAN, NULL);
     add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");
@@ -261,6 +262,9 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
     fprintf(out, "\n");
     spw_plan_print_answers(v, out);
     print_changes(v, out);
+    bool any = v->all;
+    for (size_t i = 0; i < v->result->rows; i++) any = any || front[i];
+    if (!any) goto cleanup; /* nothing fits */
     fprintf(out, v->all ? "\nevery point\n" : "\npoints that no other beats in memory, speed and drops\n");
     SPW_TRY(print_points(v, front, format, out));
 

@@ -74,7 +74,7 @@ static spw_component *add_part(spw_footprint *f, const char *name, double bytes,
 
 /* Gradient buffers of Megatron stay from step to step; those of a compiled step are its own. */
 static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    static const char *const sources[] = {"MaxText train state, sharded over all GPUs (7.1)",
+    static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
                                           "Megatron optimizer on every replica (7.8)"};
     const spw_held_parameters held = spw_stage_parameters(&job->model, stage);
@@ -338,11 +338,19 @@ static void find_peak(spw_footprint *f) {
 }
 
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
-    if (scheme->type->compiled == NULL || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    if (!scheme->type->shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
                     "optimizer: sharded",
                     spw_optimizer_name(job->optimizer), scheme->text);
+}
+
+const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return NULL;
+    return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
+           "(optimizer: sharded); "
+           "Megatron's own, optimizer: distributed, holds weights and gradients whole";
 }
 
 void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,

@@ -45,6 +45,7 @@ struct spw_reserved_memory {
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
     spw_event_list begin; /* what every process allocates first */
+    uint64_t begin_bytes; /* live when it ends, whether it fits or not */
 };
 
 /* --- Processes --- */
@@ -105,6 +106,7 @@ spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *sche
         m->slots = spw_step_memory_slots(rank->memory);
         for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));
     }
+    m->begin_bytes = (uint64_t)spw_event_list_peak(&m->begin).after_forward_bytes;
     *out = m;
     m = NULL;
 
@@ -152,7 +154,9 @@ static void record_step(spw_reserved_memory *m, int variant, step_record *record
         const process *p = &m->rank[r].process[variant];
         const uint64_t allocated = p->last.after.allocated_peak_bytes,
                        reserved = p->last.after.reserved_peak_bytes;
-        const uint64_t requested = p->last.before.requested_bytes + m->rank[r].peak_bytes;
+        const bool began = p->last.before.refused == 0;
+        const uint64_t requested =
+            (began ? p->last.before.requested_bytes : m->begin_bytes) + m->rank[r].peak_bytes;
         if (requested > record->requested) {
             record->requested = requested;
             record->live_rank = r;

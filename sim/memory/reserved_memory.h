@@ -23,9 +23,9 @@ typedef struct spw_reserved_quantiles {
 
 /* One setting of the allocator. */
 typedef struct spw_reserved_outcome {
-    spw_reserved_quantiles requested, allocated,
-        reserved;                            /* peaks of a step; requested: without rounding, and of failed
-                                                              steps too what they would have needed */
+    /* Peaks of a step. requested: without rounding, and of failed steps too what they would have needed. The others of a
+     * failed step are what it had reached: with failed_steps they are lower bounds. */
+    spw_reserved_quantiles requested, allocated, reserved;
     size_t worst_step, worst_rank;           /* of reserved: position of the step */
     size_t live_step, live_layer, live_rank; /* of requested; the layer among the job's MoE layers */
     size_t failed_steps, retried_steps; /* steps in which a rank ran out, or gave segments back to go on */

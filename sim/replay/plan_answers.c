@@ -18,7 +18,7 @@ bool spw_point_outside_fit(const spw_result_row *row) {
     return row->memory_outside[0] != '\0' || (row->timed && row->time.outside[0] != '\0');
 }
 
-bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0; }
+bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0 || row->drops.at_least; }
 
 double spw_point_drop_fraction(const spw_result_row *row) {
     return row->drops.assignments > 0 ? (double)row->drops.dropped / (double)row->drops.assignments : 0.0;

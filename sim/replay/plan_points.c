@@ -78,17 +78,9 @@ const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *ro
     return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
 }
 
-double spw_plan_max_over_mean(const spw_plan_request *q, const spw_result_row *row) {
+double spw_plan_max_over_mean(const spw_result_row *row) {
     const double mean = row->traffic.rows_mean;
-    spw_routing_layer stated, even;
-    spw_job job;
-    if (!(q->imbalance > 0.0)) return mean > 0.0 ? (double)row->traffic.rows_max / mean : 0.0;
-    if (split_job(q->job, row->expert, &job) != SPW_OK ||
-        spw_routing_load_stated(&job, &row->scheme, row->sequences, q->imbalance, &stated) != SPW_OK ||
-        spw_routing_load_stated(&job, &row->scheme, row->sequences, 1.0, &even) != SPW_OK ||
-        !(even.rows > 0.0))
-        return NAN;
-    return stated.rows / even.rows;
+    return mean > 0.0 ? (double)row->traffic.rows_max / mean : 0.0;
 }
 
 /* Seconds of a step of dense with this factor; NAN when it cannot be said. */

@@ -38,8 +38,8 @@ SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_resu
 /* Why a row has no time, as a person reads it; NULL when it has one. */
 const char *spw_plan_no_time(const spw_plan_request *request, const spw_result_row *row);
 
-/* Rows of the fullest rank over the mean: as stated, where an imbalance is and the scheme follows it, else as replayed. */
-double spw_plan_max_over_mean(const spw_plan_request *request, const spw_result_row *row);
+/* Rows of the fullest rank over the mean. */
+double spw_plan_max_over_mean(const spw_result_row *row);
 
 /* The capacity factor with which `dense` takes as long a step as `row`: fewer drops cost more than the row's scheme beyond
  * it. NAN when there is none in [0.5, 16], or no time. Every expert is chosen alike: dense does not depend on it. */

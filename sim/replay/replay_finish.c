@@ -2,6 +2,7 @@
 
 #include "sim/memory/reserved_memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,8 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 }
 
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
+    const char *state = spw_footprint_state_note(row->job, row->scheme);
+    if (state != NULL) spw_assume(list, "%s", state);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);
@@ -126,6 +129,14 @@ static void assume_parts(const spw_replay_row *row, const spw_footprint *footpri
                    footprint->stage.index);
 }
 
+/* Rows and drops of the stated imbalance in the place of the replayed ones. */
+static void state_rows(const spw_replay_row *row, spw_result_row *out) {
+    out->traffic.rows_max = row->stated.busy.held;
+    out->traffic.rows_mean = row->stated.mean;
+    out->drops.at_least = row->stated.dropped > 0.0 || row->drops.dropped > 0;
+    out->drops.dropped = (uint64_t)llround(row->stated.dropped * (double)row->drops.assignments);
+}
+
 spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices, spw_result_row *out) {
     const spw_replay_frame *f = row->frame;
     const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
@@ -146,7 +157,9 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     if (row->timed) SPW_TRY(spw_replay_time_finish(&row->time, &out->time, &out->balanced_step_s));
     out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
     out->drops = row->drops;
-    out->drops.lost_unknown = f->request->skips_lost_tokens && row->drops.dropped > 0;
+    if (f->request->imbalance > 0.0) state_rows(row, out);
+    out->drops.lost_unknown =
+        out->drops.at_least || (f->request->skips_lost_tokens && row->drops.dropped > 0);
     out->match = spw_composer_match(f->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
     SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));

@@ -41,8 +41,8 @@ typedef struct spw_replay_request {
     size_t drawn_sequences; /* as in spw_composer_request */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
     double
-        imbalance; /* >= 1: times and memory that follows the routing are those of a rank with so many times the mean
-                         rows; 0: as the routing is */
+        imbalance; /* >= 1: times, rows, drops and memory that follows the routing are those of a rank with so many
+                      times the mean choices; bytes stay the routing's. 0: as the routing is */
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
     const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */

@@ -58,6 +58,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
                                           .groups = f->ranks / row->shape.ranks,
                                           .micro_batches = f->micro_batches,
                                           .imbalance = q->imbalance};
+    if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(job, scheme, sequences, q->imbalance, &row->stated));
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
     SPW_TRY(spw_stage_memory_create(job, scheme, sequences, f->ranks, f->layers, f->steps, &row->memory));
@@ -98,13 +99,18 @@ void spw_replay_row_begin(spw_replay_row *row) {
     if (row->timed) spw_replay_time_begin(&row->time);
 }
 
-/* A rank that holds and receives so many times the mean. */
+/* A rank that holds and receives so many times the mean, as far as the scheme lets it. */
 static spw_rank_rows stated_rows(const spw_replay_row *row, double times) {
     spw_rank_rows rows = spw_balanced_rows(row->scheme, &row->shape);
     const uint64_t most = row->shape.ranks * row->shape.assignments;
     const double held = times * (double)rows.held, received = times * (double)rows.received;
     rows.held = held < (double)most ? (uint64_t)held : most;
     rows.received = received < (double)most ? (uint64_t)received : most;
+    if (!(row->stated.dropped > 0.0)) return rows;
+    const spw_rank_rows *busy = &row->stated.busy;
+    rows.held = busy->held < rows.held ? busy->held : rows.held;
+    rows.received = busy->received < rows.received ? busy->received : rows.received;
+    if (spw_scheme_once_a_rank(row->scheme) && rows.received > rows.held) rows.received = rows.held;
     return rows;
 }
 

@@ -11,6 +11,7 @@
 #include "sim/replay/stage_memory.h"
 #include "sim/routing/compose.h"
 #include "sim/routing/selection.h"
+#include "sim/time/routing_load.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,6 +48,7 @@ typedef struct spw_replay_row {
     char outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover it */
     bool timed;
     spw_replay_time time;
+    spw_stated_rows stated; /* where the request states an imbalance */
 } spw_replay_row;
 
 /* Where in the replay a record is: positions. */

@@ -40,6 +40,7 @@ typedef struct spw_result_traffic {
 typedef struct spw_result_drops {
     uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
     bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
+    bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
 
 /* What the figures of memory are of. */

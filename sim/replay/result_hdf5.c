@@ -23,8 +23,12 @@ static const struct {
     const char *name, *units, *meaning;
 } memories[MEMORIES] = {
     {"peak_gib", "GiB", "peak memory of the rank that needs most"},
-    {"allocated_gib", "GiB", "peak of PyTorch's allocated memory, of the rank that has most"},
-    {"reserved_gib", "GiB", "peak of PyTorch's reserved memory, of the rank that has most"},
+    {"allocated_gib", "GiB",
+     "peak of PyTorch's allocated memory, of the rank that has most; in a step that runs out, what it had "
+     "reached"},
+    {"reserved_gib", "GiB",
+     "peak of PyTorch's reserved memory, of the rank that has most; in a step that runs out, what it had "
+     "reached"},
 };
 static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 

@@ -136,6 +136,7 @@ static json_t *outcome_json(const spw_reserved_outcome *o) {
     put(object, "requested", quantiles_json(&o->requested));
     put(object, "allocated", quantiles_json(&o->allocated));
     put(object, "reserved", quantiles_json(&o->reserved));
+    put(object, "at_least", json_boolean(o->failed_steps > 0)); /* allocated and reserved */
     put(worst, "position", count(o->worst_step));
     put(worst, "rank", count(o->worst_rank));
     put(object, "worst_reserved", worst);
@@ -233,6 +234,7 @@ static json_t *drops_json(const spw_result_drops *d) {
     put(object, "dropped", count(d->dropped));
     put(object, "fraction",
         json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
+    if (d->at_least) put(object, "at_least", json_true()); /* dropped, fraction: of a stated imbalance */
     put(object, "tokens_fully_dropped", d->lost_unknown ? json_null() : count(d->tokens_fully_dropped));
     return object;
 }

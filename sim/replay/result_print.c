@@ -76,10 +76,10 @@ static void add_steps(spw_table *t, const spw_result_row *r) {
     spw_table_count(t, (uint64_t)r->last_step);
 }
 
-/* Nothing where no allocator was replayed. */
-static void add_gib(spw_table *t, bool there, uint64_t bytes) {
-    if (there) {
-        spw_table_scaled(t, (double)bytes, GIB, "%.2f");
+/* Of the allocator; nothing where none was replayed. What a step that ran out had reached is not all it needs. */
+static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes) {
+    if (s->there) {
+        spw_table_scaled(t, (double)bytes, GIB, s->as_set.failed_steps > 0 ? ">=%.2f" : "%.2f");
     } else {
         spw_table_text(t, "");
     }
@@ -98,8 +98,8 @@ static void add_row(spw_table *t, const spw_result_row *r) {
     spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
     spw_table_scaled(t, (double)f->temporary_bytes, GIB, "%.2f");
     spw_table_real(t, r->memory.oom_probability, NULL);
-    add_gib(t, r->reserved.there, r->reserved.as_set.allocated.max_bytes);
-    add_gib(t, r->reserved.there, r->reserved.as_set.reserved.max_bytes);
+    add_gib(t, &r->reserved, r->reserved.as_set.allocated.max_bytes);
+    add_gib(t, &r->reserved, r->reserved.as_set.reserved.max_bytes);
     spw_table_count(t, r->traffic.rows_max);
     spw_table_real(t, r->traffic.rows_mean, "%.0f");
     spw_table_real(t, r->traffic.rows_mean > 0.0 ? (double)r->traffic.rows_max / r->traffic.rows_mean : 0.0,
@@ -125,6 +125,10 @@ static void add_row(spw_table *t, const spw_result_row *r) {
 
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
+    const spw_footprint *f = &result->row[0].footprint;
+    bool gradients = false;
+    for (size_t i = 0; i < f->components; i++)
+        gradients = gradients || (f->component[i].argument && strcmp(f->component[i].name, "gradients") == 0);
     if (s->trace != NULL) {
         char name[128], path[512];
         spw_plain_text(s->trace_path, path, sizeof path);
@@ -143,10 +147,10 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
             job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
     fprintf(out,
-            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights and optimizer\n",
+            "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
             job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
-            (double)result->row[0].footprint.argument_bytes / GIB);
+            (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
 }
 
 /* Every sentence of every row, once. */
@@ -191,14 +195,15 @@ static spw_status print_evidence(const spw_result *result, FILE *out) {
 /* What the allocator did, in words. */
 static void print_reserved(const spw_result_row *r, FILE *out) {
     const spw_reserved_outcome *o = &r->reserved.as_set;
+    const char *const least = o->failed_steps > 0 ? " at least" : "";
     char advice[SPW_ADVICE_TEXT];
     if (!r->reserved.there) return;
     fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
             r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
             (double)r->memory.p99_bytes / GIB, (double)r->memory.max_bytes / GIB);
-    fprintf(out, ", allocated %.2f %.2f %.2f, reserved %.2f %.2f %.2f\n",
+    fprintf(out, ", allocated%s %.2f %.2f %.2f, reserved%s %.2f %.2f %.2f\n", least,
             (double)o->allocated.p50_bytes / GIB, (double)o->allocated.p99_bytes / GIB,
-            (double)o->allocated.max_bytes / GIB, (double)o->reserved.p50_bytes / GIB,
+            (double)o->allocated.max_bytes / GIB, least, (double)o->reserved.p50_bytes / GIB,
             (double)o->reserved.p99_bytes / GIB, (double)o->reserved.max_bytes / GIB);
     fprintf(out, "  most live at step %" PRId64 ", layer %" PRId32 ", rank %zu; most reserved on rank %zu\n",
             r->memory.worst_step, r->memory.worst_layer, r->memory.worst_rank, o->worst_rank);

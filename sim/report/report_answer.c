@@ -59,7 +59,9 @@ static void write_name(const spw_report *report, const spw_report_row *row, FILE
 static void write_figures(const spw_report_row *row, FILE *out) {
     (void)fprintf(out, "%.*f of %.1f GiB a GPU", row->held.most < 10.0 * GIB ? 2 : 1, row->held.most / GIB,
                   row->budget / GIB);
-    if (row->replayed) (void)fprintf(out, " live, %.1f reserved", row->reserved.most / GIB);
+    if (row->replayed)
+        (void)fprintf(out, " live, %s%.1f reserved", row->oom > 0.0 ? "at least " : "",
+                      row->reserved.most / GIB);
     if (row->timed) {
         const double cost = 100.0 * (spw_report_row_cost(row) - 1.0);
         (void)fprintf(out, ", a step in %.2f s (%.0f tokens/s a GPU)", row->step_s, row->tokens);
@@ -190,6 +192,23 @@ static void write_choices(const spw_report *report, const spw_report_row *any, c
                     out);
 }
 
+/* What of the routing is not the job's own. */
+static void write_routing(const spw_report *report, FILE *out) {
+    const bool made = json_is_true(json_object_get(report->trace, "synthetic"));
+    const char *word = NULL;
+    for (size_t i = 0; i < report->rows && word == NULL; i++)
+        if (strcmp(report->row[i].evidence, "exact") != 0) word = report->row[i].evidence;
+    if (!made && word == NULL) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    if (made) (void)fputs("The routing is synthetic: made, not recorded. ", out);
+    if (word != NULL) {
+        (void)fputs("The trace is not of this job: it is <b>", out);
+        spw_html_text(out, word);
+        (void)fputs("</b> to fit it (see what this rests on).", out);
+    }
+    (void)fputs("</p>", out);
+}
+
 void spw_report_write_answer(const spw_report *report, FILE *out) {
     const spw_report_row *any = best(report, false, false), *whole = best(report, true, false);
     const bool several = report->rows > 1;
@@ -213,5 +232,6 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     }
     if (fit > 0) write_choices(report, any, whole, out);
     write_searches(report, out);
+    write_routing(report, out);
     (void)fputs("</section>", out);
 }

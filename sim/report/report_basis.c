@@ -31,12 +31,15 @@ static bool said_before(const spw_report *report, size_t row, size_t place, cons
 static void write_evidence(const spw_report *report, FILE *out) {
     static const struct {
         const char *name, *meaning;
-    } kinds[] = {
-        {"exact",
-         "the trace's ranks, tokens a rank and layers are the job's: rows, bytes and drops are counted"},
-        {"folded", "the trace has more source ranks than the job: blocks of them are a rank"},
-        {"resampled", "ranks are composed of whole sequences of the trace, drawn by a seed"},
-        {"synthetic", "routing was made, not recorded"}};
+    } kinds[] = {{"exact", "the trace's ranks, tokens a rank and layers, or those of its model that were "
+                           "recorded, are the job's: "
+                           "rows, bytes and drops are counted"},
+                 {"folded", "the trace has more source ranks or other layers than the job: blocks of ranks "
+                            "are a rank, layers are "
+                            "taken in turn, nothing is drawn"},
+                 {"resampled", "ranks are composed of whole sequences of the trace or of its counts, dealt "
+                               "in order or drawn by a seed"},
+                 {"synthetic", "routing was made, not recorded"}};
     (void)fputs("<ul>", out);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         bool any = false;

@@ -23,10 +23,12 @@ static void cell(FILE *out, bool there, double exact, const char *format, double
     (void)fputs("</td>", out);
 }
 
-static void quantiles(FILE *out, bool there, const spw_report_quantiles *q) {
-    cell(out, there, q->p50, "%.2f", q->p50 / GIB);
-    cell(out, there, q->p99, "%.2f", q->p99 / GIB);
-    cell(out, there, q->most, "%.2f", q->most / GIB);
+/* `at_least`: of steps that ran out, which would have gone on. */
+static void quantiles(FILE *out, bool there, bool at_least, const spw_report_quantiles *q) {
+    const char *const format = at_least ? "&ge;%.2f" : "%.2f";
+    cell(out, there, q->p50, format, q->p50 / GIB);
+    cell(out, there, q->p99, format, q->p99 / GIB);
+    cell(out, there, q->most, format, q->most / GIB);
 }
 
 /* The batch heads its rows where there are several; the table has fewer columns. */
@@ -82,9 +84,9 @@ static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
     spw_html_text(out, row->scheme);
     (void)fprintf(out, "</th><td><span class=\"verdict %s\">%s</span></td>", verdict, verdict);
     write_probability(row, out);
-    quantiles(out, true, &row->held);
+    quantiles(out, true, false, &row->held);
     write_share(row, out);
-    if (s->reserved) quantiles(out, row->replayed, &row->reserved);
+    if (s->reserved) quantiles(out, row->replayed, row->oom > 0.0, &row->reserved);
     cell(out, true, row->fraction, "%.2f&nbsp;%%", 100.0 * row->fraction);
     cell(out, row->rows_mean > 0.0, row->rows_max, "%.2f", row->rows_max / row->rows_mean);
     cell(out, true, row->port, "%.2f", row->port / 1e6);

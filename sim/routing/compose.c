@@ -92,7 +92,7 @@ static void match_layers(spw_composer *c) {
                        model->moe_layers, c->layers);
     }
     assume_all(c, text);
-    if (!subset) c->layer_match = SPW_MATCH_RESAMPLED;
+    if (!subset) c->layer_match = SPW_MATCH_FOLDED; /* by position, cycled: nothing is drawn */
 }
 
 static bool is_training(const spw_trace_info *info, size_t step) {
@@ -177,8 +177,6 @@ size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer) {
     return moe_layers / layers + (layer < moe_layers % layers ? 1 : 0);
 }
 spw_match spw_composer_match(const spw_composer *c, size_t batch) {
-    if (c->match[batch] == SPW_MATCH_FOLDED)
-        return SPW_MATCH_FOLDED; /* folding reads layers by position, cycled */
     return c->match[batch] > c->layer_match ? c->match[batch] : c->layer_match;
 }
 const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t batch) {

@@ -173,8 +173,10 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s' drops by router weight, and the trace has none; a trace with tokens/weight, "
-            "or a scheme that drops by position, would be right",
-            scheme->text);
+            "or %s, would be right",
+            scheme->text,
+            isnan(spw_scheme_option_value(scheme, "policy")) ? "a scheme that drops by position"
+                                                             : "policy=position");
     }
     if (rule != SPW_DROP_BY_LIMIT) {
         const spw_status status = keep(s, rule == SPW_DROP_BY_WEIGHT);

@@ -149,6 +149,7 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 const spw_scheme_type spw_scheme_dense = {
     .name = "dense",
     .summary = "MaxText dense_matmul: a fixed number of slots a sequence and expert, the rest is dropped",
+    .shards_state = true,
     .section_source = "event list of the scheme (1)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
     .options = options,

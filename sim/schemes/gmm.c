@@ -37,6 +37,7 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 const spw_scheme_type spw_scheme_gmm = {
     .name = "gmm",
     .summary = "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
+    .shards_state = true,
     .section_source = "event list of the scheme (2)",
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",

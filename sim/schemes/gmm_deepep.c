@@ -36,6 +36,7 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",
     .summary = "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
+    .shards_state = true,
     .section_source = "event list of the scheme (3)",
     .source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,

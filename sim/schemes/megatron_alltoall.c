@@ -286,6 +286,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .exchanges = spw_megatron_alltoall_exchanges,
     .drop_rule = spw_megatron_drop_rule,
     .keep = spw_megatron_keep,
+    .expert_capacity = spw_megatron_capacity,
     .flow = spw_megatron_alltoall_flow,
     .balance = spw_megatron_alltoall_balance,
     .check = check,

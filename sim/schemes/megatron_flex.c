@@ -98,6 +98,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .exchanges = exchanges,
     .drop_rule = spw_megatron_drop_rule,
     .keep = spw_megatron_keep,
+    .expert_capacity = spw_megatron_capacity,
     .flow = flow,
     .balance = balance,
     .communication_bytes = communication_bytes,

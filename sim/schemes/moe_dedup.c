@@ -274,6 +274,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 const spw_scheme_type spw_scheme_moe_dedup = {
     .name = "moe-dedup",
     .summary = "ROCm MaxText moe_dedup: a row a token and rank, expanded into tiers of fixed capacity",
+    .shards_state = true,
     .section_source = "event list of the scheme (3.6)",
     .source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,

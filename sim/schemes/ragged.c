@@ -32,6 +32,7 @@ const spw_scheme_type spw_scheme_ragged = {
     .name = "ragged",
     .summary =
         "MaxText sparse_matmul, ragged_dot: as gmm, and a masked copy of the operand for every local expert",
+    .shards_state = true,
     .section_source = "event list of the scheme (2.5)",
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",

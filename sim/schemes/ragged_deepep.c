@@ -25,6 +25,7 @@ static const spw_event events[] = {
 const spw_scheme_type spw_scheme_ragged_deepep = {
     .name = "ragged-deepep",
     .summary = "MaxText sparse_matmul, ragged_dot behind DeepEP: as gmm-deepep, and ragged's masked operands",
+    .shards_state = true,
     .section_source = "event list of the scheme (3.4)",
     .source = "ROCm/maxtext src/MaxText/layers/moe.py; XLA's lowering of ragged_dot",
     .options = options,

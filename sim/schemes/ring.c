@@ -162,6 +162,7 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
     .summary = "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
+    .shards_state = true,
     .section_source = "event list of the scheme (2.6)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,

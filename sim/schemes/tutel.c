@@ -164,6 +164,10 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return factor_of(scheme) > 0.0 ? s->experts * capacity_of(scheme, s, 0) : 0;
 }
 
+static size_t expert_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return factor_of(scheme) == 0.0 ? SIZE_MAX : aligned(scheme, places_of(scheme, s));
+}
+
 static bool prioritized(const spw_scheme *scheme) {
     return spw_scheme_option_is(scheme, "batch_prioritized", "true");
 }
@@ -277,6 +281,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .exchanges = spw_row_exchanges,
     .drop_rule = drop_rule,
     .keep = keep,
+    .expert_capacity = expert_capacity,
     .flow = flow,
     .balance = balance,
     .check = check,

@@ -68,10 +68,8 @@ void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *s, co
 
 spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                                     double imbalance, spw_megatron_load *load) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     spw_stated_routing r;
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance,
-                                                        spw_megatron_capacity(scheme, &shape), &r);
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
     if (status != SPW_OK) return status;
     spw_megatron_load_of(scheme, &r.shape, r.counts, 0, &r.flow, load);
     spw_stated_routing_destroy(&r);

@@ -83,7 +83,7 @@ static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance, size
 }
 
 spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                     double imbalance, size_t limit, spw_stated_routing *out) {
+                                     double imbalance, spw_stated_routing *out) {
     const spw_layer_shape s = spw_layer_shape_of(job, sequences);
     const size_t units = scheme->type->limit_per_sequence ? sequences : 1;
     const spw_placement placement = {s.ranks, s.ranks, job->cluster.gpus_per_node, s.experts};
@@ -100,7 +100,8 @@ spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *schem
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
     SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &out->flow.limit));
-    fill(out->counts, &s, imbalance, limit);
+    fill(out->counts, &s, imbalance,
+         scheme->type->expert_capacity != NULL ? scheme->type->expert_capacity(scheme, &s) : SIZE_MAX);
     scheme->type->flow(scheme, &s, out->counts, 0, &out->flow);
 
 cleanup:
@@ -117,12 +118,31 @@ void spw_stated_routing_destroy(spw_stated_routing *r) {
     *r = (spw_stated_routing){.counts = NULL};
 }
 
+spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                              double imbalance, spw_stated_rows *out) {
+    spw_stated_routing r;
+    uint64_t lost = 0;
+    *out = (spw_stated_rows){.mean = 0.0};
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
+    if (status != SPW_OK || r.counts == NULL) return status;
+    const size_t ranks = r.shape.ranks;
+    out->busy = spw_flow_rows(&r.shape, &r.flow, 0);
+    for (size_t d = 0; d < ranks; d++) {
+        out->mean += (double)r.flow.rows[d] / (double)ranks;
+        lost += r.shape.assignments + r.flow.dropped[d];
+        for (size_t x = 0; x < r.shape.experts; x++) lost -= r.counts->routed[d * r.shape.experts + x];
+    }
+    out->dropped = (double)lost / ((double)ranks * (double)r.shape.assignments);
+    spw_stated_routing_destroy(&r);
+    return SPW_OK;
+}
+
 spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                                    double imbalance, spw_routing_layer *out) {
     spw_stated_routing r;
     spw_traffic traffic;
     *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, SIZE_MAX, &r);
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     spw_traffic_compute(scheme, &r.shape, r.counts, 0, &r.flow, true, &traffic, NULL, NULL);
     spw_routing_load_raise(scheme, &r.shape, r.counts, 0, &r.flow, &traffic, out);

@@ -16,17 +16,26 @@
 SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
                                                   size_t sequences, double imbalance, spw_routing_layer *out);
 
-/* One group of that routing, the busy rank first. `limit`: no rank sends an expert more choices than this (SIZE_MAX: any).
- * Valid until destroyed. SPW_ECONFIG as above. */
+/* One group of that routing, the busy rank first; no rank sends an expert more choices than the scheme keeps. Valid until
+ * destroyed. SPW_ECONFIG as above. */
 typedef struct spw_stated_routing {
     spw_layer_shape shape;
     spw_counts *counts;
     spw_flow flow;
 } spw_stated_routing;
 SPW_MUST_CHECK spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme,
-                                                    size_t sequences, double imbalance, size_t limit,
+                                                    size_t sequences, double imbalance,
                                                     spw_stated_routing *out);
 void spw_stated_routing_destroy(spw_stated_routing *routing); /* a zeroed one is fine */
+
+/* What the scheme makes of that routing: rows of the busy rank, the mean of all, and the share of the assignments that is
+ * dropped, which is the least that routing of this imbalance can lose: the rank's experts are chosen alike. */
+typedef struct spw_stated_rows {
+    spw_rank_rows busy;
+    double mean, dropped;
+} spw_stated_rows;
+SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                             double imbalance, spw_stated_rows *out);
 
 /* Raises `load` to what one group of a replayed layer needs. Begin with zeros. */
 void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
