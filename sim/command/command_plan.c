@@ -39,7 +39,8 @@ static const struct argp_option own_options[] = {
     {"routing", OPTION_ROUTING, "NAME[:KEY=VALUE,...]", 0,
      "made routing, by the names of `trace generate --distribution` (default: uniform)", 0},
     {"imbalance", OPTION_IMBALANCE, "X", 0,
-     "for times and for memory that follows the routing: the rows of the fullest rank are X times the mean",
+     "for times, rows, drops and memory that follows the routing: the fullest rank is chosen X times the "
+     "mean",
      0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "software that is planned: memory and speed of compiled programs, speed of Megatron-Core (default: the "
@@ -214,9 +215,10 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
     }
     if (imbalance > 0.0) {
         const size_t used = strlen(out);
-        (void)snprintf(out + used, size - used,
-                       "; times, and memory that follows the routing: fullest rank at %.2f times the mean",
-                       imbalance);
+        (void)snprintf(
+            out + used, size - used,
+            "; times, rows, drops, and memory that follows the routing: fullest rank at %.2f times the mean",
+            imbalance);
     }
 }
 
