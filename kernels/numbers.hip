@@ -8,16 +8,13 @@ enum { THREADS = 256 };
 GPU_KERNEL(THREADS)
 numbers_fill_bf16(unsigned short *out, long count, int kind, unsigned long long seed, int blocks) {
     for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
-        out[i] = kind == SPW_NUMBERS_NAN
-                     ? 0x7fc0
-                     : gpu_to_bf16(spw_number(kind, seed, (uint64_t)i));
+        out[i] = kind == SPW_NUMBERS_NAN ? 0x7fc0 : gpu_to_bf16(spw_number(kind, seed, (uint64_t)i));
 }
 
 GPU_KERNEL(THREADS)
 numbers_fill_float(float *out, long count, int kind, unsigned long long seed, int blocks) {
     for (long i = (long)gpu_block() * THREADS + gpu_thread(); i < count; i += (long)blocks * THREADS)
-        out[i] = kind == SPW_NUMBERS_NAN ? gpu_bits_float(0x7fc00000)
-                                         : spw_number(kind, seed, (uint64_t)i);
+        out[i] = kind == SPW_NUMBERS_NAN ? gpu_bits_float(0x7fc00000) : spw_number(kind, seed, (uint64_t)i);
 }
 
 #if GPU_HOST
