@@ -25,6 +25,12 @@ const char *spw_csv_field(const spw_csv *csv, size_t row, const char *column) {
     return NULL;
 }
 
+spw_status spw_csv_text(const spw_csv *csv, size_t row, const char *column, const char **out) {
+    *out = spw_csv_field(csv, row, column);
+    if (*out != NULL) return SPW_OK;
+    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
+}
+
 void spw_csv_close(spw_csv *csv) {
     if (csv == NULL) return;
     spw_free(csv->path);

@@ -24,5 +24,7 @@ size_t spw_csv_line(const spw_csv *csv, size_t row); /* where the row begins, fr
 const char *spw_csv_where(const spw_csv *csv);
 /* The field of a column in a row; NULL when there is no such column. Lives as long as `csv`. */
 const char *spw_csv_field(const spw_csv *csv, size_t row, const char *column);
+/* The same of a column that must be there. SPW_EFORMAT. */
+SPW_MUST_CHECK spw_status spw_csv_text(const spw_csv *csv, size_t row, const char *column, const char **out);
 
 #endif

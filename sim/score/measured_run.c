@@ -8,12 +8,6 @@ enum { MOST_EXPERTS = 4096 };
 
 /* --- Fields --- */
 
-spw_status spw_measured_read_text(const spw_csv *csv, size_t row, const char *column, const char **out) {
-    *out = spw_csv_field(csv, row, column);
-    if (*out != NULL) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
-}
-
 spw_status spw_measured_wrong(const spw_csv *csv, size_t row, const char *column, const char *text) {
     return spw_fail(SPW_EFORMAT, "%s:%zu: %s \"%s\" is not what a table of measured runs has there",
                     spw_csv_where(csv), spw_csv_line(csv, row), column, text);
@@ -22,7 +16,7 @@ spw_status spw_measured_wrong(const spw_csv *csv, size_t row, const char *column
 spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column, size_t count,
                                   uint64_t *out) {
     const char *text = NULL;
-    spw_status status = spw_measured_read_text(csv, row, column, &text);
+    spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     const char *at = text;
     for (size_t i = 0; i < count; i++) {
@@ -51,7 +45,7 @@ spw_status spw_measured_read_count(const spw_csv *csv, size_t row, const char *c
 static spw_status read_recompute(const spw_csv *csv, size_t row, spw_recompute *out) {
     static const char *const names[] = {"none", "moe_act", "moe"};
     const char *text = NULL;
-    spw_status status = spw_measured_read_text(csv, row, "recompute", &text);
+    spw_status status = spw_csv_text(csv, row, "recompute", &text);
     if (status != SPW_OK) return status;
     for (int i = 0; i < 3; i++) {
         if (strcmp(text, names[i]) != 0) continue;
@@ -76,8 +70,8 @@ spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_ru
     SPW_TRY(spw_measured_read_count(csv, row, "ffn", 1 << 20, &b->ffn));
     SPW_TRY(spw_measured_read_count(csv, row, "pad_to_capacity", 1, &padded));
     SPW_TRY(read_recompute(csv, row, &out->recompute));
-    SPW_TRY(spw_measured_read_text(csv, row, "capacity_factor", &factor));
-    SPW_TRY(spw_measured_read_text(csv, row, "expert_module", &module));
+    SPW_TRY(spw_csv_text(csv, row, "capacity_factor", &factor));
+    SPW_TRY(spw_csv_text(csv, row, "expert_module", &module));
     if (b->ranks == 0 || b->layers == 0 || b->top_k == 0 || b->experts < b->top_k ||
         b->experts % b->ranks != 0)
         SPW_TRY(spw_measured_wrong(csv, row, "experts", spw_csv_field(csv, row, "experts")));
@@ -99,7 +93,7 @@ spw_status spw_measured_read_sequence(const spw_csv *csv, size_t row, spw_measur
         size_t hidden, ffn, experts;
     } models[] = {{"ds3-e64", 7168, 2048, 64}, {"ds3-e256", 7168, 2048, 256}, {"dsv2lite", 2048, 1408, 64}};
     const char *model = NULL;
-    spw_status status = spw_measured_read_text(csv, row, "model", &model);
+    spw_status status = spw_csv_text(csv, row, "model", &model);
     if (status != SPW_OK) return status;
     *out = (spw_measured_run){.batch = {.ranks = 4, .top_k = 8}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

@@ -14,9 +14,6 @@
 
 enum { SPW_MEASURED_LAYERS = 64, SPW_MEASURED_RANKS = 64 }; /* at most */
 
-/* Lives as long as the table. */
-SPW_MUST_CHECK spw_status spw_measured_read_text(const spw_csv *csv, size_t row, const char *column,
-                                                 const char **out);
 /* Exactly `count` whole numbers separated by ';'. */
 SPW_MUST_CHECK spw_status spw_measured_read_list(const spw_csv *csv, size_t row, const char *column,
                                                  size_t count, uint64_t *out);

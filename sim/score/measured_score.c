@@ -188,7 +188,7 @@ static spw_status score_runs(spw_measured_score *score, const char *traces) {
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        SPW_TRY(spw_measured_read_text(score->table, row, "run", &cell->run));
+        SPW_TRY(spw_csv_text(score->table, row, "run", &cell->run));
         SPW_TRY(spw_measured_read_run(score->table, row, &run));
         SPW_TRY(spw_measured_read_count(score->table, row, "rank", run.batch.ranks - 1, &cell->rank));
         if (row == 0 || strcmp(cell->run, cell[-1].run) != 0 ||
@@ -222,7 +222,7 @@ static spw_status score_sequence(spw_measured_score *score) {
         spw_measured_cell *cell = &score->cell[row];
         uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS];
         spw_list_replay replay;
-        SPW_TRY(spw_measured_read_text(score->table, row, "sequence", &name));
+        SPW_TRY(spw_csv_text(score->table, row, "sequence", &name));
         SPW_TRY(spw_measured_read_sequence(score->table, row, &run));
         SPW_TRY(spw_measured_read_count(score->table, row, "rank", SPW_MEASURED_RANKS - 1, &cell->rank));
         SPW_TRY(spw_measured_read_count(score->table, row, "step", SIZE_MAX / 2, &cell->step));
@@ -258,7 +258,7 @@ spw_status spw_measured_score_open(const char *path, const char *traces,
     SPW_TRY(SPW_ALLOC(out->cells, &out->cell));
     for (size_t row = 0; row < out->cells; row++) {
         out->cell[row].line = spw_csv_line(out->table, row);
-        SPW_TRY(spw_measured_read_text(out->table, row, "routing", &out->cell[row].routing));
+        SPW_TRY(spw_csv_text(out->table, row, "routing", &out->cell[row].routing));
     }
     out->sequence = out->cells > 0 && spw_csv_field(out->table, 0, "sequence") != NULL;
     SPW_TRY(out->sequence ? score_sequence(out) : score_runs(out, traces));

@@ -61,16 +61,10 @@ void spw_measured_tables_free(spw_measured_tables *tables) {
 
 /* --- Fields --- */
 
-static spw_status read_text(const spw_csv *csv, size_t row, const char *column, const char **out) {
-    *out = spw_csv_field(csv, row, column);
-    if (*out != NULL) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
-}
-
 static spw_status read_seconds(const spw_csv *csv, size_t row, const char *column, double *out) {
     const char *text = NULL;
     char *end = NULL;
-    spw_status status = read_text(csv, row, column, &text);
+    spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     errno = 0;
     *out = strtod(text, &end) * MS;
@@ -97,7 +91,7 @@ static spw_status run_of(spw_measured_time *time, size_t table, size_t row, spw_
     const char *name = NULL;
     spw_measured_run read;
     spw_measured_time_run *run = NULL;
-    spw_status status = read_text(csv, row, "run", &name);
+    spw_status status = spw_csv_text(csv, row, "run", &name);
     if (status != SPW_OK) return status;
     for (size_t i = time->runs; i-- > 0;) {
         *out = &time->run[i];
@@ -125,8 +119,8 @@ static spw_status run_of(spw_measured_time *time, size_t table, size_t row, spw_
                                       .padded = read.batch.padded,
                                       .recompute = read.recompute};
     for (size_t p = 0; p < SPW_MEGATRON_PHASES; p++) run->true_phase_s[p] = NAN;
-    SPW_TRY(read_text(csv, row, "model", &run->model));
-    SPW_TRY(read_text(csv, row, "routing", &run->routing));
+    SPW_TRY(spw_csv_text(csv, row, "model", &run->model));
+    SPW_TRY(spw_csv_text(csv, row, "routing", &run->routing));
     if (spw_csv_field(csv, row, "repeat") != NULL)
         SPW_TRY(spw_measured_read_list(csv, row, "repeat", 1, &run->repeat));
     SPW_TRY(SPW_ALLOC(run->shape.layers * run->ranks, &run->load));
@@ -258,7 +252,7 @@ static spw_status read_phase_row(spw_measured_time *time, const spw_csv *csv, si
     uint64_t rows = 0;
     spw_measured_time_run *run = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(read_text(csv, row, "run", &name));
+    SPW_TRY(spw_csv_text(csv, row, "run", &name));
     run = named(time, name);
     if (run == NULL)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s:%zu: run \"%s\" is in no table of runs; give its table as well",

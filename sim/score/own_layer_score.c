@@ -15,16 +15,10 @@ static const double BYTES_APART = 1.0;
 
 /* --- Fields --- */
 
-static spw_status text_of(const spw_csv *csv, size_t row, const char *column, const char **out) {
-    *out = spw_csv_field(csv, row, column);
-    if (*out != NULL) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
-}
-
 static spw_status number(const spw_csv *csv, size_t row, const char *column, double least, double *out) {
     const char *text = NULL;
     char *end = NULL;
-    const spw_status status = text_of(csv, row, column, &text);
+    const spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     *out = text[0] != '\0' ? strtod(text, &end) : -1.0;
     if (end == NULL || *end != '\0' || !(*out >= least && *out < 1e15))
@@ -46,7 +40,7 @@ static spw_status whole(const spw_csv *csv, size_t row, const char *column, size
 static spw_status named(const spw_csv *csv, size_t row, const char *column, const char *const *names,
                         size_t count, size_t *out) {
     const char *text = NULL;
-    const spw_status status = text_of(csv, row, column, &text);
+    const spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     for (*out = 0; *out < count; ++*out) {
         if (strcmp(names[*out], text) == 0) return SPW_OK;
@@ -62,7 +56,7 @@ static spw_status read_scheme(const spw_csv *csv, size_t row, spw_own_point *p) 
                                    .sequence_length = p->layer.tokens};
     spw_scheme scheme;
     spw_status status = SPW_OK;
-    SPW_TRY(text_of(csv, row, "scheme", &p->scheme));
+    SPW_TRY(spw_csv_text(csv, row, "scheme", &p->scheme));
     SPW_TRY(spw_scheme_parse(p->scheme, &scheme));
     for (size_t i = 0; i < SPW_OWN_SCHEMES; i++) {
         if (strcmp(spw_own_scheme_names[i], scheme.type->name) != 0) continue;
@@ -88,7 +82,7 @@ static spw_status read_point(const spw_csv *csv, size_t row, spw_own_point *p) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         SPW_TRY(whole(csv, row, sizes[i].column, sizes[i].to));
-    SPW_TRY(text_of(csv, row, "routing", &p->routing));
+    SPW_TRY(spw_csv_text(csv, row, "routing", &p->routing));
     if (l->experts > SPW_CHOICES_EXPERTS || l->top_k > l->experts || l->tokens * l->top_k > 1u << 28)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s:%zu: top-%zu of %zu experts, %zu tokens", spw_csv_where(csv),
                          spw_csv_line(csv, row), l->top_k, l->experts, l->tokens));

@@ -28,16 +28,10 @@ static spw_status bad(const spw_csv *csv, size_t row, const char *column, const 
                     spw_csv_line(csv, row), column, spw_csv_field(csv, row, column), right);
 }
 
-static spw_status field(const spw_csv *csv, size_t row, const char *column, const char **out) {
-    *out = spw_csv_field(csv, row, column);
-    if (*out != NULL) return SPW_OK;
-    return spw_fail(SPW_EFORMAT, "%s: no column \"%s\"", spw_csv_where(csv), column);
-}
-
 static spw_status read_size(const spw_csv *csv, size_t row, const char *column, size_t *out) {
     const char *text = NULL;
     char *end = NULL;
-    spw_status status = field(csv, row, column, &text);
+    spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     errno = 0;
     const unsigned long long value = strtoull(text, &end, 10);
@@ -51,8 +45,8 @@ static spw_status read_bar(const spw_csv *csv, size_t row, double *bytes) {
     const char *text = NULL, *unit = NULL;
     char *end = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(field(csv, row, "value_digitised", &text));
-    SPW_TRY(field(csv, row, "unit", &unit));
+    SPW_TRY(spw_csv_text(csv, row, "value_digitised", &text));
+    SPW_TRY(spw_csv_text(csv, row, "unit", &unit));
     if (strcmp(unit, "GiB") != 0) return bad(csv, row, "unit", "GiB");
     *bytes = NAN;
     if (text[0] == '\0') return SPW_OK;
@@ -92,8 +86,8 @@ static spw_status predict(spw_layer_bar *b, bool router) {
 static spw_status read_row(const spw_csv *csv, size_t row, spw_layer_bar *b) {
     spw_status status = SPW_OK;
     *b = (spw_layer_bar){.line = spw_csv_line(csv, row)};
-    SPW_TRY(field(csv, row, "model_scale", &b->model));
-    SPW_TRY(field(csv, row, "implementation", &b->method));
+    SPW_TRY(spw_csv_text(csv, row, "model_scale", &b->model));
+    SPW_TRY(spw_csv_text(csv, row, "implementation", &b->method));
     SPW_TRY(read_size(csv, row, "tokens", &b->tokens));
     SPW_TRY(read_size(csv, row, "hidden", &b->hidden));
     SPW_TRY(read_size(csv, row, "n_intermediate", &b->ffn));
@@ -118,7 +112,7 @@ spw_status spw_layer_score_open(const char *path, spw_layer_score *out) {
     SPW_TRY(SPW_ALLOC(spw_csv_rows(out->table), &out->bar));
     for (size_t i = 0; i < spw_csv_rows(out->table); i++) {
         const char *metric = NULL;
-        SPW_TRY(field(out->table, i, "metric", &metric));
+        SPW_TRY(spw_csv_text(out->table, i, "metric", &metric));
         if (strcmp(metric, METRIC) != 0) {
             out->others++;
         } else {
