@@ -13,6 +13,9 @@ ALLOWED = {  # folder -> folders whose headers it may include (itself is always 
     "sim": {"base", "traces", "reference", "kernels"},
     "tests": {"base", "traces", "reference", "kernels", "sim"},
 }
+ROOMS = {  # folder -> its rooms in the order in which data flows: a room may include those before it
+    "sim": ["print", "input", "routing", "schemes", "memory", "time", "replay", "peers", "verify", "report", "score", "command"],
+}
 EXTERNAL = {  # library header -> the only folders that may know it
     "hdf5": {"traces", "sim", "tests"},
     "gsl/": {"traces", "sim", "tests"},
@@ -43,6 +46,12 @@ for path in sorted(p for folder in ALLOWED for p in (root / folder).rglob("*")
         if match and match.group(1).split("/")[0] not in ALLOWED[folder] | {folder}:
             print(f"{path}:{number}: {folder} must not include {match.group(1)}")
             bad += 1
+        if match and folder in ROOMS and match.group(1).startswith(folder + "/"):
+            order = ROOMS[folder]
+            here, there = path.relative_to(root).parts[1], match.group(1).split("/")[1]
+            if here in order and (there not in order or order.index(there) > order.index(here)):
+                print(f"{path}:{number}: room {here} must not include {match.group(1)}: it comes before {there}")
+                bad += 1
     if path.suffix == ".c" and path.with_suffix(".h").exists():
         first = next((l for l in path.read_text().splitlines() if l.startswith("#include")), "")
         if path.with_suffix(".h").relative_to(root).as_posix() not in first:

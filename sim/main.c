@@ -30,11 +30,6 @@ static void usage(FILE *out) {
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
 }
 
-spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
-    int error = argp_parse(argp, argc, argv, 0, NULL, state);
-    return error == 0 ? SPW_OK : spw_fail(SPW_EARG, "%s", strerror(error));
-}
-
 /* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
  * slower with one other process on 2 cores). The OpenMP library reads its setting before main, so the program starts
  * itself once more with it. */

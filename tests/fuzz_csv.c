@@ -1,6 +1,6 @@
 /* Any bytes are a table or are refused; the rows of a table are jobs, or reasons, or an error. */
 #include "sim/input/csv.h"
-#include "sim/score/score_cell.h"
+#include "sim/score/published/score_cell.h"
 
 #include "base/memory.h"
 

@@ -1,5 +1,5 @@
 /* Measured links in a cluster file: written, read back, replaced, refused. */
-#include "sim/input/cluster_link.h"
+#include "sim/command/cluster_link.h"
 
 #include "sim/input/cluster.h"
 #include "tests/check.h"

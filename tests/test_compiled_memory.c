@@ -2,7 +2,7 @@
 #include "sim/memory/compiled_memory.h"
 
 #include "base/memory.h"
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 #include "tests/check.h"
 
 #include <math.h>

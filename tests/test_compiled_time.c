@@ -3,7 +3,7 @@
 #include "sim/time/compiled_time.h"
 
 #include "base/memory.h"
-#include "sim/score/calibrate_time.h"
+#include "sim/score/fit/calibrate_time.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"

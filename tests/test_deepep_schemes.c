@@ -1,10 +1,10 @@
 /* The schemes around DeepEP, HybridEP and moe_dedup: bytes of rows and buffers against the figures of their authors, drops
  * against a brute force over tokens, and what must hold for any routing (docs/schemes.md, sections 3.4 to 4.8). */
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
-#include "sim/routing/selection.h"
-#include "sim/routing/traffic.h"
 #include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/selection.h"
+#include "sim/schemes/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,6 +1,6 @@
 /* Measured runs beside the event list and the allocator. argv: tables, traces; the folder of the full traces as argv[3]
  * composes every run that has a rule. */
-#include "sim/score/measured_score.h"
+#include "sim/score/megatron/measured_score.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

@@ -1,9 +1,9 @@
 /* The schemes of Megatron-Core and Primus: event lists, figures of the catalogue, who is dropped and who pads. */
+#include "sim/input/remat.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/megatron_stack.h"
-#include "sim/memory/remat.h"
-#include "sim/routing/selection.h"
-#include "sim/routing/traffic.h"
+#include "sim/schemes/selection.h"
+#include "sim/schemes/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

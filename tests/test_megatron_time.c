@@ -1,6 +1,6 @@
 /* The time of bare Megatron-Core stacks: by hand, properties, measured runs, the fit. argv: tables, scratch. */
-#include "sim/score/calibrate_megatron_time.h"
-#include "sim/score/measured_time_score.h"
+#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/score/megatron/measured_time_score.h"
 #include "sim/score/table_kind.h"
 
 #include "base/memory.h"

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "reference/schemes/execution.h"
 #include "sim/routing/counts.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,7 +1,7 @@
 /* The memory of whole steps through the allocator: a small scheme by pencil and paper, the list against the footprint for
  * random rows, and the properties of the replay. */
-#include "sim/input/allocator_conf.h"
 #include "sim/memory/advice.h"
+#include "sim/memory/allocator_conf.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/memory/step_memory.h"
 

@@ -1,9 +1,9 @@
 /* Schemes: how they are written, what they hold, send and drop. The closed forms are those of docs/schemes.md,
  * section 10, the figures those of its sections 1.1, 2.5, 4.3 and 8. */
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
-#include "sim/routing/traffic.h"
 #include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/traffic.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

@@ -1,6 +1,6 @@
 /* MegaBlocks, Tutel, ScatterMoE, SonicMoE: saved bytes by the formulas of docs/schemes.md, sections 6.1 to 6.4; who is
  * kept, against plain searches; properties over random routing. */
-#include "sim/routing/selection.h"
+#include "sim/schemes/selection.h"
 #include "tests/check.h"
 #include "tests/ref_random.h"
 

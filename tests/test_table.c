@@ -1,5 +1,5 @@
 /* Tables as a person, a JSON reader and a CSV reader see them. */
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

@@ -3,10 +3,10 @@
 #define SPW_SIM_COMMAND_CALIBRATE_OPTIONS_H
 
 #include "base/status.h"
-#include "sim/replay/table.h"
-#include "sim/score/calibrate_memory.h"
-#include "sim/score/calibrate_time.h"
-#include "sim/score/score_print.h"
+#include "sim/print/table.h"
+#include "sim/score/fit/calibrate_memory.h"
+#include "sim/score/fit/calibrate_time.h"
+#include "sim/score/published/score_print.h"
 
 #include <argp.h>
 

@@ -7,7 +7,7 @@
 #include "sim/command/job_options.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/megatron_stack.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #include "sim/command/command.h"
 
 #include "kernels/bench_exchange.h"
-#include "sim/input/cluster_link.h"
+#include "sim/command/cluster_link.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #include "reference/fma_peak.h"
 #include "reference/grouped_gemm.h"
 #include "reference/matrix_product.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include <dlfcn.h>
 #include <omp.h>

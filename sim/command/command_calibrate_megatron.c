@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/command/calibrate_options.h"
-#include "sim/score/calibrate_megatron_time.h"
-#include "sim/score/measured_print.h"
+#include "sim/score/fit/calibrate_megatron_time.h"
+#include "sim/score/megatron/measured_print.h"
 
 #include <stdio.h>
 

@@ -3,13 +3,13 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/command/job_options.h"
-#include "sim/input/allocator_conf.h"
 #include "sim/input/software.h"
-#include "sim/memory/largest_batch.h"
-#include "sim/memory/smallest_factor.h"
+#include "sim/memory/allocator_conf.h"
+#include "sim/replay/largest_batch.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_hdf5.h"
 #include "sim/replay/result_print.h"
+#include "sim/replay/smallest_factor.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "sim/score/dispatch_print.h"
-#include "sim/score/measured_print.h"
-#include "sim/score/own_layer_print.h"
-#include "sim/score/score.h"
-#include "sim/score/score_layer_print.h"
-#include "sim/score/score_print.h"
+#include "sim/score/figures/score_layer_print.h"
+#include "sim/score/kernels/dispatch_print.h"
+#include "sim/score/kernels/own_layer_print.h"
+#include "sim/score/megatron/measured_print.h"
+#include "sim/score/published/score.h"
+#include "sim/score/published/score_print.h"
 #include "sim/score/table_kind.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/command/trace_options.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 #include "traces/statistics.h"
 #include "traces/trace.h"
 

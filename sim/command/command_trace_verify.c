@@ -3,7 +3,7 @@
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/command/trace_options.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 #include "traces/trace.h"
 #include "traces/trace_verify.h"
 

@@ -2,8 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
-#include "sim/command/peer.h"
 #include "sim/memory/footprint.h"
+#include "sim/peers/peer.h"
 #include "sim/replay/replay.h"
 
 #include <math.h>

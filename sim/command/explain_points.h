@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "sim/command/job_options.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include <stddef.h>
 

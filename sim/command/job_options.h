@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 #include "sim/input/job.h"
-#include "sim/replay/table.h"
-#include "sim/scheme.h"
+#include "sim/print/table.h"
+#include "sim/schemes/scheme.h"
 
 #include <argp.h>
 

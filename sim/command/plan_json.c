@@ -1,8 +1,8 @@
 #include "sim/command/plan_json.h"
 
+#include "sim/print/json_values.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_json.h"
-#include "sim/score/json_values.h"
 
 #include <jansson.h>
 #include <math.h>

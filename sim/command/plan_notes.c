@@ -1,6 +1,6 @@
 #include "sim/command/plan_notes.h"
 
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 #include "sim/replay/plan_answers.h"
 
 #include <math.h>

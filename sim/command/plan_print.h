@@ -3,7 +3,7 @@
 #define SPW_SIM_COMMAND_PLAN_PRINT_H
 
 #include "sim/command/plan_view.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include <stdio.h>
 

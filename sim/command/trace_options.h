@@ -3,7 +3,7 @@
 #define SPW_SIM_COMMAND_TRACE_OPTIONS_H
 
 #include "base/status.h"
-#include "sim/replay/table.h"
+#include "sim/print/table.h"
 
 #include <argp.h>
 

@@ -13,7 +13,7 @@
 
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
-/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/memory/remat.h. */
+/* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
 #define SPW_REMAT_LIST(X) \
     X(NONE, "none") \
     X(FULL, "full") \
@@ -78,7 +78,7 @@ typedef struct spw_job {
     spw_optimizer_kind optimizer;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */
-    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/scheme.h */
+    char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;
 } spw_job;
 

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/coefficient.h"
-#include "sim/memory/compiled_layer.h"
+#include "sim/input/compiled_layer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ typedef struct spw_stack {
     char clusters[SPW_STACK_TEXT],
         expert_parallel[SPW_STACK_TEXT]; /* where and with which sizes its runs were; "": any */
     size_t sequences_min, sequences_max;
-    bool keeps_expert_products; /* remat policies list the experts' products too: sim/memory/remat.h */
+    bool keeps_expert_products; /* remat policies list the experts' products too: sim/input/remat.h */
     spw_coefficient packing[SPW_PACKING_COUNT];
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)

@@ -1,7 +1,7 @@
 #include "sim/memory/compiled_footprint.h"
 
+#include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
-#include "sim/memory/remat.h"
 
 #include <stdio.h>
 #include <string.h>

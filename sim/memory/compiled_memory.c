@@ -1,6 +1,6 @@
 #include "sim/memory/compiled_memory.h"
 
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  *   part      = recovered share x packing x layer
  *   temporary = wanted - part x (1 - exp(-max(0, wanted - masked - dispatch - limit) / part))
  *
- * `layer` is the list of tensors in the scheme's file (sim/memory/compiled_layer.h). Below the limit nothing is
+ * `layer` is the list of tensors in the scheme's file (sim/input/compiled_layer.h). Below the limit nothing is
  * recovered; past it XLA rematerialises as long as a layer holds something that can be computed again, with
  * diminishing returns: it never gets more than `part`. Only packing, the recovered shares and masked
  * operands are fitted; none depends on the model or the batch. The interval is temporary x exp(+-h), h =
@@ -17,7 +17,7 @@
 
 #include "sim/input/job.h"
 #include "sim/input/stack.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 /* The parts, in bytes; all but the last add up to what XLA wants. */
 #define SPW_COMPILED_PART_LIST(X) \

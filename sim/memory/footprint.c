@@ -1,7 +1,7 @@
 #include "sim/memory/footprint.h"
 
+#include "sim/input/remat.h"
 #include "sim/memory/optimizer_state.h"
-#include "sim/memory/remat.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

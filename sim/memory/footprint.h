@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stdint.h>

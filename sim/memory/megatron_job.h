@@ -4,7 +4,7 @@
 
 #include "sim/input/job.h"
 #include "sim/memory/megatron_stack.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 

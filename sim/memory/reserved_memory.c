@@ -1,7 +1,7 @@
 #include "sim/memory/reserved_memory.h"
 
 #include "base/memory.h"
-#include "sim/input/allocator_conf.h"
+#include "sim/memory/allocator_conf.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/step_memory.h"
 

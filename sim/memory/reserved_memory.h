@@ -10,7 +10,7 @@
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/oom_probability.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #include "sim/memory/step_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/remat.h"
 #include "sim/memory/megatron_job.h"
-#include "sim/memory/remat.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/footprint.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stddef.h>
 

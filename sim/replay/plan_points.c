@@ -1,7 +1,7 @@
 #include "sim/replay/plan_points.h"
 
 #include "base/memory.h"
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/replay_time.h"
 #include "sim/time/megatron_load.h"

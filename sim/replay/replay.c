@@ -7,8 +7,8 @@
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/micro_batch.h"
 #include "sim/routing/segment_counts.h"
-#include "sim/routing/selection.h"
-#include "sim/routing/traffic.h"
+#include "sim/schemes/selection.h"
+#include "sim/schemes/traffic.h"
 
 /* A place is a parallel split and a batch: split x batches + batch. Every split has the same tokens and choices. */
 typedef struct replay {

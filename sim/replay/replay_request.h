@@ -7,7 +7,7 @@
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>

@@ -1,11 +1,11 @@
 #include "sim/replay/replay_row.h"
 
 #include "base/memory.h"
+#include "sim/input/remat.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/megatron_job.h"
-#include "sim/memory/remat.h"
 #include "sim/memory/reserved_memory.h"
-#include "sim/routing/traffic.h"
+#include "sim/schemes/traffic.h"
 
 #include <stdio.h>
 #include <string.h>

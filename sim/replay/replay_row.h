@@ -10,7 +10,7 @@
 #include "sim/replay/row_sums.h"
 #include "sim/replay/stage_memory.h"
 #include "sim/routing/compose.h"
-#include "sim/routing/selection.h"
+#include "sim/schemes/selection.h"
 #include "sim/time/routing_load.h"
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/routing/compose.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>

@@ -3,8 +3,8 @@
 #define SPW_SIM_REPLAY_RESULT_PRINT_H
 
 #include "base/status.h"
+#include "sim/print/table.h"
 #include "sim/replay/result.h"
-#include "sim/replay/table.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #define SPW_SIM_REPLAY_ROW_SUMS_H
 
 #include "sim/replay/result.h"
-#include "sim/routing/traffic.h"
+#include "sim/schemes/traffic.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 #include "sim/replay/stage_memory.h"
 
 #include "base/memory.h"
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 
 #include <string.h>
 

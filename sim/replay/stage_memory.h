@@ -8,7 +8,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/pipeline.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
 #include <stddef.h>

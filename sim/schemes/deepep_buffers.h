@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCHEMES_DEEPEP_BUFFERS_H
 #define SPW_SIM_SCHEMES_DEEPEP_BUFFERS_H
 
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdint.h>
 

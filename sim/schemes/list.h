@@ -3,7 +3,7 @@
 #ifndef SPW_SIM_SCHEMES_LIST_H
 #define SPW_SIM_SCHEMES_LIST_H
 
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #define SPW_SCHEME_LIST(X) \
     X(spw_scheme_dense) \

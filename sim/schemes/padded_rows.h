@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_SCHEMES_PADDED_ROWS_H
 #define SPW_SIM_SCHEMES_PADDED_ROWS_H
 
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 #define SPW_PAD_OPTION_ROW \
     { "pad", 1.0, 4096.0, 1.0, false, "rows of an expert are rounded up to a multiple of this", NULL }

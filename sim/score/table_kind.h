@@ -4,12 +4,12 @@
 
 typedef enum spw_table_kind {
     SPW_TABLE_OTHER,    /* runs of compiled programs, or what cannot be read */
-    SPW_TABLE_RUNS,     /* measured runs of Megatron-Core: sim/score/measured_score.h */
+    SPW_TABLE_RUNS,     /* measured runs of Megatron-Core: sim/score/megatron/measured_score.h */
     SPW_TABLE_PHASES,   /* of such runs */
     SPW_TABLE_CEILINGS, /* speeds of single calls: nothing to score */
-    SPW_TABLE_BARS,     /* of a published figure: sim/score/score_layer_memory.h */
+    SPW_TABLE_BARS,     /* of a published figure: sim/score/figures/score_layer_memory.h */
     SPW_TABLE_DISPATCH, /* our own dispatch and combine: sim/time/dispatch_time.h */
-    SPW_TABLE_LAYERS,   /* whole layers of our own kernels: sim/score/own_layer_score.h */
+    SPW_TABLE_LAYERS,   /* whole layers of our own kernels: sim/score/kernels/own_layer_score.h */
     SPW_TABLE_KINDS
 } spw_table_kind;
 

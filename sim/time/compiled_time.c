@@ -1,6 +1,6 @@
 #include "sim/time/compiled_time.h"
 
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 #include "sim/routing/compose.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"

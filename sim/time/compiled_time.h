@@ -18,7 +18,7 @@
 
 #include "sim/input/job.h"
 #include "sim/input/time_stack.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>

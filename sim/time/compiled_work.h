@@ -5,7 +5,7 @@
 #define SPW_SIM_TIME_COMPILED_WORK_H
 
 #include "sim/input/job.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/model_work.h"
 #include "sim/time/timeline.h"
 #include "sim/time/weight_families.h"

@@ -15,7 +15,7 @@
 #define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 
 #include "sim/input/job.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/megatron_load.h"
 #include "sim/time/timeline.h"
 

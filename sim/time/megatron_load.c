@@ -1,7 +1,7 @@
 #include "sim/time/megatron_load.h"
 
-#include "sim/routing/traffic.h"
 #include "sim/schemes/megatron_layer.h"
+#include "sim/schemes/traffic.h"
 #include "sim/time/routing_load.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/megatron_time.h"
 
 #include <stdbool.h>

@@ -4,8 +4,8 @@
 #define SPW_SIM_TIME_ROUTING_LOAD_H
 
 #include "sim/routing/counts.h"
-#include "sim/routing/traffic.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
+#include "sim/schemes/traffic.h"
 #include "sim/time/timeline.h"
 
 /* Without a trace: the experts of one rank get `imbalance` times the mean, those of the others what is left, alike.

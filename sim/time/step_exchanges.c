@@ -1,6 +1,6 @@
 #include "sim/time/step_exchanges.h"
 
-#include "sim/memory/remat.h"
+#include "sim/input/remat.h"
 
 enum { INT_BYTES = 4, INDEX_BYTES = 3 * INT_BYTES }; /* batch, position, expert */
 

@@ -7,7 +7,7 @@
 #define SPW_SIM_TIME_STEP_EXCHANGES_H
 
 #include "sim/input/job.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/step_items.h"
 
 /* Appends to `out` the items of a scheme that XLA compiles; none for an exchange by library call. */

@@ -7,7 +7,7 @@
 #define SPW_SIM_TIME_STEP_TRAFFIC_H
 
 #include "sim/input/job.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/time/step_items.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #include "reference/combine.h"
 #include "reference/schemes/execution.h"
 #include "reference/token_rounding.h"
-#include "sim/routing/selection.h"
+#include "sim/schemes/selection.h"
 #include "sim/verify/plain_layer.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "reference/expert_ffn.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/verify/plain_scales.h"
 
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "reference/expert_ffn.h"
 #include "reference/plan.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 
 /* With gate g, up u, their activation a of a row, its router weight p, and D_f = sum over h of |dy_h||wo_fh|,
  * G_f = p D_f |u| s (1 + |g| (1 - s)), U_f = p D_f |g| s, s = sigmoid(g):

@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "kernels/record.h"
 #include "sim/routing/compose.h"
-#include "sim/routing/selection.h"
-#include "sim/routing/trace_group.h"
+#include "sim/schemes/selection.h"
+#include "sim/verify/trace_group.h"
 
 #include <errno.h>
 #include <math.h>

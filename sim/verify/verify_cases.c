@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/routing/compose.h"
-#include "sim/routing/selection.h"
+#include "sim/schemes/selection.h"
 
 static void finish_shape(spw_layer_shape *s) {
     s->experts_per_rank = s->experts / s->ranks;

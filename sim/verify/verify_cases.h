@@ -3,9 +3,9 @@
 #define SPW_SIM_VERIFY_VERIFY_CASES_H
 
 #include "base/status.h"
-#include "sim/routing/trace_group.h"
-#include "sim/scheme.h"
+#include "sim/schemes/scheme.h"
 #include "sim/verify/agreement.h"
+#include "sim/verify/trace_group.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>

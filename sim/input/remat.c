@@ -1,0 +1,44 @@
+#include "sim/input/remat.h"
+
+/* One row a policy: which names it lists (MaxText), or which modules keep what they computed (all of them in a layer
+ * without rematerialization). */
+static const struct {
+    bool qkv, out, context, wi, wo;
+    bool layers, experts;
+} saved[SPW_REMAT_COUNT] = {
+    [SPW_REMAT_NONE] = {.layers = true, .experts = true},
+    [SPW_REMAT_SELECTIVE] = {.layers = true, .experts = true},
+    [SPW_REMAT_MOE_ACT] = {.layers = true, .experts = true},
+    [SPW_REMAT_MOE] = {.layers = true},
+    [SPW_REMAT_MINIMAL] = {.qkv = true, .out = true, .wi = true, .wo = true},
+    [SPW_REMAT_MINIMAL_WITH_CONTEXT] = {.qkv = true, .out = true, .context = true, .wi = true, .wo = true},
+    [SPW_REMAT_SAVE_OUT_PROJ] = {.out = true},
+    [SPW_REMAT_SAVE_QKV_PROJ] = {.qkv = true},
+    [SPW_REMAT_SAVE_DOT_EXCEPT_MLP] = {.qkv = true, .out = true},
+    [SPW_REMAT_SAVE_DOT_EXCEPT_MLPWI] = {.qkv = true, .out = true, .wo = true},
+};
+
+size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
+    const bool mla = m->attention == SPW_ATTENTION_MLA;
+    const size_t query = m->heads * (mla ? m->nope_dim + m->rope_dim : m->head_dim);
+    const size_t key = mla ? query : m->kv_heads * m->head_dim;
+    const size_t value = mla ? m->heads * m->v_head_dim : m->kv_heads * m->head_dim;
+    const size_t context = m->heads * (mla ? m->v_head_dim : m->head_dim);
+    size_t elements = 0;
+    if (saved[remat].qkv) elements += m->layers * (query + key + value);
+    if (saved[remat].out) elements += m->layers * m->hidden;
+    if (saved[remat].context) elements += m->layers * context;
+    if (saved[remat].wi)
+        elements += 2 * (m->moe_layers * m->shared_ffn + (m->layers - m->moe_layers) * m->dense_ffn);
+    return elements;
+}
+
+spw_remat_expert_tensors spw_remat_experts(spw_remat remat) {
+    return (spw_remat_expert_tensors){.ffn = saved[remat].wi ? 2 : 0, .hidden = saved[remat].wo ? 1 : 0};
+}
+
+bool spw_remat_keeps_layers(spw_remat remat) { return saved[remat].layers; }
+bool spw_remat_keeps_experts(spw_remat remat) { return saved[remat].experts; }
+bool spw_remat_is_megatron(spw_remat remat) {
+    return remat == SPW_REMAT_SELECTIVE || remat == SPW_REMAT_MOE_ACT || remat == SPW_REMAT_MOE;
+}

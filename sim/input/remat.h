@@ -1,0 +1,34 @@
+/* What a remat policy keeps of the forward pass, beside the input of every layer. The names and what each
+ * of them saves: AI-Hypercomputer/maxtext src/maxtext/layers/decoders.py get_remat_policy, checkpoint_name
+ * calls of the layers; NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py recompute_modules
+ * (docs/schemes.md, section 7.3). */
+#ifndef SPW_SIM_INPUT_REMAT_H
+#define SPW_SIM_INPUT_REMAT_H
+
+#include "sim/input/job.h"
+
+#include <stdbool.h>
+
+/* Elements a token that the policy keeps over all layers: query, key and value projections; out_proj;
+ * context; mlpwi_0 and mlpwi_1 of shared experts and dense layers. mlpwo of those is linear and needed by
+ * nothing, so it is never kept. 0 for none and full. */
+size_t spw_remat_token_elements(const spw_model *model, spw_remat remat);
+
+/* Tensors of [buffer rows, F] and [buffer rows, H] that a MoE layer keeps where the expert products carry
+ * the names mlpwi and mlpwo too (older trees; later ones name them moe_mlpwi, moe_mlpwo, which no policy
+ * lists). */
+typedef struct spw_remat_expert_tensors {
+    unsigned ffn, hidden;
+} spw_remat_expert_tensors;
+spw_remat_expert_tensors spw_remat_experts(spw_remat remat);
+
+/* Every layer keeps what the backward pass of its attention and of its shared expert or dense FFN needs: none and
+ * Megatron's modules. `selective` (core_attn) repeats the core attention, whose only residual with flash attention is the
+ * log-sum-exp; `moe` repeats the whole MoE layer, shared expert and exchanges included. */
+bool spw_remat_keeps_layers(spw_remat remat);
+/* Every MoE layer keeps what its routed experts' backward pass needs, so that nothing of it runs twice. `moe_act` keeps
+ * all but the output of the activation. */
+bool spw_remat_keeps_experts(spw_remat remat);
+bool spw_remat_is_megatron(spw_remat remat); /* a name that only Megatron-Core knows */
+
+#endif

@@ -1,0 +1,82 @@
+#include "sim/peers/peer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PART_TEXT(name, text) text,
+const char *spw_peer_part_name(spw_peer_part part) {
+    static const char *const names[] = {SPW_PEER_PART_LIST(PART_TEXT)};
+    return names[part];
+}
+
+#define NO_COPIES "each weight once; ours adds the layers that are gathered"
+#define NO_MOMENTS "fp32 moments and master weights, shared by the replicas unless replicated"
+
+const spw_peer spw_peers[] = {
+    {.name = "simumax",
+     .title = "SimuMax",
+     .source = "MooreThreads/SimuMax simumax/core (perf_llm, transformer/*) at 4dcaae51",
+     .predict = spw_peer_simumax,
+     .why = {NO_COPIES, "fp32 gradient buffers", NO_MOMENTS,
+             "T K rows in every layer and on every rank, whatever the routing; receive buffers and exchanges "
+             "hold "
+             "nothing; logits in fp32"}},
+    {.name = "primus",
+     .title = "Primus projection, memory, simulate",
+     .source = "AMD-AGI/Primus primus/core/projection at fd1eeabb",
+     .predict = spw_peer_primus,
+     .why = {NO_COPIES, "bf16 gradients",
+             "10 bytes a parameter, all of them shared by the replicas of the experts alone",
+             "T K rows without their input and output; full recompute forgets the layer at work; logits in "
+             "bf16 and "
+             "fp32"}},
+    {.name = "megatron",
+     .title = "Megatron-LM theoretical memory usage",
+     .source = "NVIDIA/Megatron-LM megatron/training/theoretical_memory_usage.py at d98e8a64",
+     .predict = spw_peer_megatron,
+     .why = {NO_COPIES, "fp32 gradient buffers", NO_MOMENTS,
+             "34 T H bytes a layer for dense layers with FFN 4 H; experts, top-k, routing and recompute are "
+             "not in "
+             "it; 5 % are added"}},
+    {.name = NULL}};
+
+spw_status spw_peer_find(const char *name, const spw_peer **out) {
+    char known[128] = "";
+    for (const spw_peer *peer = spw_peers; peer->name != NULL; peer++) {
+        const size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", peer == spw_peers ? "" : ", ", peer->name);
+        *out = peer;
+        if (strcmp(peer->name, name) == 0) return SPW_OK;
+    }
+    return spw_fail(SPW_EARG, "--as '%.40s' is unknown; use one of: %s", name, known);
+}
+
+double spw_peer_sum(const spw_peer_memory *memory) {
+    double sum = 0.0;
+    for (int i = 0; i < SPW_PEER_PARTS; i++) sum += memory->bytes[i];
+    return sum;
+}
+
+double spw_peer_attention_parameters(const spw_model *m) {
+    const double hidden = (double)m->hidden, heads = (double)m->heads;
+    if (m->attention != SPW_ATTENTION_MLA)
+        return 2.0 * hidden * (heads + (double)m->kv_heads) * (double)m->head_dim;
+    const double q = heads * (double)(m->nope_dim + m->rope_dim), v = (double)m->v_head_dim;
+    const double q_rank = (double)m->q_lora_rank, kv_rank = (double)m->kv_lora_rank;
+    const double query = m->q_lora_rank > 0 ? q_rank * (hidden + q + 1.0) : hidden * q;
+    return query + kv_rank * (hidden + heads * ((double)m->nope_dim + v) + 1.0) +
+           hidden * (double)m->rope_dim + heads * v * hidden;
+}
+
+double spw_peer_vocab(const spw_model *m) {
+    enum { MULTIPLE = 128 };
+    const size_t padded = (m->vocab + MULTIPLE - 1) / MULTIPLE * MULTIPLE;
+    return (double)padded;
+}
+
+spw_status spw_peer_remat(const spw_job *job, bool *full) {
+    *full = job->remat == SPW_REMAT_FULL;
+    if (*full || job->remat == SPW_REMAT_NONE) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "remat %s has no counterpart there; use none or full",
+                    spw_remat_name(job->remat));
+}

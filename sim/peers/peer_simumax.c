@@ -1,0 +1,193 @@
+#include "sim/peers/peer.h"
+
+#include <string.h>
+
+/* One operator: what it keeps for the backward pass, and what else lives while it runs. Bytes. */
+typedef struct operation {
+    double kept, forward, backward;
+} operation;
+
+enum { OPERATIONS = 32 };
+typedef struct operations {
+    operation op[OPERATIONS];
+    size_t count;
+} operations;
+
+typedef struct walk {
+    double kept, peak; /* now; greatest so far */
+} walk;
+
+static void add(operations *o, double kept, double forward, double backward) {
+    o->op[o->count++] = (operation){2.0 * kept, 2.0 * forward, 2.0 * backward}; /* bf16 elements */
+}
+
+/* In and out live while it runs, the input is kept. */
+static void add_linear(operations *o, double in, double out, bool keeps) {
+    add(o, keeps ? in : 0.0, in + out, in + out);
+}
+
+static void add_norm(operations *o, double tokens, double width) {
+    add(o, tokens * width, 2.0 * tokens * width, 2.0 * tokens * width + tokens);
+}
+
+static void add_gated_ffn(operations *o, double rows, double hidden, double ffn) {
+    add_linear(o, rows * hidden, 2.0 * rows * ffn, true);
+    add(o, 2.0 * rows * ffn, 3.0 * rows * ffn, 3.0 * rows * ffn);
+    add_linear(o, rows * ffn, rows * hidden, true);
+}
+
+/* Flash attention keeps q, k, v and one bf16 log-sum-exp a head. */
+static void add_core(operations *o, double tokens, double qkv, double heads, double out) {
+    const double forward = tokens * (qkv + heads + out);
+    add(o, tokens * (qkv + heads), forward, forward + tokens * qkv);
+}
+
+static void add_attention(operations *o, const spw_model *m, double t) {
+    const double hidden = (double)m->hidden, heads = (double)m->heads;
+    if (m->attention != SPW_ATTENTION_MLA) {
+        const double q = heads * (double)m->head_dim, kv = (double)(m->kv_heads * m->head_dim);
+        add_linear(o, t * hidden, t * (q + 2.0 * kv), true);
+        add_core(o, t, q + 2.0 * kv, heads, q);
+        add_linear(o, t * q, t * hidden, true);
+        return;
+    }
+    const double q = heads * (double)(m->nope_dim + m->rope_dim), v = heads * (double)m->v_head_dim;
+    const double q_rank = (double)m->q_lora_rank, kv_rank = (double)m->kv_lora_rank;
+    if (m->q_lora_rank > 0) {
+        add_linear(o, t * hidden, t * q_rank, true);
+        add_norm(o, t, q_rank);
+        add_linear(o, t * q_rank, t * q, true);
+    } else {
+        add_linear(o, t * hidden, t * q, true);
+    }
+    add_linear(o, t * hidden, t * (kv_rank + (double)m->rope_dim), false); /* the input is kept already */
+    add_norm(o, t, kv_rank);
+    add_linear(o, t * kv_rank, t * (heads * (double)m->nope_dim + v), true);
+    add_core(o, t, 2.0 * q + v, heads, v);
+    add_linear(o, t * v, t * hidden, true);
+}
+
+static operations layer_of(const spw_model *m, double t, bool moe) {
+    const double hidden = (double)m->hidden, rows = t * (double)m->top_k, experts = (double)m->experts;
+    operations o = {.count = 0};
+    add_norm(&o, t, hidden);
+    add_attention(&o, m, t);
+    add_norm(&o, t, hidden);
+    if (!moe) {
+        add_gated_ffn(&o, t, hidden, (double)m->dense_ffn);
+        return o;
+    }
+    if (m->shared_ffn > 0) add_gated_ffn(&o, t, hidden, (double)m->shared_ffn);
+    const double router = t * hidden + t * experts + hidden * experts; /* its weight is cast */
+    add(&o, t * hidden, router, router);
+    add(&o, 4.0 * t * experts, 0.0, 0.0); /* probabilities and map, 8 bytes each */
+    add_gated_ffn(&o, rows, hidden, (double)m->expert_ffn);
+    add(&o, rows * hidden, rows * hidden + t * hidden, rows * hidden + t * hidden);
+    return o;
+}
+
+static operations embedding_of(const spw_model *m, double t) {
+    operations o = {.count = 0};
+    add(&o, 0.0, t * (double)m->hidden + 2.0 * t, spw_peer_vocab(m) * (double)m->hidden);
+    return o;
+}
+
+static operations head_of(const spw_model *m, double t) {
+    const double vocab = spw_peer_vocab(m);
+    operations o = {.count = 0};
+    add_norm(&o, t, (double)m->hidden);
+    add_linear(&o, t * (double)m->hidden, t * vocab, true);
+    add(&o, 2.0 * t * vocab, 3.0 * t * vocab, 0.0); /* the loss, in fp32 */
+    return o;
+}
+
+static void note(walk *w, double bytes) { w->peak = bytes > w->peak ? bytes : w->peak; }
+
+/* from 1: the first operator's input is kept already, as the layer's. */
+static void forward(walk *w, const operations *o, size_t from) {
+    for (size_t i = 0; i < o->count; i++) {
+        note(w, w->kept + o->op[i].forward);
+        if (i >= from) w->kept += o->op[i].kept;
+    }
+    note(w, w->kept);
+}
+
+static void backward(walk *w, const operations *o) {
+    for (size_t i = o->count; i-- > 0;) {
+        note(w, w->kept + o->op[i].backward);
+        w->kept -= o->op[i].kept;
+    }
+}
+
+/* One micro-batch forward and backward. Recomputed layers keep their input alone, and run again. */
+static double walk_stage(const spw_model *m, const spw_block *block, const spw_stage *stage, double t,
+                         bool full, double *kept_after_forward) {
+    const operations layer[2] = {layer_of(m, t, false), layer_of(m, t, true)};
+    const operations embedding = embedding_of(m, t), head = head_of(m, t);
+    const double input = 2.0 * t * (double)m->hidden;
+    walk w = {0.0, 0.0};
+    if (stage->embedding) forward(&w, &embedding, 0);
+    for (size_t i = block->first; i < block->first + block->layers; i++) {
+        const operations *o = &layer[m->is_moe[i]];
+        const double before = w.kept;
+        forward(&w, o, full ? o->count : 0);
+        if (full) w.kept = before + input;
+    }
+    if (stage->head) forward(&w, &head, 0);
+    *kept_after_forward = w.kept;
+    if (stage->head) backward(&w, &head);
+    for (size_t i = block->first + block->layers; i-- > block->first;) {
+        const operations *o = &layer[m->is_moe[i]];
+        if (full) forward(&w, o, 1);
+        backward(&w, o);
+    }
+    if (stage->embedding) backward(&w, &embedding);
+    return w.peak;
+}
+
+static void add_state(const spw_job *job, const spw_stage *stage, spw_peer_memory *out) {
+    const spw_model *m = &job->model;
+    const double hidden = (double)m->hidden, layers = (double)stage->layers, moe = (double)stage->moe_layers;
+    const double routed =
+        moe * 3.0 * hidden * (double)m->expert_ffn * (double)m->experts / (double)job->expert;
+    double rest = layers * (spw_peer_attention_parameters(m) + 2.0 * hidden) +
+                  (layers - moe) * 3.0 * hidden * (double)m->dense_ffn +
+                  moe * (3.0 * hidden * (double)m->shared_ffn + hidden * (double)m->experts);
+    if (stage->embedding) rest += spw_peer_vocab(m) * hidden;
+    if (stage->head) rest += (spw_peer_vocab(m) + 1.0) * hidden;
+    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
+    const double replicas = replicated ? 1.0 : (double)(job->expert * job->fsdp);
+    const double expert_replicas = replicated ? 1.0 : (double)job->fsdp;
+    out->bytes[SPW_PEER_WEIGHTS] = 2.0 * (rest + routed);
+    out->bytes[SPW_PEER_GRADIENTS] = 4.0 * (rest + routed);
+    out->bytes[SPW_PEER_OPTIMIZER] = 12.0 * rest / replicas + 12.0 * routed / expert_replicas;
+}
+
+spw_status spw_peer_simumax(const spw_job *job, size_t sequences, spw_peer_memory *out) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    const double tokens = (double)spw_micro_batch_tokens(job, sequences);
+    bool full = false;
+    const spw_status status = spw_peer_remat(job, &full);
+    memset(out, 0, sizeof *out);
+    if (status != SPW_OK) return status;
+    if (p.chunks > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "virtual_stages %zu: its interleaved schedule is not restated here; use 1", p.chunks);
+    if (job->model.layers % p.stages != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "it asks for layers in multiples of the pipeline: %zu layers, pipeline %zu",
+                        job->model.layers, p.stages);
+    for (size_t s = 0; s < p.stages; s++) {
+        const spw_stage stage = spw_pipeline_stage(&p, &job->model, s);
+        const spw_block block = spw_pipeline_block(&p, &job->model, s, 0);
+        spw_peer_memory here = {
+            .stage = s, .reserved = 1.0 / 0.94, .layer_rows = tokens * (double)job->model.top_k};
+        double kept = 0.0;
+        const double peak = walk_stage(&job->model, &block, &stage, tokens, full, &kept);
+        add_state(job, &stage, &here);
+        here.bytes[SPW_PEER_ACTIVATIONS] =
+            peak + kept * (double)(p.stages - 1 - s); /* however many there are */
+        if (s == 0 || spw_peer_sum(&here) > spw_peer_sum(out)) *out = here;
+    }
+    return SPW_OK;
+}

@@ -1,0 +1,222 @@
+#include "sim/print/table.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum cell_kind { CELL_NONE, CELL_TEXT, CELL_COUNT, CELL_REAL } cell_kind;
+
+typedef struct cell {
+    cell_kind kind;
+    char *text; /* what a person sees */
+    uint64_t count;
+    double real;
+} cell;
+
+struct spw_table {
+    const spw_column *columns;
+    size_t width, used, capacity;
+    cell *cells;
+    bool failed;
+};
+
+spw_status spw_format_parse(const char *text, spw_format *out) {
+    static const char *const names[] = {"table", "json", "csv"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *out = (spw_format)i;
+        return SPW_OK;
+    }
+    return spw_fail(SPW_EARG, "--format '%s' is unknown; use table, json or csv", text);
+}
+
+spw_status spw_table_create(const spw_column *columns, spw_table **out) {
+    spw_status status = SPW_ALLOC(1, out);
+    if (status != SPW_OK) return status;
+    (*out)->columns = columns;
+    while (columns[(*out)->width].key != NULL) (*out)->width++;
+    if ((*out)->width == 0) {
+        spw_table_destroy(*out);
+        *out = NULL;
+        return spw_fail(SPW_EARG, "a table without columns");
+    }
+    return SPW_OK;
+}
+
+void spw_table_destroy(spw_table *table) {
+    if (table == NULL) return;
+    for (size_t i = 0; i < table->used; i++) free(table->cells[i].text);
+    spw_free(table->cells);
+    spw_free(table);
+}
+
+static void add(spw_table *table, cell_kind kind, const char *text, uint64_t count, double real) {
+    if (table->used == table->capacity && !table->failed) {
+        cell *larger = NULL;
+        size_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
+        table->failed = SPW_ALLOC(capacity, &larger) != SPW_OK;
+        if (!table->failed) {
+            if (table->used > 0) memcpy(larger, table->cells, table->used * sizeof *larger);
+            spw_free(table->cells);
+            table->cells = larger;
+            table->capacity = capacity;
+        }
+    }
+    char *copy = table->failed ? NULL : strdup(text);
+    if (copy == NULL) {
+        table->failed = true;
+        return;
+    }
+    table->cells[table->used++] = (cell){kind, copy, count, real};
+}
+
+void spw_table_text(spw_table *table, const char *text) {
+    char plain[1024]; /* a cell may hold what a file says */
+    spw_plain_text(text, plain, sizeof plain);
+    add(table, CELL_TEXT, plain, 0, 0.0);
+}
+
+void spw_table_none(spw_table *table) { add(table, CELL_NONE, "-", 0, 0.0); }
+
+void spw_table_count(spw_table *table, uint64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    add(table, CELL_COUNT, text, value, 0.0);
+}
+
+/* The formats come from our own tables, never from input. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+void spw_table_scaled(spw_table *table, double value, double unit, const char *shown_format) {
+    char text[64];
+    if (!isfinite(value)) {
+        spw_table_none(table);
+        return;
+    }
+    snprintf(text, sizeof text, shown_format, value / unit);
+    add(table, CELL_REAL, text, 0, value);
+}
+#pragma GCC diagnostic pop
+
+void spw_table_whole(spw_table *table, int64_t value) {
+    if (value >= 0) {
+        spw_table_count(table, (uint64_t)value);
+    } else {
+        spw_table_real(table, (double)value, "%.0f");
+    }
+}
+
+void spw_table_real(spw_table *table, double value, const char *shown_format) {
+    spw_table_scaled(table, value, 1.0, shown_format != NULL ? shown_format : "%g");
+}
+
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown) {
+    add(table, CELL_COUNT, shown, value, 0.0);
+}
+
+static void print_padded(FILE *out, const char *text, size_t width, bool left, bool last) {
+    size_t length = 0; /* in characters, not bytes */
+    for (const char *c = text; *c != '\0'; c++) length += ((unsigned char)*c & 0xC0) != 0x80;
+    int pad = length < width ? (int)(width - length) : 0;
+    if (left) {
+        fprintf(out, "%s%*s", text, last ? 0 : pad, "");
+    } else {
+        fprintf(out, "%*s%s", pad, "", text);
+    }
+    fputs(last ? "\n" : "  ", out);
+}
+
+static size_t characters(const char *text) {
+    size_t length = 0;
+    for (; *text != '\0'; text++) length += ((unsigned char)*text & 0xC0) != 0x80;
+    return length;
+}
+
+static bool is_text(const spw_table *table, size_t column) {
+    for (size_t i = column; i < table->used; i += table->width) {
+        if (table->cells[i].kind == CELL_COUNT || table->cells[i].kind == CELL_REAL) return false;
+    }
+    return true;
+}
+
+static void print_for_a_person(const spw_table *table, FILE *out) {
+    size_t last = 0;
+    for (size_t c = 0; c < table->width; c++) last = table->columns[c].heading != NULL ? c : last;
+    for (size_t row = 0; row <= table->used / table->width; row++) { /* row 0: the headings */
+        for (size_t c = 0; c < table->width; c++) {
+            if (table->columns[c].heading == NULL) continue;
+            size_t width = characters(table->columns[c].heading);
+            for (size_t i = c; i < table->used; i += table->width) {
+                size_t length = characters(table->cells[i].text);
+                width = length > width ? length : width;
+            }
+            const char *text =
+                row == 0 ? table->columns[c].heading : table->cells[(row - 1) * table->width + c].text;
+            print_padded(out, text, width, is_text(table, c), c == last);
+        }
+    }
+}
+
+static void print_csv_text(const char *text, FILE *out) {
+    if (strpbrk(text, ",\"\n\r") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void print_csv(const spw_table *table, FILE *out) {
+    for (size_t c = 0; c < table->width; c++)
+        fprintf(out, "%s%s", table->columns[c].key, c + 1 < table->width ? "," : "\n");
+    for (size_t i = 0; i < table->used; i++) {
+        const cell *c = &table->cells[i];
+        switch (c->kind) {
+        case CELL_NONE: break;
+        case CELL_TEXT: print_csv_text(c->text, out); break;
+        case CELL_COUNT: fprintf(out, "%" PRIu64, c->count); break;
+        case CELL_REAL: fprintf(out, "%.17g", c->real); break;
+        }
+        fputs((i + 1) % table->width == 0 ? "\n" : ",", out);
+    }
+}
+
+static spw_status print_json(const spw_table *table, FILE *out) {
+    json_t *rows = json_array();
+    int bad = rows == NULL;
+    for (size_t i = 0; i < table->used && !bad; i++) {
+        const cell *c = &table->cells[i];
+        if (i % table->width == 0) bad |= json_array_append_new(rows, json_object());
+        json_t *value = NULL;
+        switch (c->kind) {
+        case CELL_NONE: value = json_null(); break;
+        case CELL_TEXT: value = json_string(c->text); break;
+        case CELL_COUNT: value = json_integer((json_int_t)c->count); break;
+        case CELL_REAL: value = json_real(c->real); break;
+        }
+        bad |= json_object_set_new(json_array_get(rows, i / table->width),
+                                   table->columns[i % table->width].key, value);
+    }
+    if (!bad) bad = json_dumpf(rows, out, JSON_INDENT(1)) != 0 || fputc('\n', out) == EOF;
+    json_decref(rows);
+    return bad ? spw_fail(SPW_EIO, "the table cannot be written as JSON") : SPW_OK;
+}
+
+spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
+    if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
+    switch (format) {
+    case SPW_FORMAT_TABLE: print_for_a_person(table, out); break;
+    case SPW_FORMAT_CSV: print_csv(table, out); break;
+    case SPW_FORMAT_JSON: return print_json(table, out);
+    }
+    return SPW_OK;
+}

@@ -1,0 +1,41 @@
+/* A table that prints itself for a person, as JSON or as CSV. Cells are text; a number keeps its full
+ * precision in JSON and CSV and is shown rounded to a person. */
+#ifndef SPW_SIM_PRINT_TABLE_H
+#define SPW_SIM_PRINT_TABLE_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum spw_format { SPW_FORMAT_TABLE, SPW_FORMAT_JSON, SPW_FORMAT_CSV } spw_format;
+/* "table", "json" or "csv"; SPW_EARG with the three otherwise. */
+SPW_MUST_CHECK spw_status spw_format_parse(const char *text, spw_format *out);
+
+typedef struct spw_table spw_table;
+
+/* One column: the key of JSON and CSV, the heading a person sees (NULL: not shown to a person). Text columns
+ * are set flush left, numbers flush right. */
+typedef struct spw_column {
+    const char *key, *heading;
+} spw_column;
+
+/* `columns` ends with a NULL key and must outlive the table. */
+SPW_MUST_CHECK spw_status spw_table_create(const spw_column *columns, spw_table **out);
+void spw_table_destroy(spw_table *table); /* NULL is fine */
+
+/* Cells are added from left to right; a full row starts the next. Adding never fails: a table that ran out of
+ * memory says so when it is printed. `shown` = what a person sees (NULL: the value in %g). */
+void spw_table_text(spw_table *table, const char *text);
+void spw_table_count(spw_table *table, uint64_t value);
+void spw_table_whole(spw_table *table, int64_t value);                         /* may be below 0 */
+void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
+void spw_table_scaled(spw_table *table, double value, double unit,
+                      const char *shown_format);                           /* shown / unit */
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
+void spw_table_none(spw_table *table);                                     /* null, empty, "-" */
+
+/* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings, a rule, rows. */
+SPW_MUST_CHECK spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out);
+
+#endif

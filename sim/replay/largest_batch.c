@@ -1,0 +1,114 @@
+#include "sim/replay/largest_batch.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+
+typedef struct search {
+    spw_replay_request request; /* of one scheme and one batch */
+    spw_job *job;
+    double at;
+    size_t unit;             /* sequences are searched in whole micro-batches */
+    spw_batch_answer answer; /* of the largest that is known to fit */
+} search;
+
+/* Does it fit when routing is balanced? The state of a compiled program is the same whatever the routing. */
+static bool fits_balanced(const search *s, size_t units) {
+    spw_footprint footprint;
+    const size_t sequences = units * s->unit;
+    const size_t before = s->job->sequences_per_gpu[0];
+    s->job->sequences_per_gpu[0] = sequences;
+    const bool sound = spw_job_check(s->job) == SPW_OK;
+    s->job->sequences_per_gpu[0] = before;
+    if (!sound) return false;
+    spw_footprint_compute(s->job, s->request.scheme, sequences, NULL, &footprint);
+    return footprint.peak_bytes <= footprint.budget_bytes;
+}
+
+static spw_status fits(search *s, size_t units, bool *out) {
+    spw_result result = {.rows = 0};
+    const size_t sequences = units * s->unit;
+    s->job->sequences_per_gpu[0] = sequences;
+    spw_status status = spw_replay_run(&s->request, &result);
+    if (status == SPW_OK) {
+        const spw_result_row *row = &result.row[0];
+        *out = row->memory.oom_probability <= 1.0 - s->at;
+        if (*out) {
+            s->answer.largest = sequences;
+            s->answer.steps = row->steps;
+            s->answer.oom =
+                (spw_probability){row->memory.oom_probability, row->memory.oom_low, row->memory.oom_high};
+            s->answer.routed = row->reserved.there;
+        }
+    }
+    spw_result_clear(&result);
+    return status;
+}
+
+static spw_status find(search *s) {
+    size_t low = 0, high = SPW_LARGEST_BATCH / s->unit + 1; /* low fits, high does not */
+    const spw_layer_shape shape = spw_layer_shape_of(s->job, 1);
+    const bool compiled = s->request.stack != NULL;
+    while (high - low > 1 && !compiled) {
+        const size_t middle = low + (high - low) / 2;
+        if (fits_balanced(s, middle)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    if (!compiled && !spw_scheme_is_dynamic(s->request.scheme, &shape) && low > 0) {
+        bool fit = false;
+        return fits(s, low, &fit);
+    }
+    const size_t bound = high;
+    bool fit = false;
+    spw_status status = SPW_OK;
+    high = 1;
+    low = 0;
+    while (status == SPW_OK && high < bound) { /* doubling: small batches are cheap to replay */
+        status = fits(s, high, &fit);
+        if (!fit) break;
+        low = high;
+        high *= 2;
+    }
+    if (high > bound) high = bound;
+    while (status == SPW_OK && high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        status = fits(s, middle, &fit);
+        if (fit) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return status;
+}
+
+spw_status spw_largest_batches(const spw_replay_request *request, double at, spw_result *result) {
+    search s = {.request = *request, .at = at};
+    spw_status status = SPW_ALLOC(1, &s.job);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < request->schemes; i++) {
+        spw_batch_answer *answer = NULL;
+        *s.job = *request->job;
+        s.job->batches = 1;
+        s.request.job = s.job;
+        s.request.scheme = &request->scheme[i];
+        s.request.schemes = s.request.splits = 1;
+        s.request.skips_lost_tokens = true;
+        s.request.time_stack = NULL;
+        s.request.sink = (spw_replay_sink){.state = NULL};
+        s.unit = s.job->micro_batches > 0 ? s.job->micro_batches : 1;
+        s.answer = (spw_batch_answer){.at = at};
+        (void)snprintf(s.answer.scheme, sizeof s.answer.scheme, "%s", request->scheme[i].text);
+        SPW_TRY(find(&s));
+        s.answer.at_least = s.answer.largest / s.unit >= SPW_LARGEST_BATCH / s.unit;
+        SPW_TRY(spw_result_append_batch(result, &answer));
+        *answer = s.answer;
+    }
+
+cleanup:
+    spw_free(s.job);
+    return status;
+}

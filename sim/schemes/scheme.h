@@ -1,0 +1,261 @@
+/* An execution scheme: how one MoE layer is spread over an expert-parallel group. A scheme is a table row and
+ * one file in sim/schemes/; it says what it sends, what it drops and which tensors it holds when. Everything
+ * else (bytes on links, memory, time) is computed from that by code that knows no scheme. Formulas:
+ * docs/schemes.md. */
+#ifndef SPW_SIM_SCHEMES_SCHEME_H
+#define SPW_SIM_SCHEMES_SCHEME_H
+
+#include "base/status.h"
+#include "sim/input/compiled_layer.h"
+#include "sim/input/job.h"
+#include "sim/routing/counts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 48 };
+
+/* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
+typedef struct spw_layer_shape {
+    size_t ranks;            /* R */
+    size_t experts;          /* E */
+    size_t experts_per_rank; /* e = E / R */
+    size_t top_k;            /* K */
+    size_t hidden, ffn;      /* H, F */
+    size_t sequences;        /* p, per rank */
+    size_t sequence_length;  /* S */
+    size_t tokens;           /* T = p S, per rank */
+    size_t assignments;      /* N = T K */
+    size_t worst_rows;       /* W = R T min(e, K) */
+    size_t element_bytes;    /* b, of activations */
+    size_t node_ranks;       /* ranks of the group on one node */
+    spw_remat remat;
+} spw_layer_shape;
+
+spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);
+
+/* Passes over a layer in training. Under remat full all three happen, otherwise RECOMPUTE does not. */
+typedef enum spw_phase {
+    SPW_PHASE_FORWARD,
+    SPW_PHASE_RECOMPUTE,
+    SPW_PHASE_BACKWARD,
+    SPW_PHASE_COUNT
+} spw_phase;
+const char *spw_phase_name(spw_phase phase);
+
+/* One all-to-all. Rank s sends flow.wire[s][d] rows of row_bytes to d; `back`: d sends them to s. */
+typedef struct spw_exchange {
+    const char *name;
+    spw_phase phase;
+    bool back;
+    uint64_t row_bytes;
+} spw_exchange;
+
+/* Rows a tensor can have. The first five follow from the shape alone; the others from the routing, rank by rank and
+ * layer by layer (spw_rank_rows): frameworks that allocate what arrives. */
+typedef enum spw_rows {
+    SPW_ROWS_ASSIGNMENTS, /* N */
+    SPW_ROWS_GATHERED,    /* R T */
+    SPW_ROWS_BUFFER,      /* buffer rows of the scheme */
+    SPW_ROWS_EXPANDED,    /* e x buffer rows */
+    SPW_ROWS_TOKENS,      /* T */
+    SPW_ROWS_HELD,        /* M: rows that the rank's experts compute, padding included */
+    SPW_ROWS_RECEIVED,    /* rows that arrive, the rank's own included: U where a token travels once a rank */
+    SPW_ROWS_SENT,        /* rows that leave, the rank's own included */
+    SPW_ROWS_OWN_0,       /* own_rows(0) and own_rows(1) of the scheme, from the shape */
+    SPW_ROWS_OWN_1,
+    SPW_ROWS_COUNT
+} spw_rows;
+typedef enum spw_width {
+    SPW_WIDTH_HIDDEN,        /* H */
+    SPW_WIDTH_FFN,           /* F */
+    SPW_WIDTH_SLOTS,         /* E C, capacity slots of a sequence */
+    SPW_WIDTH_TOP_K,         /* K */
+    SPW_WIDTH_EXPERTS,       /* E */
+    SPW_WIDTH_LOCAL_EXPERTS, /* e */
+    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
+    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
+    SPW_WIDTH_RANKS,         /* R */
+    SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
+    SPW_WIDTH_ONE,
+    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
+    SPW_WIDTH_COUNT
+} spw_width;
+
+/* rows x width x times x element bytes. */
+typedef struct spw_tensor {
+    const char *name;
+    spw_rows rows;
+    spw_width width;
+    uint8_t times;         /* 0 counts as 1; 2 for [rows, 2 F] */
+    uint8_t element_bytes; /* 0: those of activations */
+} spw_tensor;
+
+/* What the routing gives one rank in one layer. */
+typedef struct spw_rank_rows {
+    uint64_t held, received, sent;
+} spw_rank_rows;
+
+/* A tensor is born (+1) or dies (-1) at a named step of a pass. The order of the list is the order of
+ * execution; the executed reference allocates and frees in the same order under the same names. Tensors that
+ * are live when RECOMPUTE ends are what the backward pass needs: without remat they are saved by the forward
+ * pass. */
+typedef struct spw_event {
+    spw_phase phase;
+    const char *step;
+    int tensor; /* index into the scheme's tensors */
+    int sign;
+} spw_event;
+
+/* The tensors of one layer and their life. */
+typedef struct spw_layer_list {
+    const spw_tensor *tensors;
+    const spw_event *events;
+    size_t tensor_count, event_count;
+} spw_layer_list;
+
+/* The tokens of one group, for schemes whose drop rule looks at more than counts. */
+typedef struct spw_choices {
+    const int32_t *expert; /* [ranks][tokens][top_k], < 0 = no choice; token order of the rank */
+    const float *weight;   /* the same shape; NULL unless the rule is SPW_DROP_BY_WEIGHT */
+} spw_choices;
+
+/* How a scheme says which choices it drops. */
+typedef enum spw_drop_rule {
+    SPW_DROP_BY_LIMIT,  /* by flow.limit, in token order */
+    SPW_DROP_BY_TOKEN,  /* by keep(), from the ids */
+    SPW_DROP_BY_WEIGHT, /* by keep(), from ids and weights: a trace without weights is refused */
+} spw_drop_rule;
+
+/* What one layer of one step does in one group. Caller's memory; the scheme overwrites all of it. */
+typedef struct spw_flow {
+    uint64_t *wire; /* [ranks][ranks] rows that s sends to d in one dispatch, its own included */
+    uint64_t *rows; /* [ranks] rows that d holds for its experts, without deduplication */
+    uint32_t
+        *limit; /* [ranks][units][experts] assignments kept, in token order; units: see limit_per_sequence.
+                   Left alone by schemes with keep(), unless they limit after it */
+    uint64_t *
+        dropped; /* [ranks] assignments of source rank s that are dropped. With keep(): by flow() itself, beyond
+                          what keep() dropped */
+} spw_flow;
+
+typedef struct spw_scheme spw_scheme;
+
+typedef struct spw_scheme_option {
+    const char *name; /* NULL ends the list */
+    double minimum, maximum, fallback;
+    bool required;
+    const char *help;
+    const char *const *choices; /* ended by NULL: the value is one of these words, kept as its position; NULL:
+                                   the value is a number */
+} spw_scheme_option;
+
+typedef struct spw_scheme_type {
+    const char *name, *summary;
+    const char *section_source; /* as "event list (2)": section of docs/schemes.md */
+    const char *source;         /* the code it was read from */
+    const spw_scheme_option *options;
+    spw_layer_list layer;
+    const spw_layer_list *(*layer_of)(const spw_scheme *scheme,
+                                      const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
+    bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
+    bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
+    bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
+    bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
+    bool
+        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
+    bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(
+        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
+    bool
+        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
+                           layer's within the bound, not bit for bit */
+    size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
+    const char *buffer_formula;
+    size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
+    const char *own_rows_formula[2];
+    size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]); /* how many */
+    spw_drop_rule (*drop_rule)(const spw_scheme *scheme);        /* NULL: SPW_DROP_BY_LIMIT */
+    /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
+    spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
+                       uint8_t *kept);
+    size_t (*expert_capacity)(
+        const spw_scheme *scheme,
+        const spw_layer_shape
+            *shape);       /* with keep(): choices of one rank that an expert keeps at most; SIZE_MAX
+                                          or NULL: not limited so */
+    bool limit_after_keep; /* with keep(): flow.limit drops more of what it kept, after the wire */
+    /* With keep(), `counts` are those of the kept choices. */
+    void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                 size_t group, spw_flow *out);
+    /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
+    void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
+    bool (*adds_tokens)(
+        const spw_scheme *scheme); /* may tokens go to experts that they did not choose? Then rows are
+                                                      more than the kept choices. NULL: no */
+    uint64_t (*communication_bytes)(
+        const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
+    const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
+    spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
+    const spw_compiled_layer *(*compiled)(
+        const spw_scheme
+            *scheme); /* NULL = not compiled whole by XLA, or never compared with such a program */
+} spw_scheme_type;
+
+/* A scheme with its options set. */
+struct spw_scheme {
+    const spw_scheme_type *type;
+    char text[SPW_SCHEME_TEXT]; /* as written: name[:key=value[,key=value]] */
+    double option[SPW_SCHEME_OPTIONS];
+};
+
+/* All schemes, ended by NULL. */
+extern const spw_scheme_type *const spw_scheme_types[];
+
+/* Reads "name[:key=value,...]". SPW_ECONFIG lists the known schemes or options. */
+SPW_MUST_CHECK spw_status spw_scheme_parse(const char *text, spw_scheme *out);
+/* A number, or the position of the word among the choices; NAN when the scheme has no such option. */
+double spw_scheme_option_value(const spw_scheme *scheme, const char *name);
+/* Is option `name` there and set to `word`? */
+bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word);
+
+/* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
+size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
+
+/* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
+SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
+
+spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
+spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
+/* Does any of them drop by router weight? */
+bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);
+bool spw_scheme_once_a_rank(const spw_scheme *scheme);
+bool spw_scheme_by_node(const spw_scheme *scheme);
+/* Do its tensors follow the routing? */
+bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
+
+/* The rows of rank d of the group. */
+spw_rank_rows spw_flow_rows(const spw_layer_shape *shape, const spw_flow *flow, size_t d);
+/* The same when every expert is as likely as any other: held and sent N; received N, or what is expected of tokens that
+ * travel once a rank. */
+spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *shape);
+
+/* Bytes of one tensor; UINT64_MAX when it does not fit in 64 bits. `rows` may be NULL for a scheme that is not dynamic,
+ * `formula` too. */
+uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_rank_rows *rows,
+                          const spw_tensor *tensor, char *formula, size_t formula_size);
+
+/* Runs the event list. live_forward: peak of FORWARD; live_backward: peak of RECOMPUTE + BACKWARD; saved:
+ * live between the two. peak_step and peak_live (one flag a tensor) describe live_backward. Saturates at
+ * UINT64_MAX. */
+typedef struct spw_live_set {
+    uint64_t forward_bytes, backward_bytes, saved_bytes;
+    const char *forward_step, *backward_step;
+    bool peak_live[SPW_SCHEME_TENSORS];
+} spw_live_set;
+spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape,
+                                 const spw_rank_rows *rows);
+
+#endif

@@ -1,0 +1,257 @@
+#include "sim/schemes/selection.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+struct spw_selection {
+    spw_placement placement;
+    spw_layer_shape shape;
+    size_t groups, choices; /* choices: of one group */
+    spw_flow *flow;         /* [groups] */
+    uint64_t *wire, *rows, *dropped, *lost;
+    uint32_t *limit;
+    int32_t *expert;
+    float *weight;
+    uint8_t *kept;    /* [groups][choices] */
+    bool marked;      /* kept is filled */
+    bool kept_before; /* ... by keep(), with limits still to come */
+    /* The kept choices as a record of their own. */
+    uint16_t *id;
+    spw_layout *layout;
+    spw_counts *own;
+    const spw_counts *counts;
+    /* Of the run. */
+    spw_scheme run_scheme; /* a copy: the caller's need not outlive the run */
+    const spw_scheme *scheme;
+    const spw_trace_record *record;
+    const spw_layout *source;
+};
+
+void spw_selection_destroy(spw_selection *s) {
+    if (s == NULL) return;
+    spw_counts_destroy(s->own), spw_layout_destroy(s->layout);
+    spw_free(s->flow), spw_free(s->wire), spw_free(s->rows), spw_free(s->dropped), spw_free(s->lost);
+    spw_free(s->limit), spw_free(s->expert), spw_free(s->weight), spw_free(s->kept), spw_free(s->id);
+    spw_free(s);
+}
+
+spw_status spw_selection_create(spw_placement placement, const spw_layer_shape *shape, spw_selection **out) {
+    spw_selection *s = NULL;
+    spw_status status = SPW_OK;
+    const size_t ranks = placement.ranks, pairs = ranks * shape->ranks;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &s));
+    s->placement = placement;
+    s->shape = *shape;
+    s->groups = ranks / shape->ranks;
+    s->choices = shape->ranks * shape->assignments;
+    SPW_TRY(SPW_ALLOC(s->groups, &s->flow));
+    SPW_TRY(SPW_ALLOC(pairs, &s->wire));
+    SPW_TRY(SPW_ALLOC(ranks, &s->rows));
+    SPW_TRY(SPW_ALLOC(ranks, &s->dropped));
+    SPW_TRY(SPW_ALLOC(ranks, &s->lost));
+    SPW_TRY(SPW_ALLOC(ranks * shape->sequences * shape->experts, &s->limit));
+    for (size_t g = 0; g < s->groups; g++) {
+        const size_t first = g * shape->ranks;
+        s->flow[g] = (spw_flow){
+            .wire = s->wire + first * shape->ranks, .rows = s->rows + first, .dropped = s->dropped + first};
+    }
+    *out = s;
+    s = NULL;
+
+cleanup:
+    spw_selection_destroy(s);
+    return status;
+}
+
+static float half_to_float(uint16_t bits) {
+    const int exponent = bits >> 10 & 31;
+    const float mantissa = (float)(bits & 1023), sign = bits >> 15 ? -1.0f : 1.0f;
+    if (exponent == 31) return mantissa > 0.0f ? NAN : sign * INFINITY;
+    return sign * (exponent == 0 ? ldexpf(mantissa, -24) : ldexpf(mantissa + 1024.0f, exponent - 25));
+}
+
+void spw_group_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
+                       const spw_layer_shape *s, int32_t *expert, float *weight) {
+    const uint8_t *narrow = record->expert_id;
+    const uint16_t *wide = record->expert_id;
+    for (size_t r = 0; r < s->ranks; r++) {
+        size_t out = r * s->assignments;
+        const size_t end = out + s->assignments;
+        for (size_t i = layout->begin[first_rank + r]; i < layout->begin[first_rank + r + 1]; i++) {
+            const size_t first = layout->segment[i].first * s->top_k,
+                         count = layout->segment[i].tokens * s->top_k;
+            for (size_t j = first; j < first + count && out < end; j++, out++) {
+                const size_t x = record->id_bytes == 1 ? narrow[j] : wide[j];
+                expert[out] = x < s->experts ? (int32_t)x : -1;
+                if (weight != NULL) weight[out] = half_to_float(record->weight[j]);
+            }
+        }
+        for (; out < end; out++) {
+            expert[out] = -1;
+            if (weight != NULL) weight[out] = 0.0f;
+        }
+    }
+}
+
+/* The memory that only schemes with keep(), and those who ask what is kept, need. */
+static spw_status need_choices(spw_selection *s, bool weights) {
+    spw_status status = SPW_OK;
+    if (s->expert == NULL) SPW_TRY(SPW_ALLOC(s->choices, &s->expert));
+    if (s->kept == NULL) SPW_TRY(SPW_ALLOC(s->groups * s->choices, &s->kept));
+    if (weights && s->weight == NULL) SPW_TRY(SPW_ALLOC(s->choices, &s->weight));
+
+cleanup:
+    return status;
+}
+
+static spw_status need_counts(spw_selection *s) {
+    const size_t ranks = s->placement.ranks, sequences = s->shape.sequences,
+                 length = s->shape.sequence_length;
+    spw_status status = SPW_OK;
+    if (s->own != NULL) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(s->groups * s->choices, &s->id));
+    SPW_TRY(spw_layout_create(ranks, sequences, &s->layout));
+    for (size_t i = 0; i < ranks * sequences; i++) {
+        const spw_segment whole = {i * length, (uint32_t)length, (uint32_t)(i % sequences)};
+        SPW_TRY(spw_layout_append(s->layout, i / sequences, whole));
+    }
+    SPW_TRY(spw_counts_create(s->placement, sequences, &s->own));
+
+cleanup:
+    return status;
+}
+
+static spw_status keep(spw_selection *s, bool weights) {
+    spw_status status = SPW_OK;
+    SPW_TRY(need_choices(s, weights));
+    SPW_TRY(need_counts(s));
+    memset(s->kept, 0, s->groups * s->choices);
+    memset(s->lost, 0, s->placement.ranks * sizeof *s->lost);
+    for (size_t g = 0; g < s->groups; g++) {
+        const size_t first = g * s->choices;
+        const spw_choices choices = {s->expert, weights ? s->weight : NULL};
+        spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert,
+                          weights ? s->weight : NULL);
+        SPW_TRY(s->scheme->type->keep(s->scheme, &s->shape, &choices, s->kept + first));
+        for (size_t t = 0; t < s->choices / s->shape.top_k; t++) {
+            size_t chosen = 0, kept = 0;
+            for (size_t i = t * s->shape.top_k; i < (t + 1) * s->shape.top_k; i++) {
+                const bool choice = s->expert[i] >= 0, stays = choice && s->kept[first + i] != 0;
+                s->kept[first + i] = stays;
+                s->id[first + i] = stays ? (uint16_t)s->expert[i] : UINT16_MAX;
+                chosen += choice, kept += stays;
+            }
+            s->lost[g * s->shape.ranks + t / s->shape.tokens] += chosen > 0 && kept == 0;
+        }
+    }
+    const spw_trace_record record = {.tokens = s->placement.ranks * s->shape.tokens,
+                                     .top_k = s->shape.top_k,
+                                     .experts = s->shape.experts,
+                                     .id_bytes = 2,
+                                     .missing = UINT16_MAX,
+                                     .expert_id = s->id};
+    SPW_TRY(spw_counts_fill(s->own, &record, s->layout));
+    s->counts = s->own;
+    s->kept_before = s->scheme->type->limit_after_keep;
+    s->marked = !s->kept_before;
+
+cleanup:
+    return status;
+}
+
+spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
+                             const spw_trace_record *record, const spw_layout *layout) {
+    const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
+    const size_t units = scheme->type->limit_per_sequence ? s->shape.sequences : 1;
+    s->run_scheme = *scheme;
+    s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
+    s->marked = s->kept_before = false;
+    if (rule == SPW_DROP_BY_WEIGHT && record->weight == NULL) {
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s' drops by router weight, and the trace has none; a trace with tokens/weight, "
+            "or %s, would be right",
+            scheme->text,
+            isnan(spw_scheme_option_value(scheme, "policy")) ? "a scheme that drops by position"
+                                                             : "policy=position");
+    }
+    if (rule != SPW_DROP_BY_LIMIT) {
+        const spw_status status = keep(s, rule == SPW_DROP_BY_WEIGHT);
+        if (status != SPW_OK) return status;
+    }
+    for (size_t g = 0; g < s->groups; g++) {
+        const size_t first = g * s->shape.ranks;
+        s->flow[g].limit = s->limit + first * units * s->shape.experts;
+        scheme->type->flow(scheme, &s->shape, s->counts, g, &s->flow[g]);
+        for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
+            s->dropped[r] += counts->assignments[r] - s->counts->assignments[r];
+    }
+    return SPW_OK;
+}
+
+const spw_flow *spw_selection_flow(const spw_selection *s, size_t group) { return &s->flow[group]; }
+const spw_counts *spw_selection_counts(const spw_selection *s) { return s->counts; }
+
+/* By the limits: of a unit's assignments to an expert the first in token order. */
+static void mark(spw_selection *s, size_t group, uint32_t *seen) {
+    const bool by_sequence = s->scheme->type->limit_per_sequence;
+    const size_t experts = s->shape.experts,
+                 unit = (by_sequence ? s->shape.sequence_length : s->shape.tokens) * s->shape.top_k;
+    uint8_t *kept = s->kept + group * s->choices;
+    for (size_t i = 0; i < s->choices; i++) {
+        if (i % unit == 0) memset(seen, 0, experts * sizeof *seen);
+        const int32_t x = s->kept_before && !kept[i] ? -1 : s->expert[i];
+        kept[i] = x >= 0 && seen[x]++ < s->flow[group].limit[i / unit * experts + (size_t)x];
+    }
+}
+
+spw_status spw_selection_kept(spw_selection *s, const uint8_t **kept) {
+    uint32_t *seen = NULL;
+    spw_status status = SPW_OK;
+    *kept = NULL;
+    if (!s->marked) {
+        SPW_TRY(need_choices(s, false));
+        SPW_TRY(SPW_ALLOC(s->shape.experts, &seen));
+        for (size_t g = 0; g < s->groups; g++) {
+            spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert, NULL);
+            mark(s, g, seen);
+        }
+        s->marked = true;
+    }
+    *kept = s->kept;
+
+cleanup:
+    spw_free(seen);
+    return status;
+}
+
+/* From the marks: what keep() counted lacks what the limits dropped after it. */
+static spw_status lost_after_keep(spw_selection *s) {
+    const uint8_t *kept = NULL;
+    const spw_status status = spw_selection_kept(s, &kept);
+    if (status != SPW_OK) return status;
+    memset(s->lost, 0, s->placement.ranks * sizeof *s->lost);
+    for (size_t g = 0; g < s->groups; g++) {
+        spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert, NULL);
+        for (size_t t = 0; t < s->choices / s->shape.top_k; t++) {
+            bool chosen = false, stays = false;
+            for (size_t i = t * s->shape.top_k; i < (t + 1) * s->shape.top_k; i++) {
+                chosen |= s->expert[i] >= 0;
+                stays |= kept[g * s->choices + i] != 0;
+            }
+            s->lost[g * s->shape.ranks + t / s->shape.tokens] += chosen && !stays;
+        }
+    }
+    return SPW_OK;
+}
+
+spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
+    *lost = s->lost;
+    if (s->kept_before) return lost_after_keep(s);
+    if (spw_scheme_drop_rule(s->scheme) != SPW_DROP_BY_LIMIT) return SPW_OK;
+    return spw_counts_lost_tokens(s->counts, s->record, s->source, s->limit,
+                                  s->scheme->type->limit_per_sequence, s->lost);
+}

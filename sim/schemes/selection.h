@@ -1,0 +1,38 @@
+/* What a scheme does with one layer of one step: its drop rule, the counts of what it keeps, its flow. The one way to run a
+ * scheme, whatever its rule. */
+#ifndef SPW_SIM_SCHEMES_SELECTION_H
+#define SPW_SIM_SCHEMES_SELECTION_H
+
+#include "base/status.h"
+#include "sim/routing/counts.h"
+#include "sim/schemes/scheme.h"
+
+#include <stdint.h>
+
+typedef struct spw_selection spw_selection;
+
+/* For every group of a placement; `sequences` a rank. */
+SPW_MUST_CHECK spw_status spw_selection_create(spw_placement placement, const spw_layer_shape *shape,
+                                               spw_selection **out);
+void spw_selection_destroy(spw_selection *selection); /* NULL is fine */
+
+/* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
+ * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */
+SPW_MUST_CHECK spw_status spw_selection_run(spw_selection *selection, const spw_scheme *scheme,
+                                            const spw_counts *counts, const spw_trace_record *record,
+                                            const spw_layout *layout);
+
+/* Flow of one group; dropped holds all that the scheme dropped. */
+const spw_flow *spw_selection_flow(const spw_selection *selection, size_t group);
+/* The counts that the flow was made from: those of the kept choices for a scheme with keep(), else those given. */
+const spw_counts *spw_selection_counts(const spw_selection *selection);
+/* [ranks][tokens][top_k] of all ranks: 1 where a choice is kept. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_selection_kept(spw_selection *selection, const uint8_t **kept);
+/* Tokens of each rank [ranks] that had a choice and lost every one. */
+SPW_MUST_CHECK spw_status spw_selection_lost_tokens(spw_selection *selection, const uint64_t **lost);
+
+/* The choices of one group [ranks][tokens][top_k]: expert < 0 = none; weight may be NULL. */
+void spw_group_choices(const spw_trace_record *record, const spw_layout *layout, size_t first_rank,
+                       const spw_layer_shape *shape, int32_t *expert, float *weight);
+
+#endif

@@ -1,0 +1,113 @@
+#include "sim/schemes/traffic.h"
+
+#include <string.h>
+
+static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void by_link(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
+    port[from].link_out += from == to ? 0 : bytes;
+    port[to].link_in += from == to ? 0 : bytes;
+}
+
+static void by_nic(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
+    port[from].nic_out += bytes;
+    port[to].nic_in += bytes;
+}
+
+/* Every pair has its own way: inside a node the link, between nodes the NICs. */
+static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
+                        uint64_t row_bytes, spw_ports *port) {
+    for (size_t source = 0; source < s->ranks; source++) {
+        for (size_t d = 0; d < s->ranks; d++) {
+            if (d == source) continue;
+            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
+            if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
+                by_link(port, source, d, bytes);
+            } else {
+                by_nic(port, source, d, bytes);
+            }
+        }
+    }
+}
+
+/* The member of the group that sits on `node` with the local index of `rank`; s->ranks when the group has none there. */
+static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank) {
+    const size_t first = group * p->group_ranks;
+    const size_t global =
+        (spw_placement_first_node(p, group) + node) * p->gpus_per_node + rank % p->gpus_per_node;
+    return global >= first && global < first + p->group_ranks ? global - first : p->group_ranks;
+}
+
+/* DeepEP between nodes: a token crosses once a node, to the GPU with the sender's local index, which forwards it inside
+ * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
+ * pair by pair. */
+static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
+                          uint64_t row_bytes, spw_ports *port) {
+    const spw_placement *p = &c->placement;
+    for (size_t source = 0; source < s->ranks; source++) {
+        const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
+        for (size_t node = 0; node < c->group_nodes; node++) {
+            const size_t receiver = forwarder_on(p, group, node, rank);
+            if (node != home && receiver < s->ranks)
+                by_nic(port, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
+        }
+        for (size_t d = 0; d < s->ranks; d++) {
+            const size_t node = spw_placement_node(p, group, d);
+            const size_t from = node == home ? source : forwarder_on(p, group, node, rank);
+            const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
+            if (from < s->ranks) {
+                by_link(port, from, d, bytes);
+            } else {
+                by_nic(port, source, d, bytes);
+            }
+        }
+    }
+}
+
+static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                  const spw_flow *flow, uint64_t row_bytes, spw_ports *port) {
+    memset(port, 0, s->ranks * sizeof *port);
+    if (spw_scheme_by_node(scheme)) {
+        route_by_node(s, c, group, flow, row_bytes, port);
+    } else {
+        route_pairs(s, &c->placement, group, flow, row_bytes, port);
+    }
+}
+
+void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                       const spw_flow *flow, spw_ports *port) {
+    route(scheme, s, c, group, flow, 1, port);
+}
+
+void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                         size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
+                         uint64_t *received) {
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
+        {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
+    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
+    uint64_t off_rank = 0;
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+    for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
+    *out = (spw_traffic){.dispatch_bytes = 0};
+    for (size_t i = 0; i < exchanges; i++) {
+        const uint64_t bytes = off_rank * exchange[i].row_bytes;
+        if (exchange[i].phase != SPW_PHASE_RECOMPUTE || recompute) out->layer_bytes += bytes;
+        if (exchange[i].phase == SPW_PHASE_FORWARD)
+            *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
+    }
+    route(scheme, s, c, group, flow, exchange[0].row_bytes, port);
+    for (size_t r = 0; r < s->ranks; r++) {
+        out->intra_node_bytes += port[r].link_out;
+        out->inter_node_bytes += port[r].nic_out;
+        out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
+        out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
+        out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
+        uint64_t out_rows = 0, in_rows = 0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
+            in_rows += d == r ? 0 : flow->wire[d * s->ranks + r];
+        }
+        if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
+        if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
+    }
+}

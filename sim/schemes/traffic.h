@@ -1,0 +1,34 @@
+/* Bytes between ranks: what a scheme's flow and exchanges put on each link (docs/schemes.md, section 10). */
+#ifndef SPW_SIM_SCHEMES_TRAFFIC_H
+#define SPW_SIM_SCHEMES_TRAFFIC_H
+
+#include "sim/routing/counts.h"
+#include "sim/schemes/scheme.h"
+
+#include <stdint.h>
+
+enum { SPW_TRAFFIC_MAX_RANKS = 1024 }; /* of an expert-parallel group */
+
+/* Totals over the ranks of one group for one step and layer. */
+typedef struct spw_traffic {
+    uint64_t dispatch_bytes, combine_bytes; /* one exchange, off-rank */
+    uint64_t layer_bytes;                   /* all exchanges of the layer, forward to backward, off-rank */
+    uint64_t intra_node_bytes, inter_node_bytes; /* one dispatch, as it crosses links and NICs */
+    uint64_t max_link_bytes; /* the most that one GPU's link or NIC carries one way in one dispatch */
+    uint64_t max_intra_bytes, max_inter_bytes; /* the same, links and NICs apart */
+} spw_traffic;
+
+/* What each GPU of a group puts on its port inside the node and on its NIC, out and in. */
+typedef struct spw_ports {
+    uint64_t link_out, link_in, nic_out, nic_in;
+} spw_ports;
+/* port [ranks]: rows of one dispatch. */
+void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                       size_t group, const spw_flow *flow, spw_ports *port);
+
+/* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
+void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                         size_t group, const spw_flow *flow, bool recompute, spw_traffic *out, uint64_t *sent,
+                         uint64_t *received);
+
+#endif

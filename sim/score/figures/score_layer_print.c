@@ -1,0 +1,164 @@
+#include "sim/score/figures/score_layer_print.h"
+
+#include "base/memory.h"
+#include "sim/print/json_values.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static const char *reason(const spw_layer_bar *bar) {
+    if (bar->scheme == NULL) return "no scheme stands for it";
+    return isnan(bar->bar_bytes) ? "no bar in the figure" : "";
+}
+
+/* Is this the first bar of its method? */
+static bool is_first(const spw_layer_score *score, size_t i) {
+    for (size_t j = 0; j < i; j++) {
+        if (strcmp(score->bar[j].method, score->bar[i].method) == 0) return false;
+    }
+    return true;
+}
+
+static spw_status print_rows(const spw_layer_score *score, spw_format format, FILE *out) {
+    static const spw_column columns[] = {{"model", "model"},
+                                         {"ffn", "ffn"},
+                                         {"top_k", "top-k"},
+                                         {"method", "method"},
+                                         {"scheme", "scheme"},
+                                         {"saved_bytes", "saved GiB"},
+                                         {"weight_bytes", "weights"},
+                                         {"router_bytes", "router"},
+                                         {"predicted_bytes", "predicted"},
+                                         {"true_bytes", "bar"},
+                                         {"error", "off by"},
+                                         {"skipped", NULL},
+                                         {NULL, NULL}};
+    spw_table *table = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < score->bars; i++) {
+        const spw_layer_bar *b = &score->bar[i];
+        const bool scored = spw_layer_bar_is_scored(b);
+        char percent[32] = "";
+        if (!scored && format == SPW_FORMAT_TABLE) continue; /* the summary names them */
+        spw_table_text(table, b->model);
+        spw_table_count(table, b->ffn);
+        spw_table_count(table, b->top_k);
+        spw_table_text(table, b->method);
+        spw_table_text(table, b->scheme != NULL ? b->scheme : "");
+        const double bytes[] = {(double)b->saved_bytes, (double)b->weight_bytes, (double)b->router_bytes,
+                                spw_layer_bar_predicted(b), b->bar_bytes};
+        for (size_t j = 0; j < sizeof bytes / sizeof *bytes; j++) {
+            if (isnan(bytes[j]) || (b->scheme == NULL && j < 4)) {
+                spw_table_none(table);
+            } else {
+                spw_table_scaled(table, bytes[j], GIB, "%.3f");
+            }
+        }
+        (void)snprintf(percent, sizeof percent, "%+.1f %%", 100.0 * spw_layer_bar_error(b));
+        if (!scored) {
+            spw_table_none(table);
+        } else if (format == SPW_FORMAT_TABLE) {
+            spw_table_text(table, percent);
+        } else {
+            spw_table_real(table, spw_layer_bar_error(b), NULL);
+        }
+        spw_table_text(table, reason(b));
+    }
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    return status;
+}
+
+static spw_status print_summary(const spw_layer_score *score, FILE *out) {
+    spw_layer_errors e;
+    fprintf(out, "\npredicted = what the scheme saves + expert weights + the router's copy of the input\n");
+    for (size_t i = 0; i < score->bars; i++) {
+        if (!is_first(score, i)) continue;
+        const spw_status status = spw_layer_score_errors(score, score->bar[i].method, &e);
+        if (status != SPW_OK) return status;
+        if (e.scored > 0) {
+            fprintf(out, "%s: %zu of %zu bars, median %.1f %% off, most %.1f %%\n", score->bar[i].method,
+                    e.scored, e.bars, 100.0 * e.median, 100.0 * e.max);
+        } else {
+            fprintf(out, "%s: %zu bars not scored, %s\n", score->bar[i].method, e.bars,
+                    reason(&score->bar[i]));
+        }
+    }
+    const spw_status status = spw_layer_score_errors(score, NULL, &e);
+    if (status == SPW_OK)
+        fprintf(out,
+                "all: %zu bars, median %.1f %% off, most %.1f %%; %zu rows of other metrics passed over\n",
+                e.scored, 100.0 * e.median, 100.0 * e.max, score->others);
+    return status;
+}
+
+/* --- JSON --- */
+
+static void put_errors(json_t *object, const spw_layer_errors *e) {
+    spw_json_put(object, "cells", spw_json_count(e->scored));
+    spw_json_put(object, "median_abs_error", spw_json_real(e->median));
+    spw_json_put(object, "max_abs_error", spw_json_real(e->max));
+}
+
+static json_t *bar_json(const spw_layer_bar *b) {
+    json_t *object = json_object();
+    const bool scored = spw_layer_bar_is_scored(b);
+    spw_json_put(object, "line", spw_json_count(b->line));
+    spw_json_put(object, "model", spw_json_text(b->model));
+    spw_json_put(object, "ffn", spw_json_count(b->ffn));
+    spw_json_put(object, "experts", spw_json_count(b->experts));
+    spw_json_put(object, "top_k", spw_json_count(b->top_k));
+    spw_json_put(object, "method", spw_json_text(b->method));
+    spw_json_put(object, "scheme", spw_json_text(b->scheme));
+    spw_json_put(object, "saved_bytes", spw_json_count(b->saved_bytes));
+    spw_json_put(object, "weight_bytes", spw_json_count(b->weight_bytes));
+    spw_json_put(object, "router_bytes", spw_json_count(b->router_bytes));
+    spw_json_put(object, "predicted_bytes",
+                 b->scheme != NULL ? spw_json_real(spw_layer_bar_predicted(b)) : json_null());
+    spw_json_put(object, "true_bytes", spw_json_real(b->bar_bytes));
+    spw_json_put(object, "error", scored ? spw_json_real(spw_layer_bar_error(b)) : json_null());
+    spw_json_put(object, "skipped", scored ? json_null() : spw_json_text(reason(b)));
+    return object;
+}
+
+static spw_status print_json(const spw_layer_score *score, FILE *out) {
+    json_t *object = json_object(), *rows = json_array(), *methods = json_array();
+    spw_layer_errors e;
+    spw_status status = SPW_OK;
+    spw_json_put(object, "format", spw_json_text("spillway-score-layer-memory"));
+    spw_json_put(object, "version", spw_json_count(1));
+    SPW_TRY(spw_layer_score_errors(score, NULL, &e));
+    put_errors(object, &e);
+    for (size_t i = 0; i < score->bars; i++) {
+        (void)json_array_append_new(rows, bar_json(&score->bar[i]));
+        if (!is_first(score, i)) continue;
+        json_t *method = json_object();
+        spw_json_put(method, "method", spw_json_text(score->bar[i].method));
+        spw_json_put(method, "scheme", spw_json_text(score->bar[i].scheme));
+        status = spw_layer_score_errors(score, score->bar[i].method, &e);
+        put_errors(method, &e);
+        (void)json_array_append_new(methods, method);
+        if (status != SPW_OK) goto cleanup;
+    }
+    spw_json_put(object, "methods", json_incref(methods));
+    spw_json_put(object, "rows", json_incref(rows));
+    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
+        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
+    fprintf(out, "\n");
+
+cleanup:
+    json_decref(methods);
+    json_decref(rows);
+    json_decref(object);
+    return status;
+}
+
+spw_status spw_layer_score_print(const spw_layer_score *score, spw_format format, FILE *out) {
+    if (format == SPW_FORMAT_JSON) return print_json(score, out);
+    const spw_status status = print_rows(score, format, out);
+    return status == SPW_OK && format == SPW_FORMAT_TABLE ? print_summary(score, out) : status;
+}

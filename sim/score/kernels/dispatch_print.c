@@ -1,0 +1,74 @@
+#include "sim/score/kernels/dispatch_print.h"
+
+#include <jansson.h>
+
+static const char *const operations[] = {"dispatch", "combine"};
+
+static spw_status print_table(const spw_dispatch_score *s, spw_format format, FILE *out) {
+    static const spw_column columns[] = {{"operation", "operation"},
+                                         {"tokens", "tokens"},
+                                         {"hidden", "hidden"},
+                                         {"bytes_off_rank", "MB"},
+                                         {"measured_ms", "measured ms"},
+                                         {"predicted_ms", "predicted"},
+                                         {"error", "off by"},
+                                         {NULL, NULL}};
+    spw_table *table = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < s->runs; i++) {
+        const spw_dispatch_run *r = &s->run[i];
+        spw_table_text(table, operations[r->combine]);
+        spw_table_count(table, r->tokens);
+        spw_table_count(table, r->hidden);
+        spw_table_scaled(table, r->bytes, 1e6, "%.2f");
+        spw_table_real(table, 1e3 * r->seconds, "%.3f");
+        spw_table_real(table, 1e3 * s->predicted[i], "%.3f");
+        spw_table_scaled(table, s->predicted[i] / r->seconds - 1.0, 0.01, "%+.1f %%");
+    }
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    if (status != SPW_OK || format != SPW_FORMAT_TABLE) return status;
+    fprintf(out, "\n");
+    for (int i = 0; i < 2; i++) {
+        const spw_dispatch_speed *v = &s->speed[i];
+        fprintf(out, "%s: %.1f us + %.2f ns a row + bytes at %.1f %% of the peer copies' %.1f GB/s\n",
+                operations[i], 1e6 * v->start_s, 1e9 * v->row_s, 100.0 * v->share, 1e-9 * v->rate);
+    }
+    fprintf(out, "every run predicted by the others: median %.1f %% off, most %.1f %%\n",
+            100.0 * s->median_abs_error, 100.0 * s->max_abs_error);
+    return SPW_OK;
+}
+
+static spw_status print_json(const spw_dispatch_score *s, FILE *out) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < s->runs; i++) {
+        const spw_dispatch_run *r = &s->run[i];
+        (void)json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "operation",
+                                                    operations[r->combine], "tokens", (json_int_t)r->tokens,
+                                                    "hidden", (json_int_t)r->hidden, "bytes_off_rank",
+                                                    r->bytes, "measured_ms", 1e3 * r->seconds, "predicted_ms",
+                                                    1e3 * s->predicted[i]));
+    }
+    const bool whole = json_array_size(rows) == s->runs;
+    json_t *object =
+        json_pack("{s:I, s:f, s:f, s:o}", "cells", (json_int_t)s->runs, "dispatch_median_abs_error",
+                  s->median_abs_error, "dispatch_max_abs_error", s->max_abs_error, "rows", rows);
+    const bool written =
+        whole && object != NULL && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
+    json_decref(object);
+    return written ? SPW_OK : spw_fail(SPW_EIO, "the score cannot be written as JSON");
+}
+
+spw_status spw_dispatch_print(const char *path, spw_format format, FILE *out) {
+    spw_dispatch_score score = {.runs = 0};
+    spw_cluster cluster;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_cluster_read("h200-8x8", NULL, &cluster));
+    SPW_TRY(spw_dispatch_score_open(path, &cluster, &score));
+    status = format == SPW_FORMAT_JSON ? print_json(&score, out) : print_table(&score, format, out);
+
+cleanup:
+    spw_dispatch_score_close(&score);
+    return status;
+}

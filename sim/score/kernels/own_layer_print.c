@@ -1,0 +1,125 @@
+#include "sim/score/kernels/own_layer_print.h"
+
+#include "sim/score/kernels/own_layer_score.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+static const char *const passes[] = {"forward", "backward"};
+
+static spw_status print_rows(const spw_own_score *s, spw_format format, FILE *out) {
+    static const spw_column columns[] = {{"scheme", "scheme"},
+                                         {"hidden", "hidden"},
+                                         {"experts", "experts"},
+                                         {"routing", "routing"},
+                                         {"rows_max", "rows max"},
+                                         {"pass", "pass"},
+                                         {"phase", NULL},
+                                         {"measured_ms", "measured ms"},
+                                         {"predicted_ms", "predicted"},
+                                         {"error", "off by"},
+                                         {"bytes_off_rank", NULL},
+                                         {"predicted_bytes", NULL},
+                                         {NULL, NULL}};
+    spw_table *table = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < s->rows; i++) {
+        const spw_own_row *r = &s->row[i];
+        const spw_own_point *p = &s->point[r->point];
+        if (format == SPW_FORMAT_TABLE && r->phase != SPW_OWN_TOTAL) continue;
+        spw_table_text(table, p->scheme);
+        spw_table_count(table, p->layer.hidden);
+        spw_table_count(table, p->layer.experts);
+        spw_table_text(table, p->routing);
+        spw_table_real(table, p->times.rows_max, "%.0f");
+        spw_table_text(table, passes[r->pass]);
+        spw_table_text(table, spw_own_phase_names[r->phase]);
+        spw_table_real(table, 1e3 * r->true_s, "%.3f");
+        spw_table_real(table, 1e3 * r->predicted_s, "%.3f");
+        spw_table_scaled(table, r->predicted_s / r->true_s - 1.0, 0.01, "%+.1f %%");
+        spw_table_real(table, r->true_bytes, NULL);
+        spw_table_real(table, r->predicted_bytes, NULL);
+    }
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    return status;
+}
+
+static spw_status print_phases(const spw_own_score *s, FILE *out) {
+    static const spw_column columns[] = {
+        {"pass", "pass"}, {"phase", "phase"}, {"rows", "rows"}, {"median", "median off"},
+        {"most", "most"}, {"sum", "sum"},     {NULL, NULL}};
+    spw_table *table = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_table_create(columns, &table));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int p = 0; p < SPW_OWN_PHASES; p++) {
+            spw_own_errors e;
+            SPW_TRY(spw_own_errors_of(s, NULL, pass, (spw_own_phase)p, &e));
+            if (e.rows == 0) continue;
+            spw_table_text(table, passes[pass]);
+            spw_table_text(table, spw_own_phase_names[p]);
+            spw_table_count(table, e.rows);
+            spw_table_scaled(table, e.median, 0.01, "%.1f %%");
+            spw_table_scaled(table, e.most, 0.01, "%.1f %%");
+            spw_table_scaled(table, e.sum, 0.01, "%+.1f %%");
+        }
+    }
+    fprintf(out, "\n");
+    SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, out));
+    fprintf(out, "bytes of %zu of %zu exchanges and totals are those of the table, to the byte\n",
+            s->bytes_agree, s->bytes_known);
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
+
+static json_t *row_json(const spw_own_score *s, const spw_own_row *r) {
+    const spw_own_point *p = &s->point[r->point];
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "scheme", p->scheme, "routing",
+                     p->routing, "hidden", (json_int_t)p->layer.hidden, "pass", passes[r->pass], "phase",
+                     spw_own_phase_names[r->phase], "rows_max", p->times.rows_max, "measured_ms",
+                     1e3 * r->true_s, "predicted_ms", 1e3 * r->predicted_s, "bytes_off_rank", r->true_bytes,
+                     "predicted_bytes", r->predicted_bytes);
+}
+
+static spw_status print_json(const spw_own_score *s, FILE *out) {
+    spw_own_errors total[2];
+    for (int pass = 0; pass < 2; pass++) {
+        const spw_status status = spw_own_errors_of(s, NULL, pass, SPW_OWN_TOTAL, &total[pass]);
+        if (status != SPW_OK) return status;
+    }
+    json_t *rows = json_array();
+    for (size_t i = 0; i < s->rows; i++) (void)json_array_append_new(rows, row_json(s, &s->row[i]));
+    const bool whole = json_array_size(rows) == s->rows && total[0].rows > 0 && total[1].rows > 0;
+    json_t *object = json_pack(
+        "{s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "cells", (json_int_t)s->rows, "forward_median_abs_error",
+        total[0].median, "forward_max_abs_error", total[0].most, "backward_median_abs_error", total[1].median,
+        "backward_max_abs_error", total[1].most, "bytes_agree", (json_int_t)s->bytes_agree, "bytes_known",
+        (json_int_t)s->bytes_known, "rows", rows);
+    const bool written =
+        whole && object != NULL && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
+    json_decref(object);
+    return written ? SPW_OK
+                   : spw_fail(SPW_EIO, "the score cannot be written as JSON: no totals of both passes?");
+}
+
+spw_status spw_own_layer_print(const char *path, spw_format format, FILE *out) {
+    spw_own_score score = {.rows = 0};
+    spw_cluster cluster;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_cluster_read("h200-8x8", NULL, &cluster));
+    SPW_TRY(spw_own_score_open(path, &cluster, &score));
+    if (format == SPW_FORMAT_JSON) {
+        status = print_json(&score, out);
+        goto cleanup;
+    }
+    SPW_TRY(print_rows(&score, format, out));
+    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_phases(&score, out));
+
+cleanup:
+    spw_own_score_close(&score);
+    return status;
+}

@@ -1,0 +1,287 @@
+#include "sim/score/megatron/measured_print.h"
+
+#include "base/memory.h"
+#include "sim/print/json_values.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static const double GB = 1e9, MB = 1e6, MS = 1e-3;
+
+static spw_measured_pair requested(const spw_measured_cell *c) { return c->requested_peak; }
+static spw_measured_pair after_forward(const spw_measured_cell *c) { return c->allocated_after_forward; }
+static spw_measured_pair allocated(const spw_measured_cell *c) { return c->allocated_peak; }
+static spw_measured_pair reserved(const spw_measured_cell *c) { return c->reserved; }
+
+static const struct {
+    const char *key, *what;
+    spw_measured_figure figure;
+} figures[] = {{"requested", "requested peak", requested},
+               {"allocated_after_forward", "allocated after forward", after_forward},
+               {"allocated", "allocated peak", allocated},
+               {"reserved", "reserved", reserved}};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+static const char *agreement_of(const spw_measured_cell *cell) {
+    if (!cell->composed) return "rows as measured";
+    return cell->differs == NULL ? "equal" : cell->differs;
+}
+
+/* What one row of table `s` belongs to; NULL when its table has no steps. */
+static const spw_measured_time_run *run_of(const spw_measured_time *time, size_t s, size_t row) {
+    const long run = time->table[s].run_of_row[row];
+    return run < 0 ? NULL : &time->run[run];
+}
+
+/* --- For a person, and as CSV --- */
+
+static void put_real(spw_table *table, double value, double unit, const char *shown) {
+    if (isfinite(value))
+        spw_table_scaled(table, value, unit, shown);
+    else
+        spw_table_none(table);
+}
+
+static void put_time(spw_table *table, const spw_measured_time *time, const spw_measured_time_run *run) {
+    put_real(table, run == NULL ? (double)NAN : run->time.step_s, MS, "%.2f");
+    put_real(table, run == NULL ? (double)NAN : run->true_step_s, MS, "%.2f");
+    put_real(table, run == NULL ? (double)NAN : spw_measured_ratio(time, run), 1.0, "%.3f");
+    put_real(table, run == NULL ? (double)NAN : spw_measured_true_ratio(time, run), 1.0, "%.3f");
+}
+
+static spw_status print_rows(const spw_measured_score *score, size_t count, const spw_measured_time *time,
+                             spw_format format, FILE *out) {
+    /* The time comes last: a table without steps ends before it. */
+    enum { WITHOUT_TIME = 9 };
+    spw_column columns[] = {{"run", "run"},
+                            {"step", "step"},
+                            {"rank", "rank"},
+                            {"routing", "routing"},
+                            {"rows", "rows"},
+                            {"allocated_peak_bytes", "allocated GB"},
+                            {"true_allocated_peak_bytes", "measured"},
+                            {"reserved_bytes", "reserved GB"},
+                            {"true_reserved_bytes", "measured"},
+                            {"step_s", "step ms"},
+                            {"true_step_s", "measured"},
+                            {"real_over_balanced", "real/balanced"},
+                            {"true_real_over_balanced", "measured"},
+                            {NULL, NULL}};
+    spw_table *table = NULL;
+    if (time->runs == 0) columns[WITHOUT_TIME].key = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t s = 0; s < count; s++) {
+        for (size_t i = 0; i < score[s].cells; i++) {
+            const spw_measured_cell *c = &score[s].cell[i];
+            spw_table_text(table, c->run);
+            spw_table_count(table, c->step);
+            spw_table_count(table, c->rank);
+            spw_table_text(table, c->routing);
+            spw_table_text(table, agreement_of(c));
+            spw_table_scaled(table, (double)c->allocated_peak.predicted, GB, "%.3f");
+            spw_table_scaled(table, (double)c->allocated_peak.measured, GB, "%.3f");
+            spw_table_scaled(table, (double)c->reserved.predicted, GB, "%.3f");
+            spw_table_scaled(table, (double)c->reserved.measured, GB, "%.3f");
+            if (time->runs > 0) put_time(table, time, run_of(time, s, i));
+        }
+    }
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    return status;
+}
+
+static spw_measured_agreement agreement(const spw_measured_score *score, size_t count) {
+    spw_measured_agreement sum = {0, 0};
+    for (size_t s = 0; s < count; s++) {
+        const spw_measured_agreement one = spw_measured_score_agreement(&score[s]);
+        sum.composed += one.composed;
+        sum.agreed += one.agreed;
+    }
+    return sum;
+}
+
+static spw_status print_summary(const spw_measured_score *score, size_t count, FILE *out) {
+    const spw_measured_agreement rows = agreement(score, count);
+    spw_measured_errors e;
+    fprintf(out, "\nrows, drops and bytes: equal in %zu of %zu cells whose routing can be composed\n",
+            rows.agreed, rows.composed);
+    for (size_t f = 0; f < FIGURES; f++) {
+        spw_status status = spw_measured_score_errors(score, count, figures[f].figure, MB, &e);
+        if (status != SPW_OK) return status;
+        if (e.count == 0) continue;
+        fprintf(out, "%s: median %.3f MB off, most %.3f MB (%.2f %%); %zu of %zu within 1 MB\n",
+                figures[f].what, e.median_bytes / MB, e.max_bytes / MB, 100.0 * e.max_relative, e.within,
+                e.count);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_measured_time_print(const spw_measured_time *time, FILE *out) {
+    static const spw_column columns[] = {{"phase", "phase, mean of a run"},
+                                         {"seconds", "ms"},
+                                         {"true_seconds", "measured"},
+                                         {"error", "error of the sum %"},
+                                         {"mean_abs_error", "mean |error| %"},
+                                         {"max_abs_error", "most %"},
+                                         {NULL, NULL}};
+    spw_measured_time_errors e;
+    spw_table *table = NULL;
+    size_t phases = 0;
+    spw_status status = spw_measured_time_score(time, NULL, &e);
+    if (status != SPW_OK || e.steps == 0) return status;
+    SPW_TRY(spw_table_create(columns, &table));
+    for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
+        const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
+        if (of.runs == 0) continue;
+        phases++;
+        spw_table_text(table, spw_megatron_phase_name(p));
+        spw_table_scaled(table, of.seconds, MS, "%.3f");
+        spw_table_scaled(table, of.true_seconds, MS, "%.3f");
+        spw_table_scaled(table, of.pooled, 0.01, "%+.1f");
+        spw_table_scaled(table, of.mean, 0.01, "%.1f");
+        spw_table_scaled(table, of.most, 0.01, "%.1f");
+    }
+    if (phases > 0) {
+        fprintf(out, "\n");
+        SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, out));
+    }
+    fprintf(out, "\nstep: mean |error| %.2f %%, most %.2f %%, of %zu runs\n", 100.0 * e.step_mean,
+            100.0 * e.step_max, e.steps);
+    if (e.ratios > 0)
+        fprintf(out, "real / balanced: median |error| %.2f %%, most %.2f %%, of %zu runs\n",
+                100.0 * e.ratio_median, 100.0 * e.ratio_max, e.ratios);
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
+
+/* --- JSON --- */
+
+static json_t *cell_json(const spw_measured_cell *c, const spw_measured_time *time,
+                         const spw_measured_time_run *run) {
+    json_t *object = json_object();
+    spw_json_put(object, "line", spw_json_count(c->line));
+    spw_json_put(object, "run", spw_json_text(c->run));
+    spw_json_put(object, "step", spw_json_count(c->step));
+    spw_json_put(object, "rank", spw_json_count(c->rank));
+    spw_json_put(object, "routing", spw_json_text(c->routing));
+    spw_json_put(object, "rows", spw_json_text(agreement_of(c)));
+    spw_json_put(object, "approximated", json_boolean(c->approximated));
+    for (size_t f = 0; f < FIGURES; f++) {
+        const spw_measured_pair pair = figures[f].figure(c);
+        char key[64];
+        (void)snprintf(key, sizeof key, "%s_bytes", figures[f].key);
+        spw_json_put(object, key, spw_json_count(pair.predicted));
+        (void)snprintf(key, sizeof key, "true_%s_bytes", figures[f].key);
+        spw_json_put(object, key, pair.measured > 0 ? spw_json_count(pair.measured) : json_null());
+    }
+    if (run == NULL) return object;
+    spw_json_put(object, "step_ms", spw_json_real(run->time.step_s / MS));
+    spw_json_put(object, "true_step_ms", spw_json_real(run->true_step_s / MS));
+    spw_json_put(object, "real_over_balanced", spw_json_real(spw_measured_ratio(time, run)));
+    spw_json_put(object, "true_real_over_balanced", spw_json_real(spw_measured_true_ratio(time, run)));
+    return object;
+}
+
+static spw_status put_times(const spw_measured_time *time, json_t *object) {
+    spw_measured_time_errors e;
+    spw_status status = spw_measured_time_score(time, NULL, &e);
+    if (status != SPW_OK || e.steps == 0) return status;
+    spw_json_put(object, "steps", spw_json_count(e.steps));
+    spw_json_put(object, "step_mape", spw_json_real(e.step_mean));
+    spw_json_put(object, "step_max_abs_error", spw_json_real(e.step_max));
+    spw_json_put(object, "real_over_balanced_median_abs_error", spw_json_real(e.ratio_median));
+    spw_json_put(object, "real_over_balanced_max_abs_error", spw_json_real(e.ratio_max));
+    if (time->phase_tables == 0) return SPW_OK;
+    json_t *list = json_array();
+    for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
+        const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
+        if (of.runs == 0) continue;
+        json_t *phase = json_object();
+        spw_json_put(phase, "phase", spw_json_text(spw_megatron_phase_name(p)));
+        spw_json_put(phase, "runs", spw_json_count(of.runs));
+        spw_json_put(phase, "mean_ms", spw_json_real(of.seconds / MS));
+        spw_json_put(phase, "true_mean_ms", spw_json_real(of.true_seconds / MS));
+        spw_json_put(phase, "error", spw_json_real(of.pooled));
+        spw_json_put(phase, "mean_abs_error", spw_json_real(of.mean));
+        spw_json_put(phase, "max_abs_error", spw_json_real(of.most));
+        (void)json_array_append_new(list, phase);
+    }
+    spw_json_put(object, "phases", list);
+    return SPW_OK;
+}
+
+static spw_status print_json(const spw_measured_score *score, size_t count, const spw_measured_time *time,
+                             FILE *out) {
+    const spw_measured_agreement rows = agreement(score, count);
+    json_t *object = json_object(), *list = json_array();
+    spw_status status = SPW_OK;
+    size_t cells = 0;
+    for (size_t s = 0; s < count; s++) {
+        cells += score[s].cells;
+        for (size_t i = 0; i < score[s].cells; i++)
+            (void)json_array_append_new(list, cell_json(&score[s].cell[i], time, run_of(time, s, i)));
+    }
+    spw_json_put(object, "format", spw_json_text("spillway-score-measured"));
+    spw_json_put(object, "version", spw_json_count(1));
+    spw_json_put(object, "cells", spw_json_count(cells));
+    spw_json_put(object, "composed", spw_json_count(rows.composed));
+    spw_json_put(
+        object, "rows_agreement",
+        spw_json_real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));
+    for (size_t f = 0; f < FIGURES; f++) {
+        char key[64];
+        spw_measured_errors e;
+        SPW_TRY(spw_measured_score_errors(score, count, figures[f].figure, MB, &e));
+        (void)snprintf(key, sizeof key, "%s_median_abs_error", figures[f].key);
+        spw_json_put(object, key, spw_json_real(e.median_relative));
+        (void)snprintf(key, sizeof key, "%s_max_abs_error", figures[f].key);
+        spw_json_put(object, key, spw_json_real(e.max_relative));
+        (void)snprintf(key, sizeof key, "%s_within_1_mb", figures[f].key);
+        spw_json_put(object, key, spw_json_count(e.within));
+    }
+    SPW_TRY(put_times(time, object));
+    spw_json_put(object, "rows", json_incref(list));
+    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
+        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
+    fprintf(out, "\n");
+
+cleanup:
+    json_decref(list);
+    json_decref(object);
+    return status;
+}
+
+spw_status spw_measured_print(const char *const *tables, size_t count, const char *traces, const char *stack,
+                              spw_format format, FILE *out) {
+    spw_measured_tables kinds = {.runs = 0};
+    spw_measured_time time = {.runs = 0};
+    spw_megatron_coefficients coefficients;
+    spw_measured_score *score = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_measured_tables_sort(tables, count, &kinds));
+    SPW_TRY(SPW_ALLOC(kinds.runs, &score));
+    SPW_TRY(spw_megatron_coefficients_read(stack, NULL, &coefficients));
+    for (size_t i = 0; i < kinds.runs; i++)
+        SPW_TRY(spw_measured_score_open(kinds.run[i], traces, NULL, &score[i]));
+    SPW_TRY(spw_measured_time_open(kinds.run, kinds.runs, kinds.phase, kinds.phases, &time));
+    SPW_TRY(spw_measured_time_predict(&coefficients, &time));
+    if (format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(score, kinds.runs, &time, out));
+    } else {
+        SPW_TRY(print_rows(score, kinds.runs, &time, format, out));
+        if (format == SPW_FORMAT_TABLE) {
+            SPW_TRY(print_summary(score, kinds.runs, out));
+            SPW_TRY(spw_measured_time_print(&time, out));
+        }
+    }
+
+cleanup:
+    for (size_t i = 0; i < kinds.runs && score != NULL; i++) spw_measured_score_close(&score[i]);
+    spw_free(score);
+    spw_measured_time_close(&time);
+    spw_measured_tables_free(&kinds);
+    return status;
+}

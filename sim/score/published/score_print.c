@@ -1,0 +1,379 @@
+#include "sim/score/published/score_print.h"
+
+#include "base/memory.h"
+#include "sim/print/json_values.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* --- For people --- */
+
+static const spw_column row_columns[] = {
+    /* a NULL title: CSV and JSON only */
+    {"table", NULL},
+    {"line", NULL},
+    {"id", NULL},
+    {"model", "model"},
+    {"stack", NULL},
+    {"scheme", "scheme"},
+    {"expert_parallel", "EP"},
+    {"sequences_per_gpu", "seqs"},
+    {"remat", "remat"},
+    {"budget_gib", "budget"},
+    {"verdict", "verdict"},
+    {"true_verdict", "true"},
+    {"temporary_gib", "temporary"},
+    {"low_gib", "from"},
+    {"high_gib", "to"},
+    {"true_temporary_gib", "true"},
+    {"temporary_error", "error %"},
+    {"total_gib", "total"},
+    {"true_total_gib", "true"},
+    {"total_error", "error %"},
+    {"inside", "inside"},
+    {"outside_fit", "beyond the fit"},
+    {"step_s", "step s"},
+    {"tokens_per_s_per_gpu", "tokens/s"},
+    {"true_tokens_per_s_per_gpu", "true"},
+    {"throughput_error", "error %"},
+    {"kernel_family", NULL},
+    {"kernel_s", NULL},
+    {"true_kernel_s", NULL},
+    {"time_outside_fit", NULL},
+    {NULL, NULL},
+};
+
+static void put_real(spw_table *t, double value, const char *format) {
+    if (isnan(value)) {
+        spw_table_none(t);
+    } else {
+        spw_table_real(t, value, format);
+    }
+}
+
+static void put_share(spw_table *t, double value) {
+    if (isnan(value)) {
+        spw_table_none(t);
+    } else {
+        spw_table_scaled(t, value, 0.01, "%+.1f");
+    }
+}
+
+static bool timed(const spw_score_row *row) { return row->time.components > 0; }
+
+static void put_row(spw_table *t, const spw_score_row *row) {
+    const spw_score_cell *c = &row->cell;
+    const spw_compiled_memory *m = &row->memory;
+    const bool figure = !isnan(c->temporary_gib) || !isnan(c->total_gib);
+    spw_table_text(t, c->table);
+    spw_table_count(t, c->line);
+    spw_table_text(t, c->id);
+    spw_table_text(t, c->job.model.name);
+    spw_table_text(t, c->stack->name);
+    spw_table_text(t, c->scheme_text);
+    spw_table_count(t, c->job.expert);
+    spw_table_count(t, c->job.sequences_per_gpu[0]);
+    spw_table_text(t, spw_remat_name(c->job.remat));
+    spw_table_real(t, c->budget_bytes / GIB, "%.1f");
+    spw_table_text(t, spw_outcome_name(spw_score_verdict(row)));
+    spw_table_text(t, spw_outcome_name(c->status));
+    spw_table_real(t, m->temporary_bytes / GIB, "%.1f");
+    spw_table_real(t, m->low_bytes / GIB, "%.1f");
+    spw_table_real(t, m->high_bytes / GIB, "%.1f");
+    put_real(t, c->temporary_gib, "%.1f");
+    put_share(t, spw_score_temporary_error(row));
+    spw_table_real(t, (m->argument_bytes + m->temporary_bytes) / GIB, "%.1f");
+    put_real(t, c->total_gib, "%.1f");
+    put_share(t, spw_score_total_error(row));
+    spw_table_text(t, !figure ? "" : spw_score_inside(row) ? "yes" : "no");
+    spw_table_text(t, m->outside);
+    put_real(t, timed(row) ? row->time.step_s : NAN, "%.2f");
+    put_real(t, timed(row) ? row->time.tokens_per_s_per_gpu : NAN, "%.0f");
+    put_real(t, c->tokens_per_s_per_gpu, "%.0f");
+    put_share(t, spw_score_throughput_error(row));
+    spw_table_text(t, spw_kernel_name(c->family));
+    put_real(t, spw_score_kernel_seconds(c, &row->time), "%.2f");
+    put_real(t, c->family == SPW_KERNEL_NONE ? NAN : c->kernel_s, "%.2f");
+    spw_table_text(t, row->time.outside);
+}
+
+static const spw_column summary_columns[] = {
+    {"scheme", "scheme"},
+    {"cells", "cells"},
+    {"skipped", "left out"},
+    {"verdicts", "verdicts"},
+    {"agreed", "right"},
+    {"temporaries", "temporary"},
+    {"temporary_median", "median %"},
+    {"temporary_max", "max %"},
+    {"totals", "total"},
+    {"total_median", "median %"},
+    {"total_max", "max %"},
+    {"figures", "figures"},
+    {"inside", "inside"},
+    {"interval_width_median", "width %"},
+    {"speeds", "tokens/s"},
+    {"throughput_mape", "mean %"},
+    {"throughput_max_abs_error", "max %"},
+    {NULL, NULL},
+};
+
+static void put_unsigned_share(spw_table *t, double value) {
+    if (isnan(value)) {
+        spw_table_none(t);
+    } else {
+        spw_table_scaled(t, value, 0.01, "%.1f");
+    }
+}
+
+static void put_summary(spw_table *t, const char *name, const spw_score_summary *s) {
+    spw_table_text(t, name);
+    spw_table_count(t, s->cells);
+    spw_table_count(t, s->skipped);
+    spw_table_count(t, s->verdicts);
+    spw_table_count(t, s->agreed);
+    spw_table_count(t, s->temporaries);
+    put_unsigned_share(t, s->temporary_median);
+    put_unsigned_share(t, s->temporary_max);
+    spw_table_count(t, s->totals);
+    put_unsigned_share(t, s->total_median);
+    put_unsigned_share(t, s->total_max);
+    spw_table_count(t, s->figures);
+    spw_table_count(t, s->inside);
+    put_unsigned_share(t, s->interval_width_median);
+    spw_table_count(t, s->speeds);
+    put_unsigned_share(t, s->throughput_mape);
+    put_unsigned_share(t, s->throughput_max);
+}
+
+static bool first_of_table(const spw_score *score, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(score->row[i].cell.table, score->row[index].cell.table) == 0) return false;
+    }
+    return true;
+}
+
+/* Is this the first row with its scheme? Groups are printed in the order of the tables. */
+static bool first_of_scheme(const spw_score *score, size_t index) {
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(score->row[i].cell.scheme_text, score->row[index].cell.scheme_text) == 0) return false;
+    }
+    return true;
+}
+
+static spw_status print_rows(const spw_score *score, spw_format format, FILE *out) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(row_columns, &t);
+    for (size_t i = 0; status == SPW_OK && i < score->rows; i++) {
+        if (score->row[i].cell.skipped[0] == '\0') put_row(t, &score->row[i]);
+    }
+    if (status == SPW_OK) status = spw_table_print(t, format, out);
+    spw_table_destroy(t);
+    return status;
+}
+
+static spw_status print_summaries(const spw_score *score, FILE *out) {
+    spw_status status = SPW_OK;
+    spw_table *t = NULL;
+    spw_score_summary s;
+    SPW_TRY(spw_table_create(summary_columns, &t));
+    for (size_t i = 0; i < score->rows; i++) {
+        if (!first_of_scheme(score, i)) continue;
+        SPW_TRY(spw_score_summarise(score, score->row[i].cell.scheme_text, NULL, &s));
+        put_summary(t, score->row[i].cell.scheme_text, &s);
+    }
+    for (size_t i = 0; i < score->rows; i++) {
+        if (!first_of_table(score, i)) continue;
+        SPW_TRY(spw_score_summarise(score, NULL, score->row[i].cell.table, &s));
+        put_summary(t, score->row[i].cell.table, &s);
+    }
+    SPW_TRY(spw_score_summarise(score, NULL, NULL, &s));
+    put_summary(t, "all", &s);
+    SPW_TRY(spw_table_print(t, SPW_FORMAT_TABLE, out));
+    fprintf(out,
+            "\n%zu cells, %zu rows left out; verdicts: %zu right, %zu wrong; within 12 %%: %zu of %zu "
+            "temporaries; "
+            "%zu of %zu figures inside the interval; %zu cells beyond what was fitted\n",
+            s.cells, s.skipped, s.agreed, s.verdicts - s.agreed, s.within_12, s.temporaries, s.inside,
+            s.figures, s.outside_fit);
+    if (s.speeds > 0)
+        fprintf(out, "%zu speeds: mean |error| %.1f %%, max %.1f %%; %zu inside the interval\n", s.speeds,
+                100.0 * s.throughput_mape, 100.0 * s.throughput_max, s.speeds_inside);
+    if (s.kernels > 0)
+        fprintf(out, "%zu families of kernels: %zu within 20 %%, max |error| %.1f %%\n", s.kernels,
+                s.kernels_within_20, 100.0 * s.kernel_max);
+
+cleanup:
+    spw_table_destroy(t);
+    return status;
+}
+
+static void print_names(const spw_score *score, FILE *out) {
+    for (size_t i = 0; i < score->rows; i++) {
+        const spw_score_row *row = &score->row[i];
+        const spw_score_cell *c = &row->cell;
+        if (c->skipped[0] != '\0') {
+            fprintf(out, "left out: %s:%zu %s %s: %s\n", c->table, c->line, c->id, c->scheme_text,
+                    c->skipped);
+        } else if (c->status != SPW_OUTCOME_UNKNOWN && spw_score_verdict(row) != c->status) {
+            fprintf(out, "wrong verdict: %s:%zu %s %s, %zu sequences: %s, it is %s\n", c->table, c->line,
+                    c->id, c->scheme_text, c->job.sequences_per_gpu[0],
+                    spw_outcome_name(spw_score_verdict(row)), spw_outcome_name(c->status));
+        }
+    }
+    fprintf(out, "\n");
+}
+
+/* --- JSON --- */
+
+static json_t *time_json(const spw_score_row *row) {
+    const spw_timeline *time = &row->time;
+    json_t *object = json_object(), *components = json_object(), *exposed = json_object();
+    spw_json_put(object, "step_s", spw_json_real(time->step_s));
+    spw_json_put(object, "low_s", spw_json_real(time->low_s));
+    spw_json_put(object, "high_s", spw_json_real(time->high_s));
+    spw_json_put(object, "tokens_per_s_per_gpu", spw_json_real(time->tokens_per_s_per_gpu));
+    spw_json_put(object, "throughput_error", spw_json_real(spw_score_throughput_error(row)));
+    spw_json_put(object, "outside_fit", spw_json_text(time->outside));
+    for (size_t i = 0; i < time->components; i++) {
+        spw_json_put(components, time->component[i].name, spw_json_real(time->component[i].seconds));
+        spw_json_put(exposed, time->component[i].name, spw_json_real(time->component[i].exposed_s));
+    }
+    spw_json_put(object, "components", components);
+    spw_json_put(object, "exposed", exposed);
+    if (row->cell.family != SPW_KERNEL_NONE) {
+        spw_json_put(object, "kernel_family", spw_json_text(spw_kernel_name(row->cell.family)));
+        spw_json_put(object, "kernel_s", spw_json_real(spw_score_kernel_seconds(&row->cell, time)));
+        spw_json_put(object, "true_kernel_s", spw_json_real(row->cell.kernel_s));
+        spw_json_put(object, "kernel_error", spw_json_real(spw_score_kernel_error(row)));
+    }
+    return object;
+}
+
+static json_t *row_json(const spw_score_row *row) {
+    const spw_score_cell *c = &row->cell;
+    const spw_compiled_memory *m = &row->memory;
+    json_t *object = json_object(), *parts = json_object();
+    spw_json_put(object, "table", spw_json_text(c->table));
+    spw_json_put(object, "line", spw_json_count(c->line));
+    spw_json_put(object, "id", spw_json_text(c->id));
+    spw_json_put(object, "model", spw_json_text(c->job.model.name));
+    spw_json_put(object, "stack", spw_json_text(c->stack->name));
+    spw_json_put(object, "scheme", spw_json_text(c->scheme_text));
+    spw_json_put(object, "expert_parallel", spw_json_count(c->job.expert));
+    spw_json_put(object, "sequences_per_gpu", spw_json_count(c->job.sequences_per_gpu[0]));
+    spw_json_put(object, "remat", spw_json_text(spw_remat_name(c->job.remat)));
+    spw_json_put(object, "budget_gib", spw_json_real(c->budget_bytes / GIB));
+    spw_json_put(object, "verdict", spw_json_text(spw_outcome_name(spw_score_verdict(row))));
+    spw_json_put(object, "true_verdict",
+                 c->status == SPW_OUTCOME_UNKNOWN ? json_null() : spw_json_text(spw_outcome_name(c->status)));
+    spw_json_put(object, "argument_gib", spw_json_real(m->argument_bytes / GIB));
+    spw_json_put(object, "temporary_gib", spw_json_real(m->temporary_bytes / GIB));
+    spw_json_put(object, "low_gib", spw_json_real(m->low_bytes / GIB));
+    spw_json_put(object, "high_gib", spw_json_real(m->high_bytes / GIB));
+    spw_json_put(object, "true_temporary_gib", spw_json_real(c->temporary_gib));
+    spw_json_put(object, "temporary_error", spw_json_real(spw_score_temporary_error(row)));
+    spw_json_put(object, "total_gib", spw_json_real((m->argument_bytes + m->temporary_bytes) / GIB));
+    spw_json_put(object, "true_total_gib", spw_json_real(c->total_gib));
+    spw_json_put(object, "total_error", spw_json_real(spw_score_total_error(row)));
+    spw_json_put(object, "outside_fit", spw_json_text(m->outside));
+    for (int i = 0; i < SPW_COMPILED_PARTS; i++)
+        spw_json_put(parts, spw_compiled_part_name((spw_compiled_part)i),
+                     spw_json_real(m->part_bytes[i] / GIB));
+    spw_json_put(object, "parts_gib", parts);
+    spw_json_put(object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
+    spw_json_put(object, "time", timed(row) ? time_json(row) : json_null());
+    return object;
+}
+
+static double share(size_t part, size_t whole) { return whole > 0 ? (double)part / (double)whole : NAN; }
+
+static void put_summary_json(json_t *object, const spw_score_summary *s) {
+    spw_json_put(object, "cells", spw_json_count(s->cells));
+    spw_json_put(object, "skipped", spw_json_count(s->skipped));
+    spw_json_put(object, "verdicts", spw_json_count(s->verdicts));
+    spw_json_put(object, "verdicts_wrong", spw_json_count(s->verdicts - s->agreed));
+    spw_json_put(object, "verdict_agreement", spw_json_real(share(s->agreed, s->verdicts)));
+    spw_json_put(object, "temporary_gib_median_abs_error", spw_json_real(s->temporary_median));
+    spw_json_put(object, "temporary_gib_max_abs_error", spw_json_real(s->temporary_max));
+    spw_json_put(object, "temporary_gib_within_12_percent",
+                 spw_json_real(share(s->within_12, s->temporaries)));
+    spw_json_put(object, "total_gib_median_abs_error", spw_json_real(s->total_median));
+    spw_json_put(object, "total_gib_max_abs_error", spw_json_real(s->total_max));
+    spw_json_put(object, "interval_coverage", spw_json_real(share(s->inside, s->figures)));
+    spw_json_put(object, "interval_width_median", spw_json_real(s->interval_width_median));
+    spw_json_put(object, "throughput_cells", spw_json_count(s->speeds));
+    spw_json_put(object, "throughput_mape", spw_json_real(s->throughput_mape));
+    spw_json_put(object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
+    spw_json_put(object, "throughput_interval_coverage", spw_json_real(share(s->speeds_inside, s->speeds)));
+    spw_json_put(object, "kernel_cells", spw_json_count(s->kernels));
+    spw_json_put(object, "kernel_within_20_percent", spw_json_real(share(s->kernels_within_20, s->kernels)));
+    spw_json_put(object, "kernel_max_abs_error", spw_json_real(s->kernel_max));
+    spw_json_put(object, "outside_fit", spw_json_count(s->outside_fit));
+}
+
+static spw_status print_json(const spw_score *score, FILE *out) {
+    spw_status status = SPW_OK;
+    json_t *object = json_object(), *rows = json_array(), *skipped = json_array(), *schemes = json_array();
+    json_t *tables = json_array();
+    spw_score_summary s;
+    spw_json_put(object, "format", spw_json_text("spillway-score"));
+    spw_json_put(object, "version", spw_json_count(1));
+    SPW_TRY(spw_score_summarise(score, NULL, NULL, &s));
+    put_summary_json(object, &s);
+    for (size_t i = 0; i < score->rows; i++) {
+        const spw_score_cell *c = &score->row[i].cell;
+        if (first_of_scheme(score, i)) {
+            json_t *scheme = json_object();
+            spw_json_put(scheme, "scheme", spw_json_text(c->scheme_text));
+            (void)json_array_append_new(schemes, scheme);
+            SPW_TRY(spw_score_summarise(score, c->scheme_text, NULL, &s));
+            put_summary_json(scheme, &s);
+        }
+        if (first_of_table(score, i)) {
+            json_t *table = json_object();
+            spw_json_put(table, "table", spw_json_text(c->table));
+            (void)json_array_append_new(tables, table);
+            SPW_TRY(spw_score_summarise(score, NULL, c->table, &s));
+            put_summary_json(table, &s);
+        }
+        if (c->skipped[0] == '\0') {
+            (void)json_array_append_new(rows, row_json(&score->row[i]));
+            continue;
+        }
+        json_t *left_out = json_object();
+        spw_json_put(left_out, "table", spw_json_text(c->table));
+        spw_json_put(left_out, "line", spw_json_count(c->line));
+        spw_json_put(left_out, "id", spw_json_text(c->id));
+        spw_json_put(left_out, "scheme", spw_json_text(c->scheme_text));
+        spw_json_put(left_out, "reason", spw_json_text(c->skipped));
+        (void)json_array_append_new(skipped, left_out);
+    }
+    spw_json_put(object, "schemes", json_incref(schemes));
+    spw_json_put(object, "tables", json_incref(tables));
+    spw_json_put(object, "rows", json_incref(rows));
+    spw_json_put(object, "skipped_rows", json_incref(skipped));
+    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
+        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
+    fprintf(out, "\n");
+
+cleanup:
+    json_decref(tables);
+    json_decref(schemes);
+    json_decref(skipped);
+    json_decref(rows);
+    json_decref(object);
+    return status;
+}
+
+spw_status spw_score_print(const spw_score *score, spw_format format, FILE *out) {
+    if (format == SPW_FORMAT_JSON) return print_json(score, out);
+    spw_status status = print_rows(score, format, out);
+    if (status != SPW_OK || format == SPW_FORMAT_CSV) return status;
+    fprintf(out, "\n");
+    print_names(score, out);
+    return print_summaries(score, out);
+}

@@ -1,0 +1,14 @@
+/* How a score is printed. */
+#ifndef SPW_SIM_SCORE_PUBLISHED_SCORE_PRINT_H
+#define SPW_SIM_SCORE_PUBLISHED_SCORE_PRINT_H
+
+#include "sim/print/table.h"
+#include "sim/score/published/score.h"
+
+enum { SPW_SCORE_TABLES = 64 };
+
+/* table: every row, the rows left out, wrong verdicts by name, a summary a scheme and of all; json: one
+ * object; csv: the rows. */
+SPW_MUST_CHECK spw_status spw_score_print(const spw_score *score, spw_format format, FILE *out);
+
+#endif

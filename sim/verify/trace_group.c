@@ -1,0 +1,36 @@
+#include "sim/verify/trace_group.h"
+
+static size_t shrunk(size_t width, size_t shrink, size_t least) {
+    return width / shrink > least ? width / shrink : least;
+}
+
+spw_status spw_trace_group_job(const spw_trace_info *info, const spw_trace_group_settings *settings,
+                               spw_job *job) {
+    size_t group = settings->expert_parallel;
+    for (size_t r = 1; r <= 8 && settings->expert_parallel == 0; r++) {
+        if (info->experts % r == 0 && (info->ranks == 0 || info->ranks % r == 0)) group = r;
+    }
+    if (info->experts % group != 0 || (info->ranks > 0 && info->ranks % group != 0)) {
+        return spw_fail(SPW_EARG, "--expert-parallel %zu must divide the trace's %zu experts and %zu ranks",
+                        group, info->experts, info->ranks);
+    }
+    const size_t ranks = info->ranks > 0 ? info->ranks : group;
+    size_t tokens = info->ranks > 0 && info->step_tokens[0] >= ranks ? (size_t)info->step_tokens[0] / ranks
+                                                                     : settings->tokens;
+    const size_t length =
+        info->sequence_length > 0 && tokens % info->sequence_length == 0 ? info->sequence_length : tokens;
+    job->model.layers = job->model.moe_layers = info->layers;
+    job->model.experts = info->experts;
+    job->model.top_k = info->top_k;
+    job->model.hidden = shrunk(info->model_hidden, settings->shrink, 8);
+    job->model.expert_ffn = shrunk(info->model_ffn, settings->shrink, 4);
+    job->cluster.gpus_per_node = 8;
+    job->expert = group;
+    job->fsdp = ranks / group;
+    job->pipeline = job->tensor = 1;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = tokens / length;
+    job->sequence_length = length;
+    job->precision.activations = 2;
+    return SPW_OK;
+}
