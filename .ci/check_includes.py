@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a folder includes a header that the dependency order forbids, or two source files share a name."""
+"""Fails when a folder or a room includes a header that the dependency order forbids, or two source files share a name."""
 import collections
 import pathlib
 import re
@@ -14,6 +14,7 @@ ALLOWED = {  # folder -> folders whose headers it may include (itself is always 
     "tests": {"base", "traces", "reference", "kernels", "sim"},
 }
 ROOMS = {  # folder -> its rooms in the order in which data flows: a room may include those before it
+    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "verify", "bench", "emulate"],
     "sim": ["print", "input", "routing", "schemes", "memory", "time", "replay", "peers", "verify", "report", "score", "command"],
 }
 EXTERNAL = {  # library header -> the only folders that may know it
@@ -35,7 +36,11 @@ names = collections.defaultdict(list)
 for path in sorted(p for folder in ALLOWED for p in (root / folder).rglob("*")
                    if p.suffix in {".c", ".h", ".hip"} and "build" not in p.parts):
     files += 1
-    folder = path.relative_to(root).parts[0]
+    folder, room = path.relative_to(root).parts[:2]
+    order = ROOMS.get(folder, [])
+    if order and room not in order and room != "main.c":
+        print(f"{path}: {folder} has no room {room}")
+        bad += 1
     for number, line in enumerate(path.read_text().splitlines(), 1):
         match = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
         for header, folders in EXTERNAL.items():
@@ -46,11 +51,10 @@ for path in sorted(p for folder in ALLOWED for p in (root / folder).rglob("*")
         if match and match.group(1).split("/")[0] not in ALLOWED[folder] | {folder}:
             print(f"{path}:{number}: {folder} must not include {match.group(1)}")
             bad += 1
-        if match and folder in ROOMS and match.group(1).startswith(folder + "/"):
-            order = ROOMS[folder]
-            here, there = path.relative_to(root).parts[1], match.group(1).split("/")[1]
-            if here in order and (there not in order or order.index(there) > order.index(here)):
-                print(f"{path}:{number}: room {here} must not include {match.group(1)}: it comes before {there}")
+        if match and room in order and match.group(1).startswith(folder + "/"):
+            there = match.group(1).split("/")[1]
+            if there not in order or order.index(there) > order.index(room):
+                print(f"{path}:{number}: room {room} must not include {match.group(1)}: it comes before {there}")
                 bad += 1
     if path.suffix == ".c" and path.with_suffix(".h").exists():
         first = next((l for l in path.read_text().splitlines() if l.startswith("#include")), "")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kernels"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "kernels", "emulate"))
 from code_object import CodeObject
 
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}

@@ -1,8 +1,8 @@
 /* The judge of GPU results, judged; and the made-up routings. No GPU needed. */
-#include "kernels/device.h"
-#include "kernels/judge.h"
-#include "kernels/numbers.h"
-#include "kernels/routing.h"
+#include "kernels/gpu/device.h"
+#include "kernels/record/numbers.h"
+#include "kernels/record/routing.h"
+#include "kernels/verify/judge.h"
 #include "reference/bf16.h"
 #include "tests/check.h"
 

@@ -1,5 +1,5 @@
 /* Routing records: what is written is read, and what was not written is refused. No GPU needed. */
-#include "kernels/record.h"
+#include "kernels/record/record.h"
 
 #include "base/memory.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
 /* The plan of a dispatch: by hand, against the executed scheme's fabric, and there and back again. */
-#include "kernels/choices.h"
+#include "kernels/record/choices.h"
 #include "reference/dispatch.h"
 #include "reference/schemes/execution.h"
 

@@ -2,7 +2,7 @@
 #ifndef SPW_SIM_COMMAND_CLUSTER_LINK_H
 #define SPW_SIM_COMMAND_CLUSTER_LINK_H
 
-#include "kernels/link_curve.h"
+#include "kernels/gpu/link_curve.h"
 
 /* Writes the cluster `cluster` (a preset or a file, see spw_cluster_read) to `path` with the curve as its key `link`,
  * in the place of one that was there. The file appears whole or not at all, and can be read as a cluster.

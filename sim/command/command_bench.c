@@ -1,6 +1,6 @@
 #include "sim/command/command.h"
 
-#include "kernels/bench_device.h"
+#include "kernels/bench/bench_device.h"
 
 #include <stdio.h>
 #include <string.h>

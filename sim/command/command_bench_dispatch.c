@@ -1,7 +1,7 @@
 /* spillway bench dispatch: dispatch and combine between this machine's GPUs, and the measured links as a cluster file. */
 #include "sim/command/command.h"
 
-#include "kernels/bench_exchange.h"
+#include "kernels/bench/bench_exchange.h"
 #include "sim/command/cluster_link.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* spillway bench layer: whole expert layers between this machine's GPUs, by phase. */
 #include "sim/command/command.h"
 
-#include "kernels/bench_layer.h"
+#include "kernels/bench/bench_layer.h"
 
 #include <stdlib.h>
 

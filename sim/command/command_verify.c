@@ -1,8 +1,8 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
-#include "kernels/verify_device.h"
-#include "kernels/verify_exchange.h"
+#include "kernels/verify/verify_device.h"
+#include "kernels/verify/verify_exchange.h"
 #include "sim/command/job_options.h"
 #include "sim/verify/trace_record.h"
 #include "sim/verify/verify_cases.h"

@@ -28,7 +28,7 @@ typedef enum spw_gemm_pass {
 enum {
     SPW_GEMM_TILE_ROWS = 128,
     SPW_GEMM_TILE_TERMS = 64
-};                               /* kernels/grouped_gemm_wgmma.h: TILE_M, TILE_K */
+};                               /* kernels/gemm/grouped_gemm_wgmma.h: TILE_M, TILE_K */
 #define SPW_GEMM_EFFICIENCY 0.75 /* assumed: of the peak, where a cluster has no points */
 
 typedef struct spw_gemm_curves spw_gemm_curves;

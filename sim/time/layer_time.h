@@ -22,7 +22,7 @@
 #define SPW_SIM_TIME_LAYER_TIME_H
 
 #include "base/status.h"
-#include "kernels/layer_phases.h"
+#include "kernels/layer/layer_phases.h"
 #include "sim/input/cluster.h"
 #include "sim/time/gemm_time.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "kernels/record.h"
+#include "kernels/record/record.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/trace_group.h"

@@ -1,10 +1,10 @@
-/* Writes a routing record (kernels/record.h) of a trace: one group of one layer of one step, with what every
+/* Writes a routing record (kernels/record/record.h) of a trace: one group of one layer of one step, with what every
  * scheme that has a meaning on one GPU is predicted to do. */
 #ifndef SPW_SIM_VERIFY_TRACE_RECORD_H
 #define SPW_SIM_VERIFY_TRACE_RECORD_H
 
 #include "base/status.h"
-#include "kernels/record.h"
+#include "kernels/record/record.h"
 
 #include <stddef.h>
 

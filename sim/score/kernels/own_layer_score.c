@@ -1,7 +1,7 @@
 #include "sim/score/kernels/own_layer_score.h"
 
 #include "base/memory.h"
-#include "kernels/choices.h"
+#include "kernels/record/choices.h"
 #include "sim/schemes/scheme.h"
 
 #include <gsl/gsl_sort.h>

@@ -1,0 +1,75 @@
+#include "kernels/gemm/grouped_gemm_gpu.h"
+
+#include "kernels/gpu/device.h"
+#include "kernels/gpu/runtime.h"
+
+#include <limits.h>
+
+const spw_gemm_variant spw_gemm_variants[] = {
+    {"naive", spw_launch_gemm_naive},
+    {"tiled", spw_launch_gemm_tiled},
+#if defined(SPW_HIP)
+    {"mfma", spw_launch_gemm_mfma},
+#else
+    {"wgmma", spw_launch_gemm_wgmma},
+#endif
+    {NULL, NULL},
+};
+
+/* Which of the two forms an operation is, and with which sides. */
+static spw_gemm_problem problem_of(spw_gemm_operation operation, spw_gemm_shape s, const spw_bf16 *left,
+                                   const spw_bf16 *right) {
+    spw_gemm_problem p = {.experts = (int)s.experts, .rows = (int)s.rows, .a = left, .b = right};
+    const bool forward = operation == SPW_GEMM_FORWARD;
+    p.inner = (int)(operation == SPW_GEMM_INPUT_GRADIENT ? s.out : s.in);
+    p.columns = (int)(operation == SPW_GEMM_INPUT_GRADIENT ? s.in : s.out);
+    if (operation != SPW_GEMM_WEIGHT_GRADIENT) {
+        p.inner_contiguous = forward == s.transposed;
+    } else if (s.transposed) { /* dw^T = dy^T x */
+        p.a = right, p.b = left, p.inner = (int)s.out, p.columns = (int)s.in;
+    }
+    return p;
+}
+
+static spw_status check(spw_gemm_shape s) {
+    if (s.in % 8 != 0 || s.out % 8 != 0 || s.in == 0 || s.out == 0)
+        return spw_fail(SPW_EARG, "in %zu, out %zu: positive multiples of 8 are needed", s.in, s.out);
+    if (s.experts == 0 || s.rows > INT_MAX / 2 || s.in > INT_MAX / 2 || s.out > INT_MAX / 2)
+        return spw_fail(SPW_EARG,
+                        "experts %zu, rows %zu, in %zu, out %zu: at least one expert, each below 2^30",
+                        s.experts, s.rows, s.in, s.out);
+    return SPW_OK;
+}
+
+spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operation operation,
+                                spw_gemm_shape s, const spw_bf16 *left, const spw_bf16 *right,
+                                const int *offset, spw_bf16 *result, gpu_stream stream) {
+    const spw_status status = check(s);
+    if (status != SPW_OK) return status;
+    const spw_gemm_form form = operation == SPW_GEMM_WEIGHT_GRADIENT ? SPW_GEMM_WEIGHTS : SPW_GEMM_ROWS;
+    if (s.rows == 0) {
+        const size_t bytes = form == SPW_GEMM_ROWS ? 0 : s.experts * s.in * s.out * sizeof *result;
+        return spw_device_check(bytes == 0 ? 0 : (int)cudaMemsetAsync(result, 0, bytes, stream),
+                                "clear the result");
+    }
+    spw_gemm_problem p = problem_of(operation, s, left, right);
+    p.offset = offset, p.c = result, p.blocks = spw_device_multiprocessors();
+    return spw_device_check(variant->launch(form, p, stream), variant->name);
+}
+
+spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, const spw_bf16 *w,
+                                       const int *offset, spw_bf16 *act, gpu_stream stream) {
+    const spw_status status = check(s);
+    if (status != SPW_OK) return status;
+    if (s.out % 16 != 0)
+        return spw_fail(SPW_EARG, "gate and up together have %zu columns: a multiple of 16 is needed", s.out);
+#if defined(SPW_HIP)
+    (void)x, (void)w, (void)offset, (void)act, (void)stream;
+    return spw_fail(SPW_EDEVICE, "the fused kernel exists for Hopper only");
+#else
+    if (s.rows == 0) return SPW_OK;
+    spw_gemm_problem p = problem_of(SPW_GEMM_FORWARD, s, x, w);
+    p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_device_multiprocessors();
+    return spw_device_check(spw_launch_gemm_swiglu_wgmma(p, stream), "grouped GEMM with SwiGLU");
+#endif
+}

@@ -1,0 +1,43 @@
+/* Grouped GEMM on the GPU: reference/grouped_gemm.h with bf16 operands and results, sums in fp32, and the
+ * offsets on the device: the host never waits for them. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_GPU_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_GPU_H
+
+#include "base/status.h"
+#include "kernels/gemm/grouped_gemm_launch.h"
+#include "reference/grouped_gemm.h"
+
+typedef enum spw_gemm_operation {
+    SPW_GEMM_FORWARD,
+    SPW_GEMM_INPUT_GRADIENT,
+    SPW_GEMM_WEIGHT_GRADIENT
+} spw_gemm_operation;
+
+/* One rung of the ladder. Rows of a table that ends with name == NULL, plain to fast; only those that this
+ * build holds. */
+typedef struct spw_gemm_variant {
+    const char *name;
+    spw_gemm_launcher *launch;
+} spw_gemm_variant;
+extern const spw_gemm_variant spw_gemm_variants[];
+
+/* Device pointers, 16-byte aligned; in and out are multiples of 8.
+ *   forward          left = x  [rows][in],  right = w   as reference/grouped_gemm.h, result = y [rows][out]
+ *   input gradient   left = dy [rows][out], right = w,                              result = dx [rows][in]
+ *   weight gradient  left = x  [rows][in],  right = dy  [rows][out],                result = dw as w
+ *   offset           [experts + 1] int32
+ * The result is rounded to bf16 once. Every element of it is written, unused tail rows and empty experts with
+ * 0. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, spw_gemm_operation operation,
+                                               spw_gemm_shape shape, const spw_bf16 *left,
+                                               const spw_bf16 *right, const int *offset, spw_bf16 *result,
+                                               gpu_stream stream);
+
+/* act[r][f] = swiglu(sum over i of x[r][i] w[e](i, f), sum over i of x[r][i] w[e](i, ffn + f)), rounded to bf16 once; neither sum is
+ * rounded or stored. shape.out is 2 ffn; w as in the forward pass, gate and up side by side; act [rows][ffn]. Only on Hopper:
+ * SPW_EDEVICE elsewhere. */
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, const spw_bf16 *x,
+                                                      const spw_bf16 *w, const int *offset, spw_bf16 *act,
+                                                      gpu_stream stream);
+
+#endif

@@ -1,0 +1,24 @@
+/* Private to kernels/: launchers of grouped GEMM, implemented in *.hip. Each returns the runtime's error
+ * code, 0 for none. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_LAUNCH_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_LAUNCH_H
+
+#include "kernels/gemm/grouped_gemm_problem.h"
+#include "kernels/gpu/launch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* p.blocks: the number of multiprocessors. rows > 0, columns > 0, inner > 0, experts > 0. */
+typedef int spw_gemm_launcher(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream);
+spw_gemm_launcher spw_launch_gemm_naive, spw_launch_gemm_tiled, spw_launch_gemm_mfma, spw_launch_gemm_wgmma;
+
+/* c[r][n] = swiglu(gate, up) with gate = sum over k of a[r][k] b[e](k, n) and up the same of b's column columns + n; b has
+ * 2 * p.columns columns. SPW_GEMM_ROWS only. */
+int spw_launch_gemm_swiglu_wgmma(spw_gemm_problem p, gpu_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

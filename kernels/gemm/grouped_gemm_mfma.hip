@@ -1,0 +1,287 @@
+/* Grouped GEMM on AMD's matrix cores (CDNA 2, 3, 4). One work-group of four waves a compute unit stays there
+ * and walks over the tiles; a wave makes 128 x 64 of a 256 x 128 tile out of 16 x 16 products. Each step of
+ * 32 along the sum is loaded to registers while the step before is multiplied out of LDS, which holds two
+ * steps.
+ *
+ * LDS holds both operands with the sum's dimension contiguous: 64 bytes a row, in four pieces of 16 bytes,
+ * placed so that neither the reads of 16 rows nor the transposing writes meet in a bank. An operand whose
+ * other dimension is contiguous in memory is transposed in registers on its way: pairs of 16-bit numbers by
+ * one v_perm each.
+ *
+ * Operand and result layouts: AMD, matrix instruction calculator; 16x16x16 bf16_1k and, on gfx950, 16x16x32
+ * bf16. With eight numbers a lane the two differ only in which products meet in which instruction, since both
+ * operands are permuted alike. */
+#include "kernels/gemm/grouped_gemm_launch.h"
+#include "kernels/gemm/grouped_gemm_tiles.h"
+
+enum { TILE_M = 256, TILE_N = 128, TILE_K = 32, BAND = 8, THREADS = 256, WAVE_M = 128, WAVE_N = 64 };
+enum { DOWN = WAVE_M / 16, ACROSS = WAVE_N / 16, ROW_BYTES = TILE_K * 2, A_BYTES = TILE_M * ROW_BYTES };
+
+typedef unsigned words4 __attribute__((ext_vector_type(4)));
+typedef unsigned words2 __attribute__((ext_vector_type(2)));
+typedef float sums4 __attribute__((ext_vector_type(4)));
+typedef short bits4 __attribute__((ext_vector_type(4)));
+typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
+typedef short bits8 __attribute__((ext_vector_type(8)));
+
+GPU_DEVICE sums4 multiply_add(words4 a, words4 b, sums4 sum) {
+#if defined(__gfx950__)
+    return __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(bf16x8, a),
+                                                   __builtin_bit_cast(bf16x8, b), sum, 0, 0, 0);
+#elif defined(__AMDGCN__)
+    const bits8 a8 = __builtin_bit_cast(bits8, a), b8 = __builtin_bit_cast(bits8, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.lo, b8.lo, sum, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a8.hi, b8.hi, sum, 0, 0, 0);
+#else
+    return sum;
+#endif
+}
+
+/* Where piece `piece` (eight numbers along the sum) of a row lies in LDS. */
+GPU_DEVICE int place(int row, int piece) {
+    return (row ^ (row >> 3 & 1)) * ROW_BYTES + (piece ^ (row >> 1 & 3)) * 16;
+}
+
+/* Hides where a number comes from, so that what is computed from it is not kept in registers from tile to
+ * tile. */
+GPU_DEVICE void keep_here(int &number) {
+#if defined(__AMDGCN__)
+    asm volatile("" : "+s"(number));
+#endif
+    (void)number;
+}
+
+/* One thread's share of one operand of one step: LOADS times 16 bytes on the way from memory to LDS.
+ * INNER: the sum's dimension is contiguous; the thread holds one piece of LOADS rows, 64 apart.
+ * Otherwise the thread holds a block of LOADS along the sum by eight rows.
+ * Loads are buffer loads: what lies behind the operand's end reads as 0, which is how the end of a group is
+ * masked. */
+template <bool INNER, int LOADS> struct share {
+    enum { ALONG = TILE_K / LOADS }; /* threads along the sum, when not INNER */
+    words4 v[LOADS];
+    const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
+    unsigned bytes;
+    unsigned offset, apart,
+        step; /* in bytes: of the first of the next loads, from one to the next, from step to step */
+    int to;   /* place in LDS of the first row */
+
+    /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; the tile starts at row0.
+     */
+    GPU_MEMBER void start(const spw_bf16 *operand, int stride, int row0, int rows, int terms) {
+        keep_here(stride);
+        const unsigned thread = (unsigned)gpu_thread(), row_bytes = (unsigned)stride * 2,
+                       row = (unsigned)row0;
+        base = operand;
+        bytes = (unsigned)(INNER ? rows : terms) * row_bytes;
+        step = INNER ? ROW_BYTES : TILE_K * row_bytes;
+        apart = INNER ? 64 * row_bytes : row_bytes;
+        offset = INNER ? (row + thread / 4) * row_bytes + thread % 4 * 16
+                       : thread % ALONG * LOADS * row_bytes + (row + thread / ALONG * 8) * 2;
+        const int t = gpu_thread(), k = t % ALONG * LOADS;
+        to = INNER ? place(t / 4, t % 4) : place(t / ALONG * 8, k / 8) + k % 8 * 2;
+    }
+    /* `left`: terms of the sum from this step on; less than TILE_K in the last step, <= 0 behind it. */
+    GPU_MEMBER void load(int left) {
+        (void)left;
+#if defined(__AMDGCN__)
+        const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
+        /* Else the next row's numbers: an offset behind any operand, and three times `apart` does not bring it round. */
+        const bool inside = !INNER || gpu_thread() % 4 * 8 < left;
+        const unsigned from = inside ? offset : 0xf0000000;
+#pragma unroll
+        for (unsigned i = 0; i < LOADS; i++)
+            v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(from + i * apart), 0, 0);
+        offset += step;
+#endif
+    }
+    GPU_MEMBER void store(unsigned char *lds) const {
+        if (INNER) {
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) *(words4 *)(lds + to + i * 64 * ROW_BYTES) = v[i];
+            return;
+        }
+#if defined(__AMDGCN__)
+#pragma unroll
+        for (int j = 0; j < 8; j++) { /* row j of the block: its LOADS numbers along the sum */
+            const unsigned pick = j % 2 ? 0x07060302 : 0x05040100;
+            unsigned char *row = lds + (to ^ (j * ROW_BYTES | j / 2 * 16));
+            const unsigned low = __builtin_amdgcn_perm(v[1][j / 2], v[0][j / 2], pick);
+            if (LOADS == 2)
+                *(unsigned *)row = low;
+            else
+                *(words2 *)row =
+                    words2{low, __builtin_amdgcn_perm(v[LOADS - 1][j / 2], v[LOADS - 2][j / 2], pick)};
+        }
+#endif
+    }
+};
+
+/* Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
+GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0, int n0,
+                           const sums4 (&sum)[DOWN][ACROSS]) {
+    keep_here(columns);
+    const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
+    const unsigned row_bytes = (unsigned)columns * 2;
+    (void)c, (void)sum, (void)t;
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) {
+        const bool inside = column + j * 16 < columns;
+        unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
+#pragma unroll
+        for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
+            const sums4 s = sum[i][j];
+            const words2 packed = {gpu_to_bf16(s[0]) | (unsigned)gpu_to_bf16(s[1]) << 16,
+                                   gpu_to_bf16(s[2]) | (unsigned)gpu_to_bf16(s[3]) << 16};
+#if defined(__AMDGCN__)
+            const auto buffer = __builtin_amdgcn_make_buffer_rsrc(
+                (void *)c, 0, (int)((unsigned)t.height * row_bytes), 0x27000);
+            __builtin_amdgcn_raw_buffer_store_b64(packed, buffer, (int)(inside ? offset : ~0u), 0, 0);
+#else
+            (void)packed, (void)inside;
+#endif
+        }
+    }
+}
+
+/* Some of a step's products: rows [FROM, TO) of fragments. */
+template <int FROM, int TO>
+GPU_DEVICE void multiply(const words4 (&a)[DOWN], const words4 (&b)[ACROSS], sums4 (&sum)[DOWN][ACROSS]) {
+#pragma unroll
+    for (int i = FROM; i < TO; i++)
+#pragma unroll
+        for (int j = 0; j < ACROSS; j++) sum[i][j] = multiply_add(b[j], a[i], sum[i][j]);
+}
+
+/* Nothing is moved over this place: else the next step's numbers would be waited for right after their loads.
+ */
+GPU_DEVICE void fence_schedule() {
+#if defined(__AMDGCN__)
+    __builtin_amdgcn_sched_barrier(0);
+#endif
+}
+
+/* One wait for all reads of LDS, in place of one for each. */
+GPU_DEVICE void wait_for_lds() {
+#if defined(__AMDGCN__)
+    __builtin_amdgcn_s_waitcnt(0xc07f); /* lgkmcnt(0), the other counters any */
+#endif
+}
+
+/* Asks the scheduler for COUNT groups of MATRIX matrix instructions and one of `KIND`: so that neither pipe
+ * waits for the other. No effect on what is computed. */
+enum { MEMORY_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
+template <int COUNT, int KIND, int MATRIX> GPU_DEVICE void interleave() {
+#if defined(__AMDGCN__)
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        __builtin_amdgcn_sched_group_barrier(KIND, 1, 0);
+        if (MATRIX > 0) __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
+    }
+#endif
+}
+
+/* The same for writes to LDS with the two moves that put their numbers together. */
+template <int COUNT, int MATRIX> GPU_DEVICE void interleave_moves() {
+#if defined(__AMDGCN__)
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
+        __builtin_amdgcn_sched_group_barrier(2, 2, 0);
+        __builtin_amdgcn_sched_group_barrier(LDS_WRITE, 1, 0);
+    }
+#endif
+}
+
+/* One step, whose numbers are in `lds`; those of the next go from registers to `lds_next`, and those of the
+ * one after that, from which on the sum has `left` terms, are loaded. The result's rows are b's and its
+ * columns a's: a lane then holds four neighbours of a row of c. */
+template <bool A_INNER, bool B_INNER>
+GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left, const unsigned char *lds,
+                           unsigned char *lds_next, int a_at, int b_at, sums4 (&sum)[DOWN][ACROSS]) {
+#if defined(__gfx950__)
+    constexpr int EACH = 1; /* matrix instructions a product of 16 x 16 x 32 */
+#else
+    constexpr int EACH = 2;
+#endif
+    constexpr int FIRST = 2; /* rows of fragments before the numbers of the next step are waited for */
+    constexpr int A_WRITES = A_INNER ? 4 : 8, B_WRITES = B_INNER ? 2 : 8;
+    words4 av[DOWN], bv[ACROSS];
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) bv[j] = *(const words4 *)(lds + b_at + j * 16 * ROW_BYTES);
+#pragma unroll
+    for (int i = 0; i < DOWN; i++) av[i] = *(const words4 *)(lds + a_at + i * 16 * ROW_BYTES);
+    multiply<0, FIRST>(av, bv, sum);
+    interleave<ACROSS + 1, LDS_READ, 0>();
+    interleave<DOWN - 1, LDS_READ, EACH>();
+    fence_schedule();
+    wait_for_lds();
+    b.store(lds_next + A_BYTES), b.load(left);
+    a.store(lds_next), a.load(left);
+    multiply<FIRST, DOWN>(av, bv, sum);
+    interleave_moves<B_WRITES, EACH>();
+    interleave<2, MEMORY_READ, 0>();
+    interleave_moves<A_WRITES, EACH>();
+    interleave<4, MEMORY_READ, 0>();
+    gpu_barrier();
+    fence_schedule();
+}
+
+template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
+    constexpr bool A_INNER = FORM == SPW_GEMM_ROWS;
+    __shared__ alignas(16) unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
+    const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
+    const int a_at = place(wave_m + gpu_lane() % 16, gpu_lane() / 16);
+    const int b_at = place(wave_n + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;
+    gemm_walk<FORM, TILE_M, TILE_N, BAND> walk;
+    gemm_tile t;
+    walk.start(p);
+    for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
+        const gemm_operands o = gemm_operands_of<FORM>(p, t);
+        sums4 sum[DOWN][ACROSS] = {};
+        if (t.terms > 0) {
+            share<A_INNER, 4> a;
+            share<B_INNER, 2> b;
+            a.start(o.a, (int)(A_INNER ? o.a_m : o.a_k), t.m0, t.height, t.terms);
+            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, p.columns, t.terms);
+            a.load(t.terms), b.load(t.terms);
+            gpu_barrier(); /* the tile before has been read */
+            a.store(lds[0]), b.store(lds[0] + A_BYTES);
+            a.load(t.terms - TILE_K), b.load(t.terms - TILE_K);
+            gpu_barrier();
+            /* Two steps a round: behind the end of the sum a step multiplies zeros. */
+#pragma clang loop unroll(disable)
+            for (int left = t.terms; left > 0; left -= 2 * TILE_K) {
+                whole_step(a, b, left - 2 * TILE_K, lds[0], lds[1], a_at, b_at, sum);
+                whole_step(a, b, left - 3 * TILE_K, lds[1], lds[0], a_at, b_at, sum);
+            }
+        }
+        store_tile(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, sum);
+    }
+}
+
+/* Two waves a SIMD at most: the registers for more of them would be taken from the one or two that run. */
+#if defined(__AMDGCN__)
+#define MFMA_KERNEL GPU_KERNEL(THREADS) __attribute__((amdgpu_waves_per_eu(1, 2)))
+#else
+#define MFMA_KERNEL GPU_KERNEL(THREADS)
+#endif
+MFMA_KERNEL gemm_mfma_rows_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true>(p); }
+MFMA_KERNEL gemm_mfma_rows_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false>(p); }
+MFMA_KERNEL gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, false>(p); }
+
+#if GPU_HOST
+int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    /* Offsets into a group are 32 bits; see share. */
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner,
+                             columns = (unsigned)p.columns;
+    if (rows * inner >= most || rows * columns >= most || inner * columns >= most)
+        return cudaErrorInvalidValue;
+    if (form == SPW_GEMM_WEIGHTS)
+        gemm_mfma_weights<<<p.blocks, THREADS, 0, stream>>>(p);
+    else if (p.inner_contiguous)
+        gemm_mfma_rows_inner<<<p.blocks, THREADS, 0, stream>>>(p);
+    else
+        gemm_mfma_rows_outer<<<p.blocks, THREADS, 0, stream>>>(p);
+    return (int)cudaGetLastError();
+}
+#endif

@@ -1,0 +1,35 @@
+/* Grouped GEMM on Hopper's tensor cores: grouped_gemm_wgmma.h launched with its tensor maps. */
+#include "kernels/gemm/grouped_gemm_launch.h"
+#include "kernels/gemm/grouped_gemm_wgmma.h"
+#include "kernels/gemm/tensor_map.h"
+
+#define KERNEL(name, form, b_outer) \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) \
+        name(const __grid_constant__ spw_gemm_problem p, const __grid_constant__ CUtensorMap map_a, \
+             const __grid_constant__ CUtensorMap map_b) { \
+        gemm_wgmma<form, b_outer, false>(p, &map_a, &map_b); \
+    }
+KERNEL(gemm_wgmma_rows_inner, SPW_GEMM_ROWS, false)
+KERNEL(gemm_wgmma_rows_outer, SPW_GEMM_ROWS, true)
+KERNEL(gemm_wgmma_weights, SPW_GEMM_WEIGHTS, true)
+
+int spw_launch_gemm_wgmma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    CUtensorMap a, b;
+    const bool rows_form = form == SPW_GEMM_ROWS, inner = rows_form && p.inner_contiguous;
+    void (*kernel)(spw_gemm_problem, CUtensorMap, CUtensorMap) = !rows_form ? gemm_wgmma_weights
+                                                                 : inner    ? gemm_wgmma_rows_inner
+                                                                            : gemm_wgmma_rows_outer;
+    int error = rows_form ? spw_tensor_map_2d(&a, p.a, p.inner, p.rows, TILE_K, TILE_M)
+                          : spw_tensor_map_2d(&a, p.a, p.inner, p.rows, CHUNK, TILE_K);
+    if (error == 0 && !rows_form) error = spw_tensor_map_2d(&b, p.b, p.columns, p.rows, CHUNK, TILE_K);
+    if (error == 0 && inner)
+        error = spw_tensor_map_3d(&b, p.b, p.inner, p.columns, p.experts, TILE_K, TILE_N);
+    if (error == 0 && rows_form && !inner)
+        error = spw_tensor_map_3d(&b, p.b, p.columns, p.inner, p.experts, CHUNK, TILE_K);
+    if (error != 0) return error;
+    error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      SHARED_BYTES);
+    if (error != 0) return error;
+    kernel<<<p.blocks, THREADS, SHARED_BYTES, stream>>>(p, a, b);
+    return (int)cudaGetLastError();
+}

@@ -1,0 +1,46 @@
+#include "kernels/gemm/tensor_map.h"
+
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+/* The driver's encoder, found through the runtime: no link against the driver library, so a machine without a
+ * GPU links. */
+static PFN_cuTensorMapEncodeTiled_v12000 encoder(void) {
+    static PFN_cuTensorMapEncodeTiled_v12000 found;
+    enum cudaDriverEntryPointQueryResult result;
+    void *entry = NULL;
+    if (found != NULL) return found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess)
+        return NULL;
+    return found = (PFN_cuTensorMapEncodeTiled_v12000)entry;
+}
+
+static int encode(CUtensorMap *map, const void *base, cuuint32_t rank, const cuuint64_t *size,
+                  const cuuint32_t *box) {
+    const PFN_cuTensorMapEncodeTiled_v12000 encode_tiled = encoder();
+    const cuuint64_t stride[2] = {size[0] * 2, size[0] * size[1] * 2};
+    const cuuint32_t step[3] = {1, 1, 1};
+    if (encode_tiled == NULL) return cudaErrorNotSupported;
+    const CUresult result =
+        encode_tiled(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)base, size, stride, box, step,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+int spw_tensor_map_2d(CUtensorMap *map, const void *base, long inner, long outer, int box_inner,
+                      int box_outer) {
+    const cuuint64_t size[2] = {(cuuint64_t)inner, (cuuint64_t)outer};
+    const cuuint32_t box[2] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer};
+    return encode(map, base, 2, size, box);
+}
+
+int spw_tensor_map_3d(CUtensorMap *map, const void *base, long inner, long outer, long groups, int box_inner,
+                      int box_outer) {
+    const cuuint64_t size[3] = {(cuuint64_t)inner, (cuuint64_t)outer, (cuuint64_t)groups};
+    const cuuint32_t box[3] = {(cuuint32_t)box_inner, (cuuint32_t)box_outer, 1};
+    return encode(map, base, 3, size, box);
+}

@@ -1,0 +1,120 @@
+/* Hopper's asynchronous machinery, one PTX instruction a function: barriers in shared memory, bulk tensor
+ * copies, warpgroup matrix products. Meaning and layouts: NVIDIA, PTX ISA 8.x, chapters "mbarrier",
+ * "cp.async.bulk.tensor", "wgmma". */
+#ifndef SPW_KERNELS_GEMM_WGMMA_H
+#define SPW_KERNELS_GEMM_WGMMA_H
+
+#include "kernels/gpu/gpu.h"
+
+#include <cuda.h>
+#include <stdint.h>
+
+GPU_DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+GPU_DEVICE void barrier_init(uint64_t *barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+GPU_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+GPU_DEVICE void barrier_expect(uint64_t *barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+GPU_DEVICE void barrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/* Returns once the phase of this parity has completed. */
+GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
+    asm volatile("{\n.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+/* A barrier among `threads` threads of the block; id 0 is __syncthreads. */
+GPU_DEVICE void named_barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+/* Makes ordinary stores to shared memory visible to the copy engine and the tensor cores. */
+GPU_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+template <int REGISTERS> GPU_DEVICE void registers_raise() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> GPU_DEVICE void registers_lower() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* Copies the box at (inner, outer[, group]) of the tensor to shared memory; elements outside the tensor
+ * become 0. */
+GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier, int inner, int outer) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3, %4}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
+                 : "memory");
+}
+GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier, int inner, int outer,
+                            int group) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3, %4, %5}], "
+                 "[%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(group)
+                 : "memory");
+}
+/* Describes an operand in shared memory, written by a bulk tensor copy with the 128-byte swizzle: rows of 128
+ * bytes, eight rows an atom. Inner dimension contiguous: `next_eight` is the step between groups of eight
+ * rows. Outer dimension contiguous: `next_eight` steps eight along the sum, `next_chunk` from 64 outer
+ * elements to the next 64. In bytes. */
+GPU_DEVICE uint64_t operand_descriptor(uint32_t address, uint32_t next_chunk, uint32_t next_eight) {
+    const uint64_t swizzle_128 = 1ull << 62;
+    return swizzle_128 | (uint64_t)(next_eight >> 4) << 32 | (uint64_t)(next_chunk >> 4) << 16 |
+           (address & 0x3ffff) >> 4;
+}
+
+GPU_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+GPU_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> GPU_DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+#define WGMMA_SUM8(i) \
+    "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]), \
+        "+f"(sum[i + 6]), "+f"(sum[i + 7])
+
+/* sum[64][256] = a[64][16] * b[16][256] (+ sum if keep). A_OUTER, B_OUTER: the operand's outer dimension is
+ * contiguous. */
+template <int A_OUTER, int B_OUTER>
+GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int keep) {
+    asm volatile("{\n.reg .pred keep;\n"
+                 "setp.ne.b32 keep, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, "
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63, "
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79, "
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95, "
+                 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111, "
+                 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127 "
+                 "}, %128, %129, keep, 1, 1, %131, %132;\n}"
+                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32),
+                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56), WGMMA_SUM8(64), WGMMA_SUM8(72),
+                   WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112),
+                   WGMMA_SUM8(120)
+                 : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+}
+
+/* Four 8 x 8 matrices of bf16 from the accumulator layout to rows in shared memory, a row address a lane. */
+GPU_DEVICE void store_matrices(uint32_t row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0),
+                 "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+GPU_DEVICE uint32_t pack_bf16(float low, float high) {
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* What a kernel needs that shares memory with other GPUs: accesses ordered for the whole machine, and a clock. */
+#ifndef SPW_KERNELS_GPU_GPU_SYSTEM_H
+#define SPW_KERNELS_GPU_GPU_SYSTEM_H
+
+#include "kernels/gpu/gpu.h"
+
+#if defined(__CUDACC__)
+#define GPU_ARGUMENT const __grid_constant__ /* a large argument that is read where it lies */
+#else
+#define GPU_ARGUMENT const
+#endif
+
+/* Memory of a GPU, for an address that was kept as a number: its space is not known any more. */
+#if defined(__AMDGCN__)
+#define GPU_GLOBAL __attribute__((address_space(1)))
+#else
+#define GPU_GLOBAL
+#endif
+
+/* gpu_settle: what this wave has written is where a fence of another wave of its block finds it. To be called before a barrier behind
+ * which one wave speaks for all: AMD's barrier waits for no store. */
+#if defined(__CUDA_ARCH__)
+GPU_DEVICE void gpu_settle() {}
+GPU_DEVICE void gpu_fence_system() { __threadfence_system(); }
+GPU_DEVICE void gpu_release_system(unsigned *to, unsigned value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+GPU_DEVICE void gpu_release_system(unsigned long long *to, unsigned long long value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+GPU_DEVICE unsigned gpu_acquire_system(const unsigned *from) {
+    unsigned value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+GPU_DEVICE unsigned long long gpu_acquire_system(const unsigned long long *from) {
+    unsigned long long value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
+/* Returns what was there; ordered among the threads of this GPU. */
+GPU_DEVICE unsigned gpu_add(unsigned *to, unsigned value) { return atomicAdd(to, value); }
+GPU_DEVICE void gpu_add(int *to, int value) { atomicAdd(to, value); }
+GPU_DEVICE void gpu_add(unsigned long long *to, unsigned long long value) { atomicAdd(to, value); }
+GPU_DEVICE unsigned long long gpu_nanoseconds() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+/* The next kernel of the stream may be put on free multiprocessors already; it waits where it calls gpu_wait_for_previous, for the end of
+ * this one. Both are nothing when it was not launched so. */
+GPU_DEVICE void gpu_let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
+GPU_DEVICE void gpu_wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#elif defined(__AMDGCN__)
+GPU_DEVICE void gpu_let_next_start() {}
+GPU_DEVICE void gpu_wait_for_previous() {}
+/* vmcnt(0), the other counters any. */
+GPU_DEVICE void gpu_settle() { __builtin_amdgcn_s_waitcnt(0x0f70); }
+/* Release and acquire with a wait of our own between them: clang 22 drops its own behind a write-back of the cache where it
+ * knows of no store under way (LLVM pull request 178316), and what follows would overtake the write-back. */
+GPU_DEVICE void gpu_fence_system() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    gpu_settle();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+}
+template <class T> GPU_DEVICE void gpu_release_system(T *to, T value) {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    gpu_settle();
+    __scoped_atomic_store_n(to, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_SYSTEM);
+}
+template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
+    return __scoped_atomic_load_n(from, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+}
+template <class T> GPU_DEVICE T gpu_add(T *to, T value) {
+    return __scoped_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+GPU_DEVICE unsigned long long gpu_nanoseconds() { return 10 * __builtin_amdgcn_s_memrealtime(); }
+#else /* a host pass: parsed, never run */
+GPU_DEVICE void gpu_let_next_start() {}
+GPU_DEVICE void gpu_wait_for_previous() {}
+GPU_DEVICE void gpu_settle() {}
+GPU_DEVICE void gpu_fence_system() {}
+template <class T> GPU_DEVICE void gpu_release_system(T *, T) {}
+template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) { return *from; }
+template <class T> GPU_DEVICE T gpu_add(T *to, T) { return *to; }
+GPU_DEVICE unsigned long long gpu_nanoseconds() { return 0; }
+#endif
+
+#endif

@@ -1,0 +1,22 @@
+/* Private to kernels/: launchers of numbers.hip. Device pointers; each returns the runtime's error code, 0
+ * for none. */
+#ifndef SPW_KERNELS_RECORD_NUMBERS_LAUNCH_H
+#define SPW_KERNELS_RECORD_NUMBERS_LAUNCH_H
+
+#include "kernels/gpu/launch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int spw_launch_fill_bf16(unsigned short *out, long count, int kind, unsigned long long seed,
+                         gpu_stream stream);
+int spw_launch_fill_float(float *out, long count, int kind, unsigned long long seed, gpu_stream stream);
+/* *found += elements that are inf or NaN. */
+int spw_launch_count_unfinished(const unsigned short *x, long count, unsigned long long *found,
+                                gpu_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,73 @@
+#include "kernels/verify/judge.h"
+
+#include "reference/bf16.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void spw_judge_count(spw_judge *judge, spw_status status, const char *format, ...) {
+    judge->comparisons++;
+    if (status == SPW_OK) return;
+    judge->failed++;
+    if (judge->quiet) return;
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "FAILED ");
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, ": %s\n", spw_last_error());
+    va_end(arguments);
+}
+
+static void note(spw_judge *judge, double error, double allowed) {
+    if (allowed > 0 && error / allowed > judge->worst) judge->worst = error / allowed;
+}
+
+spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t terms, const uint16_t *got,
+                          const float *want, const float *scale) {
+    for (size_t i = 0; i < count; i++) {
+        const double value = (double)spw_bf16_to_float(got[i]), wanted = (double)want[i];
+        const double d = exact ? 0 : ((double)terms + 2) * 0x1p-24 * (double)scale[i];
+        /* want is itself rounded to fp32, the ends of the interval are rounded outwards to fp32 */
+        const double low =
+            (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)(wanted - d), -INFINITY)));
+        const double high =
+            (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)(wanted + d), INFINITY)));
+        const bool good = exact ? got[i] == spw_bf16_from_float(want[i]) : value >= low && value <= high;
+        if (!(good && isfinite(value)))
+            return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g (0x%04x), want %.9g in [%.9g, %.9g]",
+                            i, count, value, got[i], wanted, low, high);
+        note(judge, fabs(value - wanted), d + 0x1p-8 * fabs(wanted));
+    }
+    return SPW_OK;
+}
+
+spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms, const float *got,
+                           const float *want, const float *scale) {
+    for (size_t i = 0; i < count; i++) {
+        const double limit = exact ? 0 : ((double)terms + 2) * 0x1p-24 * (double)scale[i];
+        const double error = fabs((double)got[i] - (double)want[i]);
+        note(judge, error, limit);
+        /* <= so that NaN fails */
+        if (exact ? memcmp(got + i, want + i, sizeof *got) == 0 : error <= limit && isfinite(got[i]))
+            continue;
+        return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g, want %.9g, allowed %.3g", i, count,
+                        (double)got[i], (double)want[i], limit);
+    }
+    return SPW_OK;
+}
+
+spw_status spw_judge_equal(uint64_t got, uint64_t want) {
+    return got == want ? SPW_OK : spw_fail(SPW_EMISMATCH, "got %" PRIu64 ", want %" PRIu64, got, want);
+}
+
+spw_status spw_judge_bytes(size_t count, size_t element_bytes, const void *got, const void *want) {
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp((const char *)got + i * element_bytes, (const char *)want + i * element_bytes,
+                   element_bytes) != 0)
+            return spw_fail(SPW_EMISMATCH, "element %zu of %zu differs", i, count);
+    }
+    return SPW_OK;
+}

@@ -1,0 +1,141 @@
+#include "kernels/verify/verify_device.h"
+
+#include "kernels/gpu/device.h"
+#include "kernels/verify/verify_gemm.h"
+#include "kernels/verify/verify_local.h"
+#include "kernels/verify/verify_record.h"
+
+#include "base/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Widths and expert counts of the models; rows and, in the reduced ones, widths are cut so that the reference
+ * is quick. Sources: the models' config.json; fine-grained 7B: FLAME-MoE's and OLMoE's pattern with 1024-wide
+ * experts. */
+static const spw_gemm_case small_cases[] = {
+    {"one row", 1, 1, 8, 8, SPW_ROUTING_UNIFORM, false},
+    {"few rows, many experts", 64, 40, 64, 72, SPW_ROUTING_UNIFORM, false},
+    {"edges of 8", 5, 300, 264, 520, SPW_ROUTING_UNIFORM, false},
+    {"edges of 8", 5, 700, 136, 248, SPW_ROUTING_ZIPF, false},
+    {"one expert", 8, 515, 192, 320, SPW_ROUTING_ONE, false},
+    {"empty experts", 9, 515, 320, 192, SPW_ROUTING_EMPTY, false},
+    {"short", 6, 1001, 256, 256, SPW_ROUTING_SHORT, false},
+};
+static const spw_gemm_case reduced_cases[] = {
+    {"deepseek-v3 / 8", 32, 2048, 896, 512, SPW_ROUTING_UNIFORM, false},
+    {"deepseek-v3 / 8", 32, 2048, 896, 512, SPW_ROUTING_ZIPF, false},
+    {"deepseek-v3 / 8 down", 32, 2048, 256, 896, SPW_ROUTING_EMPTY, false},
+    {"mixtral / 8", 8, 2048, 512, 1792, SPW_ROUTING_ONE, false},
+    {"olmoe / 4", 64, 2048, 512, 512, SPW_ROUTING_ZIPF, false},
+    {"gpt-oss / 4", 32, 1536, 720, 1440, SPW_ROUTING_UNIFORM, false},
+    {"fine-grained 7B / 4", 128, 2048, 512, 192, SPW_ROUTING_ZIPF, false},
+};
+static const spw_gemm_case full_cases[] = {
+    {"deepseek-v3 gate and up", 32, 65536, 7168, 4096, SPW_ROUTING_UNIFORM, true},
+    {"deepseek-v3 gate and up", 32, 65536, 7168, 4096, SPW_ROUTING_ZIPF, true},
+    {"deepseek-v3 down", 32, 65536, 2048, 7168, SPW_ROUTING_ZIPF, true},
+    {"mixtral gate and up", 8, 32768, 4096, 28672, SPW_ROUTING_EMPTY, true},
+    {"olmoe gate and up", 64, 65536, 2048, 2048, SPW_ROUTING_ONE, true},
+    {"gpt-oss gate and up", 32, 32768, 2880, 5760, SPW_ROUTING_ZIPF, true},
+    {"fine-grained 7B", 128, 65536, 2048, 768, SPW_ROUTING_SHORT, true},
+};
+
+static const struct {
+    const char *name;
+    const spw_gemm_case *cases;
+    size_t count;
+    bool local;
+} levels[] = {
+    {"small", small_cases, sizeof small_cases / sizeof *small_cases, true},
+    {"reduced", reduced_cases, sizeof reduced_cases / sizeof *reduced_cases, true},
+    {"full", full_cases, sizeof full_cases / sizeof *full_cases, true},
+};
+
+/* Kernels that are wrong on purpose: the judge must reject every result of theirs. */
+static int forget_an_expert(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.experts--;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int write_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.c += 8;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int read_beside(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    p.a += 8;
+    return spw_launch_gemm_tiled(form, p, stream);
+}
+static int do_nothing(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
+    (void)form, (void)p, (void)stream;
+    return 0;
+}
+
+static spw_status reject_wrong_kernels(spw_judge *judge) {
+    static const spw_gemm_variant wrong[] = {{"forgets an expert", forget_an_expert},
+                                             {"writes beside", write_beside},
+                                             {"reads beside", read_beside},
+                                             {"does nothing", do_nothing},
+                                             {NULL, NULL}};
+    static const spw_gemm_case one = {"wrong on purpose", 3, 200, 64, 72, SPW_ROUTING_UNIFORM, false};
+    spw_judge unseen = {.quiet = true};
+    const spw_status status = spw_verify_gemm(wrong, &one, &unseen);
+    if (status != SPW_OK) return status;
+    printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
+    spw_judge_count(
+        judge,
+        unseen.failed == unseen.comparisons && unseen.failed > 0
+            ? SPW_OK
+            : spw_fail(SPW_EMISMATCH, "%zu wrong results were accepted", unseen.comparisons - unseen.failed),
+        "wrong kernels");
+    return SPW_OK;
+}
+
+static spw_status run_level(size_t level, spw_judge *judge) {
+    spw_status status = SPW_OK;
+    const double start = spw_clock_s();
+    for (size_t i = 0; i < levels[level].count; i++)
+        SPW_TRY(spw_verify_gemm(spw_gemm_variants, &levels[level].cases[i], judge));
+#if !defined(SPW_HIP)
+    for (size_t i = 0; i < levels[level].count; i++)
+        SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
+#endif
+    printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
+           levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
+    SPW_TRY(spw_verify_local((int)level, judge));
+    printf("%-8s and local    %6zu comparisons, %zu failed, %.1f s\n", levels[level].name, judge->comparisons,
+           judge->failed, spw_clock_s() - start);
+cleanup:
+    return status;
+}
+
+static spw_status run_record(const char *path, spw_judge *judge) {
+    spw_record record;
+    spw_status status = spw_record_read(path, &record);
+    if (status == SPW_OK) status = spw_verify_record(&record, judge);
+    spw_record_destroy(&record);
+    return status;
+}
+
+spw_status spw_verify_device(const char *level, const char *record_path) {
+    spw_judge judge = {0};
+    spw_status status = SPW_OK;
+    const size_t count = sizeof levels / sizeof *levels;
+    size_t first = 0, last = count;
+    if (level != NULL && strcmp(level, "all") != 0) {
+        while (first < count && strcmp(level, levels[first].name) != 0) first++;
+        if (first == count)
+            return spw_fail(SPW_EARG, "level '%s' is unknown; use small, reduced, full or all", level);
+        last = first + 1;
+    }
+    if (spw_device_count() == 0) return spw_fail(SPW_EDEVICE, "no GPU");
+    printf("%s, %d multiprocessors\n", spw_device_name(), spw_device_multiprocessors());
+    if (record_path != NULL) status = run_record(record_path, &judge);
+    if (level != NULL && status == SPW_OK) status = reject_wrong_kernels(&judge);
+    for (size_t i = first; level != NULL && i < last && status == SPW_OK; i++) status = run_level(i, &judge);
+    printf("%zu comparisons, %zu failed\n", judge.comparisons, judge.failed);
+    if (status != SPW_OK) return spw_fail_within(status, "stopped");
+    if (judge.comparisons == 0) return spw_fail(SPW_EMISMATCH, "nothing was compared");
+    return judge.failed == 0
+               ? SPW_OK
+               : spw_fail(SPW_EMISMATCH, "%zu of %zu comparisons failed", judge.failed, judge.comparisons);
+}

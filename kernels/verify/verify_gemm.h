@@ -1,0 +1,26 @@
+/* Every variant of grouped GEMM against the reference. */
+#ifndef SPW_KERNELS_VERIFY_VERIFY_GEMM_H
+#define SPW_KERNELS_VERIFY_VERIFY_GEMM_H
+
+#include "kernels/gemm/grouped_gemm_gpu.h"
+#include "kernels/record/routing.h"
+#include "kernels/verify/judge.h"
+
+typedef struct spw_gemm_case {
+    const char *name;
+    size_t experts, rows, in, out;
+    spw_routing routing;
+    bool fast_only; /* the last variant alone: a full size */
+} spw_gemm_case;
+
+/* Three operations x both weight layouts x bell and integer numbers x the variants of `variants`. Where a
+ * result has more elements than the reference can form in a moment, rows and columns are sampled, edges of
+ * groups and tiles first; that no element is left unwritten and that no guard was touched is checked on all
+ * of it. */
+SPW_MUST_CHECK spw_status spw_verify_gemm(const spw_gemm_variant *variants, const spw_gemm_case *c,
+                                          spw_judge *judge);
+
+/* The forward pass with SwiGLU in the epilogue, in both weight layouts; c->out is 2 ffn. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge);
+
+#endif
