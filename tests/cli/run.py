@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Golden tests of the command line. Each case: NAME.cmd (arguments), NAME.out (stdout, exact), NAME.err (stderr,
-exact; absent = nothing) and NAME.exit (absent = 0). The program runs in a scratch folder that holds the job of
-files/, a tiny trace and what belongs to measured runs, so that no path of a machine is printed.
+"""Golden tests of the command line. Each case of a command's folder: NAME.cmd (arguments), NAME.out (stdout, exact),
+NAME.err (stderr, exact; absent = nothing) and NAME.exit (absent = 0). The program runs in a scratch folder that holds
+the job of files/, a tiny trace and what belongs to measured runs, so that no path of a machine is printed.
 
-run.py SPILLWAY SCRATCH [--accept] [NAME]...    --accept rewrites the expectations"""
+run.py SPILLWAY SCRATCH [--accept] [FOLDER | FOLDER/NAME]...    --accept rewrites the expectations; default: all cases"""
 import os
 import pathlib
 import shlex
@@ -12,8 +12,9 @@ import subprocess
 import sys
 
 here = pathlib.Path(__file__).resolve().parent
-program, scratch = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "cli"
 accept, names = "--accept" in sys.argv, [a for a in sys.argv[3:] if not a.startswith("--")]
+program = pathlib.Path(sys.argv[1]).resolve()
+scratch = pathlib.Path(sys.argv[2]).resolve() / "_".join(["scratch", *names]).replace("/", "_")
 environment = {k: v for k, v in os.environ.items() if k not in ("ARGP_HELP_FMT", "COLUMNS")}
 environment.update(LC_ALL="C", OMP_NUM_THREADS="2")
 
@@ -29,11 +30,14 @@ def compare(case, suffix, got):
     if accept:
         path.write_text(got) if got else path.unlink(missing_ok=True)
     elif got != want:
-        print(f"FAIL {case.stem}{suffix}\n--- want\n{want}--- got\n{got}")
+        print(f"FAIL {case.parent.name}/{case.stem}{suffix}\n--- want\n{want}--- got\n{got}")
         return False
     return True
 
 
+stray = sorted(path.name for path in here.glob("*.cmd"))
+if stray:
+    sys.exit(f"{', '.join(stray)}: a case lies in the folder of its command, tests/cli/COMMAND/")
 shutil.rmtree(scratch, ignore_errors=True)
 shutil.copytree(here / "files", scratch)
 for tables in ("measured", "published", "reserved"):
@@ -42,8 +46,8 @@ made = spillway(shlex.split((here / "files" / "trace.arguments").read_text()))
 if made.returncode != 0:
     sys.exit(f"the trace cannot be made: {made.stderr}")
 bad = count = 0
-for case in sorted(here.glob("*.cmd")):
-    if names and case.stem not in names:
+for case in sorted(here.glob("*/*.cmd")):
+    if names and case.parent.name not in names and f"{case.parent.name}/{case.stem}" not in names:
         continue
     done = spillway(shlex.split(case.read_text()))
     status = f"{done.returncode}\n" if done.returncode else ""

@@ -1,0 +1,206 @@
+/* Status, checked memory, and output that is never half written. argv[1]: scratch directory. */
+#include "base/child.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "tests/unit/check.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    if (file == NULL) return;
+    CHECK(fwrite(text, 1, strlen(text), file) == strlen(text));
+    CHECK(fclose(file) == 0);
+}
+
+static void check_content(const char *path, const char *want) {
+    char *text = NULL;
+    size_t length = 0;
+    CHECK_OK(spw_file_read(path, 1 << 20, &text, &length));
+    CHECK(text != NULL && length == strlen(want) && strcmp(text, want) == 0);
+    spw_free(text);
+}
+
+static void test_status(void) {
+    CHECK(strcmp(spw_status_name(SPW_EFORMAT), "SPW_EFORMAT") == 0);
+    CHECK(spw_status_exit(SPW_OK) == 0 && spw_status_exit(SPW_EMISMATCH) == 1);
+    CHECK(spw_status_exit(SPW_ECONFIG) == 2 && spw_status_exit(SPW_EIO) == 3);
+    CHECK(spw_status_exit((spw_status)99) == 3);
+    CHECK(spw_fail(SPW_EARG, "top_k %d", 3) == SPW_EARG && strcmp(spw_last_error(), "top_k 3") == 0);
+    CHECK(spw_fail_within(SPW_EARG, "line %d", 7) == SPW_EARG);
+    CHECK(strcmp(spw_last_error(), "line 7: top_k 3") == 0);
+}
+
+static void test_plain_text(void) {
+    char out[32];
+    spw_plain_text("a\x1b[2Jb\n\x7f", out, sizeof out);
+    CHECK(strcmp(out, "a?[2Jb??") == 0);
+    spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out,
+                   sizeof out); /* e acute; a control; no UTF-8; cut short */
+    CHECK(strcmp(out, "\xc3\xa9?????") == 0);
+    spw_plain_text("0123456789", out, 10);
+    CHECK(strlen(out) < 10);
+}
+
+static void test_memory(void) {
+    double *numbers = NULL;
+    CHECK_OK(SPW_ALLOC(100, &numbers));
+    CHECK(numbers != NULL && numbers[99] == 0.0 && ((uintptr_t)numbers & 63) == 0);
+    spw_free(numbers);
+    CHECK_STATUS(SPW_ALLOC(SIZE_MAX / 4, &numbers), SPW_ENOMEM);
+    CHECK(numbers == NULL);
+    spw_alloc_fail_after(1);
+    CHECK_OK(SPW_ALLOC(1, &numbers));
+    spw_free(numbers);
+    CHECK_STATUS(SPW_ALLOC(1, &numbers), SPW_ENOMEM);
+    CHECK_OK(SPW_ALLOC(1, &numbers));
+    spw_free(numbers);
+}
+
+/* A library may end the program: its temporary files go, but a child's end takes none of them. */
+static void test_exit(const char *path) {
+    char gone[512];
+    int message[2], code = 0;
+    spw_file file;
+    CHECK(pipe(message) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (spw_file_begin(path, &file) != SPW_OK) _exit(2);
+        const pid_t grandchild = fork();
+        if (grandchild == 0) exit(0);
+        (void)waitpid(grandchild, &code, 0);
+        const char there = access(file.temporary, F_OK) == 0 ? 'y' : 'n';
+        (void)!write(message[1], &there, 1);
+        (void)!write(message[1], file.temporary, strlen(file.temporary) + 1);
+        exit(1);
+    }
+    CHECK(waitpid(child, &code, 0) == child && WIFEXITED(code) && WEXITSTATUS(code) == 1);
+    CHECK(read(message[0], gone, 1) == 1 && gone[0] == 'y');
+    CHECK(read(message[0], gone, sizeof gone) > 1 && access(gone, F_OK) != 0);
+    (void)close(message[0]);
+    (void)close(message[1]);
+}
+
+static spw_status speak(void *context, FILE *out) {
+    const char *what = context;
+    (void)fputs("a child that speaks\n", stderr);
+    if (strcmp(what, "crash") == 0) raise(SIGKILL);
+    if (strcmp(what, "refuse") == 0) return spw_fail(SPW_EIO, "no %s", what);
+    for (volatile bool ever = strcmp(what, "for ever") == 0; ever;) {
+    }
+    (void)fputs(what, out);
+    return SPW_OK;
+}
+
+/* What a child says comes back; what it does to itself does not. */
+static void test_child(void) {
+    char *reply = NULL;
+    size_t bytes = 0;
+    FILE *said = tmpfile();
+    const int before = dup(STDERR_FILENO);
+    CHECK(said != NULL && before >= 0);
+    if (said == NULL || before < 0) return;
+    (void)dup2(fileno(said), STDERR_FILENO);
+    spw_status spoken = spw_child_run("f", 5, 16, speak, "quiet", &reply, &bytes);
+    (void)dup2(before, STDERR_FILENO);
+    (void)close(before);
+    CHECK_OK(spoken);
+    spw_free(reply);
+#ifndef __SANITIZE_ADDRESS__ /* there a sanitizer's word is let through */
+    CHECK(lseek(fileno(said), 0, SEEK_END) == 0);
+#endif
+    (void)fclose(said);
+    CHECK_OK(spw_child_run("f", 5, 16, speak, "hello", &reply, &bytes));
+    CHECK(bytes == 5 && reply != NULL && strcmp(reply, "hello") == 0);
+    spw_free(reply);
+    CHECK_STATUS(spw_child_run("f", 5, 4, speak, "hello", &reply, &bytes), SPW_EFORMAT);
+    CHECK(reply == NULL && strstr(spw_last_error(), "f: damaged") != NULL);
+    CHECK_STATUS(spw_child_run("f", 5, 16, speak, "refuse", &reply, &bytes), SPW_EIO);
+    CHECK(reply == NULL && strcmp(spw_last_error(), "no refuse") == 0);
+    CHECK_STATUS(spw_child_run("f", 5, 16, speak, "crash", &reply, &bytes), SPW_EFORMAT);
+    CHECK(strstr(spw_last_error(), "Killed") != NULL);
+    CHECK_STATUS(spw_child_run("f", 1, 16, speak, "for ever", &reply, &bytes), SPW_EFORMAT);
+}
+
+static void test_file(const char *folder) {
+    char path[512], gone[512];
+    snprintf(path, sizeof path, "%s/base_file.txt", folder);
+    spw_file file;
+    write_text(path, "before");
+    CHECK_OK(spw_file_begin(path, &file));
+    write_text(file.temporary, "half");
+    check_content(path, "before"); /* untouched until the commit */
+    snprintf(gone, sizeof gone, "%s", file.temporary);
+    spw_file_discard(&file);
+    CHECK(access(gone, F_OK) != 0);
+    spw_file_discard(&file);
+    check_content(path, "before");
+
+    CHECK_OK(spw_file_begin(path, &file));
+    write_text(file.temporary, "whole");
+    CHECK_OK(spw_file_commit(&file));
+    check_content(path, "whole");
+    spw_file_discard(&file);
+
+    CHECK_STATUS(spw_file_begin("/no/such/folder/x", &file), SPW_EIO);
+    char link[512];
+    snprintf(link, sizeof link, "%s/base_link.txt", folder);
+    (void)unlink(link);
+    CHECK(symlink(path, link) == 0);
+    CHECK_STATUS(spw_file_differs(path, path), SPW_EARG);
+    CHECK_STATUS(spw_file_differs(link, path), SPW_EARG);
+    CHECK_OK(spw_file_differs("/no/such/file", path));
+    CHECK_STATUS(spw_file_begin("/dev/null", &file), SPW_EIO); /* never replaced by a file */
+    CHECK_STATUS(spw_file_begin(folder, &file), SPW_EIO);
+    CHECK_OK(spw_file_begin(link, &file));
+    write_text(file.temporary, "through");
+    CHECK_OK(spw_file_commit(&file));
+    check_content(path, "through"); /* the link stays, its target is replaced */
+    struct stat mode;
+    CHECK(chmod(path, 0640) == 0);
+    CHECK_OK(spw_file_begin(path, &file));
+    CHECK_OK(spw_file_commit(&file));
+    CHECK(stat(path, &mode) == 0 && (mode.st_mode & 0777) == 0640);
+    CHECK(chmod(path, 0444) == 0);
+    CHECK_STATUS(spw_file_begin(path, &file), SPW_EIO);
+    CHECK(chmod(path, 0600) == 0);
+    write_text(path, "through");
+    (void)unlink(link);
+    CHECK(symlink("/no/such/file", link) == 0);
+    CHECK_STATUS(spw_file_begin(link, &file), SPW_EIO);
+    CHECK(strstr(spw_last_error(), "link") != NULL);
+    (void)unlink(link);
+    test_exit(path);
+    char *text = NULL;
+    size_t length = 0;
+    CHECK_STATUS(spw_file_read("/no/such/file", 10, &text, &length), SPW_EIO);
+    CHECK_STATUS(spw_file_read(path, 4, &text, &length), SPW_EIO);
+    CHECK(text == NULL);
+    for (int n = 0; n < 3; n++) {
+        spw_alloc_fail_after(n);
+        spw_status status = spw_file_begin(path, &file);
+        spw_alloc_fail_after(-1);
+        CHECK(status == (n < 2 ? SPW_ENOMEM : SPW_OK));
+        spw_file_discard(&file);
+    }
+    (void)unlink(path);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    test_status();
+    test_plain_text();
+    test_memory();
+    test_child();
+    test_file(argv[1]);
+    return check_done();
+}

@@ -1,0 +1,220 @@
+/* Cluster files: presets, evidence, and the refusals. */
+#include "sim/input/cluster.h"
+
+#include "base/memory.h"
+#include "tests/unit/check.h"
+
+#include <string.h>
+
+static void expect(const char *text, const char *message) {
+    spw_cluster cluster;
+    CHECK_STATUS(spw_cluster_parse("c.yaml", text, strlen(text), &cluster), SPW_ECONFIG);
+    bool same = strcmp(spw_last_error(), message) == 0;
+    CHECK(same);
+    if (!same) fprintf(stderr, "  got  %s\n  want %s\n", spw_last_error(), message);
+}
+
+static void check_figure(const char *cluster, const char *name, const spw_figure *figure) {
+    bool good =
+        figure->value > 0 && (unsigned)figure->evidence < SPW_EVIDENCE_COUNT && strlen(figure->source) > 10;
+    CHECK(good);
+    if (!good) fprintf(stderr, "  %s: %s\n", cluster, name);
+}
+
+/* Every preset loads, is named as its file, and no figure stands without evidence and source. */
+static void test_presets(void) {
+    size_t count = 0;
+    for (const char *const *name = spw_cluster_presets(); *name != NULL; name++, count++) {
+        spw_cluster c;
+        CHECK_OK(spw_cluster_read(*name, NULL, &c));
+        CHECK(strcmp(c.name, *name) == 0 && c.nodes == 8 && c.gpus_per_node == 8);
+        check_figure(*name, "hbm_gib", &c.hbm_gib);
+        check_figure(*name, "bf16_flops", &c.bf16_flops);
+        check_figure(*name, "fp8_flops", &c.fp8_flops);
+        check_figure(*name, "hbm_bytes_per_s", &c.hbm_bytes_per_s);
+        check_figure(*name, "link_bytes_per_s", &c.link_bytes_per_s);
+        check_figure(*name, "nic_bytes_per_s", &c.nic_bytes_per_s);
+        check_figure(*name, "launch_s", &c.launch_s);
+        CHECK(c.fp8_flops.value > 1.99 * c.bf16_flops.value && c.fp8_flops.value < 2.01 * c.bf16_flops.value);
+        CHECK(c.nic_bytes_per_s.value == 400e9 / 8 && c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
+    }
+    CHECK(count == 5);
+}
+
+/* Figures worked out by hand from the data sheets. */
+static void test_figures(void) {
+    spw_cluster c;
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+    CHECK(c.hbm_gib.value == 287.96 && c.hbm_gib.evidence == SPW_EVIDENCE_PUBLISHED);
+    CHECK(c.link_bytes_per_s.value == 7 * 76.8e9);
+    CHECK(c.bf16_flops.value > 0.9999 * 256 * 4096 * 2.4e9 &&
+          c.bf16_flops.value < 1.0001 * 256 * 4096 * 2.4e9);
+    CHECK_OK(spw_cluster_read("mi300x-8x8", NULL, &c));
+    CHECK(c.link_bytes_per_s.value == 7 * 64e9 && c.bf16_flops.value == 1307.4e12);
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &c));
+    CHECK(c.hbm_gib.value < 150109880320.0 / (1 << 30) &&
+          c.hbm_gib.value > 150109880320.0 / (1 << 30) - 0.01);
+    CHECK(c.hbm_gib.evidence == SPW_EVIDENCE_MEASURED && c.link_bytes_per_s.value == 450e9);
+    CHECK_OK(spw_cluster_read("b200-8x8", NULL, &c));
+    CHECK(c.link_bytes_per_s.value == 900e9);
+    CHECK(strcmp(spw_evidence_name(SPW_EVIDENCE_FITTED), "fitted") == 0);
+    CHECK(strcmp(spw_evidence_name((spw_evidence)99), "?") == 0);
+}
+
+#define FIGURE(name) #name ": {value: 1e12, evidence: assumed, source: here}\n"
+#define REST \
+    FIGURE(fp8_flops) \
+    FIGURE(hbm_bytes_per_s) \
+    FIGURE(link_bytes_per_s) \
+    FIGURE(nic_bytes_per_s) "launch_s: {value: 0, evidence: assumed, source: here}\n"
+#define HEAD "name: own\nnodes: 2\ngpus_per_node: 4\nhbm_gib: {value: 80, evidence: measured, source: here}\n"
+
+static void test_parse(void) {
+    spw_cluster c;
+    const char *text = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(strcmp(c.name, "own") == 0 && c.nodes == 2 && c.gpus_per_node == 4 && c.launch_s.value == 0);
+    CHECK(c.hbm_gib.value == 80 && c.hbm_gib.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK(strcmp(c.hbm_gib.source, "here") == 0);
+    expect(HEAD "bf16_flops: 1e15\n" REST, "c.yaml:5: 'bf16_flops' is '1e15'; it must be a mapping with the "
+                                           "keys: value, evidence, source (dense bf16 peak)");
+    expect(HEAD "bf16_flops: {value: 1e15, evidence: guessed, source: me}\n" REST,
+           "c.yaml:5: 'bf16_flops.evidence' is 'guessed'; it must be one of: datasheet, published, measured, "
+           "fitted, assumed "
+           "(how we know the value)");
+    expect(HEAD "bf16_flops: {value: 1e15, evidence: assumed}\n" REST,
+           "c.yaml:5: 'bf16_flops.source' is missing; it must be a text of 1 to 191 printable characters "
+           "(where the value was "
+           "read or measured)");
+    expect(HEAD "bf16_flops: {value: 2.5, evidence: assumed, source: me}\n" REST,
+           "c.yaml:5: 'bf16_flops.value' is '2.5'; it must be a number in [1e+09, 1e+18] (dense bf16 peak "
+           "per GPU, in FLOP/s)");
+    expect(HEAD REST, "c.yaml:1: 'bf16_flops' is missing; it must be a mapping with the keys: value, "
+                      "evidence, source (dense "
+                      "bf16 peak)");
+    expect(HEAD FIGURE(bf16_flop) REST,
+           "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
+           "gpus_per_node, hbm_gib, "
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
+           "exchange, link, kernels");
+}
+
+#define LISTS(rows, more) \
+    HEAD FIGURE(bf16_flops) REST "gemm:\n  rows_per_expert: " rows "\n  in: [8, 8]\n  out: [16, 16]\n" \
+                                 "  forward_tflops: [3, 4]\n  input_gradient_tflops: [5, 6]\n" more
+#define MEASURED "  weight_gradient_tflops: [7, 8]\n  evidence: measured\n"
+
+/* Points of the grouped GEMM: read, optional, and refused when the lists do not belong together. */
+static void test_points(void) {
+    spw_cluster c;
+    const char *text = LISTS("[64, 128]", MEASURED "  source: here\n"), *none = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.gemm.points == 2 && c.gemm.rows_per_expert[1] == 128 && c.gemm.in[0] == 8 && c.gemm.out[1] == 16);
+    CHECK(c.gemm.forward_tflops[0] == 3 && c.gemm.input_gradient_tflops[1] == 6);
+    CHECK(c.gemm.weight_gradient_tflops[1] == 8 && c.gemm.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK_OK(spw_cluster_parse("c.yaml", none, strlen(none), &c));
+    CHECK(c.gemm.points == 0);
+    expect(LISTS("[64]", MEASURED "  source: here\n"),
+           "c.yaml:11: 'gemm.in' has 2 elements, 'gemm.rows_per_expert' 1; the lists are one length, an "
+           "element a point");
+    expect(LISTS("[64, 64]", MEASURED "  source: here\n"),
+           "c.yaml:11: 'gemm.rows_per_expert' goes from 64 to 64 at point 2; inside a shape it must rise");
+    expect(LISTS("[64, 128]", MEASURED),
+           "c.yaml:11: 'gemm.source' is missing; say where the points were measured");
+    expect(LISTS("[64, 128]", "  evidence: measured\n"),
+           "c.yaml:11: 'gemm.weight_gradient_tflops' has 0 elements, 'gemm.rows_per_expert' 2; the lists are "
+           "one length, an element a point");
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &c));
+    CHECK(c.gemm.points == 28 && c.gemm.evidence == SPW_EVIDENCE_MEASURED && strlen(c.gemm.source) > 10);
+    for (size_t i = 0; i < c.gemm.points; i++) {
+        const double peak = c.bf16_flops.value / 1e12;
+        CHECK((double)c.gemm.forward_tflops[i] < peak && (double)c.gemm.input_gradient_tflops[i] < peak);
+        CHECK((double)c.gemm.weight_gradient_tflops[i] < peak);
+    }
+    CHECK(c.gemm.in[2] == 7168 && c.gemm.out[2] == 4096 && c.gemm.rows_per_expert[2] == 256);
+    CHECK(c.gemm.forward_tflops[2] == 730 && c.gemm.weight_gradient_tflops[27] == 694);
+}
+
+#define SIZES(bytes, more) \
+    HEAD FIGURE(bf16_flops) REST "exchange:\n  bytes: " bytes "\n  dispatch_gb_per_s: [1, 2]\n" \
+                                 "  combine_gb_per_s: [3, 4]\n  evidence: published\n" more
+
+/* Points of an exchange, the same way. */
+static void test_exchange(void) {
+    spw_cluster c;
+    const char *text = SIZES("[10, 20]", "  source: here\n");
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.exchange.points == 2 && c.exchange.bytes[1] == 20 && c.exchange.dispatch_gb_per_s[0] == 1);
+    CHECK(c.exchange.combine_gb_per_s[1] == 4 && c.exchange.evidence == SPW_EVIDENCE_PUBLISHED);
+    expect(SIZES("[10]", "  source: here\n"), "c.yaml:11: 'exchange.dispatch_gb_per_s' has 2 elements, "
+                                              "'exchange.bytes' 1; the lists are one length, an "
+                                              "element a point");
+    expect(SIZES("[10, 10]", "  source: here\n"),
+           "c.yaml:11: 'exchange.bytes' goes from 10 to 10 at point 2; it must rise");
+    expect(SIZES("[10, 20]", ""),
+           "c.yaml:11: 'exchange.source' is missing; say where the points were measured");
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+    CHECK(c.exchange.points == 2 && c.exchange.combine_gb_per_s[1] == 420);
+}
+
+#define LINKS(sizes, more) \
+    HEAD FIGURE(bf16_flops) REST "link:\n  message_bytes: " sizes "\n  latency_ns: [2000, 9000]\n" \
+                                 "  out_mb_per_s: [1, 2]\n  in_mb_per_s: [3, 4]\n" \
+                                 "  exchange_mb_per_s: [5, 6]\n" more
+#define INCAST "  incast_mb_per_s: [7, 8]\n  evidence: measured\n"
+
+/* Figures of our own kernels: all may be left out, a source may not. */
+static void test_kernels(void) {
+#define KERNELS(source) \
+    HEAD FIGURE(bf16_flops) REST "kernels: {copy_gb_per_s: 4000, slot_ns: 4.5" source "}\n"
+    static const char good[] = KERNELS(", evidence: measured, source: a test"), bad[] = KERNELS("");
+#undef KERNELS
+    spw_cluster c;
+    CHECK_OK(spw_cluster_parse("c.yaml", good, sizeof good - 1, &c));
+    CHECK(c.kernels.copy_gb_per_s == 4000.0 && c.kernels.slot_ns == 4.5 && c.kernels.send_share == 0.0);
+    CHECK(c.kernels.evidence == SPW_EVIDENCE_MEASURED && strcmp(c.kernels.source, "a test") == 0);
+    CHECK_STATUS(spw_cluster_parse("c.yaml", bad, sizeof bad - 1, &c), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "'kernels.source' is missing") != NULL);
+}
+
+/* Points of the links: the same. */
+static void test_links(void) {
+    spw_cluster c;
+    const char *text = LINKS("[1024, 4096]", INCAST "  source: here\n  gpus: 2\n");
+    const char *none = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.link.points == 2 && c.link.message_bytes[1] == 4096 && c.link.latency_ns[0] == 2000);
+    CHECK(c.link.out_mb_per_s[1] == 2 && c.link.in_mb_per_s[0] == 3 && c.link.exchange_mb_per_s[1] == 6);
+    CHECK(c.link.incast_mb_per_s[1] == 8 && c.link.gpus == 2 && c.link.evidence == SPW_EVIDENCE_MEASURED);
+    CHECK_OK(spw_cluster_parse("c.yaml", none, strlen(none), &c));
+    CHECK(c.link.points == 0 && c.link.gpus == 0);
+    expect(
+        LINKS("[1024]", INCAST "  source: here\n  gpus: 2\n"),
+        "c.yaml:11: 'link.latency_ns' has 2 elements, 'link.message_bytes' 1; the lists are one length, an "
+        "element a point");
+    expect(LINKS("[4096, 4096]", INCAST "  source: here\n  gpus: 2\n"),
+           "c.yaml:11: 'link.message_bytes' goes from 4096 to 4096 at point 2; it must rise");
+    expect(LINKS("[1024, 4096]", INCAST "  gpus: 2\n"),
+           "c.yaml:11: 'link.source' is missing; say where the points were measured");
+    expect(LINKS("[1024, 4096]", INCAST "  source: here\n"),
+           "c.yaml:11: 'link.gpus' is 0; points are measured between at least 2");
+}
+
+static void test_memory(void) {
+    spw_cluster c;
+    spw_alloc_fail_after(0);
+    CHECK_STATUS(spw_cluster_read("mi355x-8x8", NULL, &c), SPW_ENOMEM);
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &c));
+}
+
+int main(void) {
+    test_presets();
+    test_figures();
+    test_parse();
+    test_points();
+    test_exchange();
+    test_links();
+    test_kernels();
+    test_memory();
+    return check_done();
+}

@@ -1,0 +1,413 @@
+/* Job files: what is accepted, and for everything that is refused the one line a person gets. argv[1]:
+ * scratch directory, argv[2]: root of the source tree. */
+#include "sim/input/job.h"
+
+#include "base/memory.h"
+#include "tests/unit/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SPLIT "parallel: {expert: 8, fsdp: 8}\n"
+#define BATCH "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+#define HEAD "model: deepseek-v3\ncluster: mi355x-8x8\n"
+#define JOB HEAD SPLIT BATCH
+
+static spw_status parse(const char *text, spw_job *job) {
+    return spw_job_parse("job.yaml", NULL, text, strlen(text), job);
+}
+
+static void expect(const char *text, spw_status status, const char *message) {
+    spw_job job;
+    CHECK_STATUS(parse(text, &job), status);
+    bool same = strcmp(spw_last_error(), message) == 0;
+    CHECK(same);
+    if (!same) fprintf(stderr, "  got  %s\n  want %s\n", spw_last_error(), message);
+}
+
+static void refuse(const char *text, const char *message) { expect(text, SPW_ECONFIG, message); }
+
+static void test_defaults(void) {
+    spw_job job;
+    CHECK_OK(parse(JOB, &job));
+    CHECK(strcmp(job.model.name, "deepseek-v3") == 0 && strcmp(job.cluster.name, "mi355x-8x8") == 0);
+    CHECK(job.expert == 8 && job.fsdp == 8 && job.pipeline == 1 && job.tensor == 1 &&
+          spw_job_gpus(&job) == 64);
+    CHECK(job.batches == 1 && job.sequences_per_gpu[0] == 1 && job.sequence_length == 4096);
+    CHECK(job.precision.weights == 2 && job.precision.gradients == 2 && job.precision.optimizer == 2 &&
+          job.precision.activations == 2);
+    CHECK(job.remat == SPW_REMAT_FULL && job.memory_fraction == 0.93 && job.schemes == 0);
+    CHECK(strcmp(spw_remat_name(job.remat), "full") == 0 &&
+          strcmp(spw_remat_name(SPW_REMAT_COUNT), "?") == 0);
+}
+
+/* A bare stack has as many layers as is said, all of them MoE layers; one expert-parallel group. */
+static void test_expert_layers(void) {
+    spw_job job;
+    CHECK_OK(
+        parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+              "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\nlayers: 4\n",
+              &job));
+    CHECK(job.part == SPW_PART_EXPERT_LAYERS && job.model.layers == 4 && job.model.moe_layers == 4);
+    CHECK(strcmp(spw_model_part_name(job.part), "expert_layers") == 0);
+    CHECK_OK(parse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n"
+                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nmodel_part: expert_layers\n",
+                   &job));
+    CHECK(job.model.layers == 58 && job.model.moe_layers == 58);
+    refuse(JOB "layers: 4\n",
+           "job.yaml:5: layers 4 is for a bare stack; add model_part: expert_layers, or leave layers "
+           "out");
+    refuse(JOB "model_part: expert_layers\n",
+           "job.yaml:3: a bare stack is one expert-parallel group; fsdp is 8, make it 1 and expert 64");
+    refuse(JOB "allocator: {max_split_size_mb: 20}\n",
+           "job.yaml:5: max_split_size_mb 20; PyTorch takes more than 20");
+    refuse(JOB "allocator: {roundup_power2_divisions: 6}\n",
+           "job.yaml:5: roundup_power2_divisions 6; a power of two such as 4");
+}
+
+static void test_all_keys(void) {
+    spw_job job;
+    CHECK_OK(parse("# every key once\n"
+                   "model: deepseek3-671b\n"
+                   "cluster: 'h200-8x8'\n"
+                   "parallel:\n  expert: 4\n  fsdp: 2\n  pipeline: 4\n  tensor: 2\n"
+                   "batch:\n  sequences_per_gpu: [1, 2, 16]\n  sequence_length: 8192\n"
+                   "precision: {weights: fp8, gradients: fp32, optimizer: fp16, activations: bf16}\n"
+                   "remat: none\nmemory_fraction: 1\n"
+                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n"
+                   "allocator: {expandable_segments: true, max_split_size_mb: 512, "
+                   "garbage_collection_threshold: 0.8, roundup_power2_divisions: 8}\n"
+                   "model_part: whole\nlayers: 0\n",
+                   &job));
+    CHECK(job.allocator.expandable_segments && job.allocator.max_split_size_mb == 512 &&
+          job.allocator.garbage_collection_threshold == 0.8 && job.allocator.roundup_power2_divisions == 8);
+    CHECK(job.part == SPW_PART_WHOLE);
+    CHECK(strcmp(job.model.name, "deepseek-v3") == 0 && strcmp(job.cluster.name, "h200-8x8") == 0);
+    CHECK(job.expert == 4 && job.fsdp == 2 && job.pipeline == 4 && job.tensor == 2 &&
+          spw_job_gpus(&job) == 64);
+    CHECK(job.batches == 3 && job.sequences_per_gpu[0] == 1 && job.sequences_per_gpu[2] == 16);
+    CHECK(job.precision.weights == 1 && job.precision.gradients == 4 && job.precision.optimizer == 2);
+    CHECK(job.remat == SPW_REMAT_NONE && job.memory_fraction == 1.0 && job.schemes == 2);
+    CHECK(strcmp(job.scheme[0], "dense:capacity_factor=1.25,layout=exchange") == 0);
+    CHECK(strcmp(job.scheme[1], "gmm") == 0);
+    CHECK_OK(parse(JOB "schemes: []\n", &job));
+}
+
+static void test_keys(void) {
+    refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
+           "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
+           "pipeline, "
+           "tensor, virtual_stages");
+    refuse(JOB "colour: red\n",
+           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, parallel, batch, "
+           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
+    refuse(JOB "? [a]\n: 1\n",
+           "job.yaml:5: unknown key '?'; known keys: model, cluster, parallel, batch, precision, "
+           "allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
+    refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
+           "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
+    refuse("\nmodel: deepseek-v3\n" SPLIT BATCH, "job.yaml:2: 'cluster' is missing; it must be a text of 1 "
+                                                 "to 1023 printable characters (a preset, or the path "
+                                                 "of a YAML file)");
+    refuse(HEAD "parallel: {expert: 8}\n" BATCH, "job.yaml:3: 'parallel.fsdp' is missing; it must be a whole "
+                                                 "number in [1, 65536] (GPUs over which the state is "
+                                                 "sharded, beside expert)");
+    refuse(HEAD SPLIT,
+           "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: sequences_per_gpu, "
+           "sequence_length, micro_batches (what one GPU works on in a step)");
+}
+
+#define COUNT_OF(found) \
+    "job.yaml:3: 'parallel.expert' is " found \
+    "; it must be a whole number in [1, 65536] (GPUs that share the experts of a " \
+    "layer)"
+#define EXPERT(value) HEAD "parallel: {expert: " value ", fsdp: 8}\n" BATCH
+#define FRACTION(value) JOB "memory_fraction: " value "\n"
+#define FRACTION_OF(found) \
+    "job.yaml:5: 'memory_fraction' is " found \
+    "; it must be a number in [0.001, 1] (share of the device memory that the " \
+    "program may take)"
+
+static void test_types(void) {
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {EXPERT("eight"), COUNT_OF("'eight'")},
+        {EXPERT("0"), COUNT_OF("'0'")},
+        {EXPERT("-8"), COUNT_OF("'-8'")},
+        {EXPERT("8.0"), COUNT_OF("'8.0'")},
+        {EXPERT("0x8"), COUNT_OF("'0x8'")},
+        {EXPERT("010"), COUNT_OF("'010'")},
+        {EXPERT("1e1"), COUNT_OF("'1e1'")},
+        {EXPERT("8_0"), COUNT_OF("'8_0'")},
+        {EXPERT("65537"), COUNT_OF("'65537'")},
+        {EXPERT("18446744073709551624"), COUNT_OF("'18446744073709551624'")},
+        {EXPERT("'8'"), COUNT_OF("the quoted text '8'")},
+        {EXPERT("\"8\\0\""), COUNT_OF("the quoted text '8?'")},
+        {EXPERT(""), COUNT_OF("empty")},
+        {EXPERT("[8]"), COUNT_OF("a list")},
+        {EXPERT("{a: 8}"), COUNT_OF("a mapping")},
+        {FRACTION("0"), FRACTION_OF("'0'")},
+        {FRACTION("1.01"), FRACTION_OF("'1.01'")},
+        {FRACTION("-0.5"), FRACTION_OF("'-0.5'")},
+        {FRACTION(".nan"), FRACTION_OF("'.nan'")},
+        {FRACTION("nan"), FRACTION_OF("'nan'")},
+        {FRACTION(".inf"), FRACTION_OF("'.inf'")},
+        {FRACTION("inf"), FRACTION_OF("'inf'")},
+        {FRACTION("0x1p-1"), FRACTION_OF("'0x1p-1'")},
+        {FRACTION("1e999"), FRACTION_OF("'1e999'")},
+        {FRACTION("1e"), FRACTION_OF("'1e'")},
+        {FRACTION("93%"), FRACTION_OF("'93%'")},
+        {FRACTION("0,93"), FRACTION_OF("'0,93'")},
+        {JOB "remat: some\n",
+         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
+         "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
+         "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
+         "again instead of keeping it)"},
+        {JOB "precision: {weights: bf17}\n",
+         "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
+        {JOB "precision: bf16\n",
+         "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
+         "gradients, optimizer, activations, master (number formats)"},
+        {JOB "schemes: gmm\n",
+         "job.yaml:5: 'schemes' is 'gmm'; it must be a list of at most 64 texts of 1 to 127 "
+         "printable characters (execution schemes to compare, such as gmm or "
+         "dense:capacity_factor=1.25)"},
+        {JOB "schemes:\n- gmm\n- \"a\\x1b[2J\"\n",
+         "job.yaml:7: 'schemes' is the quoted text 'a?[2J'; it must be a list of at most 64 texts of 1 to "
+         "127 printable "
+         "characters (execution schemes to compare, such as gmm or dense:capacity_factor=1.25)"},
+        {HEAD SPLIT "batch: {sequences_per_gpu: [], sequence_length: 4096}\n",
+         "job.yaml:4: 'batch.sequences_per_gpu' has 0 elements; it must be a whole number in [1, 1048576] or "
+         "a list of 1 to "
+         "64 of them (sequences of one GPU in one step; a list plans each)"},
+        {HEAD SPLIT "batch:\n  sequences_per_gpu: [1,\n    two]\n  sequence_length: 4096\n",
+         "job.yaml:6: 'batch.sequences_per_gpu' is 'two'; it must be a whole number in [1, 1048576] or a "
+         "list of 1 to 64 of "
+         "them (sequences of one GPU in one step; a list plans each)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i].text, cases[i].message);
+}
+
+static void test_names(void) {
+    refuse(
+        "cluster: mi355x-8x8\nmodel: deepseek-v4\n" SPLIT BATCH,
+        "job.yaml:2: model 'deepseek-v4' is unknown; did you mean 'deepseek-v3'? presets: deepseek-v2-lite, "
+        "deepseek-v3, flame-moe-290m, gpt-oss-120b, gpt-oss-20b, kimi-k2, mixtral-8x22b, mixtral-8x7b, "
+        "olmoe-1b-7b, "
+        "qwen3-235b-a22b, qwen3-30b-a3b, scratch-moe-e64; or give the path of a Hugging Face config.json");
+    refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
+           "job.yaml:2: cluster 'tpu' is unknown; presets: b200-8x8, h100-8x8, h200-8x8, mi300x-8x8, "
+           "mi355x-8x8; or give "
+           "the path of a cluster's YAML file");
+    expect("model: ./none.json\ncluster: mi355x-8x8\n" SPLIT BATCH, SPW_EIO,
+           "job.yaml:1: ./none.json: No such file or directory");
+    expect("model: deepseek-v3\ncluster: none.yml\n" SPLIT BATCH, SPW_EIO,
+           "job.yaml:2: none.yml: No such file or directory");
+}
+
+static void test_pipeline(void) {
+    static spw_job job;
+    CHECK_OK(parse(JOB, &job));
+    CHECK(job.micro_batches == 1 && job.virtual_stages == 1 && job.master_bytes == SPW_MASTER_AUTO &&
+          job.optimizer == SPW_OPTIMIZER_SHARDED);
+    CHECK_OK(parse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                        "batch: {sequences_per_gpu: [16, 32], sequence_length: 64, micro_batches: 16}\n"
+                        "precision: {gradients: fp32, master: none}\noptimizer: distributed\n",
+                   &job));
+    CHECK(job.micro_batches == 16 && job.virtual_stages == 2 && job.master_bytes == 0 &&
+          job.optimizer == SPW_OPTIMIZER_DISTRIBUTED);
+    CHECK(strcmp(spw_optimizer_name(job.optimizer), "distributed") == 0);
+    refuse(JOB "optimizer: zero3\n",
+           "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated (what is "
+           "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
+}
+
+static void test_combinations(void) {
+    refuse(HEAD "parallel: {expert: 8, fsdp: 4}\n" BATCH,
+           "job.yaml:3: expert 8 x fsdp 4 x pipeline 1 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' "
+           "(8 nodes x 8); "
+           "make the product 64");
+    refuse("model: flame-moe-290m\ncluster: mi355x-8x8\nparallel:\n  expert: 4\n  fsdp: 1\n  pipeline: "
+           "16\n" BATCH,
+           "job.yaml:6: pipeline 16 is more than the 9 layers of model 'flame-moe-290m'; use at most 9");
+    refuse("model: mixtral-8x7b\ncluster: mi355x-8x8\nparallel:\n  fsdp: 4\n  expert: 16\n" BATCH,
+           "job.yaml:5: expert 16 does not divide the 8 experts of model 'mixtral-8x7b'; use a divisor such "
+           "as 8");
+    refuse(
+        "model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel:\n  fsdp: 1\n  expert: 8\n  tensor: 8\n" BATCH,
+        "job.yaml:6: tensor 8 does not divide the 12 attention heads of model 'scratch-moe-e64'; use a "
+        "divisor such as "
+        "6");
+    refuse(HEAD SPLIT "batch: {sequences_per_gpu: [8, 12], sequence_length: 64, micro_batches: 8}\n",
+           "job.yaml:4: micro_batches 8 does not divide the 12 sequences of a GPU; use a divisor such as 6");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 8, virtual_stages: 2}\n" BATCH,
+           "job.yaml:3: virtual_stages 2 without a pipeline; use 1, or a pipeline of 2 or more");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 8}\n" BATCH,
+           "job.yaml:3: pipeline 8 x virtual_stages 8 is more than the 61 layers of model 'deepseek-v3'; use "
+           "at most 7 virtual stages");
+    refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
+                "batch: {sequences_per_gpu: 12, sequence_length: 64, micro_batches: 12}\n",
+           "job.yaml:4: interleaved stages need micro-batches in multiples of pipeline 8, not 12; use 16");
+    refuse(HEAD SPLIT "batch:\n  sequence_length: 16777216\n  sequences_per_gpu: [1, 1048576]\n",
+           "job.yaml:6: 1048576 sequences of 16777216 tokens on one GPU; give 1 to 2147483648 tokens in all");
+}
+
+static void test_check(void) {
+    spw_job job;
+    CHECK_OK(parse(JOB, &job));
+    CHECK_OK(spw_job_check(&job));
+    job.fsdp = 16;
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(),
+                 "expert 8 x fsdp 16 x pipeline 1 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' (8 "
+                 "nodes x 8); make the product 64") == 0);
+    job.expert = (size_t)1 << 60; /* the product of the four wraps to 64 GPUs' worth of zero */
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    job.expert = 0;
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    CHECK_OK(parse(JOB, &job));
+    job.memory_fraction = 1.5;
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(), "memory_fraction 1.5; give a share in (0, 1]") == 0);
+    job.memory_fraction = 1;
+    job.batches = 0;
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(), "0 batch sizes; give 1 to 64") == 0);
+    memset(&job, 0, sizeof job);
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+}
+
+static void test_yaml(void) {
+    refuse("", "job.yaml:1: empty; write 'key: value' lines");
+    refuse("# nothing\n", "job.yaml:1: empty; write 'key: value' lines");
+    refuse("\n- a\n", "job.yaml:2: not a mapping; write 'key: value' lines");
+    refuse("model: [deepseek-v3\n",
+           "job.yaml:2: not YAML (did not find expected ',' or ']'); write 'key: value' lines");
+    refuse(
+        "model: a\n\tb: c\n",
+        "job.yaml:2: not YAML (found a tab character that violates indentation); write 'key: value' lines");
+    refuse(JOB "---\nmodel: x\n", "job.yaml:5: a second document begins; one file is one mapping");
+    refuse("model: [[[[[[[[[[[[[[[[[[[[a]]]]]]]]]]]]]]]]]]]]\n", "job.yaml:1: nested deeper than 16 levels");
+    refuse("model: &a [*a]\ncluster: *a\n" SPLIT BATCH,
+           "job.yaml:1: 'model' is a list; it must be a text of 1 to 1023 printable characters (a preset, or "
+           "the path of a "
+           "Hugging Face config.json)");
+    refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
+    refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, allocator, "
+           "model_part, layers, remat, optimizer, "
+           "memory_fraction, "
+           "schemes");
+    spw_job job;
+    CHECK_STATUS(spw_job_parse("job.yaml", NULL, "\n#\na\0b: c", 9, &job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(),
+                 "job.yaml:3: not YAML (control characters are not allowed); write 'key: value' lines") == 0);
+    CHECK_STATUS(spw_job_parse("job.yaml", NULL, "\xff\xfe", 2, &job), SPW_ECONFIG);
+    char *large = NULL;
+    CHECK_OK(SPW_ALLOC((1 << 20) + 2, &large));
+    memset(large, '\n', (1 << 20) + 1);
+    CHECK_STATUS(spw_job_parse("job.yaml", NULL, large, (1 << 20) + 1, &job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(), "job.yaml: larger than the 1048576 bytes allowed") == 0);
+    for (size_t i = 0; i + 2 < 1 << 20; i += 2) large[i] = '-', large[i + 1] = ' ';
+    CHECK_STATUS(spw_job_parse("job.yaml", NULL, large, 1 << 20, &job), SPW_ECONFIG);
+    large[0] = '[';
+    for (size_t i = 1; i + 2 < 1 << 20; i += 2) large[i] = 'a', large[i + 1] = ',';
+    CHECK_STATUS(spw_job_parse("job.yaml", NULL, large, 1 << 20, &job), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(), "job.yaml:1: more than 16384 values in one file") == 0);
+    spw_free(large);
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL);
+    if (file == NULL) return;
+    CHECK(fwrite(text, 1, strlen(text), file) == strlen(text));
+    CHECK(fclose(file) == 0);
+}
+
+/* Model and cluster files are looked for beside the job, not where the program runs. */
+static void test_files(const char *scratch, const char *root) {
+    char folder[512], path[600];
+    spw_job job;
+    (void)snprintf(folder, sizeof folder, "%s/test_job_files", scratch);
+    (void)mkdir(folder, 0777);
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    write_text(
+        path,
+        "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"vocab_size\": 10,"
+        " \"num_attention_heads\": 2, \"intermediate_size\": 4, \"num_local_experts\": 64,"
+        " \"num_experts_per_tok\": 2}");
+    (void)snprintf(path, sizeof path, "%s/job.yaml", folder);
+    write_text(path, "model: config.json\ncluster: h100-8x8\n" SPLIT BATCH);
+    CHECK_OK(spw_job_read(path, &job));
+    CHECK(strcmp(job.model.name, "test_job_files") == 0 && job.model.experts == 64);
+    write_text(path, "model: config.json\ncluster: ./config.json\n" SPLIT BATCH);
+    CHECK_STATUS(spw_job_read(path, &job), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "job.yaml:2: ") != NULL &&
+          strstr(spw_last_error(), "config.json:1: unknown key") != NULL);
+    CHECK_STATUS(spw_job_read("/no/such/job.yaml", &job), SPW_EIO);
+    CHECK_STATUS(spw_job_read(folder, &job), SPW_EIO);
+    static const char *const shipped[] = {"deepseek-v3-mi355x", "scratch-moe-e64"};
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/sim/jobs/%s.yaml", root, shipped[i]);
+        CHECK_OK(spw_job_read(path, &job));
+        CHECK(job.schemes == (i == 0 ? 3 : 7) && spw_job_gpus(&job) == 64);
+    }
+}
+
+static void test_memory(const char *root) {
+    char path[600];
+    spw_job job;
+    spw_status status = SPW_ENOMEM;
+    (void)snprintf(path, sizeof path, "%s/sim/jobs/scratch-moe-e64.yaml", root);
+    int n = 0;
+    for (; status != SPW_OK && n < 100; n++) {
+        spw_alloc_fail_after(n);
+        status = spw_job_read(path, &job);
+        spw_alloc_fail_after(-1);
+        CHECK(status == SPW_OK || status == SPW_ENOMEM);
+    }
+    CHECK(n > 3 && n < 100);
+}
+
+/* Every key is documented, with its default. */
+static void test_describe(void) {
+    char text[8192] = "";
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    CHECK(out != NULL);
+    if (out == NULL) return;
+    spw_job_describe(out);
+    CHECK(fclose(out) == 0);
+    CHECK(strstr(text, "parallel.pipeline: pipeline stages; default: 1; a whole number in [1, 1024]\n") !=
+          NULL);
+    CHECK(
+        strstr(
+            text,
+            "precision.optimizer: each of the two moments of Adam; default: bf16; one of: bf16, fp16, fp32, "
+            "fp8\n") != NULL);
+    CHECK(strstr(text, "model: a preset, or the path of a Hugging Face config.json; required; a text of") !=
+          NULL);
+    CHECK(strstr(text, "default: none; a list of at most 64 texts") != NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    test_defaults();
+    test_expert_layers();
+    test_all_keys();
+    test_keys();
+    test_types();
+    test_names();
+    test_pipeline();
+    test_combinations();
+    test_check();
+    test_yaml();
+    test_files(argv[1], argv[2]);
+    test_memory(argv[2]);
+    test_describe();
+    return check_done();
+}

@@ -1,0 +1,88 @@
+/* The judge of GPU results, judged; and the made-up routings. No GPU needed. */
+#include "kernels/gpu/device.h"
+#include "kernels/record/numbers.h"
+#include "kernels/record/routing.h"
+#include "kernels/verify/judge.h"
+#include "reference/bf16.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <string.h>
+
+static void test_interval(void) {
+    spw_judge judge = {0};
+    const float want = 32.378f,
+                scale = 500.0f; /* between 32.25 and 32.5: half a step, 0.125, is 2^-8 of it */
+    const uint16_t near = spw_bf16_from_float(32.378f), next = (uint16_t)(near + 1),
+                   far = (uint16_t)(near + 2);
+    CHECK_OK(spw_judge_bf16(&judge, false, 1, 64, &near, &want, &scale));
+    CHECK_STATUS(spw_judge_bf16(&judge, false, 1, 64, &next, &want, &scale), SPW_EMISMATCH);
+    CHECK_STATUS(spw_judge_bf16(&judge, false, 1, 64, &far, &want, &scale), SPW_EMISMATCH);
+    const float edge = 32.375f; /* a tie: the least error of the sum may round it either way */
+    const uint16_t below = spw_bf16_from_float(32.25f), above = spw_bf16_from_float(32.5f);
+    CHECK_OK(spw_judge_bf16(&judge, false, 1, 64, &below, &edge, &scale));
+    CHECK_OK(spw_judge_bf16(&judge, false, 1, 64, &above, &edge, &scale));
+    CHECK(judge.worst > 0.9 && judge.worst <= 1.0);
+}
+
+static void test_rejections(void) {
+    spw_judge judge = {0};
+    const uint16_t nan = 0xffff, inf = 0x7f80;
+    const float one = 1.0f, poison = NAN, slack = 1e30f;
+    CHECK_STATUS(spw_judge_bf16(&judge, false, 1, 1, &nan, &one, &slack), SPW_EMISMATCH);
+    CHECK_STATUS(spw_judge_bf16(&judge, false, 1, 1, &inf, &one, &slack), SPW_EMISMATCH);
+    CHECK_STATUS(spw_judge_float(&judge, false, 1, 1, &poison, &one, &slack), SPW_EMISMATCH);
+    const float off = nextafterf(1.0f, 2.0f);
+    CHECK_STATUS(spw_judge_float(&judge, true, 1, 1, &off, &one, &slack), SPW_EMISMATCH);
+    CHECK_OK(spw_judge_float(&judge, true, 1, 1, &one, &one, &slack));
+    const int32_t a[2] = {1, 2}, b[2] = {1, 3};
+    CHECK_OK(spw_judge_bytes(1, sizeof *a, a, b));
+    CHECK_STATUS(spw_judge_bytes(2, sizeof *a, a, b), SPW_EMISMATCH);
+    judge.quiet = true;
+    spw_judge_count(&judge, SPW_OK, "right");
+    spw_judge_count(&judge, SPW_EMISMATCH, "wrong");
+    CHECK(judge.comparisons == 2 && judge.failed == 1);
+}
+
+static void test_routing(void) {
+    enum { EXPERTS = 9, ROWS = 1000 };
+    size_t offset[EXPERTS + 1];
+    int offset32[EXPERTS + 1];
+    for (int r = 0; r < SPW_ROUTING_COUNT; r++) {
+        spw_routing_offsets((spw_routing)r, EXPERTS, ROWS, 1, offset, offset32);
+        CHECK(offset[0] == 0 && offset[EXPERTS] == (r == SPW_ROUTING_SHORT ? ROWS * 5 / 8 : ROWS));
+        for (size_t e = 0; e < EXPERTS; e++)
+            CHECK(offset[e] <= offset[e + 1] && offset32[e] == (int)offset[e]);
+        if (r == SPW_ROUTING_EMPTY) CHECK(offset[1] == 0 && offset[EXPERTS - 1] == ROWS && offset[2] > 0);
+        if (r == SPW_ROUTING_ONE) CHECK(offset[EXPERTS / 2] == 0 && offset[EXPERTS / 2 + 1] == ROWS);
+        if (r == SPW_ROUTING_ZIPF) CHECK(offset[1] > ROWS / EXPERTS);
+    }
+}
+
+static void test_numbers(void) {
+    double sum = 0, square = 0;
+    for (uint64_t i = 0; i < 10000; i++) {
+        const double x = spw_number_fixed(SPW_NUMBERS_BELL, 3, i) / 65536.0;
+        const int32_t n = spw_number_fixed(SPW_NUMBERS_INTEGER, 3, i);
+        sum += x, square += x * x;
+        CHECK(n % 65536 == 0 && n >= -8 * 65536 && n <= 8 * 65536);
+    }
+    /* Four uniform numbers of variance 1/12: deviations of the mean and of the variance are below 0.006 and 0.005. */
+    CHECK(fabs(sum / 10000) < 0.03 && fabs(square / 10000 - 1.0 / 3) < 0.025);
+}
+
+static void test_equal(void) {
+    CHECK_OK(spw_judge_equal(UINT64_MAX, UINT64_MAX));
+    CHECK_STATUS(spw_judge_equal(1, (1ull << 32) + 1), SPW_EMISMATCH);
+    CHECK(strcmp(spw_last_error(), "got 1, want 4294967297") == 0);
+}
+
+int main(void) {
+    test_equal();
+    test_interval();
+    test_rejections();
+    test_routing();
+    test_numbers();
+    CHECK(spw_device_count() >= 0);
+    return check_done();
+}

@@ -1,0 +1,210 @@
+/* Steps of Megatron-Core jobs: pipelines by hand, another machine, loads, what is covered. */
+#include "sim/time/megatron_job_time.h"
+#include "sim/time/pipeline_time.h"
+
+#include "base/memory.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char STACK[] = "megatron-h200-2026-11";
+
+static void near(double got, double want, double part, const char *what) {
+    if (!(fabs(got - want) <= part * fabs(want))) printf("%s: %.9g, not %.9g\n", what, got, want);
+    CHECK(fabs(got - want) <= part * fabs(want));
+}
+
+/* --- Pipelines --- */
+
+static double time_of(spw_pipeline p, double forward_s, double backward_s, double send_s, size_t slow_at,
+                      double slow) {
+    double f[64], b[64], out = -1.0;
+    const size_t cells = p.stages * p.micro_batches * p.chunks;
+    for (size_t i = 0; i < cells; i++) {
+        f[i] = forward_s * (i == slow_at ? slow : 1.0);
+        b[i] = backward_s * (i == slow_at ? slow : 1.0);
+    }
+    CHECK_OK(spw_pipeline_time(&p, f, b, send_s, &out));
+    return out;
+}
+
+static void test_pipelines(void) {
+    const spw_pipeline alone = {1, 1, 5}, four = {4, 1, 8}, loops = {4, 2, 8};
+    near(time_of(alone, 1, 2, 0, SIZE_MAX, 0), 15.0, 1e-12, "micro-batches one after the other");
+    near(time_of(four, 1, 2, 0, SIZE_MAX, 0), (8 + 4 - 1) * 3.0, 1e-12, "1F1B: (M + P - 1) (f + b)");
+    /* Chunks of half the work: the bubble is (P - 1) / v. */
+    near(time_of(loops, 0.5, 1, 0, SIZE_MAX, 0), 8 * 3.0 + 3 * 1.5, 1e-12, "interleaved");
+    /* A slow micro-batch is paid in full where all is waiting for it, never more than that. */
+    const double even = time_of(four, 1, 2, 0, SIZE_MAX, 0);
+    for (size_t at = 0; at < 32; at++) {
+        const double one = time_of(four, 1, 2, 0, at, 2.0);
+        CHECK(one >= even - 1e-12 && one <= even + 3.0 + 1e-12);
+    }
+    near(time_of(four, 1, 2, 0, 3 * 8 + 4, 2.0), even + 3.0, 1e-12, "the last stage paces");
+    /* The first micro-batch goes there and back, the last one comes back: 2 (P - 1) sends at least. */
+    CHECK(time_of(four, 1, 2, 0.25, SIZE_MAX, 0) >= even + 6 * 0.25 - 1e-12);
+    near(time_of(alone, 1, 2, 9.0, SIZE_MAX, 0), 15.0, 1e-12, "nothing is sent in one stage");
+    for (int i = 0; i < 4; i++) {
+        double seconds[32] = {0.0}, out = 0.0;
+        spw_alloc_fail_after(i);
+        CHECK_STATUS(spw_pipeline_time(&four, seconds, seconds, 0.0, &out), SPW_ENOMEM);
+    }
+    spw_alloc_fail_after(-1);
+}
+
+/* --- Another machine --- */
+
+static void test_scale(void) {
+    spw_megatron_coefficients c, same, other;
+    spw_cluster h200, mi355x;
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &h200));
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &mi355x));
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &h200, &same));
+    for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
+        CHECK(spw_megatron_coefficient_of(&c, i)->value == spw_megatron_coefficient_of(&same, i)->value);
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &mi355x, &other));
+    CHECK(other.scaled && !same.scaled);
+    near(other.peak_flops.value, 9.894e14 * 2.5166e15 / 9.894e14, 1e-9, "peak");
+    near(other.copy_bytes_per_s.value, 4.09e12 * 8.0 / 4.8, 1e-9, "copies");
+    near(other.exchange_bytes_per_s.value, c.exchange_bytes_per_s.value * 537.6 / 450.0, 1e-9, "all-to-all");
+    near(other.network_bytes_per_s.value, 4.35e10, 1e-9, "NICs are alike");
+    near(other.host_layer_s.value, c.host_layer_s.value, 0.0, "the host");
+    CHECK(other.long_message_share.value == 1.0 && c.long_message_share.value > 1.3);
+    (void)strcpy(c.cluster, "no-such");
+    CHECK_STATUS(spw_megatron_coefficients_scale(&c, &h200, &other), SPW_ECONFIG);
+}
+
+/* --- Jobs --- */
+
+static spw_job job_of(const char *more) {
+    char text[512];
+    spw_job job;
+    const int length = snprintf(
+        text, sizeof text,
+        "model: deepseek-v2-lite\ncluster: h200-8x8\nbatch: {sequences_per_gpu: 2, sequence_length: 4096}\n"
+        "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"
+        "optimizer: distributed\n%s",
+        more);
+    CHECK_OK(spw_job_parse("test", NULL, text, (size_t)length, &job));
+    return job;
+}
+
+static spw_scheme scheme_of(const char *text) {
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse(text, &scheme));
+    return scheme;
+}
+
+/* 8192 tokens x 6 = 49152 choices of 64 experts: 768 an expert and rank. */
+static void test_loads(void) {
+    static const struct {
+        const char *scheme, *split;
+        double received, sent, link, nic;
+    } cases[] = {
+        {"megatron-alltoall", "{expert: 8, fsdp: 8}", 49152, 49152, 49152.0 * 7 / 8, 0},
+        {"megatron-alltoall", "{expert: 16, fsdp: 4}", 49152, 49152, 49152.0 * 7 / 16, 49152.0 / 2},
+        {"megatron-allgather", "{expert: 16, fsdp: 4}", 49152, 0, 8192 * 7, 8192 * 8},
+        {"megatron-alltoall:capacity_factor=0.5,policy=position", "{expert: 8, fsdp: 8}", 24576, 24576, 21504,
+         0},
+        {"megatron-alltoall:capacity_factor=2,policy=position,pad=true", "{expert: 8, fsdp: 8}", 98304, 98304,
+         86016, 0},
+        {"megatron-flex", "{expert: 8, fsdp: 8}", 49152, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char split[128];
+        spw_megatron_load load[16];
+        (void)snprintf(split, sizeof split, "parallel: %s\nremat: none\n", cases[i].split);
+        const spw_job job = job_of(split);
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        CHECK_OK(spw_megatron_load_stated(&job, &scheme, 2, 1.0, load));
+        for (size_t r = 0; r < job.expert; r++) {
+            near(load[r].received, cases[i].received, 0.0, "received");
+            near(load[r].tiled, cases[i].received, 0.0, "whole tiles");
+            near(load[r].sent, cases[i].sent, 0.0, "sent");
+            CHECK(load[r].empty_experts == 0 && !load[r].uneven);
+            if (cases[i].link == 0) continue;
+            CHECK(load[r].link_in == cases[i].link && load[r].link_out == cases[i].link);
+            CHECK(load[r].nic_in == cases[i].nic && load[r].nic_out == cases[i].nic);
+        }
+    }
+    /* A token goes once to a rank: of 6 choices, 8 ranks see T (1 - C(56, 6) / C(64, 6)). */
+    const spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
+    const spw_scheme flex = scheme_of("megatron-flex");
+    spw_megatron_load load[8];
+    double missed = 1.0;
+    for (int j = 0; j < 6; j++) missed *= (56.0 - j) / (64.0 - j);
+    CHECK_OK(spw_megatron_load_stated(&job, &flex, 2, 1.0, load));
+    near(load[3].link_in, 7 * 8192 * (1.0 - missed), 1e-3, "tokens once a rank");
+    CHECK_OK(spw_megatron_load_stated(&job, &flex, 2, 2.0, load));
+    CHECK(load[0].received == 2 * 49152.0 && load[1].received < 49152.0);
+    CHECK_STATUS(spw_megatron_load_stated(&job, &flex, 2, 9.0, load), SPW_ECONFIG);
+}
+
+static void test_covers(void) {
+    static const struct {
+        const char *scheme, *more;
+        bool covered;
+    } cases[] = {{"megatron-alltoall", "remat: none\n", true},
+                 {"megatron-alltoall", "remat: full\n", true},
+                 {"megatron-alltoall", "remat: selective\n", true},
+                 {"megatron-alltoall", "remat: minimal\n", false},
+                 {"megatron-alltoall:align=16", "remat: none\n", false},
+                 {"megatron-flex", "remat: moe\n", true},
+                 {"megatron-flex:backend=hybridep", "remat: moe\n", false},
+                 {"megatron-allgather", "remat: moe_act\n", true},
+                 {"megablocks", "remat: none\n", false},
+                 {"primus-syncfree", "remat: none\n", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[128];
+        (void)snprintf(more, sizeof more, "parallel: {expert: 8, fsdp: 8}\n%s", cases[i].more);
+        const spw_job job = job_of(more);
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        CHECK(spw_megatron_job_covers(&job, &scheme) == cases[i].covered);
+    }
+    spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
+    const spw_scheme scheme = scheme_of("megatron-alltoall");
+    const spw_megatron_job_request request = {.job = &job, .scheme = &scheme};
+    spw_timeline time;
+    job.precision.weights = 1;
+    CHECK(!spw_megatron_job_covers(&job, &scheme));
+    CHECK_STATUS(spw_megatron_job_predict(&request, &time), SPW_ECONFIG);
+}
+
+/* A group that is behind sets the step; waiting for it inside a group is a component; memory fails once each. */
+static void test_groups(void) {
+    const spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
+    const spw_scheme scheme = scheme_of("megatron-alltoall");
+    spw_megatron_coefficients c;
+    spw_megatron_load load[2][8];
+    spw_timeline even, one, both;
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    CHECK_OK(spw_megatron_load_stated(&job, &scheme, 2, 1.0, load[0]));
+    memcpy(load[1], load[0], sizeof load[0]);
+    spw_megatron_job_request request = {&c, &job, &scheme, 2, &load[0][0], 1, 2, 1};
+    CHECK_OK(spw_megatron_job_predict(&request, &even));
+    load[1][3].received = load[1][3].tiled = 1.5 * load[1][3].received;
+    CHECK_OK(spw_megatron_job_predict(&request, &one));
+    request.load = load[1], request.groups = 1;
+    CHECK_OK(spw_megatron_job_predict(&request, &both));
+    near(one.step_s, both.step_s, 1e-12, "the slowest group");
+    CHECK(one.step_s > 1.1 * even.step_s);
+    const double waited = spw_timeline_find(&one, "waiting")->seconds,
+                 before = spw_timeline_find(&even, "waiting")->seconds;
+    CHECK(waited > before + 0.8 * (one.step_s - even.step_s));
+    for (int i = 0; i < 10; i++) {
+        spw_alloc_fail_after(i);
+        CHECK_STATUS(spw_megatron_job_predict(&request, &one), SPW_ENOMEM);
+    }
+    spw_alloc_fail_after(-1);
+}
+
+int main(void) {
+    test_pipelines();
+    test_scale();
+    test_loads();
+    test_covers();
+    test_groups();
+    return check_done();
+}

@@ -1,0 +1,609 @@
+/* The schemes of Megatron-Core and Primus: event lists, figures of the catalogue, who is dropped and who pads. */
+#include "sim/input/remat.h"
+#include "sim/memory/footprint.h"
+#include "sim/memory/megatron_stack.h"
+#include "sim/schemes/selection.h"
+#include "sim/schemes/traffic.h"
+#include "tests/unit/check.h"
+#include "tests/unit/ref_random.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static spw_scheme scheme_of(const char *text) {
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse(text, &scheme));
+    return scheme;
+}
+
+static spw_layer_shape shape_of(size_t ranks, size_t experts, size_t top_k, size_t hidden, size_t ffn,
+                                size_t tokens) {
+    const size_t local = experts / ranks;
+    return (spw_layer_shape){.ranks = ranks,
+                             .experts = experts,
+                             .experts_per_rank = local,
+                             .top_k = top_k,
+                             .hidden = hidden,
+                             .ffn = ffn,
+                             .sequences = 1,
+                             .sequence_length = tokens,
+                             .tokens = tokens,
+                             .assignments = tokens * top_k,
+                             .worst_rows = ranks * tokens * (local < top_k ? local : top_k),
+                             .element_bytes = 2,
+                             .node_ranks = ranks};
+}
+
+static spw_layer_shape deepseek(size_t sequences) {
+    return shape_of(8, 256, 8, 7168, 2048, 4096 * sequences);
+}
+
+static const char *const every_option[] = {
+    "megatron-alltoall",
+    "megatron-alltoall:align=16",
+    "megatron-alltoall:align=32,pay=router",
+    "megatron-alltoall:capacity_factor=1,pad=true",
+    "megatron-alltoall:capacity_factor=1,pad=true,align=128",
+    "megatron-alltoall:capacity_factor=2,policy=position",
+    "megatron-allgather",
+    "megatron-flex",
+    "megatron-flex:align=256",
+    "megatron-flex:backend=hybridep",
+    "primus-syncfree:level=1",
+    "primus-syncfree:level=2",
+    "primus-syncfree:level=3",
+};
+enum { EVERY_OPTION = sizeof every_option / sizeof *every_option };
+
+/* --- Event lists --- */
+
+static void check_list(const spw_layer_list *list) {
+    bool alive[SPW_SCHEME_TENSORS] = {false}, used[SPW_SCHEME_TENSORS] = {false};
+    spw_phase phase = SPW_PHASE_FORWARD;
+    size_t living = 0;
+    CHECK(list->event_count > 0 && list->tensor_count <= SPW_SCHEME_TENSORS);
+    for (size_t i = 0; i < list->event_count; i++) {
+        const spw_event *event = &list->events[i];
+        CHECK(event->phase >= phase && event->tensor >= 0 && (size_t)event->tensor < list->tensor_count);
+        if (phase == SPW_PHASE_FORWARD && event->phase != phase) CHECK(living == 0);
+        if (phase == SPW_PHASE_RECOMPUTE && event->phase != phase) CHECK(living > 0);
+        phase = event->phase;
+        CHECK(alive[event->tensor] == (event->sign < 0));
+        alive[event->tensor] = event->sign > 0;
+        used[event->tensor] = true;
+        living = event->sign > 0 ? living + 1 : living - 1;
+    }
+    CHECK(living == 0 && phase == SPW_PHASE_BACKWARD);
+    for (size_t i = 0; i < list->tensor_count; i++) CHECK(!used[i] || list->tensors[i].name != NULL);
+}
+
+static void test_event_lists(void) {
+    static const spw_remat remats[] = {SPW_REMAT_NONE, SPW_REMAT_FULL, SPW_REMAT_SELECTIVE, SPW_REMAT_MOE_ACT,
+                                       SPW_REMAT_MOE};
+    for (size_t i = 0; i < EVERY_OPTION; i++) {
+        const spw_scheme s = scheme_of(every_option[i]);
+        for (size_t local = 1; local <= 2; local++) {
+            for (size_t r = 0; r < 5; r++) {
+                spw_layer_shape shape = shape_of(4, 4 * local, 2, 8, 8, 16);
+                shape.remat = remats[r];
+                const spw_layer_list list = spw_scheme_layer(&s, &shape),
+                                     again = spw_scheme_layer(&s, &shape);
+                check_list(&list);
+                CHECK(list.events == again.events && list.event_count == again.event_count);
+                CHECK(spw_scheme_is_dynamic(&s, &shape));
+            }
+        }
+    }
+}
+
+/* --- The measured stack's closed form --- */
+
+/* What the closed form has per layer and the layer's own list has not: the norm's output and the residual stream, 4 T H;
+ * the norm's rstd, 4 T; two rows of 64 bytes of counts. What the list has and the closed form counts as held before the
+ * step: probs and routing_map, 5 T E, and the permutation, 8 N, which the dispatcher keeps. */
+static int64_t difference(const spw_layer_shape *s, uint64_t sent) {
+    const int64_t T = (int64_t)s->tokens, H = (int64_t)s->hidden, E = (int64_t)s->experts;
+    return 5 * T * E + 8 * (int64_t)sent - 4 * T * H - 4 * T - 128;
+}
+
+static void test_closed_form(void) {
+    uint64_t state = 5;
+    for (int round = 0; round < 60; round++) {
+        const bool act = round % 2 == 1, padded = round % 3 == 2;
+        spw_layer_shape s = shape_of(4, 64, 8, 512, 192, 1024);
+        s.remat = act ? SPW_REMAT_MOE_ACT : SPW_REMAT_NONE;
+        const spw_scheme scheme =
+            scheme_of(padded ? "megatron-alltoall:capacity_factor=1.25,pad=true" : "megatron-alltoall");
+        spw_rank_rows rows = {2048 + random_below(&state, 30000), 0, s.assignments};
+        if (padded) rows.held = rows.sent = 64 * 160;
+        rows.received = rows.held;
+        const spw_megatron_shape stack = {.layers = 1,
+                                          .tokens = s.tokens,
+                                          .top_k = s.top_k,
+                                          .experts = s.experts,
+                                          .experts_per_rank = s.experts_per_rank,
+                                          .hidden = s.hidden,
+                                          .ffn = s.ffn,
+                                          .capacity = padded ? 160 : 0,
+                                          .padded = padded,
+                                          .recompute = act ? SPW_RECOMPUTE_MOE_ACT : SPW_RECOMPUTE_NONE};
+        const spw_megatron_bytes closed = spw_megatron_closed_form(&stack, &rows.held, &rows.sent);
+        const spw_live_set live = spw_scheme_live_set(&scheme, &s, &rows);
+        CHECK((int64_t)live.saved_bytes == (int64_t)closed.after_forward_bytes + difference(&s, rows.sent));
+        /* The residual stream, 2 T H of the 4 T H, is born after the forward peak: the closed form takes it off. */
+        CHECK((int64_t)live.backward_bytes ==
+              (int64_t)closed.forward_bytes + difference(&s, rows.sent) + 2 * (int64_t)(s.tokens * s.hidden));
+        CHECK(strcmp(live.backward_step, "unsort chunks") == 0 ||
+              strcmp(live.backward_step, "combine") == 0 || strcmp(live.backward_step, "unpermute") == 0);
+    }
+}
+
+/* M (H + 3 F) b, and M (H + 2 F) b with moe_act; the rest is a few bytes a token and expert. */
+static void test_saved(void) {
+    for (size_t p = 1; p <= 16; p *= 2) {
+        spw_layer_shape s = deepseek(p);
+        static const double multiples[] = {1.0, 1.5, 8.0}, gib[] = {0.8125, 1.21875, 6.5};
+        const spw_scheme scheme = scheme_of("megatron-alltoall");
+        for (size_t i = 0; i < 3; i++) {
+            const uint64_t M = (uint64_t)(multiples[i] * (double)s.assignments);
+            const spw_rank_rows rows = {M, M, s.assignments};
+            const uint64_t routing = s.tokens * (17 * s.experts + 4 * s.top_k) + 8 * s.assignments;
+            s.remat = SPW_REMAT_NONE;
+            const uint64_t saved = spw_scheme_live_set(&scheme, &s, &rows).saved_bytes;
+            CHECK(saved == M * (s.hidden + 3 * s.ffn) * 2 + 4 * M + routing);
+            CHECK((double)(saved - 4 * M - routing) == (double)p * gib[i] * GIB);
+            s.remat = SPW_REMAT_MOE_ACT;
+            CHECK(spw_scheme_live_set(&scheme, &s, &rows).saved_bytes == saved - M * s.ffn * 2);
+            s.remat = SPW_REMAT_MOE;
+            CHECK(spw_scheme_live_set(&scheme, &s, &rows).saved_bytes == saved);
+        }
+    }
+}
+
+/* The saved bytes of docs/schemes.md, sections 3.5, 5.2 to 5.4, from rows that differ. */
+static void test_saved_forms(void) {
+    const spw_layer_shape s = shape_of(4, 24, 3, 40, 24, 50);
+    const spw_rank_rows rows = {1000, 170, 130};
+    const uint64_t M = 1000, U = 170, n = 130, T = 50, K = 3, E = 24, e = 6, RT = 200,
+                   experts = M * (40 + 3 * 24) * 2 + 4 * M, buffer = RT * K;
+    const struct {
+        const char *scheme;
+        uint64_t bytes;
+    } cases[] = {
+        {"megatron-alltoall", experts + T * (17 * E + 4 * K) + 8 * n},
+        {"megatron-alltoall:capacity_factor=1,pad=true", experts + T * (9 * E + 4 * K) + 16 * n},
+        {"megatron-alltoall:align=16", experts + T * (17 * E + 4 * K) + 8 * n},
+        {"megatron-allgather", experts + 8 * M + T * (4 * E + 4 * K) + 6 * e * RT},
+        {"megatron-flex", experts + 8 * M + T * (4 * E + 16 * K) + U * (4 + 9 * e)},
+        {"megatron-flex:backend=hybridep", experts + T * (9 * E + 4 * K)},
+        {"primus-syncfree:level=1", experts + T * (9 * E + 4 * (2 * E + 1)) + 4 * U},
+        {"primus-syncfree:level=2", experts + T * (16 * E + 4 * K) + 4 * RT * (2 * e + 2)},
+        {"primus-syncfree:level=3",
+         buffer * (40 + 3 * 24) * 2 + 4 * buffer + T * (16 * E + 4 * K) + 4 * RT * (2 * e + 2)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_scheme scheme = scheme_of(cases[i].scheme);
+        const spw_live_set live = spw_scheme_live_set(&scheme, &s, &rows);
+        CHECK(live.saved_bytes == cases[i].bytes);
+        CHECK(live.backward_bytes > live.saved_bytes && live.backward_bytes > live.forward_bytes);
+    }
+}
+
+/* --- Figures of the catalogue --- */
+
+static void test_row_bytes(void) {
+    static const struct {
+        const char *scheme;
+        size_t node_ranks;
+        uint64_t there, back, back_gradient, there_gradient; /* of dispatch, combine, and their gradients */
+    } cases[] = {
+        {"megatron-alltoall", 8, 14340, 14336, 14336, 14340},
+        {"megatron-allgather", 8, 14336 + 5 * 256, 28672, 28672, 14336 + 4 * 256},
+        {"megatron-flex", 8, 14436, 14340, 14340, 14372}, /* 4.2, PyTorch's int64 indices */
+        {"megatron-flex", 4, 14416, 14352, 14352, 14384},
+        {"megatron-flex:backend=hybridep", 8, 14336 + 1024, 14336, 14336, 14336 + 1024},
+        {"primus-syncfree:level=1", 8, 14340, 14336, 14336, 14340},
+        {"primus-syncfree:level=3", 8, 14436, 14340, 14340, 14372},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const spw_scheme s = scheme_of(cases[i].scheme);
+        spw_layer_shape shape = deepseek(1);
+        spw_exchange x[SPW_SCHEME_EXCHANGES];
+        shape.node_ranks = cases[i].node_ranks;
+        CHECK(s.type->exchanges(&s, &shape, x) == 6);
+        CHECK(x[0].row_bytes == cases[i].there && x[1].row_bytes == cases[i].back);
+        CHECK(x[2].row_bytes == x[0].row_bytes && x[3].row_bytes == x[1].row_bytes);
+        CHECK(x[4].row_bytes == cases[i].back_gradient && x[5].row_bytes == cases[i].there_gradient);
+        CHECK(!x[0].back && x[1].back && !x[4].back && x[5].back);
+    }
+}
+
+static uint64_t tensor_bytes(const char *scheme, const spw_layer_shape *shape, const spw_rank_rows *rows,
+                             const char *name) {
+    const spw_scheme s = scheme_of(scheme);
+    const spw_layer_list list = spw_scheme_layer(&s, shape);
+    for (size_t i = 0; i < list.tensor_count; i++) {
+        if (list.tensors[i].name != NULL && strcmp(list.tensors[i].name, name) == 0)
+            return spw_tensor_bytes(&s, shape, rows, &list.tensors[i], NULL, 0);
+    }
+    CHECK(scheme == NULL); /* no tensor of that name */
+    return 0;
+}
+
+static void test_figures(void) {
+    const spw_layer_shape v3 = deepseek(1);
+    const spw_rank_rows rows = {33000, 33000, 32768};
+    CHECK((double)tensor_bytes("primus-syncfree:level=2", &v3, &rows, "received_rows") == 0.4375 * GIB);
+    CHECK((double)tensor_bytes("primus-syncfree:level=3", &v3, &rows, "received_rows") == 0.4375 * GIB);
+    CHECK((double)tensor_bytes("primus-syncfree:level=3", &v3, &rows, "fc1_input") ==
+          3.5 * GIB); /* R T K H b */
+    CHECK((double)tensor_bytes("primus-syncfree:level=3", &v3, &rows, "fc1_output") == 2.0 * GIB);
+    CHECK(tensor_bytes("primus-syncfree:level=2", &v3, &rows, "fc1_input") == 33000u * 7168u * 2u);
+    CHECK(tensor_bytes("megatron-flex", &v3, &rows, "row_id_map") == 33000u * 65u * 4u);
+    CHECK(tensor_bytes("primus-syncfree:level=1", &v3, &rows, "row_id_map") == 4096u * 513u * 4u);
+    /* A level whose buffers do not follow the routing but for what the rows are. */
+    const spw_rank_rows few = {1, 1, 1};
+    const spw_scheme fixed = scheme_of("primus-syncfree:level=3"), exact = scheme_of("megatron-flex");
+    CHECK(spw_scheme_live_set(&fixed, &v3, &few).saved_bytes ==
+          spw_scheme_live_set(&fixed, &v3, &rows).saved_bytes);
+    CHECK(spw_scheme_live_set(&exact, &v3, &few).saved_bytes <
+          spw_scheme_live_set(&exact, &v3, &rows).saved_bytes);
+    /* DeepEP's buffers: 20 multiprocessors in Megatron, 32 in Primus (4.3). */
+    const spw_scheme primus = scheme_of("primus-syncfree:level=2"),
+                     plain = scheme_of("primus-syncfree:level=1");
+    CHECK(fabs((double)exact.type->communication_bytes(&exact, &v3) / 1e6 - 335.7) < 0.05);
+    CHECK(fabs((double)primus.type->communication_bytes(&primus, &v3) / 1e6 - 537.1) < 0.05);
+    CHECK(plain.type->communication_bytes(&plain, &v3) == 0);
+    CHECK(spw_scheme_by_node(&primus) && !spw_scheme_by_node(&plain) && spw_scheme_once_a_rank(&exact));
+}
+
+/* --- Routing --- */
+
+typedef struct world {
+    spw_layer_shape shape;
+    spw_placement place;
+    spw_trace_record record;
+    spw_layout *layout;
+    spw_counts *counts;
+    spw_selection *selection;
+    uint16_t *ids, *weights;
+} world;
+
+/* Weights are bits of halves between 2^-10 and 1; few of them, so that they tie. */
+static world create_world(uint64_t *state, size_t ranks, size_t local, size_t top_k, size_t tokens) {
+    world w = {.shape = shape_of(ranks, ranks * local, top_k, 4, 4, tokens),
+               .place = {ranks, ranks, ranks, ranks * local}};
+    const size_t all = ranks * tokens, choices = all * top_k;
+    int32_t *expert = NULL;
+    CHECK_OK(SPW_ALLOC(choices, &expert));
+    CHECK_OK(SPW_ALLOC(choices, &w.ids));
+    CHECK_OK(SPW_ALLOC(choices, &w.weights));
+    random_routing(state, all, top_k, w.shape.experts, expert);
+    for (size_t i = 0; i < choices; i++) {
+        w.ids[i] = random_below(state, 25) == 0 ? UINT16_MAX : (uint16_t)expert[i];
+        w.weights[i] = (uint16_t)(0x1400 + 0x100 * random_below(state, 41));
+    }
+    spw_free(expert);
+    CHECK_OK(spw_layout_create(ranks, 1, &w.layout));
+    for (size_t r = 0; r < ranks; r++)
+        CHECK_OK(spw_layout_append(w.layout, r, (spw_segment){r * tokens, (uint32_t)tokens, 0}));
+    w.record = (spw_trace_record){.tokens = all,
+                                  .top_k = top_k,
+                                  .experts = w.shape.experts,
+                                  .id_bytes = 2,
+                                  .missing = UINT16_MAX,
+                                  .expert_id = w.ids,
+                                  .weight = w.weights};
+    CHECK_OK(spw_counts_create(w.place, 1, &w.counts));
+    CHECK_OK(spw_counts_fill(w.counts, &w.record, w.layout));
+    CHECK_OK(spw_selection_create(w.place, &w.shape, &w.selection));
+    return w;
+}
+
+static world draw_world(uint64_t *state) {
+    const size_t ranks = 1 + random_below(state, 8), local = 1 + random_below(state, 5);
+    return create_world(state, ranks, local, 1 + random_below(state, ranks * local < 6 ? ranks * local : 6),
+                        1 + random_below(state, 40));
+}
+
+static void destroy_world(world *w) {
+    spw_selection_destroy(w->selection), spw_counts_destroy(w->counts), spw_layout_destroy(w->layout);
+    spw_free(w->ids), spw_free(w->weights);
+}
+
+typedef struct outcome {
+    uint64_t wire, rows, dropped, sent_rows[64], held[8];
+} outcome;
+
+static outcome run(world *w, const char *text) {
+    const spw_scheme scheme = scheme_of(text);
+    outcome o = {.wire = 0};
+    CHECK_OK(spw_selection_run(w->selection, &scheme, w->counts, &w->record, w->layout));
+    const spw_flow *flow = spw_selection_flow(w->selection, 0);
+    for (size_t i = 0; i < w->shape.ranks * w->shape.ranks; i++) o.wire += o.sent_rows[i] = flow->wire[i];
+    for (size_t r = 0; r < w->shape.ranks; r++) {
+        o.rows += o.held[r] = flow->rows[r];
+        o.dropped += flow->dropped[r];
+    }
+    return o;
+}
+
+static uint64_t all_assignments(const world *w) {
+    uint64_t sum = 0;
+    for (size_t r = 0; r < w->shape.ranks; r++) sum += w->counts->assignments[r];
+    return sum;
+}
+
+/* Rank among the rank's choices of the same expert, by falling weight or not, ties to the earlier: by looking at all. */
+static void check_kept(world *w, double factor, bool by_weight) {
+    char text[96];
+    const uint8_t *kept = NULL;
+    const size_t K = w->shape.top_k, N = w->shape.assignments;
+    (void)snprintf(text, sizeof text, "megatron-alltoall:capacity_factor=%g,policy=%s", factor,
+                   by_weight ? "probs" : "position");
+    (void)run(w, text);
+    CHECK_OK(spw_selection_kept(w->selection, &kept));
+    const double slots = ceil((double)(w->shape.tokens * K) / (double)w->shape.experts * factor);
+    for (size_t i = 0; i < w->shape.ranks * N; i++) {
+        size_t before = 0;
+        for (size_t j = i / N * N; j < (i / N + 1) * N; j++) {
+            if (w->ids[j] != w->ids[i] || j == i) continue;
+            before += by_weight && w->weights[j] != w->weights[i] ? w->weights[j] > w->weights[i] : j < i;
+        }
+        CHECK(kept[i] == (w->ids[i] != UINT16_MAX && (double)before < slots));
+    }
+}
+
+static void check_capacity(world *w) {
+    static const char *const families[] = {"megatron-alltoall", "megatron-allgather", "megatron-flex",
+                                           "megatron-flex:backend=hybridep"};
+    const uint64_t all = all_assignments(w);
+    for (size_t i = 0; i < 4; i++) {
+        const outcome dropless = run(w, families[i]);
+        CHECK(dropless.dropped == 0 && dropless.rows == all);
+        for (int policy = 0; policy < 2; policy++) {
+            uint64_t before = UINT64_MAX;
+            for (int tenths = 1; tenths < 60; tenths += 4) {
+                char text[128];
+                (void)snprintf(text, sizeof text, "%s%scapacity_factor=%g,policy=%s", families[i],
+                               strchr(families[i], ':') != NULL ? "," : ":", tenths / 10.0,
+                               policy == 0 ? "probs" : "position");
+                const outcome o = run(w, text);
+                CHECK(o.dropped <= before && o.rows + o.dropped == all && o.wire <= dropless.wire);
+                before = o.dropped;
+            }
+            char text[128];
+            (void)snprintf(text, sizeof text, "%s%scapacity_factor=1e6,policy=%s", families[i],
+                           strchr(families[i], ':') != NULL ? "," : ":", policy == 0 ? "probs" : "position");
+            const outcome wide = run(w, text);
+            CHECK(wide.dropped == 0 && memcmp(&wide, &dropless, sizeof wide) == 0);
+        }
+    }
+}
+
+static void check_deduplicated(world *w) {
+    const outcome plain = run(w, "megatron-alltoall"), once = run(w, "megatron-flex"),
+                  all = run(w, "megatron-allgather"), primus = run(w, "primus-syncfree:level=3");
+    for (size_t i = 0; i < w->shape.ranks * w->shape.ranks; i++) {
+        CHECK(once.sent_rows[i] <= plain.sent_rows[i] &&
+              plain.sent_rows[i] <= w->shape.top_k * once.sent_rows[i]);
+        CHECK(once.sent_rows[i] <= all.sent_rows[i] && all.sent_rows[i] == w->shape.tokens);
+        CHECK(primus.sent_rows[i] == once.sent_rows[i]);
+    }
+    CHECK(memcmp(plain.held, once.held, sizeof plain.held) == 0 &&
+          memcmp(plain.held, all.held, sizeof plain.held) == 0);
+}
+
+/* Rows of one rank to one expert, or of all ranks, are a multiple: with as many tokens as there are at most. */
+static void check_alignment(world *w, size_t align) {
+    char text[96];
+    const size_t R = w->shape.ranks, T = w->shape.tokens, e = w->shape.experts_per_rank;
+    const outcome plain = run(w, "megatron-alltoall");
+    (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu,pay=router", align);
+    const outcome router = run(w, text);
+    (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu", align);
+    const outcome experts = run(w, text);
+    (void)snprintf(text, sizeof text, "megatron-flex:backend=hybridep,align=%zu", align);
+    const outcome hybrid = run(w, text);
+    (void)snprintf(text, sizeof text, "megatron-flex:align=%zu", align);
+    const outcome flex = run(w, text);
+    CHECK(experts.wire == plain.wire && router.wire >= plain.wire && router.rows == router.wire);
+    for (size_t d = 0; d < R; d++) {
+        uint64_t at_source = 0, at_expert = 0, assigned = 0, arrived = 0;
+        bool enough = true;
+        for (size_t r = 0; r < R; r++) arrived += flex.sent_rows[r * R + d];
+        for (size_t x = d * e; x < (d + 1) * e; x++) {
+            uint64_t sum = 0;
+            for (size_t r = 0; r < R; r++) {
+                const uint64_t n = w->counts->routed[r * w->shape.experts + x];
+                const uint64_t up = n % align == 0 ? n : n + align - n % align;
+                at_source += up < T ? up : T;
+                sum += n;
+            }
+            const uint64_t up = sum % align == 0 ? sum : sum + align - sum % align;
+            at_expert += up;
+            assigned += sum;
+            enough = enough && up <= arrived;
+        }
+        CHECK(router.held[d] == at_source && experts.held[d] == at_expert && hybrid.held[d] == at_expert);
+        CHECK(flex.held[d] == (enough ? at_expert : assigned));
+    }
+}
+
+static void check_slots(world *w) {
+    const spw_scheme s = scheme_of("megatron-alltoall:capacity_factor=0.5,pad=true");
+    if (spw_scheme_check(&s, &w->shape) != SPW_OK) return;
+    const double slots = ceil((double)w->shape.assignments / (double)w->shape.experts * 0.5);
+    const outcome o = run(w, s.text), same = run(w, "megatron-alltoall:capacity_factor=0.5");
+    for (size_t i = 0; i < w->shape.ranks * w->shape.ranks; i++)
+        CHECK((double)o.sent_rows[i] == slots * (double)w->shape.experts_per_rank);
+    CHECK(o.dropped == same.dropped && same.wire <= o.wire);
+}
+
+static void test_routing(void) {
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t state = seed;
+        world w = draw_world(&state);
+        const int before = check_failures;
+        check_kept(&w, 0.7, true);
+        check_kept(&w, 0.7, false);
+        check_kept(&w, 1.25, true);
+        check_capacity(&w);
+        check_deduplicated(&w);
+        check_alignment(&w, 16);
+        check_alignment(&w, 128);
+        check_slots(&w);
+        if (check_failures > before) fprintf(stderr, "seed %u\n", (unsigned)seed);
+        destroy_world(&w);
+    }
+}
+
+/* Mean extra rows a rank: e (a - 1) / 2 where the receiver pads, e R (a - 1) / 2 where every sender does (5.5, 10). */
+static void test_waste(void) {
+    static const struct {
+        size_t align;
+        double receiver, senders;
+    } cases[] = {{16, 240, 1920}, {32, 496, 3968}, {128, 2032, 0}, {256, 4080, 0}};
+    const size_t cells = 8 * 256;
+    spw_layer_shape s = deepseek(1);
+    uint64_t state = 3, wire[64], rows[8], dropped[8];
+    uint32_t *routed = NULL, *limit = NULL;
+    CHECK_OK(SPW_ALLOC(cells, &routed));
+    CHECK_OK(SPW_ALLOC(cells, &limit));
+    const spw_counts counts = {.routed = routed};
+    for (size_t i = 0; i < 4; i++) {
+        double extra[2] = {0.0, 0.0};
+        enum { DRAWS = 200 };
+        for (size_t n = 0; n < DRAWS; n++) {
+            uint64_t plain = 0;
+            for (size_t j = 0; j < cells; j++)
+                plain += routed[j] = 300 + (uint32_t)random_below(&state, 1024);
+            for (int router = 0; router < 2; router++) {
+                char text[64];
+                spw_flow flow = {wire, rows, limit, dropped};
+                (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu%s", cases[i].align,
+                               router ? ",pay=router" : "");
+                const spw_scheme scheme = scheme_of(text);
+                scheme.type->flow(&scheme, &s, &counts, 0, &flow);
+                uint64_t held = 0;
+                for (size_t d = 0; d < 8; d++) held += rows[d];
+                extra[router] += (double)(held - plain) / 8.0 / DRAWS;
+            }
+        }
+        CHECK(fabs(extra[0] / cases[i].receiver - 1.0) < 0.02);
+        if (cases[i].senders > 0.0) CHECK(fabs(extra[1] / cases[i].senders - 1.0) < 0.02);
+    }
+    spw_free(routed), spw_free(limit);
+}
+
+/* C = ceil(T K / E f): 128 slots at p = 1, 2048 at p = 16. */
+static void test_slots(void) {
+    static const struct {
+        size_t sequences;
+        const char *scheme;
+        uint64_t slots;
+    } cases[] = {{1, "megatron-alltoall:capacity_factor=1,pad=true", 128},
+                 {16, "megatron-alltoall:capacity_factor=1,pad=true", 2048},
+                 {1, "megatron-alltoall:capacity_factor=1.251,pad=true", 161},
+                 {1, "megatron-alltoall:capacity_factor=0.001,pad=true", 1}};
+    for (size_t i = 0; i < 4; i++) {
+        const spw_scheme s = scheme_of(cases[i].scheme);
+        const spw_layer_shape shape = deepseek(cases[i].sequences);
+        const spw_rank_rows rows = spw_balanced_rows(&s, &shape);
+        CHECK(rows.sent == 256 * cases[i].slots && rows.held == 32 * 8 * cases[i].slots);
+    }
+}
+
+/* --- Refusals --- */
+
+static void check_refused(const char *text, const spw_layer_shape *shape, const char *what) {
+    const spw_scheme s = scheme_of(text);
+    CHECK_STATUS(spw_scheme_check(&s, shape), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), what) != NULL);
+}
+
+static void test_refusals(void) {
+    spw_layer_shape v3 = deepseek(1);
+    check_refused("megatron-alltoall:pad=true", &v3, "needs capacity_factor");
+    check_refused("megatron-alltoall:capacity_factor=1,pad=true,align=16,pay=router", &v3,
+                  "pay=experts would be");
+    check_refused("megatron-alltoall:capacity_factor=33,pad=true", &v3, "at most experts / top_k = 32");
+    check_refused("primus-syncfree:level=3,align=16", &v3, "align=none or level=2");
+    for (size_t i = 0; i < EVERY_OPTION; i++) {
+        const spw_scheme s = scheme_of(every_option[i]);
+        CHECK_OK(spw_scheme_check(&s, &v3));
+    }
+    v3.remat = SPW_REMAT_MOE;
+    check_refused("gmm", &v3, "is a MaxText program, which knows no remat moe");
+    check_refused("ring", &v3, "none, full or another name of MaxText's");
+    spw_scheme s;
+    CHECK_STATUS(spw_scheme_parse("primus-syncfree:level=4", &s), SPW_ECONFIG);
+    CHECK_STATUS(spw_scheme_parse("megatron-alltoall:align=8", &s), SPW_ECONFIG);
+    uint64_t state = 1;
+    world w = draw_world(&state);
+    w.record.weight = NULL;
+    s = scheme_of("megatron-flex:capacity_factor=1");
+    CHECK_STATUS(spw_selection_run(w.selection, &s, w.counts, &w.record, w.layout), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "drops by router weight, and the trace has none") != NULL);
+    (void)run(&w, "megatron-flex:capacity_factor=1,policy=position");
+    destroy_world(&w);
+}
+
+/* --- Rematerialization --- */
+
+static uint64_t peak_of(const char *scheme_text, const char *remat) {
+    char text[512];
+    spw_job job;
+    (void)snprintf(text, sizeof text,
+                   "model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 8, fsdp: 8}\n"
+                   "batch: {sequences_per_gpu: 1, sequence_length: 4096}\nremat: %s\n",
+                   remat);
+    CHECK_OK(spw_job_parse("job", ".", text, strlen(text), &job));
+    const spw_scheme scheme = scheme_of(scheme_text);
+    spw_footprint f;
+    spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+    CHECK(f.moment == SPW_MOMENT_MOE_LAYER);
+    return f.peak_bytes;
+}
+
+/* DeepSeek-V3, one sequence, M = N: by module what the other layers no longer keep. */
+static void test_remat(void) {
+    static const char *const schemes[] = {"megatron-alltoall", "megatron-allgather", "megatron-flex"};
+    const uint64_t M = 32768, layers = 61, moe_layers = 58, T = 4096, heads = 128;
+    for (size_t i = 0; i < 3; i++) {
+        spw_layer_shape shape = deepseek(1);
+        const spw_scheme scheme = scheme_of(schemes[i]);
+        const spw_rank_rows rows = spw_balanced_rows(&scheme, &shape);
+        const uint64_t saved = spw_scheme_live_set(&scheme, &shape, &rows).saved_bytes;
+        const uint64_t none = peak_of(schemes[i], "none"), selective = peak_of(schemes[i], "selective"),
+                       act = peak_of(schemes[i], "moe_act"), moe = peak_of(schemes[i], "moe"),
+                       full = peak_of(schemes[i], "full");
+        CHECK(llabs((int64_t)(none - selective) - (int64_t)((layers - 1) * T * heads * 4)) <= 2);
+        CHECK(llabs((int64_t)(none - act) - (int64_t)(moe_layers * M * 2048 * 2)) <= 2);
+        CHECK(llabs((int64_t)(none - moe) - (int64_t)((moe_layers - 1) * (saved + 3 * T * 2048 * 2))) <= 2);
+        CHECK(full < moe && moe < act && act < selective && selective < none);
+        CHECK(peak_of(schemes[i], "minimal") > full); /* MaxText's names keep their meaning */
+    }
+    CHECK(spw_remat_keeps_layers(SPW_REMAT_MOE) && !spw_remat_keeps_experts(SPW_REMAT_MOE));
+    CHECK(!spw_remat_keeps_layers(SPW_REMAT_FULL) && !spw_remat_keeps_layers(SPW_REMAT_MINIMAL));
+}
+
+int main(void) {
+    test_event_lists();
+    test_closed_form();
+    test_saved();
+    test_saved_forms();
+    test_row_bytes();
+    test_figures();
+    test_routing();
+    test_waste();
+    test_slots();
+    test_refusals();
+    test_remat();
+    return check_done();
+}

@@ -1,0 +1,89 @@
+/* State of one GPU beside closed forms: Megatron's 18 and 6 + 12 / replicas bytes a parameter, everything over
+ * all GPUs, and parameters that the stages hold together. */
+#include "sim/memory/optimizer_state.h"
+
+#include "tests/unit/check.h"
+
+#include <math.h>
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
+
+static double all(const spw_optimizer_state *s) { return s->weights + s->gradients + s->master + s->moments; }
+
+static void test_bytes(void) {
+    static spw_job job;
+    const spw_held_parameters held = {.routed = 8e9, .rest = 1e9};
+    job.expert = 8;
+    job.fsdp = 4;
+    job.tensor = 2;
+    job.master_bytes = SPW_MASTER_AUTO;
+    job.precision = (spw_precision){2, 4, 4, 2};
+    job.optimizer = SPW_OPTIMIZER_REPLICATED;
+    spw_optimizer_state s = spw_optimizer_state_of(&job, &held);
+    CHECK(near(all(&s), 18.0 * (8e9 / 16 + 1e9 / 2)));
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED; /* 4 replicas of the experts, 32 of the rest */
+    s = spw_optimizer_state_of(&job, &held);
+    CHECK(near(all(&s), (6.0 + 12.0 / 4) * (8e9 / 16) + (6.0 + 12.0 / 32) * (1e9 / 2)));
+    CHECK(s.routed_replicas == 4 && s.rest_replicas == 32);
+    job.precision.weights = 4; /* fp32 weights need no master */
+    s = spw_optimizer_state_of(&job, &held);
+    CHECK(s.master == 0.0 && near(s.weights, 4.0 * (8e9 / 16 + 1e9 / 2)));
+    job.optimizer = SPW_OPTIMIZER_SHARDED; /* bf16 everywhere: 8 bytes over all 64 GPUs */
+    job.precision = (spw_precision){2, 2, 2, 2};
+    s = spw_optimizer_state_of(&job, &held);
+    CHECK(near(all(&s), 8.0 * 9e9 / 64));
+    job.master_bytes = 4;
+    s = spw_optimizer_state_of(&job, &held);
+    CHECK(near(s.master, 4.0 * 9e9 / 64));
+}
+
+static void test_stages(void) {
+    static const char *const names[] = {"deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "kimi-k2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static spw_model model;
+        CHECK_OK(spw_model_read(names[i], NULL, &model));
+        const spw_parameters p = spw_model_parameters(&model);
+        for (size_t stages = 1; stages <= 8; stages++) {
+            const spw_pipeline pipeline = {stages, 1, stages};
+            double sum = 0.0;
+            for (size_t s = 0; s < stages; s++) {
+                const spw_stage stage = spw_pipeline_stage(&pipeline, &model, s);
+                const spw_held_parameters held = spw_stage_parameters(&model, &stage);
+                sum += held.routed + held.rest;
+            }
+            CHECK(near(sum, (double)p.total));
+        }
+    }
+    static spw_model tied;
+    CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &tied));
+    tied.tied_embeddings = true;
+    const spw_parameters p = spw_model_parameters(&tied);
+    const spw_pipeline two = {2, 1, 2};
+    const spw_stage first = spw_pipeline_stage(&two, &tied, 0), last = spw_pipeline_stage(&two, &tied, 1);
+    CHECK(near(spw_stage_parameters(&tied, &last).rest - spw_stage_parameters(&tied, &first).rest,
+               (double)p.final_norm)); /* both hold the table */
+}
+
+/* DeepSeek-V3 with EP8 and 8 replicas, no pipeline: 571 GiB of experts (docs/schemes.md, section 7.8). */
+static void test_deepseek(void) {
+    static spw_job job;
+    CHECK_OK(spw_model_read("deepseek-v3", NULL, &job.model));
+    job.expert = job.fsdp = 8;
+    job.tensor = 1;
+    job.master_bytes = SPW_MASTER_AUTO;
+    job.precision = (spw_precision){2, 4, 4, 2};
+    job.optimizer = SPW_OPTIMIZER_DISTRIBUTED;
+    const spw_pipeline one = {1, 1, 1};
+    const spw_stage stage = spw_pipeline_stage(&one, &job.model, 0);
+    spw_held_parameters held = spw_stage_parameters(&job.model, &stage);
+    held.rest = 0.0;
+    const spw_optimizer_state s = spw_optimizer_state_of(&job, &held);
+    CHECK(fabs(all(&s) / 1073741824.0 - 571.0) < 1.0);
+}
+
+int main(void) {
+    test_bytes();
+    test_stages();
+    test_deepseek();
+    return check_done();
+}

@@ -1,0 +1,86 @@
+/* SwiGLU and its gradient: pencil and paper, and central differences in fp64, plain and clamped. */
+#include "reference/swiglu.h"
+#include "tests/unit/check.h"
+#include "tests/unit/compare.h"
+#include "tests/unit/ref_random.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { COUNT = 400 };
+
+static double exact(spw_swiglu kind, double g, double u) {
+    if (kind.limit > 0) {
+        g = fmin(g, (double)kind.limit);
+        u = fmax(fmin(u, (double)kind.limit), -(double)kind.limit);
+        return g / (1 + exp(-(double)kind.alpha * g)) * (u + 1);
+    }
+    return g / (1 + exp(-g)) * u;
+}
+
+static void pencil(void) {
+    const spw_swiglu plain = {0, 0}, clamped = {7, 1.702f};
+    const float gate[] = {0, 100, -200, 8}, up[] = {3, 2, 5, -9}, ones[] = {1, 1, 1, 1};
+    float act[4], scale[4], dg[4], du[4];
+    spw_ref_swiglu(plain, 4, gate, up, act, scale);
+    CHECK(act[0] == 0.0f && act[1] == 200.0f && act[2] == 0.0f && scale[1] == 200.0f);
+    spw_ref_swiglu_gradient(plain, 4, gate, up, ones, dg, du, scale);
+    CHECK(dg[0] == 1.5f && du[0] == 0.0f && dg[1] == 2.0f && du[1] == 100.0f && dg[2] == 0.0f &&
+          du[2] == 0.0f);
+    spw_ref_swiglu(clamped, 4, gate, up, act, NULL);
+    CHECK(fabsf(act[3] + 42.0f) < 1e-3f); /* 7 * sigmoid(11.9) * (-7 + 1) */
+    spw_ref_swiglu_gradient(clamped, 4, gate, up, ones, dg, du, NULL);
+    CHECK(dg[3] == 0.0f && du[3] == 0.0f && dg[1] == 0.0f && du[1] > 6.9f);
+    memcpy(act, gate, sizeof act);
+    spw_ref_swiglu(plain, 4, act, up, act, NULL); /* in place */
+    CHECK(act[1] == 200.0f);
+}
+
+/* fp64 differences with h = 1e-5 err by about 1e-9; results are rounded once. The points stay off the kinks. */
+static void differences(spw_swiglu kind, uint64_t seed) {
+    float gate[COUNT], up[COUNT], d[COUNT], want[COUNT], want_g[COUNT], want_u[COUNT];
+    float *act = fenced_create(COUNT), *scale = fenced_create(COUNT), *dg = fenced_create(COUNT),
+          *du = fenced_create(COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        gate[i] = 10 * random_uniform(&seed), up[i] = 10 * random_uniform(&seed),
+        d[i] = random_uniform(&seed);
+        if (fabsf(gate[i] - kind.limit) < 0.01f) gate[i] += 0.1f;
+        if (fabsf(fabsf(up[i]) - kind.limit) < 0.01f) up[i] = 0.5f;
+    }
+    const int threads[] = {1, 2, 7};
+    for (size_t n = 0; n < 3; n++) {
+        omp_set_num_threads(threads[n]);
+        spw_ref_swiglu(kind, COUNT, gate, up, act, scale);
+        spw_ref_swiglu_gradient(kind, COUNT, gate, up, d, dg, du, scale);
+        if (n == 0)
+            memcpy(want, act, sizeof want), memcpy(want_g, dg, sizeof want), memcpy(want_u, du, sizeof want);
+        CHECK_OK(compare_exact(act, want, COUNT));
+        CHECK_OK(compare_exact(dg, want_g, COUNT));
+        CHECK_OK(compare_exact(du, want_u, COUNT));
+    }
+    const double h = 1e-5;
+    for (size_t i = 0; i < COUNT; i++) {
+        const double g = (double)gate[i], u = (double)up[i], e = (double)d[i];
+        const double by_gate = e * (exact(kind, g + h, u) - exact(kind, g - h, u)) / (2 * h);
+        const double by_up = e * (exact(kind, g, u + h) - exact(kind, g, u - h)) / (2 * h);
+        CHECK(fabs((double)act[i] - exact(kind, g, u)) <= 0x1p-24 * fabs(exact(kind, g, u)) + 1e-45);
+        CHECK(fabs((double)dg[i] - by_gate) <= 1e-8 + 0x1p-23 * (double)scale[i]);
+        CHECK(fabs((double)du[i] - by_up) <= 1e-8 + 0x1p-23 * fabs(by_up));
+        CHECK((double)scale[i] >= fabs((double)dg[i]) * (1 - 0x1p-22));
+    }
+    float *all[] = {act, scale, dg, du};
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_OK(fenced_check(all[i], COUNT));
+        fenced_destroy(all[i]);
+    }
+}
+
+int main(void) {
+    pencil();
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        differences((spw_swiglu){0, 0}, seed);
+        differences((spw_swiglu){7.0f, 1.702f}, seed);
+    }
+    return check_done();
+}

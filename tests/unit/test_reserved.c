@@ -1,0 +1,323 @@
+/* The memory of whole steps through the allocator: a small scheme by pencil and paper, the list against the footprint for
+ * random rows, and the properties of the replay. */
+#include "sim/memory/advice.h"
+#include "sim/memory/allocator_conf.h"
+#include "sim/memory/reserved_memory.h"
+#include "sim/memory/step_memory.h"
+
+#include "base/memory.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { RANKS = 4, LAYERS = 3, STEPS = 24, TENSORS = 4, MOST_EVENTS = 4096 };
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* x [rows, H] and h [rows, 2 F] are needed by the backward pass, y [rows, H] and dx [rows, H] are not. */
+enum { X, H, Y, DX };
+static const spw_tensor tensors[] = {{"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0},
+                                     {"h", SPW_ROWS_HELD, SPW_WIDTH_FFN, 2, 0},
+                                     {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0},
+                                     {"dx", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0}};
+#define EVENT(phase, tensor, sign) \
+    { SPW_PHASE_##phase, "step", tensor, sign }
+static const spw_event events[] = {EVENT(FORWARD, X, 1),   EVENT(FORWARD, H, 1),   EVENT(FORWARD, X, -1),
+                                   EVENT(FORWARD, Y, 1),   EVENT(FORWARD, H, -1),  EVENT(FORWARD, Y, -1),
+                                   EVENT(RECOMPUTE, X, 1), EVENT(RECOMPUTE, H, 1), EVENT(BACKWARD, DX, 1),
+                                   EVENT(BACKWARD, H, -1), EVENT(BACKWARD, X, -1), EVENT(BACKWARD, DX, -1)};
+static const spw_scheme_option options[] = {{.name = NULL}};
+static const spw_scheme_type type = {.name = "arrives",
+                                     .options = options,
+                                     .section_source = "test",
+                                     .layer = {tensors, events, TENSORS, sizeof events / sizeof *events}};
+static const spw_scheme scheme = {.type = &type, .text = "arrives"};
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static spw_job make_job(spw_remat remat, double hbm_gib) {
+    spw_job job = {.expert = RANKS,
+                   .fsdp = 1,
+                   .pipeline = 1,
+                   .tensor = 1,
+                   .sequences_per_gpu = {1},
+                   .batches = 1,
+                   .sequence_length = 1024,
+                   .part = SPW_PART_EXPERT_LAYERS,
+                   .precision = {2, 4, 4, 2},
+                   .remat = remat,
+                   .memory_fraction = 1.0};
+    job.model = (spw_model){
+        .layers = LAYERS, .moe_layers = LAYERS, .hidden = 1024, .experts = 8, .top_k = 2, .expert_ffn = 512};
+    job.cluster.nodes = 1;
+    job.cluster.gpus_per_node = RANKS;
+    job.cluster.hbm_gib.value = hbm_gib;
+    return job;
+}
+
+/* --- The list --- */
+
+static void test_by_hand(void) {
+    const spw_job job = make_job(SPW_REMAT_NONE, 1.0);
+    const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+    const spw_rank_rows rows[LAYERS] = {{10, 10, 10}, {20, 20, 20}, {5, 5, 5}};
+    const int64_t row = 2048; /* bytes of [1, H], and of [1, 2 F] */
+    spw_footprint f;
+    spw_step_memory *memory = NULL;
+    spw_event_list list = {.events = 0};
+    spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+    CHECK_OK(spw_step_memory_create(&job, &scheme, &shape, &f, &memory));
+    CHECK_OK(spw_step_memory_begin(memory, &list));
+    int64_t fixed = 0;
+    for (size_t i = 0; i < list.events; i++) fixed += (int64_t)list.event[i].bytes;
+    CHECK(fixed == (int64_t)f.fixed_bytes[SPW_MOMENT_LOSS]);
+    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    const spw_list_peak peak = spw_event_list_peak(&list);
+    CHECK(peak.after_forward_bytes == 2 * row * 35);           /* x and h of all */
+    CHECK(peak.forward_bytes == 2 * row * 10 + 3 * row * 20);  /* layer 1 with y; layer 2 has 2 x 30 + 15 */
+    const int64_t gradients = INT64_C(3) * 2 * 1024 * 512 * 2; /* of the two experts here, bf16 */
+    CHECK(peak.backward_bytes ==
+          2 * row * 30 + gradients + row * 20); /* layer 1, its dx beside all x and h */
+    CHECK_STATUS(spw_step_memory_step(memory, rows, 0, &list), SPW_EARG);
+    spw_event_list_destroy(&list);
+    spw_step_memory_destroy(memory);
+}
+
+/* With remat the list peaks where the footprint says; without, a layer does not compute again what it has, so that the
+ * footprint, which takes the larger of both passes, is not below. */
+static void test_against_footprint(void) {
+    uint64_t state = 5;
+    for (int round = 0; round < 60; round++) {
+        spw_job job = make_job(round % 2 == 0 ? SPW_REMAT_FULL : SPW_REMAT_NONE, 1.0);
+        const bool whole = round % 4 >= 2;
+        if (whole) {
+            job.part = SPW_PART_WHOLE;
+            job.model.vocab = 32000;
+            job.model.heads = 8;
+            job.model.kv_heads = 8;
+            job.model.head_dim = 128;
+            job.model.layers = LAYERS + 1; /* a dense one */
+            job.model.dense_ffn = 2048;
+        }
+        const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+        const bool saves = job.remat == SPW_REMAT_NONE;
+        spw_rank_rows rows[LAYERS];
+        spw_footprint f;
+        spw_step_memory *memory = NULL;
+        spw_event_list list = {.events = 0};
+        spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+        uint64_t saved = 0;
+        spw_live_set most = {.backward_bytes = 0};
+        for (size_t l = 0; l < LAYERS; l++) {
+            const uint64_t held = next_random(&state) % 9000;
+            rows[l] = (spw_rank_rows){held, held, held};
+            const spw_live_set live = spw_scheme_live_set(&scheme, &shape, &rows[l]);
+            saved += live.saved_bytes;
+            if (live.backward_bytes >= most.backward_bytes) most = live;
+        }
+        CHECK_OK(spw_step_memory_create(&job, &scheme, &shape, &f, &memory));
+        CHECK_OK(spw_step_memory_begin(memory, &list));
+        int64_t begin = 0;
+        for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
+        CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+        const spw_list_peak peak = spw_event_list_peak(&list);
+        const int64_t want = (int64_t)spw_footprint_peak(&f, saves, &most, saved),
+                      got = begin + peak.peak_bytes;
+        if (saves) {
+            CHECK(got <= want);
+            CHECK(peak.after_forward_bytes == (int64_t)saved);
+        } else {
+            CHECK(got == want);
+            CHECK(peak.after_forward_bytes == 0);
+        }
+        int64_t left = 0;
+        for (size_t i = 0; i < list.events; i++)
+            left += list.event[i].born ? (int64_t)list.event[i].bytes : -(int64_t)list.event[i].bytes;
+        CHECK(left == 0);
+        spw_event_list_destroy(&list);
+        spw_step_memory_destroy(memory);
+    }
+}
+
+/* --- The replay --- */
+
+static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_summary *out,
+                   uint64_t allocated[STEPS]) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    spw_footprint f;
+    spw_reserved_memory *memory = NULL;
+    spw_footprint_compute(job, &scheme, 1, NULL, &f);
+    CHECK_OK(spw_reserved_memory_create(job, &scheme, &shape, &f, LAYERS, STEPS, &memory));
+    for (size_t step = 0; step < STEPS; step++) {
+        for (size_t rank = 0; rank < RANKS; rank++) {
+            for (size_t l = 0; l < LAYERS; l++) {
+                uint64_t state = held[step] + 977 * rank + 31 * l + 1;
+                for (int i = 0; i < 8; i++) (void)next_random(&state);
+                const uint64_t rows = held[step] / 2 + next_random(&state) % (held[step] + 1);
+                spw_reserved_memory_note(memory, l, rank, (spw_rank_rows){rows, rows, rows});
+            }
+        }
+        CHECK_OK(spw_reserved_memory_end_step(memory, step));
+        allocated[step] = spw_reserved_memory_allocated(memory, step);
+        CHECK(allocated[step] <= spw_reserved_memory_reserved(memory, step));
+    }
+    CHECK_OK(spw_reserved_memory_finish(memory, out));
+    spw_reserved_memory_destroy(memory);
+}
+
+static void test_properties(void) {
+    const spw_job job = make_job(SPW_REMAT_NONE, 8.0);
+    uint64_t held[STEPS], shuffled[STEPS], a[STEPS], b[STEPS], state = 77;
+    spw_reserved_summary one, other;
+    for (size_t i = 0; i < STEPS; i++) held[i] = 2000 + next_random(&state) % 30000;
+    omp_set_num_threads(1);
+    replay(&job, held, &one, a);
+    omp_set_num_threads(4);
+    replay(&job, held, &other, b);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    CHECK(memcmp(&one.as_set, &other.as_set, sizeof one.as_set) == 0);
+    CHECK(memcmp(&one.expandable, &other.expandable, sizeof one.expandable) == 0);
+    CHECK(one.as_set.failed_steps == 0 && one.oom.value == 0.0 && one.oom.low == 0.0 && one.oom.high > 0.0);
+    CHECK(one.expandable.reserved.max_bytes < one.as_set.reserved.max_bytes);
+    CHECK(one.as_set.reserved.p50_bytes <= one.as_set.reserved.p99_bytes);
+    CHECK(one.as_set.requested.max_bytes <= one.as_set.allocated.max_bytes);
+    CHECK(one.as_set.stranded_bytes > 0);
+    /* Requested bytes do not care about the order of the steps. */
+    for (size_t i = 0; i < STEPS; i++) shuffled[i] = held[(i * 7 + 3) % STEPS];
+    replay(&job, shuffled, &other, b);
+    CHECK(memcmp(&one.as_set.requested, &other.as_set.requested, sizeof one.as_set.requested) == 0);
+    /* Equal steps: from the second on nothing changes, whichever are exchanged. */
+    for (size_t i = 0; i < STEPS; i++) held[i] = 12000;
+    replay(&job, held, &one, a);
+    for (size_t i = 1; i < STEPS; i++) CHECK(a[i] == a[1]);
+    CHECK(one.as_set.reserved.p50_bytes == one.as_set.reserved.max_bytes);
+}
+
+/* The same job on devices of less and less memory: it fits, fits with expandable segments only, fits with neither. */
+static void test_verdicts(void) {
+    uint64_t held[STEPS], scratch[STEPS], state = 99;
+    for (size_t i = 0; i < STEPS; i++) held[i] = 2000 + next_random(&state) % 30000;
+    spw_job job = make_job(SPW_REMAT_NONE, 64.0);
+    spw_reserved_summary s;
+    char text[SPW_ADVICE_TEXT];
+    replay(&job, held, &s, scratch);
+    CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_FITS);
+    const spw_reserved_quantiles wanted = s.as_set.requested;
+    const double live = (double)s.as_set.requested.max_bytes / GIB,
+                 grown = (double)s.expandable.reserved.max_bytes / GIB;
+    bool helped = false;
+    for (int i = 0; i <= 40; i++) {
+        const double room = grown * 1.10 - (grown * 1.10 - live * 0.90) * (double)i / 40.0;
+        job.cluster.hbm_gib.value = room;
+        replay(&job, held, &s, scratch);
+        spw_advice(&s, text);
+        CHECK(s.as_set.reserved.max_bytes <= (uint64_t)(room * GIB) + 1);
+        /* Room does not change what is needed. */
+        CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
+        if (s.as_set.failed_steps > 0) CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_OOM && s.oom.low > 0.0);
+        if (s.as_set.failed_steps == 0 && s.as_set.retried_steps > 0)
+            CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_TIGHT);
+        if (s.as_set.failed_steps > 0 && s.expandable.failed_steps == 0) {
+            helped = true;
+            CHECK(strstr(text, "with expandable segments this job fits") != NULL);
+            char said[64]; /* in the unit of the tables */
+            (void)snprintf(said, sizeof said, "most reserved %.1f of %.1f GiB",
+                           (double)s.expandable.reserved.max_bytes / GIB,
+                           (double)s.settings.device_bytes / GIB);
+            CHECK(strstr(text, said) != NULL);
+        }
+        if (s.expandable.failed_steps == STEPS) CHECK(strstr(text, "live tensors need") != NULL);
+    }
+    CHECK(helped);
+    CHECK(s.as_set.failed_steps > 0 && s.expandable.failed_steps > 0);
+    CHECK(text[0] != '\0' && strstr(text, "this job fits") == NULL);
+    /* Not even what a process begins with has room: the advice still says the whole need. */
+    char said[64];
+    job.cluster.hbm_gib.value = 0.004;
+    replay(&job, held, &s, scratch);
+    spw_advice(&s, text);
+    (void)snprintf(said, sizeof said, "live tensors need %.1f of 0.0 GiB, whatever", live);
+    CHECK(s.as_set.failed_steps == STEPS && strstr(text, said) != NULL);
+    CHECK(memcmp(&s.as_set.requested, &wanted, sizeof wanted) == 0);
+    CHECK(memcmp(&s.expandable.requested, &wanted, sizeof wanted) == 0);
+    job.allocator.expandable_segments = true; /* asked for: no advice to do so */
+    job.cluster.hbm_gib.value = 64.0;
+    replay(&job, held, &s, scratch);
+    spw_advice(&s, text);
+    CHECK(text[0] == '\0');
+    CHECK(memcmp(&s.as_set, &s.expandable, sizeof s.as_set) == 0);
+}
+
+/* Clopper and Pearson by hand where the quantile has a closed form, and from tables. */
+static void test_probability(void) {
+    const spw_probability none = spw_oom_probability(0, 100), all = spw_oom_probability(100, 100),
+                          some = spw_oom_probability(5, 100);
+    CHECK(none.value == 0.0 && none.low == 0.0);
+    CHECK(fabs(none.high - (1.0 - pow(0.025, 1.0 / 100.0))) < 1e-12);
+    CHECK(all.value == 1.0 && all.high == 1.0 && fabs(all.low - pow(0.025, 1.0 / 100.0)) < 1e-12);
+    CHECK(some.value == 0.05 && fabs(some.low - 0.0164319) < 1e-6 && fabs(some.high - 0.1128349) < 1e-6);
+    CHECK(fabs(spw_oom_probability(95, 100).low - (1.0 - some.high)) < 1e-9);
+    for (size_t n = 1; n <= 1000000; n = n * 7 / 2 + 1) { /* the quantile is found for every share */
+        for (size_t part = 0; part <= 16; part++) {
+            const size_t k = part == 1 ? 1 : n * part / 16;
+            const spw_probability p = spw_oom_probability(k, n);
+            CHECK(p.low >= 0.0 && p.low <= p.value && p.value <= p.high && p.high <= 1.0);
+        }
+    }
+}
+
+static void test_conf(void) {
+    spw_job_allocator a = {.max_split_size_mb = 7};
+    CHECK_OK(spw_allocator_conf_parse("--allocator",
+                                      "expandable_segments:True,garbage_collection_threshold:0.8", &a));
+    CHECK(a.expandable_segments && a.garbage_collection_threshold == 0.8 && a.max_split_size_mb == 7);
+    CHECK_OK(spw_allocator_conf_parse("--allocator", "max_split_size_mb:512,roundup_power2_divisions:8", &a));
+    CHECK(a.max_split_size_mb == 512 && a.roundup_power2_divisions == 8 && a.expandable_segments);
+    const spw_allocator_settings s = spw_allocator_conf_settings(&a, 1000);
+    CHECK(s.max_split_bytes == 512 * UINT64_C(1048576) && s.device_bytes == 1000 && s.expandable_segments);
+    static const char *const bad[] = {"x",
+                                      "expandable_segments",
+                                      "expandable_segments:yes",
+                                      "max_split_size_mb:-1",
+                                      "max_split_size_mb:1x",
+                                      "garbage_collection_threshold:1.5",
+                                      "colour:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_STATUS(spw_allocator_conf_parse("--allocator", bad[i], &a), SPW_EARG);
+}
+
+static void test_host_memory(void) {
+    const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
+    const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+    spw_footprint f;
+    spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+    bool succeeded = false;
+    for (int n = 0; n < 100 && !succeeded; n++) {
+        spw_reserved_memory *memory = NULL;
+        spw_alloc_fail_after(n);
+        const spw_status status =
+            spw_reserved_memory_create(&job, &scheme, &shape, &f, LAYERS, STEPS, &memory);
+        spw_alloc_fail_after(-1);
+        CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
+        succeeded = status == SPW_OK;
+        spw_reserved_memory_destroy(memory);
+    }
+    CHECK(succeeded);
+}
+
+int main(void) {
+    test_by_hand();
+    test_against_footprint();
+    test_properties();
+    test_verdicts();
+    test_probability();
+    test_conf();
+    test_host_memory();
+    return check_done();
+}
