@@ -6,7 +6,7 @@
 #include "sim/print/table.h"
 #include "sim/score/fit/calibrate_memory.h"
 #include "sim/score/fit/calibrate_time.h"
-#include "sim/score/published/score_print.h"
+#include "sim/score/scorer.h"
 
 #include <argp.h>
 

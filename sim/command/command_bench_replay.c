@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "sim/command/job_options.h"
 #include "sim/routing/counts.h"
+#include "sim/statistics/quantiles.h"
 #include "traces/generate.h"
 #include "traces/trace.h"
 
@@ -56,15 +57,6 @@ static const struct argp argp = {
            "Without a trace one of 64 ranks x 4096 tokens, 8 layers, top-8 of 256, Zipf 0.8, is generated.",
 };
 
-static int compare_reals(const void *a, const void *b) {
-    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
-}
-
-static double median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, compare_reals);
-    return values[count / 2];
-}
-
 /* Bytes per second of a plain sum over a buffer much larger than the caches. */
 static spw_status memory_bandwidth(double *bytes_per_s) {
     uint64_t *data = NULL, sum = 0;
@@ -78,7 +70,7 @@ static spw_status memory_bandwidth(double *bytes_per_s) {
         for (size_t j = 0; j < count; j++) sum += data[j];
         seconds[i] = spw_clock_s() - start;
     }
-    *bytes_per_s = sum == 1 ? 0.0 : READ_BYTES / median(seconds, REPEATS);
+    *bytes_per_s = sum == 1 ? 0.0 : READ_BYTES / spw_quantile(seconds, REPEATS, 0.5);
     spw_free(data);
     return SPW_OK;
 }
@@ -125,8 +117,8 @@ static spw_status count_in_memory(const sample *s, size_t group_ranks, int threa
         seconds[i] = (spw_clock_s() - start) / (double)rounds;
     }
     omp_set_num_threads(before);
-    *per_s =
-        (double)(s->record.tokens * s->record.top_k) / (status == SPW_OK ? median(seconds, REPEATS) : 1.0);
+    *per_s = (double)(s->record.tokens * s->record.top_k) /
+             (status == SPW_OK ? spw_quantile(seconds, REPEATS, 0.5) : 1.0);
     spw_counts_destroy(counts);
     return status;
 }

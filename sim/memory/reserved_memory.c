@@ -201,18 +201,6 @@ uint64_t spw_reserved_memory_allocated(const spw_reserved_memory *m, size_t step
 
 /* --- Summary --- */
 
-static int by_size(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts. The smallest value that at least the share of all do not exceed. */
-static spw_reserved_quantiles quantiles(uint64_t *bytes, size_t count) {
-    qsort(bytes, count, sizeof *bytes, by_size);
-    return (spw_reserved_quantiles){bytes[(count - 1) / 2], bytes[(count * 99 + 99) / 100 - 1],
-                                    bytes[count - 1]};
-}
-
 static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorted,
                       spw_reserved_outcome *out) {
     const step_record *record = m->record[variant];
@@ -228,11 +216,11 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
     out->worst_rank = record[out->worst_step].rank;
     out->live_rank = record[out->live_step].live_rank;
     out->live_layer = record[out->live_step].live_layer;
-    out->allocated = quantiles(sorted, m->steps);
+    out->allocated = spw_byte_quantiles_of(sorted, m->steps);
     for (size_t i = 0; i < m->steps; i++) sorted[i] = record[i].requested;
-    out->requested = quantiles(sorted, m->steps);
+    out->requested = spw_byte_quantiles_of(sorted, m->steps);
     for (size_t i = 0; i < m->steps; i++) sorted[i] = record[i].reserved;
-    out->reserved = quantiles(sorted, m->steps);
+    out->reserved = spw_byte_quantiles_of(sorted, m->steps);
 }
 
 spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved_summary *out) {

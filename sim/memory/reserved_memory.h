@@ -9,23 +9,20 @@
 #include "sim/input/job.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
-#include "sim/memory/oom_probability.h"
 #include "sim/schemes/scheme.h"
+#include "sim/statistics/oom_probability.h"
+#include "sim/statistics/quantiles.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Over the steps, each with the rank that has most. */
-typedef struct spw_reserved_quantiles {
-    uint64_t p50_bytes, p99_bytes, max_bytes;
-} spw_reserved_quantiles;
-
 /* One setting of the allocator. */
 typedef struct spw_reserved_outcome {
     /* Peaks of a step. requested: without rounding, and of failed steps too what they would have needed. The others of a
-     * failed step are what it had reached: with failed_steps they are lower bounds. */
-    spw_reserved_quantiles requested, allocated, reserved;
+     * failed step are what it had reached: with failed_steps they are lower bounds. Over the steps, each with the rank
+     * that has most. */
+    spw_byte_quantiles requested, allocated, reserved;
     size_t worst_step, worst_rank;           /* of reserved: position of the step */
     size_t live_step, live_layer, live_rank; /* of requested; the layer among the job's MoE layers */
     size_t failed_steps, retried_steps; /* steps in which a rank ran out, or gave segments back to go on */

@@ -1,14 +1,16 @@
 #include "sim/replay/replay_finish.h"
 
 #include "sim/memory/reserved_memory.h"
+#include "sim/statistics/quantiles.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int by_size(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+static void set_peak(const spw_byte_quantiles *peak, spw_result_memory *out) {
+    out->p50_bytes = peak->p50_bytes;
+    out->p99_bytes = peak->p99_bytes;
+    out->max_bytes = peak->max_bytes;
 }
 
 /* By positions in the replay; a stage without MoE layers has no worst one. */
@@ -25,9 +27,7 @@ static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
     const spw_reserved_outcome *as_set = &out->reserved.as_set;
     if (status != SPW_OK || row->job->part != SPW_PART_EXPERT_LAYERS) return status;
-    out->memory.p50_bytes = as_set->requested.p50_bytes;
-    out->memory.p99_bytes = as_set->requested.p99_bytes;
-    out->memory.max_bytes = as_set->requested.max_bytes;
+    set_peak(&as_set->requested, &out->memory);
     name_worst(row, as_set->live_step, as_set->live_layer % row->frame->layers, as_set->live_rank,
                &out->memory);
     return SPW_OK;
@@ -44,11 +44,9 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     } else {
         name_worst(row, row->most_step, row->most_layer, row->most_rank, &out->memory);
     }
-    qsort(m->step_peak, steps, sizeof *m->step_peak, by_size);
     for (size_t i = 0; i < steps; i++) refused += m->step_peak[i] > out->footprint.budget_bytes;
-    out->memory.p50_bytes = m->step_peak[(steps - 1) / 2];
-    out->memory.p99_bytes = m->step_peak[(steps * 99 + 99) / 100 - 1];
-    out->memory.max_bytes = m->step_peak[steps - 1];
+    const spw_byte_quantiles peak = spw_byte_quantiles_of(m->step_peak, steps);
+    set_peak(&peak, &out->memory);
     spw_probability oom = spw_oom_probability(refused, steps);
     if (row->reserved != NULL) {
         const spw_status status = finish_allocator(row, out);

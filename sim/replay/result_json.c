@@ -123,7 +123,7 @@ static json_t *trace_json(const spw_run_settings *s) {
     return object;
 }
 
-static json_t *quantiles_json(const spw_reserved_quantiles *q) {
+static json_t *quantiles_json(const spw_byte_quantiles *q) {
     json_t *object = json_object();
     put(object, "p50_bytes", count(q->p50_bytes));
     put(object, "p99_bytes", count(q->p99_bytes));

@@ -2,10 +2,9 @@
 
 #include "base/memory.h"
 #include "sim/input/csv.h"
+#include "sim/statistics/quantiles.h"
 
 #include <gsl/gsl_multifit.h>
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +119,7 @@ static spw_status predict(spw_dispatch_score *s, const spw_cluster *cluster) {
         s->predicted[i] = spw_dispatch_seconds(&speed, s->run[i].rows, s->run[i].bytes);
         error[i] = fabs(s->predicted[i] / s->run[i].seconds - 1.0);
     }
-    gsl_sort(error, 1, s->runs);
-    s->median_abs_error = gsl_stats_median_from_sorted_data(error, 1, s->runs);
+    s->median_abs_error = spw_quantile(error, s->runs, 0.5);
     s->max_abs_error = error[s->runs - 1];
 
 cleanup:

@@ -208,7 +208,7 @@ static void test_verdicts(void) {
     char text[SPW_ADVICE_TEXT];
     replay(&job, held, &s, scratch);
     CHECK(spw_reserved_verdict(&s) == SPW_VERDICT_FITS);
-    const spw_reserved_quantiles wanted = s.as_set.requested;
+    const spw_byte_quantiles wanted = s.as_set.requested;
     const double live = (double)s.as_set.requested.max_bytes / GIB,
                  grown = (double)s.expandable.reserved.max_bytes / GIB;
     bool helped = false;

@@ -53,7 +53,8 @@ static void test_scores(const char *path) {
     CHECK(far == 1);
     FILE *nowhere = fopen("/dev/null", "w");
     for (int f = SPW_FORMAT_TABLE; f <= SPW_FORMAT_CSV; f++)
-        CHECK_OK(spw_layer_score_print(&score, (spw_format)f, nowhere));
+        CHECK_OK(spw_layer_score_print(
+            &(spw_score_request){.table = &path, .tables = 1, .format = (spw_format)f, .out = nowhere}));
     CHECK(fclose(nowhere) == 0);
     spw_layer_score_close(&score);
 }

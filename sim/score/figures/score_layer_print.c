@@ -157,8 +157,18 @@ cleanup:
     return status;
 }
 
-spw_status spw_layer_score_print(const spw_layer_score *score, spw_format format, FILE *out) {
-    if (format == SPW_FORMAT_JSON) return print_json(score, out);
-    const spw_status status = print_rows(score, format, out);
-    return status == SPW_OK && format == SPW_FORMAT_TABLE ? print_summary(score, out) : status;
+spw_status spw_layer_score_print(const spw_score_request *r) {
+    spw_layer_score score = {.table = NULL};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_layer_score_open(r->table[0], &score));
+    if (r->format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(&score, r->out));
+    } else {
+        SPW_TRY(print_rows(&score, r->format, r->out));
+        if (r->format == SPW_FORMAT_TABLE) SPW_TRY(print_summary(&score, r->out));
+    }
+
+cleanup:
+    spw_layer_score_close(&score);
+    return status;
 }

@@ -1,7 +1,7 @@
 #include "sim/score/fit/calibrate_megatron_time.h"
 
 #include "base/memory.h"
-#include "sim/score/fit/nonlinear_fit.h"
+#include "sim/statistics/nonlinear_fit.h"
 
 #include <gsl/gsl_errno.h>
 #include <math.h>

@@ -1,11 +1,10 @@
 #include "sim/score/fit/calibrate_memory.h"
 
 #include "base/memory.h"
-#include "sim/score/fit/nonlinear_fit.h"
+#include "sim/statistics/nonlinear_fit.h"
+#include "sim/statistics/quantiles.h"
 
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -196,11 +195,6 @@ static void describe_coefficients(spw_calibration *c, const double errors[SPW_ST
     }
 }
 
-static double quantile(double *values, size_t count, double share) {
-    gsl_sort(values, 1, count);
-    return gsl_stats_quantile_from_sorted_data(values, 1, count, share);
-}
-
 static void set_width(spw_coefficient *c, double value, size_t rows) {
     c->value = value;
     c->uncertainty = 0.0;
@@ -227,11 +221,11 @@ static spw_status fit_interval(spw_calibration *c) {
                 past[past_count++] = fmax(0.0, error - c->fitted.half_width.value) / share;
         }
         if (pass == 0 && below_count >= 10)
-            set_width(&c->fitted.half_width, fmax(LEAST_HALF_WIDTH, quantile(below, below_count, COVERED)),
-                      below_count);
+            set_width(&c->fitted.half_width,
+                      fmax(LEAST_HALF_WIDTH, spw_quantile(below, below_count, COVERED)), below_count);
     }
     if (past_count >= 5)
-        set_width(&c->fitted.half_width_recovered, quantile(past, past_count, COVERED), past_count);
+        set_width(&c->fitted.half_width_recovered, spw_quantile(past, past_count, COVERED), past_count);
 
 cleanup:
     spw_free(past);
@@ -291,7 +285,7 @@ static spw_status leave_out_models(spw_calibration *c, double *errors) {
         spw_status status = fit(&p, NULL);
         if (status != SPW_OK) return status;
         const size_t count = errors_of(c, &p.stack, c->model[m].name, errors);
-        if (count > 0) c->model[m].median_error = quantile(errors, count, 0.5);
+        if (count > 0) c->model[m].median_error = spw_quantile(errors, count, 0.5);
     }
     return SPW_OK;
 }
@@ -304,7 +298,7 @@ static void summarise(spw_calibration *c, double *errors) {
         c->max_error = fmax(c->max_error, errors[i]);
     }
     c->rms_error = count > 0 ? sqrt(squares / (double)count) : NAN;
-    c->median_error = count > 0 ? quantile(errors, count, 0.5) : NAN;
+    c->median_error = count > 0 ? spw_quantile(errors, count, 0.5) : NAN;
 }
 
 static void name_tables(const spw_calibrate_request *request, spw_stack *stack) {

@@ -1,12 +1,11 @@
 #include "sim/score/fit/calibrate_time.h"
 
 #include "base/memory.h"
-#include "sim/score/fit/nonlinear_fit.h"
+#include "sim/statistics/nonlinear_fit.h"
+#include "sim/statistics/quantiles.h"
 #include "sim/time/routing_load.h"
 
 #include <gsl/gsl_errno.h>
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,9 +219,7 @@ static spw_status fit_interval(spw_time_calibration *c, problem *p) {
         if (c->used[i] && c->score.row[i].cell.family == SPW_KERNEL_NONE)
             errors[count++] = fabs(log_error(p, i));
     }
-    gsl_sort(errors, 1, count);
-    const double width =
-        fmax(LEAST_HALF_WIDTH, gsl_stats_quantile_from_sorted_data(errors, 1, count, COVERED));
+    const double width = fmax(LEAST_HALF_WIDTH, spw_quantile(errors, count, COVERED));
     for (size_t s = 0; s < c->stacks; s++) {
         spw_coefficient *k = &c->stack[s].half_width;
         *k = (spw_coefficient){.value = width, .evidence = SPW_EVIDENCE_FITTED};

@@ -1,5 +1,7 @@
 #include "sim/score/kernels/dispatch_print.h"
 
+#include "sim/score/kernels/table_cluster.h"
+
 #include <jansson.h>
 
 static const char *const operations[] = {"dispatch", "combine"};
@@ -60,13 +62,14 @@ static spw_status print_json(const spw_dispatch_score *s, FILE *out) {
     return written ? SPW_OK : spw_fail(SPW_EIO, "the score cannot be written as JSON");
 }
 
-spw_status spw_dispatch_print(const char *path, spw_format format, FILE *out) {
+spw_status spw_dispatch_print(const spw_score_request *r) {
     spw_dispatch_score score = {.runs = 0};
     spw_cluster cluster;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_cluster_read("h200-8x8", NULL, &cluster));
-    SPW_TRY(spw_dispatch_score_open(path, &cluster, &score));
-    status = format == SPW_FORMAT_JSON ? print_json(&score, out) : print_table(&score, format, out);
+    SPW_TRY(spw_table_cluster(r, &cluster));
+    SPW_TRY(spw_dispatch_score_open(r->table[0], &cluster, &score));
+    status =
+        r->format == SPW_FORMAT_JSON ? print_json(&score, r->out) : print_table(&score, r->format, r->out);
 
 cleanup:
     spw_dispatch_score_close(&score);

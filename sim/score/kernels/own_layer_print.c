@@ -1,5 +1,7 @@
 #include "sim/score/kernels/own_layer_print.h"
 
+#include "sim/score/kernels/table_cluster.h"
+
 #include "sim/score/kernels/own_layer_score.h"
 
 #include <jansson.h>
@@ -106,18 +108,18 @@ static spw_status print_json(const spw_own_score *s, FILE *out) {
                    : spw_fail(SPW_EIO, "the score cannot be written as JSON: no totals of both passes?");
 }
 
-spw_status spw_own_layer_print(const char *path, spw_format format, FILE *out) {
+spw_status spw_own_layer_print(const spw_score_request *r) {
     spw_own_score score = {.rows = 0};
     spw_cluster cluster;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_cluster_read("h200-8x8", NULL, &cluster));
-    SPW_TRY(spw_own_score_open(path, &cluster, &score));
-    if (format == SPW_FORMAT_JSON) {
-        status = print_json(&score, out);
-        goto cleanup;
+    SPW_TRY(spw_table_cluster(r, &cluster));
+    SPW_TRY(spw_own_score_open(r->table[0], &cluster, &score));
+    if (r->format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(&score, r->out));
+    } else {
+        SPW_TRY(print_rows(&score, r->format, r->out));
+        if (r->format == SPW_FORMAT_TABLE) SPW_TRY(print_phases(&score, r->out));
     }
-    SPW_TRY(print_rows(&score, format, out));
-    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_phases(&score, out));
 
 cleanup:
     spw_own_score_close(&score);

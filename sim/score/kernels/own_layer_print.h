@@ -3,12 +3,12 @@
 #define SPW_SIM_SCORE_KERNELS_OWN_LAYER_PRINT_H
 
 #include "base/status.h"
-#include "sim/print/table.h"
+#include "sim/score/scorer.h"
 
 #include <stdio.h>
 
-/* With the figures of cluster h200-8x8, where the table was measured. Table: totals by point and a summary by phase; CSV and
+/* With the figures of the cluster that the column `cluster` of the table names. Table: totals by point and a summary by phase; CSV and
  * JSON: every row. */
-SPW_MUST_CHECK spw_status spw_own_layer_print(const char *path, spw_format format, FILE *out);
+SPW_MUST_CHECK spw_status spw_own_layer_print(const spw_score_request *request);
 
 #endif

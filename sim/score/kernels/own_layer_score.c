@@ -3,9 +3,8 @@
 #include "base/memory.h"
 #include "kernels/record/choices.h"
 #include "sim/schemes/scheme.h"
+#include "sim/statistics/quantiles.h"
 
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,8 +246,7 @@ spw_status spw_own_errors_of(const spw_own_score *s, const char *scheme, int pas
         truth += r->true_s, said += r->predicted_s;
     }
     if (out->rows > 0) {
-        gsl_sort(error, 1, out->rows);
-        out->median = gsl_stats_median_from_sorted_data(error, 1, out->rows);
+        out->median = spw_quantile(error, out->rows, 0.5);
         out->most = error[out->rows - 1];
         out->sum = said / truth - 1.0;
     }

@@ -254,27 +254,27 @@ cleanup:
     return status;
 }
 
-spw_status spw_measured_print(const char *const *tables, size_t count, const char *traces, const char *stack,
-                              spw_format format, FILE *out) {
+spw_status spw_measured_print(const spw_score_request *r) {
+    const char *stack = r->time_stack != NULL ? r->time_stack : SPW_MEASURED_STACK;
     spw_measured_tables kinds = {.runs = 0};
     spw_measured_time time = {.runs = 0};
     spw_megatron_coefficients coefficients;
     spw_measured_score *score = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_measured_tables_sort(tables, count, &kinds));
+    SPW_TRY(spw_measured_tables_sort(r->table, r->tables, &kinds));
     SPW_TRY(SPW_ALLOC(kinds.runs, &score));
     SPW_TRY(spw_megatron_coefficients_read(stack, NULL, &coefficients));
     for (size_t i = 0; i < kinds.runs; i++)
-        SPW_TRY(spw_measured_score_open(kinds.run[i], traces, NULL, &score[i]));
+        SPW_TRY(spw_measured_score_open(kinds.run[i], r->traces, NULL, &score[i]));
     SPW_TRY(spw_measured_time_open(kinds.run, kinds.runs, kinds.phase, kinds.phases, &time));
     SPW_TRY(spw_measured_time_predict(&coefficients, &time));
-    if (format == SPW_FORMAT_JSON) {
-        SPW_TRY(print_json(score, kinds.runs, &time, out));
+    if (r->format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(score, kinds.runs, &time, r->out));
     } else {
-        SPW_TRY(print_rows(score, kinds.runs, &time, format, out));
-        if (format == SPW_FORMAT_TABLE) {
-            SPW_TRY(print_summary(score, kinds.runs, out));
-            SPW_TRY(spw_measured_time_print(&time, out));
+        SPW_TRY(print_rows(score, kinds.runs, &time, r->format, r->out));
+        if (r->format == SPW_FORMAT_TABLE) {
+            SPW_TRY(print_summary(score, kinds.runs, r->out));
+            SPW_TRY(spw_measured_time_print(&time, r->out));
         }
     }
 

@@ -1,10 +1,9 @@
 #include "sim/score/published/score.h"
 
 #include "base/memory.h"
+#include "sim/statistics/quantiles.h"
 #include "sim/time/routing_load.h"
 
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <string.h>
 
@@ -168,12 +167,6 @@ double spw_score_kernel_error(const spw_score_row *row) {
 
 /* --- Summary --- */
 
-static double median(double *values, size_t count) {
-    if (count == 0) return NAN;
-    gsl_sort(values, 1, count);
-    return gsl_stats_median_from_sorted_data(values, 1, count);
-}
-
 static void take_time(const spw_score_row *row, spw_score_summary *s) {
     const double error = fabs(spw_score_throughput_error(row)), kernel = fabs(spw_score_kernel_error(row));
     if (!isnan(error)) {
@@ -239,9 +232,9 @@ spw_status spw_score_summarise(const spw_score *score, const char *scheme, const
             take_time(&score->row[i], out);
         }
     }
-    out->temporary_median = median(temporary, out->temporaries);
-    out->total_median = median(total, out->totals);
-    out->interval_width_median = median(width, out->cells);
+    out->temporary_median = spw_quantile(temporary, out->temporaries, 0.5);
+    out->total_median = spw_quantile(total, out->totals, 0.5);
+    out->interval_width_median = spw_quantile(width, out->cells, 0.5);
 
 cleanup:
     spw_free(width);

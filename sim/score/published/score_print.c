@@ -369,11 +369,22 @@ cleanup:
     return status;
 }
 
-spw_status spw_score_print(const spw_score *score, spw_format format, FILE *out) {
-    if (format == SPW_FORMAT_JSON) return print_json(score, out);
-    spw_status status = print_rows(score, format, out);
-    if (status != SPW_OK || format == SPW_FORMAT_CSV) return status;
-    fprintf(out, "\n");
-    print_names(score, out);
-    return print_summaries(score, out);
+spw_status spw_score_print(const spw_score_request *r) {
+    spw_score score = {.row = NULL};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_score_open(r->table, r->tables, r->stack, r->time_stack, &score));
+    if (r->format == SPW_FORMAT_JSON) {
+        SPW_TRY(print_json(&score, r->out));
+    } else {
+        SPW_TRY(print_rows(&score, r->format, r->out));
+        if (r->format == SPW_FORMAT_TABLE) {
+            fprintf(r->out, "\n");
+            print_names(&score, r->out);
+            SPW_TRY(print_summaries(&score, r->out));
+        }
+    }
+
+cleanup:
+    spw_score_close(&score);
+    return status;
 }

@@ -4,11 +4,10 @@
 
 #include "sim/print/table.h"
 #include "sim/score/published/score.h"
-
-enum { SPW_SCORE_TABLES = 64 };
+#include "sim/score/scorer.h"
 
 /* table: every row, the rows left out, wrong verdicts by name, a summary a scheme and of all; json: one
  * object; csv: the rows. */
-SPW_MUST_CHECK spw_status spw_score_print(const spw_score *score, spw_format format, FILE *out);
+SPW_MUST_CHECK spw_status spw_score_print(const spw_score_request *request);
 
 #endif

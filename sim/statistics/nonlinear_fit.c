@@ -1,4 +1,4 @@
-#include "sim/score/fit/nonlinear_fit.h"
+#include "sim/statistics/nonlinear_fit.h"
 
 #include <gsl/gsl_blas.h>
 #include <gsl/gsl_errno.h>

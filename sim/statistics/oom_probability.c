@@ -1,4 +1,4 @@
-#include "sim/memory/oom_probability.h"
+#include "sim/statistics/oom_probability.h"
 
 #include <gsl/gsl_cdf.h>
 

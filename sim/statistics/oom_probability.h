@@ -1,6 +1,6 @@
 /* How likely a step runs out of memory, from the steps of a trace. */
-#ifndef SPW_SIM_MEMORY_OOM_PROBABILITY_H
-#define SPW_SIM_MEMORY_OOM_PROBABILITY_H
+#ifndef SPW_SIM_STATISTICS_OOM_PROBABILITY_H
+#define SPW_SIM_STATISTICS_OOM_PROBABILITY_H
 
 #include <stddef.h>
 

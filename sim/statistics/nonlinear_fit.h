@@ -1,6 +1,6 @@
 /* Nonlinear least squares with GSL's trust region: the one way in which coefficients are fitted. */
-#ifndef SPW_SIM_SCORE_FIT_NONLINEAR_FIT_H
-#define SPW_SIM_SCORE_FIT_NONLINEAR_FIT_H
+#ifndef SPW_SIM_STATISTICS_NONLINEAR_FIT_H
+#define SPW_SIM_STATISTICS_NONLINEAR_FIT_H
 
 #include "base/status.h"
 

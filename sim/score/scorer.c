@@ -1,0 +1,46 @@
+#include "sim/score/scorer.h"
+
+#include "sim/score/figures/score_layer_print.h"
+#include "sim/score/kernels/dispatch_print.h"
+#include "sim/score/kernels/own_layer_print.h"
+#include "sim/score/megatron/measured_print.h"
+#include "sim/score/published/score_print.h"
+#include "sim/score/table_kind.h"
+
+#define KIND(name) (1U << SPW_TABLE_##name)
+
+/* The last scorer takes what no other knows, and says what is missing. */
+static const struct {
+    const char *tables_of;
+    bool alone; /* one table at a time */
+    unsigned kinds;
+    spw_status (*print)(const spw_score_request *request);
+} scorers[] = {
+    {"measured runs of Megatron-Core", false, KIND(RUNS) | KIND(PHASES) | KIND(CEILINGS), spw_measured_print},
+    {"the bars of a figure", true, KIND(BARS), spw_layer_score_print},
+    {"our own dispatch and combine", true, KIND(DISPATCH), spw_dispatch_print},
+    {"whole layers of our own kernels", true, KIND(LAYERS), spw_own_layer_print},
+    {"runs of compiled programs", false, KIND(OTHER), spw_score_print},
+};
+enum { SCORERS = sizeof scorers / sizeof *scorers };
+
+static int scorer_of(const char *table) {
+    const unsigned kind = 1U << spw_table_kind_of(table);
+    for (int i = 0; i < SCORERS - 1; i++)
+        if ((scorers[i].kinds & kind) != 0) return i;
+    return SCORERS - 1;
+}
+
+spw_status spw_score_tables(const spw_score_request *r) {
+    const int first = scorer_of(r->table[0]);
+    for (size_t i = 1; i < r->tables; i++) {
+        const int other = scorer_of(r->table[i]);
+        if (other != first)
+            return spw_fail(SPW_EARG, "%s is a table of %s and %s is one of %s; score them in two calls",
+                            r->table[0], scorers[first].tables_of, r->table[i], scorers[other].tables_of);
+        if (scorers[first].alone)
+            return spw_fail(SPW_EARG, "%s is a table of %s, which are scored one table at a time",
+                            r->table[i], scorers[first].tables_of);
+    }
+    return scorers[first].print(r);
+}
