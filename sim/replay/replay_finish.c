@@ -135,6 +135,31 @@ static void state_rows(const spw_replay_row *row, spw_result_row *out) {
     out->drops.dropped = (uint64_t)llround(row->stated.dropped * (double)row->drops.assignments);
 }
 
+static spw_status finish_time(spw_replay_row *row, spw_result_row *out) {
+    spw_replay_times times;
+    const spw_status status = spw_replay_time_finish(&row->time, &times);
+    if (status != SPW_OK) return status;
+    out->time = times.mean;
+    out->balanced_step_s = times.balanced_step_s;
+    out->aligned_step_s = times.aligned_step_s;
+    out->worst_step_s = times.worst_step_s;
+    out->worst_time_step = spw_composer_step_id(row->frame->composer, times.worst);
+    return SPW_OK;
+}
+
+/* Where expert-parallel groups lie on more nodes than they need. */
+static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
+    const spw_placement p = {row->frame->ranks, row->job->expert, row->job->cluster.gpus_per_node,
+                             row->job->model.experts};
+    out->groups = p.ranks / p.group_ranks;
+    out->straddling = spw_placement_straddling(&p);
+    if (out->straddling == 0) return;
+    spw_assume(&out->assumptions,
+               "expert-parallel groups of %zu on nodes of %zu GPUs: %zu of %zu straddle nodes, and their "
+               "exchanges cross NICs there",
+               p.group_ranks, p.gpus_per_node, out->straddling, out->groups);
+}
+
 spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *choices, spw_result_row *out) {
     const spw_replay_frame *f = row->frame;
     const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
@@ -152,7 +177,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
     memcpy(out->memory_outside, row->outside, sizeof out->memory_outside);
     out->timed = row->timed;
-    if (row->timed) SPW_TRY(spw_replay_time_finish(&row->time, &out->time, &out->balanced_step_s));
+    if (row->timed) SPW_TRY(finish_time(row, out));
     out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
     out->drops = row->drops;
     if (f->request->imbalance > 0.0) state_rows(row, out);
@@ -161,6 +186,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->match = spw_composer_match(f->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
     SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));
+    finish_placement(row, out);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);
     assume_memory(row, &out->assumptions);

@@ -19,33 +19,40 @@ static spw_status create_megatron(spw_replay_time *t) {
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->job->cluster, t->scaled));
     SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
-    SPW_TRY(SPW_ALLOC(ranks, &t->balanced));
-    SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, 1.0, t->balanced));
+    SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
+    SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
-        SPW_TRY(SPW_ALLOC(ranks, &t->busy));
-        SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, q->imbalance, t->busy));
+        SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
+        SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, q->imbalance, t->positions, t->busy));
     }
 
 cleanup:
     return status;
 }
 
+static spw_status stated_load(const spw_replay_time *t, double imbalance, size_t groups,
+                              spw_routing_layer *out) {
+    return spw_routing_load_stated(t->q.job, t->q.scheme, t->q.sequences, imbalance, groups, out);
+}
+
 spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_time *out) {
-    *out = (spw_replay_time){.q = *q};
+    spw_status status = SPW_OK;
+    *out = (spw_replay_time){.q = *q, .positions = spw_stated_positions(q->job)};
     if (!is_compiled(q)) return create_megatron(out);
-    if (q->imbalance > 0.0) {
-        const spw_status status =
-            spw_routing_load_stated(q->job, q->scheme, q->sequences, q->imbalance, &out->stated);
-        if (status != SPW_OK) return status;
-    }
-    return SPW_ALLOC(q->layers, &out->load);
+    SPW_TRY(stated_load(out, 1.0, out->positions, &out->balanced));
+    SPW_TRY(stated_load(out, 1.0, 1, &out->aligned));
+    if (q->imbalance > 0.0) SPW_TRY(stated_load(out, q->imbalance, out->positions, &out->stated));
+    status = SPW_ALLOC(q->layers, &out->load);
+
+cleanup:
+    return status;
 }
 
 void spw_replay_time_destroy(spw_replay_time *t) {
     spw_free(t->load);
     spw_free(t->scaled);
     spw_free(t->rank_load);
-    spw_free(t->balanced);
+    spw_free(t->even);
     spw_free(t->busy);
     *t = (spw_replay_time){.load = NULL};
 }
@@ -68,26 +75,34 @@ void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch,
     }
 }
 
-/* The step under way, or the balanced one. */
-static spw_status predict(const spw_replay_time *t, bool balanced, spw_timeline *out) {
+typedef enum routing { REPLAYED, BALANCED, ALIGNED } routing;
+
+static spw_status predict_compiled(const spw_replay_time *t, routing of, spw_timeline *out) {
     const spw_replay_time_request *q = &t->q;
-    if (t->scaled == NULL) {
-        const spw_time_request compiled = {.stack = q->stack,
-                                           .job = q->job,
-                                           .scheme = q->scheme,
-                                           .sequences = q->sequences,
-                                           .layer = balanced ? NULL : t->load,
-                                           .layers = balanced ? 0 : q->layers};
-        return spw_compiled_time_predict(&compiled, out);
-    }
-    const spw_megatron_load *one = balanced ? t->balanced : t->busy;
+    const spw_time_request request = {.stack = q->stack,
+                                      .job = q->job,
+                                      .scheme = q->scheme,
+                                      .sequences = q->sequences,
+                                      .layer = of == REPLAYED   ? t->load
+                                               : of == BALANCED ? &t->balanced
+                                                                : &t->aligned,
+                                      .layers = of == REPLAYED ? q->layers : 1};
+    return spw_compiled_time_predict(&request, out);
+}
+
+static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *out) {
+    const spw_replay_time_request *q = &t->q;
+    const spw_megatron_load *one = of != REPLAYED ? t->even : t->busy;
+    if (t->scaled == NULL) return predict_compiled(t, of, out);
     const spw_megatron_job_request megatron = {.stack = t->scaled,
                                                .job = q->job,
                                                .scheme = q->scheme,
                                                .sequences = q->sequences,
                                                .load = one != NULL ? one : t->rank_load,
                                                .micro_batches = one != NULL ? 1 : q->micro_batches,
-                                               .groups = one != NULL ? 1 : q->groups,
+                                               .groups = one == NULL     ? q->groups
+                                                         : of == ALIGNED ? 1
+                                                                         : t->positions,
                                                .layers = one != NULL ? 1 : q->layers};
     return spw_megatron_job_predict(&megatron, out);
 }
@@ -104,8 +119,9 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
 
 spw_status spw_replay_time_end(spw_replay_time *t) {
     spw_timeline step;
-    const spw_status status = predict(t, false, &step);
+    const spw_status status = predict(t, REPLAYED, &step);
     if (status != SPW_OK) return status;
+    if (step.step_s > t->worst_s) t->worst_s = step.step_s, t->worst = t->steps;
     if (t->steps++ == 0) {
         t->sum = step;
     } else {
@@ -114,11 +130,12 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
     return SPW_OK;
 }
 
-spw_status spw_replay_time_finish(spw_replay_time *t, spw_timeline *mean, double *balanced_step_s) {
+spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     const double steps = (double)t->steps;
-    spw_timeline balanced;
-    const spw_status status = predict(t, true, &balanced);
-    if (status != SPW_OK) return status;
+    spw_timeline balanced, aligned, *mean = &out->mean;
+    spw_status status = SPW_OK;
+    SPW_TRY(predict(t, BALANCED, &balanced));
+    SPW_TRY(predict(t, ALIGNED, &aligned));
     *mean = t->sum;
     for (size_t i = 0; i < mean->components; i++) {
         mean->component[i].seconds /= steps;
@@ -126,6 +143,11 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_timeline *mean, double
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
     mean->tokens_per_s_per_gpu = balanced.tokens_per_s_per_gpu * balanced.step_s / mean->step_s;
-    *balanced_step_s = balanced.step_s;
-    return SPW_OK;
+    out->balanced_step_s = balanced.step_s;
+    out->aligned_step_s = aligned.step_s;
+    out->worst_step_s = t->worst_s;
+    out->worst = t->worst;
+
+cleanup:
+    return status;
 }

@@ -27,11 +27,15 @@ typedef struct spw_replay_time {
     spw_replay_time_request q;
     size_t steps;
     spw_routing_layer *load; /* compiled: [layers] of the step under way */
-    spw_routing_layer stated;
+    spw_routing_layer stated, balanced,
+        aligned;                       /* compiled: aligned is balanced, in a group that begins with a node */
     spw_megatron_coefficients *scaled; /* Megatron-Core: to the job's cluster, else NULL */
-    spw_megatron_load *rank_load; /* [micro_batches][groups][layers][job->expert] of the step under way */
-    spw_megatron_load *balanced, *busy; /* [job->expert]; busy: of the stated imbalance, else NULL */
-    spw_timeline sum;                   /* over the steps done */
+    spw_megatron_load *rank_load;   /* [micro_batches][groups][layers][job->expert] of the step under way */
+    size_t positions;               /* spw_stated_positions */
+    spw_megatron_load *even, *busy; /* [positions][job->expert]; busy: of the stated imbalance, else NULL */
+    spw_timeline sum;               /* over the steps done */
+    double worst_s;                 /* the longest of them, and its position */
+    size_t worst;
 } spw_replay_time;
 
 /* Is there a time model of it? */
@@ -48,8 +52,13 @@ void spw_replay_time_layer(spw_replay_time *time, size_t layer, size_t micro_bat
                            const spw_flow *flow, const spw_traffic *traffic);
 SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
 
-/* The mean over the steps, and the step with every expert chosen alike. */
-SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_timeline *mean,
-                                                 double *balanced_step_s);
+typedef struct spw_replay_times {
+    spw_timeline mean; /* over the steps */
+    double worst_step_s;
+    size_t worst;           /* position of the longest step */
+    double balanced_step_s; /* with every expert chosen alike, in groups where they lie */
+    double aligned_step_s;  /* the same if every group began with a node */
+} spw_replay_times;
+SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
 
 #endif

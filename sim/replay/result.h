@@ -63,9 +63,13 @@ typedef struct spw_result_row {
         memory_outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover the memory; "" when it does */
     spw_result_traffic traffic;
     spw_result_drops drops;
-    bool timed;             /* the time model speaks of this scheme */
-    spw_timeline time;      /* mean over the steps */
-    double balanced_step_s; /* the same job with every expert chosen alike */
+    bool timed;                /* the time model speaks of this scheme */
+    spw_timeline time;         /* mean over the steps */
+    double balanced_step_s;    /* the same job with every expert chosen alike */
+    double aligned_step_s;     /* the same if every expert-parallel group began with a node */
+    double worst_step_s;       /* the longest of the steps */
+    int64_t worst_time_step;   /* its id */
+    size_t groups, straddling; /* expert-parallel groups, and those on more nodes than they need */
     spw_match match;
     spw_assumptions assumptions;
 } spw_result_row;

@@ -72,4 +72,11 @@ SPW_MUST_CHECK spw_status spw_counts_lost_tokens(const spw_counts *counts, const
 size_t spw_placement_first_node(const spw_placement *placement, size_t group);
 size_t spw_placement_node(const spw_placement *placement, size_t group, size_t member);
 
+/* Groups whose ranks lie on more nodes than they need, because the expert-parallel size and the GPUs of a node divide
+ * neither each other: as many as there are from the first one on. 0 where every group lies alike. */
+size_t spw_placement_straddling(const spw_placement *placement);
+/* How many groups, from the first on, lie differently on their nodes; every other group lies like one of them. The first
+ * begins with a node. */
+size_t spw_placement_positions(const spw_placement *placement);
+
 #endif

@@ -200,7 +200,8 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
     p.list = q->scheme->type->compiled(q->scheme);
     if (p.layer == NULL || p.layers == 0) {
-        SPW_TRY(spw_routing_load_stated(q->job, q->scheme, q->sequences, 1.0, &balanced));
+        SPW_TRY(spw_routing_load_stated(q->job, q->scheme, q->sequences, 1.0, spw_stated_positions(q->job),
+                                        &balanced));
         p.layer = &balanced;
         p.layers = 1;
     }

@@ -67,11 +67,14 @@ void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *s, co
 }
 
 spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                    double imbalance, spw_megatron_load *load) {
+                                    double imbalance, size_t groups, spw_megatron_load *load) {
     spw_stated_routing r;
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r);
     if (status != SPW_OK) return status;
-    spw_megatron_load_of(scheme, &r.shape, r.counts, 0, &r.flow, load);
+    for (size_t g = 0; g < groups; g++) {
+        spw_stated_routing_flow(&r, g);
+        spw_megatron_load_of(scheme, &r.shape, r.counts, g, &r.flow, load + g * r.shape.ranks);
+    }
     spw_stated_routing_destroy(&r);
     return SPW_OK;
 }

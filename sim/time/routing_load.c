@@ -52,43 +52,55 @@ static uint32_t reached(const spw_layer_shape *s, double wanted) {
     return (uint32_t)lround((double)s->tokens * (1.0 - missed));
 }
 
-/* The counts of one group: rank 0 is the busy one. */
-static void fill(spw_counts *c, const spw_layer_shape *s, double imbalance, size_t limit) {
-    const size_t e = s->experts_per_rank, choices = s->sequence_length * s->top_k;
+/* What one rank of a group chooses, whose rank 0 is the busy one. */
+static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance, size_t limit, size_t group,
+                      size_t member) {
+    const size_t e = s->experts_per_rank, choices = s->sequence_length * s->top_k,
+                 rank = group * s->ranks + member;
     const size_t busy = (size_t)lround((double)choices * imbalance / (double)s->ranks);
     const double rest = s->ranks > 1 ? ((double)s->ranks - imbalance) / (double)(s->ranks - 1) : 1.0;
-    for (size_t rank = 0; rank < s->ranks; rank++) {
-        c->tokens[rank] = s->tokens;
-        c->assignments[rank] = s->assignments;
-        for (size_t x = 0; x < s->experts; x++) {
-            const uint32_t n = x < e ? even(busy, e, x)
-                                     : even(choices - busy, s->experts - e, (x + rank) % (s->experts - e));
-            for (size_t q = 0; q < s->sequences; q++)
-                c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
-            const size_t routed = n * s->sequences;
-            c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+    c->tokens[rank] = s->tokens;
+    c->assignments[rank] = s->assignments;
+    for (size_t x = 0; x < s->experts; x++) {
+        const uint32_t n =
+            x < e ? even(busy, e, x) : even(choices - busy, s->experts - e, (x + member) % (s->experts - e));
+        for (size_t q = 0; q < s->sequences; q++)
+            c->per_sequence[(rank * s->sequences + q) * s->experts + x] = n;
+        const size_t routed = n * s->sequences;
+        c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
+    }
+    for (size_t d = 0; d < s->ranks; d++)
+        c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d == 0 ? imbalance : rest));
+    for (size_t node = 0; node < c->group_nodes; node++) {
+        double wanted = 0.0;
+        for (size_t d = 0; d < s->ranks; d++) {
+            if (spw_placement_node(&c->placement, group, d) == node)
+                wanted += (double)e * (d == 0 ? imbalance : rest);
         }
-        memset(c->distinct_node + rank * c->group_nodes, 0, c->group_nodes * sizeof *c->distinct_node);
-        for (size_t d = 0; d < s->ranks; d++)
-            c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d == 0 ? imbalance : rest));
-        for (size_t node = 0; node < c->group_nodes; node++) {
-            double wanted = 0.0;
-            for (size_t d = 0; d < s->ranks; d++) {
-                if (spw_placement_node(&c->placement, 0, d) == node)
-                    wanted += (double)e * (d == 0 ? imbalance : rest);
-            }
-            c->distinct_node[rank * c->group_nodes + node] = reached(s, wanted);
-        }
+        c->distinct_node[rank * c->group_nodes + node] = reached(s, wanted);
     }
 }
 
+static spw_placement placement_of(const spw_job *job) {
+    return (spw_placement){job->expert * job->fsdp, job->expert, job->cluster.gpus_per_node,
+                           job->model.experts};
+}
+
+size_t spw_stated_positions(const spw_job *job) {
+    const spw_placement placement = placement_of(job);
+    return spw_placement_positions(&placement);
+}
+
 spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                     double imbalance, spw_stated_routing *out) {
+                                     double imbalance, size_t groups, spw_stated_routing *out) {
     const spw_layer_shape s = spw_layer_shape_of(job, sequences);
     const size_t units = scheme->type->limit_per_sequence ? sequences : 1;
-    const spw_placement placement = {s.ranks, s.ranks, job->cluster.gpus_per_node, s.experts};
+    const size_t limit =
+        scheme->type->expert_capacity != NULL ? scheme->type->expert_capacity(scheme, &s) : SIZE_MAX;
+    spw_placement placement = placement_of(job);
     spw_status status = SPW_OK;
-    *out = (spw_stated_routing){.shape = s};
+    *out = (spw_stated_routing){.shape = s, .scheme = scheme};
+    placement.ranks = groups * s.ranks;
     if (!(imbalance >= 1.0) || imbalance > (double)s.ranks)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
                         imbalance, s.ranks);
@@ -100,13 +112,17 @@ spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *schem
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
     SPW_TRY(SPW_ALLOC(s.ranks * units * s.experts, &out->flow.limit));
-    fill(out->counts, &s, imbalance,
-         scheme->type->expert_capacity != NULL ? scheme->type->expert_capacity(scheme, &s) : SIZE_MAX);
-    scheme->type->flow(scheme, &s, out->counts, 0, &out->flow);
+    for (size_t rank = 0; rank < placement.ranks; rank++)
+        fill_rank(out->counts, &s, imbalance, limit, rank / s.ranks, rank % s.ranks);
+    spw_stated_routing_flow(out, 0);
 
 cleanup:
     if (status != SPW_OK) spw_stated_routing_destroy(out);
     return status;
+}
+
+void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
+    r->scheme->type->flow(r->scheme, &r->shape, r->counts, group, &r->flow);
 }
 
 void spw_stated_routing_destroy(spw_stated_routing *r) {
@@ -123,7 +139,7 @@ spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size
     spw_stated_routing r;
     uint64_t lost = 0;
     *out = (spw_stated_rows){.mean = 0.0};
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, 1, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     const size_t ranks = r.shape.ranks;
     out->busy = spw_flow_rows(&r.shape, &r.flow, 0);
@@ -138,14 +154,17 @@ spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size
 }
 
 spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                   double imbalance, spw_routing_layer *out) {
+                                   double imbalance, size_t groups, spw_routing_layer *out) {
     spw_stated_routing r;
     spw_traffic traffic;
     *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, &r);
+    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
-    spw_traffic_compute(scheme, &r.shape, r.counts, 0, &r.flow, true, &traffic, NULL, NULL);
-    spw_routing_load_raise(scheme, &r.shape, r.counts, 0, &r.flow, &traffic, out);
+    for (size_t g = 0; g < groups; g++) {
+        spw_stated_routing_flow(&r, g);
+        spw_traffic_compute(scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
+        spw_routing_load_raise(scheme, &r.shape, r.counts, g, &r.flow, &traffic, out);
+    }
     if (!scheme->type->limit_per_sequence)
         out->tiled_rows = out->rows + (double)r.shape.experts_per_rank * SPW_TILE_ROWS / 2.0;
     spw_stated_routing_destroy(&r);

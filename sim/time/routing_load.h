@@ -12,20 +12,25 @@
  * 1 is balanced; at most the expert-parallel size, and what is above that is SPW_ECONFIG. A token's choices are
  * different experts, so the tokens of a rank that want rank d are T (1 - prod over j < K of (1 - f e / (E - j))), f
  * the load of d over the mean. Rows by expert are not known, so every expert's last tile is half empty. What a scheme
- * fixes (the slots of a capacity, a gather of all tokens) stays. */
+ * fixes (the slots of a capacity, a gather of all tokens) stays. The load is the largest of the first `groups` groups,
+ * where they lie: spw_stated_positions of them stand for all, 1 is a group that begins with a node. */
 SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
-                                                  size_t sequences, double imbalance, spw_routing_layer *out);
+                                                  size_t sequences, double imbalance, size_t groups,
+                                                  spw_routing_layer *out);
+size_t spw_stated_positions(const spw_job *job); /* spw_placement_positions of the job */
 
-/* One group of that routing, the busy rank first; no rank sends an expert more choices than the scheme keeps. Valid until
- * destroyed. SPW_ECONFIG as above. */
+/* The first `groups` groups of that routing, each with its busy rank first; no rank sends an expert more choices than the
+ * scheme keeps. The flow is that of group 0 until it is asked for another. Valid until destroyed. SPW_ECONFIG as above. */
 typedef struct spw_stated_routing {
     spw_layer_shape shape;
+    const spw_scheme *scheme; /* borrowed */
     spw_counts *counts;
     spw_flow flow;
 } spw_stated_routing;
 SPW_MUST_CHECK spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme,
-                                                    size_t sequences, double imbalance,
+                                                    size_t sequences, double imbalance, size_t groups,
                                                     spw_stated_routing *out);
+void spw_stated_routing_flow(spw_stated_routing *routing, size_t group);
 void spw_stated_routing_destroy(spw_stated_routing *routing); /* a zeroed one is fine */
 
 /* What the scheme makes of that routing: rows of the busy rank, the mean of all, and the share of the assignments that is

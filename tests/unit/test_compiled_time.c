@@ -31,7 +31,7 @@ static void near(double value, double want, double share, const char *what) {
 static spw_routing_layer load_of(const spw_job *j, const char *text, size_t sequences, double imbalance) {
     const spw_scheme s = scheme_of(text);
     spw_routing_layer load;
-    CHECK_OK(spw_routing_load_stated(j, &s, sequences, imbalance, &load));
+    CHECK_OK(spw_routing_load_stated(j, &s, sequences, imbalance, 1, &load));
     return load;
 }
 
@@ -137,12 +137,12 @@ static void test_loads(void) {
     load = load_of(&job, "dense:capacity_factor=2", 1, 1.0);
     CHECK(load.rows == 65536.0 && load.link_rows == 7 * 8192.0);
     const spw_scheme gmm = scheme_of("gmm");
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 8.5, &load), SPW_ECONFIG);
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 0.9, &load), SPW_ECONFIG);
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, NAN, &load), SPW_ECONFIG);
+    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 8.5, 1, &load), SPW_ECONFIG);
+    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 0.9, 1, &load), SPW_ECONFIG);
+    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, NAN, 1, &load), SPW_ECONFIG);
     for (int n = 0; n < 8; n++) {
         spw_alloc_fail_after(n);
-        spw_status status = spw_routing_load_stated(&job, &gmm, 1, 1.0, &load);
+        spw_status status = spw_routing_load_stated(&job, &gmm, 1, 1.0, 1, &load);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || status == SPW_ENOMEM);
     }

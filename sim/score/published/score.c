@@ -33,7 +33,8 @@ spw_status spw_score_time_request(const spw_score_cell *c, const spw_time_stack 
                               .layer = load,
                               .layers = 1,
                               .input_s = c->real_text ? stack->text_input_s.value : 0.0};
-    return spw_routing_load_stated(&c->job, &c->scheme, out->sequences, imbalance, load);
+    return spw_routing_load_stated(&c->job, &c->scheme, out->sequences, imbalance,
+                                   spw_stated_positions(&c->job), load);
 }
 
 static spw_status predict_time(spw_score_row *row) {
