@@ -13,11 +13,8 @@ import sys
 import warnings
 import zipfile
 
-try:
-    import h5py
-    import numpy as np
-except ImportError:
-    sys.exit(77)
+import h5py
+import numpy as np
 
 SPILLWAY, SCRATCH, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]) / "import_oracle", pathlib.Path(sys.argv[3])
 OUT = SCRATCH / "out.h5"

@@ -10,11 +10,8 @@ import pathlib
 import subprocess
 import sys
 
-try:
-    import h5py
-    import numpy as np
-except ImportError:
-    sys.exit(77)
+import h5py
+import numpy as np
 
 from oracle_megatron_time import Load, figures, step as bare_step, up
 

@@ -13,12 +13,9 @@ import pathlib
 import sys
 import traceback
 
-try:
-    import h5py
-    import numpy as np
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
+import h5py
+import numpy as np
+import xarray
 
 from replay_case import Case, Tokens, replay, run
 
@@ -483,12 +480,6 @@ def run_real(program, folder, path, expert, steps=None):
 
 def run_xarray(program, folder):
     """The output file as a data set with named axes, units and settings."""
-    try:
-        import h5netcdf  # noqa: F401  the engine
-        import xarray
-    except ImportError as missing:
-        print(f"without xarray: {missing}")
-        return
     case, trace, rng = random_case(3)
     path, job, out = trace.write(folder / "x.h5"), case.write(folder, "x"), folder / "x_out.h5"
     replay(program, path, job, "--output", out)

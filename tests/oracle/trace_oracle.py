@@ -8,11 +8,8 @@ import shutil
 import subprocess
 import sys
 
-try:
-    import h5py
-    import numpy as np
-except ImportError:
-    sys.exit(77)
+import h5py
+import numpy as np
 
 DUMP, SPILLWAY, SCRATCH = sys.argv[1:4]
 SCRATCH = os.path.join(SCRATCH, "trace_oracle")
