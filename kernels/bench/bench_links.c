@@ -108,9 +108,8 @@ cleanup:
 
 /* Nanoseconds of one message, half a round trip, by a kernel. */
 static spw_status message_time(const links *l, size_t bytes, double *ns) {
-    const int turns = bytes > 1 << 20 ? 50 : 500, blocks = bytes < 16384         ? 1
-                                                           : bytes >= 64 * 16384 ? 64
-                                                                                 : (int)(bytes / 16384);
+    const size_t pieces = bytes / 16384;
+    const int turns = bytes > 1 << 20 ? 50 : 500, blocks = (int)(pieces < 1 ? 1 : pieces > 64 ? 64 : pieces);
     double times[RUNS];
     cudaEvent_t event[2] = {NULL, NULL};
     spw_status status = SPW_OK;

@@ -148,7 +148,7 @@ static spw_status create(layer *l) {
                                            .score = l->router.score,
                                            .expert = l->router.expert,
                                            .weight = l->router.weight};
-    l->rounding.keys = words(l, (size_t)TOKENS * EXPERTS), l->rounding.limits = words(l, 2 * EXPERTS);
+    l->rounding.keys = words(l, (size_t)TOKENS * EXPERTS), l->rounding.limits = words(l, (size_t)2 * EXPERTS);
     l->rounding.taken = words(l, (size_t)TOKENS * EXPERTS), l->rounding.count = words(l, EXPERTS);
     l->rounding.member = spw_pool_device(&l->pool, (size_t)TOKENS * EXPERTS, NULL);
     if (l->pool.status == SPW_OK)

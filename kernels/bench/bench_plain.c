@@ -83,7 +83,7 @@ static const struct plain_operation {
 };
 
 static spw_status create(plain_bench *b) {
-    const size_t ranks = b->world->ranks, row = HIDDEN * 2;
+    const size_t ranks = b->world->ranks, row = (size_t)HIDDEN * 2, ids = CHOICES * sizeof *b->expert[0][0];
     const size_t most = CHOICES > ranks * TOKENS ? CHOICES : ranks * TOKENS; /* gathers move all tokens */
     int32_t *expert = NULL;
     spw_status status = SPW_OK;
@@ -102,8 +102,8 @@ static spw_status create(plain_bench *b) {
                              expert);
             for (size_t i = 0; i < CHOICES; i++)
                 b->bytes[set][r * ranks + (size_t)expert[i] / (EXPERTS / ranks)] += row;
-            SPW_TRY_GPU(cudaMalloc((void **)&b->expert[set][r], CHOICES * 4), "allocate");
-            SPW_TRY_GPU(cudaMemcpy(b->expert[set][r], expert, CHOICES * 4, cudaMemcpyHostToDevice), "upload");
+            SPW_TRY_GPU(cudaMalloc((void **)&b->expert[set][r], ids), "allocate");
+            SPW_TRY_GPU(cudaMemcpy(b->expert[set][r], expert, ids, cudaMemcpyHostToDevice), "upload");
         }
         SPW_TRY_GPU(cudaDeviceSynchronize(), "fill");
     }

@@ -35,7 +35,7 @@ spw_status spw_device_array_create(size_t bytes, spw_device_array *out) {
     spw_status status = SPW_OK;
     void *memory = NULL;
     *out = (spw_device_array){0};
-    const size_t padded = (bytes + 255) / 256 * 256 + 2 * GUARD_BYTES;
+    const size_t padded = (bytes + 255) / 256 * 256 + (size_t)2 * GUARD_BYTES;
     SPW_TRY_GPU(cudaMalloc(&memory, padded), "allocate");
     SPW_TRY_GPU(cudaMemset(memory, GUARD_VALUE, padded), "set guards");
     *out = (spw_device_array){(unsigned char *)memory + GUARD_BYTES, bytes};

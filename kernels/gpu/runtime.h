@@ -30,7 +30,6 @@
 #define cudaIpcMemLazyEnablePeerAccess hipIpcMemLazyEnablePeerAccess
 #define cudaIpcOpenMemHandle hipIpcOpenMemHandle
 #define cudaMalloc hipMalloc
-#define spw_malloc_flags(at, bytes) hipExtMallocWithFlags(at, bytes, hipDeviceMallocFinegrained)
 #define cudaMemGetInfo hipMemGetInfo
 #define cudaMemcpy hipMemcpy
 #define cudaMemcpyAsync hipMemcpyAsync
@@ -50,8 +49,15 @@
 #define cudaSuccess hipSuccess
 #else
 #include <cuda_runtime_api.h>
-/* Memory that kernels of several GPUs read and write while they run: AMD's other memory agrees between kernels alone. */
-#define spw_malloc_flags(at, bytes) cudaMalloc(at, bytes)
 #endif
+
+/* Memory that kernels of several GPUs read and write while they run: AMD's other memory agrees between kernels alone. */
+static inline cudaError_t spw_malloc_flags(void **at, size_t bytes) {
+#if defined(SPW_HIP)
+    return hipExtMallocWithFlags(at, bytes, hipDeviceMallocFinegrained);
+#else
+    return cudaMalloc(at, bytes);
+#endif
+}
 
 #endif

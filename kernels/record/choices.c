@@ -30,6 +30,10 @@ void spw_choices_fill(spw_choice_kind kind, size_t tokens, size_t top_k, size_t 
                       uint64_t seed, int32_t *expert) {
     float below[SPW_CHOICES_EXPERTS]; /* cumulative chances */
     double total = 0;
+    if (top_k > experts || experts > SPW_CHOICES_EXPERTS || ranks == 0) {
+        for (size_t i = 0; i < tokens * top_k; i++) expert[i] = -1;
+        return;
+    }
     const size_t others = experts - experts / ranks;
     const size_t open = kind == SPW_CHOICES_EMPTY && others >= top_k ? others : experts;
     for (size_t x = 0; x < open; x++) {

@@ -19,6 +19,7 @@ static size_t zipf(size_t experts, double u) {
 
 int spw_routing_expert(spw_routing routing, size_t experts, size_t rows, uint64_t seed, size_t i) {
     const uint64_t bits = spw_number_bits(seed, i);
+    if (experts == 0) return -1;
     if (routing == SPW_ROUTING_ONE) return (int)(experts / 2);
     if (routing == SPW_ROUTING_SHORT && i >= rows * 5 / 8) return -1;
     if (routing == SPW_ROUTING_ZIPF) return (int)zipf(experts, (double)(bits >> 11) * 0x1p-53);

@@ -16,7 +16,7 @@ typedef enum spw_routing {
 
 extern const char *const spw_routing_names[SPW_ROUTING_COUNT];
 
-/* The expert of row (or assignment) i, or -1 for an unused one. */
+/* The expert of row (or assignment) i, or -1 for an unused one and where there are no experts. */
 int spw_routing_expert(spw_routing routing, size_t experts, size_t rows, uint64_t seed, size_t i);
 
 /* offset [experts + 1]: overwritten, in both widths; group e owns the rows [offset[e], offset[e + 1]). */

@@ -44,6 +44,12 @@ spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t ter
     return SPW_OK;
 }
 
+static uint32_t float_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms, const float *got,
                            const float *want, const float *scale) {
     for (size_t i = 0; i < count; i++) {
@@ -51,8 +57,7 @@ spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t te
         const double error = fabs((double)got[i] - (double)want[i]);
         note(judge, error, limit);
         /* <= so that NaN fails */
-        if (exact ? memcmp(got + i, want + i, sizeof *got) == 0 : error <= limit && isfinite(got[i]))
-            continue;
+        if (exact ? float_bits(got[i]) == float_bits(want[i]) : error <= limit && isfinite(got[i])) continue;
         return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g, want %.9g, allowed %.3g", i, count,
                         (double)got[i], (double)want[i], limit);
     }

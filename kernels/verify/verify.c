@@ -48,6 +48,7 @@ static spw_status verify_ranks(spw_exchange_request *q, const char *record_path)
     if (record_path != NULL) q->record = &record;
     if (status == SPW_OK) status = spw_verify_exchange(q);
     spw_record_destroy(&record);
+    q->record = NULL;
     return status;
 }
 

@@ -149,7 +149,7 @@ static spw_status executed_wire(spw_dispatch_run *r) {
                                        .sequence_length = s->tokens,
                                        .element_bytes = 2};
     const size_t all = r->ranks * s->tokens, matrix = s->experts * NARROW * NARROW;
-    const uint64_t row = NARROW * 2 + 8 * s->top_k + 4;
+    const uint64_t row = (uint64_t)NARROW * 2 + 8 * s->top_k + 4;
     float *numbers = NULL, *out = NULL;
     uint64_t *counts = NULL;
     spw_arena *arena = NULL;

@@ -91,9 +91,9 @@ static spw_status fill_rank(spw_layer_run *k, size_t r) {
     SPW_TRY(upload((void **)&k->at[r].d_weight, NULL, k->choices * 4));
     SPW_TRY(upload((void **)&k->at[r].expert, NULL, k->choices * 4));
     for (size_t i = 0; i < local * k->hidden; i++) { /* gate and up side by side */
-        memcpy(both + i * 2 * SPW_LAYER_FFN, k->w0 + first + i * SPW_LAYER_FFN, SPW_LAYER_FFN * 2);
-        memcpy(both + i * 2 * SPW_LAYER_FFN + SPW_LAYER_FFN, k->w1 + first + i * SPW_LAYER_FFN,
-               SPW_LAYER_FFN * 2);
+        const size_t row = SPW_LAYER_FFN;
+        memcpy(both + i * 2 * row, k->w0 + first + i * row, row * sizeof *both);
+        memcpy(both + i * 2 * row + row, k->w1 + first + i * row, row * sizeof *both);
     }
     SPW_TRY_GPU(
         cudaMemcpy(k->l->rank[r].gate_up_weight, both, 2 * local * k->matrix * 2, cudaMemcpyHostToDevice),

@@ -126,10 +126,11 @@ spw_status spw_layer_check_rank(spw_layer_run *k, size_t r) {
                     r, "gradients of choices");
     SPW_TRY(fetch(k, k->l->rank[r].gate_up_gradient, 2 * local * k->matrix));
     spw_layer_count(
-        k, compare_rows(k, local * k->hidden, SPW_LAYER_FFN, 2 * SPW_LAYER_FFN, k->widened, dw + first), r,
-        "gradient of gate");
+        k,
+        compare_rows(k, local * k->hidden, SPW_LAYER_FFN, (size_t)2 * SPW_LAYER_FFN, k->widened, dw + first),
+        r, "gradient of gate");
     spw_layer_count(k,
-                    compare_rows(k, local * k->hidden, SPW_LAYER_FFN, 2 * SPW_LAYER_FFN,
+                    compare_rows(k, local * k->hidden, SPW_LAYER_FFN, (size_t)2 * SPW_LAYER_FFN,
                                  k->widened + SPW_LAYER_FFN, dw + weights + first),
                     r, "gradient of up");
     SPW_TRY(fetch(k, k->l->rank[r].down_gradient, local * k->matrix));

@@ -109,8 +109,9 @@ static void place_by_rows(destination *d) {
     const size_t per_rank = d->choices / d->r->ranks;
     int *key = spw_pool_host(&d->pool, d->choices * sizeof *key);
     if (d->pool.status != SPW_OK) return;
-    for (size_t i = 0; i < d->choices; i++)
-        key[i] = d->expert[i] < 0 ? -1 : (int)(by_source ? i / per_rank * d->experts : 0) + d->expert[i];
+    for (size_t source = 0, i = 0; source < d->r->ranks; source++)
+        for (const size_t behind = i + per_rank; i < behind; i++)
+            key[i] = d->expert[i] < 0 ? -1 : (int)(by_source ? source * d->experts : 0) + d->expert[i];
     const spw_plan_gpu order = run_plan(d, key, by_source ? d->r->experts : d->experts);
     const int *place = spw_pool_fetch(&d->pool, order.row);
     if (d->pool.status != SPW_OK) return;

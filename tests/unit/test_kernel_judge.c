@@ -1,5 +1,6 @@
 /* The judge of GPU results, judged; and the made-up routings. No GPU needed. */
 #include "kernels/gpu/device.h"
+#include "kernels/record/choices.h"
 #include "kernels/record/numbers.h"
 #include "kernels/record/routing.h"
 #include "kernels/verify/judge.h"
@@ -44,6 +45,16 @@ static void test_rejections(void) {
     CHECK(judge.comparisons == 2 && judge.failed == 1);
 }
 
+/* Outside their contract both say that nothing is chosen. */
+static void test_no_choice(void) {
+    int32_t expert[6] = {7, 7, 7, 7, 7, 7};
+    spw_choices_fill(SPW_CHOICES_UNIFORM, 3, 2, 1, 1, 1, expert);
+    for (int i = 0; i < 6; i++) CHECK(expert[i] == -1);
+    spw_choices_fill(SPW_CHOICES_SKEWED, 3, 2, 2, 1, 1, expert);
+    for (int i = 0; i < 6; i++) CHECK(expert[i] == 0 || expert[i] == 1);
+    for (int r = 0; r < SPW_ROUTING_COUNT; r++) CHECK(spw_routing_expert((spw_routing)r, 0, 8, 1, 3) == -1);
+}
+
 static void test_routing(void) {
     enum { EXPERTS = 9, ROWS = 1000 };
     size_t offset[EXPERTS + 1];
@@ -81,6 +92,7 @@ int main(void) {
     test_equal();
     test_interval();
     test_rejections();
+    test_no_choice();
     test_routing();
     test_numbers();
     CHECK(spw_device_count() >= 0);
