@@ -66,11 +66,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
            spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
     printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
-    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->live_set.backward_step);
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->step);
     printf("; %s; sections are those of docs/schemes.md\n",
-           spw_scheme_is_dynamic(scheme, &shape) ? "a rank holds what it receives, here of balanced routing"
-                                                 : "every rank allocates the same, whatever it receives");
+           f->follows_routing ? "a rank holds what it receives, here of balanced routing"
+                              : "every rank allocates the same, whatever it receives");
 }
 
 /* What the rank receives on the trace, beside the buffer that is kept for it. */
@@ -116,7 +115,7 @@ static spw_status describe_rows(const explained *e, const spw_explain_point *p, 
     if (status == SPW_OK) {
         const spw_layer_shape shape = spw_layer_shape_of(job, p->sequences);
         const size_t rows =
-            spw_scheme_is_dynamic(p->scheme, &shape) ? 0 : p->scheme->type->buffer_rows(p->scheme, &shape);
+            e->footprint.follows_routing ? 0 : p->scheme->type->buffer_rows(p->scheme, &shape);
         const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most",
                                     e->rank, r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);
@@ -141,7 +140,7 @@ static spw_status add(void *state, const spw_explain_point *p, spw_table *table)
     const spw_layer_shape shape = spw_layer_shape_of(p->job, p->sequences);
     spw_status status = SPW_OK;
     SPW_TRY(spw_scheme_check(p->scheme, &shape));
-    spw_footprint_compute(p->job, p->scheme, p->sequences, NULL, &e->footprint);
+    SPW_TRY(spw_footprint_compute(p->job, p->scheme, p->sequences, NULL, &e->footprint));
     SPW_TRY(spw_explain_bare(p->job, p->scheme, p->sequences, &e->footprint));
     add_components(table, p->scheme->text, p->sequences, &e->footprint);
     SPW_TRY(describe_rows(e, p, e->rows, sizeof e->rows));

@@ -30,11 +30,15 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     static const char *const helps[] = {SPW_COMPILED_PART_LIST(PART_HELP)};
     const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
     spw_compiled_memory m;
-    const spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
+    spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
     if (status != SPW_OK) return status;
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     *out = (spw_footprint){.budget_bytes = (uint64_t)(budget + 0.5), .moment = SPW_MOMENT_MOE_LAYER};
-    out->live_set = spw_scheme_live_set(scheme, &shape, NULL);
+    spw_layer layer;
+    status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
+    if (status != SPW_OK) return status;
+    out->live_set = spw_layer_live_set(&layer, NULL);
+    spw_layer_destroy(&layer);
     add(out, "arguments", m.argument_bytes, true, "P (w + 2 o) / G: weights and optimizer");
     for (int i = 0; i < SPW_COMPILED_RECOVERED; i++) {
         double bytes = m.part_bytes[i];

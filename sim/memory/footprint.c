@@ -11,6 +11,7 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
 enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
+enum { AFTER_SCHEME = 6 }; /* components that may follow those of the scheme */
 
 #define AT_MOE_LAYER \
     { true, false, false }
@@ -217,16 +218,27 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
 }
 
 /* The tensors that are live at the peak of the layer, one component each. */
-static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s,
-                       const spw_rank_rows *rows) {
+static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_layer_shape *s,
+                             const spw_rank_rows *rows) {
     const spw_scheme_type *type = scheme->type;
-    const spw_layer_list list = spw_scheme_layer(scheme, s);
-    f->live_set = spw_scheme_live_set(scheme, s, rows);
-    for (size_t i = 0; i < list.tensor_count; i++) {
-        if (!f->live_set.peak_live[i]) continue;
+    spw_layer layer;
+    spw_status status = spw_layer_build(scheme, s, SPW_FLAVOUR_LIVE, &layer);
+    if (status != SPW_OK) return status;
+    f->live_set = spw_layer_live_set(&layer, rows);
+    f->follows_routing = spw_layer_is_dynamic(&layer);
+    (void)snprintf(f->step, sizeof f->step, "%s", spw_layer_step(&layer, f->live_set.backward_event));
+    for (size_t i = 0; i < layer.tensors && f->live_set.backward_event != SIZE_MAX; i++) {
+        if (!spw_layer_is_live(&layer, i, f->live_set.backward_event)) continue;
+        if (f->components + AFTER_SCHEME >= SPW_COMPONENTS) {
+            SPW_TRY(spw_fail(SPW_EARG,
+                             "scheme '%s': %zu tensors in a layer are too many; a footprint has room for %d "
+                             "components",
+                             scheme->text, layer.tensors, (int)SPW_COMPONENTS));
+        }
         char name[48], formula[SPW_COMPONENT_TEXT];
-        (void)snprintf(name, sizeof name, "moe.%s", list.tensors[i].name);
-        uint64_t bytes = spw_tensor_bytes(scheme, s, rows, &list.tensors[i], formula, sizeof formula);
+        (void)snprintf(name, sizeof name, "moe.%s", layer.tensor[i].name);
+        spw_layer_formula(&layer.tensor[i], rows, formula, sizeof formula);
+        const uint64_t bytes = spw_layer_bytes(&layer.tensor[i], rows);
         spw_component *c = add(f, name, 0.0, type->section_source, "%s", formula);
         c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
         c->routed = true;
@@ -241,6 +253,10 @@ static void add_scheme(spw_footprint *f, const spw_scheme *scheme, const spw_lay
                                                     : "rings of the channels, independent of T"),
             ALWAYS);
     }
+
+cleanup:
+    spw_layer_destroy(&layer);
+    return status;
 }
 
 /* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
@@ -353,8 +369,8 @@ const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *schem
            "Megatron's own, optimizer: distributed, holds weights and gradients whole";
 }
 
-void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
-                            const spw_routed_memory *routed, spw_footprint *out) {
+spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                  size_t index, const spw_routed_memory *routed, spw_footprint *out) {
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
@@ -373,7 +389,8 @@ void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t
         add_expert_layers(out, job, &parameters, &shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
-    add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
+    const spw_status status = add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
+    if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)stage.kept_moe_layers;
         if (whole) add_saved(out, job, &stage, &shape, attention);
@@ -383,14 +400,17 @@ void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t
     }
     if (whole) add_policy(out, job, &stage, &shape);
     find_peak(out);
+    return SPW_OK;
 }
 
-void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                           const spw_routed_memory *routed, spw_footprint *out) {
+spw_status spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                                 const spw_routed_memory *routed, spw_footprint *out) {
     const size_t stages = spw_pipeline_of(job).stages;
     for (size_t s = 0; s < stages; s++) {
         spw_footprint here;
-        spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
+        const spw_status status = spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
+        if (status != SPW_OK) return status;
         if (s == 0 || here.peak_bytes > out->peak_bytes) *out = here;
     }
+    return SPW_OK;
 }

@@ -19,7 +19,7 @@ typedef enum spw_moment {
 } spw_moment;
 const char *spw_moment_name(spw_moment moment);
 
-enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 24 + SPW_SCHEME_TENSORS };
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 72 };
 
 typedef struct spw_component {
     char name[48];
@@ -43,6 +43,8 @@ typedef struct spw_footprint {
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
+    char step[48];                          /* of the layer's backward peak */
+    bool follows_routing;                   /* do the scheme's tensors? Else every rank allocates the same */
     spw_stage stage;                        /* of the pipeline, the one that needs most */
     uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
 } spw_footprint;
@@ -60,12 +62,15 @@ SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_sche
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme);
 
 /* Of the pipeline stage that needs most. sequences: of one GPU in one step; a micro-batch has its share of them.
- * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it. */
-void spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                           const spw_routed_memory *routed, spw_footprint *out);
+ * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
+ * SPW_ENOMEM; SPW_EARG for a layer with more tensors at its peak than there is room for. */
+SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_job *job, const spw_scheme *scheme,
+                                                size_t sequences, const spw_routed_memory *routed,
+                                                spw_footprint *out);
 /* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
-void spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences, size_t index,
-                            const spw_routed_memory *routed, spw_footprint *out);
+SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme,
+                                                 size_t sequences, size_t index,
+                                                 const spw_routed_memory *routed, spw_footprint *out);
 
 /* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'
  * tensors replaced. live: of the layer where the rank holds most. */

@@ -13,13 +13,10 @@ typedef struct fixed_tensor {
 } fixed_tensor;
 
 struct spw_step_memory {
-    const spw_scheme *scheme;
-    spw_layer_shape shape;
-    spw_layer_list list;
+    spw_layer layer;
     size_t layers;
-    bool saves;                         /* no remat */
-    bool needed[SPW_SCHEME_TENSORS];    /* by the backward pass */
-    uint64_t bytes[SPW_SCHEME_TENSORS]; /* of the layer under way */
+    bool saves;      /* no remat */
+    uint64_t *bytes; /* [tensors] of the layer under way */
     fixed_tensor fixed[SPW_COMPONENTS];
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
@@ -28,14 +25,6 @@ struct spw_step_memory {
     uint64_t *received, *sent; /* [layers], of it */
 };
 
-/* Tensors that are live when RECOMPUTE ends. */
-static void find_needed(spw_step_memory *m) {
-    for (size_t i = 0; i < m->list.event_count; i++) {
-        const spw_event *event = &m->list.events[i];
-        if (event->phase == SPW_PHASE_RECOMPUTE) m->needed[event->tensor] = event->sign > 0;
-    }
-}
-
 spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
                                   const spw_footprint *footprint, spw_step_memory **out) {
     spw_step_memory *m = NULL;
@@ -43,12 +32,9 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
     spw_status status = SPW_OK;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &m));
-    m->scheme = scheme;
-    m->shape = *shape;
-    m->list = spw_scheme_layer(scheme, shape);
+    SPW_TRY(spw_layer_build(scheme, shape, SPW_FLAVOUR_LIVE, &m->layer));
     m->layers = job->model.moe_layers;
     m->saves = spw_remat_keeps_experts(job->remat);
-    find_needed(m);
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
         if (c->routed || c->bytes == 0) continue;
@@ -56,11 +42,11 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
     }
-    if (m->layers > UINT16_MAX || !spw_mul_size(m->layers, m->list.tensor_count, &cells) ||
+    if (m->layers > UINT16_MAX || !spw_mul_size(m->layers, m->layer.tensors, &cells) ||
         cells >= UINT32_MAX / 2)
-        SPW_TRY(
-            spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->list.tensor_count));
+        SPW_TRY(spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->layer.tensors));
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
+    SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     spw_megatron_shape stack;
     if (spw_megatron_job_stack(job, scheme, shape, &stack)) {
         SPW_TRY(spw_megatron_stack_create(&stack, &m->stack));
@@ -81,12 +67,14 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_free(m->received);
     spw_free(m->sent);
     spw_free(m->live);
+    spw_free(m->bytes);
+    spw_layer_destroy(&m->layer);
     spw_free(m);
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->stack != NULL) return spw_megatron_stack_slots(m->stack);
-    return SPW_COMPONENTS + m->layers * m->list.tensor_count;
+    return SPW_COMPONENTS + m->layers * m->layer.tensors;
 }
 
 /* --- Events --- */
@@ -105,7 +93,7 @@ static bool is_always(const fixed_tensor *t) {
 static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool backward) {
     return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->fixed[i].bytes,
                                                             .slot = (uint32_t)i,
-                                                            .kind = (uint16_t)(SPW_SCHEME_TENSORS + i),
+                                                            .kind = (uint16_t)(m->layer.tensors + i),
                                                             .born = born,
                                                             .backward = backward});
 }
@@ -126,7 +114,7 @@ static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
 
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
 static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
-    const size_t cell = at.layer * m->list.tensor_count + tensor;
+    const size_t cell = at.layer * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
     return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->bytes[tensor],
@@ -140,10 +128,11 @@ static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born)
 /* Runs the events of a pass. `keep`: what the backward pass needs does not die. */
 static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) {
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < m->list.event_count && status == SPW_OK; i++) {
-        const spw_event *event = &m->list.events[i];
-        if (event->phase != phase || (keep && event->sign < 0 && m->needed[event->tensor])) continue;
-        status = change(m, at, (size_t)event->tensor, event->sign > 0);
+    for (size_t i = 0; i < m->layer.events && status == SPW_OK; i++) {
+        const spw_event *event = &m->layer.event[i];
+        if (event->phase != phase || (keep && event->sign < 0 && m->layer.tensor[event->tensor].needed))
+            continue;
+        status = change(m, at, event->tensor, event->sign > 0);
     }
     return status;
 }
@@ -151,14 +140,13 @@ static spw_status run(spw_step_memory *m, place at, spw_phase phase, bool keep) 
 /* Afterwards the layer holds what `saves` says, or nothing. */
 static spw_status settle(spw_step_memory *m, place at, bool saves) {
     spw_status status = SPW_OK;
-    for (size_t t = 0; t < m->list.tensor_count && status == SPW_OK; t++)
-        status = change(m, at, t, saves && m->needed[t]);
+    for (size_t t = 0; t < m->layer.tensors && status == SPW_OK; t++)
+        status = change(m, at, t, saves && m->layer.tensor[t].needed);
     return status;
 }
 
 static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
-    for (size_t t = 0; t < m->list.tensor_count; t++)
-        m->bytes[t] = spw_tensor_bytes(m->scheme, &m->shape, rows, &m->list.tensors[t], NULL, 0);
+    for (size_t t = 0; t < m->layer.tensors; t++) m->bytes[t] = spw_layer_bytes(&m->layer.tensor[t], rows);
 }
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {

@@ -10,19 +10,23 @@ typedef struct search {
     double at;
     size_t unit;             /* sequences are searched in whole micro-batches */
     spw_batch_answer answer; /* of the largest that is known to fit */
+    bool follows_routing;    /* does the memory of the scheme? */
 } search;
 
 /* Does it fit when routing is balanced? The state of a compiled program is the same whatever the routing. */
-static bool fits_balanced(const search *s, size_t units) {
+static spw_status fits_balanced(search *s, size_t units, bool *out) {
     spw_footprint footprint;
     const size_t sequences = units * s->unit;
     const size_t before = s->job->sequences_per_gpu[0];
     s->job->sequences_per_gpu[0] = sequences;
     const bool sound = spw_job_check(s->job) == SPW_OK;
     s->job->sequences_per_gpu[0] = before;
-    if (!sound) return false;
-    spw_footprint_compute(s->job, s->request.scheme, sequences, NULL, &footprint);
-    return footprint.peak_bytes <= footprint.budget_bytes;
+    *out = false;
+    if (!sound) return SPW_OK;
+    const spw_status status = spw_footprint_compute(s->job, s->request.scheme, sequences, NULL, &footprint);
+    s->follows_routing = footprint.follows_routing;
+    *out = status == SPW_OK && footprint.peak_bytes <= footprint.budget_bytes;
+    return status;
 }
 
 static spw_status fits(search *s, size_t units, bool *out) {
@@ -47,23 +51,21 @@ static spw_status fits(search *s, size_t units, bool *out) {
 
 static spw_status find(search *s) {
     size_t low = 0, high = SPW_LARGEST_BATCH / s->unit + 1; /* low fits, high does not */
-    const spw_layer_shape shape = spw_layer_shape_of(s->job, 1);
     const bool compiled = s->request.stack != NULL;
-    while (high - low > 1 && !compiled) {
+    bool fit = false;
+    spw_status status = SPW_OK;
+    while (status == SPW_OK && high - low > 1 && !compiled) {
         const size_t middle = low + (high - low) / 2;
-        if (fits_balanced(s, middle)) {
+        status = fits_balanced(s, middle, &fit);
+        if (fit) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    if (!compiled && !spw_scheme_is_dynamic(s->request.scheme, &shape) && low > 0) {
-        bool fit = false;
-        return fits(s, low, &fit);
-    }
+    if (status != SPW_OK) return status;
+    if (!compiled && !s->follows_routing && low > 0) return fits(s, low, &fit);
     const size_t bound = high;
-    bool fit = false;
-    spw_status status = SPW_OK;
     high = 1;
     low = 0;
     while (status == SPW_OK && high < bound) { /* doubling: small batches are cheap to replay */

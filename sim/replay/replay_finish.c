@@ -38,7 +38,8 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     const size_t steps = row->frame->steps;
     spw_stage_memory *m = &row->memory;
     size_t refused = 0;
-    spw_stage_memory_footprint(m, &out->footprint);
+    spw_status status = spw_stage_memory_footprint(m, &out->footprint);
+    if (status != SPW_OK) return status;
     if (m->routed) {
         name_worst(row, m->worst_step, m->worst_layer, m->worst_rank, &out->memory);
     } else {
@@ -49,7 +50,7 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     set_peak(&peak, &out->memory);
     spw_probability oom = spw_oom_probability(refused, steps);
     if (row->reserved != NULL) {
-        const spw_status status = finish_allocator(row, out);
+        status = finish_allocator(row, out);
         if (status != SPW_OK) return status;
         oom = out->reserved.oom;
     }

@@ -40,12 +40,13 @@ spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme,
                             .pipeline = spw_pipeline_of(job),
                             .ranks = ranks,
                             .layers = layers};
-    m->shape = spw_layer_shape_of(job, sequences / m->pipeline.micro_batches);
-    m->routed = spw_scheme_is_dynamic(scheme, &m->shape);
+    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / m->pipeline.micro_batches);
+    SPW_TRY(spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &m->layer));
+    m->routed = spw_layer_is_dynamic(&m->layer);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     for (size_t s = 0; s < m->pipeline.stages; s++) {
-        spw_footprint_of_stage(job, scheme, sequences, s, NULL, &m->footprint[s]);
+        SPW_TRY(spw_footprint_of_stage(job, scheme, sequences, s, NULL, &m->footprint[s]));
         if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
     }
     if (m->routed) {
@@ -59,6 +60,7 @@ cleanup:
 }
 
 void spw_stage_memory_destroy(spw_stage_memory *m) {
+    spw_layer_destroy(&m->layer);
     spw_free(m->footprint);
     spw_free(m->step_peak);
     spw_free(m->stage);
@@ -79,7 +81,7 @@ void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch
                            spw_rank_rows rows) {
     const size_t moe_layers = m->job->model.moe_layers;
     if (!m->routed) return;
-    const spw_live_set live = spw_scheme_live_set(m->scheme, &m->shape, &rows);
+    const spw_live_set live = spw_layer_live_set(&m->layer, &rows);
     for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
         const size_t place = m->stage[l] * m->ranks + rank;
         spw_stage_held *h = &m->held[place];
@@ -109,7 +111,8 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
     }
 }
 
-void spw_stage_memory_footprint(const spw_stage_memory *m, spw_footprint *out) {
+spw_status spw_stage_memory_footprint(const spw_stage_memory *m, spw_footprint *out) {
     *out = m->footprint[m->worst_stage];
-    if (m->routed) spw_footprint_of_stage(m->job, m->scheme, m->sequences, m->worst_stage, &m->worst, out);
+    if (!m->routed) return SPW_OK;
+    return spw_footprint_of_stage(m->job, m->scheme, m->sequences, m->worst_stage, &m->worst, out);
 }

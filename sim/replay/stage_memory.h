@@ -25,7 +25,7 @@ typedef struct spw_stage_memory {
     const spw_job *job;
     const spw_scheme *scheme;
     size_t sequences; /* of one GPU in one step */
-    spw_layer_shape shape;
+    spw_layer layer;  /* of a micro-batch */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */
     bool routed;              /* it follows the routing; else every step needs the footprint */
@@ -40,7 +40,7 @@ typedef struct spw_stage_memory {
     spw_routed_memory worst;
 } spw_stage_memory;
 
-/* Footprints with balanced routing. shape: of a micro-batch. Job and scheme are borrowed. */
+/* Footprints with balanced routing. Job and scheme are borrowed. */
 SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme,
                                                   size_t sequences, size_t ranks, size_t layers, size_t steps,
                                                   spw_stage_memory *out);
@@ -54,6 +54,6 @@ void spw_stage_memory_note(spw_stage_memory *memory, size_t layer, size_t micro_
 void spw_stage_memory_end(spw_stage_memory *memory, size_t step);
 
 /* That of the stage that needs most, with the rows of its worst rank. */
-void spw_stage_memory_footprint(const spw_stage_memory *memory, spw_footprint *out);
+SPW_MUST_CHECK spw_status spw_stage_memory_footprint(const spw_stage_memory *memory, spw_footprint *out);
 
 #endif

@@ -172,7 +172,7 @@ const spw_scheme_type spw_scheme_deepep = {
     .source = "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
               "moe/token_dispatcher.py",
     .options = options,
-    .layer = {whole, whole_events, SPW_COUNT_OF(whole), SPW_COUNT_OF(whole_events)},
+    .list = {whole, whole_events, SPW_COUNT_OF(whole), SPW_COUNT_OF(whole_events)},
     .layer_of = layer_of,
     .by_node = true,
     .once_a_rank = true,

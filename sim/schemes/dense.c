@@ -153,7 +153,7 @@ const spw_scheme_type spw_scheme_dense = {
     .section_source = "event list of the scheme (1)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
     .options = options,
-    .layer = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
     .limit_per_sequence = true,
     .buffer_rows = buffer_rows,
     .buffer_formula = "D = p E C",

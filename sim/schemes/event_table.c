@@ -16,7 +16,7 @@ static size_t fill(const spw_event_table *table, unsigned conditions, spw_event 
             if ((row->passes & passes[p].pass) == 0) continue;
             if ((conditions & row->when) != row->when || (conditions & row->unless) != 0) continue;
             assert(events < SPW_EVENT_TABLE_EVENTS);
-            out[events++] = (spw_event){passes[p].phase, row->step, row->tensor, row->sign};
+            out[events++] = (spw_event){passes[p].phase, row->step, (size_t)row->tensor, row->sign};
         }
     }
     return events;

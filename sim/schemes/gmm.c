@@ -42,7 +42,7 @@ const spw_scheme_type spw_scheme_gmm = {
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
     .options = options,
-    .layer = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
     .buffer_rows = spw_ragged_buffer_rows,
     .buffer_formula = "buffer",
     .exchanges = spw_row_exchanges,

@@ -170,7 +170,7 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
         "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep; NVIDIA/Megatron-LM moe/token_dispatcher.py, "
         "fused_a2a.py",
     .options = options,
-    .layer = {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
+    .list = {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
     .layer_of = layer_of,
     .by_node = true,
     .weighted_activation = true,

@@ -50,7 +50,6 @@ static const spw_tensor tensors[] = {
     [D_PROB_COLUMNS] = {"d_probs_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 4},
     [D_GATHERED_PROBS] = {"d_gathered_probs", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, 1, 4},
 };
-_Static_assert(SPW_COUNT_OF(tensors) <= SPW_SCHEME_TENSORS, "SPW_SCHEME_TENSORS is too small");
 
 /* gathered_rows is one buffer of the whole process: it lives in every pass and is saved by no layer. */
 static const spw_event_row event_rows[] = {

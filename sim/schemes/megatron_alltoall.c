@@ -69,7 +69,6 @@ static const spw_tensor tensors[] = {
     [D_SENT] = {"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
     [D_SENT_PROBS] = {"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 4},
 };
-_Static_assert(SPW_COUNT_OF(tensors) <= SPW_SCHEME_TENSORS, "SPW_SCHEME_TENSORS is too small");
 
 /* Python names hold sent_rows and received_rows until the layer returns, and the dispatcher probs, routing_map and
  * permutation until its next forward pass. */

@@ -58,7 +58,6 @@ enum {
 static const spw_tensor exact[] = {SHAPES(SPW_ROWS_RECEIVED, SPW_ROWS_HELD)};
 static const spw_tensor worst[] = {SHAPES(SPW_ROWS_GATHERED, SPW_ROWS_HELD)};
 static const spw_tensor fixed[] = {SHAPES(SPW_ROWS_GATHERED, SPW_ROWS_BUFFER)};
-_Static_assert((int)TENSORS <= (int)SPW_SCHEME_TENSORS, "SPW_SCHEME_TENSORS is too small");
 
 static const spw_event_row event_rows[] = {
     SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_LOGITS),

@@ -12,11 +12,6 @@
 const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 #undef ROW
 
-const char *spw_phase_name(spw_phase phase) {
-    static const char *const names[SPW_PHASE_COUNT] = {"forward", "recompute", "backward"};
-    return names[phase];
-}
-
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     spw_layer_shape s = {.ranks = job->expert,
                          .experts = job->model.experts,
@@ -149,16 +144,6 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 
-static uint64_t multiply(uint64_t a, uint64_t b) {
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t add(uint64_t a, uint64_t b) {
-    uint64_t sum = 0;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
     if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
         return spw_fail(
@@ -167,11 +152,6 @@ spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *sha
             "of MaxText's would be right",
             scheme->text, spw_remat_name(shape->remat));
     return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
-}
-
-spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    const spw_scheme_type *type = scheme->type;
-    return type->layer_of != NULL ? *type->layer_of(scheme, shape) : type->layer;
 }
 
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {
@@ -189,15 +169,6 @@ bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     for (size_t i = 0; i < schemes; i++) {
         if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT) return true;
-    }
-    return false;
-}
-
-bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    const spw_layer_list list = spw_scheme_layer(scheme, shape);
-    for (size_t i = 0; i < list.tensor_count; i++) {
-        const spw_rows rows = list.tensors[i].rows;
-        if (rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT) return true;
     }
     return false;
 }
@@ -223,87 +194,4 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
     }
     if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
     return rows;
-}
-
-static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i) {
-    return scheme->type->own_rows != NULL ? scheme->type->own_rows(scheme, shape, i) : 0;
-}
-
-uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *s, const spw_rank_rows *routed,
-                          const spw_tensor *tensor, char *formula, size_t formula_size) {
-    const spw_rank_rows given = routed != NULL ? *routed : (spw_rank_rows){0, 0, 0};
-    const uint64_t buffer = scheme->type->buffer_rows != NULL ? scheme->type->buffer_rows(scheme, s) : 0;
-    const struct {
-        uint64_t count;
-        const char *symbol;
-    } rows[SPW_ROWS_COUNT] =
-        {
-            [SPW_ROWS_ASSIGNMENTS] = {s->assignments, "T K"},
-            [SPW_ROWS_GATHERED] = {s->ranks * s->tokens, "R T"},
-            [SPW_ROWS_BUFFER] = {buffer, scheme->type->buffer_formula},
-            [SPW_ROWS_EXPANDED] = {multiply(s->experts_per_rank, buffer), "e x rows"},
-            [SPW_ROWS_TOKENS] = {s->tokens, "T"},
-            [SPW_ROWS_HELD] = {given.held, "rows held"},
-            [SPW_ROWS_RECEIVED] = {given.received, "rows received"},
-            [SPW_ROWS_SENT] = {given.sent, "rows sent"},
-            [SPW_ROWS_OWN_0] = {own_rows(scheme, s, 0), scheme->type->own_rows_formula[0]},
-            [SPW_ROWS_OWN_1] = {own_rows(scheme, s, 1), scheme->type->own_rows_formula[1]},
-        },
-      width[SPW_WIDTH_COUNT] = {
-          [SPW_WIDTH_HIDDEN] = {s->hidden, "H"},
-          [SPW_WIDTH_FFN] = {s->ffn, "F"},
-          [SPW_WIDTH_SLOTS] = {multiply(s->experts, spw_scheme_capacity(scheme, s)), "E C"},
-          [SPW_WIDTH_TOP_K] = {s->top_k, "K"},
-          [SPW_WIDTH_EXPERTS] = {s->experts, "E"},
-          [SPW_WIDTH_LOCAL_EXPERTS] = {s->experts_per_rank, "e"},
-          [SPW_WIDTH_ROW_IDS] = {add(multiply(2, s->experts), 1), "(2 E + 1)"},
-          [SPW_WIDTH_LOCAL_ROW_IDS] = {add(multiply(2, s->experts_per_rank), 1), "(2 e + 1)"},
-          [SPW_WIDTH_RANKS] = {s->ranks, "R"},
-          [SPW_WIDTH_SCALES] = {(s->hidden + 127) / 128, "H / 128"},
-          [SPW_WIDTH_ONE] = {1, "1"},
-          [SPW_WIDTH_FFN_TILES] = {(s->ffn + 127) / 128, "F / 128"},
-      };
-    const uint64_t times = tensor->times > 0 ? tensor->times : 1,
-                   element = tensor->element_bytes > 0 ? tensor->element_bytes : s->element_bytes,
-                   columns = multiply(times, width[tensor->width].count);
-    if (formula != NULL) {
-        char factor[8] = "";
-        if (times > 1) (void)snprintf(factor, sizeof factor, "%u ", (unsigned)tensor->times);
-        (void)snprintf(formula, formula_size, "[%s, %s%s] x %llu B = %llu x %llu x %llu",
-                       rows[tensor->rows].symbol, factor, width[tensor->width].symbol,
-                       (unsigned long long)element, (unsigned long long)rows[tensor->rows].count,
-                       (unsigned long long)columns, (unsigned long long)element);
-    }
-    return multiply(multiply(rows[tensor->rows].count, columns), element);
-}
-
-spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape,
-                                 const spw_rank_rows *rows) {
-    const spw_layer_list list = spw_scheme_layer(scheme, shape);
-    spw_live_set set = {.forward_step = "", .backward_step = ""};
-    uint64_t bytes[SPW_SCHEME_TENSORS], live = 0;
-    bool alive[SPW_SCHEME_TENSORS] = {false};
-    spw_phase phase = SPW_PHASE_FORWARD;
-    for (size_t i = 0; i < list.tensor_count; i++)
-        bytes[i] = spw_tensor_bytes(scheme, shape, rows, &list.tensors[i], NULL, 0);
-    for (size_t i = 0; i < list.event_count; i++) {
-        const spw_event *event = &list.events[i];
-        if (phase == SPW_PHASE_FORWARD && event->phase != phase) { /* the layer's own tensors are gone */
-            memset(alive, 0, sizeof alive);
-            live = 0;
-        }
-        if (phase != SPW_PHASE_BACKWARD && event->phase == SPW_PHASE_BACKWARD) set.saved_bytes = live;
-        phase = event->phase;
-        alive[event->tensor] = event->sign > 0;
-        live = event->sign > 0 ? add(live, bytes[event->tensor]) : live - bytes[event->tensor];
-        if (phase == SPW_PHASE_FORWARD && live > set.forward_bytes) {
-            set.forward_bytes = live;
-            set.forward_step = event->step;
-        } else if (phase != SPW_PHASE_FORWARD && live > set.backward_bytes) {
-            set.backward_bytes = live;
-            set.backward_step = event->step;
-            memcpy(set.peak_live, alive, sizeof alive);
-        }
-    }
-    return set;
 }

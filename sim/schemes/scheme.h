@@ -9,15 +9,16 @@
 #include "sim/input/compiled_layer.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/layer_builder.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12, SPW_SCHEME_TENSORS = 48 };
+enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
-typedef struct spw_layer_shape {
+struct spw_layer_shape {
     size_t ranks;            /* R */
     size_t experts;          /* E */
     size_t experts_per_rank; /* e = E / R */
@@ -31,18 +32,9 @@ typedef struct spw_layer_shape {
     size_t element_bytes;    /* b, of activations */
     size_t node_ranks;       /* ranks of the group on one node */
     spw_remat remat;
-} spw_layer_shape;
+};
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);
-
-/* Passes over a layer in training. Under remat full all three happen, otherwise RECOMPUTE does not. */
-typedef enum spw_phase {
-    SPW_PHASE_FORWARD,
-    SPW_PHASE_RECOMPUTE,
-    SPW_PHASE_BACKWARD,
-    SPW_PHASE_COUNT
-} spw_phase;
-const char *spw_phase_name(spw_phase phase);
 
 /* One all-to-all. Rank s sends flow.wire[s][d] rows of row_bytes to d; `back`: d sends them to s. */
 typedef struct spw_exchange {
@@ -51,62 +43,6 @@ typedef struct spw_exchange {
     bool back;
     uint64_t row_bytes;
 } spw_exchange;
-
-/* Rows a tensor can have. The first five follow from the shape alone; the others from the routing, rank by rank and
- * layer by layer (spw_rank_rows): frameworks that allocate what arrives. */
-typedef enum spw_rows {
-    SPW_ROWS_ASSIGNMENTS, /* N */
-    SPW_ROWS_GATHERED,    /* R T */
-    SPW_ROWS_BUFFER,      /* buffer rows of the scheme */
-    SPW_ROWS_EXPANDED,    /* e x buffer rows */
-    SPW_ROWS_TOKENS,      /* T */
-    SPW_ROWS_HELD,        /* M: rows that the rank's experts compute, padding included */
-    SPW_ROWS_RECEIVED,    /* rows that arrive, the rank's own included: U where a token travels once a rank */
-    SPW_ROWS_SENT,        /* rows that leave, the rank's own included */
-    SPW_ROWS_OWN_0,       /* own_rows(0) and own_rows(1) of the scheme, from the shape */
-    SPW_ROWS_OWN_1,
-    SPW_ROWS_COUNT
-} spw_rows;
-typedef enum spw_width {
-    SPW_WIDTH_HIDDEN,        /* H */
-    SPW_WIDTH_FFN,           /* F */
-    SPW_WIDTH_SLOTS,         /* E C, capacity slots of a sequence */
-    SPW_WIDTH_TOP_K,         /* K */
-    SPW_WIDTH_EXPERTS,       /* E */
-    SPW_WIDTH_LOCAL_EXPERTS, /* e */
-    SPW_WIDTH_ROW_IDS,       /* 2 E + 1, columns of a fused permutation's map */
-    SPW_WIDTH_LOCAL_ROW_IDS, /* 2 e + 1 */
-    SPW_WIDTH_RANKS,         /* R */
-    SPW_WIDTH_SCALES,        /* ceil(H / 128), one scale a block of an fp8 row */
-    SPW_WIDTH_ONE,
-    SPW_WIDTH_FFN_TILES, /* ceil(F / 128): partial sums over tiles of F */
-    SPW_WIDTH_COUNT
-} spw_width;
-
-/* rows x width x times x element bytes. */
-typedef struct spw_tensor {
-    const char *name;
-    spw_rows rows;
-    spw_width width;
-    uint8_t times;         /* 0 counts as 1; 2 for [rows, 2 F] */
-    uint8_t element_bytes; /* 0: those of activations */
-} spw_tensor;
-
-/* What the routing gives one rank in one layer. */
-typedef struct spw_rank_rows {
-    uint64_t held, received, sent;
-} spw_rank_rows;
-
-/* A tensor is born (+1) or dies (-1) at a named step of a pass. The order of the list is the order of
- * execution; the executed reference allocates and frees in the same order under the same names. Tensors that
- * are live when RECOMPUTE ends are what the backward pass needs: without remat they are saved by the forward
- * pass. */
-typedef struct spw_event {
-    spw_phase phase;
-    const char *step;
-    int tensor; /* index into the scheme's tensors */
-    int sign;
-} spw_event;
 
 /* The tensors of one layer and their life. */
 typedef struct spw_layer_list {
@@ -140,8 +76,6 @@ typedef struct spw_flow {
                           what keep() dropped */
 } spw_flow;
 
-typedef struct spw_scheme spw_scheme;
-
 typedef struct spw_scheme_option {
     const char *name; /* NULL ends the list */
     double minimum, maximum, fallback;
@@ -156,9 +90,11 @@ typedef struct spw_scheme_type {
     const char *section_source; /* as "event list (2)": section of docs/schemes.md */
     const char *source;         /* the code it was read from */
     const spw_scheme_option *options;
-    spw_layer_list layer;
+    /* The life of its tensors. */
+    void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
+    spw_layer_list list; /* the same as a table, where layer is NULL */
     const spw_layer_list *(*layer_of)(const spw_scheme *scheme,
-                                      const spw_layer_shape *shape); /* by option or remat; NULL = `layer` */
+                                      const spw_layer_shape *shape); /* by option or remat; NULL = `list` */
     bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
@@ -227,35 +163,16 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shap
 /* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
 SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 
-spw_layer_list spw_scheme_layer(const spw_scheme *scheme, const spw_layer_shape *shape);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
 /* Does any of them drop by router weight? */
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);
 bool spw_scheme_once_a_rank(const spw_scheme *scheme);
 bool spw_scheme_by_node(const spw_scheme *scheme);
-/* Do its tensors follow the routing? */
-bool spw_scheme_is_dynamic(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* The rows of rank d of the group. */
 spw_rank_rows spw_flow_rows(const spw_layer_shape *shape, const spw_flow *flow, size_t d);
 /* The same when every expert is as likely as any other: held and sent N; received N, or what is expected of tokens that
  * travel once a rank. */
 spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape *shape);
-
-/* Bytes of one tensor; UINT64_MAX when it does not fit in 64 bits. `rows` may be NULL for a scheme that is not dynamic,
- * `formula` too. */
-uint64_t spw_tensor_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_rank_rows *rows,
-                          const spw_tensor *tensor, char *formula, size_t formula_size);
-
-/* Runs the event list. live_forward: peak of FORWARD; live_backward: peak of RECOMPUTE + BACKWARD; saved:
- * live between the two. peak_step and peak_live (one flag a tensor) describe live_backward. Saturates at
- * UINT64_MAX. */
-typedef struct spw_live_set {
-    uint64_t forward_bytes, backward_bytes, saved_bytes;
-    const char *forward_step, *backward_step;
-    bool peak_live[SPW_SCHEME_TENSORS];
-} spw_live_set;
-spw_live_set spw_scheme_live_set(const spw_scheme *scheme, const spw_layer_shape *shape,
-                                 const spw_rank_rows *rows);
 
 #endif

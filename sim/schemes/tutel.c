@@ -272,7 +272,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .source =
         "microsoft/tutel tutel/impls/{fast_dispatch,moe_layer,communicate}.py, tutel/experts/llama_ffn.py",
     .options = options,
-    .layer = LIST(fixed_tensors, events),
+    .list = LIST(fixed_tensors, events),
     .layer_of = layer_of,
     .reorders_sums = true,
     .by_choice_rank = true,

@@ -240,23 +240,28 @@ static void judge_bytes(workspace *w) {
     }
 }
 
-static void judge_memory(workspace *w) {
+static spw_status judge_memory(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
+    spw_layer layer;
+    const spw_status status = spw_layer_build(w->scheme, s, SPW_FLAVOUR_LIVE, &layer);
+    if (status != SPW_OK) return status;
     w->tally->peak_bytes[0] = w->tally->peak_bytes[1] = 0;
     for (size_t r = 0; r < s->ranks; r++) {
         const spw_rank_rows rows = spw_flow_rows(s, w->flow, r);
-        const spw_live_set set = spw_scheme_live_set(w->scheme, s, &rows);
+        const spw_live_set set = spw_layer_live_set(&layer, &rows);
         const spw_arena_peak forward = spw_arena_forward_peak(w->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(w->arena, r);
         compare_count(w, "forward peak bytes", r, set.forward_bytes, forward.bytes);
         compare_count(w, "backward peak bytes", r, set.backward_bytes, backward.bytes);
         compare_count(w, "saved bytes", r, set.saved_bytes, spw_arena_saved(w->arena, r));
-        compare(w, strcmp(set.backward_step, backward.step) == 0,
-                "%s: rank %zu peaks at '%s', executed at '%s'", w->scheme->text, r, set.backward_step,
-                backward.step);
+        const char *step = spw_layer_step(&layer, set.backward_event);
+        compare(w, strcmp(step, backward.step) == 0, "%s: rank %zu peaks at '%s', executed at '%s'",
+                w->scheme->text, r, step, backward.step);
         if (set.backward_bytes > w->tally->peak_bytes[0]) w->tally->peak_bytes[0] = set.backward_bytes;
         if (backward.bytes > w->tally->peak_bytes[1]) w->tally->peak_bytes[1] = backward.bytes;
     }
+    spw_layer_destroy(&layer);
+    return SPW_OK;
 }
 
 /* Bit for bit, or within (terms + 2) 2^-24 of the sum of magnitudes when partial sums were rounded on the way. */
@@ -314,7 +319,7 @@ static void judge_bounded(workspace *w) {
                  matrix);
 }
 
-static void judge(workspace *w) {
+static spw_status judge(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     for (size_t r = 0; r < s->ranks; r++) {
         compare_count(w, "rows", r, w->flow->rows[r], w->out.rows[r]);
@@ -325,13 +330,15 @@ static void judge(workspace *w) {
         w->tally->dropped[1] += w->out.dropped[r];
     }
     judge_bytes(w);
-    judge_memory(w);
+    const spw_status status = judge_memory(w);
+    if (status != SPW_OK) return status;
     if (w->scheme->type->reorders_sums || w->scheme->type->weighted_activation) {
         judge_bounded(w);
     } else {
         judge_plain(w);
     }
     w->tally->cases++;
+    return SPW_OK;
 }
 
 static void destroy(workspace *w) {
@@ -368,7 +375,7 @@ spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, sp
     SPW_TRY(predict(&w));
     SPW_TRY(run_plain(&w));
     SPW_TRY(execute(&w));
-    judge(&w);
+    SPW_TRY(judge(&w));
 
 cleanup:
     destroy(&w);

@@ -24,14 +24,18 @@ static const struct {
 };
 
 /* Bytes of the first tensor that has so many rows: of the buffer that the rows of a rank are held in, or of what it receives. */
-static uint64_t buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rows rows) {
-    const spw_layer_list list = spw_scheme_layer(scheme, shape);
-    for (size_t i = 0; i < list.tensor_count; i++) {
-        const spw_tensor *tensor = &list.tensors[i];
-        if (tensor->rows == rows && tensor->width == SPW_WIDTH_HIDDEN)
-            return spw_tensor_bytes(scheme, shape, NULL, tensor, NULL, 0);
+static spw_status buffer_bytes(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rows rows,
+                               uint64_t *out) {
+    spw_layer layer;
+    const spw_status status = spw_layer_build(scheme, shape, SPW_FLAVOUR_LIVE, &layer);
+    *out = 0;
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < layer.tensors && *out == 0; i++) {
+        const spw_layer_tensor *tensor = &layer.tensor[i];
+        if (tensor->rows == rows && tensor->width == SPW_WIDTH_HIDDEN) *out = spw_layer_bytes(tensor, NULL);
     }
-    return 0;
+    spw_layer_destroy(&layer);
+    return SPW_OK;
 }
 
 static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_counts *counts, size_t group,
@@ -54,7 +58,9 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     out->factor_thousandths = isnan(factor) ? 0 : (size_t)lround(1000 * factor);
     const bool received = out->rule == SPW_RECORD_TOKEN;
     out->buffer_rows = received ? shape->ranks * shape->tokens : scheme.type->buffer_rows(&scheme, shape);
-    out->buffer_bytes = buffer_bytes(&scheme, shape, received ? SPW_ROWS_GATHERED : SPW_ROWS_BUFFER);
+    uint64_t x_bytes = 0;
+    SPW_TRY(buffer_bytes(&scheme, shape, received ? SPW_ROWS_GATHERED : SPW_ROWS_BUFFER, &x_bytes));
+    out->buffer_bytes = x_bytes;
     const size_t exchanges = scheme.type->exchanges(&scheme, shape, exchange);
     for (size_t i = exchanges; i-- > 0;) { /* the first one each way stays: the forward pass's */
         size_t *bytes = exchange[i].back ? &out->back_bytes : &out->row_bytes;

@@ -6,6 +6,7 @@
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
 #include "tests/unit/check.h"
+#include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
 
 #include "base/memory.h"
@@ -120,11 +121,11 @@ static void test_volumes(void) {
     near((double)rows.sent * 7 / 8 * (double)row_bytes("deepep", &s, "dispatch") / 1e9, 0.274, 0.002);
     near((double)rows.sent * 7 / 8 * (double)row_bytes("deepep:dtype=fp8", &s, "dispatch") / 1e9, 0.142,
          0.002);
-    CHECK(spw_scheme_is_dynamic(&deepep, &s));
+    CHECK(follows_routing(&deepep, &s));
     const spw_scheme padded = scheme_of("deepep:pad=1000"), hybrid = scheme_of("hybrid-ep:pad=16");
     CHECK(spw_balanced_rows(&padded, &s).held == 32 * 2000); /* 1024 rows an expert */
     CHECK(spw_balanced_rows(&hybrid, &s).held == 32768 && rows.held == 32768);
-    const spw_live_set exact = spw_scheme_live_set(&deepep, &s, &rows);
+    const spw_live_set exact = live_set_of(&deepep, &s, &rows);
     const double expected = 2.0 * (3.0 * 32768 * 7168 + 3.0 * 32768 * 2048 + (double)rows.received * 7168);
     near((double)exact.backward_bytes, expected,
          0.001); /* x, y, dy, fc1_out, act, d_summed; indices are the rest */
@@ -154,7 +155,7 @@ static void test_live_sets(void) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         const spw_scheme scheme = scheme_of(sets[i].scheme);
         const spw_rank_rows rows = spw_balanced_rows(&scheme, &s);
-        const spw_live_set set = spw_scheme_live_set(&scheme, &s, &rows);
+        const spw_live_set set = live_set_of(&scheme, &s, &rows);
         const double forward = (double)set.forward_bytes / 2.0, backward = (double)set.backward_bytes / 2.0;
         CHECK(forward >= sets[i].forward && forward < 1.01 * sets[i].forward);
         CHECK(backward >= sets[i].backward && backward < 1.01 * sets[i].backward);

@@ -5,6 +5,7 @@
 #include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 #include "tests/unit/check.h"
+#include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
 
 #include <stdlib.h>
@@ -144,30 +145,31 @@ static void check_flow(const layer *l, const spw_scheme *scheme) {
 }
 
 static void check_peaks(const layer *l, const spw_scheme *scheme) {
-    const spw_live_set set = spw_scheme_live_set(scheme, &l->shape, NULL);
+    spw_layer predicted = layer_of(scheme, &l->shape);
+    const spw_live_set set = spw_layer_live_set(&predicted, NULL);
+    check_layer(&predicted);
     for (size_t r = 0; r < l->shape.ranks; r++) {
         const spw_arena_peak forward = spw_arena_forward_peak(l->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(l->arena, r);
         size_t live = 0;
-        CHECK(forward.bytes == set.forward_bytes && strcmp(forward.step, set.forward_step) == 0);
-        CHECK(backward.bytes == set.backward_bytes && strcmp(backward.step, set.backward_step) == 0);
+        CHECK(forward.bytes == set.forward_bytes &&
+              strcmp(forward.step, spw_layer_step(&predicted, set.forward_event)) == 0);
+        CHECK(backward.bytes == set.backward_bytes &&
+              strcmp(backward.step, spw_layer_step(&predicted, set.backward_event)) == 0);
         CHECK(spw_arena_saved(l->arena, r) == set.saved_bytes);
-        for (size_t i = 0; i < scheme->type->layer.tensor_count; i++) {
+        for (size_t i = 0; i < predicted.tensors; i++) {
             bool held = false;
             for (size_t n = 0; n < backward.tensors; n++) {
-                const bool same = strcmp(backward.name[n], scheme->type->layer.tensors[i].name) == 0;
-                if (same) {
-                    CHECK(backward.tensor_bytes[n] == spw_tensor_bytes(scheme, &l->shape, NULL,
-                                                                       &scheme->type->layer.tensors[i], NULL,
-                                                                       0));
-                }
+                const bool same = strcmp(backward.name[n], predicted.tensor[i].name) == 0;
+                if (same) CHECK(backward.tensor_bytes[n] == spw_layer_bytes(&predicted.tensor[i], NULL));
                 held |= same;
             }
-            CHECK(held == set.peak_live[i]);
+            CHECK(held == spw_layer_is_live(&predicted, i, set.backward_event));
             live += held;
         }
         CHECK(live == backward.tensors); /* and nothing that the simulator does not know */
     }
+    spw_layer_destroy(&predicted);
 }
 
 int main(void) {

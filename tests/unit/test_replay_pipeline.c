@@ -50,20 +50,27 @@ static spw_result run_splits(const spw_job *job, size_t splits, const spw_scheme
 
 static spw_result run(const spw_job *job, const spw_scheme *scheme) { return run_splits(job, 1, scheme); }
 
-/* gmm whose tensors follow the routing: x [rows, H], kept for the backward pass, and dx beside it. */
+/* Tensors that follow the routing: x [rows, H], kept for the backward pass, and dx beside it. */
+static void following_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    static const spw_tensor x = {"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+                            dx = {"dx", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
+    (void)scheme, (void)shape;
+    spw_layer_passes(b, "in", x);
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    spw_layer_born(b, "in", x);
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "gradient", dx);
+    spw_layer_dies(b, "out", "x");
+    spw_layer_dies(b, "out", "dx");
+}
+
+/* gmm with such a layer. */
 static spw_scheme following(void) {
-    enum { X, DX };
-    static const spw_tensor tensors[] = {
-        [X] = {.name = "x", .rows = SPW_ROWS_HELD, .width = SPW_WIDTH_HIDDEN},
-        [DX] = {.name = "dx", .rows = SPW_ROWS_HELD, .width = SPW_WIDTH_HIDDEN}};
-    static const spw_event events[] = {SPW_BORN(FORWARD, "in", X),   SPW_DIES(FORWARD, "out", X),
-                                       SPW_BORN(RECOMPUTE, "in", X), SPW_BORN(BACKWARD, "gradient", DX),
-                                       SPW_DIES(BACKWARD, "out", X), SPW_DIES(BACKWARD, "out", DX)};
     static spw_scheme_type type;
     spw_scheme scheme;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
     type = *scheme.type;
-    type.layer = (spw_layer_list){tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)};
+    type.layer = following_layer;
     type.compiled = NULL;
     scheme.type = &type;
     return scheme;
@@ -146,7 +153,7 @@ static void test_memory(size_t stages) {
     uint64_t want = 0;
     for (size_t stage = 0; stage < stages; stage++) {
         spw_footprint f;
-        spw_footprint_of_stage(&job, &scheme, SEQUENCES, stage, NULL, &f);
+        CHECK_OK(spw_footprint_of_stage(&job, &scheme, SEQUENCES, stage, NULL, &f));
         for (size_t step = 0; step < STEPS; step++) {
             for (size_t rank = 0; rank < RANKS; rank++) {
                 uint64_t largest = 0;

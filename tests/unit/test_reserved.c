@@ -7,31 +7,40 @@
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
+#include "tests/unit/layer_of.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-enum { RANKS = 4, LAYERS = 3, STEPS = 24, TENSORS = 4, MOST_EVENTS = 4096 };
+enum { RANKS = 4, LAYERS = 3, STEPS = 24, MOST_EVENTS = 4096 };
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* x [rows, H] and h [rows, 2 F] are needed by the backward pass, y [rows, H] and dx [rows, H] are not. */
-enum { X, H, Y, DX };
-static const spw_tensor tensors[] = {{"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0},
-                                     {"h", SPW_ROWS_HELD, SPW_WIDTH_FFN, 2, 0},
-                                     {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0},
-                                     {"dx", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, 1, 0}};
-#define EVENT(phase, tensor, sign) \
-    { SPW_PHASE_##phase, "step", tensor, sign }
-static const spw_event events[] = {EVENT(FORWARD, X, 1),   EVENT(FORWARD, H, 1),   EVENT(FORWARD, X, -1),
-                                   EVENT(FORWARD, Y, 1),   EVENT(FORWARD, H, -1),  EVENT(FORWARD, Y, -1),
-                                   EVENT(RECOMPUTE, X, 1), EVENT(RECOMPUTE, H, 1), EVENT(BACKWARD, DX, 1),
-                                   EVENT(BACKWARD, H, -1), EVENT(BACKWARD, X, -1), EVENT(BACKWARD, DX, -1)};
+static void arriving_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    static const spw_tensor x = {"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+                            h = {"h", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
+                            y = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+                            dx = {"dx", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
+    (void)scheme, (void)shape;
+    spw_layer_born(b, "step", x);
+    spw_layer_born(b, "step", h);
+    spw_layer_dies(b, "step", "x");
+    spw_layer_born(b, "step", y);
+    spw_layer_dies(b, "step", "h");
+    spw_layer_dies(b, "step", "y");
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    spw_layer_born(b, "step", x);
+    spw_layer_born(b, "step", h);
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "step", dx);
+    spw_layer_dies(b, "step", "h");
+    spw_layer_dies(b, "step", "x");
+    spw_layer_dies(b, "step", "dx");
+}
 static const spw_scheme_option options[] = {{.name = NULL}};
-static const spw_scheme_type type = {.name = "arrives",
-                                     .options = options,
-                                     .section_source = "test",
-                                     .layer = {tensors, events, TENSORS, sizeof events / sizeof *events}};
+static const spw_scheme_type type = {
+    .name = "arrives", .options = options, .section_source = "test", .layer = arriving_layer};
 static const spw_scheme scheme = {.type = &type, .text = "arrives"};
 
 static uint64_t next_random(uint64_t *state) {
@@ -71,7 +80,7 @@ static void test_by_hand(void) {
     spw_footprint f;
     spw_step_memory *memory = NULL;
     spw_event_list list = {.events = 0};
-    spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
     CHECK_OK(spw_step_memory_create(&job, &scheme, &shape, &f, &memory));
     CHECK_OK(spw_step_memory_begin(memory, &list));
     int64_t fixed = 0;
@@ -111,13 +120,13 @@ static void test_against_footprint(void) {
         spw_footprint f;
         spw_step_memory *memory = NULL;
         spw_event_list list = {.events = 0};
-        spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+        CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
         uint64_t saved = 0;
         spw_live_set most = {.backward_bytes = 0};
         for (size_t l = 0; l < LAYERS; l++) {
             const uint64_t held = next_random(&state) % 9000;
             rows[l] = (spw_rank_rows){held, held, held};
-            const spw_live_set live = spw_scheme_live_set(&scheme, &shape, &rows[l]);
+            const spw_live_set live = live_set_of(&scheme, &shape, &rows[l]);
             saved += live.saved_bytes;
             if (live.backward_bytes >= most.backward_bytes) most = live;
         }
@@ -152,7 +161,7 @@ static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_
     const spw_layer_shape shape = spw_layer_shape_of(job, 1);
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
-    spw_footprint_compute(job, &scheme, 1, NULL, &f);
+    CHECK_OK(spw_footprint_compute(job, &scheme, 1, NULL, &f));
     CHECK_OK(spw_reserved_memory_create(job, &scheme, &shape, &f, LAYERS, STEPS, &memory));
     for (size_t step = 0; step < STEPS; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
@@ -296,7 +305,7 @@ static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
     const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
     spw_footprint f;
-    spw_footprint_compute(&job, &scheme, 1, NULL, &f);
+    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
     bool succeeded = false;
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;

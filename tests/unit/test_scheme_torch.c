@@ -2,6 +2,7 @@
  * kept, against plain searches; properties over random routing. */
 #include "sim/schemes/selection.h"
 #include "tests/unit/check.h"
+#include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
 
 #include "base/memory.h"
@@ -39,7 +40,7 @@ static spw_layer_shape shape_of(size_t ranks, size_t experts, size_t top_k, size
 
 static uint64_t saved(const char *text, const spw_layer_shape *s, spw_rank_rows rows) {
     const spw_scheme scheme = scheme_of(text);
-    return spw_scheme_live_set(&scheme, s, &rows).saved_bytes;
+    return live_set_of(&scheme, s, &rows).saved_bytes;
 }
 
 static void test_saved(void) {
@@ -84,26 +85,14 @@ static const char *const all_texts[] = {"megablocks",
                                         "sonicmoe",
                                         "sonicmoe:rounding=nearest"};
 
-/* A tensor is born dead, dies alive, none is left over when a forward pass or the layer ends. */
 static void test_events(void) {
     for (size_t i = 0; i < sizeof all_texts / sizeof *all_texts; i++) {
         for (size_t top_k = 1; top_k <= 2; top_k++) {
             const spw_scheme scheme = scheme_of(all_texts[i]);
             const spw_layer_shape s = shape_of(1, 4, top_k, 8, 8, 1, 8);
-            const spw_layer_list list = spw_scheme_layer(&scheme, &s);
-            bool alive[SPW_SCHEME_TENSORS] = {false};
-            spw_phase phase = SPW_PHASE_FORWARD;
-            size_t living = 0;
-            CHECK(list.tensor_count <= SPW_SCHEME_TENSORS);
-            for (size_t e = 0; e < list.event_count; e++) {
-                const spw_event *event = &list.events[e];
-                if (phase == SPW_PHASE_FORWARD && event->phase != phase) CHECK(living == 0);
-                CHECK(event->phase >= phase && alive[event->tensor] == (event->sign < 0));
-                phase = event->phase;
-                alive[event->tensor] = event->sign > 0;
-                living = event->sign > 0 ? living + 1 : living - 1;
-            }
-            CHECK(living == 0 && phase == SPW_PHASE_BACKWARD);
+            spw_layer layer = layer_of(&scheme, &s);
+            check_layer(&layer);
+            spw_layer_destroy(&layer);
         }
     }
 }

@@ -74,10 +74,13 @@ static spw_status predict(spw_layer_bar *b, bool router) {
                                    .worst_rows = b->tokens * b->top_k,
                                    .element_bytes = BF16};
     spw_scheme scheme;
-    const spw_status status = spw_scheme_parse(b->scheme, &scheme);
+    spw_layer layer;
+    spw_status status = spw_scheme_parse(b->scheme, &scheme);
+    if (status == SPW_OK) status = spw_layer_build(&scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     const spw_rank_rows rows = spw_balanced_rows(&scheme, &shape);
-    b->saved_bytes = spw_scheme_live_set(&scheme, &shape, &rows).saved_bytes;
+    b->saved_bytes = spw_layer_live_set(&layer, &rows).saved_bytes;
+    spw_layer_destroy(&layer);
     b->weight_bytes = (uint64_t)b->experts * 3 * b->hidden * b->ffn * BF16;
     b->router_bytes = router ? (uint64_t)b->tokens * b->hidden * BF16 : 0;
     return SPW_OK;

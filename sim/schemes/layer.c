@@ -1,0 +1,156 @@
+#include "sim/schemes/layer.h"
+
+#include "base/memory.h"
+#include "base/saturate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *spw_phase_name(spw_phase phase) {
+    static const char *const names[SPW_PHASE_COUNT] = {"forward", "recompute", "backward"};
+    return names[phase];
+}
+
+void spw_layer_destroy(spw_layer *layer) {
+    for (size_t i = 0; i < layer->texts; i++) spw_free(layer->text[i]);
+    spw_free(layer->text);
+    spw_free(layer->tensor);
+    spw_free(layer->event);
+    *layer = (spw_layer){.tensors = 0};
+}
+
+bool spw_rows_follow_routing(spw_rows rows) {
+    return rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT;
+}
+
+bool spw_layer_is_dynamic(const spw_layer *layer) {
+    for (size_t i = 0; i < layer->tensors; i++) {
+        if (spw_rows_follow_routing(layer->tensor[i].rows)) return true;
+    }
+    return false;
+}
+
+/* --- Sizes --- */
+
+static uint64_t routed_rows(spw_rows rows, const spw_rank_rows *routed) {
+    if (routed == NULL) return 0;
+    if (rows == SPW_ROWS_HELD) return routed->held;
+    return rows == SPW_ROWS_RECEIVED ? routed->received : routed->sent;
+}
+
+uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed) {
+    if (!spw_rows_follow_routing(t->rows)) return t->bytes;
+    return spw_saturated_product(t->bytes, routed_rows(t->rows, routed));
+}
+
+/* Appends to a text of `used` characters and returns how many it has then. */
+__attribute__((format(printf, 4, 5))) static size_t append(char *out, size_t size, size_t used,
+                                                           const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(out + used, size - used, format, args);
+    va_end(args);
+    return length < 0 || used + (size_t)length >= size ? size - 1 : used + (size_t)length;
+}
+
+void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size) {
+    size_t used = append(out, size, 0, "[");
+    for (size_t i = 0; i < t->dims; i++) {
+        const bool last = i + 1 == t->dims;
+        if (last && t->times > 1) used = append(out, size, used, "%llu ", (unsigned long long)t->times);
+        used = append(out, size, used, "%s%s", t->dim[i].symbol, last ? "]" : ", ");
+    }
+    used = append(out, size, used, " x %llu B = ", (unsigned long long)t->element_bytes);
+    for (size_t i = 0; i < t->dims; i++) {
+        const bool last = i + 1 == t->dims, follows = i == 0 && spw_rows_follow_routing(t->rows);
+        const uint64_t count = follows ? routed_rows(t->rows, routed) : t->dim[i].count;
+        used = append(out, size, used, "%llu x ",
+                      (unsigned long long)(last ? spw_saturated_product(count, t->times) : count));
+    }
+    (void)append(out, size, used, "%llu", (unsigned long long)t->element_bytes);
+}
+
+/* --- Live sets --- */
+
+/* What is live after event i, from what was before it. */
+static uint64_t live_after(const spw_layer *layer, const spw_rank_rows *rows, size_t i, uint64_t before) {
+    const spw_event *event = &layer->event[i];
+    const uint64_t bytes = spw_layer_bytes(&layer->tensor[event->tensor], rows);
+    const bool anew = i > 0 && event->phase != SPW_PHASE_FORWARD && event[-1].phase == SPW_PHASE_FORWARD;
+    const uint64_t rest = anew ? 0 : before; /* the forward pass leaves nothing */
+    return event->sign > 0 ? spw_saturated_sum(rest, bytes) : rest - bytes;
+}
+
+spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *rows) {
+    spw_live_set set = {.forward_event = SIZE_MAX, .backward_event = SIZE_MAX};
+    uint64_t live = 0;
+    for (size_t i = 0; i < layer->events; i++) {
+        const spw_event *event = &layer->event[i];
+        const bool backward = event->phase == SPW_PHASE_BACKWARD,
+                   begins = i == 0 || event[-1].phase != event->phase;
+        if (backward && begins && i > 0 && event[-1].phase == SPW_PHASE_RECOMPUTE) set.saved_bytes = live;
+        live = live_after(layer, rows, i, live);
+        if (event->phase == SPW_PHASE_FORWARD && live > set.forward_bytes) {
+            set.forward_bytes = live;
+            set.forward_event = i;
+        } else if (event->phase != SPW_PHASE_FORWARD && live > set.backward_bytes) {
+            set.backward_bytes = live;
+            set.backward_event = i;
+        }
+    }
+    return set;
+}
+
+const char *spw_layer_step(const spw_layer *layer, size_t event) {
+    return event < layer->events ? layer->event[event].step : "";
+}
+
+bool spw_layer_is_live(const spw_layer *layer, size_t tensor, size_t event) {
+    const bool forward = layer->event[event].phase == SPW_PHASE_FORWARD;
+    for (size_t i = event + 1; i-- > 0;) {
+        if (!forward && layer->event[i].phase == SPW_PHASE_FORWARD) return false;
+        if (layer->event[i].tensor == tensor) return layer->event[i].sign > 0;
+    }
+    return false;
+}
+
+static size_t note_moment(spw_layer_moment moment, spw_layer_moment *out, size_t count, size_t most) {
+    size_t place = count;
+    while (place > 0 && out[place - 1].bytes < moment.bytes) place--;
+    if (place >= most) return count;
+    const size_t moved = (count < most ? count : most - 1) - place;
+    memmove(out + place + 1, out + place, moved * sizeof *out);
+    out[place] = moment;
+    return count < most ? count + 1 : most;
+}
+
+size_t spw_layer_moments(const spw_layer *layer, const spw_rank_rows *rows, spw_layer_moment *out,
+                         size_t most) {
+    spw_layer_moment last = {.bytes = 0};
+    size_t count = 0;
+    uint64_t live = 0;
+    for (size_t i = 0; i < layer->events; i++) {
+        const uint64_t before = live;
+        live = live_after(layer, rows, i, live);
+        if (live > before) last = (spw_layer_moment){i, live};
+        if (live >= before || last.bytes == 0) continue;
+        count = note_moment(last, out, count, most);
+        last.bytes = 0;
+    }
+    return last.bytes > 0 ? note_moment(last, out, count, most) : count;
+}
+
+size_t spw_layer_live_tensors(const spw_layer *layer, const spw_rank_rows *rows, size_t event,
+                              size_t *tensor) {
+    size_t count = 0;
+    for (size_t t = 0; t < layer->tensors; t++) {
+        if (!spw_layer_is_live(layer, t, event)) continue;
+        const uint64_t bytes = spw_layer_bytes(&layer->tensor[t], rows);
+        size_t place = count++;
+        for (; place > 0 && spw_layer_bytes(&layer->tensor[tensor[place - 1]], rows) < bytes; place--)
+            tensor[place] = tensor[place - 1];
+        tensor[place] = t;
+    }
+    return count;
+}

@@ -1,0 +1,28 @@
+/* How a scheme describes its layer: calls in the order of execution. The function of a scheme's row
+ *
+ *   void NAME_layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b)
+ *
+ * begins its passes and lets tensors be born and die in them. Parts that schemes share are functions that take the builder;
+ * what depends on options, remat or flavour is an `if`. A tensor is known by its name: it may be born again after its death,
+ * in the same size. No call fails: the first failure is kept, what follows is left out, spw_layer_build() gives it back. */
+#ifndef SPW_SIM_SCHEMES_LAYER_BUILDER_H
+#define SPW_SIM_SCHEMES_LAYER_BUILDER_H
+
+#include "sim/schemes/layer.h"
+
+typedef struct spw_layer_builder spw_layer_builder;
+
+spw_flavour spw_layer_flavour(const spw_layer_builder *b);
+spw_phase spw_layer_phase(const spw_layer_builder *b);
+
+/* Passes come in the order of spw_phase. When FORWARD ends all its tensors must be dead, and so when the layer ends. */
+void spw_layer_pass(spw_layer_builder *b, spw_phase phase);
+void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor);
+void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor);
+/* Born and dead within one step. */
+void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor);
+
+/* Put before every name and step from here on, "" but for a second set of the same tensors. Borrowed. */
+void spw_layer_prefix(spw_layer_builder *b, const char *prefix);
+
+#endif
