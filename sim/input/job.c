@@ -127,7 +127,15 @@ static const spw_setting allocator_rows[] = {
      .minimum = 0,
      .maximum = 0.999,
      .fallback = "0",
-     .help = "share of the memory above which old free segments go back; 0 for never"},
+     .help = "share of per_process_memory_fraction above which old free segments go back; 0 for never"},
+    {.key = "per_process_memory_fraction",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(spw_job, allocator.per_process_memory_fraction),
+     .minimum = 0,
+     .maximum = 1,
+     .fallback = "0",
+     .help = "share of the GPU's memory that the process may reserve (set_per_process_memory_fraction); 0: "
+             "none was set"},
     COUNT_ROW("roundup_power2_divisions", allocator.roundup_power2_divisions, 0, 64, "0",
               "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
     {.key = NULL}};

@@ -53,6 +53,7 @@ typedef struct spw_job_allocator {
     bool expandable_segments;
     size_t max_split_size_mb;            /* MiB, as PyTorch calls them; 0 = no limit */
     double garbage_collection_threshold; /* 0 = off */
+    double per_process_memory_fraction;  /* of the device; 0 = none was set */
     size_t roundup_power2_divisions;     /* 0 = off */
 } spw_job_allocator;
 

@@ -8,11 +8,12 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0, WORTH_IT = 0.05; /* of the b
 spw_verdict spw_reserved_verdict(const spw_reserved_summary *s) {
     if (s->as_set.failed_steps > 0) return SPW_VERDICT_OOM;
     if (s->as_set.retried_steps > 0) return SPW_VERDICT_TIGHT;
-    return spw_footprint_verdict(s->as_set.allocated.max_bytes, s->settings.device_bytes);
+    return spw_footprint_verdict(s->as_set.allocated.max_bytes, spw_allocator_limit_bytes(&s->settings));
 }
 
 static void advise_failing(const spw_reserved_summary *s, char *out, size_t size) {
-    const double room = (double)s->settings.device_bytes, live = (double)s->as_set.requested.max_bytes;
+    const double room = (double)spw_allocator_limit_bytes(&s->settings),
+                 live = (double)s->as_set.requested.max_bytes;
     if (!s->settings.expandable_segments && s->expandable.failed_steps == 0) {
         (void)snprintf(out, size,
                        "with expandable segments this job fits: " CONF " (most reserved %.1f of %.1f GiB)",
@@ -50,7 +51,7 @@ void spw_advice(const spw_reserved_summary *s, char out[SPW_ADVICE_TEXT]) {
             out, SPW_ADVICE_TEXT,
             "it fits, but %zu steps stop to give memory back; with expandable segments %zu do: " CONF,
             set->retried_steps, grown->retried_steps);
-    } else if (spared > WORTH_IT * (double)s->settings.device_bytes) {
+    } else if (spared > WORTH_IT * (double)spw_allocator_limit_bytes(&s->settings)) {
         (void)snprintf(out, SPW_ADVICE_TEXT,
                        "it fits; with expandable segments it would reserve %.1f GiB instead of %.1f: " CONF,
                        (double)grown->reserved.max_bytes / GIB, (double)set->reserved.max_bytes / GIB);

@@ -161,6 +161,11 @@ spw_status spw_allocator_cut(spw_allocator *a, int32_t block, uint64_t bytes, in
 
 /* --- The allocator --- */
 
+uint64_t spw_allocator_limit_bytes(const spw_allocator_settings *s) {
+    if (s->device_bytes == 0 || s->fraction_bytes == 0) return s->device_bytes + s->fraction_bytes;
+    return s->device_bytes < s->fraction_bytes ? s->device_bytes : s->fraction_bytes;
+}
+
 spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allocator **out) {
     spw_allocator *a = NULL;
     *out = NULL;
@@ -168,17 +173,16 @@ spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allo
         return spw_fail(SPW_EARG, "max_split_bytes %llu is not above 20 MiB",
                         (unsigned long long)settings->max_split_bytes);
     const double threshold = settings->garbage_collection_threshold;
-    if (!(threshold >= 0.0 && threshold < 1.0) || (threshold > 0.0 && settings->device_bytes == 0))
-        return spw_fail(
-            SPW_EARG,
-            "garbage_collection_threshold %g: at least 0, below 1, and only on a device of known size",
-            threshold);
+    if (!(threshold >= 0.0 && threshold < 1.0))
+        return spw_fail(SPW_EARG, "garbage_collection_threshold %g: at least 0, below 1", threshold);
     const size_t divisions = settings->roundup_power2_divisions;
     if (divisions > 64 || (divisions & (divisions - 1)) != 0)
         return spw_fail(SPW_EARG, "roundup_power2_divisions %zu: 0, or a power of two up to 64", divisions);
     spw_status status = SPW_ALLOC(1, &a);
     if (status != SPW_OK) return status;
     a->settings = *settings;
+    a->limit_bytes = spw_allocator_limit_bytes(settings);
+    a->collects = threshold > 0.0 && settings->fraction_bytes > 0;
     if (a->settings.max_split_bytes == 0) a->settings.max_split_bytes = UINT64_MAX;
     for (size_t p = 0; p < SPW_POOLS; p++) a->pool[p].small = p % 2 == 1;
     a->next_address = SPW_SMALL_SEGMENT;
@@ -208,7 +212,7 @@ static uint64_t reach(const spw_allocator *a, int32_t block) {
 static int32_t take_fitting(spw_allocator *a, uint32_t pool_index, uint64_t bytes) {
     spw_pool *pool = &a->pool[pool_index];
     const uint64_t largest = a->settings.max_split_bytes;
-    if (a->settings.garbage_collection_threshold > 0.0) a->searches[pool->small]++;
+    if (a->collects) a->searches[pool->small]++;
     size_t at = spw_pool_find(a, pool, bytes, 0);
     if (at == pool->frees) return SPW_NO_BLOCK;
     if (a->settings.expandable_segments) {
@@ -234,7 +238,7 @@ static bool is_worth_cutting(const spw_allocator *a, const spw_block *block, uin
 static spw_status find_block(spw_allocator *a, uint32_t pool, uint64_t bytes, int32_t *out) {
     *out = take_fitting(a, pool, bytes);
     if (*out != SPW_NO_BLOCK) return SPW_OK;
-    if (a->settings.garbage_collection_threshold > 0.0) spw_allocator_collect_garbage(a);
+    if (a->collects) spw_allocator_collect_garbage(a);
     spw_status status = spw_allocator_grow(a, pool, bytes, out);
     if (status != SPW_OK || *out != SPW_NO_BLOCK) return status;
     if (spw_allocator_release_oversize(a, pool, bytes)) {

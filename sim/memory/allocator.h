@@ -14,8 +14,11 @@
  *     tried once more [malloc, release_cached_blocks];
  *   - max_split_bytes: blocks of that size and more are not split, serve only requests of that size and more that
  *     leave less than 20 MiB unused, and are given back first [get_free_block, release_available_cached_blocks];
- *   - garbage_collection_threshold: above that part of the device, before a new segment is asked for, free segments
- *     that waited longer than the average go back [garbage_collect_cached_blocks];
+ *   - a fraction of the device set for the process (set_per_process_memory_fraction) is the most that it reserves
+ *     [setMemoryFraction, alloc_block];
+ *   - garbage_collection_threshold: above that part of such a fraction, before a new segment is asked for, free segments
+ *     that waited longer than the average go back; where no fraction was set the threshold does nothing [malloc,
+ *     garbage_collect_cached_blocks];
  *   - expandable_segments: a stream and pool has one range of addresses, mapped from the front in pages of 2 MiB
  *     (small) or 20 MiB (large) as far as needed; blocks are split down to 512 B; a page goes back only when the
  *     device has no room [try_allocate_expandable_block, map_block, unmap_block].
@@ -36,9 +39,10 @@
 enum { SPW_ALLOCATOR_STREAMS = 4 };
 
 typedef struct spw_allocator_settings {
-    uint64_t device_bytes;               /* what the process may reserve; 0 = no limit */
+    uint64_t device_bytes;               /* what the device has for the process; 0 = no limit */
+    uint64_t fraction_bytes;             /* what a fraction set for the process allows it; 0 = none was set */
     uint64_t max_split_bytes;            /* 0 = no limit; else more than 20 MiB */
-    double garbage_collection_threshold; /* part of device_bytes, 0 = off, else below 1 */
+    double garbage_collection_threshold; /* part of fraction_bytes, 0 = off, else below 1 */
     size_t roundup_power2_divisions;     /* 0 or 1 = off, else a power of two up to 64 */
     bool expandable_segments;
 } spw_allocator_settings;
@@ -58,6 +62,9 @@ typedef struct spw_allocation {
     int32_t block;
 } spw_allocation;
 enum { SPW_ALLOCATION_EMPTY = -1, SPW_ALLOCATION_REFUSED = -2 }; /* values of block */
+
+/* What the process may reserve: the smaller of what the device has and of what its fraction allows; 0 = no limit. */
+uint64_t spw_allocator_limit_bytes(const spw_allocator_settings *settings);
 
 /* SPW_EARG when a setting is out of its range. */
 SPW_MUST_CHECK spw_status spw_allocator_create(const spw_allocator_settings *settings, spw_allocator **out);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-typedef enum value_kind { VALUE_FLAG, VALUE_COUNT, VALUE_SHARE } value_kind;
+typedef enum value_kind { VALUE_FLAG, VALUE_COUNT, VALUE_BELOW_1, VALUE_SHARE } value_kind;
 
 static const struct {
     const char *key;
@@ -19,8 +19,10 @@ static const struct {
     {"expandable_segments", VALUE_FLAG, offsetof(spw_job_allocator, expandable_segments), "True or False"},
     {"max_split_size_mb", VALUE_COUNT, offsetof(spw_job_allocator, max_split_size_mb),
      "a whole number above 20"},
-    {"garbage_collection_threshold", VALUE_SHARE, offsetof(spw_job_allocator, garbage_collection_threshold),
+    {"garbage_collection_threshold", VALUE_BELOW_1, offsetof(spw_job_allocator, garbage_collection_threshold),
      "a share below 1, as 0.8"},
+    {"per_process_memory_fraction", VALUE_SHARE, offsetof(spw_job_allocator, per_process_memory_fraction),
+     "a share of the device of at most 1, as 0.9"},
     {"roundup_power2_divisions", VALUE_COUNT, offsetof(spw_job_allocator, roundup_power2_divisions),
      "a power of two, as 4"},
 };
@@ -43,7 +45,7 @@ static bool read_value(value_kind kind, const char *text, void *out) {
     }
     const double share = strtod(text, &end);
     memcpy(out, &share, sizeof share);
-    return errno == 0 && *end == '\0' && share < 1.0;
+    return errno == 0 && *end == '\0' && (share < 1.0 || (kind == VALUE_SHARE && share <= 1.0));
 }
 
 spw_status spw_allocator_conf_parse(const char *option, const char *text, spw_job_allocator *out) {
@@ -60,7 +62,7 @@ spw_status spw_allocator_conf_parse(const char *option, const char *text, spw_jo
             return spw_fail(
                 SPW_EARG,
                 "%s: '%.40s' is not KEY:VALUE with a KEY of expandable_segments, max_split_size_mb, "
-                "garbage_collection_threshold, roundup_power2_divisions",
+                "garbage_collection_threshold, per_process_memory_fraction, roundup_power2_divisions",
                 option, part);
         if (!read_value(keys[k].kind, value, (char *)out + keys[k].offset))
             return spw_fail(SPW_EARG, "%s: %s:%.40s; write %s", option, keys[k].key, value, keys[k].right);
@@ -68,8 +70,11 @@ spw_status spw_allocator_conf_parse(const char *option, const char *text, spw_jo
     return SPW_OK;
 }
 
-spw_allocator_settings spw_allocator_conf_settings(const spw_job_allocator *a, uint64_t device_bytes) {
+spw_allocator_settings spw_allocator_conf_settings(const spw_job_allocator *a, uint64_t device_bytes,
+                                                   uint64_t total_bytes) {
     return (spw_allocator_settings){.device_bytes = device_bytes,
+                                    .fraction_bytes =
+                                        (uint64_t)(a->per_process_memory_fraction * (double)total_bytes),
                                     .max_split_bytes = a->max_split_size_mb * SPW_MIB,
                                     .garbage_collection_threshold = a->garbage_collection_threshold,
                                     .roundup_power2_divisions = a->roundup_power2_divisions,

@@ -11,7 +11,8 @@
 SPW_MUST_CHECK spw_status spw_allocator_conf_parse(const char *option, const char *text,
                                                    spw_job_allocator *out);
 
-/* For a device, or a share of it, of device_bytes. */
-spw_allocator_settings spw_allocator_conf_settings(const spw_job_allocator *allocator, uint64_t device_bytes);
+/* For a process that has device_bytes of a device of total_bytes. */
+spw_allocator_settings spw_allocator_conf_settings(const spw_job_allocator *allocator, uint64_t device_bytes,
+                                                   uint64_t total_bytes);
 
 #endif

@@ -33,6 +33,8 @@ typedef struct spw_pool {
 
 struct spw_allocator {
     spw_allocator_settings settings;
+    uint64_t limit_bytes; /* 0 = none */
+    bool collects;        /* garbage */
     spw_allocator_stats stats;
     spw_block *block;
     int32_t *spare; /* unused entries of block */

@@ -5,7 +5,7 @@
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 static bool has_room(const spw_allocator *a, uint64_t bytes) {
-    const uint64_t device = a->settings.device_bytes;
+    const uint64_t device = a->limit_bytes;
     return device == 0 || (bytes <= device && a->stats.reserved_bytes <= device - bytes);
 }
 
@@ -90,7 +90,7 @@ static spw_status find_stretch(spw_allocator *a, uint32_t pool_index, uint64_t b
         *out = is_free(a, before) ? before : pool->unmapped[i];
         if (reaches(a, *out, bytes)) return SPW_OK;
     }
-    const uint64_t device = a->settings.device_bytes > 0 ? a->settings.device_bytes : (uint64_t)1 << 50;
+    const uint64_t device = a->limit_bytes > 0 ? a->limit_bytes : (uint64_t)1 << 50;
     const uint64_t range = round_up(device + device / 8 + bytes, page_bytes(pool));
     const spw_block block = {.address = a->next_address,
                              .bytes = range,
@@ -162,7 +162,7 @@ spw_status spw_allocator_grow(spw_allocator *a, uint32_t pool, uint64_t bytes, i
 
 void spw_allocator_collect_garbage(spw_allocator *a) {
     const uint64_t limit =
-        (uint64_t)(a->settings.garbage_collection_threshold * (double)a->settings.device_bytes);
+        (uint64_t)(a->settings.garbage_collection_threshold * (double)a->settings.fraction_bytes);
     if (a->stats.reserved_bytes <= limit) return;
     const uint64_t target = a->stats.reserved_bytes - limit, now = a->searches[0];
     uint64_t age = 0, count = 0, reclaimed = 0;

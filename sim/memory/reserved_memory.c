@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { AS_SET, EXPANDABLE, VARIANTS };
 
 /* One rank under one setting. */
@@ -91,7 +92,8 @@ spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *sche
     m->ranks = spw_job_gpus(job);
     m->layers = layers;
     m->steps = steps;
-    m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, footprint->budget_bytes);
+    m->settings[AS_SET] = spw_allocator_conf_settings(&job->allocator, footprint->budget_bytes,
+                                                      (uint64_t)(job->cluster.hbm_gib.value * GIB));
     m->settings[EXPANDABLE] = m->settings[AS_SET];
     m->settings[EXPANDABLE].expandable_segments = true;
     m->variants = m->settings[AS_SET].expandable_segments ? 1 : VARIANTS;

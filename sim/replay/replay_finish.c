@@ -111,6 +111,11 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
             row->frame->parts
                 ? "the allocator reserves beyond that is not replayed with pipeline stages or micro-batches"
                 : "PyTorch's allocator reserves beyond that is not replayed here");
+    if (row->reserved != NULL && row->job->allocator.garbage_collection_threshold > 0.0 &&
+        row->job->allocator.per_process_memory_fraction == 0.0)
+        spw_assume(list,
+                   "allocator: garbage_collection_threshold does nothing: PyTorch collects only where a "
+                   "fraction of the device was set (per_process_memory_fraction)");
     if (row->reserved != NULL && !row->exact)
         spw_assume(
             list, "%s",

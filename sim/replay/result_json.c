@@ -61,6 +61,7 @@ static json_t *allocator_settings_json(const spw_job_allocator *a) {
     put(object, "expandable_segments", json_boolean(a->expandable_segments));
     put(object, "max_split_size_mb", count(a->max_split_size_mb));
     put(object, "garbage_collection_threshold", json_real(a->garbage_collection_threshold));
+    put(object, "per_process_memory_fraction", json_real(a->per_process_memory_fraction));
     put(object, "roundup_power2_divisions", count(a->roundup_power2_divisions));
     return object;
 }

@@ -99,9 +99,11 @@ static void write_allocator(const json_t *a, FILE *out) {
                   json_is_true(json_object_get(a, "expandable_segments")) ? "True" : "False");
     const double split = json_number_value(json_object_get(a, "max_split_size_mb"));
     const double threshold = json_number_value(json_object_get(a, "garbage_collection_threshold"));
+    const double fraction = json_number_value(json_object_get(a, "per_process_memory_fraction"));
     const double divisions = json_number_value(json_object_get(a, "roundup_power2_divisions"));
     if (split > 0.0) (void)fprintf(out, ",max_split_size_mb:%.0f", split);
     if (threshold > 0.0) (void)fprintf(out, ",garbage_collection_threshold:%g", threshold);
+    if (fraction > 0.0) (void)fprintf(out, ",per_process_memory_fraction:%.17g", fraction);
     if (divisions > 0.0) (void)fprintf(out, ",roundup_power2_divisions:%.0f", divisions);
 }
 

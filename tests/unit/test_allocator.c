@@ -121,8 +121,8 @@ static void test_max_split(void) {
 }
 
 static void test_garbage_collection(void) {
-    spw_allocator *a =
-        make((spw_allocator_settings){.device_bytes = 1000 * MIB, .garbage_collection_threshold = 0.1});
+    spw_allocator *a = make((spw_allocator_settings){
+        .device_bytes = 2000 * MIB, .fraction_bytes = 1000 * MIB, .garbage_collection_threshold = 0.1});
     spw_allocation old = take(a, 80 * MIB);
     give(a, old);
     take(a, 90 * MIB); /* 80 reserved: below the threshold of 100 */
@@ -131,6 +131,36 @@ static void test_garbage_collection(void) {
     expect(a, 190 * MIB, 190 * MIB);
     CHECK(spw_allocator_get_stats(a).retries == 0);
     spw_allocator_destroy(a);
+}
+
+/* Without a fraction of the device the threshold does nothing: the same calls as above. */
+static void test_threshold_alone(void) {
+    spw_allocator *a =
+        make((spw_allocator_settings){.device_bytes = 1000 * MIB, .garbage_collection_threshold = 0.1});
+    give(a, take(a, 80 * MIB));
+    take(a, 90 * MIB);
+    take(a, 100 * MIB);
+    expect(a, 190 * MIB, 270 * MIB);
+    spw_allocator_destroy(a);
+}
+
+/* A fraction is a limit like that of the device: the smaller one holds. */
+static void test_fraction(void) {
+    static const spw_allocator_settings settings[] = {
+        {.fraction_bytes = 100 * MIB},
+        {.device_bytes = 200 * MIB, .fraction_bytes = 100 * MIB},
+        {.device_bytes = 100 * MIB, .fraction_bytes = 200 * MIB}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        spw_allocator *a = make(settings[i]);
+        CHECK(spw_allocator_limit_bytes(&settings[i]) == 100 * MIB);
+        spw_allocation block = take(a, 60 * MIB), none;
+        CHECK_OK(spw_allocator_allocate(a, 0, 60 * MIB, &none));
+        CHECK(none.block == SPW_ALLOCATION_REFUSED);
+        give(a, block);
+        take(a, 100 * MIB);
+        expect(a, 100 * MIB, 100 * MIB);
+        spw_allocator_destroy(a);
+    }
 }
 
 static void test_expandable(void) {
@@ -213,7 +243,7 @@ static void test_record_stream(void) {
 static void test_settings(void) {
     spw_allocator *a = NULL;
     CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.max_split_bytes = 20 * MIB}, &a), SPW_EARG);
-    CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.garbage_collection_threshold = 0.5}, &a),
+    CHECK_STATUS(spw_allocator_create(&(spw_allocator_settings){.garbage_collection_threshold = -0.5}, &a),
                  SPW_EARG);
     CHECK_STATUS(spw_allocator_create(
                      &(spw_allocator_settings){.device_bytes = 1, .garbage_collection_threshold = 1.0}, &a),
@@ -279,12 +309,14 @@ static void random_walk(spw_allocator *a, uint64_t seed, spw_allocator_stats *ou
 }
 
 static void test_properties(void) {
-    const spw_allocator_settings settings[] = {
-        {0},
-        {.expandable_segments = true},
-        {.device_bytes = 4096 * MIB},
-        {.device_bytes = 4096 * MIB, .expandable_segments = true},
-        {.device_bytes = 4096 * MIB, .max_split_bytes = 64 * MIB, .garbage_collection_threshold = 0.6}};
+    const spw_allocator_settings settings[] = {{0},
+                                               {.expandable_segments = true},
+                                               {.device_bytes = 4096 * MIB},
+                                               {.device_bytes = 4096 * MIB, .expandable_segments = true},
+                                               {.device_bytes = 4096 * MIB,
+                                                .fraction_bytes = 4096 * MIB,
+                                                .max_split_bytes = 64 * MIB,
+                                                .garbage_collection_threshold = 0.6}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         for (uint64_t seed = 1; seed <= 3; seed++) {
             spw_allocator_stats once, twice;
@@ -335,6 +367,8 @@ int main(void) {
     test_retry_and_refusal();
     test_max_split();
     test_garbage_collection();
+    test_threshold_alone();
+    test_fraction();
     test_expandable();
     test_power2_divisions();
     test_record_stream();

@@ -69,20 +69,22 @@ static void test_expert_layers(void) {
 
 static void test_all_keys(void) {
     spw_job job;
-    CHECK_OK(parse("# every key once\n"
-                   "model: deepseek3-671b\n"
-                   "cluster: 'h200-8x8'\n"
-                   "parallel:\n  expert: 4\n  fsdp: 2\n  pipeline: 4\n  tensor: 2\n"
-                   "batch:\n  sequences_per_gpu: [1, 2, 16]\n  sequence_length: 8192\n"
-                   "precision: {weights: fp8, gradients: fp32, optimizer: fp16, activations: bf16}\n"
-                   "remat: none\nmemory_fraction: 1\n"
-                   "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n"
-                   "allocator: {expandable_segments: true, max_split_size_mb: 512, "
-                   "garbage_collection_threshold: 0.8, roundup_power2_divisions: 8}\n"
-                   "model_part: whole\nlayers: 0\n",
-                   &job));
+    CHECK_OK(parse(
+        "# every key once\n"
+        "model: deepseek3-671b\n"
+        "cluster: 'h200-8x8'\n"
+        "parallel:\n  expert: 4\n  fsdp: 2\n  pipeline: 4\n  tensor: 2\n"
+        "batch:\n  sequences_per_gpu: [1, 2, 16]\n  sequence_length: 8192\n"
+        "precision: {weights: fp8, gradients: fp32, optimizer: fp16, activations: bf16}\n"
+        "remat: none\nmemory_fraction: 1\n"
+        "schemes:\n- dense:capacity_factor=1.25,layout=exchange\n- \"gmm\"\n"
+        "allocator: {expandable_segments: true, max_split_size_mb: 512, "
+        "garbage_collection_threshold: 0.8, per_process_memory_fraction: 0.9, roundup_power2_divisions: 8}\n"
+        "model_part: whole\nlayers: 0\n",
+        &job));
     CHECK(job.allocator.expandable_segments && job.allocator.max_split_size_mb == 512 &&
-          job.allocator.garbage_collection_threshold == 0.8 && job.allocator.roundup_power2_divisions == 8);
+          job.allocator.garbage_collection_threshold == 0.8 &&
+          job.allocator.per_process_memory_fraction == 0.9 && job.allocator.roundup_power2_divisions == 8);
     CHECK(job.part == SPW_PART_WHOLE);
     CHECK(strcmp(job.model.name, "deepseek-v3") == 0 && strcmp(job.cluster.name, "h200-8x8") == 0);
     CHECK(job.expert == 4 && job.fsdp == 2 && job.pipeline == 4 && job.tensor == 2 &&

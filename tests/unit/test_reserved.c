@@ -288,7 +288,12 @@ static void test_conf(void) {
     CHECK(a.expandable_segments && a.garbage_collection_threshold == 0.8 && a.max_split_size_mb == 7);
     CHECK_OK(spw_allocator_conf_parse("--allocator", "max_split_size_mb:512,roundup_power2_divisions:8", &a));
     CHECK(a.max_split_size_mb == 512 && a.roundup_power2_divisions == 8 && a.expandable_segments);
-    const spw_allocator_settings s = spw_allocator_conf_settings(&a, 1000);
+    const spw_allocator_settings s = spw_allocator_conf_settings(&a, 1000, 2000);
+    CHECK(s.fraction_bytes == 0 && spw_allocator_limit_bytes(&s) == 1000);
+    CHECK_OK(spw_allocator_conf_parse("--allocator", "per_process_memory_fraction:0.25", &a));
+    CHECK(spw_allocator_conf_settings(&a, 1000, 2000).fraction_bytes == 500);
+    CHECK_OK(spw_allocator_conf_parse("--allocator", "per_process_memory_fraction:1", &a));
+    CHECK(a.per_process_memory_fraction == 1.0);
     CHECK(s.max_split_bytes == 512 * UINT64_C(1048576) && s.device_bytes == 1000 && s.expandable_segments);
     static const char *const bad[] = {"x",
                                       "expandable_segments",
@@ -296,6 +301,9 @@ static void test_conf(void) {
                                       "max_split_size_mb:-1",
                                       "max_split_size_mb:1x",
                                       "garbage_collection_threshold:1.5",
+                                      "garbage_collection_threshold:1",
+                                      "per_process_memory_fraction:1.01",
+                                      "per_process_memory_fraction:x",
                                       "colour:1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STATUS(spw_allocator_conf_parse("--allocator", bad[i], &a), SPW_EARG);
