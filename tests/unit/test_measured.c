@@ -3,7 +3,9 @@
 #include "sim/score/megatron/measured_score.h"
 
 #include "base/memory.h"
+#include "sim/score/megatron/measured_traces.h"
 #include "tests/unit/check.h"
+#include "traces/trace.h"
 
 #include <string.h>
 
@@ -92,6 +94,125 @@ static void test_runs(const char *tables, const char *traces) {
     spw_measured_score_close(&score);
 }
 
+static uint64_t most_reserved(const spw_measured_score *score, const char *sequence, bool measured) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < score->cells; i++) {
+        const spw_measured_pair pair = score->cell[i].reserved;
+        const uint64_t bytes = measured ? pair.measured : pair.predicted;
+        if (strcmp(score->cell[i].run, sequence) == 0 && bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Shapes and a rank count that nothing was fitted to, each under four settings of the allocator, which the table states. */
+static void test_shapes(const char *tables, const char *traces) {
+    static const struct {
+        const char *sequence;
+        double gb;
+    } most[] = {{"olmoe-16", 90.7},
+                {"olmoe-16+expandable_segments:True", 50.2},
+                {"olmoe-16+max_split_size_mb:512", 147.2}, /* the whole device */
+                {"olmoe-16+garbage_collection_threshold:0.6", 90.7},
+                {"gptoss-24", 113.6},
+                {"gptoss-24+expandable_segments:True", 97.9},
+                {"gptoss-24+max_split_size_mb:512", 114.1},
+                {"gptoss-24+garbage_collection_threshold:0.6", 113.6}};
+    char path[4096];
+    spw_measured_score score;
+    (void)snprintf(path, sizeof path, "%s/megatron_h200_shapes.csv", tables);
+    CHECK_OK(spw_measured_score_open(path, traces, NULL, &score));
+    const spw_measured_agreement rows = spw_measured_score_agreement(&score);
+    CHECK(score.cells == 312 && rows.unknown == 0);
+    CHECK(rows.composed >= 104 && rows.agreed == rows.composed); /* balanced, hot1 and two steps of six */
+    CHECK(errors_of(&score, "shapes: requested peak", requested_peak).within == 312);
+    CHECK(errors_of(&score, "shapes: allocated peak", allocated_peak).max_relative < 0.0001);
+    CHECK(errors_of(&score, "shapes: reserved", reserved).max_relative < 0.006);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        const double predicted = (double)most_reserved(&score, most[i].sequence, false) / 1e9,
+                     measured = (double)most_reserved(&score, most[i].sequence, true) / 1e9;
+        printf("%-44s %6.2f GB reserved, measured %6.2f\n", most[i].sequence, predicted, measured);
+        CHECK(measured > most[i].gb - 0.06 && measured < most[i].gb + 0.06);
+        CHECK(predicted > 0.9985 * measured && predicted < 1.0015 * measured);
+    }
+    spw_measured_score_close(&score);
+}
+
+static void test_two_ranks(const char *tables, const char *traces) {
+    char path[4096];
+    spw_measured_score score;
+    (void)snprintf(path, sizeof path, "%s/megatron_h200_two_ranks.csv", tables);
+    CHECK_OK(spw_measured_score_open(path, traces, NULL, &score));
+    const spw_measured_agreement rows = spw_measured_score_agreement(&score);
+    CHECK(score.cells == 20 && rows.composed >= 12 && rows.agreed == rows.composed);
+    CHECK(errors_of(&score, "two ranks: requested peak", requested_peak).within == 20);
+    CHECK(errors_of(&score, "two ranks: reserved", reserved).max_relative < 0.036);
+    spw_measured_score_close(&score);
+}
+
+/* A trace is found by its name, and "all" is its tokens in order: counted here from the ids. */
+static void test_names(const char *folder) {
+    enum { RANKS = 2, LAYERS = 5, TOKENS = 40000, EXPERTS = 64, TOP_K = 8 };
+    const spw_measured_shape shape = {
+        .ranks = RANKS, .layers = LAYERS, .tokens = TOKENS, .top_k = TOP_K, .experts = EXPERTS};
+    static uint64_t routed[LAYERS * RANKS * EXPERTS], want[EXPERTS];
+    static const char *const unknown[] = {"none:50", "gptoss:all", "aux:51", "random", "zipf1.0", ":all"};
+    spw_measured_traces *traces = NULL;
+    bool known = false;
+    char path[4096];
+    CHECK_OK(spw_measured_traces_open(folder, &traces));
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        CHECK_OK(spw_measured_batch(&shape, unknown[i], traces, routed, &known));
+        CHECK(!known);
+    }
+    CHECK_STATUS(spw_measured_batch(&shape, "aux:x", traces, routed, &known), SPW_EFORMAT);
+    const spw_measured_shape other = {
+        .ranks = RANKS, .layers = 1, .tokens = 1024, .top_k = 4, .experts = EXPERTS};
+    CHECK_OK(spw_measured_batch(&other, "aux:50", traces, routed, &known));
+    CHECK(!known);
+    CHECK_OK(spw_measured_batch(&shape, "Training-AUX:all", traces, routed, &known));
+    CHECK(known);
+    spw_trace *trace = NULL;
+    (void)snprintf(path, sizeof path, "%s/training_aux_e64_slice.h5", folder);
+    CHECK_OK(spw_trace_open(path, &trace));
+    for (size_t l = 0; l < LAYERS && trace != NULL;
+         l++) { /* four are in the trace; the second rank ends in step 399 */
+        spw_trace_record record;
+        CHECK_OK(spw_trace_read_record(trace, 0, 2, l % 4, false, &record));
+        for (size_t r = 0; r < RANKS; r++) {
+            memset(want, 0, sizeof want);
+            for (size_t i = r * TOKENS * TOP_K; i < (r + 1) * TOKENS * TOP_K; i++)
+                want[((const uint8_t *)record.expert_id)[i]]++;
+            CHECK(memcmp(want, routed + (l * RANKS + r) * EXPERTS, sizeof want) == 0);
+        }
+    }
+    spw_trace_close(trace);
+    spw_measured_traces_close(traces);
+}
+
+/* A model or a setting that is not known costs its own rows, not the table. */
+static void test_unknown(const char *scratch) {
+    static const char text[] = "routing,sequence,step,rank,model,layers,tokens_per_rank,rows_received_per_"
+                               "layer,reserved_bytes,allocator\n"
+                               "balanced,a,0,0,dsv2lite,1,1024,8192,1,\n"
+                               "balanced,b,0,0,nobody,1,1024,8192,1,\n"
+                               "balanced,c,0,0,dsv2lite,1,1024,8192,1,colour:red\n"
+                               "balanced,d,0,0,dsv2lite,1,1024,8192,1,expandable_segments:True\n";
+    spw_measured_score score;
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/unknown_sequence.csv", scratch);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+    CHECK_OK(spw_measured_score_open(path, NULL, NULL, &score));
+    CHECK(score.cells == 4 && spw_measured_score_agreement(&score).unknown == 2);
+    CHECK(score.cell[0].unknown[0] == '\0' && score.cell[0].reserved.predicted > 0);
+    CHECK(strstr(score.cell[1].unknown, "nobody") != NULL && score.cell[1].reserved.predicted == 0);
+    CHECK(strstr(score.cell[2].unknown, "colour") != NULL);
+    CHECK(score.cell[3].reserved.predicted > 0 &&
+          score.cell[3].reserved.predicted != score.cell[0].reserved.predicted);
+    spw_measured_score_close(&score);
+    (void)remove(path);
+}
+
 static void test_sequence(const char *tables) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/megatron_h200_reserved.csv", tables);
@@ -161,6 +282,10 @@ int main(int argc, char **argv) {
     }
     test_runs(argv[1], argv[2]);
     test_sequence(argv[1]);
+    test_shapes(argv[1], argv[2]);
+    test_two_ranks(argv[1], argv[2]);
+    test_names(argv[2]);
+    test_unknown(argv[3]);
     test_expandable(argv[1]);
     test_damage(argv[3]);
     return check_done();

@@ -4,13 +4,9 @@
 #include "sim/routing/compose.h"
 #include "traces/trace.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 size_t spw_measured_capacity(const spw_measured_shape *shape, double factor) {
     const double share = (double)(shape->tokens * shape->top_k) / (double)shape->experts;
@@ -89,48 +85,56 @@ cleanup:
     return status;
 }
 
-static spw_status compose_step(const spw_measured_shape *s, int64_t id, const char *traces, uint64_t *routed,
-                               bool *known) {
-    static const char *const names[] = {"training_aux_e64.h5", "training_aux_e64_slice.h5"};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        char path[4096];
-        const int length = snprintf(path, sizeof path, "%s/%s", traces, names[n]);
-        if (length < 0 || (size_t)length >= sizeof path || access(path, R_OK) != 0) continue;
-        spw_trace *trace = NULL;
-        spw_status status = spw_trace_open(path, &trace);
-        if (status != SPW_OK) return status;
-        const spw_trace_info *info = spw_trace_get_info(trace);
-        for (size_t step = 0; step < info->steps && status == SPW_OK && !*known; step++) {
-            if (info->step_id[step] != id || info->experts != s->experts || info->top_k != s->top_k) continue;
-            *known = true;
-            status = fill_from(trace, s, step, routed, known);
+/* Rank r takes tokens [r T, (r + 1) T) of the trace, all its steps in order. */
+static spw_status fill_from_all(spw_trace *trace, const spw_measured_shape *s, uint64_t *routed,
+                                bool *known) {
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    const size_t want = s->ranks * s->tokens;
+    size_t steps = 0;
+    spw_status status = SPW_OK;
+    *known = info->tokens >= want;
+    if (!*known) return SPW_OK;
+    while (info->step_offset[steps] < want) steps++;
+    for (size_t l = 0; l < s->layers; l++) {
+        spw_trace_record record;
+        SPW_TRY(spw_trace_read_record(trace, 0, steps, l % info->layers, false, &record));
+        const uint8_t *narrow = record.expert_id;
+        const uint16_t *wide = record.expert_id;
+        for (size_t i = 0; i < want * record.top_k; i++) {
+            const size_t x = record.id_bytes == 1 ? narrow[i] : wide[i], rank = i / record.top_k / s->tokens;
+            if (x < s->experts) routed[(l * s->ranks + rank) * s->experts + x]++;
         }
-        spw_trace_close(trace);
-        if (status != SPW_OK || *known) return status;
     }
-    return SPW_OK;
+
+cleanup:
+    return status;
 }
 
-spw_status spw_measured_batch(const spw_measured_shape *shape, const char *routing, const char *traces,
-                              uint64_t *routed, bool *known) {
-    static const char prefix[] = "aux:";
+spw_status spw_measured_batch(const spw_measured_shape *shape, const char *routing,
+                              spw_measured_traces *traces, uint64_t *routed, bool *known) {
+    spw_measured_source source;
+    spw_trace *trace = NULL;
+    size_t step = 0;
     *known = false;
     memset(routed, 0, shape->layers * shape->ranks * shape->experts * sizeof *routed);
     if (strcmp(routing, "balanced") == 0) {
         compose_balanced(shape, routed);
         *known = true;
-    } else if (strcmp(routing, "hot1") == 0) {
+        return SPW_OK;
+    }
+    if (strcmp(routing, "hot1") == 0) {
         compose_hot(shape, routed);
         *known = true;
-    } else if (strncmp(routing, prefix, sizeof prefix - 1) == 0 && traces != NULL) {
-        char *end = NULL;
-        errno = 0;
-        const long long id = strtoll(routing + sizeof prefix - 1, &end, 10);
-        if (errno != 0 || end == routing + sizeof prefix - 1 || *end != '\0')
-            return spw_fail(SPW_EFORMAT, "routing \"%s\": aux: and the id of a step", routing);
-        return compose_step(shape, id, traces, routed, known);
+        return SPW_OK;
     }
-    return SPW_OK;
+    bool named = false;
+    spw_status status = spw_measured_source_read(routing, &source, &named);
+    if (status != SPW_OK || !named) return status;
+    status = spw_measured_traces_find(traces, &source, shape->experts, shape->top_k, &trace, &step);
+    if (status != SPW_OK || trace == NULL) return status;
+    *known = true;
+    return source.all ? fill_from_all(trace, shape, routed, known)
+                      : fill_from(trace, shape, step, routed, known);
 }
 
 /* --- Rows --- */

@@ -23,6 +23,7 @@ static const struct {
 enum { FIGURES = sizeof figures / sizeof *figures };
 
 static const char *agreement_of(const spw_measured_cell *cell) {
+    if (cell->unknown[0] != '\0') return "not replayed";
     if (!cell->composed) return "rows as measured";
     return cell->differs == NULL ? "equal" : cell->differs;
 }
@@ -38,6 +39,14 @@ static const spw_measured_time_run *run_of(const spw_measured_time *time, size_t
 static void put_real(spw_table *table, double value, double unit, const char *shown) {
     if (isfinite(value))
         spw_table_scaled(table, value, unit, shown);
+    else
+        spw_table_none(table);
+}
+
+/* 0 = not known. */
+static void put_bytes(spw_table *table, uint64_t bytes) {
+    if (bytes > 0)
+        spw_table_scaled(table, (double)bytes, GB, "%.3f");
     else
         spw_table_none(table);
 }
@@ -79,10 +88,10 @@ static spw_status print_rows(const spw_measured_score *score, size_t count, cons
             spw_table_count(table, c->rank);
             spw_table_text(table, c->routing);
             spw_table_text(table, agreement_of(c));
-            spw_table_scaled(table, (double)c->allocated_peak.predicted, GB, "%.3f");
-            spw_table_scaled(table, (double)c->allocated_peak.measured, GB, "%.3f");
-            spw_table_scaled(table, (double)c->reserved.predicted, GB, "%.3f");
-            spw_table_scaled(table, (double)c->reserved.measured, GB, "%.3f");
+            put_bytes(table, c->allocated_peak.predicted);
+            put_bytes(table, c->allocated_peak.measured);
+            put_bytes(table, c->reserved.predicted);
+            put_bytes(table, c->reserved.measured);
             if (time->runs > 0) put_time(table, time, run_of(time, s, i));
         }
     }
@@ -92,20 +101,37 @@ static spw_status print_rows(const spw_measured_score *score, size_t count, cons
 }
 
 static spw_measured_agreement agreement(const spw_measured_score *score, size_t count) {
-    spw_measured_agreement sum = {0, 0};
+    spw_measured_agreement sum = {0, 0, 0};
     for (size_t s = 0; s < count; s++) {
         const spw_measured_agreement one = spw_measured_score_agreement(&score[s]);
         sum.composed += one.composed;
         sum.agreed += one.agreed;
+        sum.unknown += one.unknown;
     }
     return sum;
+}
+
+static const char *first_unknown(const spw_measured_score *score, size_t count) {
+    for (size_t s = 0; s < count; s++) {
+        for (size_t i = 0; i < score[s].cells; i++) {
+            if (score[s].cell[i].unknown[0] != '\0') return score[s].cell[i].unknown;
+        }
+    }
+    return "";
 }
 
 static spw_status print_summary(const spw_measured_score *score, size_t count, FILE *out) {
     const spw_measured_agreement rows = agreement(score, count);
     spw_measured_errors e;
-    fprintf(out, "\nrows, drops and bytes: equal in %zu of %zu cells whose routing can be composed\n",
-            rows.agreed, rows.composed);
+    size_t cells = 0;
+    for (size_t s = 0; s < count; s++) cells += score[s].cells;
+    fprintf(out,
+            "\nrows, drops and bytes: equal in %zu of %zu cells whose routing can be composed; %zu of %zu "
+            "rows taken from the table\n",
+            rows.agreed, rows.composed, cells - rows.composed - rows.unknown, cells);
+    if (rows.unknown > 0)
+        fprintf(out, "not replayed: %zu of %zu rows, whose model or allocator is not known (%s)\n",
+                rows.unknown, cells, first_unknown(score, count));
     for (size_t f = 0; f < FIGURES; f++) {
         spw_status status = spw_measured_score_errors(score, count, figures[f].figure, MB, &e);
         if (status != SPW_OK) return status;
@@ -169,11 +195,12 @@ static json_t *cell_json(const spw_measured_cell *c, const spw_measured_time *ti
     spw_json_put(object, "routing", spw_json_text(c->routing));
     spw_json_put(object, "rows", spw_json_text(agreement_of(c)));
     spw_json_put(object, "approximated", json_boolean(c->approximated));
+    spw_json_put(object, "not_replayed", c->unknown[0] != '\0' ? spw_json_text(c->unknown) : json_null());
     for (size_t f = 0; f < FIGURES; f++) {
         const spw_measured_pair pair = figures[f].figure(c);
         char key[64];
         (void)snprintf(key, sizeof key, "%s_bytes", figures[f].key);
-        spw_json_put(object, key, spw_json_count(pair.predicted));
+        spw_json_put(object, key, pair.predicted > 0 ? spw_json_count(pair.predicted) : json_null());
         (void)snprintf(key, sizeof key, "true_%s_bytes", figures[f].key);
         spw_json_put(object, key, pair.measured > 0 ? spw_json_count(pair.measured) : json_null());
     }
@@ -228,6 +255,7 @@ static spw_status print_json(const spw_measured_score *score, size_t count, cons
     spw_json_put(object, "version", spw_json_count(1));
     spw_json_put(object, "cells", spw_json_count(cells));
     spw_json_put(object, "composed", spw_json_count(rows.composed));
+    spw_json_put(object, "not_replayed", spw_json_count(rows.unknown));
     spw_json_put(
         object, "rows_agreement",
         spw_json_real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));

@@ -1,6 +1,9 @@
 #include "sim/score/megatron/measured_run.h"
 
+#include "sim/memory/allocator_conf.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +58,11 @@ static spw_status read_recompute(const spw_csv *csv, size_t row, spw_recompute *
     return spw_measured_wrong(csv, row, "recompute", text);
 }
 
+static spw_status check_experts(const spw_csv *csv, size_t row, const spw_measured_shape *s) {
+    if (s->ranks > 0 && s->top_k > 0 && s->experts >= s->top_k && s->experts % s->ranks == 0) return SPW_OK;
+    return spw_measured_wrong(csv, row, "experts", spw_csv_field(csv, row, "experts"));
+}
+
 spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out) {
     spw_measured_shape *b = &out->batch;
     const char *factor = NULL, *module = NULL;
@@ -72,9 +80,8 @@ spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_ru
     SPW_TRY(read_recompute(csv, row, &out->recompute));
     SPW_TRY(spw_csv_text(csv, row, "capacity_factor", &factor));
     SPW_TRY(spw_csv_text(csv, row, "expert_module", &module));
-    if (b->ranks == 0 || b->layers == 0 || b->top_k == 0 || b->experts < b->top_k ||
-        b->experts % b->ranks != 0)
-        SPW_TRY(spw_measured_wrong(csv, row, "experts", spw_csv_field(csv, row, "experts")));
+    SPW_TRY(check_experts(csv, row, b));
+    if (b->layers == 0) SPW_TRY(spw_measured_wrong(csv, row, "layers", spw_csv_field(csv, row, "layers")));
     char *end = NULL;
     const double value = strtod(factor, &end);
     if (*end != '\0' || !(value >= 0.0 && value < 1e6))
@@ -87,24 +94,59 @@ cleanup:
     return status;
 }
 
-spw_status spw_measured_read_sequence(const spw_csv *csv, size_t row, spw_measured_run *out) {
-    static const struct {
-        const char *name;
-        size_t hidden, ffn, experts;
-    } models[] = {{"ds3-e64", 7168, 2048, 64}, {"ds3-e256", 7168, 2048, 256}, {"dsv2lite", 2048, 1408, 64}};
+/* Shapes that a table names instead of giving them; all ran on 4 ranks. */
+static const struct {
+    const char *name;
+    size_t hidden, ffn, experts;
+} models[] = {{"ds3-e64", 7168, 2048, 64}, {"ds3-e256", 7168, 2048, 256}, {"dsv2lite", 2048, 1408, 64}};
+
+static spw_status read_shape(const spw_csv *csv, size_t row, spw_measured_shape *out, char *unknown,
+                             size_t size) {
     const char *model = NULL;
-    spw_status status = spw_csv_text(csv, row, "model", &model);
-    if (status != SPW_OK) return status;
-    *out = (spw_measured_run){.batch = {.ranks = 4, .top_k = 8}};
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        if (strcmp(model, models[i].name) != 0) continue;
-        out->batch.hidden = models[i].hidden;
-        out->batch.ffn = models[i].ffn;
-        out->batch.experts = models[i].experts;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_csv_text(csv, row, "model", &model));
+    *out = (spw_measured_shape){.ranks = 4, .top_k = 8};
+    if (spw_csv_field(csv, row, "hidden") != NULL) {
+        SPW_TRY(spw_measured_read_count(csv, row, "ranks", SPW_MEASURED_RANKS, &out->ranks));
+        SPW_TRY(spw_measured_read_count(csv, row, "hidden", 1 << 20, &out->hidden));
+        SPW_TRY(spw_measured_read_count(csv, row, "ffn", 1 << 20, &out->ffn));
+        SPW_TRY(spw_measured_read_count(csv, row, "experts", MOST_EXPERTS, &out->experts));
+        SPW_TRY(spw_measured_read_count(csv, row, "top_k", MOST_EXPERTS, &out->top_k));
+        SPW_TRY(check_experts(csv, row, out));
     }
-    if (out->batch.hidden == 0) return spw_measured_wrong(csv, row, "model", model);
-    SPW_TRY(spw_measured_read_count(csv, row, "layers", SPW_MEASURED_LAYERS, &out->batch.layers));
-    SPW_TRY(spw_measured_read_count(csv, row, "tokens_per_rank", 1 << 24, &out->batch.tokens));
+    for (size_t i = 0; i < sizeof models / sizeof *models && out->hidden == 0; i++) {
+        if (strcmp(model, models[i].name) != 0) continue;
+        out->hidden = models[i].hidden;
+        out->ffn = models[i].ffn;
+        out->experts = models[i].experts;
+    }
+    if (out->hidden == 0)
+        (void)snprintf(unknown, size,
+                       "model \"%.40s\" is not known; give columns ranks, hidden, ffn, experts, top_k",
+                       model);
+    SPW_TRY(spw_measured_read_count(csv, row, "layers", SPW_MEASURED_LAYERS, &out->layers));
+    SPW_TRY(spw_measured_read_count(csv, row, "tokens_per_rank", 1 << 24, &out->tokens));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_measured_read_sequence(const spw_csv *csv, size_t row, spw_measured_run *out, char *unknown,
+                                      size_t size) {
+    const char *conf = spw_csv_field(csv, row, "allocator");
+    spw_job_allocator allocator = {.expandable_segments = false};
+    uint64_t limit = 0, total = 0;
+    spw_status status = SPW_OK;
+    *out = (spw_measured_run){.sequential = false};
+    unknown[0] = '\0';
+    SPW_TRY(read_shape(csv, row, &out->batch, unknown, size));
+    if (spw_csv_field(csv, row, "device_limit_bytes") != NULL)
+        SPW_TRY(spw_measured_read_list(csv, row, "device_limit_bytes", 1, &limit));
+    if (spw_csv_field(csv, row, "device_total_bytes") != NULL)
+        SPW_TRY(spw_measured_read_list(csv, row, "device_total_bytes", 1, &total));
+    if (conf != NULL && spw_allocator_conf_parse("allocator", conf, &allocator) != SPW_OK)
+        (void)snprintf(unknown, size, "%.200s", spw_last_error());
+    out->settings = spw_allocator_conf_settings(&allocator, limit, total);
 
 cleanup:
     return status;

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/csv.h"
+#include "sim/memory/allocator.h"
 #include "sim/memory/megatron_stack.h"
 #include "sim/score/megatron/measured_batch.h"
 
@@ -28,11 +29,16 @@ SPW_MUST_CHECK spw_status spw_measured_wrong(const spw_csv *csv, size_t row, con
 typedef struct spw_measured_run {
     spw_measured_shape batch;
     spw_recompute recompute;
-    bool sequential; /* one expert behind the other */
+    bool sequential;                 /* one expert behind the other */
+    spw_allocator_settings settings; /* that the process ran with */
 } spw_measured_run;
 SPW_MUST_CHECK spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_run *out);
-/* The same of a table of sequences, which name their model only. */
-SPW_MUST_CHECK spw_status spw_measured_read_sequence(const spw_csv *csv, size_t row, spw_measured_run *out);
+/* The same of a table of sequences: `model` stands for the shape where the table has no columns of it, `allocator` (as in
+ * PYTORCH_CUDA_ALLOC_CONF; empty: the defaults) and `device_limit_bytes` are the settings. *unknown: why the row cannot be
+ * replayed, of at most `size` characters: its model or its allocator is not known. "" = nothing is wrong. */
+SPW_MUST_CHECK spw_status spw_measured_read_sequence(const spw_csv *csv, size_t row, spw_measured_run *out,
+                                                     char *unknown, size_t size);
+/* Batch and experts; not the settings. */
 bool spw_measured_runs_equal(const spw_measured_run *left, const spw_measured_run *right);
 
 #endif

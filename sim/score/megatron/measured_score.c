@@ -30,8 +30,7 @@ static void process_end(process *p) {
     *p = (process){.stack = NULL};
 }
 
-static spw_status process_begin(const spw_measured_run *run, const spw_allocator_settings *settings,
-                                process *p) {
+static spw_status process_begin(const spw_measured_run *run, process *p) {
     const spw_measured_shape *b = &run->batch;
     const spw_megatron_shape shape = {.layers = b->layers,
                                       .tokens = b->tokens,
@@ -48,7 +47,7 @@ static spw_status process_begin(const spw_measured_run *run, const spw_allocator
     spw_status status = SPW_OK;
     *p = (process){.stack = NULL};
     SPW_TRY(spw_megatron_stack_create(&shape, &p->stack));
-    SPW_TRY(spw_allocator_create(settings, &p->allocator));
+    SPW_TRY(spw_allocator_create(&run->settings, &p->allocator));
     SPW_TRY(SPW_ALLOC(spw_megatron_stack_slots(p->stack), &p->live));
     for (size_t i = 0; i < spw_megatron_stack_slots(p->stack); i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
     SPW_TRY(spw_megatron_stack_begin(p->stack, &p->list));
@@ -105,6 +104,7 @@ typedef struct column_check {
 #define ROWS_AT(member) offsetof(spw_measured_rows, member)
 enum { HIDDEN_ROW = 1, PROB_ROW = 4 };
 static const column_check checks[] = {
+    /* of the first, a table of sequences has a column */
     {"rows_received_per_layer", true, ROWS_AT(received), 0},
     {"rows_received", false, ROWS_AT(received), 0},
     {"assignments_received_per_layer", true, ROWS_AT(assignments_received), 0},
@@ -117,11 +117,13 @@ static const column_check checks[] = {
     {"dispatch_probs_bytes_off_rank", false, ROWS_AT(sent_off_rank), PROB_ROW},
     {"combine_hidden_bytes_off_rank", false, ROWS_AT(received_off_rank), HIDDEN_ROW},
 };
+enum { SEQUENCE_CHECKS = 1, RUN_CHECKS = sizeof checks / sizeof *checks };
 
+/* The first `count` checks. */
 static spw_status compare_rows(const spw_csv *csv, size_t row, const spw_measured_shape *shape,
-                               const spw_measured_rows *layer, const char **differs) {
+                               const spw_measured_rows *layer, size_t count, const char **differs) {
     *differs = NULL;
-    for (size_t c = 0; c < sizeof checks / sizeof *checks && *differs == NULL; c++) {
+    for (size_t c = 0; c < count && *differs == NULL; c++) {
         const column_check *check = &checks[c];
         uint64_t table[SPW_MEASURED_LAYERS] = {0}, sum = 0;
         spw_status status =
@@ -165,13 +167,13 @@ static spw_status score_run(const spw_measured_score *score, size_t row, const s
             received[l] = layer[l].received;
             sent[l] = layer[l].sent;
         }
-        SPW_TRY(compare_rows(csv, row, b, layer, &cell->differs));
+        SPW_TRY(compare_rows(csv, row, b, layer, RUN_CHECKS, &cell->differs));
     } else {
         SPW_TRY(spw_measured_read_list(csv, row, "rows_received_per_layer", b->layers, received));
         SPW_TRY(spw_measured_read_list(csv, row, "rows_sent_per_layer", b->layers, sent));
     }
     const spw_megatron_rows rows = {received, sent, of_expert};
-    SPW_TRY(process_begin(&replayed, &score->settings, &p));
+    SPW_TRY(process_begin(&replayed, &p));
     for (size_t step = 0; step <= WARM_STEPS; step++) SPW_TRY(process_step(&p, &rows, &replay));
     SPW_TRY(set_figures(csv, row, &replay, false, cell));
 
@@ -181,68 +183,135 @@ cleanup:
     return status;
 }
 
-static spw_status score_runs(spw_measured_score *score, const char *traces) {
-    uint64_t *routed = NULL;
-    bool known = false;
-    spw_measured_run run, last = {.sequential = false};
+/* A batch under way: the rows of equal batches that stand together are composed once. */
+typedef struct batch {
+    spw_measured_run run;
+    const char *routing; /* NULL: nothing was composed */
+    uint64_t *routed;
+    bool known;
+} batch;
+
+static spw_status compose(const spw_measured_run *run, const char *routing, spw_measured_traces *traces,
+                          batch *out) {
+    size_t cells = 0;
+    spw_status status = SPW_OK;
+    if (out->routing != NULL && strcmp(routing, out->routing) == 0 && spw_measured_runs_equal(run, &out->run))
+        return SPW_OK;
+    spw_free(out->routed);
+    *out = (batch){.run = *run};
+    if (!spw_mul_size(run->batch.layers * run->batch.ranks, run->batch.experts, &cells))
+        SPW_TRY(spw_fail(SPW_EFORMAT, "too many experts"));
+    SPW_TRY(SPW_ALLOC(cells, &out->routed));
+    SPW_TRY(spw_measured_batch(&run->batch, routing, traces, out->routed, &out->known));
+    out->routing = routing;
+
+cleanup:
+    return status;
+}
+
+static spw_status score_runs(spw_measured_score *score, spw_measured_traces *traces) {
+    batch now = {.routing = NULL};
+    spw_measured_run run;
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
         SPW_TRY(spw_csv_text(score->table, row, "run", &cell->run));
         SPW_TRY(spw_measured_read_run(score->table, row, &run));
+        if (score->settings != NULL) run.settings = *score->settings;
         SPW_TRY(spw_measured_read_count(score->table, row, "rank", run.batch.ranks - 1, &cell->rank));
-        if (row == 0 || strcmp(cell->run, cell[-1].run) != 0 ||
-            !spw_measured_runs_equal(&run, &last)) { /* a run is one batch */
-            size_t cells = 0;
-            last = run;
-            spw_free(routed);
-            routed = NULL;
-            if (!spw_mul_size(run.batch.layers * run.batch.ranks, run.batch.experts, &cells))
-                SPW_TRY(spw_fail(SPW_EFORMAT, "%s: too many experts",
-                                 score->table ? spw_csv_where(score->table) : ""));
-            SPW_TRY(SPW_ALLOC(cells, &routed));
-            SPW_TRY(spw_measured_batch(&run.batch, cell->routing, traces, routed, &known));
-        }
-        SPW_TRY(score_run(score, row, &run, routed, known, cell));
+        SPW_TRY(compose(&run, cell->routing, traces, &now));
+        SPW_TRY(score_run(score, row, &run, now.routed, now.known, cell));
     }
 
 cleanup:
-    spw_free(routed);
+    spw_free(now.routed);
     return status;
 }
 
 /* --- A table of sequences --- */
 
-static spw_status score_sequence(spw_measured_score *score) {
-    process p[SPW_MEASURED_RANKS] = {{.stack = NULL}};
-    const char *name = NULL, *last = NULL;
-    spw_measured_run run, first = {.sequential = false};
+/* One sequence: a process a rank, all with the shape and settings of its first row. */
+typedef struct sequence {
+    const char *name, *allocator;
+    spw_measured_run first;
+    process p[SPW_MEASURED_RANKS];
+} sequence;
+
+static void sequence_end(sequence *s) {
+    for (size_t r = 0; r < SPW_MEASURED_RANKS; r++) process_end(&s->p[r]);
+    s->name = NULL;
+}
+
+static spw_status continue_sequence(const spw_measured_score *score, size_t row, const spw_measured_run *run,
+                                    sequence *s) {
+    const char *name = score->cell[row].run, *allocator = spw_csv_field(score->table, row, "allocator");
+    if (s->name == NULL || strcmp(name, s->name) != 0) {
+        sequence_end(s);
+        s->name = name;
+        s->first = *run;
+        s->allocator = allocator;
+    }
+    if (!spw_measured_runs_equal(run, &s->first))
+        return spw_measured_wrong(score->table, row, "model", "another shape");
+    if (allocator != NULL && strcmp(allocator, s->allocator) != 0)
+        return spw_measured_wrong(score->table, row, "allocator", "another setting");
+    return SPW_OK;
+}
+
+static spw_status read_rows(const spw_measured_score *score, size_t row, const spw_measured_run *run,
+                            const batch *now, uint64_t *received) {
+    const spw_measured_shape *b = &run->batch;
+    spw_measured_cell *cell = &score->cell[row];
+    cell->composed = now->known;
+    if (!now->known)
+        return spw_measured_read_list(score->table, row, "rows_received_per_layer", b->layers, received);
+    spw_measured_rows layer[SPW_MEASURED_LAYERS];
+    for (size_t l = 0; l < b->layers; l++) {
+        layer[l] = spw_measured_rows_of(b, now->routed, l, cell->rank);
+        received[l] = layer[l].received;
+    }
+    return compare_rows(score->table, row, b, layer, SEQUENCE_CHECKS, &cell->differs);
+}
+
+static spw_status score_step(spw_measured_score *score, size_t row, const spw_measured_run *run,
+                             const batch *now, sequence *s) {
+    spw_measured_cell *cell = &score->cell[row];
+    uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS];
+    spw_list_replay replay;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_measured_read_count(score->table, row, "rank", run->batch.ranks - 1, &cell->rank));
+    SPW_TRY(continue_sequence(score, row, run, s));
+    SPW_TRY(read_rows(score, row, run, now, received));
+    for (size_t l = 0; l < run->batch.layers; l++) sent[l] = run->batch.tokens * run->batch.top_k;
+    process *p = &s->p[cell->rank];
+    if (p->stack == NULL) SPW_TRY(process_begin(run, p));
+    SPW_TRY(process_step(p, &(spw_megatron_rows){received, sent, NULL}, &replay));
+    SPW_TRY(set_figures(score->table, row, &replay, true, cell));
+    if (replay.refused || replay.before.refused > 0) process_end(p); /* the next step begins anew */
+
+cleanup:
+    return status;
+}
+
+static spw_status score_sequences(spw_measured_score *score, spw_measured_traces *traces) {
+    batch now = {.routing = NULL};
+    sequence under_way = {.name = NULL};
+    spw_measured_run run;
     spw_status status = SPW_OK;
     for (size_t row = 0; row < score->cells; row++) {
         spw_measured_cell *cell = &score->cell[row];
-        uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS];
-        spw_list_replay replay;
-        SPW_TRY(spw_csv_text(score->table, row, "sequence", &name));
-        SPW_TRY(spw_measured_read_sequence(score->table, row, &run));
-        SPW_TRY(spw_measured_read_count(score->table, row, "rank", SPW_MEASURED_RANKS - 1, &cell->rank));
+        SPW_TRY(spw_csv_text(score->table, row, "sequence", &cell->run));
         SPW_TRY(spw_measured_read_count(score->table, row, "step", SIZE_MAX / 2, &cell->step));
-        SPW_TRY(
-            spw_measured_read_list(score->table, row, "rows_received_per_layer", run.batch.layers, received));
-        for (size_t l = 0; l < run.batch.layers; l++) sent[l] = run.batch.tokens * run.batch.top_k;
-        cell->run = name;
-        for (size_t r = 0; r < SPW_MEASURED_RANKS && last != NULL && strcmp(name, last) != 0; r++)
-            process_end(&p[r]);
-        if (last == NULL || strcmp(name, last) != 0) first = run;
-        if (!spw_measured_runs_equal(&run, &first))
-            SPW_TRY(spw_measured_wrong(score->table, row, "model", "another shape"));
-        last = name;
-        if (p[cell->rank].stack == NULL) SPW_TRY(process_begin(&run, &score->settings, &p[cell->rank]));
-        SPW_TRY(process_step(&p[cell->rank], &(spw_megatron_rows){received, sent, NULL}, &replay));
-        SPW_TRY(set_figures(score->table, row, &replay, true, cell));
+        SPW_TRY(spw_measured_read_sequence(score->table, row, &run, cell->unknown, sizeof cell->unknown));
+        if (cell->unknown[0] != '\0') continue;
+        if (score->settings != NULL) run.settings = *score->settings;
+        SPW_TRY(compose(&run, cell->routing, traces, &now));
+        SPW_TRY(score_step(score, row, &run, &now, &under_way));
     }
 
 cleanup:
-    for (size_t r = 0; r < SPW_MEASURED_RANKS; r++) process_end(&p[r]);
+    sequence_end(&under_way);
+    spw_free(now.routed);
     return status;
 }
 
@@ -250,9 +319,10 @@ cleanup:
 
 spw_status spw_measured_score_open(const char *path, const char *traces,
                                    const spw_allocator_settings *settings, spw_measured_score *out) {
+    spw_measured_traces *found = NULL;
     spw_status status = SPW_OK;
-    *out = (spw_measured_score){.cells = 0};
-    if (settings != NULL) out->settings = *settings;
+    *out = (spw_measured_score){.settings = settings};
+    SPW_TRY(spw_measured_traces_open(traces, &found));
     SPW_TRY(spw_csv_read(path, &out->table));
     out->cells = spw_csv_rows(out->table);
     SPW_TRY(SPW_ALLOC(out->cells, &out->cell));
@@ -261,9 +331,10 @@ spw_status spw_measured_score_open(const char *path, const char *traces,
         SPW_TRY(spw_csv_text(out->table, row, "routing", &out->cell[row].routing));
     }
     out->sequence = out->cells > 0 && spw_csv_field(out->table, 0, "sequence") != NULL;
-    SPW_TRY(out->sequence ? score_sequence(out) : score_runs(out, traces));
+    SPW_TRY(out->sequence ? score_sequences(out, found) : score_runs(out, found));
 
 cleanup:
+    spw_measured_traces_close(found);
     if (status != SPW_OK) spw_measured_score_close(out);
     return status;
 }
@@ -317,9 +388,10 @@ cleanup:
 }
 
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score) {
-    spw_measured_agreement out = {0, 0};
+    spw_measured_agreement out = {0, 0, 0};
     for (size_t i = 0; i < score->cells; i++) {
         out.composed += score->cell[i].composed ? 1 : 0;
+        out.unknown += score->cell[i].unknown[0] != '\0' ? 1 : 0;
         out.agreed += score->cell[i].composed && score->cell[i].differs == NULL ? 1 : 0;
     }
     return out;

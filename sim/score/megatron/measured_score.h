@@ -25,6 +25,7 @@ typedef struct spw_measured_cell {
     size_t rank, step;
     bool composed;       /* rows were composed from the routing, else taken from the table */
     const char *differs; /* the first column in which the composed rows differ; NULL = none does */
+    char unknown[256];   /* why the row was not replayed; "" = it was */
     bool approximated;   /* sequential experts whose rows are not known were replayed as grouped ones */
     spw_measured_pair requested_peak, requested_after_forward;
     spw_measured_pair allocated_before, allocated_after_forward, allocated_peak, reserved;
@@ -35,11 +36,13 @@ typedef struct spw_measured_score {
     spw_measured_cell *cell;
     size_t cells;
     bool sequence;
-    spw_allocator_settings settings;
+    const spw_allocator_settings *settings; /* NULL: a row's own */
 } spw_measured_score;
 
-/* `traces`: a folder with the traces of the routings, or NULL. `settings` of the allocator; the tables were measured
- * with the defaults (NULL). Closed by spw_measured_score_close. */
+/* `traces`: a folder with the traces of the routings, or NULL. A row is replayed under the settings of the allocator that it ran
+ * with, as the table says (columns allocator, device_limit_bytes; without them the defaults), or under `settings`, borrowed, where
+ * they are not NULL. A step of a model or of settings that are not known is not replayed: `unknown` says why, and its figures are 0.
+ * Closed by spw_measured_score_close. */
 SPW_MUST_CHECK spw_status spw_measured_score_open(const char *path, const char *traces,
                                                   const spw_allocator_settings *settings,
                                                   spw_measured_score *out);
@@ -57,6 +60,7 @@ SPW_MUST_CHECK spw_status spw_measured_score_errors(const spw_measured_score *sc
 
 typedef struct spw_measured_agreement {
     size_t composed, agreed; /* cells whose rows, drops and bytes were composed; equal in all columns */
+    size_t unknown;          /* cells that were not replayed */
 } spw_measured_agreement;
 spw_measured_agreement spw_measured_score_agreement(const spw_measured_score *score);
 
