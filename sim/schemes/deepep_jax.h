@@ -3,67 +3,11 @@
 #ifndef SPW_SIM_SCHEMES_DEEPEP_JAX_H
 #define SPW_SIM_SCHEMES_DEEPEP_JAX_H
 
-#include "sim/schemes/expert_events.h"
+#include "sim/schemes/experts.h"
+#include "sim/schemes/list.h"
 
-enum {
-    SPW_DEEPEP_JAX_RECEIVED,
-    SPW_DEEPEP_JAX_X,
-    SPW_DEEPEP_JAX_W0,
-    SPW_DEEPEP_JAX_W1,
-    SPW_DEEPEP_JAX_ACT,
-    SPW_DEEPEP_JAX_Y,
-    SPW_DEEPEP_JAX_Y_UNSORTED,
-    SPW_DEEPEP_JAX_OUT,
-    SPW_DEEPEP_JAX_OUT_GRADIENT,
-    SPW_DEEPEP_JAX_DY_UNSORTED,
-    SPW_DEEPEP_JAX_DY,
-    SPW_DEEPEP_JAX_DW0,
-    SPW_DEEPEP_JAX_DW1,
-    SPW_DEEPEP_JAX_DX0,
-    SPW_DEEPEP_JAX_DX1,
-    SPW_DEEPEP_JAX_DX_UNSORTED,
-    SPW_DEEPEP_JAX_DX_RECEIVED,
-    SPW_DEEPEP_JAX_TENSORS
-};
-#define SPW_DEEPEP_JAX_TENSOR_ROWS \
-    SPW_EXPERT_TENSORS(SPW_DEEPEP_JAX_), \
-        [SPW_DEEPEP_JAX_RECEIVED] = {"received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_OUT] = {"fanned_in", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_OUT_GRADIENT] = {"d_fanned_in", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_DY_UNSORTED] = {"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, \
-        [SPW_DEEPEP_JAX_DX_RECEIVED] = {"dx_received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN}
-
-/* Forward: the received rows die at once. */
-#define SPW_DEEPEP_JAX_DISPATCH_FORWARD \
-    SPW_BORN(FORWARD, "dispatch", SPW_DEEPEP_JAX_RECEIVED), SPW_BORN(FORWARD, "fan-out", SPW_DEEPEP_JAX_X), \
-        SPW_DIES(FORWARD, "fan-out", SPW_DEEPEP_JAX_RECEIVED)
-#define SPW_DEEPEP_JAX_COMBINE_FORWARD \
-    SPW_BORN(FORWARD, "unsort", SPW_DEEPEP_JAX_Y_UNSORTED), SPW_DIES(FORWARD, "unsort", SPW_DEEPEP_JAX_Y), \
-        SPW_BORN(FORWARD, "fan-in", SPW_DEEPEP_JAX_OUT), \
-        SPW_DIES(FORWARD, "fan-in", SPW_DEEPEP_JAX_Y_UNSORTED), \
-        SPW_DIES(FORWARD, "combine", SPW_DEEPEP_JAX_OUT)
-/* Recomputed: they stay to the end of the layer. */
-#define SPW_DEEPEP_JAX_DISPATCH_RECOMPUTE \
-    SPW_BORN(RECOMPUTE, "dispatch", SPW_DEEPEP_JAX_RECEIVED), SPW_BORN(RECOMPUTE, "fan-out", SPW_DEEPEP_JAX_X)
-/* The combine is not repeated, nothing needs its result. */
-#define SPW_DEEPEP_JAX_UNSORT_RECOMPUTE \
-    SPW_BORN(RECOMPUTE, "unsort", SPW_DEEPEP_JAX_Y_UNSORTED), SPW_DIES(RECOMPUTE, "unsort", SPW_DEEPEP_JAX_Y)
-#define SPW_DEEPEP_JAX_COMBINE_GRADIENT \
-    SPW_BORN(BACKWARD, "combine gradient", SPW_DEEPEP_JAX_OUT_GRADIENT), \
-        SPW_BORN(BACKWARD, "fan-in gradient", SPW_DEEPEP_JAX_DY_UNSORTED), \
-        SPW_DIES(BACKWARD, "fan-in gradient", SPW_DEEPEP_JAX_Y_UNSORTED), \
-        SPW_DIES(BACKWARD, "fan-in gradient", SPW_DEEPEP_JAX_OUT_GRADIENT), \
-        SPW_BORN(BACKWARD, "unsort gradient", SPW_DEEPEP_JAX_DY), \
-        SPW_DIES(BACKWARD, "unsort gradient", SPW_DEEPEP_JAX_DY_UNSORTED)
-#define SPW_DEEPEP_JAX_DISPATCH_GRADIENT \
-    SPW_BORN(BACKWARD, "fan-out gradient", SPW_DEEPEP_JAX_DX_UNSORTED), \
-        SPW_DIES(BACKWARD, "fan-out gradient", SPW_DEEPEP_JAX_DX0), \
-        SPW_BORN(BACKWARD, "fan-out gradient", SPW_DEEPEP_JAX_DX_RECEIVED), \
-        SPW_DIES(BACKWARD, "fan-out gradient", SPW_DEEPEP_JAX_DX_UNSORTED), \
-        SPW_DIES(BACKWARD, "dispatch gradient", SPW_DEEPEP_JAX_DX_RECEIVED), \
-        SPW_DIES(BACKWARD, "dispatch gradient", SPW_DEEPEP_JAX_RECEIVED)
+/* The whole layer around the given experts. */
+void spw_deepep_jax_layer(spw_layer_builder *b, const spw_experts *experts);
 
 /* W, the worst case. */
 size_t spw_deepep_jax_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *shape);

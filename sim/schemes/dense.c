@@ -14,92 +14,72 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    COMBINE_MASK,
-    DISPATCH_MASK,
-    X,
-    W0,
-    W1,
-    ACT,
-    SENT,
-    Y,
-    RETURNED,
-    OUT_GRADIENT,
-    MASK_GRADIENT,
-    DY,
-    DW0,
-    DW1,
-    DX,
-    DX_BACK
-};
+/* Up to the activation, forward and recomputed alike. */
+static void to_experts(spw_layer_builder *b) {
+    spw_layer_born(b, "masks", (spw_tensor){"combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
+    spw_layer_born(b, "masks", (spw_tensor){"dispatch_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
+    spw_layer_born(b, "dispatch", (spw_tensor){"dispatched", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all", (spw_tensor){"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all", "dispatched");
+    spw_layer_born(b, "gemm w0", (spw_tensor){"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+    spw_layer_born(b, "gemm w1", (spw_tensor){"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+    spw_layer_born(b, "swiglu", (spw_tensor){"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+}
 
-static const spw_tensor tensors[] = {
-    [COMBINE_MASK] = {"combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
-    [DISPATCH_MASK] = {"dispatch_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
-    [X] = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [W0] = {"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [W1] = {"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [ACT] = {"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [SENT] = {"dispatched", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [Y] = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [RETURNED] = {"y_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [OUT_GRADIENT] = {"dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [MASK_GRADIENT] = {"d_combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS},
-    [DY] = {"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DW0] = {"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DW1] = {"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN},
-    [DX] = {"dx", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DX_BACK] = {"dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-};
+static void combine_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
+    spw_layer_dies(b, "combine gradient", "y_returned");
+    spw_layer_dies(b, "combine gradient", "combine_mask");
+    spw_layer_dies(b, "mask gradient", "d_combine_mask");
+    spw_layer_born(b, "all-to-all of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all of dy", "dy_sent");
+}
 
-/* Up to the experts' output, forward and recomputed alike. */
-#define TO_EXPERTS(phase) \
-    SPW_BORN(phase, "masks", COMBINE_MASK), SPW_BORN(phase, "masks", DISPATCH_MASK), \
-        SPW_BORN(phase, "dispatch", SENT), SPW_BORN(phase, "all-to-all", X), \
-        SPW_DIES(phase, "all-to-all", SENT), SPW_BORN(phase, "gemm w0", W0), SPW_BORN(phase, "gemm w1", W1), \
-        SPW_BORN(phase, "swiglu", ACT)
+/* d_act takes the place of act, and splits into d_w0, d_w1. */
+static void experts_gradient(spw_layer_builder *b) {
+    spw_layer_dies(b, "wo weight gradient", "act");
+    spw_layer_born(b, "gemm wo input gradient", (spw_tensor){"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "gemm wo input gradient", "dy");
+    spw_layer_dies(b, "swiglu gradient", "w1_out");
+    spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "swiglu gradient", "w0_out");
+    spw_layer_dies(b, "w0 w1 weight gradients", "x");
+    spw_layer_born(b, "gemm w0 w1 input gradient", (spw_tensor){"dx", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gemm w0 w1 input gradient", "d_w0_out");
+    spw_layer_dies(b, "gemm w0 w1 input gradient", "d_w1_out");
+}
 
-static const spw_event events[] = {
-    TO_EXPERTS(FORWARD),
-    SPW_DIES(FORWARD, "swiglu", X),
-    SPW_DIES(FORWARD, "swiglu", W0),
-    SPW_DIES(FORWARD, "swiglu", W1),
-    SPW_DIES(FORWARD, "swiglu", DISPATCH_MASK),
-    SPW_BORN(FORWARD, "gemm wo", Y),
-    SPW_DIES(FORWARD, "gemm wo", ACT),
-    SPW_BORN(FORWARD, "all-to-all back", RETURNED),
-    SPW_DIES(FORWARD, "all-to-all back", Y),
-    SPW_DIES(FORWARD, "combine", RETURNED),
-    SPW_DIES(FORWARD, "combine", COMBINE_MASK),
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    static const spw_tensor y = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+                            returned = {"y_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
+    (void)scheme, (void)shape;
+    to_experts(b);
+    spw_layer_dies(b, "swiglu", "x");
+    spw_layer_dies(b, "swiglu", "w0_out");
+    spw_layer_dies(b, "swiglu", "w1_out");
+    spw_layer_dies(b, "swiglu", "dispatch_mask");
+    spw_layer_born(b, "gemm wo", y);
+    spw_layer_dies(b, "gemm wo", "act");
+    spw_layer_born(b, "all-to-all back", returned);
+    spw_layer_dies(b, "all-to-all back", "y");
+    spw_layer_dies(b, "combine", "y_returned");
+    spw_layer_dies(b, "combine", "combine_mask");
 
-    TO_EXPERTS(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "gemm wo", Y),
-    SPW_BORN(RECOMPUTE, "all-to-all back", RETURNED),
-    SPW_DIES(RECOMPUTE, "all-to-all back", Y),
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    to_experts(b);
+    spw_layer_born(b, "gemm wo", y);
+    spw_layer_born(b, "all-to-all back", returned);
+    spw_layer_dies(b, "all-to-all back", "y");
 
-    SPW_BORN(BACKWARD, "combine gradient", OUT_GRADIENT),
-    SPW_BORN(BACKWARD, "combine gradient", MASK_GRADIENT),
-    SPW_DIES(BACKWARD, "combine gradient", RETURNED),
-    SPW_DIES(BACKWARD, "combine gradient", COMBINE_MASK),
-    SPW_DIES(BACKWARD, "mask gradient", MASK_GRADIENT),
-    SPW_BORN(BACKWARD, "all-to-all of dy", DY),
-    SPW_DIES(BACKWARD, "all-to-all of dy", OUT_GRADIENT),
-    SPW_DIES(BACKWARD, "wo weight gradient",
-             ACT), /* then d_act takes its place, and splits into d_w0, d_w1 */
-    SPW_BORN(BACKWARD, "gemm wo input gradient", DW0),
-    SPW_DIES(BACKWARD, "gemm wo input gradient", DY),
-    SPW_DIES(BACKWARD, "swiglu gradient", W1),
-    SPW_BORN(BACKWARD, "swiglu gradient", DW1),
-    SPW_DIES(BACKWARD, "swiglu gradient", W0),
-    SPW_DIES(BACKWARD, "w0 w1 weight gradients", X),
-    SPW_BORN(BACKWARD, "gemm w0 w1 input gradient", DX),
-    SPW_DIES(BACKWARD, "gemm w0 w1 input gradient", DW0),
-    SPW_DIES(BACKWARD, "gemm w0 w1 input gradient", DW1),
-    SPW_BORN(BACKWARD, "all-to-all of dx", DX_BACK),
-    SPW_DIES(BACKWARD, "all-to-all of dx", DX),
-    SPW_DIES(BACKWARD, "dispatch gradient", DX_BACK),
-    SPW_DIES(BACKWARD, "dispatch gradient", DISPATCH_MASK),
-};
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b);
+    experts_gradient(b);
+    spw_layer_born(b, "all-to-all of dx", (spw_tensor){"dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all of dx", "dx");
+    spw_layer_dies(b, "dispatch gradient", "dx_returned");
+    spw_layer_dies(b, "dispatch gradient", "dispatch_mask");
+}
 
 /* D = p E C, before and after the exchange. */
 static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -153,7 +133,7 @@ const spw_scheme_type spw_scheme_dense = {
     .section_source = "event list of the scheme (1)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .limit_per_sequence = true,
     .buffer_rows = buffer_rows,
     .buffer_formula = "D = p E C",

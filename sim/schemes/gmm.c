@@ -11,18 +11,10 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-static const spw_tensor tensors[] = {SPW_RAGGED_TENSOR_ROWS};
-
-static const spw_event events[] = {
-    SPW_RAGGED_DISPATCH(FORWARD),   SPW_EXPERTS_FORWARD(SPW_RAGGED_),
-    SPW_RAGGED_COMBINE(FORWARD),    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
-
-    SPW_RAGGED_DISPATCH(RECOMPUTE), SPW_EXPERTS_RECOMPUTE(SPW_RAGGED_),
-    SPW_RAGGED_COMBINE(RECOMPUTE),
-
-    SPW_RAGGED_COMBINE_GRADIENT,    SPW_EXPERTS_GRADIENT(SPW_RAGGED_),
-    SPW_RAGGED_DISPATCH_GRADIENT,
-};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    spw_ragged_layer(b, &spw_experts_grouped);
+}
 
 /* x, dy as received and as sorted, and a copy of it in the layout [rows, 1, H] that the exchange wants; the
  * products of SwiGLU are recomputed so late that two of the three live; d_returned and its sorted copy. */
@@ -42,7 +34,7 @@ const spw_scheme_type spw_scheme_gmm = {
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .buffer_rows = spw_ragged_buffer_rows,
     .buffer_formula = "buffer",
     .exchanges = spw_row_exchanges,

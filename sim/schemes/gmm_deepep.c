@@ -11,18 +11,10 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-static const spw_tensor tensors[] = {SPW_DEEPEP_JAX_TENSOR_ROWS};
-
-static const spw_event events[] = {
-    SPW_DEEPEP_JAX_DISPATCH_FORWARD,   SPW_EXPERTS_FORWARD(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_COMBINE_FORWARD,
-
-    SPW_DEEPEP_JAX_DISPATCH_RECOMPUTE, SPW_EXPERTS_RECOMPUTE(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_UNSORT_RECOMPUTE,
-
-    SPW_DEEPEP_JAX_COMBINE_GRADIENT,   SPW_EXPERTS_GRADIENT(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_DISPATCH_GRADIENT,
-};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    spw_deepep_jax_layer(b, &spw_experts_grouped);
+}
 
 /* x, y unsorted, dy, and one copy of a sort; two of the SwiGLU products; received and d_fanned_in. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
@@ -40,7 +32,7 @@ const spw_scheme_type spw_scheme_gmm_deepep = {
     .section_source = "event list of the scheme (3)",
     .source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .by_node = true,
     .once_a_rank = true,
     .buffer_rows = spw_deepep_jax_buffer_rows,

@@ -1,23 +1,12 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5). */
-#include "sim/schemes/ragged_dot_events.h"
 #include "sim/schemes/ragged_exchange.h"
 
 static const spw_scheme_option options[] = {SPW_RAGGED_OPTION_ROWS, {.name = NULL}};
 
-enum { SPW_RAGGED_HIDDEN_OPERAND = SPW_RAGGED_TENSORS, SPW_RAGGED_FFN_OPERAND };
-
-static const spw_tensor tensors[] = {SPW_RAGGED_TENSOR_ROWS, SPW_RAGGED_DOT_TENSORS(SPW_RAGGED_)};
-
-static const spw_event events[] = {
-    SPW_RAGGED_DISPATCH(FORWARD),   SPW_RAGGED_DOT_FORWARD(SPW_RAGGED_),
-    SPW_RAGGED_COMBINE(FORWARD),    SPW_DIES(FORWARD, "sum over choices", SPW_RAGGED_RETURNED_UNSORTED),
-
-    SPW_RAGGED_DISPATCH(RECOMPUTE), SPW_RAGGED_DOT_RECOMPUTE(SPW_RAGGED_),
-    SPW_RAGGED_COMBINE(RECOMPUTE),
-
-    SPW_RAGGED_COMBINE_GRADIENT,    SPW_RAGGED_DOT_GRADIENT(SPW_RAGGED_),
-    SPW_RAGGED_DISPATCH_GRADIENT,
-};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    spw_ragged_layer(b, &spw_experts_ragged_dot);
+}
 
 /* As gmm, and the masked operands. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
@@ -37,7 +26,7 @@ const spw_scheme_type spw_scheme_ragged = {
     .source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .buffer_rows = spw_ragged_buffer_rows,
     .buffer_formula = "buffer",
     .exchanges = spw_row_exchanges,

@@ -1,24 +1,13 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot behind DeepEP (docs/schemes.md, section 3.4): the exchange of gmm-deepep, the
  * products of ragged. */
 #include "sim/schemes/deepep_jax.h"
-#include "sim/schemes/ragged_dot_events.h"
 
 static const spw_scheme_option options[] = {{.name = NULL}};
 
-enum { SPW_DEEPEP_JAX_HIDDEN_OPERAND = SPW_DEEPEP_JAX_TENSORS, SPW_DEEPEP_JAX_FFN_OPERAND };
-
-static const spw_tensor tensors[] = {SPW_DEEPEP_JAX_TENSOR_ROWS, SPW_RAGGED_DOT_TENSORS(SPW_DEEPEP_JAX_)};
-
-static const spw_event events[] = {
-    SPW_DEEPEP_JAX_DISPATCH_FORWARD,   SPW_RAGGED_DOT_FORWARD(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_COMBINE_FORWARD,
-
-    SPW_DEEPEP_JAX_DISPATCH_RECOMPUTE, SPW_RAGGED_DOT_RECOMPUTE(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_UNSORT_RECOMPUTE,
-
-    SPW_DEEPEP_JAX_COMBINE_GRADIENT,   SPW_RAGGED_DOT_GRADIENT(SPW_DEEPEP_JAX_),
-    SPW_DEEPEP_JAX_DISPATCH_GRADIENT,
-};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    spw_deepep_jax_layer(b, &spw_experts_ragged_dot);
+}
 
 /* No compiled list: with gmm-deepep's and ragged's masked operands it says 436 GiB for the one published figure, 375
  * (docs/validation_memory.md). */
@@ -29,7 +18,7 @@ const spw_scheme_type spw_scheme_ragged_deepep = {
     .section_source = "event list of the scheme (3.4)",
     .source = "ROCm/maxtext src/MaxText/layers/moe.py; XLA's lowering of ragged_dot",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .by_node = true,
     .once_a_rank = true,
     .buffer_rows = spw_deepep_jax_buffer_rows,

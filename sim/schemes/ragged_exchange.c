@@ -37,3 +37,62 @@ void spw_ragged_flow(const spw_scheme *scheme, const spw_layer_shape *s, const s
         out->rows[d] = buffer - room;
     }
 }
+
+/* --- The layer --- */
+
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "repeat", (spw_tensor){"repeated", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "sort", (spw_tensor){"sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "sort", "repeated");
+    spw_layer_born(b, "dispatch", (spw_tensor){"received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch", "sorted");
+    spw_layer_born(b, "local sort", (spw_tensor){"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local sort", "received");
+}
+
+/* The receive buffer of the combine stands before its operand is sorted. */
+static void combine(spw_layer_builder *b) {
+    spw_layer_born(b, "local unsort", (spw_tensor){"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "local unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local unsort", "y");
+    spw_layer_dies(b, "combine", "y_unsorted");
+    spw_layer_born(b, "unsort", (spw_tensor){"returned_unsorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unsort", "returned");
+}
+
+static void combine_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine gradient", "returned_unsorted"); /* the weight gradient used it */
+    spw_layer_born(b, "sort of dy",
+                   (spw_tensor){"d_returned_sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch of dy", (spw_tensor){"dy_received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "local sort of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local sort of dy", "dy_received");
+    spw_layer_dies(b, "local sort of dy", "d_returned_sorted");
+    spw_layer_dies(b, "local sort of dy", "d_returned");
+}
+
+static void dispatch_gradient(spw_layer_builder *b, const char *dx) {
+    spw_layer_born(b, "local unsort of dx", (spw_tensor){"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local unsort of dx", dx);
+    spw_layer_born(b, "combine of dx", (spw_tensor){"dx_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine of dx", "dx_unsorted");
+    spw_layer_dies(b, "sum over choices", "dx_returned");
+}
+
+void spw_ragged_layer(spw_layer_builder *b, const spw_experts *experts) {
+    dispatch(b);
+    experts->forward(b);
+    combine(b);
+    spw_layer_dies(b, "sum over choices", "returned_unsorted");
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b);
+    experts->again(b);
+    combine(b);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b);
+    experts->gradient(b);
+    dispatch_gradient(b, experts->dx);
+}

@@ -2,7 +2,6 @@
  * computes its own experts and the weighted partial sums are reduce-scattered. Volume does not depend on
  * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
  * a rank served in order. */
-#include "sim/schemes/expert_events.h"
 #include "sim/schemes/ragged_exchange.h"
 
 static const char *const no_yes[] = {"false", "true", NULL};
@@ -22,74 +21,59 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    GATHERED,
-    REPEATED,
-    X,
-    W0,
-    W1,
-    ACT,
-    Y,
-    Y_UNSORTED,
-    PARTIAL,
-    PARTIAL_GRADIENT,
-    DY_UNSORTED,
-    DY,
-    DW0,
-    DW1,
-    DX0,
-    DX1,
-    DX_UNSORTED,
-    DX_GATHERED
-};
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "all-gather", (spw_tensor){"gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "repeat", (spw_tensor){"repeated", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    if (spw_layer_phase(b) == SPW_PHASE_FORWARD) spw_layer_dies(b, "repeat", "gathered");
+    spw_layer_born(b, "sort", (spw_tensor){"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "sort", "repeated");
+}
 
-static const spw_tensor tensors[] = {
-    SPW_EXPERT_TENSORS(),
-    [GATHERED] = {"gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [REPEATED] = {"repeated", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [Y_UNSORTED] = {"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [PARTIAL] = {"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [PARTIAL_GRADIENT] = {"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [DY_UNSORTED] = {"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DX_UNSORTED] = {"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-    [DX_GATHERED] = {"dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-};
+static void unsort(spw_layer_builder *b) {
+    spw_layer_born(b, "unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unsort", "y");
+}
 
-static const spw_event events[] = {
-    SPW_BORN(FORWARD, "all-gather", GATHERED),
-    SPW_BORN(FORWARD, "repeat", REPEATED),
-    SPW_DIES(FORWARD, "repeat", GATHERED),
-    SPW_BORN(FORWARD, "sort", X),
-    SPW_DIES(FORWARD, "sort", REPEATED),
-    SPW_EXPERTS_FORWARD(),
-    SPW_BORN(FORWARD, "unsort", Y_UNSORTED),
-    SPW_DIES(FORWARD, "unsort", Y),
-    SPW_BORN(FORWARD, "weighted partial sums", PARTIAL),
-    SPW_DIES(FORWARD, "weighted partial sums", Y_UNSORTED),
-    SPW_DIES(FORWARD, "reduce-scatter", PARTIAL),
+static void combine_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "all-gather of dy",
+                   (spw_tensor){"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "partial sums gradient",
+                   (spw_tensor){"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "partial sums gradient", "y_unsorted");
+    spw_layer_dies(b, "partial sums gradient", "d_partial_sums");
+    spw_layer_born(b, "unsort gradient", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unsort gradient", "dy_unsorted");
+}
 
-    SPW_BORN(RECOMPUTE, "all-gather", GATHERED),
-    SPW_BORN(RECOMPUTE, "repeat", REPEATED),
-    SPW_BORN(RECOMPUTE, "sort", X),
-    SPW_DIES(RECOMPUTE, "sort", REPEATED),
-    SPW_EXPERTS_RECOMPUTE(),
-    SPW_BORN(RECOMPUTE, "unsort", Y_UNSORTED),
-    SPW_DIES(RECOMPUTE, "unsort", Y),
+static void dispatch_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "sort gradient", (spw_tensor){"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "sort gradient", spw_experts_grouped.dx);
+    spw_layer_born(b, "sum over choices", (spw_tensor){"dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "sum over choices", "dx_unsorted");
+    spw_layer_dies(b, "reduce-scatter of dx", "dx_gathered");
+    spw_layer_dies(b, "reduce-scatter of dx", "gathered");
+}
 
-    SPW_BORN(BACKWARD, "all-gather of dy", PARTIAL_GRADIENT),
-    SPW_BORN(BACKWARD, "partial sums gradient", DY_UNSORTED),
-    SPW_DIES(BACKWARD, "partial sums gradient", Y_UNSORTED),
-    SPW_DIES(BACKWARD, "partial sums gradient", PARTIAL_GRADIENT),
-    SPW_BORN(BACKWARD, "unsort gradient", DY),
-    SPW_DIES(BACKWARD, "unsort gradient", DY_UNSORTED),
-    SPW_EXPERTS_GRADIENT(),
-    SPW_BORN(BACKWARD, "sort gradient", DX_UNSORTED),
-    SPW_DIES(BACKWARD, "sort gradient", DX0),
-    SPW_BORN(BACKWARD, "sum over choices", DX_GATHERED),
-    SPW_DIES(BACKWARD, "sum over choices", DX_UNSORTED),
-    SPW_DIES(BACKWARD, "reduce-scatter of dx", DX_GATHERED),
-    SPW_DIES(BACKWARD, "reduce-scatter of dx", GATHERED),
-};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    dispatch(b);
+    spw_experts_grouped.forward(b);
+    unsort(b);
+    spw_layer_born(b, "weighted partial sums",
+                   (spw_tensor){"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "weighted partial sums", "y_unsorted");
+    spw_layer_dies(b, "reduce-scatter", "partial_sums");
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b);
+    spw_experts_grouped.again(b);
+    unsort(b);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b);
+    spw_experts_grouped.gradient(b);
+    dispatch_gradient(b);
+}
 
 static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     const size_t all = s->ranks * s->assignments;
@@ -166,7 +150,7 @@ const spw_scheme_type spw_scheme_ring = {
     .section_source = "event list of the scheme (2.6)",
     .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .buffer_rows = buffer_rows,
     .buffer_formula = "rows",
     .exchanges = exchanges,
