@@ -1,5 +1,6 @@
 #include "base/child.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -90,6 +91,8 @@ spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_byt
     int ends[2] = {-1, -1}, state = 0;
     *reply = NULL;
     *bytes = 0;
+    status = spw_file_reads(path); /* the child's own list ends with it */
+    if (status != SPW_OK) return status;
     if (pipe(ends) != 0) return spw_fail(SPW_EIO, "%s: no pipe: %s", path, strerror(errno));
     (void)fflush(NULL); /* or the child might print what waits in a buffer here */
     const pid_t child = fork();

@@ -1,117 +1,105 @@
 #include "base/file.h"
 
 #include "base/memory.h"
+#include "base/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Temporary files under way, for a program that is asked to stop. Slots are taken and left by one thread. */
-enum { MOST_FILES = 16, WRITABLE = 0222, ALL_MODES = 0777 };
-static char *volatile under_way[MOST_FILES];
-static pid_t owner; /* a child process removes nothing */
+enum { WRITABLE = 0222, ALL_MODES = 0777 };
 
-static void remove_all(void) {
-    for (int i = 0; i < MOST_FILES && owner == getpid(); i++) {
-        char *path = under_way[i];
-        if (path != NULL) (void)unlink(path);
-    }
-}
-
-static void remove_and_stop(int signal_number) {
-    remove_all();
-    (void)signal(signal_number, SIG_DFL);
-    (void)raise(signal_number);
-}
-
-/* Signals that end a program remove its temporary files first, and so does a library that ends it by exit(), as OpenMP does
- * without threads; a signal that is ignored stays ignored. */
-static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGXCPU};
-enum { SIGNALS = sizeof signals / sizeof signals[0] };
-
-static void watch(char *path) {
-    static bool installed = false;
-    for (size_t i = 0; i < SIGNALS && !installed; i++) {
-        struct sigaction old;
-        if (sigaction(signals[i], NULL, &old) != 0 || old.sa_handler != SIG_DFL) continue;
-        (void)sigaction(signals[i], &(struct sigaction){.sa_handler = remove_and_stop}, NULL);
-    }
-    (void)signal(SIGXFSZ, SIG_IGN); /* a write past the limit then fails like any other */
-    if (!installed) (void)atexit(remove_all);
-    installed = true;
-    owner = getpid();
-    for (int i = 0; i < MOST_FILES; i++) {
-        if (under_way[i] != NULL) continue;
-        under_way[i] = path;
-        return;
-    }
-}
-
-static void unwatch(const char *path) {
-    for (int i = 0; i < MOST_FILES; i++) {
-        if (under_way[i] == path) under_way[i] = NULL;
-    }
-}
-
-/* mkstemp() and watch() as one: a signal waits until the file is known. */
-static int create_watched(char *path) {
-    sigset_t waiting, before;
-    (void)sigemptyset(&waiting);
-    for (size_t i = 0; i < SIGNALS; i++) (void)sigaddset(&waiting, signals[i]);
-    (void)pthread_sigmask(SIG_BLOCK, &waiting, &before);
-    const int descriptor = mkstemp(path), failure = errno;
-    if (descriptor >= 0) watch(path);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = failure;
-    return descriptor;
-}
-
-static spw_status copy_text(const char *text, const char *suffix, char **out) {
-    size_t length = strlen(text) + strlen(suffix) + 1;
-    spw_status status = SPW_ALLOC(length, out);
-    if (status == SPW_OK) (void)snprintf(*out, length, "%s%s", text, suffix);
+static spw_status copy_text(const char *text, char **out) {
+    const size_t length = strlen(text) + 1;
+    const spw_status status = SPW_ALLOC(length, out);
+    if (status == SPW_OK) memcpy(*out, text, length);
     return status;
 }
 
-spw_status spw_file_differs(const char *output, const char *input) {
+/* --- What this run reads --- */
+
+static char **inputs;
+static size_t input_count, input_capacity;
+
+spw_status spw_file_reads(const char *path) {
+    spw_status status = SPW_OK;
+    char **larger = NULL;
+    if (input_count > 0 && strcmp(inputs[input_count - 1], path) == 0) return SPW_OK;
+    if (input_count == input_capacity) {
+        SPW_TRY(SPW_ALLOC(input_capacity * 2 + 16, &larger));
+        if (input_count > 0) memcpy(larger, inputs, input_count * sizeof *larger);
+        spw_free(inputs);
+        inputs = larger;
+        input_capacity = input_capacity * 2 + 16;
+    }
+    SPW_TRY(copy_text(path, &inputs[input_count]));
+    input_count++;
+
+cleanup:
+    return status;
+}
+
+void spw_file_forget_reads(void) {
+    for (size_t i = 0; i < input_count; i++) spw_free(inputs[i]);
+    spw_free(inputs);
+    inputs = NULL;
+    input_count = input_capacity = 0;
+}
+
+/* SPW_EARG when `output` is one of the inputs, by any name or link. */
+static spw_status check_no_input(const char *output) {
     struct stat a, b;
-    if (stat(output, &a) != 0 || stat(input, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
-        return SPW_OK;
-    return spw_fail(SPW_EARG, "%s is the input %s itself; write to another file", output, input);
+    if (stat(output, &a) != 0) return SPW_OK; /* what is not there is nobody's input */
+    for (size_t i = 0; i < input_count; i++) {
+        if (stat(inputs[i], &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) continue;
+        return spw_fail(SPW_EARG, "%s is the input %s itself; write to another file", output, inputs[i]);
+    }
+    return SPW_OK;
+}
+
+/* --- */
+
+/* Whether a file may be written at `path`; *mode of what it replaces, or of any new file. */
+static spw_status check_target(const char *path, mode_t *mode) {
+    struct stat there;
+    const mode_t mask = umask(0);
+    (void)umask(mask);
+    *mode = 0666 & ~mask;
+    if (stat(path, &there) != 0) {
+        if (lstat(path, &there) != 0) return SPW_OK;
+        return spw_fail(SPW_EIO, "%s: is a link to a file that is not there; name the file itself", path);
+    }
+    if (!S_ISREG(there.st_mode))
+        return spw_fail(SPW_EIO, "%s: is no regular file; name a file to write", path);
+    if ((there.st_mode & WRITABLE) == 0 || access(path, W_OK) != 0)
+        return spw_fail(SPW_EIO,
+                        "%s: is there and may not be written; name another file, or make it writable", path);
+    *mode = there.st_mode & ALL_MODES;
+    return check_no_input(path);
 }
 
 spw_status spw_file_begin(const char *path, spw_file *out) {
     spw_status status = SPW_OK;
-    struct stat there;
     char *real = NULL; /* a link stays, its target is replaced */
+    mode_t mode = 0;
+    int descriptor = -1;
     *out = (spw_file){NULL, NULL};
-    const bool exists = stat(path, &there) == 0;
-    if (exists && !S_ISREG(there.st_mode))
-        return spw_fail(SPW_EIO, "%s: is no regular file; name a file to write", path);
-    if (exists && ((there.st_mode & WRITABLE) == 0 || access(path, W_OK) != 0))
-        return spw_fail(SPW_EIO,
-                        "%s: is there and may not be written; name another file, or make it writable", path);
-    if (!exists && lstat(path, &there) == 0)
-        return spw_fail(SPW_EIO, "%s: is a link to a file that is not there; name the file itself", path);
+    SPW_TRY(check_target(path, &mode));
+    errno = 0;
     real = realpath(path, NULL);
-    SPW_TRY(copy_text(real != NULL ? real : path, "", &out->path));
-    SPW_TRY(copy_text(out->path, ".XXXXXX", &out->temporary));
-    const int descriptor = create_watched(out->temporary);
-    if (descriptor < 0) {
-        spw_free(out->temporary);
-        out->temporary = NULL; /* nothing to remove */
+    if (real == NULL && errno != ENOENT)
+        SPW_TRY(spw_fail(errno == ENOMEM ? SPW_ENOMEM : SPW_EIO, "%s: cannot be created: %s", path,
+                         strerror(errno)));
+    SPW_TRY(copy_text(real != NULL ? real : path, &out->path));
+    SPW_TRY(spw_temporary_create(out->path, &out->temporary, &descriptor));
+    const bool set = fchmod(descriptor, mode) == 0; /* as readable as what it replaces, not 0600 */
+    if (close(descriptor) != 0 || !set)
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be created: %s", path, strerror(errno)));
-    }
-    mode_t mask =
-        umask(0); /* mkstemp gives 0600; a result is as readable as what it replaces, or as any new file */
-    (void)umask(mask);
-    (void)fchmod(descriptor, exists ? there.st_mode & ALL_MODES : 0666 & ~mask);
-    (void)close(descriptor);
 
 cleanup:
     free(real);
@@ -119,27 +107,47 @@ cleanup:
     return status;
 }
 
+/* Brings a file, or the names in a folder, to the disk. */
+static bool synchronize(const char *path, int flags) {
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | flags);
+    const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
+    const int failure = errno;
+    if (descriptor >= 0 && close(descriptor) != 0) return false;
+    errno = failure;
+    return synced;
+}
+
+/* The folder of a file that has got its name. Some file systems have nothing to do for a folder and say so. */
+static spw_status synchronize_folder(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) *slash = '\0';
+    const bool synced = synchronize(slash == NULL ? "." : slash == path ? "/" : path, O_DIRECTORY);
+    if (slash != NULL) *slash = '/';
+    if (synced || errno == EINVAL || errno == ENOTSUP || errno == EACCES) return SPW_OK;
+    return spw_fail(
+        SPW_EIO,
+        "%s: is complete, but the name in its folder cannot be brought to the disk (%s); after a power "
+        "cut the file of before may stand there",
+        path, strerror(errno));
+}
+
 spw_status spw_file_commit(spw_file *file) {
     spw_status status = SPW_OK;
-    int descriptor = open(file->temporary, O_RDONLY);
-    bool good = descriptor >= 0 && fsync(descriptor) == 0;
-    if (descriptor >= 0) (void)close(descriptor);
-    good = good && rename(file->temporary, file->path) == 0;
-    if (!good) status = spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno));
-    if (good) {
-        unwatch(file->temporary);
-        spw_free(file->temporary);
-        file->temporary = NULL;
-    }
+    SPW_TRY(check_no_input(file->path)); /* which may have been read since the beginning */
+    if (!synchronize(file->temporary, 0) || rename(file->temporary, file->path) != 0)
+        SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno)));
+    spw_temporary_forget(file->temporary);
+    spw_free(file->temporary);
+    file->temporary = NULL;
+    SPW_TRY(synchronize_folder(file->path));
+
+cleanup:
     spw_file_discard(file);
     return status;
 }
 
 void spw_file_discard(spw_file *file) {
-    if (file->temporary != NULL) {
-        (void)unlink(file->temporary);
-        unwatch(file->temporary);
-    }
+    if (file->temporary != NULL) spw_temporary_remove(file->temporary);
     spw_free(file->temporary);
     spw_free(file->path);
     *file = (spw_file){NULL, NULL};
@@ -151,16 +159,31 @@ spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const
     spw_status status = spw_file_begin(path, &file);
     if (file.temporary == NULL) return status; /* it has failed */
     FILE *out = fopen(file.temporary, "w");
-    bool written = out != NULL;
-    if (out != NULL) {
-        status = print(out, what);
-        written = ferror(out) == 0;
-        written = fclose(out) == 0 && written;
-    }
-    if (status == SPW_OK)
-        status = written ? spw_file_commit(&file)
-                         : spw_fail(SPW_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    if (out == NULL)
+        SPW_TRY(spw_fail(errno == ENOMEM ? SPW_ENOMEM : SPW_EIO, "%s: cannot be written: %s", path,
+                         strerror(errno)));
+    status = print(out, what);
+    errno = 0;
+    const bool written = ferror(out) == 0;
+    if ((fclose(out) != 0 || !written) && status == SPW_OK)
+        status = spw_fail(SPW_EIO, "%s: cannot be written: %s", path,
+                          errno != 0 ? strerror(errno) : "is the disk full?");
+    if (status == SPW_OK) status = spw_file_commit(&file);
+
+cleanup:
     spw_file_discard(&file);
+    return status;
+}
+
+spw_status spw_file_open(const char *path, FILE **out) {
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(spw_file_reads(path));
+    *out = fopen(path, "rb");
+    if (*out == NULL)
+        status = spw_fail(errno == ENOMEM ? SPW_ENOMEM : SPW_EIO, "%s: %s", path, strerror(errno));
+
+cleanup:
     return status;
 }
 
@@ -169,8 +192,8 @@ spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *le
     char *buffer = NULL;
     size_t capacity = 4096, used = 0;
     *text = NULL;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
+    FILE *file = NULL;
+    SPW_TRY(spw_file_open(path, &file));
     SPW_TRY(SPW_ALLOC(capacity, &buffer));
     for (;;) {
         used += fread(buffer + used, 1, capacity - 1 - used, file);
@@ -192,6 +215,6 @@ spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *le
 
 cleanup:
     spw_free(buffer);
-    (void)fclose(file);
+    if (file != NULL) (void)fclose(file); /* nothing is lost by what was only read */
     return status;
 }

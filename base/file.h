@@ -14,16 +14,21 @@ typedef struct spw_file {
 } spw_file;
 
 /* Creates an empty temporary file beside `path`; a program that ends by exit() or by a signal it can see removes it. Follows
- * links. What is replaced keeps its mode. Fails with SPW_EIO when the folder cannot be written, or when what stands at `path` is
+ * links. What is replaced keeps its mode. SPW_EARG when `path` is, by any name or link, a file that this run has read: an
+ * output never replaces what it is made of. SPW_EIO when the folder cannot be written, or when what stands at `path` is
  * no regular file, may not be written or is a link to nothing. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
 
-/* SPW_EARG when `output` is the very file `input` (by any name or link): an output never replaces what it is made of. A path
- * that does not exist differs from every other. */
-SPW_MUST_CHECK spw_status spw_file_differs(const char *output, const char *input);
+/* Notes that this run reads the file at `path`. To be called by whatever opens a file that the user named; then no output can
+ * replace it. */
+SPW_MUST_CHECK spw_status spw_file_reads(const char *path);
 
-/* Flushes the temporary file to the disk and renames it to `path`; frees `file`. On failure nothing is
- * left behind and what stood at `path` before still stands. */
+/* Forgets what was read: another run begins, as in a test. */
+void spw_file_forget_reads(void);
+
+/* Brings the temporary file to the disk, renames it to `path` and brings the name to the disk; frees `file`. On failure nothing
+ * is left behind and what stood at `path` before still stands; only when the last of the three fails does the
+ * new file stand there, whole, and the message says so. SPW_EARG as for spw_file_begin(). */
 SPW_MUST_CHECK spw_status spw_file_commit(spw_file *file);
 
 /* Removes the temporary file and frees `file`. Does nothing after a commit, or on a zeroed struct. */
@@ -33,6 +38,9 @@ void spw_file_discard(spw_file *file);
  * `print` fails with. */
 SPW_MUST_CHECK spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const void *what),
                                          const void *what);
+
+/* Opens a file that the user named for reading. */
+SPW_MUST_CHECK spw_status spw_file_open(const char *path, FILE **out);
 
 /* *text = the whole file at `path`, ended by a zero byte; the caller frees it with spw_free(). A file of more
  * than `limit` bytes is refused with SPW_EIO. "-" is not special. */

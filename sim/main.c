@@ -1,5 +1,7 @@
 #include "sim/command/command.h"
 
+#include "base/supervise.h"
+
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +41,7 @@ static void wait_passively(char **argv) {
                 argv); /* comes back only when that is not possible, and then nothing is lost */
 }
 
-int main(int argc, char **argv) {
-    wait_passively(argv);
+static int run(int argc, char **argv) {
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
@@ -62,4 +63,9 @@ int main(int argc, char **argv) {
     if (argc > 1) fprintf(stderr, "spillway: '%s' is no command\n", argv[1]);
     usage(stderr);
     return 2;
+}
+
+int main(int argc, char **argv) {
+    wait_passively(argv);
+    return spw_supervise(argc, argv, run);
 }

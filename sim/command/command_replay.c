@@ -178,8 +178,6 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL && o->each_step)
         SPW_TRY(spw_fail(SPW_EARG, "--output holds every step already; leave --each-step out"));
-    if (o->output != NULL) SPW_TRY(spw_file_differs(o->output, o->trace_path));
-    if (o->output != NULL) SPW_TRY(spw_file_differs(o->output, o->job.job_path));
     if (o->output != NULL) SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
     const spw_replay_request request = {.trace = trace,
                                         .job = settings.job,

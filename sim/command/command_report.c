@@ -51,7 +51,7 @@ spw_status spw_command_report(int argc, char **argv) {
     FILE *out = NULL;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.output == NULL) SPW_TRY(spw_fail(SPW_EARG, "no output given; write --output report.html"));
-    SPW_TRY(spw_file_differs(o.output, o.result_path));
+    SPW_TRY(spw_file_reads(o.result_path));
     SPW_TRY(spw_report_read(o.result_path, &report));
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");

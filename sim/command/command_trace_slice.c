@@ -177,7 +177,6 @@ spw_status spw_command_trace_slice(int argc, char **argv) {
     settings.level = (int)value;
     spw_trace_close(trace);
     trace = NULL;
-    SPW_TRY(spw_file_differs(o.out, o.in));
     SPW_TRY(spw_trace_slice(o.in, o.out, &settings));
 
 cleanup:

@@ -175,6 +175,7 @@ static void test_slice(void) {
     CHECK_OK(spw_trace_read_record(trace, 1, 1, 0, true, &record));
     compare(&sample, &record, 0, 2, 1);
     spw_trace_close(trace);
+    spw_file_forget_reads();
     CHECK_OK(spw_trace_slice(
         path, other,
         &(spw_slice_settings){

@@ -96,7 +96,7 @@ spw_status spw_trace_import(const spw_importer *importer, const spw_import_setti
     if (settings->inputs == 0) SPW_TRY(spw_fail(SPW_EARG, "trace import %s: no input files", importer->name));
     SPW_TRY(check_facts(importer, settings));
     for (size_t i = 0; i < settings->inputs; i++) {
-        SPW_TRY(spw_file_differs(settings->output, settings->input[i]));
+        SPW_TRY(spw_file_reads(settings->input[i]));
         for (size_t j = 0; j < i && settings->inputs <= 4096; j++) {
             if (strcmp(settings->input[i], settings->input[j]) == 0)
                 SPW_TRY(spw_fail(SPW_EARG, "%s is given twice", settings->input[i]));
