@@ -1,6 +1,7 @@
 /* The memory of compiled programs: one case with pencil and paper, then properties, then stack files. */
 #include "sim/memory/compiled_memory.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "sim/input/remat.h"
 #include "tests/unit/check.h"
@@ -190,6 +191,7 @@ static void test_stacks(const char *folder) {
     for (const char *const *name = spw_stack_presets(); *name != NULL; name++, count++) {
         spw_stack s = stack_of(*name), again;
         CHECK(strcmp(s.name, *name) == 0 && spw_stack_covers(&s, *name) && !spw_stack_covers(&s, "x"));
+        spw_file_forget_reads();
         CHECK_OK(spw_stack_write(&s, path));
         CHECK_OK(spw_stack_read(path, NULL, &again));
         for (size_t i = 0; i < SPW_STACK_FITTED; i++) {

@@ -2,6 +2,7 @@
  * then stack files. */
 #include "sim/time/compiled_time.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "sim/score/fit/calibrate_time.h"
 #include "sim/time/compiled_work.h"
@@ -376,6 +377,7 @@ static void test_stacks(const char *scratch) {
             if (!known && fitted < 64) values[fitted++] = k->value;
         }
         (void)snprintf(path, sizeof path, "%s/time_stack.yaml", scratch);
+        spw_file_forget_reads();
         CHECK_OK(spw_time_stack_write(&s, path));
         CHECK_OK(spw_time_stack_read(path, NULL, &again));
         CHECK(strcmp(s.schemes, again.schemes) == 0 && s.sequences_max == again.sequences_max);
@@ -391,6 +393,7 @@ static void test_stacks(const char *scratch) {
     CHECK_STATUS(spw_time_stack_write(&stack, "/nowhere/at/all.yaml"), SPW_EIO);
     s = stack;
     s.dense_share.value = 1.5; /* of the peak */
+    spw_file_forget_reads();
     CHECK_OK(spw_time_stack_write(&s, path));
     CHECK_STATUS(spw_time_stack_read(path, NULL, &s), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "'dense_share' is 1.5; it must be in [0.01, 1]") != NULL);

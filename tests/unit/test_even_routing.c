@@ -2,6 +2,7 @@
  * until all sets of top_k experts have been chosen alike. Groups lie inside nodes, on whole nodes, or straddle them. */
 #include "sim/replay/plan_points.h"
 
+#include "base/file.h"
 #include "sim/schemes/list.h"
 #include "sim/time/routing_load.h"
 #include "tests/unit/check.h"
@@ -115,6 +116,7 @@ static size_t check_case(const even_case *c, const spw_time_stack *stack,
     size_t timed = 0;
     if (tokens == 0 || tokens > MOST_TOKENS || ranks * tokens > MOST_ALL_TOKENS) return 0;
     const spw_job job = job_of(c, tokens);
+    spw_file_forget_reads();
     CHECK_OK(write_even(c, ranks, tokens));
     CHECK_OK(spw_trace_open(trace_path, &trace));
     const spw_plan_request request = {.trace = trace,
