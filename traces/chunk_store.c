@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "traces/chunk_decode.h"
+#include "traces/record_check.h"
 
 #include <libdeflate.h>
 #include <string.h>
@@ -19,7 +20,7 @@ enum {
 /* Place of a decoded chunk: slot i is bytes [i * chunk_bytes, ...) of the arena. */
 typedef struct slot {
     uint64_t used; /* when last; the clock of the store */
-    bool suspect;  /* holds a value out of range */
+    bool suspect;  /* holds a value out of range, or one twice in a row */
 } slot;
 
 typedef struct job {
@@ -247,26 +248,16 @@ static spw_status measure(spw_chunk_store *store) {
 }
 
 /* While the chunk is still in the cache of the processor. */
-static bool any_out_of_range(const spw_chunk_store *store, const job *one) {
-    size_t count = store->chunk_bytes / store->shape.element_bytes;
+static bool is_suspect(const spw_chunk_store *store, const job *one) {
+    size_t count = store->chunk_bytes / store->shape.element_bytes, top_k = (size_t)store->shape.extent[2];
     uint32_t limit = UINT32_MAX;
     for (size_t i = 0; i < store->chunk_layers && one->offset[1] + i < store->shape.extent[1]; i++) {
         uint32_t of_layer = store->limit[one->offset[1] + i];
         if (of_layer < limit) limit = of_layer;
     }
-    unsigned bad = 0;
-    if (store->shape.element_bytes == 1) {
-        const uint8_t *value = data_of(store, one->slot), least = (uint8_t)limit,
-                      missing = (uint8_t)store->missing;
-#pragma omp simd reduction(| : bad)
-        for (size_t i = 0; i < count; i++) bad |= (uint8_t)((value[i] >= least) & (value[i] != missing));
-    } else {
-        const uint16_t *value = (const uint16_t *)(const void *)data_of(store, one->slot);
-        const uint16_t least = (uint16_t)limit, missing = store->missing;
-#pragma omp simd reduction(| : bad)
-        for (size_t i = 0; i < count; i++) bad |= (uint16_t)((value[i] >= least) & (value[i] != missing));
-    }
-    return bad != 0;
+    const void *ids = data_of(store, one->slot);
+    return spw_any_beyond(ids, store->shape.element_bytes, count, limit, store->missing) ||
+           spw_any_twice(ids, store->shape.element_bytes, count / top_k, top_k, store->missing);
 }
 
 /* Runs on the calling thread, which alone talks to HDF5. */
@@ -291,7 +282,7 @@ static void decode(void *context, size_t item, size_t thread) {
             spw_chunk_decode(&store->shape, one->filter_mask, store->raw + one->raw_at, one->raw_bytes,
                              store->inflater[thread], store->scratch[thread], data, store->chunk_bytes);
     }
-    into->suspect = store->limit != NULL && one->result == SPW_DECODE_GOOD && any_out_of_range(store, one);
+    into->suspect = store->limit != NULL && one->result == SPW_DECODE_GOOD && is_suspect(store, one);
 }
 
 static spw_status check_jobs(spw_chunk_store *store) {

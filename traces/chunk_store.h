@@ -16,7 +16,7 @@ typedef struct spw_chunk_store spw_chunk_store;
 bool spw_chunk_store_fits(const spw_hdf5_shape *shape);
 
 /* Borrows `dataset`, whose shape fits, and `pool`. limit [layers] or NULL: values of a layer that are neither below its
- * limit nor `missing` make a chunk suspect; borrowed too. */
+ * limit nor `missing` make a chunk suspect, and so does a value twice in a row; borrowed too. */
 SPW_MUST_CHECK spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape,
                                                  const uint32_t *limit, uint16_t missing,
                                                  spw_worker_pool *pool, spw_chunk_store **out);

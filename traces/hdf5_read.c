@@ -30,20 +30,30 @@ spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     return SPW_OK;
 }
 
-bool spw_hdf5_exists(hid_t file, const char *path) {
+typedef enum path_end { PATH_WHOLE, PATH_BROKEN, PATH_LINKED } path_end;
+
+/* How far hard links lead along a path. */
+static path_end follow_path(hid_t file, const char *path) {
     char part[PATH_BYTES];
     size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part) return false;
+    if (length == 0 || length >= sizeof part) return PATH_BROKEN;
     for (size_t end = 1; end <= length; end++) {
         if (path[end] != '/' && path[end] != '\0') continue;
         memcpy(part, path, end);
         part[end] = '\0';
         H5L_info_t link;
-        if (H5Lexists(file, part, H5P_DEFAULT) <= 0) return false;
-        if (H5Lget_info(file, part, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return false;
+        if (H5Lexists(file, part, H5P_DEFAULT) <= 0) return PATH_BROKEN;
+        if (H5Lget_info(file, part, &link, H5P_DEFAULT) < 0) return PATH_BROKEN;
+        if (link.type != H5L_TYPE_HARD) return PATH_LINKED;
     }
-    return H5Oexists_by_name(file, path, H5P_DEFAULT) > 0;
+    return PATH_WHOLE;
 }
+
+bool spw_hdf5_exists(hid_t file, const char *path) {
+    return follow_path(file, path) == PATH_WHOLE && H5Oexists_by_name(file, path, H5P_DEFAULT) > 0;
+}
+
+bool spw_hdf5_is_linked(hid_t file, const char *path) { return follow_path(file, path) == PATH_LINKED; }
 
 static spw_status read_filters(hid_t list, const char *path, spw_hdf5_shape *shape) {
     int filters = H5Pget_nfilters(list);

@@ -30,6 +30,8 @@ SPW_MUST_CHECK spw_status spw_hdf5_open_file(const char *path, hid_t *out);
 
 /* True when the path (no leading slash, groups separated by '/') leads over hard links to an object. */
 bool spw_hdf5_exists(hid_t file, const char *path);
+/* True when a part of the path is a soft or external link, wherever that leads. */
+bool spw_hdf5_is_linked(hid_t file, const char *path);
 
 /* Opens a dataset of `rank` dimensions and checks its storage: inside this file, chunks of at most
  * SPW_HDF5_MAX_CHUNK_BYTES, no filters but shuffle, deflate and fletcher32, enough bytes stored for its

@@ -1,6 +1,7 @@
 #include "traces/trace.h"
 
 #include "base/memory.h"
+#include "traces/record_check.h"
 #include "traces/trace_internal.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 16, DATASETS = 7 };
+enum { MAX_THREADS = 16, DATASETS = 8 };
 
 spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_status status = SPW_OK;
@@ -17,8 +18,8 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &trace));
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
-                                             &trace->sequence,  &trace->position, &trace->routed,
-                                             &trace->by_rank};
+                                             &trace->sequence,  &trace->position, &trace->flags,
+                                             &trace->routed,    &trace->by_rank};
     for (size_t i = 0; i < DATASETS; i++) datasets[i]->id = H5I_INVALID_HID;
     trace->file = trace->half_type = H5I_INVALID_HID;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
@@ -41,8 +42,8 @@ cleanup:
 void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
-                                             &trace->sequence,  &trace->position, &trace->routed,
-                                             &trace->by_rank};
+                                             &trace->sequence,  &trace->position, &trace->flags,
+                                             &trace->routed,    &trace->by_rank};
     for (size_t i = 0; i < DATASETS; i++) {
         spw_chunk_store_destroy(datasets[i]->chunks);
         spw_block_reader_destroy(datasets[i]->blocks);
@@ -52,12 +53,15 @@ void spw_trace_close(spw_trace *trace) {
     spw_worker_pool_destroy(trace->pool);
     if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
     if (trace->file >= 0) (void)H5Fclose(trace->file);
-    void *owned[] = {trace->path,    trace->layer_id,    trace->layer_experts, trace->layer_top_k,
-                     trace->step_id, trace->step_tokens, trace->step_offset,   trace->step_phase};
+    void *owned[] = {trace->path,        trace->layer_id,   trace->layer_experts,
+                     trace->layer_top_k, trace->step_id,    trace->step_tokens,
+                     trace->step_offset, trace->step_phase, trace->histogram};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
     for (size_t i = 0; i < SPW_TRACE_TEXTS; i++) spw_free(trace->text[i]);
     spw_free(trace);
 }
+
+void spw_trace_keep_contradictions(spw_trace *trace) { trace->keep_contradictions = true; }
 
 const spw_trace_info *spw_trace_get_info(const spw_trace *trace) { return &trace->info; }
 
@@ -81,20 +85,6 @@ static spw_status check_steps(const spw_trace *trace, size_t step, size_t steps)
                         info->steps);
     }
     return SPW_OK;
-}
-
-/* Position of the step that holds a row. */
-static size_t step_of_row(const spw_trace_info *info, uint64_t row) {
-    size_t low = 0, high = info->steps;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (info->step_offset[middle] <= row) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
 }
 
 /* A block of a dataset, with its name in front of what went wrong. */
@@ -128,16 +118,18 @@ spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, s
     SPW_TRY(check_steps(trace, step, steps));
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
-    const void *ranks = NULL, *sequences = NULL, *positions = NULL;
+    const void *ranks = NULL, *sequences = NULL, *positions = NULL, *flags = NULL;
     SPW_TRY(read_column(trace, &trace->source_rank, first, tokens, H5T_NATIVE_UINT16, &ranks));
     SPW_TRY(read_column(trace, &trace->sequence, first, tokens, H5T_NATIVE_INT32, &sequences));
     SPW_TRY(read_column(trace, &trace->position, first, tokens, H5T_NATIVE_INT32, &positions));
+    SPW_TRY(read_column(trace, &trace->flags, first, tokens, H5T_NATIVE_UINT8, &flags));
+    SPW_TRY(spw_trace_check_flags(trace, step, steps, flags, &out->flagged));
     out->source_rank = ranks;
     out->sequence = sequences;
     out->position = positions;
     for (size_t i = 0; out->source_rank != NULL && i < tokens; i++) {
         if (out->source_rank[i] < info->ranks) continue;
-        size_t at = step_of_row(info, first + i);
+        size_t at = spw_trace_step_of_row(info, first + i);
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s: /tokens/source_rank: %u at step %lld, token %llu; must be < %zu",
                          trace->path, out->source_rank[i], (long long)info->step_id[at],
                          (unsigned long long)(first + i - info->step_offset[at]), info->ranks));
@@ -147,25 +139,7 @@ cleanup:
     return status;
 }
 
-/* True when some element is neither < experts nor `missing`. */
-static bool any_bad(const spw_trace_record *record) {
-    size_t count = record->tokens * record->top_k;
-    unsigned bad = 0;
-    if (record->id_bytes == 1) {
-        const uint8_t *id = record->expert_id, experts = (uint8_t)record->experts,
-                      missing = (uint8_t)record->missing;
-#pragma omp simd reduction(| : bad)
-        for (size_t i = 0; i < count; i++) bad |= (uint8_t)((id[i] >= experts) & (id[i] != missing));
-    } else {
-        const uint16_t *id = record->expert_id, experts = (uint16_t)record->experts,
-                       missing = record->missing;
-#pragma omp simd reduction(| : bad)
-        for (size_t i = 0; i < count; i++) bad |= (uint16_t)((id[i] >= experts) & (id[i] != missing));
-    }
-    return bad != 0;
-}
-
-/* The first such element; there is one. */
+/* The first element that is neither < experts nor `missing`; there is one. */
 static size_t find_bad(const spw_trace_record *record) {
     const uint8_t *narrow = record->expert_id;
     const uint16_t *wide = record->expert_id;
@@ -178,10 +152,12 @@ static size_t find_bad(const spw_trace_record *record) {
 static spw_status check_record(const spw_trace *trace, uint64_t first, size_t layer,
                                const spw_trace_record *record) {
     const spw_trace_info *info = &trace->info;
-    if (!any_bad(record)) return SPW_OK;
+    if (!spw_any_beyond(record->expert_id, record->id_bytes, record->tokens * record->top_k,
+                        (uint32_t)record->experts, record->missing))
+        return trace->keep_contradictions ? SPW_OK : spw_trace_check_twice(trace, first, layer, record);
     size_t bad = find_bad(record);
     uint64_t row = first + bad / record->top_k;
-    size_t step = step_of_row(info, row);
+    size_t step = spw_trace_step_of_row(info, row);
     unsigned id = record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[bad]
                                         : ((const uint16_t *)record->expert_id)[bad];
     return spw_fail(
@@ -240,11 +216,37 @@ static spw_status check_weights(const spw_trace *trace, uint64_t first, size_t l
         return spw_fail(SPW_EFORMAT,
                         "%s: /tokens/weight, step %" PRId64 ", layer %d, token row %" PRIu64
                         ", slot %zu: a weight that is %s; finite numbers of at least 0 would be right",
-                        trace->path, trace->info.step_id[step_of_row(&trace->info, row)],
+                        trace->path, trace->info.step_id[spw_trace_step_of_row(&trace->info, row)],
                         trace->info.layer_id[layer], row, i % record->top_k,
                         infinite ? "infinite or no number" : "below 0");
     }
     return SPW_OK;
+}
+
+static spw_status read_counts(spw_trace *trace, spw_trace_dataset *dataset, size_t step, size_t layer,
+                              uint32_t *out);
+
+/* Where counts/routed is of the very tokens: each step of the record against it. */
+static spw_status compare_counts(spw_trace *trace, size_t step, size_t steps, size_t layer,
+                                 const spw_trace_record *record) {
+    const uint64_t *offset = trace->info.step_offset;
+    spw_status status = SPW_OK;
+    if (!trace->info.has_routed || trace->keep_contradictions ||
+        trace->text[SPW_TRACE_TOKEN_FILTER][0] != '\0')
+        return SPW_OK;
+    if (trace->histogram == NULL) SPW_TRY(SPW_ALLOC(trace->info.experts, &trace->histogram));
+    for (size_t s = step; s < step + steps; s++) {
+        spw_trace_record part = *record;
+        part.tokens = (size_t)(offset[s + 1] - offset[s]);
+        part.expert_id =
+            (const char *)record->expert_id + (offset[s] - offset[step]) * record->top_k * record->id_bytes;
+        if (part.tokens == 0) continue;
+        SPW_TRY(read_counts(trace, &trace->routed, s, layer, trace->histogram));
+        SPW_TRY(spw_trace_check_sum(trace, s, layer, &part, trace->histogram));
+    }
+
+cleanup:
+    return status;
 }
 
 spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer, bool weights,
@@ -263,6 +265,7 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
         (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};
     SPW_TRY(read_choices(trace, &trace->expert_id, first, tokens, layer, &out->expert_id, &suspect));
     if (suspect) SPW_TRY(check_record(trace, first, layer, out));
+    SPW_TRY(compare_counts(trace, step, steps, layer, out));
     if (weights && info->has_weights) {
         const void *weight = NULL;
         SPW_TRY(read_choices(trace, &trace->weight, first, tokens, layer, &weight, &suspect));
@@ -274,27 +277,57 @@ cleanup:
     return status;
 }
 
-static spw_status check_counts(const spw_trace *trace, const spw_trace_dataset *dataset, size_t step,
-                               size_t layer) {
+/* Of one step and layer: [experts], or [ranks][experts] of counts/by_rank. */
+static spw_status read_counts(spw_trace *trace, spw_trace_dataset *dataset, size_t step, size_t layer,
+                              uint32_t *out) {
     const spw_trace_info *info = &trace->info;
+    const bool ranks = dataset == &trace->by_rank;
+    const uint64_t start[] = {step, ranks ? 0 : layer, ranks ? layer : 0, 0},
+                   count[] = {1, ranks ? info->ranks : 1, ranks ? 1 : info->experts, info->experts};
     if (dataset->id < 0) return spw_fail(SPW_EARG, "%s: has no /%s", trace->path, dataset->path);
     if (step >= info->steps || layer >= info->layers) {
         return spw_fail(SPW_EARG, "%s: step %zu, layer %zu; the trace has %zu and %zu", trace->path, step,
                         layer, info->steps, info->layers);
     }
-    return SPW_OK;
+    return read_block(trace, dataset, start, count, H5T_NATIVE_UINT32, out);
 }
 
 spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer, uint32_t *routed) {
-    spw_status status = check_counts(trace, &trace->routed, step, layer);
-    if (status != SPW_OK) return status;
-    const uint64_t start[] = {step, layer, 0}, count[] = {1, 1, trace->info.experts};
-    return read_block(trace, &trace->routed, start, count, H5T_NATIVE_UINT32, routed);
+    const spw_status status = read_counts(trace, &trace->routed, step, layer, routed);
+    if (status != SPW_OK || trace->keep_contradictions) return status;
+    return spw_trace_check_counts(trace, trace->routed.path, step, layer, routed);
+}
+
+/* The sum over ranks: possible, and counts/routed. */
+static spw_status check_by_rank(spw_trace *trace, size_t step, size_t layer, const uint32_t *by_rank) {
+    const spw_trace_info *info = &trace->info;
+    uint32_t *sum = NULL;
+    spw_status status = SPW_OK;
+    if (trace->histogram == NULL) SPW_TRY(SPW_ALLOC(info->experts, &trace->histogram));
+    SPW_TRY(SPW_ALLOC(info->experts, &sum));
+    for (size_t i = 0; i < info->ranks * info->experts; i++) {
+        if (__builtin_add_overflow(sum[i % info->experts], by_rank[i], &sum[i % info->experts]))
+            sum[i % info->experts] = UINT32_MAX;
+    }
+    SPW_TRY(spw_trace_check_counts(trace, trace->by_rank.path, step, layer, sum));
+    if (!info->has_routed || trace->text[SPW_TRACE_TOKEN_FILTER][0] != '\0') goto cleanup;
+    SPW_TRY(read_counts(trace, &trace->routed, step, layer, trace->histogram));
+    for (size_t x = 0; x < info->experts; x++) {
+        if (sum[x] == trace->histogram[x]) continue;
+        SPW_TRY(spw_fail(
+            SPW_EFORMAT,
+            "%s: step %" PRId64 ", layer %" PRId32 ", expert %zu: /counts/by_rank sums to %u, but "
+            "/counts/routed says %u; they must agree",
+            trace->path, info->step_id[step], info->layer_id[layer], x, sum[x], trace->histogram[x]));
+    }
+
+cleanup:
+    spw_free(sum);
+    return status;
 }
 
 spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer, uint32_t *by_rank) {
-    spw_status status = check_counts(trace, &trace->by_rank, step, layer);
-    if (status != SPW_OK) return status;
-    const uint64_t start[] = {step, 0, layer, 0}, count[] = {1, trace->info.ranks, 1, trace->info.experts};
-    return read_block(trace, &trace->by_rank, start, count, H5T_NATIVE_UINT32, by_rank);
+    const spw_status status = read_counts(trace, &trace->by_rank, step, layer, by_rank);
+    if (status != SPW_OK || trace->keep_contradictions) return status;
+    return check_by_rank(trace, step, layer, by_rank);
 }

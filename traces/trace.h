@@ -54,6 +54,7 @@ typedef struct spw_trace_columns {
     const uint16_t *source_rank; /* [tokens] < ranks */
     const int32_t *sequence;     /* [tokens] */
     const int32_t *position;     /* [tokens] */
+    size_t flagged;              /* tokens that /tokens/flags calls padding or of a dummy run */
 } spw_trace_columns;
 
 /* The choices of those tokens in one layer. */
@@ -66,26 +67,33 @@ typedef struct spw_trace_record {
 } spw_trace_record;
 
 /* Opens for reading and checks all that can be checked without reading the tokens: format, major version,
- * shapes that agree, offsets that do not decrease, sizes within the limits above. *out owns the file until
+ * shapes that agree, offsets that do not decrease, layers and steps that are told apart, sizes within the limits above. *out owns the file until
  * spw_trace_close(); NULL on failure. SPW_EIO: missing or unreadable; SPW_EFORMAT: wrong content. */
 SPW_MUST_CHECK spw_status spw_trace_open(const char *path, spw_trace **out);
 void spw_trace_close(spw_trace *trace); /* NULL is fine */
 const spw_trace_info *spw_trace_get_info(const spw_trace *trace);
 
-/* Columns of steps [step, step + steps), which are consecutive rows. Valid until the next call. */
+/* From now on, also what contradicts itself is read: an expert twice in a token, counts that its tokens do not give, a step
+ * of nothing but padding. For spw_trace_verify(), which tells of each. */
+void spw_trace_keep_contradictions(spw_trace *trace);
+
+/* Columns of steps [step, step + steps), which are consecutive rows. Valid until the next call. SPW_EFORMAT: a rank out of
+ * range, or all tokens of a step are flagged as padding or as of a dummy run. */
 SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps,
                                                  spw_trace_columns *out);
 
 /* Choices of steps [step, step + steps) in layer position `layer`; weights only if asked for. Valid until the
  * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id
- * is checked: SPW_EFORMAT names step, layer, token and id. So is every weight: finite, not below 0. */
+ * is checked: SPW_EFORMAT names step, layer, token and id, also of an expert that a token chooses twice. So is every
+ * weight: finite, not below 0. Where the trace has counts/routed of the same tokens, the sum of the ids must be theirs. */
 SPW_MUST_CHECK spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
                                                 bool weights, spw_trace_record *out);
 
-/* routed [experts] of one step and layer, from counts/routed. */
+/* routed [experts] of one step and layer, from counts/routed. SPW_EFORMAT: more than the step's tokens can choose. */
 SPW_MUST_CHECK spw_status spw_trace_read_routed(spw_trace *trace, size_t step, size_t layer,
                                                 uint32_t *routed);
-/* by_rank [ranks][experts] of one step and layer, from counts/by_rank. */
+/* by_rank [ranks][experts] of one step and layer, from counts/by_rank. SPW_EFORMAT: its sum over ranks is more than the
+ * tokens can choose, or not counts/routed. */
 SPW_MUST_CHECK spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer,
                                                  uint32_t *by_rank);
 

@@ -8,7 +8,16 @@
 #include "traces/trace.h"
 
 /* Texts of the file: those of the info, in its order, and some that only this folder asks for. */
-enum { SPW_TRACE_ORDER = 11, SPW_TRACE_WEIGHT_KIND, SPW_TRACE_FORMAT, SPW_TRACE_AXIS, SPW_TRACE_TEXTS };
+enum {
+    SPW_TRACE_ORDER = 11,
+    SPW_TRACE_WEIGHT_KIND,
+    SPW_TRACE_FORMAT,
+    SPW_TRACE_AXIS,
+    SPW_TRACE_ROUTED_AXIS,
+    SPW_TRACE_BY_RANK_AXIS,
+    SPW_TRACE_TOKEN_FILTER,
+    SPW_TRACE_TEXTS
+};
 enum { SPW_TRACE_MAX_STEPS = 1 << 22 };
 
 /* A buffer that only grows. */
@@ -33,13 +42,15 @@ struct spw_trace {
     hid_t file, half_type;
     spw_trace_info info;
     spw_worker_pool *pool; /* NULL until used */
-    spw_trace_dataset expert_id, weight, source_rank, sequence, position, routed, by_rank;
+    spw_trace_dataset expert_id, weight, source_rank, sequence, position, flags, routed, by_rank;
     char *text[SPW_TRACE_TEXTS]; /* what the texts of `info` point to */
     int32_t *layer_id;
     uint32_t *layer_experts, *layer_top_k;
     int64_t *step_id;
     uint64_t *step_tokens, *step_offset;
     uint8_t *step_phase;
+    bool keep_contradictions;
+    uint32_t *histogram; /* [experts] of counts/routed, or the sum of counts/by_rank; NULL until used */
 };
 
 /* Fills trace->text by a child process, which also tries the rest of the header. */
@@ -48,5 +59,23 @@ SPW_MUST_CHECK spw_status spw_trace_probe(spw_trace *trace);
 SPW_MUST_CHECK spw_status spw_trace_read_texts(spw_trace *trace);
 /* Fills trace->info and opens the datasets; path, file, half_type and text are set. */
 SPW_MUST_CHECK spw_status spw_trace_read_header(spw_trace *trace);
+
+/* What is well-formed and yet cannot be (docs/trace_format.md, "What is refused"). Before the header is read: no part of a
+ * trace may be a link. After it: layers, steps, phases and the axis of experts. SPW_EFORMAT. */
+SPW_MUST_CHECK spw_status spw_trace_check_links(const spw_trace *trace);
+SPW_MUST_CHECK spw_status spw_trace_check_header(const spw_trace *trace);
+/* Of steps [step, step + steps): not every token is flagged as padding or as of a dummy run; *flagged are. */
+SPW_MUST_CHECK spw_status spw_trace_check_flags(const spw_trace *trace, size_t step, size_t steps,
+                                                const uint8_t *flags, size_t *flagged);
+/* A record of those steps: no expert twice in a token; and the choices of a step that counts/routed [experts] has counted. */
+SPW_MUST_CHECK spw_status spw_trace_check_twice(const spw_trace *trace, uint64_t first, size_t layer,
+                                                const spw_trace_record *record);
+SPW_MUST_CHECK spw_status spw_trace_check_sum(const spw_trace *trace, size_t step, size_t layer,
+                                              const spw_trace_record *record, const uint32_t *routed);
+/* Counts [experts] of a step and layer: no more than its tokens can choose. `what` names the dataset. */
+SPW_MUST_CHECK spw_status spw_trace_check_counts(const spw_trace *trace, const char *what, size_t step,
+                                                 size_t layer, const uint32_t *counts);
+/* Position of the step that holds a row. */
+size_t spw_trace_step_of_row(const spw_trace_info *info, uint64_t row);
 
 #endif

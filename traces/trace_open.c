@@ -29,6 +29,9 @@ static const struct {
     [SPW_TRACE_ORDER] = {"tokens/expert_id", "order", offsetof(spw_trace_info, order)},
     [SPW_TRACE_WEIGHT_KIND] = {"tokens/weight", "weight_kind", offsetof(spw_trace_info, weight_kind)},
     [SPW_TRACE_AXIS] = {"tokens/expert_id", "expert_axis", 0},
+    [SPW_TRACE_ROUTED_AXIS] = {"counts/routed", "expert_axis", 0},
+    [SPW_TRACE_BY_RANK_AXIS] = {"counts/by_rank", "expert_axis", 0},
+    [SPW_TRACE_TOKEN_FILTER] = {"counts/routed", "token_filter", 0},
 };
 
 static const struct {
@@ -257,10 +260,6 @@ static spw_status check_ids(spw_trace *trace) {
             missing, info->experts, info->id_bytes, info->experts, largest));
     }
     info->missing = (uint16_t)missing;
-    if (strcmp(trace->text[SPW_TRACE_AXIS], "physical") == 0) {
-        SPW_TRY(spw_fail(SPW_EFORMAT,
-                         "/tokens/expert_id: expert_axis is physical; this program reads logical experts"));
-    }
 
 cleanup:
     return status;
@@ -288,6 +287,7 @@ static spw_status open_tokens(spw_trace *trace) {
     SPW_TRY(open_optional(trace, &trace->source_rank, "tokens/source_rank", 1, ids, 0, H5T_INTEGER));
     SPW_TRY(open_optional(trace, &trace->sequence, "tokens/sequence", 1, ids, 0, H5T_INTEGER));
     SPW_TRY(open_optional(trace, &trace->position, "tokens/position", 1, ids, 0, H5T_INTEGER));
+    SPW_TRY(open_optional(trace, &trace->flags, "tokens/flags", 1, ids, 0, H5T_INTEGER));
     info->has_tokens = true;
     info->has_weights = trace->weight.id >= 0;
     info->has_sequences = trace->sequence.id >= 0;
@@ -329,6 +329,7 @@ spw_status spw_trace_read_header(spw_trace *trace) {
     spw_trace_info *info = &trace->info;
     SPW_TRY(read_attributes(trace));
     SPW_TRY(check_format(trace));
+    SPW_TRY(spw_trace_check_links(trace));
     SPW_TRY(read_layers(trace));
     SPW_TRY(read_steps(trace));
     if (spw_hdf5_exists(trace->file, "rank")) {
@@ -336,6 +337,7 @@ spw_status spw_trace_read_header(spw_trace *trace) {
     }
     if (spw_hdf5_exists(trace->file, "tokens/expert_id")) SPW_TRY(open_tokens(trace));
     SPW_TRY(open_counts(trace));
+    SPW_TRY(spw_trace_check_header(trace));
     if (!info->has_tokens && strncmp(info->content, "tokens", 6) == 0) {
         SPW_TRY(spw_fail(SPW_EFORMAT, "/tokens/expert_id: missing, but attribute content says '%.40s'",
                          info->content));

@@ -304,6 +304,7 @@ spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_rep
     v.longest_run = longest_run > 0 ? longest_run : DEFAULT_RUN;
     *out = (spw_verify_report){.findings = 0};
     spw_progress progress = spw_progress_begin("verify", v.info->steps);
+    spw_trace_keep_contradictions(trace);
     SPW_TRY(create(&v));
     for (size_t step = 0; step < v.info->steps; step++) {
         SPW_TRY(check_step(&v, step));

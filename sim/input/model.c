@@ -39,12 +39,16 @@ static void name_after(const char *path, char name[SPW_MODEL_NAME]) {
     (void)snprintf(name, SPW_MODEL_NAME, "%.*s", (int)(end - begin), path + begin);
 }
 
+const char *spw_model_preset_of(const char *name) {
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i].alias, name) == 0) return aliases[i].preset;
+    return name;
+}
+
 spw_status spw_model_read(const char *name, const char *folder, spw_model *out) {
     const spw_preset_kind kind = {"model", "a Hugging Face config.json", spw_model_files, suffixes};
     spw_preset_text text;
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i].alias, name) == 0) name = aliases[i].preset;
-    spw_status status = spw_preset_open(&kind, name, folder, &text);
+    spw_status status = spw_preset_open(&kind, spw_model_preset_of(name), folder, &text);
     if (status != SPW_OK) return status;
     status = spw_model_parse(text.where, text.text, text.length, out);
     if (status == SPW_OK) name_after(text.where, out->name);

@@ -50,6 +50,8 @@ SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, s
 
 spw_parameters spw_model_parameters(const spw_model *model);
 
+/* The preset that a name stands for, MaxText's or a repository's, or the name itself. */
+const char *spw_model_preset_of(const char *name);
 /* Names of the presets, ended by NULL. */
 const char *const *spw_model_presets(void);
 

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/routing/counted_tokens.h"
+#include "sim/routing/model_match.h"
 #include "sim/routing/token_runs.h"
 
 #include <gsl/gsl_rng.h>
@@ -26,6 +27,7 @@ struct spw_composer {
     spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
+    bool flagged;                /* some tokens of a step were */
 };
 
 static void assume_all(spw_composer *c, const char *text) {
@@ -69,19 +71,24 @@ static spw_status check_range(const char *what, size_t count, size_t begin, size
                     count);
 }
 
-/* The layers are the job's when there are as many, or when the trace is of this very model and holds some of
- * its. */
+/* Layers are the job's when nothing that the trace says of its model differs and there are as many, or when it says how many
+ * layers its model has: then it holds some of them. */
 static void match_layers(spw_composer *c) {
     const spw_model *model = &c->request.job->model;
     const spw_trace_info *info = c->info;
-    bool subset = info->model_layers == model->layers &&
-                  (info->model_hidden == 0 || info->model_hidden == model->hidden);
-    for (size_t l = c->request.layer_begin; l < c->request.layer_end && subset; l++) {
-        int32_t id = info->layer_id[l];
-        subset = id >= 0 && (size_t)id < model->layers && model->is_moe[id];
-    }
     char text[SPW_ASSUMPTION_TEXT];
-    if (c->layers == model->moe_layers) return;
+    const spw_model_match match =
+        spw_trace_model_match(info, c->request.layer_begin, c->request.layer_end, model, text);
+    const bool whole = c->layers == model->moe_layers,
+               part = match == SPW_MODEL_SAME && info->model_layers == model->layers;
+    if (text[0] != '\0') assume_all(c, text);
+    if (match == SPW_MODEL_UNSAID)
+        assume_all(
+            c,
+            "the trace does not say of which model it is; its experts, top-k and layers could be the job's");
+    if (match == SPW_MODEL_OTHER || (!whole && !part))
+        c->layer_match = SPW_MATCH_FOLDED; /* by position, cycled: nothing is drawn */
+    if (whole) return;
     if (c->layers < model->moe_layers) {
         (void)snprintf(text, sizeof text,
                        "%zu layers of the trace stand for the %zu MoE layers of the job, in turn", c->layers,
@@ -92,7 +99,6 @@ static void match_layers(spw_composer *c) {
                        model->moe_layers, c->layers);
     }
     assume_all(c, text);
-    if (!subset) c->layer_match = SPW_MATCH_FOLDED; /* by position, cycled: nothing is drawn */
 }
 
 static bool is_training(const spw_trace_info *info, size_t step) {
@@ -268,10 +274,22 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
     return status;
 }
 
+static void assume_flagged(spw_composer *c, size_t step) {
+    for (size_t b = 0; b < c->request.batches && !c->flagged; b++)
+        spw_assume(
+            &c->assumptions[b],
+            "tokens that the trace flags as padding or as of a dummy run are replayed like the others: %zu "
+            "of them at step %" PRId64,
+            c->runs.flagged, c->info->step_id[step]);
+    c->flagged = true;
+    worsen(&c->layer_match, SPW_MATCH_FOLDED);
+}
+
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
     const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
     spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
+    if (c->runs.flagged > 0) assume_flagged(c, begin);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;

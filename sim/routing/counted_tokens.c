@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "traces/generate.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct spw_counted_tokens {
@@ -64,6 +65,29 @@ static void apportion(const uint32_t *weight, size_t experts, uint64_t total, ui
     }
 }
 
+static uint64_t sum_of(const uint32_t *count, size_t experts) {
+    uint64_t sum = 0;
+    for (size_t x = 0; x < experts; x++) sum += count[x];
+    return sum;
+}
+
+/* A layer of which nothing was counted says nothing of its routing. */
+static spw_status check_any(const spw_counted_tokens *c, const uint32_t *count, size_t rows, size_t step,
+                            size_t layer) {
+    if (sum_of(count, rows * c->info->experts) > 0) return SPW_OK;
+    return spw_fail(SPW_EFORMAT,
+                    "the counts of step %" PRId64 ", layer %" PRId32
+                    " are all 0; leave the step or the layer out "
+                    "with --steps or --layers",
+                    c->info->step_id[step], c->info->layer_id[layer]);
+}
+
+/* all [experts] = the sum over ranks. */
+static void add_ranks(const uint32_t *by_rank, size_t ranks, size_t experts, uint32_t *all) {
+    memset(all, 0, experts * sizeof *all);
+    for (size_t i = 0; i < ranks * experts; i++) all[i % experts] += by_rank[i];
+}
+
 /* The counts of the job's ranks: the trace's own where rank and tokens agree, else its shares. */
 static spw_status counts_of_ranks(spw_counted_tokens *c, size_t step, size_t layer, size_t tokens) {
     const size_t experts = c->info->experts, total = tokens * c->info->top_k;
@@ -71,21 +95,20 @@ static spw_status counts_of_ranks(spw_counted_tokens *c, size_t step, size_t lay
     spw_status status = SPW_OK;
     if (c->info->has_by_rank && c->info->ranks == c->ranks) {
         SPW_TRY(spw_trace_read_by_rank(c->trace, step, layer, c->count));
+        SPW_TRY(check_any(c, c->count, c->ranks, step, layer));
+        SPW_TRY(SPW_ALLOC(2 * experts, &all));
+        add_ranks(c->count, c->ranks, experts, all + experts);
         for (size_t r = 0; r < c->ranks; r++) {
-            uint64_t sum = 0, most = 0;
             uint32_t *row = c->count + r * experts;
-            for (size_t x = 0; x < experts; x++) {
-                sum += row[x];
-                most = row[x] > most ? row[x] : most;
-            }
+            const uint64_t sum = sum_of(row, experts);
+            uint64_t most = 0;
+            for (size_t x = 0; x < experts; x++) most = row[x] > most ? row[x] : most;
             if (sum == total && most <= tokens) continue;
-            SPW_TRY(SPW_ALLOC(experts, &all));
-            memcpy(all, row, experts * sizeof *all);
+            memcpy(all, sum > 0 ? row : all + experts,
+                   experts * sizeof *all); /* a rank of no choices: all ranks' */
             apportion(all, experts, total, tokens, 0.5, row);
-            spw_free(all);
-            all = NULL;
         }
-        return SPW_OK;
+        goto cleanup;
     }
     if (!c->info->has_routed)
         return spw_fail(SPW_EFORMAT,
@@ -93,6 +116,7 @@ static spw_status counts_of_ranks(spw_counted_tokens *c, size_t step, size_t lay
                         c->info->ranks, c->ranks);
     SPW_TRY(SPW_ALLOC(experts, &all));
     SPW_TRY(spw_trace_read_routed(c->trace, step, layer, all));
+    SPW_TRY(check_any(c, all, 1, step, layer));
     for (size_t r = 0; r < c->ranks; r++)
         apportion(all, experts, total, tokens, ((double)r + 0.5) / (double)c->ranks, c->count + r * experts);
 

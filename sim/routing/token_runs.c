@@ -36,6 +36,7 @@ spw_status spw_token_runs_read(spw_token_runs *r, spw_trace *trace, size_t begin
     spw_status status = spw_trace_read_columns(trace, begin, end - begin, &columns);
     if (status != SPW_OK) return status;
     r->runs = 0;
+    r->flagged = columns.flagged;
     for (uint64_t t = 0; t < columns.tokens; t++) {
         while (columns.first + t >= info->step_offset[trace_step + 1]) trace_step++;
         uint32_t rank = columns.source_rank != NULL ? columns.source_rank[t] : 0;

@@ -24,6 +24,7 @@ typedef struct spw_token_runs {
     size_t runs, run_capacity;
     size_t *piece; /* [pieces + 1] first run of each, once they are cut */
     size_t pieces;
+    size_t flagged; /* tokens that the trace calls padding or of a dummy run */
 } spw_token_runs;
 
 /* Overwrites them with the rows of trace steps [begin, end). Without a sequence column a trace step is one sequence.
