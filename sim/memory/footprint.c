@@ -259,8 +259,8 @@ cleanup:
     return status;
 }
 
-/* Without remat every layer keeps what its backward pass needs; one layer of it is already counted at the
- * peak. */
+/* Without remat every layer keeps what its backward pass needs; the layer at work is counted with its own
+ * components, whichever of the two kinds it is. */
 static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
                       double attention) {
     const spw_model *m = &job->model;
@@ -275,18 +275,26 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
              "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
              moe_layers, moe, dense_layers, dense),
          AT_LOSS);
-    LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
-             "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g", moe_layers - 1.0,
-             moe, dense_layers, dense),
-         AT_LAYERS);
+    if (moe_layers > 0.0) {
+        LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
+                 "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
+                 moe_layers - 1.0, moe, dense_layers, dense),
+             AT_MOE_LAYER);
+    }
+    if (dense_layers > 0.0) {
+        LIVE(add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
+                 "no remat: the same of the layers beside a dense one (7.3)", "%.0f x %.6g + %.0f x %.6g",
+                 moe_layers, moe, dense_layers - 1.0, dense),
+             AT_DENSE_LAYER);
+    }
 }
 
 /* routed: what the MoE layers keep of their experts' rows, together. */
-static void add_saved_rows(spw_footprint *f, const spw_job *job, double routed) {
-    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)job->model.moe_layers;
+static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage *stage, double routed) {
+    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)stage->kept_moe_layers;
     if (!spw_remat_keeps_experts(job->remat)) return;
     spw_component *all =
-        add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers keep (7.3)",
+        add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
             "%.6g over %.0f layers", routed, moe_layers);
     spw_component *others = add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
                                 "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
@@ -394,7 +402,7 @@ spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, 
     if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)stage.kept_moe_layers;
         if (whole) add_saved(out, job, &stage, &shape, attention);
-        add_saved_rows(out, job,
+        add_saved_rows(out, job, &stage,
                        routed != NULL ? (double)routed->saved_bytes
                                       : layers * (double)out->live_set.saved_bytes);
     }
