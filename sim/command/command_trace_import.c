@@ -199,8 +199,9 @@ static char *list_formats(int key, const char *text, void *input) {
         print_facts(out, "takes", importers[i].takes);
     }
     fprintf(out, "What each means: docs/import.md.\n");
-    (void)fclose(out);
-    return list;
+    if (fclose(out) == 0) return list;
+    free(list);
+    return NULL;
 }
 
 static void add_argument(import_options *o, const char *text, struct argp_state *state) {

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/command/trace_options.h"
+#include "sim/print/json_values.h"
 #include "sim/print/table.h"
 #include "traces/statistics.h"
 #include "traces/trace.h"
@@ -201,9 +202,9 @@ static spw_status layers_json(const spw_trace_info *info, const spw_layer_statis
     FILE *memory = open_memstream(&text, &length);
     if (memory == NULL) return spw_fail(SPW_ENOMEM, "no memory for the report");
     status = print_table(all_columns, add_all, info, layers, SPW_FORMAT_JSON, memory);
-    (void)fclose(memory);
+    const bool whole = fclose(memory) == 0;
     if (status == SPW_OK) {
-        *out = json_loads(text, 0, NULL);
+        *out = whole ? json_loads(text, 0, NULL) : NULL;
         if (*out == NULL) status = spw_fail(SPW_ENOMEM, "no memory for the report");
     }
     free(text);
@@ -213,26 +214,47 @@ static spw_status layers_json(const spw_trace_info *info, const spw_layer_statis
 static spw_status print_json(const char *path, const spw_trace_info *info,
                              const spw_layer_statistics *layers) {
     spw_status status = SPW_OK;
-    json_t *list = NULL, *root = NULL;
+    spw_json json = {.failed = false};
+    json_t *list = NULL, *root = json_object(), *trace = json_object();
+    const struct {
+        const char *key, *value;
+    } texts[] = {{"path", path},
+                 {"version", info->version},
+                 {"content", info->content},
+                 {"source", info->source},
+                 {"source_commit", info->source_commit},
+                 {"license", info->license},
+                 {"created", info->created},
+                 {"note", info->note},
+                 {"model", info->model_name}};
+    const struct {
+        const char *key;
+        bool value;
+    } flags[] = {{"synthetic", info->synthetic},     {"has_tokens", info->has_tokens},
+                 {"has_weights", info->has_weights}, {"has_sequences", info->has_sequences},
+                 {"has_by_rank", info->has_by_rank}, {"fast_path", info->fast_path}};
+    const struct {
+        const char *key;
+        uint64_t value;
+    } counts[] = {{"steps", info->steps}, {"layers", info->layers}, {"experts", info->experts},
+                  {"top_k", info->top_k}, {"ranks", info->ranks},   {"tokens", info->tokens}};
     SPW_TRY(layers_json(info, layers, &list));
-    root = json_pack(
-        "{s:s, s:i, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, "
-        "s:I, s:I, s:I, s:I}, s:o}",
-        "format", "spillway-trace-info", "version", 1, "trace", "path", path, "version", info->version,
-        "content", info->content, "source", info->source, "source_commit", info->source_commit, "license",
-        info->license, "created", info->created, "note", info->note, "model", info->model_name, "synthetic",
-        info->synthetic, "has_tokens", info->has_tokens, "has_weights", info->has_weights, "has_sequences",
-        info->has_sequences, "has_by_rank", info->has_by_rank, "fast_path", info->fast_path, "steps",
-        (json_int_t)info->steps, "layers", (json_int_t)info->layers, "experts", (json_int_t)info->experts,
-        "top_k", (json_int_t)info->top_k, "ranks", (json_int_t)info->ranks, "tokens",
-        (json_int_t)info->tokens, "layers", list);
-    if (root == NULL) SPW_TRY(spw_fail(SPW_EFORMAT, "%s: an attribute is not UTF-8", path));
-    list = NULL;
-    if (json_dumpf(root, stdout, JSON_INDENT(2)) != 0)
-        SPW_TRY(spw_fail(SPW_EIO, "standard output cannot be written"));
-    printf("\n");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        spw_json_put(&json, trace, texts[i].key, spw_json_text(texts[i].value));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        spw_json_put(&json, trace, flags[i].key, json_boolean(flags[i].value));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        spw_json_put(&json, trace, counts[i].key, spw_json_count(counts[i].value));
+    spw_json_put(&json, root, "format", spw_json_text("spillway-trace-info"));
+    spw_json_put(&json, root, "version", spw_json_count(1));
+    spw_json_put(&json, root, "trace", json_incref(trace));
+    spw_json_put(&json, root, "layers", json_incref(list));
+    status = spw_json_print(&json, root, JSON_INDENT(2), "the report", stdout);
+    root = NULL;
 
 cleanup:
+    json_decref(trace);
+    json_decref(list);
     json_decref(root);
     return status;
 }

@@ -11,54 +11,52 @@ static json_t *position(const spw_plan_view *v, const spw_result_row *row) {
     return row != NULL ? json_integer(row - v->result->row) : json_null();
 }
 
-static json_t *costs(const spw_plan_view *v, const spw_result_row *row) {
+static json_t *costs(spw_json *json, const spw_plan_view *v, const spw_result_row *row) {
     json_t *object = json_object();
     if (row == NULL || !(v->tokens > 0.0)) {
         json_decref(object);
         return json_null();
     }
     const spw_plan_cost cost = spw_plan_cost_of(row, (double)spw_job_gpus(v->request->job), v->tokens);
-    spw_json_put(object, "tokens_per_day", spw_json_real(cost.tokens_per_day));
-    spw_json_put(object, "gpu_hours", spw_json_real(cost.gpu_hours));
-    spw_json_put(object, "days", spw_json_real(cost.days));
+    spw_json_put(json, object, "tokens_per_day", spw_json_real(cost.tokens_per_day));
+    spw_json_put(json, object, "gpu_hours", spw_json_real(cost.gpu_hours));
+    spw_json_put(json, object, "days", spw_json_real(cost.days));
     return object;
 }
 
-/* Points that cannot be; NULL where all can. */
-static json_t *refusals(const spw_result *result) {
-    json_t *list = result->refusals > 0 ? json_array() : NULL;
+/* Points that cannot be. */
+static json_t *refusals(spw_json *json, const spw_result *result) {
+    json_t *list = json_array();
     for (size_t i = 0; i < result->refusals; i++) {
         const spw_refusal *r = &result->refusal[i];
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
-                                              (json_int_t)r->expert, "sequences_per_gpu",
-                                              (json_int_t)r->sequences, "reason", r->reason));
+        spw_json_add(json, list,
+                     json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
+                               (json_int_t)r->expert, "sequences_per_gpu", (json_int_t)r->sequences, "reason",
+                               r->reason));
     }
     return list;
 }
 
 spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
-    json_t *object = spw_result_json(v->result, v->settings), *plan = json_object(), *list = json_array();
+    spw_json writer = {.failed = false}, *json = &writer;
+    json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object(),
+           *list = json_array();
     const spw_result_row *fastest = spw_plan_fastest(v->result, false, false),
                          *dropless = spw_plan_fastest(v->result, true, false);
     for (size_t i = 0; i < v->result->rows; i++) {
-        if (front[i]) (void)json_array_append_new(list, json_integer((json_int_t)i));
+        if (front[i]) spw_json_add(json, list, json_integer((json_int_t)i));
     }
-    spw_json_put(plan, "front", list);
-    spw_json_put(plan, "fastest", position(v, fastest));
-    spw_json_put(plan, "fastest_dropless", position(v, dropless));
-    spw_json_put(plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
-    spw_json_put(plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, true, true)));
-    spw_json_put(plan, "break_even_capacity_factor",
+    spw_json_put(json, plan, "front", list);
+    spw_json_put(json, plan, "fastest", position(v, fastest));
+    spw_json_put(json, plan, "fastest_dropless", position(v, dropless));
+    spw_json_put(json, plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
+    spw_json_put(json, plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, true, true)));
+    spw_json_put(json, plan, "break_even_capacity_factor",
                  spw_json_real(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
-    spw_json_put(plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
-    spw_json_put(plan, "fastest_cost", costs(v, fastest));
-    spw_json_put(plan, "fastest_dropless_cost", costs(v, dropless));
-    json_t *refused = refusals(v->result);
-    if (refused != NULL) spw_json_put(plan, "refused", refused);
-    const bool made = json_object_set_new(object, "plan", plan) == 0 &&
-                      json_array_size(json_object_get(object, "rows")) == v->result->rows;
-    const bool written = made && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
-    json_decref(object);
-    return written ? SPW_OK : spw_fail(SPW_EIO, "the plan cannot be written as JSON");
+    spw_json_put(json, plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
+    spw_json_put(json, plan, "fastest_cost", costs(json, v, fastest));
+    spw_json_put(json, plan, "fastest_dropless_cost", costs(json, v, dropless));
+    if (v->result->refusals > 0) spw_json_put(json, plan, "refused", refusals(json, v->result));
+    spw_json_put(json, object, "plan", plan);
+    return spw_json_print(json, object, JSON_INDENT(1), "the plan", out);
 }

@@ -16,12 +16,13 @@ const char *spw_settings_shown(const void *text, size_t length, char shown[SPW_S
 
 /* libyaml gives a line for what it cannot parse, and an offset for what it cannot read. */
 static spw_status not_yaml(const char *where, const char *text, size_t length, const yaml_parser_t *parser) {
-    if (parser->error == YAML_MEMORY_ERROR) return spw_fail(SPW_ENOMEM, "%s: out of memory", where);
+    if (parser->error == YAML_MEMORY_ERROR || parser->problem == NULL) /* every other error says what it is */
+        return spw_fail(SPW_ENOMEM, "%s: out of memory", where);
     size_t line = parser->problem_mark.line + 1;
     if (parser->error == YAML_READER_ERROR)
         for (size_t i = 0; i < length && i < parser->problem_offset; i++) line += text[i] == '\n';
     return spw_fail(SPW_ECONFIG, "%s:%zu: not YAML (%s); write 'key: value' lines", where, line,
-                    parser->problem != NULL ? parser->problem : "unreadable");
+                    parser->problem);
 }
 
 static void begin(yaml_parser_t *parser, const char *text, size_t length) {

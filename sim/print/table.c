@@ -1,9 +1,9 @@
 #include "sim/print/table.h"
 
 #include "base/memory.h"
+#include "sim/print/json_values.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -191,11 +191,11 @@ static void print_csv(const spw_table *table, FILE *out) {
 }
 
 static spw_status print_json(const spw_table *table, FILE *out) {
+    spw_json json = {.failed = false};
     json_t *rows = json_array();
-    int bad = rows == NULL;
-    for (size_t i = 0; i < table->used && !bad; i++) {
+    for (size_t i = 0; i < table->used; i++) {
         const cell *c = &table->cells[i];
-        if (i % table->width == 0) bad |= json_array_append_new(rows, json_object());
+        if (i % table->width == 0) spw_json_add(&json, rows, json_object());
         json_t *value = NULL;
         switch (c->kind) {
         case CELL_NONE: value = json_null(); break;
@@ -203,12 +203,10 @@ static spw_status print_json(const spw_table *table, FILE *out) {
         case CELL_COUNT: value = json_integer((json_int_t)c->count); break;
         case CELL_REAL: value = json_real(c->real); break;
         }
-        bad |= json_object_set_new(json_array_get(rows, i / table->width),
-                                   table->columns[i % table->width].key, value);
+        spw_json_put(&json, json_array_get(rows, i / table->width), table->columns[i % table->width].key,
+                     value);
     }
-    if (!bad) bad = json_dumpf(rows, out, JSON_INDENT(1)) != 0 || fputc('\n', out) == EOF;
-    json_decref(rows);
-    return bad ? spw_fail(SPW_EIO, "the table cannot be written as JSON") : SPW_OK;
+    return spw_json_print(&json, rows, JSON_INDENT(1), "the table", out);
 }
 
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {

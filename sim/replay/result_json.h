@@ -2,13 +2,13 @@
 #ifndef SPW_SIM_REPLAY_RESULT_JSON_H
 #define SPW_SIM_REPLAY_RESULT_JSON_H
 
+#include "sim/print/json_values.h"
 #include "sim/replay/result.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
-/* Everything as one object, which the caller owns. */
-json_t *spw_result_json(const spw_result *result, const spw_run_settings *settings);
+/* Everything as one object, which the caller owns; what could not be made is noted in `json`. */
+json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings);
 SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
                                                 FILE *out);
 /* The text of the settings alone; the caller frees it with free(). */

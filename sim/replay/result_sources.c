@@ -3,22 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text of a file may not be UTF-8; what is not becomes '?'. */
-static json_t *text(const char *value) {
-    json_t *json = json_string(value);
-    char plain[1024];
-    if (json != NULL) return json;
-    spw_plain_text(value, plain, sizeof plain);
-    return json_string(plain);
-}
-
 static json_t *figure(const char *what, const char *unit, json_t *value, spw_evidence evidence,
                       const char *source) {
     return json_pack("{s:s, s:o, s:s, s:s, s:o}", "what", what, "value", value, "unit", unit, "evidence",
-                     spw_evidence_name(evidence), "source", text(source));
+                     spw_evidence_name(evidence), "source", spw_json_text(source));
 }
 
-static json_t *figures(const spw_cluster *cluster) {
+static json_t *figures(spw_json *json, const spw_cluster *cluster) {
     const struct {
         const char *what, *unit;
         const spw_figure *figure;
@@ -45,13 +36,13 @@ static json_t *figures(const spw_cluster *cluster) {
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         const spw_figure *f = values[i].figure;
-        (void)json_array_append_new(
-            list, figure(values[i].what, values[i].unit, json_real(f->value), f->evidence, f->source));
+        spw_json_add(json, list,
+                     figure(values[i].what, values[i].unit, spw_json_real(f->value), f->evidence, f->source));
     }
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
         if (points[i].count > 0)
-            (void)json_array_append_new(
-                list, figure(points[i].what, "", json_null(), points[i].evidence, points[i].source));
+            spw_json_add(json, list,
+                         figure(points[i].what, "", json_null(), points[i].evidence, points[i].source));
     }
     return list;
 }
@@ -62,30 +53,31 @@ static json_t *section(const char *section_source) {
     return number != NULL ? json_stringn(number + 1, strcspn(number + 1, ")")) : json_string("");
 }
 
-static json_t *schemes(const spw_result *result) {
+static json_t *schemes(spw_json *json, const spw_result *result) {
     json_t *list = json_array();
     for (size_t i = 0; i < result->rows; i++) {
         const spw_scheme *scheme = &result->row[i].scheme;
         size_t same = 0;
         while (same < i && strcmp(result->row[same].scheme.text, scheme->text) != 0) same++;
         if (same < i) continue;
-        (void)json_array_append_new(list, json_pack("{s:o, s:o, s:s}", "scheme", text(scheme->text),
-                                                    "section", section(scheme->type->section_source),
-                                                    "source", scheme->type->source));
+        spw_json_add(json, list,
+                     json_pack("{s:o, s:o, s:s}", "scheme", spw_json_text(scheme->text), "section",
+                               section(scheme->type->section_source), "source", scheme->type->source));
     }
     return list;
 }
 
-static void add_fit(json_t *list, const char *what, const char *name, const char *tables) {
-    (void)json_array_append_new(
-        list, json_pack("{s:s, s:o, s:o}", "what", what, "name", text(name), "tables", text(tables)));
+static void add_fit(spw_json *json, json_t *list, const char *what, const char *name, const char *tables) {
+    spw_json_add(json, list,
+                 json_pack("{s:s, s:o, s:o}", "what", what, "name", spw_json_text(name), "tables",
+                           spw_json_text(tables)));
 }
 
-json_t *spw_result_sources_json(const spw_result *result, const spw_run_settings *s) {
+json_t *spw_result_sources_json(spw_json *json, const spw_result *result, const spw_run_settings *s) {
     json_t *fits = json_array();
-    if (s->memory_fit != NULL) add_fit(fits, "memory", s->memory_fit->name, s->memory_fit->tables);
-    if (s->time_fit != NULL) add_fit(fits, "time", s->time_fit->name, s->time_fit->tables);
-    if (s->megatron_fit != NULL) add_fit(fits, "time", s->megatron_fit->name, s->megatron_fit->tables);
-    return json_pack("{s:o, s:o, s:o, s:o}", "figures", figures(&s->job->cluster), "schemes", schemes(result),
-                     "model", text(s->job->model.source), "fits", fits);
+    if (s->memory_fit != NULL) add_fit(json, fits, "memory", s->memory_fit->name, s->memory_fit->tables);
+    if (s->time_fit != NULL) add_fit(json, fits, "time", s->time_fit->name, s->time_fit->tables);
+    if (s->megatron_fit != NULL) add_fit(json, fits, "time", s->megatron_fit->name, s->megatron_fit->tables);
+    return json_pack("{s:o, s:o, s:o, s:o}", "figures", figures(json, &s->job->cluster), "schemes",
+                     schemes(json, result), "model", spw_json_text(s->job->model.source), "fits", fits);
 }

@@ -33,10 +33,13 @@ static bool is_unfit(uint32_t code) {
     return control || turns || code == UINT32_MAX || (code & 0xfffe) == 0xfffe;
 }
 
-void spw_html_text(FILE *out, const char *text) {
+void spw_html_text(FILE *out, const char *text) { spw_html_part(out, text, strlen(text)); }
+
+void spw_html_part(FILE *out, const char *text, size_t length) {
     static const char special[] = "&<>\"'";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
+    const unsigned char *const end = (const unsigned char *)text + length;
+    for (const unsigned char *at = (const unsigned char *)text; at < end;) {
         size_t bytes = 1;
         const uint32_t code = character(at, &bytes);
         const char *found = code < 0x80 ? strchr(special, (int)code) : NULL;

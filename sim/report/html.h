@@ -7,6 +7,7 @@
 /* Escapes what HTML gives a meaning, in text and in attributes. UTF-8 stays, but for control characters, which HTML forbids or
  * which would turn the direction of the text around: they, and bytes that are no UTF-8, become U+FFFD. */
 void spw_html_text(FILE *out, const char *text);
+void spw_html_part(FILE *out, const char *text, size_t length); /* so many bytes of it */
 
 /* <data value="exact">shown</data>: what a person sees, and the number as it is in the result. `format` is of one double. */
 void spw_html_number(FILE *out, double exact, const char *format, double shown);

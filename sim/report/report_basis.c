@@ -72,9 +72,7 @@ static void write_word(const char *word, FILE *out) {
     (void)fputs("&#39;", out);
     for (const char *at = word; *at != '\0';) {
         const size_t run = strcspn(at, "'");
-        char *part = strndup(at, run);
-        if (part != NULL) spw_html_text(out, part);
-        free(part);
+        spw_html_part(out, at, run);
         at += run;
         if (*at == '\'') (void)fputs("&#39;\\&#39;&#39;", out), at++;
     }

@@ -2,6 +2,7 @@
 #include "sim/print/table.h"
 
 #include "base/memory.h"
+#include "sim/print/json_values.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -120,10 +121,51 @@ static void test_allocations(void) {
     CHECK(failed >= 2 && failed < 100);
 }
 
+static int left = -1; /* allocations of jansson until one fails */
+
+static void *allocate(size_t bytes) { return left >= 0 && left-- == 0 ? NULL : malloc(bytes); }
+
+static json_t *document(spw_json *json) {
+    json_t *root = json_object(), *list = json_array(), *inner = json_object();
+    spw_json_put(json, root, "name", spw_json_text("dense"));
+    for (int i = 0; i < 20; i++) spw_json_add(json, list, spw_json_count((uint64_t)i));
+    spw_json_put(json, root, "list", list);
+    spw_json_put(json, inner, "share", spw_json_real(0.25));
+    spw_json_put(json, root, "inner", inner);
+    return root;
+}
+
+/* Whichever allocation fails, a document is whole or there is none. */
+static void test_json_allocations(void) {
+    char *whole = NULL;
+    int failed = 0;
+    json_set_alloc_funcs(allocate, free);
+    for (; failed < 200; failed++) {
+        spw_json json = {.failed = false};
+        char *text = NULL;
+        size_t length = 0;
+        FILE *out = open_memstream(&text, &length);
+        left = failed - 1; /* the first round is without a fault */
+        const spw_status status = spw_json_print(&json, document(&json), JSON_COMPACT, "this", out);
+        const bool met = left < 0;
+        left = -1;
+        CHECK(fclose(out) == 0);
+        if (failed == 0) whole = text;
+        if (status == SPW_OK && failed > 0) CHECK(strcmp(text, whole) == 0);
+        if (status != SPW_OK) CHECK(status == SPW_ENOMEM && strstr(spw_last_error(), "memory") != NULL);
+        if (failed > 0) free(text);
+        if (failed > 0 && !met) break;
+    }
+    CHECK(failed > 20 && failed < 200 && whole != NULL);
+    free(whole);
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void) {
     test_formats();
     test_awkward_cells();
     test_names();
     test_allocations();
+    test_json_allocations();
     return check_done();
 }

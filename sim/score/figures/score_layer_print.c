@@ -98,57 +98,57 @@ static spw_status print_summary(const spw_layer_score *score, FILE *out) {
 
 /* --- JSON --- */
 
-static void put_errors(json_t *object, const spw_layer_errors *e) {
-    spw_json_put(object, "cells", spw_json_count(e->scored));
-    spw_json_put(object, "median_abs_error", spw_json_real(e->median));
-    spw_json_put(object, "max_abs_error", spw_json_real(e->max));
+static void put_errors(spw_json *json, json_t *object, const spw_layer_errors *e) {
+    spw_json_put(json, object, "cells", spw_json_count(e->scored));
+    spw_json_put(json, object, "median_abs_error", spw_json_real(e->median));
+    spw_json_put(json, object, "max_abs_error", spw_json_real(e->max));
 }
 
-static json_t *bar_json(const spw_layer_bar *b) {
+static json_t *bar_json(spw_json *json, const spw_layer_bar *b) {
     json_t *object = json_object();
     const bool scored = spw_layer_bar_is_scored(b);
-    spw_json_put(object, "line", spw_json_count(b->line));
-    spw_json_put(object, "model", spw_json_text(b->model));
-    spw_json_put(object, "ffn", spw_json_count(b->ffn));
-    spw_json_put(object, "experts", spw_json_count(b->experts));
-    spw_json_put(object, "top_k", spw_json_count(b->top_k));
-    spw_json_put(object, "method", spw_json_text(b->method));
-    spw_json_put(object, "scheme", spw_json_text(b->scheme));
-    spw_json_put(object, "saved_bytes", spw_json_count(b->saved_bytes));
-    spw_json_put(object, "weight_bytes", spw_json_count(b->weight_bytes));
-    spw_json_put(object, "router_bytes", spw_json_count(b->router_bytes));
-    spw_json_put(object, "predicted_bytes",
+    spw_json_put(json, object, "line", spw_json_count(b->line));
+    spw_json_put(json, object, "model", spw_json_text(b->model));
+    spw_json_put(json, object, "ffn", spw_json_count(b->ffn));
+    spw_json_put(json, object, "experts", spw_json_count(b->experts));
+    spw_json_put(json, object, "top_k", spw_json_count(b->top_k));
+    spw_json_put(json, object, "method", spw_json_text(b->method));
+    spw_json_put(json, object, "scheme", spw_json_text(b->scheme));
+    spw_json_put(json, object, "saved_bytes", spw_json_count(b->saved_bytes));
+    spw_json_put(json, object, "weight_bytes", spw_json_count(b->weight_bytes));
+    spw_json_put(json, object, "router_bytes", spw_json_count(b->router_bytes));
+    spw_json_put(json, object, "predicted_bytes",
                  b->scheme != NULL ? spw_json_real(spw_layer_bar_predicted(b)) : json_null());
-    spw_json_put(object, "true_bytes", spw_json_real(b->bar_bytes));
-    spw_json_put(object, "error", scored ? spw_json_real(spw_layer_bar_error(b)) : json_null());
-    spw_json_put(object, "skipped", scored ? json_null() : spw_json_text(reason(b)));
+    spw_json_put(json, object, "true_bytes", spw_json_real(b->bar_bytes));
+    spw_json_put(json, object, "error", scored ? spw_json_real(spw_layer_bar_error(b)) : json_null());
+    spw_json_put(json, object, "skipped", scored ? json_null() : spw_json_text(reason(b)));
     return object;
 }
 
 static spw_status print_json(const spw_layer_score *score, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = json_object(), *rows = json_array(), *methods = json_array();
     spw_layer_errors e;
     spw_status status = SPW_OK;
-    spw_json_put(object, "format", spw_json_text("spillway-score-layer-memory"));
-    spw_json_put(object, "version", spw_json_count(1));
+    spw_json_put(json, object, "format", spw_json_text("spillway-score-layer-memory"));
+    spw_json_put(json, object, "version", spw_json_count(1));
     SPW_TRY(spw_layer_score_errors(score, NULL, &e));
-    put_errors(object, &e);
+    put_errors(json, object, &e);
     for (size_t i = 0; i < score->bars; i++) {
-        (void)json_array_append_new(rows, bar_json(&score->bar[i]));
+        spw_json_add(json, rows, bar_json(json, &score->bar[i]));
         if (!is_first(score, i)) continue;
         json_t *method = json_object();
-        spw_json_put(method, "method", spw_json_text(score->bar[i].method));
-        spw_json_put(method, "scheme", spw_json_text(score->bar[i].scheme));
+        spw_json_put(json, method, "method", spw_json_text(score->bar[i].method));
+        spw_json_put(json, method, "scheme", spw_json_text(score->bar[i].scheme));
         status = spw_layer_score_errors(score, score->bar[i].method, &e);
-        put_errors(method, &e);
-        (void)json_array_append_new(methods, method);
+        put_errors(json, method, &e);
+        spw_json_add(json, methods, method);
         if (status != SPW_OK) goto cleanup;
     }
-    spw_json_put(object, "methods", json_incref(methods));
-    spw_json_put(object, "rows", json_incref(rows));
-    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
-        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
-    fprintf(out, "\n");
+    spw_json_put(json, object, "methods", json_incref(methods));
+    spw_json_put(json, object, "rows", json_incref(rows));
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    object = NULL;
 
 cleanup:
     json_decref(methods);

@@ -1,5 +1,6 @@
 #include "sim/score/kernels/dispatch_print.h"
 
+#include "sim/print/json_values.h"
 #include "sim/score/kernels/table_cluster.h"
 
 #include <jansson.h>
@@ -43,23 +44,20 @@ static spw_status print_table(const spw_dispatch_score *s, spw_format format, FI
 }
 
 static spw_status print_json(const spw_dispatch_score *s, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
     json_t *rows = json_array();
     for (size_t i = 0; i < s->runs; i++) {
         const spw_dispatch_run *r = &s->run[i];
-        (void)json_array_append_new(rows, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "operation",
-                                                    operations[r->combine], "tokens", (json_int_t)r->tokens,
-                                                    "hidden", (json_int_t)r->hidden, "bytes_off_rank",
-                                                    r->bytes, "measured_ms", 1e3 * r->seconds, "predicted_ms",
-                                                    1e3 * s->predicted[i]));
+        spw_json_add(json, rows,
+                     json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "operation", operations[r->combine],
+                               "tokens", (json_int_t)r->tokens, "hidden", (json_int_t)r->hidden,
+                               "bytes_off_rank", r->bytes, "measured_ms", 1e3 * r->seconds, "predicted_ms",
+                               1e3 * s->predicted[i]));
     }
-    const bool whole = json_array_size(rows) == s->runs;
     json_t *object =
         json_pack("{s:I, s:f, s:f, s:o}", "cells", (json_int_t)s->runs, "dispatch_median_abs_error",
                   s->median_abs_error, "dispatch_max_abs_error", s->max_abs_error, "rows", rows);
-    const bool written =
-        whole && object != NULL && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
-    json_decref(object);
-    return written ? SPW_OK : spw_fail(SPW_EIO, "the score cannot be written as JSON");
+    return spw_json_print(json, object, JSON_INDENT(1), "the score", out);
 }
 
 spw_status spw_dispatch_print(const spw_score_request *r) {

@@ -1,5 +1,6 @@
 #include "sim/score/kernels/own_layer_print.h"
 
+#include "sim/print/json_values.h"
 #include "sim/score/kernels/table_cluster.h"
 
 #include "sim/score/kernels/own_layer_score.h"
@@ -88,24 +89,22 @@ static json_t *row_json(const spw_own_score *s, const spw_own_row *r) {
 }
 
 static spw_status print_json(const spw_own_score *s, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
     spw_own_errors total[2];
     for (int pass = 0; pass < 2; pass++) {
         const spw_status status = spw_own_errors_of(s, NULL, pass, SPW_OWN_TOTAL, &total[pass]);
         if (status != SPW_OK) return status;
     }
+    if (total[0].rows == 0 || total[1].rows == 0)
+        return spw_fail(SPW_EFORMAT, "the table lacks the totals of a pass, forward or backward");
     json_t *rows = json_array();
-    for (size_t i = 0; i < s->rows; i++) (void)json_array_append_new(rows, row_json(s, &s->row[i]));
-    const bool whole = json_array_size(rows) == s->rows && total[0].rows > 0 && total[1].rows > 0;
+    for (size_t i = 0; i < s->rows; i++) spw_json_add(json, rows, row_json(s, &s->row[i]));
     json_t *object = json_pack(
         "{s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "cells", (json_int_t)s->rows, "forward_median_abs_error",
         total[0].median, "forward_max_abs_error", total[0].most, "backward_median_abs_error", total[1].median,
         "backward_max_abs_error", total[1].most, "bytes_agree", (json_int_t)s->bytes_agree, "bytes_known",
         (json_int_t)s->bytes_known, "rows", rows);
-    const bool written =
-        whole && object != NULL && json_dumpf(object, out, JSON_INDENT(1)) == 0 && fputc('\n', out) != EOF;
-    json_decref(object);
-    return written ? SPW_OK
-                   : spw_fail(SPW_EIO, "the score cannot be written as JSON: no totals of both passes?");
+    return spw_json_print(json, object, JSON_INDENT(1), "the score", out);
 }
 
 spw_status spw_own_layer_print(const spw_score_request *r) {

@@ -185,96 +185,97 @@ cleanup:
 
 /* --- JSON --- */
 
-static json_t *cell_json(const spw_measured_cell *c, const spw_measured_time *time,
+static json_t *cell_json(spw_json *json, const spw_measured_cell *c, const spw_measured_time *time,
                          const spw_measured_time_run *run) {
     json_t *object = json_object();
-    spw_json_put(object, "line", spw_json_count(c->line));
-    spw_json_put(object, "run", spw_json_text(c->run));
-    spw_json_put(object, "step", spw_json_count(c->step));
-    spw_json_put(object, "rank", spw_json_count(c->rank));
-    spw_json_put(object, "routing", spw_json_text(c->routing));
-    spw_json_put(object, "rows", spw_json_text(agreement_of(c)));
-    spw_json_put(object, "approximated", json_boolean(c->approximated));
-    spw_json_put(object, "not_replayed", c->unknown[0] != '\0' ? spw_json_text(c->unknown) : json_null());
+    spw_json_put(json, object, "line", spw_json_count(c->line));
+    spw_json_put(json, object, "run", spw_json_text(c->run));
+    spw_json_put(json, object, "step", spw_json_count(c->step));
+    spw_json_put(json, object, "rank", spw_json_count(c->rank));
+    spw_json_put(json, object, "routing", spw_json_text(c->routing));
+    spw_json_put(json, object, "rows", spw_json_text(agreement_of(c)));
+    spw_json_put(json, object, "approximated", json_boolean(c->approximated));
+    spw_json_put(json, object, "not_replayed",
+                 c->unknown[0] != '\0' ? spw_json_text(c->unknown) : json_null());
     for (size_t f = 0; f < FIGURES; f++) {
         const spw_measured_pair pair = figures[f].figure(c);
         char key[64];
         (void)snprintf(key, sizeof key, "%s_bytes", figures[f].key);
-        spw_json_put(object, key, pair.predicted > 0 ? spw_json_count(pair.predicted) : json_null());
+        spw_json_put(json, object, key, pair.predicted > 0 ? spw_json_count(pair.predicted) : json_null());
         (void)snprintf(key, sizeof key, "true_%s_bytes", figures[f].key);
-        spw_json_put(object, key, pair.measured > 0 ? spw_json_count(pair.measured) : json_null());
+        spw_json_put(json, object, key, pair.measured > 0 ? spw_json_count(pair.measured) : json_null());
     }
     if (run == NULL) return object;
-    spw_json_put(object, "step_ms", spw_json_real(run->time.step_s / MS));
-    spw_json_put(object, "true_step_ms", spw_json_real(run->true_step_s / MS));
-    spw_json_put(object, "real_over_balanced", spw_json_real(spw_measured_ratio(time, run)));
-    spw_json_put(object, "true_real_over_balanced", spw_json_real(spw_measured_true_ratio(time, run)));
+    spw_json_put(json, object, "step_ms", spw_json_real(run->time.step_s / MS));
+    spw_json_put(json, object, "true_step_ms", spw_json_real(run->true_step_s / MS));
+    spw_json_put(json, object, "real_over_balanced", spw_json_real(spw_measured_ratio(time, run)));
+    spw_json_put(json, object, "true_real_over_balanced", spw_json_real(spw_measured_true_ratio(time, run)));
     return object;
 }
 
-static spw_status put_times(const spw_measured_time *time, json_t *object) {
+static spw_status put_times(spw_json *json, const spw_measured_time *time, json_t *object) {
     spw_measured_time_errors e;
     spw_status status = spw_measured_time_score(time, NULL, &e);
     if (status != SPW_OK || e.steps == 0) return status;
-    spw_json_put(object, "steps", spw_json_count(e.steps));
-    spw_json_put(object, "step_mape", spw_json_real(e.step_mean));
-    spw_json_put(object, "step_max_abs_error", spw_json_real(e.step_max));
-    spw_json_put(object, "real_over_balanced_median_abs_error", spw_json_real(e.ratio_median));
-    spw_json_put(object, "real_over_balanced_max_abs_error", spw_json_real(e.ratio_max));
+    spw_json_put(json, object, "steps", spw_json_count(e.steps));
+    spw_json_put(json, object, "step_mape", spw_json_real(e.step_mean));
+    spw_json_put(json, object, "step_max_abs_error", spw_json_real(e.step_max));
+    spw_json_put(json, object, "real_over_balanced_median_abs_error", spw_json_real(e.ratio_median));
+    spw_json_put(json, object, "real_over_balanced_max_abs_error", spw_json_real(e.ratio_max));
     if (time->phase_tables == 0) return SPW_OK;
     json_t *list = json_array();
     for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
         const spw_measured_phase_errors of = spw_measured_phase_score(time, p);
         if (of.runs == 0) continue;
         json_t *phase = json_object();
-        spw_json_put(phase, "phase", spw_json_text(spw_megatron_phase_name(p)));
-        spw_json_put(phase, "runs", spw_json_count(of.runs));
-        spw_json_put(phase, "mean_ms", spw_json_real(of.seconds / MS));
-        spw_json_put(phase, "true_mean_ms", spw_json_real(of.true_seconds / MS));
-        spw_json_put(phase, "error", spw_json_real(of.pooled));
-        spw_json_put(phase, "mean_abs_error", spw_json_real(of.mean));
-        spw_json_put(phase, "max_abs_error", spw_json_real(of.most));
-        (void)json_array_append_new(list, phase);
+        spw_json_put(json, phase, "phase", spw_json_text(spw_megatron_phase_name(p)));
+        spw_json_put(json, phase, "runs", spw_json_count(of.runs));
+        spw_json_put(json, phase, "mean_ms", spw_json_real(of.seconds / MS));
+        spw_json_put(json, phase, "true_mean_ms", spw_json_real(of.true_seconds / MS));
+        spw_json_put(json, phase, "error", spw_json_real(of.pooled));
+        spw_json_put(json, phase, "mean_abs_error", spw_json_real(of.mean));
+        spw_json_put(json, phase, "max_abs_error", spw_json_real(of.most));
+        spw_json_add(json, list, phase);
     }
-    spw_json_put(object, "phases", list);
+    spw_json_put(json, object, "phases", list);
     return SPW_OK;
 }
 
 static spw_status print_json(const spw_measured_score *score, size_t count, const spw_measured_time *time,
                              FILE *out) {
     const spw_measured_agreement rows = agreement(score, count);
+    spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = json_object(), *list = json_array();
     spw_status status = SPW_OK;
     size_t cells = 0;
     for (size_t s = 0; s < count; s++) {
         cells += score[s].cells;
         for (size_t i = 0; i < score[s].cells; i++)
-            (void)json_array_append_new(list, cell_json(&score[s].cell[i], time, run_of(time, s, i)));
+            spw_json_add(json, list, cell_json(json, &score[s].cell[i], time, run_of(time, s, i)));
     }
-    spw_json_put(object, "format", spw_json_text("spillway-score-measured"));
-    spw_json_put(object, "version", spw_json_count(1));
-    spw_json_put(object, "cells", spw_json_count(cells));
-    spw_json_put(object, "composed", spw_json_count(rows.composed));
-    spw_json_put(object, "not_replayed", spw_json_count(rows.unknown));
+    spw_json_put(json, object, "format", spw_json_text("spillway-score-measured"));
+    spw_json_put(json, object, "version", spw_json_count(1));
+    spw_json_put(json, object, "cells", spw_json_count(cells));
+    spw_json_put(json, object, "composed", spw_json_count(rows.composed));
+    spw_json_put(json, object, "not_replayed", spw_json_count(rows.unknown));
     spw_json_put(
-        object, "rows_agreement",
+        json, object, "rows_agreement",
         spw_json_real(rows.composed > 0 ? (double)rows.agreed / (double)rows.composed : (double)NAN));
     for (size_t f = 0; f < FIGURES; f++) {
         char key[64];
         spw_measured_errors e;
         SPW_TRY(spw_measured_score_errors(score, count, figures[f].figure, MB, &e));
         (void)snprintf(key, sizeof key, "%s_median_abs_error", figures[f].key);
-        spw_json_put(object, key, spw_json_real(e.median_relative));
+        spw_json_put(json, object, key, spw_json_real(e.median_relative));
         (void)snprintf(key, sizeof key, "%s_max_abs_error", figures[f].key);
-        spw_json_put(object, key, spw_json_real(e.max_relative));
+        spw_json_put(json, object, key, spw_json_real(e.max_relative));
         (void)snprintf(key, sizeof key, "%s_within_1_mb", figures[f].key);
-        spw_json_put(object, key, spw_json_count(e.within));
+        spw_json_put(json, object, key, spw_json_count(e.within));
     }
-    SPW_TRY(put_times(time, object));
-    spw_json_put(object, "rows", json_incref(list));
-    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
-        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
-    fprintf(out, "\n");
+    SPW_TRY(put_times(json, time, object));
+    spw_json_put(json, object, "rows", json_incref(list));
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    object = NULL;
 
 cleanup:
     json_decref(list);

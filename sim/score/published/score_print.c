@@ -229,136 +229,138 @@ static void print_names(const spw_score *score, FILE *out) {
 
 /* --- JSON --- */
 
-static json_t *time_json(const spw_score_row *row) {
+static json_t *time_json(spw_json *json, const spw_score_row *row) {
     const spw_timeline *time = &row->time;
     json_t *object = json_object(), *components = json_object(), *exposed = json_object();
-    spw_json_put(object, "step_s", spw_json_real(time->step_s));
-    spw_json_put(object, "low_s", spw_json_real(time->low_s));
-    spw_json_put(object, "high_s", spw_json_real(time->high_s));
-    spw_json_put(object, "tokens_per_s_per_gpu", spw_json_real(time->tokens_per_s_per_gpu));
-    spw_json_put(object, "throughput_error", spw_json_real(spw_score_throughput_error(row)));
-    spw_json_put(object, "outside_fit", spw_json_text(time->outside));
+    spw_json_put(json, object, "step_s", spw_json_real(time->step_s));
+    spw_json_put(json, object, "low_s", spw_json_real(time->low_s));
+    spw_json_put(json, object, "high_s", spw_json_real(time->high_s));
+    spw_json_put(json, object, "tokens_per_s_per_gpu", spw_json_real(time->tokens_per_s_per_gpu));
+    spw_json_put(json, object, "throughput_error", spw_json_real(spw_score_throughput_error(row)));
+    spw_json_put(json, object, "outside_fit", spw_json_text(time->outside));
     for (size_t i = 0; i < time->components; i++) {
-        spw_json_put(components, time->component[i].name, spw_json_real(time->component[i].seconds));
-        spw_json_put(exposed, time->component[i].name, spw_json_real(time->component[i].exposed_s));
+        spw_json_put(json, components, time->component[i].name, spw_json_real(time->component[i].seconds));
+        spw_json_put(json, exposed, time->component[i].name, spw_json_real(time->component[i].exposed_s));
     }
-    spw_json_put(object, "components", components);
-    spw_json_put(object, "exposed", exposed);
+    spw_json_put(json, object, "components", components);
+    spw_json_put(json, object, "exposed", exposed);
     if (row->cell.family != SPW_KERNEL_NONE) {
-        spw_json_put(object, "kernel_family", spw_json_text(spw_kernel_name(row->cell.family)));
-        spw_json_put(object, "kernel_s", spw_json_real(spw_score_kernel_seconds(&row->cell, time)));
-        spw_json_put(object, "true_kernel_s", spw_json_real(row->cell.kernel_s));
-        spw_json_put(object, "kernel_error", spw_json_real(spw_score_kernel_error(row)));
+        spw_json_put(json, object, "kernel_family", spw_json_text(spw_kernel_name(row->cell.family)));
+        spw_json_put(json, object, "kernel_s", spw_json_real(spw_score_kernel_seconds(&row->cell, time)));
+        spw_json_put(json, object, "true_kernel_s", spw_json_real(row->cell.kernel_s));
+        spw_json_put(json, object, "kernel_error", spw_json_real(spw_score_kernel_error(row)));
     }
     return object;
 }
 
-static json_t *row_json(const spw_score_row *row) {
+static json_t *row_json(spw_json *json, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
     json_t *object = json_object(), *parts = json_object();
-    spw_json_put(object, "table", spw_json_text(c->table));
-    spw_json_put(object, "line", spw_json_count(c->line));
-    spw_json_put(object, "id", spw_json_text(c->id));
-    spw_json_put(object, "model", spw_json_text(c->job.model.name));
-    spw_json_put(object, "stack", spw_json_text(c->stack->name));
-    spw_json_put(object, "scheme", spw_json_text(c->scheme_text));
-    spw_json_put(object, "expert_parallel", spw_json_count(c->job.expert));
-    spw_json_put(object, "sequences_per_gpu", spw_json_count(c->job.sequences_per_gpu[0]));
-    spw_json_put(object, "remat", spw_json_text(spw_remat_name(c->job.remat)));
-    spw_json_put(object, "budget_gib", spw_json_real(c->budget_bytes / GIB));
-    spw_json_put(object, "verdict", spw_json_text(spw_outcome_name(spw_score_verdict(row))));
-    spw_json_put(object, "true_verdict",
+    spw_json_put(json, object, "table", spw_json_text(c->table));
+    spw_json_put(json, object, "line", spw_json_count(c->line));
+    spw_json_put(json, object, "id", spw_json_text(c->id));
+    spw_json_put(json, object, "model", spw_json_text(c->job.model.name));
+    spw_json_put(json, object, "stack", spw_json_text(c->stack->name));
+    spw_json_put(json, object, "scheme", spw_json_text(c->scheme_text));
+    spw_json_put(json, object, "expert_parallel", spw_json_count(c->job.expert));
+    spw_json_put(json, object, "sequences_per_gpu", spw_json_count(c->job.sequences_per_gpu[0]));
+    spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(c->job.remat)));
+    spw_json_put(json, object, "budget_gib", spw_json_real(c->budget_bytes / GIB));
+    spw_json_put(json, object, "verdict", spw_json_text(spw_outcome_name(spw_score_verdict(row))));
+    spw_json_put(json, object, "true_verdict",
                  c->status == SPW_OUTCOME_UNKNOWN ? json_null() : spw_json_text(spw_outcome_name(c->status)));
-    spw_json_put(object, "argument_gib", spw_json_real(m->argument_bytes / GIB));
-    spw_json_put(object, "temporary_gib", spw_json_real(m->temporary_bytes / GIB));
-    spw_json_put(object, "low_gib", spw_json_real(m->low_bytes / GIB));
-    spw_json_put(object, "high_gib", spw_json_real(m->high_bytes / GIB));
-    spw_json_put(object, "true_temporary_gib", spw_json_real(c->temporary_gib));
-    spw_json_put(object, "temporary_error", spw_json_real(spw_score_temporary_error(row)));
-    spw_json_put(object, "total_gib", spw_json_real((m->argument_bytes + m->temporary_bytes) / GIB));
-    spw_json_put(object, "true_total_gib", spw_json_real(c->total_gib));
-    spw_json_put(object, "total_error", spw_json_real(spw_score_total_error(row)));
-    spw_json_put(object, "outside_fit", spw_json_text(m->outside));
+    spw_json_put(json, object, "argument_gib", spw_json_real(m->argument_bytes / GIB));
+    spw_json_put(json, object, "temporary_gib", spw_json_real(m->temporary_bytes / GIB));
+    spw_json_put(json, object, "low_gib", spw_json_real(m->low_bytes / GIB));
+    spw_json_put(json, object, "high_gib", spw_json_real(m->high_bytes / GIB));
+    spw_json_put(json, object, "true_temporary_gib", spw_json_real(c->temporary_gib));
+    spw_json_put(json, object, "temporary_error", spw_json_real(spw_score_temporary_error(row)));
+    spw_json_put(json, object, "total_gib", spw_json_real((m->argument_bytes + m->temporary_bytes) / GIB));
+    spw_json_put(json, object, "true_total_gib", spw_json_real(c->total_gib));
+    spw_json_put(json, object, "total_error", spw_json_real(spw_score_total_error(row)));
+    spw_json_put(json, object, "outside_fit", spw_json_text(m->outside));
     for (int i = 0; i < SPW_COMPILED_PARTS; i++)
-        spw_json_put(parts, spw_compiled_part_name((spw_compiled_part)i),
+        spw_json_put(json, parts, spw_compiled_part_name((spw_compiled_part)i),
                      spw_json_real(m->part_bytes[i] / GIB));
-    spw_json_put(object, "parts_gib", parts);
-    spw_json_put(object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
-    spw_json_put(object, "time", timed(row) ? time_json(row) : json_null());
+    spw_json_put(json, object, "parts_gib", parts);
+    spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
+    spw_json_put(json, object, "time", timed(row) ? time_json(json, row) : json_null());
     return object;
 }
 
 static double share(size_t part, size_t whole) { return whole > 0 ? (double)part / (double)whole : NAN; }
 
-static void put_summary_json(json_t *object, const spw_score_summary *s) {
-    spw_json_put(object, "cells", spw_json_count(s->cells));
-    spw_json_put(object, "skipped", spw_json_count(s->skipped));
-    spw_json_put(object, "verdicts", spw_json_count(s->verdicts));
-    spw_json_put(object, "verdicts_wrong", spw_json_count(s->verdicts - s->agreed));
-    spw_json_put(object, "verdict_agreement", spw_json_real(share(s->agreed, s->verdicts)));
-    spw_json_put(object, "temporary_gib_median_abs_error", spw_json_real(s->temporary_median));
-    spw_json_put(object, "temporary_gib_max_abs_error", spw_json_real(s->temporary_max));
-    spw_json_put(object, "temporary_gib_within_12_percent",
+static void put_summary_json(spw_json *json, json_t *object, const spw_score_summary *s) {
+    spw_json_put(json, object, "cells", spw_json_count(s->cells));
+    spw_json_put(json, object, "skipped", spw_json_count(s->skipped));
+    spw_json_put(json, object, "verdicts", spw_json_count(s->verdicts));
+    spw_json_put(json, object, "verdicts_wrong", spw_json_count(s->verdicts - s->agreed));
+    spw_json_put(json, object, "verdict_agreement", spw_json_real(share(s->agreed, s->verdicts)));
+    spw_json_put(json, object, "temporary_gib_median_abs_error", spw_json_real(s->temporary_median));
+    spw_json_put(json, object, "temporary_gib_max_abs_error", spw_json_real(s->temporary_max));
+    spw_json_put(json, object, "temporary_gib_within_12_percent",
                  spw_json_real(share(s->within_12, s->temporaries)));
-    spw_json_put(object, "total_gib_median_abs_error", spw_json_real(s->total_median));
-    spw_json_put(object, "total_gib_max_abs_error", spw_json_real(s->total_max));
-    spw_json_put(object, "interval_coverage", spw_json_real(share(s->inside, s->figures)));
-    spw_json_put(object, "interval_width_median", spw_json_real(s->interval_width_median));
-    spw_json_put(object, "throughput_cells", spw_json_count(s->speeds));
-    spw_json_put(object, "throughput_mape", spw_json_real(s->throughput_mape));
-    spw_json_put(object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
-    spw_json_put(object, "throughput_interval_coverage", spw_json_real(share(s->speeds_inside, s->speeds)));
-    spw_json_put(object, "kernel_cells", spw_json_count(s->kernels));
-    spw_json_put(object, "kernel_within_20_percent", spw_json_real(share(s->kernels_within_20, s->kernels)));
-    spw_json_put(object, "kernel_max_abs_error", spw_json_real(s->kernel_max));
-    spw_json_put(object, "outside_fit", spw_json_count(s->outside_fit));
+    spw_json_put(json, object, "total_gib_median_abs_error", spw_json_real(s->total_median));
+    spw_json_put(json, object, "total_gib_max_abs_error", spw_json_real(s->total_max));
+    spw_json_put(json, object, "interval_coverage", spw_json_real(share(s->inside, s->figures)));
+    spw_json_put(json, object, "interval_width_median", spw_json_real(s->interval_width_median));
+    spw_json_put(json, object, "throughput_cells", spw_json_count(s->speeds));
+    spw_json_put(json, object, "throughput_mape", spw_json_real(s->throughput_mape));
+    spw_json_put(json, object, "throughput_max_abs_error", spw_json_real(s->throughput_max));
+    spw_json_put(json, object, "throughput_interval_coverage",
+                 spw_json_real(share(s->speeds_inside, s->speeds)));
+    spw_json_put(json, object, "kernel_cells", spw_json_count(s->kernels));
+    spw_json_put(json, object, "kernel_within_20_percent",
+                 spw_json_real(share(s->kernels_within_20, s->kernels)));
+    spw_json_put(json, object, "kernel_max_abs_error", spw_json_real(s->kernel_max));
+    spw_json_put(json, object, "outside_fit", spw_json_count(s->outside_fit));
 }
 
 static spw_status print_json(const spw_score *score, FILE *out) {
     spw_status status = SPW_OK;
+    spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = json_object(), *rows = json_array(), *skipped = json_array(), *schemes = json_array();
     json_t *tables = json_array();
     spw_score_summary s;
-    spw_json_put(object, "format", spw_json_text("spillway-score"));
-    spw_json_put(object, "version", spw_json_count(1));
+    spw_json_put(json, object, "format", spw_json_text("spillway-score"));
+    spw_json_put(json, object, "version", spw_json_count(1));
     SPW_TRY(spw_score_summarise(score, NULL, NULL, &s));
-    put_summary_json(object, &s);
+    put_summary_json(json, object, &s);
     for (size_t i = 0; i < score->rows; i++) {
         const spw_score_cell *c = &score->row[i].cell;
         if (first_of_scheme(score, i)) {
             json_t *scheme = json_object();
-            spw_json_put(scheme, "scheme", spw_json_text(c->scheme_text));
-            (void)json_array_append_new(schemes, scheme);
+            spw_json_put(json, scheme, "scheme", spw_json_text(c->scheme_text));
+            spw_json_add(json, schemes, scheme);
             SPW_TRY(spw_score_summarise(score, c->scheme_text, NULL, &s));
-            put_summary_json(scheme, &s);
+            put_summary_json(json, scheme, &s);
         }
         if (first_of_table(score, i)) {
             json_t *table = json_object();
-            spw_json_put(table, "table", spw_json_text(c->table));
-            (void)json_array_append_new(tables, table);
+            spw_json_put(json, table, "table", spw_json_text(c->table));
+            spw_json_add(json, tables, table);
             SPW_TRY(spw_score_summarise(score, NULL, c->table, &s));
-            put_summary_json(table, &s);
+            put_summary_json(json, table, &s);
         }
         if (c->skipped[0] == '\0') {
-            (void)json_array_append_new(rows, row_json(&score->row[i]));
+            spw_json_add(json, rows, row_json(json, &score->row[i]));
             continue;
         }
         json_t *left_out = json_object();
-        spw_json_put(left_out, "table", spw_json_text(c->table));
-        spw_json_put(left_out, "line", spw_json_count(c->line));
-        spw_json_put(left_out, "id", spw_json_text(c->id));
-        spw_json_put(left_out, "scheme", spw_json_text(c->scheme_text));
-        spw_json_put(left_out, "reason", spw_json_text(c->skipped));
-        (void)json_array_append_new(skipped, left_out);
+        spw_json_put(json, left_out, "table", spw_json_text(c->table));
+        spw_json_put(json, left_out, "line", spw_json_count(c->line));
+        spw_json_put(json, left_out, "id", spw_json_text(c->id));
+        spw_json_put(json, left_out, "scheme", spw_json_text(c->scheme_text));
+        spw_json_put(json, left_out, "reason", spw_json_text(c->skipped));
+        spw_json_add(json, skipped, left_out);
     }
-    spw_json_put(object, "schemes", json_incref(schemes));
-    spw_json_put(object, "tables", json_incref(tables));
-    spw_json_put(object, "rows", json_incref(rows));
-    spw_json_put(object, "skipped_rows", json_incref(skipped));
-    if (json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0)
-        status = spw_fail(SPW_EIO, "the score cannot be written as JSON");
-    fprintf(out, "\n");
+    spw_json_put(json, object, "schemes", json_incref(schemes));
+    spw_json_put(json, object, "tables", json_incref(tables));
+    spw_json_put(json, object, "rows", json_incref(rows));
+    spw_json_put(json, object, "skipped_rows", json_incref(skipped));
+    status = spw_json_print(json, object, JSON_INDENT(2) | JSON_REAL_PRECISION(12), "the score", out);
+    object = NULL;
 
 cleanup:
     json_decref(tables);
