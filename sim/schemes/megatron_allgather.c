@@ -4,135 +4,121 @@
 
 static const spw_scheme_option options[] = {SPW_MEGATRON_CAPACITY_OPTIONS, {.name = NULL}};
 
-enum {
-    CHOSEN_PROBS = SPW_MEGATRON_TENSORS,
-    GATHERED_MAP,
-    GATHERED_PROBS,
-    GATHERED,
-    LOCAL_MAP,
-    LOCAL_PROBS,
-    COLUMNS,
-    ARGSORT,
-    MAPPING,
-    PROB_COLUMNS,
-    MASK,
-    RESTORED,
-    CAST,
-    REDUCED,
-    D_REDUCED,
-    D_CAST,
-    D_RESTORED,
-    D_GATHERED,
-    D_PROB_COLUMNS,
-    D_GATHERED_PROBS
-};
-
-static const spw_tensor tensors[] = {
-    SPW_MEGATRON_SHAPES(SPW_ROWS_HELD),
-    [CHOSEN_PROBS] = {"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4},
-    [GATHERED_MAP] = {"gathered_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, 1, 1},
-    [GATHERED_PROBS] = {"gathered_probs", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, 1, 4},
-    [GATHERED] = {"gathered_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 0},
-    [LOCAL_MAP] = {"local_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 1},
-    [LOCAL_PROBS] = {"local_probs", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 4},
-    [COLUMNS] = {"map_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 1},
-    [ARGSORT] = {"argsort", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 8},
-    [MAPPING] = {"permutation", SPW_ROWS_HELD, SPW_WIDTH_ONE, 1, 8},
-    [PROB_COLUMNS] = {"probs_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 4},
-    [MASK] = {"prob_mask", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 1},
-    [RESTORED] = {"restored_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 0},
-    [CAST] = {"restored_fp32", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 4},
-    [REDUCED] = {"reduced_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 4},
-    [D_REDUCED] = {"d_reduced_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 4},
-    [D_CAST] = {"d_restored_fp32", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 4},
-    [D_RESTORED] = {"d_restored_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_GATHERED] = {"d_gathered_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_PROB_COLUMNS] = {"d_probs_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, 1, 4},
-    [D_GATHERED_PROBS] = {"d_gathered_probs", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, 1, 4},
-};
-
 /* gathered_rows is one buffer of the whole process: it lives in every pass and is saved by no layer. */
-static const spw_event_row event_rows[] = {
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_LOGITS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", CHOSEN_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_MAP),
-    SPW_ROW_BORN(BOTH, 0, 0, "all-gather", GATHERED_MAP),
-    SPW_ROW_BORN(BOTH, 0, 0, "all-gather", GATHERED_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "all-gather", GATHERED),
-    SPW_ROW_DIES(BOTH, 0, 0, "all-gather", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", LOCAL_MAP),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", LOCAL_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", ARGSORT),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", MAPPING),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_DIES(BOTH, 0, 0, "permute", COLUMNS),
-    SPW_ROW_DIES(BOTH, 0, 0, "permute", ARGSORT),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", PROB_COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", MASK),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, 0, 0, "permute", LOCAL_PROBS),
-    SPW_ROW_DIES(BOTH, 0, 0, "permute", GATHERED_MAP),
-    SPW_MEGATRON_EXPERTS_FORWARD,
-    SPW_ROW_BORN(BOTH, 0, 0, "unpermute", RESTORED),
-    SPW_ROW_DIES(BOTH, 0, 0, "unpermute", SPW_MEGATRON_FC2_OUTPUT),
-    SPW_ROW_DIES(FORWARD, 0, 0, "unpermute", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_BORN(BOTH, 0, 0, "reduce-scatter", CAST),
-    SPW_ROW_BORN(BOTH, 0, 0, "reduce-scatter", REDUCED),
-    SPW_ROW_DIES(BOTH, 0, 0, "reduce-scatter", CAST),
-    SPW_ROW_BORN(BOTH, 0, 0, "reduce-scatter", SPW_MEGATRON_OUTPUT),
-    SPW_ROW_DIES(BOTH, 0, 0, "reduce-scatter", REDUCED),
-    SPW_ROW_DIES(BOTH, 0, 0, "reduce-scatter", RESTORED),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", GATHERED),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", GATHERED_PROBS),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", CHOSEN_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", LOCAL_MAP),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", MAPPING),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", PROB_COLUMNS),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", MASK),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", SPW_MEGATRON_OUTPUT),
+static const spw_tensor gathered_rows = {"gathered_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN};
 
-    SPW_ROW_BORN(BACKWARD, 0, 0, "combine gradient", GATHERED),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "combine gradient", D_REDUCED),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "combine gradient", D_CAST),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "combine gradient", D_REDUCED),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "combine gradient", D_RESTORED),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "combine gradient", D_CAST),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "unpermute gradient", SPW_MEGATRON_D_FC2_OUTPUT),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "unpermute gradient", D_RESTORED),
-    SPW_MEGATRON_EXPERTS_BACKWARD,
-    SPW_ROW_BORN(BACKWARD, 0, 0, "permute gradient", D_PROB_COLUMNS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", PROB_COLUMNS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", MASK),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "permute gradient", D_GATHERED_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", D_PROB_COLUMNS),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "permute gradient", D_GATHERED),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", SPW_MEGATRON_D_FC1_INPUT),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "dispatch gradient", SPW_MEGATRON_D_X),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "dispatch gradient", D_GATHERED),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "dispatch gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "dispatch gradient", D_GATHERED_PROBS),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", CHOSEN_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", LOCAL_MAP),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", MAPPING),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", GATHERED),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", SPW_MEGATRON_D_X),
-};
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "all-gather",
+                   (spw_tensor){"gathered_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "all-gather",
+                   (spw_tensor){"gathered_probs", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_born(b, "all-gather", gathered_rows);
+    spw_layer_dies(b, "all-gather", "probs");
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"local_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 1});
+    spw_layer_born(
+        b, "permute",
+        (spw_tensor){"local_probs", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_born(
+        b, "permute",
+        (spw_tensor){"map_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"argsort", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 8});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"permutation", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 8});
+    spw_layer_born(b, "permute", (spw_tensor){"fc1_input", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "permute", "map_by_expert");
+    spw_layer_dies(b, "permute", "argsort");
+    spw_layer_born(
+        b, "permute",
+        (spw_tensor){"probs_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"prob_mask", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "permute", (spw_tensor){"row_probs", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "permute", "local_probs");
+    spw_layer_dies(b, "permute", "gathered_map");
+}
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    static const spw_event_table table = SPW_EVENT_TABLE(tensors, event_rows);
-    static spw_event_lists lists;
+static void combine(spw_layer_builder *b) {
+    spw_layer_born(b, "unpermute", (spw_tensor){"restored_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute", "fc2_output");
+    if (spw_layer_phase(b) == SPW_PHASE_FORWARD) spw_layer_dies(b, "unpermute", "fc1_input");
+    spw_layer_born(b, "reduce-scatter",
+                   (spw_tensor){"restored_fp32", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_born(b, "reduce-scatter",
+                   (spw_tensor){"reduced_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_dies(b, "reduce-scatter", "restored_fp32");
+    spw_layer_born(b, "reduce-scatter", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "reduce-scatter", "reduced_fp32");
+    spw_layer_dies(b, "reduce-scatter", "restored_rows");
+}
+
+static void end(spw_layer_builder *b) {
+    static const char *const saved[] = {"logits",          "chosen_probs", "local_map", "permutation",
+                                        "probs_by_expert", "prob_mask",    "row_probs"};
+    spw_layer_dies(b, "layer end", "gathered_rows");
+    spw_layer_dies(b, "layer end", "gathered_probs");
+    spw_layer_dies(b, "layer end", "routing_map");
+    for (size_t i = 0; i < SPW_COUNT_OF(saved) && spw_layer_phase(b) == SPW_PHASE_FORWARD; i++)
+        spw_layer_dies(b, "layer end", saved[i]);
+    spw_layer_dies(b, "layer end", "output");
+}
+
+static void combine_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "combine gradient", gathered_rows);
+    spw_layer_born(b, "combine gradient",
+                   (spw_tensor){"d_reduced_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_born(b, "combine gradient",
+                   (spw_tensor){"d_restored_fp32", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_dies(b, "combine gradient", "d_reduced_fp32");
+    spw_layer_born(b, "combine gradient",
+                   (spw_tensor){"d_restored_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine gradient", "d_restored_fp32");
+    spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_fc2_output", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute gradient", "d_restored_rows");
+}
+
+static void dispatch_gradient(spw_layer_builder *b) {
+    spw_layer_born(
+        b, "permute gradient",
+        (spw_tensor){"d_probs_by_expert", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "permute gradient", "d_row_probs");
+    spw_layer_dies(b, "permute gradient", "probs_by_expert");
+    spw_layer_dies(b, "permute gradient", "prob_mask");
+    spw_layer_born(
+        b, "permute gradient",
+        (spw_tensor){"d_gathered_probs", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "permute gradient", "d_probs_by_expert");
+    spw_layer_born(b, "permute gradient",
+                   (spw_tensor){"d_gathered_rows", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "permute gradient", "d_fc1_input");
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch gradient", "d_gathered_rows");
+    spw_layer_born(b, "dispatch gradient",
+                   (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "dispatch gradient", "d_gathered_probs");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const spw_megatron_experts experts = {.rows = SPW_ROWS_HELD, .again = s->remat == SPW_REMAT_MOE_ACT};
     (void)scheme;
-    return spw_event_table_list(&table, &lists, s->remat == SPW_REMAT_MOE_ACT ? SPW_MEGATRON_ACT : 0);
+    for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
+        spw_layer_pass(b, phase);
+        spw_megatron_layer_router(b, false);
+        dispatch(b);
+        spw_megatron_layer_experts(b, experts);
+        combine(b);
+        end(b);
+    }
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b);
+    spw_megatron_layer_experts_gradient(b, experts);
+    dispatch_gradient(b);
+    spw_megatron_layer_router_gradient(b, false);
+    spw_layer_dies(b, "layer end", "local_map");
+    spw_layer_dies(b, "layer end", "permutation");
+    spw_layer_dies(b, "layer end", "gathered_rows");
+    spw_layer_dies(b, "layer end", "dx");
 }
 
 /* There: a row, its line of the routing map and of the weights. Back: sums in the weights' fp32. */
@@ -175,7 +161,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .source =
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAllGatherTokenDispatcher",
     .options = options,
-    .layer_of = layer_of,
+    .layer = layer,
     .weighted_activation = true,
     .exchanges = exchanges,
     .drop_rule = spw_megatron_drop_rule,

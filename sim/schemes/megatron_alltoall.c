@@ -15,186 +15,191 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    COPIED = SPW_MEGATRON_OWN, /* what arrives is not what fc1 reads: sorted or padded */
-    SLOTS = 2 * SPW_MEGATRON_OWN,
-    FUSED = 4 * SPW_MEGATRON_OWN
-};
-
-enum {
-    CHOSEN_PROBS = SPW_MEGATRON_TENSORS,
-    COLUMNS,
-    ARGSORT,
-    MAPPING,
-    PROB_COLUMNS,
-    PROB_INDEX,
-    ROW_ID_MAP,
-    SORT_ID_MAP,
-    SENT_PROBS,
-    SENT,
-    RECEIVED,
-    RECEIVED_PROBS,
-    UNSORTED,
-    COMBINED,
-    D_COMBINED,
-    D_UNSORTED,
-    D_RECEIVED,
-    D_RECEIVED_PROBS,
-    D_SENT,
-    D_SENT_PROBS
-};
-#define MANY SPW_MEGATRON_MANY
-#define PADDED SPW_MEGATRON_PADDED
-
-static const spw_tensor tensors[] = {
-    SPW_MEGATRON_SHAPES(SPW_ROWS_HELD),
-    [CHOSEN_PROBS] = {"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4},
-    [COLUMNS] = {"map_by_expert", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 1},
-    [ARGSORT] = {"argsort", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 8},
-    [MAPPING] = {"permutation", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 8},
-    [PROB_COLUMNS] = {"probs_by_expert", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4},
-    [PROB_INDEX] = {"prob_index", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 8},
-    [ROW_ID_MAP] = {"row_id_map", SPW_ROWS_TOKENS, SPW_WIDTH_ROW_IDS, 1, 4},
-    [SORT_ID_MAP] = {"sort_id_map", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
-    [SENT_PROBS] = {"sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 4},
-    [SENT] = {"sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
-    [RECEIVED] = {"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
-    [RECEIVED_PROBS] = {"received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
-    [UNSORTED] = {"unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
-    [COMBINED] = {"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_COMBINED] = {"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_UNSORTED] = {"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_RECEIVED] = {"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_RECEIVED_PROBS] = {"d_received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4},
-    [D_SENT] = {"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, 1, 0},
-    [D_SENT_PROBS] = {"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, 1, 4},
-};
-
-/* Python names hold sent_rows and received_rows until the layer returns, and the dispatcher probs, routing_map and
- * permutation until its next forward pass. */
-static const spw_event_row event_rows[] = {
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_LOGITS),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "router", CHOSEN_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_MAP),
-
-    SPW_ROW_BORN(BOTH, FUSED, 0, "permute", ROW_ID_MAP),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "permute", COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "permute", ARGSORT),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "permute", MAPPING),
-    SPW_ROW_DIES(BOTH, SLOTS, FUSED, "permute", ARGSORT),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "permute", PROB_COLUMNS),
-    SPW_ROW_BORN(BOTH, SLOTS, FUSED, "permute", PROB_INDEX),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", SENT_PROBS),
-    SPW_ROW_DIES(BOTH, 0, FUSED, "permute", PROB_COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, 0, "permute", SENT),
-    SPW_ROW_DIES(BOTH, 0, FUSED, "permute", COLUMNS),
-
-    SPW_ROW_BORN(BOTH, COPIED, 0, "dispatch", RECEIVED),
-    SPW_ROW_BORN(BOTH, COPIED, 0, "dispatch", RECEIVED_PROBS),
-    SPW_ROW_BORN(BOTH, 0, COPIED, "dispatch", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_BORN(BOTH, 0, COPIED, "dispatch", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, 0, 0, "dispatch", SENT_PROBS),
-
-    SPW_ROW_BORN(BOTH, MANY | FUSED, 0, "sort chunks", SORT_ID_MAP),
-    SPW_ROW_BORN(BOTH, MANY, PADDED, "sort chunks", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_BORN(BOTH, MANY, PADDED, "sort chunks", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_BORN(BOTH, MANY | PADDED, 0, "sort chunks", SPW_MEGATRON_SORTED),
-    SPW_ROW_BORN(BOTH, MANY | PADDED, 0, "sort chunks", SPW_MEGATRON_SORTED_PROBS),
-    SPW_MEGATRON_EXPERTS_FORWARD,
-    SPW_ROW_BORN(BOTH, MANY, 0, "unsort chunks", UNSORTED),
-    SPW_ROW_DIES(BOTH, MANY, PADDED, "unsort chunks", SPW_MEGATRON_FC2_OUTPUT),
-    SPW_ROW_DIES(BOTH, MANY | PADDED, 0, "unsort chunks", SPW_MEGATRON_UNPADDED),
-    SPW_ROW_DIES(FORWARD, MANY, PADDED, "unsort chunks", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_DIES(FORWARD, MANY, PADDED, "unsort chunks", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, MANY | PADDED, 0, "unsort chunks", SPW_MEGATRON_SORTED),
-    SPW_ROW_DIES(BOTH, MANY | PADDED, 0, "unsort chunks", SPW_MEGATRON_SORTED_PROBS),
-
-    SPW_ROW_BORN(BOTH, 0, 0, "combine", COMBINED),
-    SPW_ROW_DIES(BOTH, MANY, 0, "combine", UNSORTED),
-    SPW_ROW_DIES(BOTH, PADDED, MANY, "combine", SPW_MEGATRON_UNPADDED),
-    SPW_ROW_DIES(BOTH, 0, COPIED, "combine", SPW_MEGATRON_FC2_OUTPUT),
-    SPW_ROW_BORN(BOTH, 0, 0, "unpermute", SPW_MEGATRON_OUTPUT),
-    SPW_ROW_DIES(BOTH, 0, 0, "unpermute", COMBINED),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", SENT),
-    SPW_ROW_DIES(BOTH, COPIED, 0, "layer end", RECEIVED),
-    SPW_ROW_DIES(BOTH, COPIED, 0, "layer end", RECEIVED_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, COPIED, "layer end", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_DIES(FORWARD, 0, COPIED, "layer end", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(FORWARD, MANY | FUSED, 0, "layer end", SORT_ID_MAP),
-    SPW_ROW_DIES(FORWARD, FUSED, 0, "layer end", ROW_ID_MAP),
-    SPW_ROW_DIES(FORWARD, SLOTS, FUSED, "layer end", PROB_INDEX),
-    SPW_ROW_DIES(FORWARD, 0, SLOTS | FUSED, "layer end", ARGSORT),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(FORWARD, 0, FUSED, "layer end", CHOSEN_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(FORWARD, 0, FUSED, "layer end", MAPPING),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", SPW_MEGATRON_OUTPUT),
-
-    SPW_ROW_BORN(BACKWARD, 0, 0, "unpermute gradient", D_COMBINED),
-    SPW_ROW_BORN(BACKWARD, MANY, 0, "combine gradient", D_UNSORTED),
-    SPW_ROW_BORN(BACKWARD, PADDED, MANY, "combine gradient", SPW_MEGATRON_D_UNPADDED),
-    SPW_ROW_BORN(BACKWARD, 0, COPIED, "combine gradient", SPW_MEGATRON_D_FC2_OUTPUT),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "combine gradient", D_COMBINED),
-    SPW_ROW_BORN(BACKWARD, MANY | PADDED, 0, "unsort gradient", SPW_MEGATRON_D_UNPADDED),
-    SPW_ROW_BORN(BACKWARD, MANY, PADDED, "unsort gradient", SPW_MEGATRON_D_FC2_OUTPUT),
-    SPW_ROW_DIES(BACKWARD, MANY, 0, "unsort gradient", D_UNSORTED),
-    SPW_MEGATRON_EXPERTS_BACKWARD,
-    SPW_ROW_BORN(BACKWARD, MANY, 0, "sort gradient", D_RECEIVED),
-    SPW_ROW_DIES(BACKWARD, MANY, PADDED, "sort gradient", SPW_MEGATRON_D_FC1_INPUT),
-    SPW_ROW_DIES(BACKWARD, MANY | PADDED, 0, "sort gradient", SPW_MEGATRON_D_SORTED),
-    SPW_ROW_BORN(BACKWARD, MANY, 0, "sort gradient", D_RECEIVED_PROBS),
-    SPW_ROW_DIES(BACKWARD, MANY, PADDED, "sort gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_DIES(BACKWARD, MANY | PADDED, 0, "sort gradient", SPW_MEGATRON_D_SORTED_PROBS),
-    SPW_ROW_DIES(BACKWARD, MANY | FUSED, 0, "sort gradient", SORT_ID_MAP),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "dispatch gradient", D_SENT_PROBS),
-    SPW_ROW_DIES(BACKWARD, MANY, 0, "dispatch gradient", D_RECEIVED_PROBS),
-    SPW_ROW_DIES(BACKWARD, PADDED, MANY, "dispatch gradient", SPW_MEGATRON_D_SORTED_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, COPIED, "dispatch gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "dispatch gradient", D_SENT),
-    SPW_ROW_DIES(BACKWARD, MANY, 0, "dispatch gradient", D_RECEIVED),
-    SPW_ROW_DIES(BACKWARD, PADDED, MANY, "dispatch gradient", SPW_MEGATRON_D_SORTED),
-    SPW_ROW_DIES(BACKWARD, 0, COPIED, "dispatch gradient", SPW_MEGATRON_D_FC1_INPUT),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "permute gradient", SPW_MEGATRON_D_X),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", D_SENT),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "permute gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "permute gradient", D_SENT_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, SLOTS | FUSED, "permute gradient", ARGSORT),
-    SPW_ROW_DIES(BACKWARD, SLOTS, FUSED, "permute gradient", PROB_INDEX),
-    SPW_ROW_DIES(BACKWARD, FUSED, 0, "permute gradient", ROW_ID_MAP),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED, "router gradient", CHOSEN_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", SPW_MEGATRON_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED, "layer end", MAPPING),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", SPW_MEGATRON_D_X),
-};
-
-static const spw_event_table table = SPW_EVENT_TABLE(tensors, event_rows);
-static spw_event_lists lists;
-
 static bool experts_pad(const spw_scheme *scheme) {
     return spw_megatron_align(scheme) > 1 && spw_scheme_option_is(scheme, "pay", "experts");
 }
 
 static bool fills_slots(const spw_scheme *scheme) { return spw_scheme_option_is(scheme, "pad", "true"); }
 
-const spw_layer_list *spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s,
-                                                  bool fused) {
-    unsigned conditions = fused ? FUSED : 0;
-    if (s->remat == SPW_REMAT_MOE_ACT) conditions |= SPW_MEGATRON_ACT;
-    if (experts_pad(scheme)) conditions |= PADDED | COPIED;
-    if (s->experts_per_rank > 1) conditions |= MANY | COPIED;
-    if (fills_slots(scheme)) conditions |= SLOTS;
-    return spw_event_table_list(&table, &lists, conditions);
+/* --- The layer. Python names hold sent_rows and received_rows until it returns, and the dispatcher probs, routing_map and
+ * permutation until its next forward pass. --- */
+
+typedef struct layout {
+    bool fused;  /* router and permutations are one kernel each */
+    bool slots;  /* experts are filled to their capacity */
+    bool many;   /* more than one expert a rank: rows are sorted by expert */
+    bool copied; /* what arrives is not what fc1 reads: sorted or padded */
+    spw_megatron_experts experts;
+} layout;
+
+static void permute(spw_layer_builder *b, layout c) {
+    if (c.fused) {
+        spw_layer_born(b, "permute",
+                       (spw_tensor){"row_id_map", SPW_ROWS_TOKENS, SPW_WIDTH_ROW_IDS, .element_bytes = 4});
+    } else {
+        spw_layer_born(b, "permute",
+                       (spw_tensor){"map_by_expert", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+        spw_layer_born(b, "permute",
+                       (spw_tensor){"argsort", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
+        spw_layer_born(b, "permute",
+                       (spw_tensor){"permutation", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 8});
+        if (c.slots) spw_layer_dies(b, "permute", "argsort");
+        spw_layer_born(
+            b, "permute",
+            (spw_tensor){"probs_by_expert", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+        if (c.slots)
+            spw_layer_born(b, "permute",
+                           (spw_tensor){"prob_index", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 8});
+    }
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
+    if (!c.fused) spw_layer_dies(b, "permute", "probs_by_expert");
+    spw_layer_born(b, "permute", (spw_tensor){"sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    if (!c.fused) spw_layer_dies(b, "permute", "map_by_expert");
 }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    return spw_megatron_alltoall_layer(scheme, s, false);
+static void dispatch(spw_layer_builder *b, layout c) {
+    if (c.copied) {
+        spw_layer_born(b, "dispatch", (spw_tensor){"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+        spw_layer_born(b, "dispatch",
+                       (spw_tensor){"received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    } else {
+        spw_megatron_layer_take(b, "dispatch", c.experts.rows);
+    }
+    spw_layer_dies(b, "dispatch", "sent_probs");
+    if (!c.many) return;
+    if (c.fused)
+        spw_layer_born(b, "sort chunks",
+                       (spw_tensor){"sort_id_map", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    if (c.experts.padded) {
+        spw_layer_born(b, "sort chunks", (spw_tensor){"sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+        spw_layer_born(b, "sort chunks",
+                       (spw_tensor){"sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    } else {
+        spw_megatron_layer_take(b, "sort chunks", c.experts.rows);
+    }
+}
+
+static void combine(spw_layer_builder *b, layout c) {
+    const char *y = c.experts.padded ? "unpadded_rows" : "fc2_output";
+    if (c.many) {
+        spw_layer_born(b, "unsort chunks",
+                       (spw_tensor){"unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "unsort chunks", y);
+        if (c.experts.padded) {
+            spw_layer_dies(b, "unsort chunks", "sorted_rows");
+            spw_layer_dies(b, "unsort chunks", "sorted_probs");
+        } else if (spw_layer_phase(b) == SPW_PHASE_FORWARD) {
+            spw_layer_dies(b, "unsort chunks", "fc1_input");
+            spw_layer_dies(b, "unsort chunks", "row_probs");
+        }
+    }
+    spw_layer_born(b, "combine", (spw_tensor){"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", c.many ? "unsorted_rows" : y);
+    spw_layer_born(b, "unpermute", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute", "combined_rows");
+}
+
+/* What the backward pass does not need, and in the forward pass all of it. */
+static void end(spw_layer_builder *b, layout c) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_dies(b, "layer end", "sent_rows");
+    if (c.copied) {
+        spw_layer_dies(b, "layer end", "received_rows");
+        spw_layer_dies(b, "layer end", "received_probs");
+    } else if (forward) {
+        spw_layer_dies(b, "layer end", "fc1_input");
+        spw_layer_dies(b, "layer end", "row_probs");
+    }
+    if (forward) {
+        if (c.many && c.fused) spw_layer_dies(b, "layer end", "sort_id_map");
+        spw_layer_dies(b, "layer end", c.fused ? "row_id_map" : c.slots ? "prob_index" : "argsort");
+        spw_layer_dies(b, "layer end", "logits");
+        if (!c.fused) spw_layer_dies(b, "layer end", "chosen_probs");
+        spw_layer_dies(b, "layer end", "probs");
+        spw_layer_dies(b, "layer end", "routing_map");
+        if (!c.fused) spw_layer_dies(b, "layer end", "permutation");
+    }
+    spw_layer_dies(b, "layer end", "output");
+}
+
+static void combine_gradient(spw_layer_builder *b, layout c) {
+    const spw_tensor to_experts = c.experts.padded
+                                      ? (spw_tensor){"d_unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}
+                                      : (spw_tensor){"d_fc2_output", c.experts.rows, SPW_WIDTH_HIDDEN};
+    spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    if (c.many) {
+        spw_layer_born(b, "combine gradient",
+                       (spw_tensor){"d_unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    } else {
+        spw_layer_born(b, "combine gradient", to_experts);
+    }
+    spw_layer_dies(b, "combine gradient", "d_combined_rows");
+    if (!c.many) return;
+    spw_layer_born(b, "unsort gradient", to_experts);
+    spw_layer_dies(b, "unsort gradient", "d_unsorted_rows");
+}
+
+static void dispatch_gradient(spw_layer_builder *b, layout c) {
+    const char *dx = c.experts.padded ? "d_sorted_rows" : "d_fc1_input",
+               *d_probs = c.experts.padded ? "d_sorted_probs" : "d_row_probs";
+    if (c.many) {
+        spw_layer_born(b, "sort gradient",
+                       (spw_tensor){"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "sort gradient", dx);
+        spw_layer_born(
+            b, "sort gradient",
+            (spw_tensor){"d_received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+        spw_layer_dies(b, "sort gradient", d_probs);
+        if (c.fused) spw_layer_dies(b, "sort gradient", "sort_id_map");
+    }
+    spw_layer_born(b, "dispatch gradient",
+                   (spw_tensor){"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_probs" : d_probs);
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_rows" : dx);
+}
+
+static void permute_gradient(spw_layer_builder *b, layout c) {
+    spw_layer_born(b, "permute gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "permute gradient", "d_sent_rows");
+    spw_layer_born(b, "permute gradient",
+                   (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "permute gradient", "d_sent_probs");
+    spw_layer_dies(b, "permute gradient", c.fused ? "row_id_map" : c.slots ? "prob_index" : "argsort");
+}
+
+void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b,
+                                 bool fused) {
+    const bool many = s->experts_per_rank > 1, padded = experts_pad(scheme);
+    const layout c = {.fused = fused,
+                      .slots = fills_slots(scheme),
+                      .many = many,
+                      .copied = many || padded,
+                      .experts = {SPW_ROWS_HELD, s->remat == SPW_REMAT_MOE_ACT, padded}};
+    for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
+        spw_layer_pass(b, phase);
+        spw_megatron_layer_router(b, fused);
+        permute(b, c);
+        dispatch(b, c);
+        spw_megatron_layer_experts(b, c.experts);
+        combine(b, c);
+        end(b, c);
+    }
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b, c);
+    spw_megatron_layer_experts_gradient(b, c.experts);
+    dispatch_gradient(b, c);
+    permute_gradient(b, c);
+    spw_megatron_layer_router_gradient(b, fused);
+    spw_layer_dies(b, "layer end", "probs");
+    spw_layer_dies(b, "layer end", "routing_map");
+    if (!fused) spw_layer_dies(b, "layer end", "permutation");
+    spw_layer_dies(b, "layer end", "dx");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_megatron_alltoall_layer(scheme, s, b, false);
 }
 
 /* Hidden rows and their router weights are two all-to-alls with the same splits. PyTorch repeats the whole layer. */
@@ -280,7 +285,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .source =
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAlltoAllTokenDispatcher",
     .options = options,
-    .layer_of = layer_of,
+    .layer = layer,
     .weighted_activation = true,
     .exchanges = spw_megatron_alltoall_exchanges,
     .drop_rule = spw_megatron_drop_rule,

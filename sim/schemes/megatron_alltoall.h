@@ -5,8 +5,8 @@
 #include "sim/schemes/megatron_layer.h"
 
 /* `fused`: router and permutations are one kernel each, which keep a row_id_map instead of an argsort. */
-const spw_layer_list *spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *shape,
-                                                  bool fused);
+void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *shape,
+                                 spw_layer_builder *builder, bool fused);
 size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
                                        spw_exchange out[SPW_SCHEME_EXCHANGES]);
 void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape *shape,

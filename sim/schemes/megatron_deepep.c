@@ -2,179 +2,204 @@
 
 #include "sim/schemes/deepep_buffers.h"
 
-enum { FUSED = SPW_MEGATRON_OWN, HYBRID = 2 * SPW_MEGATRON_OWN };
+/* --- HybridEP: rows arrive permuted --- */
 
-enum {
-    CHOSEN_PROBS = SPW_MEGATRON_TENSORS,
-    SORTED_IDS,
-    TOP_PROBS,
-    TOP_INDEX,
-    RECEIVED,
-    RECEIVED_INDEX,
-    RECEIVED_PROBS,
-    SOURCE,
-    MULTIHOT,
-    LOCAL_PROBS,
-    LOCAL_MAP,
-    COLUMNS,
-    ARGSORT,
-    MAPPING,
-    PROB_COLUMNS,
-    ROW_ID_MAP,
-    RESTORED,
-    D_RESTORED,
-    D_RECEIVED,
-    D_LOCAL_PROBS,
-    D_RECEIVED_PROBS,
-    D_TOP_PROBS,
-    TENSORS
-};
+static void hybrid_forward(spw_layer_builder *b, spw_megatron_experts experts) {
+    static const char *const saved[] = {"fc1_input",   "row_probs", "probs",
+                                        "routing_map", "logits",    "chosen_probs"};
+    spw_megatron_layer_router(b, false);
+    spw_megatron_layer_take(b, "dispatch", experts.rows);
+    spw_megatron_layer_experts(b, experts);
+    spw_layer_born(b, "combine", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", "fc2_output");
+    for (size_t i = 0; i < SPW_COUNT_OF(saved) && spw_layer_phase(b) == SPW_PHASE_FORWARD; i++)
+        spw_layer_dies(b, "layer end", saved[i]);
+    spw_layer_dies(b, "layer end", "output");
+}
 
-/* `u`: rows of the receive buffer; `r`: of the experts. */
-#define SHAPES(u, r) \
-    SPW_MEGATRON_SHAPES(r), [CHOSEN_PROBS] = {"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}, \
-                            [SORTED_IDS] = {"sorted_ids", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 8}, \
-                            [TOP_PROBS] = {"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}, \
-                            [TOP_INDEX] = {"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 8}, \
-                            [RECEIVED] = {"received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
-                            [RECEIVED_INDEX] = {"received_index", u, SPW_WIDTH_TOP_K, 1, 8}, \
-                            [RECEIVED_PROBS] = {"received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
-                            [SOURCE] = {"source_index", u, SPW_WIDTH_ONE, 1, 4}, \
-                            [MULTIHOT] = {"multihot", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 8}, \
-                            [LOCAL_PROBS] = {"local_probs", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
-                            [LOCAL_MAP] = {"local_map", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 1}, \
-                            [COLUMNS] = {"map_by_expert", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 1}, \
-                            [ARGSORT] = {"argsort", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 8}, \
-                            [MAPPING] = {"permutation", r, SPW_WIDTH_ONE, 1, 8}, \
-                            [PROB_COLUMNS] = {"probs_by_expert", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
-                            [ROW_ID_MAP] = {"row_id_map", u, SPW_WIDTH_LOCAL_ROW_IDS, 1, 4}, \
-                            [RESTORED] = {"restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
-                            [D_RESTORED] = {"d_restored_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
-                            [D_RECEIVED] = {"d_received_rows", u, SPW_WIDTH_HIDDEN, 1, 0}, \
-                            [D_LOCAL_PROBS] = {"d_local_probs", u, SPW_WIDTH_LOCAL_EXPERTS, 1, 4}, \
-                            [D_RECEIVED_PROBS] = {"d_received_probs", u, SPW_WIDTH_TOP_K, 1, 4}, \
-                            [D_TOP_PROBS] = {"d_top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, 1, 4}
+static void hybrid_backward(spw_layer_builder *b, spw_megatron_experts experts) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_fc2_output", experts.rows, SPW_WIDTH_HIDDEN});
+    spw_megatron_layer_experts_gradient(b, experts);
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch gradient",
+                   (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "dispatch gradient", "d_fc1_input");
+    spw_layer_dies(b, "dispatch gradient", "d_row_probs");
+    spw_megatron_layer_router_gradient(b, false);
+    spw_layer_dies(b, "layer end", "probs");
+    spw_layer_dies(b, "layer end", "routing_map");
+    spw_layer_dies(b, "layer end", "dx");
+}
 
-static const spw_tensor exact[] = {SHAPES(SPW_ROWS_RECEIVED, SPW_ROWS_HELD)};
-static const spw_tensor worst[] = {SHAPES(SPW_ROWS_GATHERED, SPW_ROWS_HELD)};
-static const spw_tensor fixed[] = {SHAPES(SPW_ROWS_GATHERED, SPW_ROWS_BUFFER)};
+/* --- DeepEP: tokens arrive once a rank --- */
 
-static const spw_event_row event_rows[] = {
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_LOGITS),
-    SPW_ROW_BORN(BOTH, 0, FUSED, "router", CHOSEN_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BOTH, 0, 0, "router", SPW_MEGATRON_MAP),
-    SPW_ROW_BORN(BOTH, FUSED, 0, "preprocess", SORTED_IDS),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "preprocess", TOP_PROBS),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "preprocess", TOP_INDEX),
-    SPW_ROW_DIES(BOTH, 0, FUSED | HYBRID, "preprocess", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "dispatch", RECEIVED),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "dispatch", RECEIVED_INDEX),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "dispatch", RECEIVED_PROBS),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "dispatch", SOURCE),
-    SPW_ROW_BORN(BOTH, HYBRID, 0, "dispatch", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_BORN(BOTH, HYBRID, 0, "dispatch", SPW_MEGATRON_ROW_PROBS),
+typedef struct layout {
+    bool fused;    /* router and permutation are one kernel each, as Primus has them */
+    spw_rows rows; /* of the receive buffer */
+    spw_megatron_experts experts;
+} layout;
 
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", MULTIHOT),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", LOCAL_PROBS),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", LOCAL_MAP),
-    SPW_ROW_DIES(BOTH, 0, FUSED | HYBRID, "permute", MULTIHOT),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", ARGSORT),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", MAPPING),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", PROB_COLUMNS),
-    SPW_ROW_BORN(BOTH, 0, FUSED | HYBRID, "permute", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, 0, FUSED | HYBRID, "permute", PROB_COLUMNS),
-    SPW_ROW_BORN(BOTH, FUSED, 0, "permute", ROW_ID_MAP),
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "permute", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_BORN(BOTH, FUSED, 0, "permute", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(BOTH, 0, FUSED | HYBRID, "permute", COLUMNS),
-    SPW_MEGATRON_EXPERTS_FORWARD,
-    SPW_ROW_BORN(BOTH, 0, HYBRID, "unpermute", RESTORED),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "unpermute", SPW_MEGATRON_FC2_OUTPUT),
-    SPW_ROW_DIES(FORWARD, 0, HYBRID, "unpermute", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_DIES(FORWARD, 0, HYBRID, "unpermute", SPW_MEGATRON_ROW_PROBS),
+static void dispatch(spw_layer_builder *b, layout c) {
+    if (c.fused)
+        spw_layer_born(b, "preprocess",
+                       (spw_tensor){"sorted_ids", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 8});
+    if (!c.fused) spw_layer_dies(b, "preprocess", "probs");
+    spw_layer_born(b, "dispatch", (spw_tensor){"received_rows", c.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_index", c.rows, SPW_WIDTH_TOP_K, .element_bytes = 8});
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_probs", c.rows, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_born(b, "dispatch", (spw_tensor){"source_index", c.rows, SPW_WIDTH_ONE, .element_bytes = 4});
+}
 
-    SPW_ROW_BORN(BOTH, 0, 0, "combine", SPW_MEGATRON_OUTPUT),
-    SPW_ROW_DIES(BOTH, HYBRID, 0, "combine", SPW_MEGATRON_FC2_OUTPUT),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "combine", RESTORED),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "combine", RECEIVED_INDEX),
-    SPW_ROW_DIES(BOTH, 0, FUSED | HYBRID, "combine", LOCAL_PROBS),
-    SPW_ROW_DIES(BOTH, FUSED, 0, "combine", TOP_INDEX),
-    SPW_ROW_DIES(FORWARD, FUSED, 0, "combine", ROW_ID_MAP),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "layer end", RECEIVED),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "layer end", RECEIVED_PROBS),
-    SPW_ROW_DIES(BOTH, 0, HYBRID, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(FORWARD, HYBRID, 0, "layer end", SPW_MEGATRON_FC1_INPUT),
-    SPW_ROW_DIES(FORWARD, HYBRID, 0, "layer end", SPW_MEGATRON_ROW_PROBS),
-    SPW_ROW_DIES(FORWARD, HYBRID, 0, "layer end", SPW_MEGATRON_PROBS),
-    SPW_ROW_DIES(FORWARD, HYBRID, 0, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(FORWARD, 0, 0, "layer end", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(FORWARD, 0, FUSED, "layer end", CHOSEN_PROBS),
-    SPW_ROW_DIES(FORWARD, FUSED, 0, "layer end", SORTED_IDS),
-    SPW_ROW_DIES(FORWARD, FUSED, 0, "layer end", SPW_MEGATRON_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, HYBRID, "layer end", TOP_PROBS),
-    SPW_ROW_DIES(FORWARD, 0, HYBRID, "layer end", SOURCE),
-    SPW_ROW_DIES(FORWARD, 0, FUSED | HYBRID, "layer end", TOP_INDEX),
-    SPW_ROW_DIES(FORWARD, 0, FUSED | HYBRID, "layer end", ARGSORT),
-    SPW_ROW_DIES(FORWARD, 0, FUSED | HYBRID, "layer end", MAPPING),
-    SPW_ROW_DIES(FORWARD, 0, FUSED | HYBRID, "layer end", LOCAL_MAP),
-    SPW_ROW_DIES(BOTH, 0, 0, "layer end", SPW_MEGATRON_OUTPUT),
+static void permute(spw_layer_builder *b, layout c) {
+    const spw_tensor row_probs = {"row_probs", c.experts.rows, SPW_WIDTH_ONE, .element_bytes = 4},
+                     fc1_input = {"fc1_input", c.experts.rows, SPW_WIDTH_HIDDEN};
+    if (c.fused) {
+        spw_layer_born(b, "permute",
+                       (spw_tensor){"row_id_map", c.rows, SPW_WIDTH_LOCAL_ROW_IDS, .element_bytes = 4});
+        spw_layer_born(b, "permute", fc1_input);
+        spw_layer_born(b, "permute", row_probs);
+        return;
+    }
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"multihot", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 8});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"local_probs", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"local_map", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 1});
+    spw_layer_dies(b, "permute", "multihot");
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"map_by_expert", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"argsort", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 8});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"permutation", c.experts.rows, SPW_WIDTH_ONE, .element_bytes = 8});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"probs_by_expert", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_born(b, "permute", row_probs);
+    spw_layer_dies(b, "permute", "probs_by_expert");
+    spw_layer_born(b, "permute", fc1_input);
+    spw_layer_dies(b, "permute", "map_by_expert");
+}
 
-    SPW_ROW_BORN(BACKWARD, HYBRID, 0, "combine gradient", SPW_MEGATRON_D_FC2_OUTPUT),
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "combine gradient", D_RESTORED),
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "unpermute gradient", SPW_MEGATRON_D_FC2_OUTPUT),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "unpermute gradient", D_RESTORED),
-    SPW_MEGATRON_EXPERTS_BACKWARD,
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "permute gradient", D_RECEIVED),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "permute gradient", SPW_MEGATRON_D_FC1_INPUT),
-    SPW_ROW_BORN(BACKWARD, 0, FUSED | HYBRID, "permute gradient", D_LOCAL_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "permute gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "permute gradient", ARGSORT),
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "permute gradient", D_RECEIVED_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "permute gradient", D_LOCAL_PROBS),
-    SPW_ROW_DIES(BACKWARD, FUSED, 0, "permute gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_DIES(BACKWARD, FUSED, 0, "permute gradient", ROW_ID_MAP),
+static void combine(spw_layer_builder *b, layout c) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_born(b, "unpermute", (spw_tensor){"restored_rows", c.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute", "fc2_output");
+    if (forward) {
+        spw_layer_dies(b, "unpermute", "fc1_input");
+        spw_layer_dies(b, "unpermute", "row_probs");
+    }
+    spw_layer_born(b, "combine", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", "restored_rows");
+    spw_layer_dies(b, "combine", "received_index");
+    spw_layer_dies(b, "combine", c.fused ? "top_index" : "local_probs");
+    if (forward && c.fused) spw_layer_dies(b, "combine", "row_id_map");
+}
 
-    SPW_ROW_BORN(BACKWARD, 0, 0, "dispatch gradient", SPW_MEGATRON_D_X),
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "dispatch gradient", D_TOP_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "dispatch gradient", D_RECEIVED),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "dispatch gradient", D_RECEIVED_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "dispatch gradient", SOURCE),
-    SPW_ROW_BORN(BACKWARD, HYBRID, 0, "dispatch gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, HYBRID, 0, "dispatch gradient", SPW_MEGATRON_D_FC1_INPUT),
-    SPW_ROW_DIES(BACKWARD, HYBRID, 0, "dispatch gradient", SPW_MEGATRON_D_ROW_PROBS),
-    SPW_ROW_BORN(BACKWARD, 0, HYBRID, "router gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "router gradient", D_TOP_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "router gradient", TOP_INDEX),
-    SPW_ROW_DIES(BACKWARD, FUSED, 0, "router gradient", SORTED_IDS),
-    SPW_ROW_DIES(BACKWARD, FUSED, 0, "router gradient", SPW_MEGATRON_PROBS),
-    SPW_ROW_BORN(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED, "router gradient", CHOSEN_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "router gradient", SPW_MEGATRON_D_LOGITS),
-    SPW_ROW_DIES(BACKWARD, 0, HYBRID, "layer end", TOP_PROBS),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "layer end", LOCAL_MAP),
-    SPW_ROW_DIES(BACKWARD, 0, FUSED | HYBRID, "layer end", MAPPING),
-    SPW_ROW_DIES(BACKWARD, HYBRID, 0, "layer end", SPW_MEGATRON_PROBS),
-    SPW_ROW_DIES(BACKWARD, HYBRID, 0, "layer end", SPW_MEGATRON_MAP),
-    SPW_ROW_DIES(BACKWARD, 0, 0, "layer end", SPW_MEGATRON_D_X),
-};
+static void end(spw_layer_builder *b, layout c) {
+    static const char *const of_fused[] = {"logits",    "sorted_ids",   "probs",
+                                           "top_probs", "source_index", NULL},
+                             *const of_torch[] = {"logits",       "chosen_probs", "top_probs",
+                                                  "source_index", "top_index",    "argsort",
+                                                  "permutation",  "local_map",    NULL};
+    const char *const *saved = c.fused ? of_fused : of_torch;
+    spw_layer_dies(b, "layer end", "received_rows");
+    spw_layer_dies(b, "layer end", "received_probs");
+    spw_layer_dies(b, "layer end", "routing_map");
+    for (; *saved != NULL && spw_layer_phase(b) == SPW_PHASE_FORWARD; saved++)
+        spw_layer_dies(b, "layer end", *saved);
+    spw_layer_dies(b, "layer end", "output");
+}
 
-const spw_layer_list *spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *s) {
-    static const struct {
-        spw_event_table table;
-        unsigned conditions;
-    } kinds[SPW_MEGATRON_DEEPEP_KINDS] = {
-        [SPW_MEGATRON_DEEPEP] = {SPW_EVENT_TABLE(exact, event_rows), 0},
-        [SPW_MEGATRON_HYBRIDEP] = {SPW_EVENT_TABLE(exact, event_rows), HYBRID},
-        [SPW_MEGATRON_PRIMUS] = {SPW_EVENT_TABLE(worst, event_rows), FUSED},
-        [SPW_MEGATRON_PRIMUS_FIXED] = {SPW_EVENT_TABLE(fixed, event_rows), FUSED},
+static void permute_gradient(spw_layer_builder *b, layout c) {
+    spw_layer_born(b, "permute gradient", (spw_tensor){"d_received_rows", c.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "permute gradient", "d_fc1_input");
+    if (!c.fused) {
+        spw_layer_born(b, "permute gradient",
+                       (spw_tensor){"d_local_probs", c.rows, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+        spw_layer_dies(b, "permute gradient", "d_row_probs");
+        spw_layer_dies(b, "permute gradient", "argsort");
+    }
+    spw_layer_born(b, "permute gradient",
+                   (spw_tensor){"d_received_probs", c.rows, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    if (c.fused) {
+        spw_layer_dies(b, "permute gradient", "d_row_probs");
+        spw_layer_dies(b, "permute gradient", "row_id_map");
+    } else {
+        spw_layer_dies(b, "permute gradient", "d_local_probs");
+    }
+}
+
+static void dispatch_gradient(spw_layer_builder *b, layout c) {
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch gradient",
+                   (spw_tensor){"d_top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_dies(b, "dispatch gradient", "d_received_rows");
+    spw_layer_dies(b, "dispatch gradient", "d_received_probs");
+    spw_layer_dies(b, "dispatch gradient", "source_index");
+    spw_layer_born(b, "router gradient",
+                   (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "router gradient", "d_top_probs");
+    if (c.fused) {
+        spw_layer_dies(b, "router gradient", "sorted_ids");
+        spw_layer_dies(b, "router gradient", "probs");
+    } else {
+        spw_layer_dies(b, "router gradient", "top_index");
+    }
+}
+
+static void backward(spw_layer_builder *b, layout c) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_restored_rows", c.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_fc2_output", c.experts.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute gradient", "d_restored_rows");
+    spw_megatron_layer_experts_gradient(b, c.experts);
+    permute_gradient(b, c);
+    dispatch_gradient(b, c);
+    spw_megatron_layer_router_gradient(b, c.fused);
+    spw_layer_dies(b, "layer end", "top_probs");
+    if (!c.fused) {
+        spw_layer_dies(b, "layer end", "local_map");
+        spw_layer_dies(b, "layer end", "permutation");
+    }
+    spw_layer_dies(b, "layer end", "dx");
+}
+
+void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *s,
+                               spw_layer_builder *b) {
+    static const layout kinds[SPW_MEGATRON_DEEPEP_KINDS] = {
+        [SPW_MEGATRON_DEEPEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
+        [SPW_MEGATRON_HYBRIDEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
+        [SPW_MEGATRON_PRIMUS] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_HELD}},
+        [SPW_MEGATRON_PRIMUS_FIXED] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_BUFFER}},
     };
-    static spw_event_lists lists[SPW_MEGATRON_DEEPEP_KINDS];
-    const unsigned act = s->remat == SPW_REMAT_MOE_ACT ? SPW_MEGATRON_ACT : 0;
-    return spw_event_table_list(&kinds[kind].table, &lists[kind], kinds[kind].conditions | act);
+    const bool hybrid = kind == SPW_MEGATRON_HYBRIDEP;
+    layout c = kinds[kind];
+    c.experts.again = s->remat == SPW_REMAT_MOE_ACT;
+    for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
+        spw_layer_pass(b, phase);
+        if (hybrid) {
+            hybrid_forward(b, c.experts);
+            continue;
+        }
+        spw_megatron_layer_router(b, c.fused);
+        dispatch(b, c);
+        permute(b, c);
+        spw_megatron_layer_experts(b, c.experts);
+        combine(b, c);
+        end(b, c);
+    }
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    if (hybrid) {
+        hybrid_backward(b, c.experts);
+    } else {
+        backward(b, c);
+    }
 }
 
 size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_layer_shape *s,

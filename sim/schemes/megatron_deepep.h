@@ -13,7 +13,8 @@ typedef enum spw_megatron_deepep_kind {
     SPW_MEGATRON_DEEPEP_KINDS
 } spw_megatron_deepep_kind;
 
-const spw_layer_list *spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *shape);
+void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *shape,
+                               spw_layer_builder *builder);
 
 /* A dispatched row carries int64 indices and fp32 weights of its choices (4.2); HybridEP's the weights of all experts of
  * the node. What comes back is summed over the experts of the rank. PyTorch repeats the whole layer. */

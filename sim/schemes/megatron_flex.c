@@ -21,8 +21,8 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return is_hybrid(scheme) ? SPW_MEGATRON_HYBRIDEP : SPW_MEGATRON_DEEPEP;
 }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    return spw_megatron_deepep_layer(kind_of(scheme), s);
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_megatron_deepep_layer(kind_of(scheme), s, b);
 }
 
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
@@ -91,7 +91,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .section_source = "event list of the scheme (5.4)",
     .source = "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEFlexTokenDispatcher",
     .options = options,
-    .layer_of = layer_of,
+    .layer = layer,
     .weighted_activation = true,
     .by_node = true,
     .once_a_rank = true,

@@ -92,3 +92,73 @@ void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *s,
     if (spw_megatron_drop_rule(scheme) != SPW_DROP_BY_LIMIT) return;
     memcpy(out->limit, c->routed + group * s->ranks * s->experts, s->ranks * s->experts * sizeof *out->limit);
 }
+
+/* --- Parts of a layer --- */
+
+void spw_megatron_layer_router(spw_layer_builder *b, bool fused) {
+    spw_layer_born(b, "router",
+                   (spw_tensor){"logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    if (!fused)
+        spw_layer_born(b, "router",
+                       (spw_tensor){"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_born(b, "router",
+                   (spw_tensor){"probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_born(b, "router",
+                   (spw_tensor){"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+}
+
+void spw_megatron_layer_router_gradient(spw_layer_builder *b, bool fused) {
+    spw_layer_born(b, "router gradient",
+                   (spw_tensor){"d_logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "router gradient", "d_probs");
+    spw_layer_dies(b, "router gradient", "logits");
+    if (!fused) spw_layer_dies(b, "router gradient", "chosen_probs");
+    spw_layer_dies(b, "router gradient", "d_logits");
+}
+
+void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows) {
+    spw_layer_born(b, step, (spw_tensor){"fc1_input", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, step, (spw_tensor){"row_probs", rows, SPW_WIDTH_ONE, .element_bytes = 4});
+}
+
+void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    if (x.padded) spw_megatron_layer_take(b, "pad", x.rows);
+    spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
+    if (forward || x.again) spw_layer_dies(b, "fc2", "fc2_input");
+    if (forward) spw_layer_dies(b, "fc2", "fc1_output");
+    if (!x.padded) return;
+    spw_layer_born(b, "unpad", (spw_tensor){"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpad", "fc2_output");
+    if (!forward) return;
+    spw_layer_dies(b, "unpad", "fc1_input");
+    spw_layer_dies(b, "unpad", "row_probs");
+}
+
+void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x) {
+    if (x.padded) {
+        spw_layer_born(b, "unpad gradient", (spw_tensor){"d_fc2_output", x.rows, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "unpad gradient", "d_unpadded_rows");
+    }
+    if (x.again) spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "fc2 weight gradient", "fc2_input");
+    spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
+    spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "swiglu gradient",
+                   (spw_tensor){"d_row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "swiglu gradient", "fc1_output");
+    spw_layer_dies(b, "swiglu gradient", "d_fc2_input");
+    spw_layer_dies(b, "swiglu gradient", "row_probs");
+    spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
+    spw_layer_dies(b, "fc1 weight gradient", "fc1_input");
+    if (!x.padded) return;
+    spw_layer_born(b, "pad gradient", (spw_tensor){"d_sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "pad gradient", "d_fc1_input");
+    spw_layer_born(b, "pad gradient",
+                   (spw_tensor){"d_sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "pad gradient", "d_row_probs");
+}

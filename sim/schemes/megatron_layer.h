@@ -6,116 +6,30 @@
 #ifndef SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 #define SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 
-#include "sim/schemes/event_table.h"
+#include "sim/schemes/layer_builder.h"
+#include "sim/schemes/list.h"
 #include "sim/schemes/padded_rows.h"
 
-/* Conditions of the event tables. */
-enum {
-    SPW_MEGATRON_ACT = 1,    /* remat moe_act: the activation is computed again */
-    SPW_MEGATRON_PADDED = 2, /* the expert module pads its rows, into copies */
-    SPW_MEGATRON_MANY = 4,   /* more than one expert a rank: rows are sorted by expert */
-    SPW_MEGATRON_OWN = 8     /* and above: of one scheme */
-};
+/* --- Parts of a layer --- */
 
-/* Tensors that every scheme of the family has; its own come after. */
-enum {
-    SPW_MEGATRON_LOGITS,
-    SPW_MEGATRON_PROBS,
-    SPW_MEGATRON_MAP,
-    SPW_MEGATRON_SORTED,
-    SPW_MEGATRON_SORTED_PROBS,
-    SPW_MEGATRON_FC1_INPUT,
-    SPW_MEGATRON_ROW_PROBS,
-    SPW_MEGATRON_FC1_OUTPUT,
-    SPW_MEGATRON_FC2_INPUT,
-    SPW_MEGATRON_FC2_OUTPUT,
-    SPW_MEGATRON_UNPADDED,
-    SPW_MEGATRON_OUTPUT,
-    SPW_MEGATRON_D_UNPADDED,
-    SPW_MEGATRON_D_FC2_OUTPUT,
-    SPW_MEGATRON_D_FC2_INPUT,
-    SPW_MEGATRON_D_FC1_OUTPUT,
-    SPW_MEGATRON_D_ROW_PROBS,
-    SPW_MEGATRON_D_FC1_INPUT,
-    SPW_MEGATRON_D_SORTED,
-    SPW_MEGATRON_D_SORTED_PROBS,
-    SPW_MEGATRON_D_X,
-    SPW_MEGATRON_D_PROBS,
-    SPW_MEGATRON_D_LOGITS,
-    SPW_MEGATRON_TENSORS
-};
+/* logits, probs and routing_map; chosen_probs where the router is not one fused kernel. */
+void spw_megatron_layer_router(spw_layer_builder *b, bool fused);
+void spw_megatron_layer_router_gradient(spw_layer_builder *b,
+                                        bool fused); /* from d_probs to d_logits, and no further */
 
-/* Their shapes; `r`: rows of the experts' tensors. */
-#define SPW_MEGATRON_SHAPES(r) \
-    [SPW_MEGATRON_LOGITS] = {"logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
-    [SPW_MEGATRON_PROBS] = {"probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
-    [SPW_MEGATRON_MAP] = {"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 1}, \
-    [SPW_MEGATRON_SORTED] = {"sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_SORTED_PROBS] = {"sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_FC1_INPUT] = {"fc1_input", r, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_ROW_PROBS] = {"row_probs", r, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_FC1_OUTPUT] = {"fc1_output", r, SPW_WIDTH_FFN, 2, 0}, \
-    [SPW_MEGATRON_FC2_INPUT] = {"fc2_input", r, SPW_WIDTH_FFN, 1, 0}, \
-    [SPW_MEGATRON_FC2_OUTPUT] = {"fc2_output", r, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_UNPADDED] = {"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_OUTPUT] = {"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_UNPADDED] = {"d_unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_FC2_OUTPUT] = {"d_fc2_output", r, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_FC2_INPUT] = {"d_fc2_input", r, SPW_WIDTH_FFN, 1, 0}, \
-    [SPW_MEGATRON_D_FC1_OUTPUT] = {"d_fc1_output", r, SPW_WIDTH_FFN, 2, 0}, \
-    [SPW_MEGATRON_D_ROW_PROBS] = {"d_row_probs", r, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_D_FC1_INPUT] = {"d_fc1_input", r, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_SORTED] = {"d_sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_SORTED_PROBS] = {"d_sorted_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, 1, 4}, \
-    [SPW_MEGATRON_D_X] = {"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, 1, 0}, \
-    [SPW_MEGATRON_D_PROBS] = {"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}, \
-    [SPW_MEGATRON_D_LOGITS] = {"d_logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, 1, 4}
+typedef struct spw_megatron_experts {
+    spw_rows rows; /* of their tensors */
+    bool again;    /* remat moe_act: the activation is computed again */
+    bool padded;   /* the expert module pads its rows, into copies of sorted_rows and sorted_probs */
+} spw_megatron_experts;
 
-/* Rows of an event table. Passes: FORWARD, RECOMPUTE, BOTH, BACKWARD. */
-#define SPW_ROW_BORN(passes, when, unless, step, tensor) \
-    { step, tensor, +1, SPW_IN_##passes, when, unless }
-#define SPW_ROW_DIES(passes, when, unless, step, tensor) \
-    { step, tensor, -1, SPW_IN_##passes, when, unless }
-
-/* From the rows that arrived and are sorted to the experts' output: fc2_output, or unpadded_rows where they pad. */
-#define SPW_MEGATRON_EXPERTS_FORWARD \
-    SPW_ROW_BORN(BOTH, SPW_MEGATRON_PADDED, 0, "pad", SPW_MEGATRON_FC1_INPUT), \
-        SPW_ROW_BORN(BOTH, SPW_MEGATRON_PADDED, 0, "pad", SPW_MEGATRON_ROW_PROBS), \
-        SPW_ROW_BORN(BOTH, 0, 0, "fc1", SPW_MEGATRON_FC1_OUTPUT), \
-        SPW_ROW_BORN(BOTH, 0, 0, "swiglu", SPW_MEGATRON_FC2_INPUT), \
-        SPW_ROW_BORN(BOTH, 0, 0, "fc2", SPW_MEGATRON_FC2_OUTPUT), \
-        SPW_ROW_DIES(FORWARD, 0, 0, "fc2", SPW_MEGATRON_FC2_INPUT), \
-        SPW_ROW_DIES(RECOMPUTE, SPW_MEGATRON_ACT, 0, "fc2", SPW_MEGATRON_FC2_INPUT), \
-        SPW_ROW_DIES(FORWARD, 0, 0, "fc2", SPW_MEGATRON_FC1_OUTPUT), \
-        SPW_ROW_BORN(BOTH, SPW_MEGATRON_PADDED, 0, "unpad", SPW_MEGATRON_UNPADDED), \
-        SPW_ROW_DIES(BOTH, SPW_MEGATRON_PADDED, 0, "unpad", SPW_MEGATRON_FC2_OUTPUT), \
-        SPW_ROW_DIES(FORWARD, SPW_MEGATRON_PADDED, 0, "unpad", SPW_MEGATRON_FC1_INPUT), \
-        SPW_ROW_DIES(FORWARD, SPW_MEGATRON_PADDED, 0, "unpad", SPW_MEGATRON_ROW_PROBS)
-
-/* From the gradient of that output to the gradient of the rows that arrived: d_fc1_input, or d_sorted_rows. */
-#define SPW_MEGATRON_EXPERTS_BACKWARD \
-    SPW_ROW_BORN(BACKWARD, SPW_MEGATRON_PADDED, 0, "unpad gradient", SPW_MEGATRON_D_FC2_OUTPUT), \
-        SPW_ROW_DIES(BACKWARD, SPW_MEGATRON_PADDED, 0, "unpad gradient", SPW_MEGATRON_D_UNPADDED), \
-        SPW_ROW_BORN(BACKWARD, SPW_MEGATRON_ACT, 0, "swiglu again", SPW_MEGATRON_FC2_INPUT), \
-        SPW_ROW_BORN(BACKWARD, 0, 0, "fc2 input gradient", SPW_MEGATRON_D_FC2_INPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "fc2 weight gradient", SPW_MEGATRON_FC2_INPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "fc2 weight gradient", SPW_MEGATRON_D_FC2_OUTPUT), \
-        SPW_ROW_BORN(BACKWARD, 0, 0, "swiglu gradient", SPW_MEGATRON_D_FC1_OUTPUT), \
-        SPW_ROW_BORN(BACKWARD, 0, 0, "swiglu gradient", SPW_MEGATRON_D_ROW_PROBS), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "swiglu gradient", SPW_MEGATRON_FC1_OUTPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "swiglu gradient", SPW_MEGATRON_D_FC2_INPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "swiglu gradient", SPW_MEGATRON_ROW_PROBS), \
-        SPW_ROW_BORN(BACKWARD, 0, 0, "fc1 input gradient", SPW_MEGATRON_D_FC1_INPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "fc1 weight gradient", SPW_MEGATRON_D_FC1_OUTPUT), \
-        SPW_ROW_DIES(BACKWARD, 0, 0, "fc1 weight gradient", SPW_MEGATRON_FC1_INPUT), \
-        SPW_ROW_BORN(BACKWARD, SPW_MEGATRON_PADDED, 0, "pad gradient", SPW_MEGATRON_D_SORTED), \
-        SPW_ROW_DIES(BACKWARD, SPW_MEGATRON_PADDED, 0, "pad gradient", SPW_MEGATRON_D_FC1_INPUT), \
-        SPW_ROW_BORN(BACKWARD, SPW_MEGATRON_PADDED, 0, "pad gradient", SPW_MEGATRON_D_SORTED_PROBS), \
-        SPW_ROW_DIES(BACKWARD, SPW_MEGATRON_PADDED, 0, "pad gradient", SPW_MEGATRON_D_ROW_PROBS)
-
-/* The table of a scheme whose tensors and rows are the arrays `tensors` and `rows` of its file. */
-#define SPW_EVENT_TABLE(tensors, rows) \
-    { tensors, rows, SPW_COUNT_OF(tensors), SPW_COUNT_OF(rows) }
+/* fc1_input and row_probs, where a dispatcher makes them itself. */
+void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows);
+/* To fc2_output, or to unpadded_rows where they pad. */
+void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts experts);
+/* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
+ * d_sorted_probs. */
+void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts experts);
 
 /* --- Options --- */
 

@@ -19,9 +19,12 @@ static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
     return level_of(scheme) == 2 ? SPW_MEGATRON_PRIMUS : SPW_MEGATRON_PRIMUS_FIXED;
 }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    return level_of(scheme) == 1 ? spw_megatron_alltoall_layer(scheme, s, true)
-                                 : spw_megatron_deepep_layer(kind_of(scheme), s);
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    if (level_of(scheme) == 1) {
+        spw_megatron_alltoall_layer(scheme, s, b, true);
+    } else {
+        spw_megatron_deepep_layer(kind_of(scheme), s, b);
+    }
 }
 
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
@@ -88,7 +91,7 @@ const spw_scheme_type spw_scheme_primus_syncfree = {
               "PrimusTurboDeepEPTokenDispatcher; "
               "AMD-AGI/Primus-Turbo primus_turbo/pytorch/modules/moe/token_dispatcher.py",
     .options = options,
-    .layer_of = layer_of,
+    .layer = layer,
     .weighted_activation = true,
     .by_node = true,
     .once_a_rank = true,
