@@ -9,10 +9,12 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* Which of two rows that may be chosen is better: the faster; without times the larger batch, then less memory. */
+/* Which of two rows that may be chosen is better: the faster, of equally fast ones that of less memory, as in a plan;
+ * without times the larger batch, then less memory. */
 static bool is_better(const spw_report_row *a, const spw_report_row *b) {
     if (a->timed != b->timed) return a->timed;
     if (a->timed && (a->tokens > b->tokens || a->tokens < b->tokens)) return a->tokens > b->tokens;
+    if (a->timed) return a->held.most < b->held.most;
     if (a->sequences > b->sequences || a->sequences < b->sequences) return a->sequences > b->sequences;
     return a->held.most < b->held.most;
 }

@@ -396,6 +396,83 @@ def case_timed():
     whole_check("timed", result, answer)
 
 
+def edited(result, change):
+    """The page of the same result after a change of its rows."""
+    copy = folder / "edited.h5"
+    shutil.copy(result, copy)
+    with h5py.File(copy, "r+") as f:
+        answer = json.loads(f["summary_json"][()])
+        change(answer["rows"])
+        text = json.dumps(answer).encode()
+        del f["summary_json"]
+        f.create_dataset("summary_json", data=text, dtype=h5py.string_dtype("utf-8", len(text)))
+    page = report(copy)
+    copy.unlink()
+    return next(page.root.all("section", "answer"))
+
+
+def doubts(section):
+    """Who is doubted, paragraph by paragraph: the first name of each, "" where it names nobody."""
+    return ["".join(b.text() for b in list(p.all("b"))[:1]) for p in section.all("p", "doubt")]
+
+
+def chosen(section):
+    """Whom the answer names as a choice, in order: paragraphs that are neither the lead nor a doubt."""
+    return [next(p.all("b")).text() for p in section.all("p") if "class" not in p.attributes and list(p.all("b"))]
+
+
+def case_ties():
+    """Equal speed: less memory; equal in both: the first, as in a plan. Without times: the larger batch, then less memory."""
+    result, answer = replayed("ties", small_trace, small_job, "--sequences-per-gpu", "1,2", "--scheme", "gmm", "--scheme", "gmm-deepep",
+                              "--scheme", "ring")
+    names = [row["scheme"] for row in answer["rows"]]
+    expect("ties", len(answer["rows"]) == 6 and all(row["time"]["step_s"] is None for row in answer["rows"]), "six rows without times")
+
+    def choice(tokens, memory):
+        def change(rows):
+            for row, speed, bytes_ in zip(rows, tokens, memory):
+                row["memory"].update(max_bytes=bytes_, peak_bytes=bytes_, p99_bytes=bytes_, p50_bytes=bytes_, low_bytes=bytes_, high_bytes=bytes_)
+                if speed:
+                    row["time"].update(step_s=1.0, low_s=1.0, high_s=1.0, tokens_per_s_per_gpu=speed, balanced_step_s=1.0, components={})
+        return chosen(edited(result, change))[0]
+
+    def is_row(name, i):
+        return name.split()[0] == names[i] and (i < 3) == ("1 seq" in name)
+
+    for tokens, memory, want in (((9, 9, 9, 9, 9, 9), (6, 5, 4, 3, 2, 1), 5), ((9, 9, 9, 9, 9, 9), (1, 2, 3, 4, 5, 6), 0),
+                                 ((9, 9, 9, 9, 9, 9), (2, 1, 2, 2, 1, 2), 1), ((7, 9, 9, 8, 8, 9), (1, 3, 2, 1, 1, 2), 2),
+                                 ((9, 9, 9, 9, 9, 9), (4, 4, 4, 4, 4, 4), 0), ((0, 0, 0, 0, 0, 0), (1, 1, 1, 9, 7, 8), 4),
+                                 ((0, 0, 0, 0, 0, 0), (1, 1, 1, 7, 7, 7), 3), ((0, 0, 0, 0, 0, 5), (1, 1, 1, 1, 1, 9), 5)):
+        name = choice(tokens, [2**20 * m for m in memory])
+        expect("ties", is_row(name, want), f"tokens/s {tokens}, MiB {memory}: {name}, not row {want}")
+
+
+def case_doubts():
+    """A choice is doubted where the fit does not reach, where its interval passes the budget and where it is tight, each in its own
+    paragraph that begins with its name, whatever the words are; and not where none of that holds."""
+    job = root / "sim/jobs/deepseek-v3-mi355x.yaml"
+    trace = folder / "deepseek_doubts.h5"
+    run(program, "trace", "generate", trace, "--experts", 256, "--top-k", 8, "--layers", 1, "--first-layer", 3, "--ranks", 64,
+        "--steps", 1, "--tokens-per-rank", 4096, "--hidden", 7168)
+
+    def answered(scheme, *arguments):
+        return replayed("doubts", trace, job, "--scheme", scheme, "--sequences-per-gpu", "1", "--stack", "maxtext-rocm-2026-05", *arguments)
+
+    result, answer = answered("gmm")
+    budget = answer["rows"][0]["memory"]["budget_bytes"]
+    unnamed = doubts(edited(result, lambda rows: None))  # of the routing, which is generated and folded
+    expect("doubts", "gmm" not in unnamed, f"a choice inside of the fit is doubted: {unnamed}")
+    for change, want in ((dict(high_bytes=budget + 1), 1), (dict(high_bytes=budget), 0), (dict(verdict="tight"), 1),
+                         (dict(verdict="tight", high_bytes=budget + 2**30), 1)):
+        got = doubts(edited(result, lambda rows: rows[0]["memory"].update(change)))
+        expect("doubts", got == ["gmm"] * want + unnamed, f"{change}: doubts of {got}")
+    result, answer = answered("gmm", "--expert-parallel", "4")  # published runs have 8 and 16
+    got = doubts(edited(result, lambda rows: None))
+    expect("doubts", got == ["gmm"] + unnamed, f"4 ranks, which were not fitted: doubts of {got}; {answer['rows'][0]['assumptions']}")
+    got = doubts(edited(result, lambda rows: rows[0]["memory"].update(high_bytes=budget + 1)))
+    expect("doubts", got == ["gmm"] * 2 + unnamed, f"4 ranks and an interval over the budget: doubts of {got}")
+
+
 def case_long():
     """More steps than a picture has columns; PyTorch's allocator beside what is live; a bare stack."""
     case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=128, model_layers=2, hidden=512, ffn=256, remat="none",
@@ -620,6 +697,8 @@ def options():
 
 case_small()
 case_timed()
+case_ties()
+case_doubts()
 case_long()
 case_hostile()
 damage()
