@@ -1,6 +1,7 @@
 #include "sim/command/explain_compiled.h"
 
 #include "sim/command/explain_points.h"
+#include "sim/command/job_options.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
@@ -50,6 +51,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
            scheme->text, job->model.name, job->cluster.name, job->expert, job->fsdp, sequences,
            job->sequence_length, spw_remat_name(job->remat), stack->name);
+    spw_print_model_doubts(&job->model, "not here: ", stdout);
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
            (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
            spw_verdict_name(spw_footprint_verdict((uint64_t)peak, (uint64_t)budget)));

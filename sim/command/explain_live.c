@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_bare.h"
 #include "sim/command/explain_points.h"
+#include "sim/command/job_options.h"
 #include "sim/memory/footprint.h"
 #include "sim/replay/replay.h"
 
@@ -61,6 +62,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
     printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
+    spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
+#include "sim/command/job_options.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/step_traffic.h"
 
@@ -45,6 +46,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
+    spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {
         const double bytes = spw_step_purpose_wire_bytes(traffic, (spw_purpose)p);
         sum += bytes;

@@ -125,3 +125,8 @@ spw_status spw_job_options_finish(spw_job_options *o) {
 cleanup:
     return status;
 }
+
+void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out) {
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
+        if (model->doubt[i][0] != '\0') fprintf(out, "%s%s\n", label, model->doubt[i]);
+}

@@ -59,6 +59,9 @@ extern const struct argp spw_job_argp;
 /* Reads and checks the job and the schemes. */
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
 
+/* What the model's file says and is not in the figures: a line each, after `label`. */
+void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out);
+
 /* "A:B" (half open), "A:", ":B" or "A"; *end 0 = to the last. SPW_EARG otherwise. */
 SPW_MUST_CHECK spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end);
 /* A whole number of at most `most`; SPW_EARG names the option. */

@@ -1,5 +1,6 @@
 #include "sim/command/plan_notes.h"
 
+#include "sim/command/job_options.h"
 #include "sim/input/remat.h"
 #include "sim/replay/plan_answers.h"
 
@@ -138,6 +139,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
             "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
             job->model.name, job->cluster.name, spw_job_gpus(job), job->sequence_length,
             spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
+    spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->routing);
     print_software(v, out);
     print_limits(v, out);

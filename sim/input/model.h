@@ -9,7 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPW_MODEL_MAX_LAYERS = 1024, SPW_MODEL_NAME = 64, SPW_MODEL_SOURCE = 256 };
+enum {
+    SPW_MODEL_MAX_LAYERS = 1024,
+    SPW_MODEL_NAME = 64,
+    SPW_MODEL_SOURCE = 256,
+    SPW_MODEL_DOUBTS = 3,
+    SPW_MODEL_DOUBT = 320
+};
 
 typedef enum spw_attention { SPW_ATTENTION_GQA, SPW_ATTENTION_MLA } spw_attention;
 
@@ -29,6 +35,8 @@ typedef struct spw_model {
     bool attention_bias, output_bias, qk_norm, expert_bias, router_bias, attention_sinks, tied_embeddings;
     bool qk_norm_per_head; /* qk_norm: weights of head_dim (Qwen3), else of the whole projection (OLMoE) */
     bool shared_gate;      /* Qwen2-MoE: a gate of [hidden] on the shared expert */
+    char doubt[SPW_MODEL_DOUBTS]
+              [SPW_MODEL_DOUBT]; /* sentences: what the file says and is not in the figures; "" = none */
 } spw_model;
 
 /* Parameters, in units of one. Per layer where the name says so. */

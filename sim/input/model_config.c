@@ -1,132 +1,21 @@
 /* config.json to spw_model. What differs between families of models is in the two tables below. */
 #include "sim/input/model.h"
 
+#include "sim/input/model_family.h"
+#include "sim/input/model_keys.h"
 #include "sim/input/settings.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { ABSENT = -1, KEYS = 3, WIDEST = 1 << 24, MOST_EXPERTS = 65535 };
-
-/* --- Families: what a model_type implies without saying so in its config.json. Sources: transformers,
- * src/transformers/models/<model_type>/modeling_*.py and configuration_*.py --- */
-
-typedef enum sparse_rule { ALL_LAYERS, FIRST_DENSE, SPARSE_STEP, ANY_RULE } sparse_rule;
-
-typedef struct family {
-    const char *model_type;
-    const char *experts[KEYS], *top_k[KEYS],
-        *expert_ffn[KEYS]; /* names of the keys, the first that is there counts */
-    spw_attention attention;
-    sparse_rule rule;
-    bool shared_count;   /* n_shared_experts of the routed width each */
-    bool shared_width;   /* shared_expert_intermediate_size, with a gate */
-    bool qkv_bias;       /* always; else attention_bias says */
-    bool no_output_bias; /* attention_bias does not reach the output projection */
-    bool sigmoid_router; /* with a selection bias, unless scoring_func and topk_method say otherwise */
-    bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks;
-} family;
-
-#define DEEPSEEK \
-    .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
-    .expert_ffn = {"moe_intermediate_size"}, .attention = SPW_ATTENTION_MLA, .rule = FIRST_DENSE, \
-    .shared_count = true
-
-static const family families[] = {
-    {.model_type = "deepseek_v2", DEEPSEEK},
-    {.model_type = "deepseek_v3", DEEPSEEK, .sigmoid_router = true},
-    {.model_type = "kimi_k2", DEEPSEEK, .sigmoid_router = true},
-    {.model_type = "qwen2_moe",
-     .experts = {"num_experts"},
-     .top_k = {"num_experts_per_tok"},
-     .expert_ffn = {"moe_intermediate_size"},
-     .rule = SPARSE_STEP,
-     .shared_width = true,
-     .qkv_bias = true,
-     .no_output_bias = true},
-    {.model_type = "qwen3_moe",
-     .experts = {"num_experts", "num_local_experts"},
-     .top_k = {"num_experts_per_tok"},
-     .expert_ffn = {"moe_intermediate_size"},
-     .rule = SPARSE_STEP,
-     .qk_norm = true,
-     .qk_norm_per_head = true},
-    {.model_type = "mixtral",
-     .experts = {"num_local_experts"},
-     .top_k = {"num_experts_per_tok"},
-     .expert_ffn = {"intermediate_size"},
-     .rule = ALL_LAYERS},
-    {.model_type = "olmoe",
-     .experts = {"num_experts", "num_local_experts"},
-     .top_k = {"num_experts_per_tok"},
-     .expert_ffn = {"intermediate_size"},
-     .rule = ALL_LAYERS,
-     .qk_norm = true},
-    {.model_type = "gpt_oss",
-     .experts = {"num_local_experts", "num_experts"},
-     .top_k = {"num_experts_per_tok", "experts_per_token"},
-     .expert_ffn = {"intermediate_size"},
-     .rule = ALL_LAYERS,
-     .expert_bias = true,
-     .router_bias = true,
-     .attention_sinks = true},
-    /* Not of Hugging Face: any model made of the parts above, named key by key. */
-    {.model_type = "generic",
-     .experts = {"num_experts", "n_routed_experts", "num_local_experts"},
-     .top_k = {"num_experts_per_tok", "experts_per_token"},
-     .expert_ffn = {"moe_intermediate_size"},
-     .rule = ANY_RULE,
-     .shared_count = true},
-};
-
-/* --- Keys --- */
-
-typedef struct raw_config {
-    int64_t layers, hidden, vocab, heads, kv_heads, head_dim, experts, top_k, expert_ffn, ffn;
-    int64_t shared_experts, shared_ffn, first_dense, layer_freq, sparse_step, groups, groups_kept;
-    int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
-} raw_config;
-
-typedef struct key_row {
-    const char *key;
-    size_t offset;
-    int64_t minimum, maximum;
-    bool required;
-} key_row;
-
-#define KEY(name, field, low, high, needed) \
-    { (name), offsetof(raw_config, field), (low), (high), (needed) }
-
-static const key_row common_keys[] = {
-    KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, true),
-    KEY("hidden_size", hidden, 1, WIDEST, true),
-    KEY("vocab_size", vocab, 1, WIDEST, true),
-    KEY("num_attention_heads", heads, 1, 65535, true),
-    KEY("intermediate_size", ffn, 1, WIDEST, false),
-    KEY("n_shared_experts", shared_experts, 0, MOST_EXPERTS, false),
-    KEY("shared_expert_intermediate_size", shared_ffn, 0, WIDEST, false),
-    KEY("first_k_dense_replace", first_dense, 0, SPW_MODEL_MAX_LAYERS, false),
-    KEY("moe_layer_freq", layer_freq, 1, SPW_MODEL_MAX_LAYERS, false),
-    KEY("decoder_sparse_step", sparse_step, 1, SPW_MODEL_MAX_LAYERS, false),
-    KEY("n_group", groups, 1, MOST_EXPERTS, false),
-    KEY("topk_group", groups_kept, 1, MOST_EXPERTS, false),
-    {NULL, 0, 0, 0, false}};
-
-static const key_row gqa_keys[] = {KEY("num_key_value_heads", kv_heads, 1, 65535, false),
-                                   KEY("head_dim", head_dim, 1, WIDEST, false),
-                                   {NULL, 0, 0, 0, false}};
-
-static const key_row mla_keys[] = {
-    KEY("q_lora_rank", q_lora_rank, 1, WIDEST, false),  KEY("kv_lora_rank", kv_lora_rank, 1, WIDEST, true),
-    KEY("qk_nope_head_dim", nope_dim, 1, WIDEST, true), KEY("qk_rope_head_dim", rope_dim, 1, WIDEST, true),
-    KEY("v_head_dim", v_head_dim, 1, WIDEST, true),     {NULL, 0, 0, 0, false}};
+enum { ABSENT = -1 };
 
 /* The text that is read, for messages. */
 typedef struct reading {
     const char *where;
     const json_t *root;
-    const family *family;
+    const spw_family *family;
 } reading;
 
 static const char *json_words(const json_t *value, char text[64]) {
@@ -155,7 +44,7 @@ static const json_t *lookup(const reading *in, const char *key) {
     return value == NULL || json_is_null(value) ? NULL : value;
 }
 
-static spw_status read_count(const reading *in, const char *key, const key_row *row, int64_t *out) {
+static spw_status read_count(const reading *in, const char *key, const spw_key_row *row, int64_t *out) {
     const json_t *value = lookup(in, key);
     char found[64];
     if (value == NULL) {
@@ -171,19 +60,20 @@ static spw_status read_count(const reading *in, const char *key, const key_row *
                     json_words(value, found), (long long)row->minimum, (long long)row->maximum);
 }
 
-static spw_status read_rows(const reading *in, const key_row *row, raw_config *raw) {
+static spw_status read_rows(const reading *in, const spw_key_row *row, spw_raw_config *raw) {
     spw_status status = SPW_OK;
     for (; status == SPW_OK && row->key != NULL; row++)
-        status = read_count(in, row->key, row, (int64_t *)(void *)((char *)raw + row->offset));
+        if (spw_family_has(in->family, row->part))
+            status = read_count(in, row->key, row, (int64_t *)(void *)((char *)raw + row->offset));
     return status;
 }
 
 /* The first of several names that is there. */
-static spw_status read_either(const reading *in, const char *const keys[KEYS], int64_t maximum,
+static spw_status read_either(const reading *in, const char *const keys[SPW_MODEL_KEYS], int64_t maximum,
                               int64_t *out) {
     char names[160] = "";
-    const key_row row = {.minimum = 1, .maximum = maximum, .required = true};
-    for (size_t i = 0; i < KEYS && keys[i] != NULL; i++) {
+    const spw_key_row row = {.minimum = 1, .maximum = maximum, .required = true};
+    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++) {
         if (lookup(in, keys[i]) != NULL) return read_count(in, keys[i], &row, out);
         size_t used = strlen(names);
         (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
@@ -243,15 +133,11 @@ static spw_status mark_dense_list(const reading *in, spw_model *m) {
 
 /* DeepSeek: layer i >= first_k_dense_replace with i a multiple of moe_layer_freq. Qwen: i + 1 a multiple of
  * decoder_sparse_step and i not in mlp_only_layers. */
-static spw_status mark_layers(const reading *in, const raw_config *raw, spw_model *m) {
-    sparse_rule rule = in->family->rule;
-    bool by_first = rule == FIRST_DENSE || rule == ANY_RULE,
-         by_step = rule == SPARSE_STEP || rule == ANY_RULE;
-    size_t first = by_first ? or_default(raw->first_dense, 0) : 0;
-    size_t every = by_first ? or_default(raw->layer_freq, 1) : 1;
-    size_t step = by_step ? or_default(raw->sparse_step, 1) : 1;
+static spw_status mark_layers(const reading *in, const spw_raw_config *raw, spw_model *m) {
+    const size_t first = or_default(raw->first_dense, 0), every = or_default(raw->layer_freq, 1),
+                 step = or_default(raw->sparse_step, 1);
     for (size_t i = 0; i < m->layers; i++) m->is_moe[i] = i >= first && i % every == 0 && (i + 1) % step == 0;
-    spw_status status = by_step ? mark_dense_list(in, m) : SPW_OK;
+    spw_status status = spw_family_has(in->family, SPW_BY_STEP) ? mark_dense_list(in, m) : SPW_OK;
     if (status != SPW_OK) return status;
     for (size_t i = 0; i < m->layers; i++) m->moe_layers += m->is_moe[i];
     if (m->moe_layers == 0)
@@ -263,13 +149,13 @@ static spw_status mark_layers(const reading *in, const raw_config *raw, spw_mode
 
 /* --- Parts of a model --- */
 
-static spw_status read_experts(const reading *in, raw_config *raw, spw_model *m) {
+static spw_status read_experts(const reading *in, spw_raw_config *raw, spw_model *m) {
     spw_status status = SPW_OK;
-    const family *f = in->family;
+    const spw_family *f = in->family;
     bool greedy = false;
-    SPW_TRY(read_either(in, f->experts, MOST_EXPERTS, &raw->experts));
-    SPW_TRY(read_either(in, f->top_k, MOST_EXPERTS, &raw->top_k));
-    SPW_TRY(read_either(in, f->expert_ffn, WIDEST, &raw->expert_ffn));
+    SPW_TRY(read_either(in, f->experts, SPW_MODEL_MOST_EXPERTS, &raw->experts));
+    SPW_TRY(read_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
+    SPW_TRY(read_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
     m->expert_ffn = (size_t)raw->expert_ffn;
@@ -277,8 +163,8 @@ static spw_status read_experts(const reading *in, raw_config *raw, spw_model *m)
         return spw_fail(SPW_ECONFIG,
                         "%s: %zu experts a token of %zu; a token cannot choose more than there are",
                         in->where, m->top_k, m->experts);
-    if (f->shared_count) m->shared_ffn = or_default(raw->shared_experts, 0) * m->expert_ffn;
-    if (f->shared_width) m->shared_ffn = or_default(raw->shared_ffn, 0);
+    m->shared_ffn =
+        f->shared_width ? or_default(raw->shared_ffn, 0) : or_default(raw->shared_experts, 0) * m->expert_ffn;
     m->shared_gate = f->shared_width && m->shared_ffn > 0;
     m->expert_bias = f->expert_bias;
     m->router_bias = f->router_bias;
@@ -299,8 +185,8 @@ cleanup:
     return status;
 }
 
-static spw_status read_mla(const reading *in, raw_config *raw, spw_model *m) {
-    spw_status status = read_rows(in, mla_keys, raw);
+static spw_status read_mla(const reading *in, spw_raw_config *raw, spw_model *m) {
+    spw_status status = read_rows(in, spw_mla_keys, raw);
     if (status != SPW_OK) return status;
     m->q_lora_rank = or_default(raw->q_lora_rank, 0);
     m->kv_lora_rank = (size_t)raw->kv_lora_rank;
@@ -312,8 +198,8 @@ static spw_status read_mla(const reading *in, raw_config *raw, spw_model *m) {
     return SPW_OK;
 }
 
-static spw_status read_gqa(const reading *in, raw_config *raw, spw_model *m) {
-    spw_status status = read_rows(in, gqa_keys, raw);
+static spw_status read_gqa(const reading *in, spw_raw_config *raw, spw_model *m) {
+    spw_status status = read_rows(in, spw_gqa_keys, raw);
     if (status != SPW_OK) return status;
     m->kv_heads = or_default(raw->kv_heads, m->heads);
     m->head_dim = or_default(raw->head_dim, m->hidden / m->heads);
@@ -329,15 +215,17 @@ static spw_status read_gqa(const reading *in, raw_config *raw, spw_model *m) {
     return SPW_OK;
 }
 
-static spw_status read_attention(const reading *in, raw_config *raw, spw_model *m) {
+static spw_status read_attention(const reading *in, spw_raw_config *raw, spw_model *m) {
     spw_status status = SPW_OK;
-    const family *f = in->family;
-    bool bias = false, latent = f->attention == SPW_ATTENTION_MLA ||
-                                (f->rule == ANY_RULE && lookup(in, "kv_lora_rank") != NULL);
+    const spw_family *f = in->family;
+    bool bias = false, qkv_bias = f->qkv_bias,
+         latent = f->attention == SPW_ATTENTION_MLA ||
+                  (f->rule == SPW_ANY_RULE && lookup(in, "kv_lora_rank") != NULL);
     m->attention = latent ? SPW_ATTENTION_MLA : SPW_ATTENTION_GQA;
     SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
     SPW_TRY(read_flag(in, "attention_bias", false, &bias));
-    m->attention_bias = bias || f->qkv_bias;
+    if (f->qkv_bias) SPW_TRY(read_flag(in, "qkv_bias", true, &qkv_bias));
+    m->attention_bias = bias || qkv_bias;
     m->output_bias = bias && !f->no_output_bias;
     m->qk_norm = f->qk_norm;
     m->qk_norm_per_head = f->qk_norm_per_head;
@@ -349,9 +237,9 @@ cleanup:
 
 static spw_status read_model(const reading *in, spw_model *m) {
     spw_status status = SPW_OK;
-    raw_config raw;
+    spw_raw_config raw;
     memset(&raw, ABSENT, sizeof raw); /* -1 in every byte is -1 */
-    SPW_TRY(read_rows(in, common_keys, &raw));
+    SPW_TRY(read_rows(in, spw_common_keys, &raw));
     m->layers = (size_t)raw.layers;
     m->hidden = (size_t)raw.hidden;
     m->vocab = (size_t)raw.vocab;
@@ -365,7 +253,7 @@ static spw_status read_model(const reading *in, spw_model *m) {
             return spw_fail(SPW_ECONFIG,
                             "%s: key 'intermediate_size' is missing; %zu layers are dense and need it: a "
                             "whole number in [1, %d]",
-                            in->where, m->layers - m->moe_layers, WIDEST);
+                            in->where, m->layers - m->moe_layers, SPW_MODEL_WIDEST);
         m->dense_ffn = (size_t)raw.ffn;
     }
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)
@@ -377,15 +265,76 @@ cleanup:
     return status;
 }
 
+/* --- Keys that are not read --- */
+
+static uint64_t mtp_parameters(const spw_model *m, json_int_t layers) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t hidden = m->hidden; /* a projection of two inputs, their norms and one of the output */
+    return (uint64_t)layers * (p.attention_per_layer + p.norms_per_layer + p.routed_per_layer +
+                               p.shared_per_layer + p.router_per_layer + 2 * hidden * hidden + 3 * hidden);
+}
+
+/* What the file asks for and is not in the figures. */
+static void note_doubts(const reading *in, const char *unknown, spw_model *m) {
+    const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
+    size_t used = 0;
+    if (mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS)
+        (void)snprintf(
+            m->doubt[used++], SPW_MODEL_DOUBT,
+            "the model's %lld layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
+            "count) %s not in these figures, neither memory and traffic nor time",
+            (long long)mtp, mtp == 1 ? "" : "s", (double)mtp_parameters(m, mtp) / 1e9,
+            (double)spw_model_parameters(m).total / 1e9, mtp == 1 ? "is" : "are");
+    if (window > 0)
+        (void)snprintf(
+            m->doubt[used++], SPW_MODEL_DOUBT,
+            "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
+            "the whole sequence in all of them",
+            (long long)window);
+    if (unknown[0] != '\0')
+        (void)snprintf(
+            m->doubt[used++], SPW_MODEL_DOUBT,
+            "keys of the model's file are not known (%.200s): what they add to it is not in these figures",
+            unknown);
+}
+
+/* Every key is read, or known to hold no parameters; what is neither is refused in a generic model, which is nothing but its
+ * keys, and noted in a family, whose parts are known. */
+static spw_status check_keys(const reading *in, spw_model *m) {
+    const bool latent = m->attention == SPW_ATTENTION_MLA, generic = in->family->rule == SPW_ANY_RULE;
+    char unknown[256] = "", found[64], shown[SPW_SETTINGS_SHOWN];
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
+        if (spw_family_reads(in->family, latent, key) || spw_model_key_is_quiet(key, value) ||
+            spw_model_key_is_mtp(key))
+            continue;
+        const bool elsewhere = spw_any_family_reads(key);
+        (void)spw_settings_shown(key, strlen(key), shown);
+        if (generic || elsewhere)
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: key '%s' (%s) %s, and it could hold parameters; docs/models.md lists what is read and "
+                "what is known to hold none",
+                in->where, shown, json_words(value, found),
+                elsewhere ? "is not read in a model of this kind" : "is not known");
+        const size_t used = strlen(unknown);
+        (void)snprintf(unknown + used, sizeof unknown - used, "%s%s", used > 0 ? ", " : "", shown);
+    }
+    note_doubts(in, unknown, m);
+    return SPW_OK;
+}
+
 static spw_status find_family(reading *in) {
     char known[256] = "";
     const json_t *value = json_object_get(in->root, "model_type");
     const char *type = json_string_value(value);
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        in->family = &families[i];
-        if (type != NULL && strcmp(type, families[i].model_type) == 0) return SPW_OK;
+    in->family = type != NULL ? spw_family_find(type) : NULL;
+    if (in->family != NULL) return SPW_OK;
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
         size_t used = strlen(known);
-        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", families[i].model_type);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                       spw_family_at(i)->model_type);
     }
     char shown[SPW_SETTINGS_SHOWN];
     if (type == NULL)
@@ -408,6 +357,7 @@ spw_status spw_model_parse(const char *where, const char *text, size_t length, s
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
     SPW_TRY(find_family(&in));
     SPW_TRY(read_model(&in, out));
+    SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);
     (void)snprintf(out->name, sizeof out->name, "%s", where);

@@ -192,6 +192,9 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->match = spw_composer_match(f->composer, row->batch);
     out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
     SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
+        if (row->job->model.doubt[i][0] != '\0')
+            spw_assume(&out->assumptions, "%s", row->job->model.doubt[i]);
     finish_placement(row, out);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);

@@ -80,6 +80,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     spw_json_put(json, object, "model_part", spw_json_text(spw_model_part_name(job->part)));
     spw_json_put(json, object, "model_layers", spw_json_count(job->model.layers));
+    spw_json_put(json, object, "parameters_total", spw_json_count(spw_model_parameters(&job->model).total));
+    spw_json_put(json, object, "parameters_active", spw_json_count(spw_model_parameters(&job->model).active));
     spw_json_put(json, object, "allocator", allocator_settings_json(json, &job->allocator));
     spw_json_put(json, object, "memory_fraction", spw_json_real(job->memory_fraction));
     spw_json_put(json, object, "hbm_gib", spw_json_real(job->cluster.hbm_gib.value));

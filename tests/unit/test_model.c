@@ -221,9 +221,61 @@ static void test_names(const char *scratch) {
     CHECK(n > 1 && n < 100);
 }
 
-/* --- Refusals --- */
+/* --- Keys --- */
 
 #define MIXTRAL(rest) "{\"model_type\": \"mixtral\", " SMALL ", \"num_local_experts\": 2" rest "}"
+
+/* Every key of the configuration as it is published, shapes aside. */
+#define PUBLISHED \
+    ", \"architectures\": [\"X\"], \"auto_map\": {\"AutoConfig\": \"x\"}, \"attention_dropout\": 0.1, " \
+    "\"bos_token_id\": 1, " \
+    "\"eos_token_id\": 2, \"hidden_act\": \"silu\", \"initializer_range\": 0.02, " \
+    "\"max_position_embeddings\": 4096, " \
+    "\"norm_topk_prob\": true, \"pretraining_tp\": 1, \"quantization_config\": {\"bits\": 8}, " \
+    "\"rms_norm_eps\": 1e-6, " \
+    "\"rope_scaling\": {\"factor\": 40}, \"rope_theta\": 10000, \"routed_scaling_factor\": 2.5, " \
+    "\"router_aux_loss_coef\": 0.001, \"sliding_window\": null, \"torch_dtype\": \"bfloat16\", " \
+    "\"transformers_version\": \"4.33.1\", \"use_cache\": true, \"max_window_layers\": 48, " \
+    "\"layer_types\": [\"sliding_attention\", \"full_attention\"], \"mlp_bias\": false, \"extra_heads\": " \
+    "0, " \
+    "\"adapters\": []"
+#define GENERIC(rest) \
+    "{\"model_type\": \"generic\", " SMALL ", \"num_experts\": 2, \"moe_intermediate_size\": 5" rest "}"
+
+static void test_keys(void) {
+    static const char *const quiet[] = {GENERIC(PUBLISHED), MIXTRAL(PUBLISHED), DEEPSEEK PUBLISHED "}",
+                                        QWEN2 PUBLISHED "}"};
+    spw_model m;
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) {
+        CHECK_OK(parse(quiet[i], &m));
+        CHECK(m.doubt[0][0] == '\0');
+    }
+    CHECK_OK(parse(MIXTRAL(", \"unheard_of\": {\"a\": [1]}, \"other\": true"), &m));
+    CHECK(strcmp(m.doubt[0],
+                 "keys of the model's file are not known (unheard_of, other): what they add to it is not "
+                 "in these figures") == 0);
+    CHECK_OK(parse(MIXTRAL(", \"layer_types\": [\"linear_attention\"], \"sliding_window\": 7"), &m));
+    CHECK(strstr(m.doubt[0], "looks back 7 tokens") != NULL && strstr(m.doubt[1], "(layer_types)") != NULL);
+    CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7, \"use_sliding_window\": false"), &m));
+    CHECK(m.doubt[0][0] == '\0');
+    /* its 14 B of multi-token prediction hold embedding and head again, 0.93 B each (README_WEIGHTS.md): 11.6 B are its own */
+    CHECK_OK(spw_model_read("deepseek-v3", NULL, &m));
+    CHECK(strstr(
+              m.doubt[0],
+              "1 layer of multi-token prediction (11.6 B parameters beside the 671.0 B that count) is not") !=
+          NULL);
+    CHECK_OK(spw_model_read("kimi-k2", NULL, &m));
+    CHECK(m.doubt[0][0] == '\0');
+    /* biases of q, k and v can be switched off: 12 less */
+    spw_model with;
+    CHECK_OK(parse(QWEN2 "}", &with));
+    CHECK_OK(parse(QWEN2 ", \"qkv_bias\": false}", &m));
+    CHECK(spw_model_parameters(&with).attention_per_layer ==
+          spw_model_parameters(&m).attention_per_layer + 12);
+}
+
+/* --- Refusals --- */
+
 #define BARE(layers, hidden, heads, experts, top_k) \
     "{\"model_type\": \"mixtral\", \"vocab_size\": 10, \"intermediate_size\": 3, " \
     "\"num_hidden_layers\": " layers ", \"hidden_size\": " hidden ", \"num_attention_heads\": " heads \
@@ -280,6 +332,22 @@ static void test_refusals(void) {
          "config.json: 'tie_word_embeddings' is 'no'; it must be true or false"},
         {MIXTRAL(", \"scoring_func\": \"relu\""),
          "config.json: 'scoring_func' is 'relu'; it must be 'sigmoid' or 'softmax'"},
+        {GENERIC(", \"interleave_moe_layer_step\": 2"),
+         "config.json: key 'interleave_moe_layer_step' (2) is not known, and it could hold parameters; "
+         "docs/models.md "
+         "lists what is read and what is known to hold none"},
+        {GENERIC(", \"layer_types\": [\"full_attention\", \"mamba\"]"),
+         "config.json: key 'layer_types' (a list) is not known, and it could hold parameters; docs/models.md "
+         "lists what "
+         "is read and what is known to hold none"},
+        {MIXTRAL(", \"n_shared_experts\": 1"),
+         "config.json: key 'n_shared_experts' (1) is not read in a model of this kind, and it could hold "
+         "parameters; "
+         "docs/models.md lists what is read and what is known to hold none"},
+        {DEEPSEEK ", \"mlp_only_layers\": [1]}",
+         "config.json: key 'mlp_only_layers' (a list) is not read in a model of this kind, and it could hold "
+         "parameters; "
+         "docs/models.md lists what is read and what is known to hold none"},
         {MIXTRAL(", \"topk_method\": 1"), "config.json: 'topk_method' is 1; it must be 'noaux_tc'"},
         {MIXTRAL(", \"n_group\": 2, \"topk_group\": 3"),
          "config.json: 2 experts in 2 groups ('n_group') of which 3 are kept ('topk_group') cannot give 1 a "
@@ -308,6 +376,7 @@ int main(int argc, char **argv) {
     test_deepseek();
     test_by_hand();
     test_names(argv[1]);
+    test_keys();
     test_refusals();
     return check_done();
 }

@@ -1,0 +1,19 @@
+/* Keys of a config.json that are not read: which of them can be left alone, and which change the model. */
+#ifndef SPW_SIM_INPUT_MODEL_KEYS_H
+#define SPW_SIM_INPUT_MODEL_KEYS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* True when the key with this value adds no parameters and takes none away, in any family: by the table of docs/models.md, or
+ * because the value is null, false or 0. */
+bool spw_model_key_is_quiet(const char *key, const json_t *value);
+
+/* Number of layers of multi-token prediction that the config asks for; 0 = none. */
+json_int_t spw_model_mtp_layers(const json_t *root);
+bool spw_model_key_is_mtp(const char *key);
+
+/* The window of attention, in tokens, that the config sets and uses; 0 = none. */
+json_int_t spw_model_window(const json_t *root);
+
+#endif

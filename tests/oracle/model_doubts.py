@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""What a model's file says and the figures leave out is said wherever figures are: table, JSON, report, plan, explain. A
+generic model refuses what it does not know.
+
+model_doubts.py SPILLWAY SCRATCH"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "model_doubts"
+shutil.rmtree(folder, ignore_errors=True)
+folder.mkdir(parents=True)
+failures, checks = [], 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        failures.append(what)
+
+
+def run(*arguments):
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True)
+
+
+def said(words, *arguments):
+    done = run(*arguments)
+    check(done.returncode == 0 and words in " ".join(done.stdout.split()), f"{arguments}: no '{words}' in {done.stdout[:800]} {done.stderr}")
+
+
+# 64 experts so that a small trace fits; shapes beside them are DeepSeek-V3's style, small.
+model = dict(model_type="deepseek_v3", num_hidden_layers=2, hidden_size=64, vocab_size=128, num_attention_heads=4, intermediate_size=96,
+             n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_shared_experts=1, first_k_dense_replace=1,
+             q_lora_rank=16, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8, rope_theta=1e4)
+(folder / "job.yaml").write_text("model: ./model.json\ncluster: h200-8x8\nparallel: {expert: 8, fsdp: 8}\n"
+                                 "batch: {sequences_per_gpu: 1, sequence_length: 64}\nremat: full\nschemes: [gmm]\n")
+check(run("trace", "generate", "t.h5", "--experts", "8", "--top-k", "2", "--layers", "1", "--first-layer", "1", "--ranks", "64",
+          "--tokens-per-rank", "64", "--distribution", "uniform", "--seed", "1").returncode == 0, "a trace")
+
+
+def write(**more):
+    (folder / "model.json").write_text(json.dumps({**model, **more}))
+
+
+write()
+done = run("replay", "t.h5", "--job", "job.yaml")
+check("multi-token" not in done.stdout and done.returncode == 0, f"nothing to say: {done.stdout} {done.stderr}")
+write(num_nextn_predict_layers=1, wonder_heads=3, sliding_window=32)
+for words in ("1 layer of multi-token prediction", "(wonder_heads)", "looks back 32 tokens"):
+    said(words, "replay", "t.h5", "--job", "job.yaml", "--output", "result.h5")
+    said(words, "replay", "t.h5", "--job", "job.yaml", "--format", "json")
+    check(run("report", "result.h5", "--output", "page.html").returncode == 0 and words in (folder / "page.html").read_text(), f"report: {words}")
+    said(words, "plan", "--job", "job.yaml", "--trace", "t.h5")
+    said(words, "plan", "--job", "job.yaml", "--trace", "t.h5", "--format", "json")
+    said(words, "explain", "--job", "job.yaml", "--scheme", "gmm")
+    said(words, "explain", "--job", "job.yaml", "--scheme", "gmm", "--traffic")
+
+# Llama-4-Maverick and Jamba as somebody writes them down in the keys of a generic model: each came out with twice its parameters.
+generic = dict(model_type="generic", num_hidden_layers=48, hidden_size=5120, vocab_size=202048, num_attention_heads=40,
+               num_key_value_heads=8, head_dim=128, intermediate_size=16384, moe_intermediate_size=8192, num_local_experts=128,
+               num_experts_per_tok=1, n_shared_experts=1)
+for key, value in (("interleave_moe_layer_step", 2), ("expert_layer_period", 2), ("mamba_d_state", 16), ("use_qk_norm", True),
+                   ("shared_expert_intermediate_size", 8192), ("layer_types", ["full_attention", "mamba"]), ("text_config", {"a": 1})):
+    (folder / "model.json").write_text(json.dumps({**generic, key: value}))
+    done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
+    check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr, f"{key}: {done.stderr!r}")
+# With the layers that it has it is Maverick: 400 B (the publisher's figure), 401.6 B less what its shapes leave to rounding.
+(folder / "model.json").write_text(json.dumps({**generic, "decoder_sparse_step": 2, "rope_theta": 5e5, "hidden_act": "silu"}))
+done = run("explain", "--job", "job.yaml", "--scheme", "gmm", "--format", "json")
+check(done.returncode == 0, f"Maverick: {done.stderr}")
+(folder / "t.h5").unlink()
+run("trace", "generate", "t.h5", "--experts", "128", "--top-k", "1", "--layers", "1", "--ranks", "64", "--tokens-per-rank", "64",
+    "--distribution", "uniform", "--seed", "1")
+done = run("replay", "t.h5", "--job", "job.yaml", "--format", "json")
+total = json.loads(done.stdout)["settings"]["parameters_total"] if done.returncode == 0 else 0
+check(abs(total / 400.7e9 - 1) < 0.005, f"Maverick has {total}: {done.stderr}")
+
+print("\n".join(failures))
+print(f"{checks} checks, {len(failures)} failed")
+sys.exit(1 if failures or not checks else 0)
