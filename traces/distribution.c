@@ -157,3 +157,8 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
     status = check_keys(given, out);
     return status == SPW_OK ? SPW_OK : spw_fail_within(status, "distribution %s", text);
 }
+
+double spw_distribution_steps(const spw_distribution *d) {
+    const double collapse = d->peak > 0.0 ? 1.0 + ceil(d->rise) + ceil(3.0 * d->recovery) : 1.0;
+    return d->drift > 0.0 ? fmax(collapse, SPW_DRIFT_STEPS) : collapse;
+}

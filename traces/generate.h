@@ -44,6 +44,11 @@ typedef struct spw_distribution {
  * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
 
+/* Steps, from the first on, that show what the distribution does: 1 where no step differs from another; the rise of a
+ * collapse and three times its recovery, which leaves a twentieth; SPW_DRIFT_STEPS of a drift, which has no end. */
+enum { SPW_DRIFT_STEPS = 16 };
+double spw_distribution_steps(const spw_distribution *distribution);
+
 typedef struct spw_generate_settings {
     size_t experts, top_k, layers, steps, ranks, tokens_per_rank;
     int32_t first_layer;    /* index of the first MoE layer in the model */

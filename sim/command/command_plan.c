@@ -25,12 +25,15 @@ enum {
     OPTION_TOKENS,
     OPTION_SEED,
     OPTION_ALLOCATOR,
+    OPTION_DROPS,
+    OPTION_ROUTING_STEPS,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
-    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator;
+    const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
+        *routing_steps;
     bool all;
 } plan_options;
 
@@ -55,17 +58,22 @@ static const struct argp_option own_options[] = {
      "arrives: what is "
      "reserved, and whether a step runs out",
      0},
+    {"drop-at-most", OPTION_DROPS, "P", 0,
+     "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
+    {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
+     "steps of made routing (default: as many as show how it changes, 1 where it does not)", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance, &o->stack,    &o->steps,
-                                   &o->layers,     &o->tokens,  &o->seed,      &o->allocator};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,    &o->stack,
+                                   &o->steps,      &o->layers,  &o->tokens,       &o->seed,
+                                   &o->allocator,  &o->drops,   &o->routing_steps};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_ALLOCATOR) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_ROUTING_STEPS) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -143,9 +151,32 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
                : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
 }
 
-/* A trace of one sequence a GPU, one step and two layers, in the folder for temporary files; the caller removes it. */
-static spw_status make_trace(const spw_job *job, const char *routing, uint64_t seed, char *path,
-                             size_t size) {
+enum { MOST_ROUTING_STEPS = 64 }; /* without being asked for */
+
+/* Steps of a made routing: as asked, or as many as it takes to show how it changes. */
+static spw_status count_steps(const spw_distribution *distribution, const char *asked, size_t *out) {
+    const double needed = spw_distribution_steps(distribution);
+    uint64_t steps = 0;
+    if (asked != NULL) {
+        const spw_status status = spw_parse_count("--routing-steps", asked, 1 << 16, &steps);
+        if (status != SPW_OK) return status;
+        if (steps == 0) return spw_fail(SPW_EARG, "--routing-steps 0: write 1 or more");
+        *out = (size_t)steps;
+        return SPW_OK;
+    }
+    if (needed > MOST_ROUTING_STEPS)
+        return spw_fail(
+            SPW_EARG,
+            "the routing takes %.0f steps to change and to recover, more than the %d that are made "
+            "without being asked for; write --routing-steps %.0f, or a shorter rise and recovery",
+            needed, MOST_ROUTING_STEPS, needed);
+    *out = (size_t)needed;
+    return SPW_OK;
+}
+
+/* A trace of one sequence a GPU and two layers, in the folder for temporary files; the caller removes it. */
+static spw_status make_trace(const spw_job *job, const char *routing, const char *steps, uint64_t seed,
+                             char *path, size_t size) {
     const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
     spw_generate_settings settings = {.experts = job->model.experts,
                                       .top_k = job->model.top_k,
@@ -157,6 +188,7 @@ static spw_status make_trace(const spw_job *job, const char *routing, uint64_t s
                                       .distribution_text = routing,
                                       .generator = "spillway plan"};
     spw_status status = spw_distribution_parse(routing, &settings.distribution);
+    if (status == SPW_OK) status = count_steps(&settings.distribution, steps, &settings.steps);
     if (status != SPW_OK) return status;
     (void)snprintf(path, size, "%s/spillway-plan-XXXXXX", folder);
     const int file = mkstemp(path);
@@ -212,6 +244,9 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
                        info->steps, info->layers, info->top_k, info->experts);
     } else {
         (void)snprintf(out, size, "%s, made by a seed", o->routing != NULL ? o->routing : "uniform");
+        if (info->steps > 1)
+            (void)snprintf(out + strlen(out), size - strlen(out), ", its first %zu steps (--routing-steps)",
+                           info->steps);
     }
     if (imbalance > 0.0) {
         const size_t used = strlen(out);
@@ -231,13 +266,19 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_software *software = NULL;
     char made[4096] = "", routing[512];
     const char *splits = NULL;
-    double tokens = 0.0;
+    double tokens = 0.0, drop_most = 0.01;
     uint64_t seed = 1;
+    spw_plan_tries *tries = NULL;
     SPW_TRY(SPW_ALLOC(1, &o));
+    SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
+    o->job.schemes_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
+    if (o->trace_path != NULL && o->routing_steps != NULL)
+        SPW_TRY(spw_fail(SPW_EARG, "--routing-steps is of made routing; --steps chooses those of a trace"));
+    if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
     if (o->tokens != NULL) SPW_TRY(parse_tokens(o->tokens, &tokens));
     if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
@@ -260,7 +301,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_software(o->stack, &o->job, software, &request));
     if (o->trace_path == NULL)
-        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", seed, made, sizeof made));
+        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, made,
+                           sizeof made));
     SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
     request.trace = trace;
     request.job = job;
@@ -272,6 +314,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     SPW_TRY(status);
+    if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, drop_most, tries));
     const spw_trace_info *info = spw_trace_get_info(trace);
     describe_routing(o, info, request.imbalance, routing, sizeof routing);
     const spw_run_settings settings = {.command = "plan",
@@ -288,8 +331,15 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .memory_fit = request.stack,
                                        .time_fit = request.time_stack,
                                        .megatron_fit = request.megatron};
-    const spw_plan_view view = {
-        &result, &request, &settings, routing, tokens, o->trace_path != NULL && !info->synthetic, o->all};
+    const spw_plan_view view = {.result = &result,
+                                .request = &request,
+                                .tries = tries,
+                                .settings = &settings,
+                                .routing = routing,
+                                .tokens = tokens,
+                                .drop_most = drop_most,
+                                .traced = o->trace_path != NULL && !info->synthetic,
+                                .all = o->all};
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
 cleanup:
@@ -297,6 +347,7 @@ cleanup:
     spw_result_clear(&result);
     spw_trace_close(trace);
     spw_free(software);
+    spw_free(tries);
     spw_free(o);
     return status;
 }

@@ -88,16 +88,6 @@ static const struct argp argp = {
     .children = children,
 };
 
-/* A share, from a percentage in [0, 100]. */
-static spw_status parse_percent(const char *option, const char *text, double *out) {
-    char *end = NULL;
-    const double value = text[strspn(text, "0123456789.")] == '\0' ? strtod(text, &end) : -1.0;
-    if (end == NULL || end == text || *end != '\0' || !(value >= 0.0 && value <= 100.0))
-        return spw_fail(SPW_EARG, "%s %s: write a percentage from 0 to 100, as in 99.9", option, text);
-    *out = value / 100.0;
-    return SPW_OK;
-}
-
 static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *result) {
     if (!o->each_step) return spw_replay_run(request, result);
     spw_status status = SPW_OK;
@@ -159,8 +149,8 @@ spw_status spw_command_replay(int argc, char **argv) {
         if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "--stack"));
     }
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
-    if (o->drops != NULL) SPW_TRY(parse_percent("--drop-at-most", o->drops, &drops));
-    if (o->fits != NULL) SPW_TRY(parse_percent("--fits-at", o->fits, &fits));
+    if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drops));
+    if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
     SPW_TRY(spw_job_options_finish(&o->job));
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));

@@ -40,6 +40,15 @@ spw_status spw_parse_count(const char *option, const char *text, uint64_t most, 
     return SPW_OK;
 }
 
+spw_status spw_parse_percent(const char *option, const char *text, double *out) {
+    char *end = NULL;
+    const double value = text[strspn(text, "0123456789.")] == '\0' ? strtod(text, &end) : -1.0;
+    if (end == NULL || end == text || *end != '\0' || !(value >= 0.0 && value <= 100.0))
+        return spw_fail(SPW_EARG, "%s %s: write a percentage from 0 to 100, as in 99.9", option, text);
+    *out = value / 100.0;
+    return SPW_OK;
+}
+
 spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end) {
     char part[2][32] = {"", ""};
     const char *colon = strchr(text, ':');
@@ -119,7 +128,7 @@ spw_status spw_job_options_finish(spw_job_options *o) {
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
     for (size_t i = 0; i < job->schemes; i++) {
         SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
-        SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
+        if (!o->schemes_alone) SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
     }
 
 cleanup:

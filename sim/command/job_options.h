@@ -17,6 +17,8 @@ typedef struct spw_job_options {
     spw_job job;
     spw_scheme scheme[SPW_JOB_MAX_SCHEMES];
     spw_format format;
+    bool
+        schemes_alone; /* a scheme that does not go with the job is not an error of the whole; set it before parsing */
 } spw_job_options;
 
 /* Keys of the shared options; a command's own keys start above SPW_OPTION_OWN. */
@@ -66,5 +68,7 @@ void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out
 SPW_MUST_CHECK spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end);
 /* A whole number of at most `most`; SPW_EARG names the option. */
 SPW_MUST_CHECK spw_status spw_parse_count(const char *option, const char *text, uint64_t most, uint64_t *out);
+/* A share, from a percentage in [0, 100]. */
+SPW_MUST_CHECK spw_status spw_parse_percent(const char *option, const char *text, double *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include "sim/replay/result_json.h"
 
 #include <jansson.h>
-#include <math.h>
 
 static json_t *position(const spw_plan_view *v, const spw_result_row *row) {
     return row != NULL ? json_integer(row - v->result->row) : json_null();
@@ -37,22 +36,57 @@ static json_t *refusals(spw_json *json, const spw_result *result) {
     return list;
 }
 
+static json_t *needs(spw_json *json, const spw_plan_tries *tries) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < tries->needs; i++) {
+        const spw_plan_need *n = &tries->need[i];
+        const bool found = n->factor > 0.0;
+        json_t *object = json_object();
+        spw_json_put(json, object, "point", spw_json_count(n->row));
+        spw_json_put(json, object, "option", spw_json_text(n->option));
+        spw_json_put(json, object, "factor", found ? spw_json_real(n->factor) : json_null());
+        spw_json_put(json, object, "fraction", found ? spw_json_real(n->fraction) : json_null());
+        spw_json_put(json, object, "fits", found ? json_boolean(n->fits) : json_null());
+        spw_json_put(json, object, "tokens_per_s_per_gpu",
+                     found && n->timed ? spw_json_real(n->tokens_per_s_per_gpu) : json_null());
+        spw_json_add(json, list, object);
+    }
+    return list;
+}
+
+static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < tries->misfits; i++) {
+        const spw_plan_misfit_advice *m = &tries->misfit[i];
+        json_t *object = json_object();
+        spw_json_put(json, object, "point", spw_json_count(m->row));
+        spw_json_put(json, object, "state_alone", json_boolean(m->state_alone));
+        spw_json_put(json, object, "advice", spw_json_text(m->advice));
+        spw_json_add(json, list, object);
+    }
+    return list;
+}
+
 spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
     spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object(),
            *list = json_array();
-    const spw_result_row *fastest = spw_plan_fastest(v->result, false, false),
-                         *dropless = spw_plan_fastest(v->result, true, false);
+    const spw_result_row *fastest = spw_plan_fastest(v->result, v->drop_most, false),
+                         *dropless = spw_plan_fastest(v->result, 0.0, false);
     for (size_t i = 0; i < v->result->rows; i++) {
         if (front[i]) spw_json_add(json, list, json_integer((json_int_t)i));
     }
     spw_json_put(json, plan, "front", list);
     spw_json_put(json, plan, "fastest", position(v, fastest));
     spw_json_put(json, plan, "fastest_dropless", position(v, dropless));
-    spw_json_put(json, plan, "fastest_sure", position(v, spw_plan_fastest(v->result, false, true)));
-    spw_json_put(json, plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, true, true)));
-    spw_json_put(json, plan, "break_even_capacity_factor",
-                 spw_json_real(dropless != NULL ? spw_plan_break_even_factor(v->request, dropless) : NAN));
+    spw_json_put(json, plan, "fastest_sure", position(v, spw_plan_fastest(v->result, v->drop_most, true)));
+    spw_json_put(json, plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, 0.0, true)));
+    spw_json_put(json, plan, "break_even_capacity_factor", spw_json_real(v->tries->break_even_factor));
+    spw_json_put(json, plan, "break_even_drop_fraction", spw_json_real(v->tries->break_even_fraction));
+    spw_json_put(json, plan, "drop_at_most", spw_json_real(v->drop_most));
+    spw_json_put(json, plan, "fastest_whatever_drops", position(v, spw_plan_fastest(v->result, 1.0, false)));
+    spw_json_put(json, plan, "drops_too_much", needs(json, v->tries));
+    spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
     spw_json_put(json, plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
     spw_json_put(json, plan, "fastest_cost", costs(json, v, fastest));
     spw_json_put(json, plan, "fastest_dropless_cost", costs(json, v, dropless));

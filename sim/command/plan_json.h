@@ -1,5 +1,6 @@
 /* The JSON of a plan: the result as replay prints it, and `plan`: {front: [row], fastest, fastest_dropless: row or null,
- * tokens, break_even_capacity_factor}. Rows are positions in `rows`. */
+ * tokens, break_even_capacity_factor, drops_too_much: [{point, factor}], does_not_fit: [{point, advice}], ...}. Rows and
+ * points are positions in `rows`. */
 #ifndef SPW_SIM_COMMAND_PLAN_JSON_H
 #define SPW_SIM_COMMAND_PLAN_JSON_H
 

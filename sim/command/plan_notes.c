@@ -16,6 +16,25 @@ bool spw_plan_any_timed(const spw_result *result) {
     return false;
 }
 
+bool spw_plan_any_drops(const spw_result *result) {
+    for (size_t i = 0; i < result->rows; i++) {
+        if (spw_point_drops(&result->row[i])) return true;
+    }
+    return false;
+}
+
+size_t spw_plan_steps(const spw_plan_view *v) { return v->result->row[0].steps; }
+
+void spw_plan_drops_text(const spw_result_row *row, char *out, size_t size) {
+    const double percent = 100.0 * spw_point_drop_fraction(row);
+    out[0] = '\0';
+    if (!spw_point_drops(row)) return;
+    const int used = snprintf(out, size, "drops %s%.2f %%", row->drops.at_least ? "at least " : "", percent);
+    if (row->steps > 1 && 100.0 * row->drops.worst_fraction > percent + 0.005 && (size_t)used < size)
+        (void)snprintf(out + used, size - (size_t)used, " (%.2f %% in step %lld)",
+                       100.0 * row->drops.worst_fraction, (long long)row->drops.worst_step);
+}
+
 static bool any_reserved(const spw_result *result) {
     for (size_t i = 0; i < result->rows; i++) {
         if (result->row[i].reserved.there) return true;
@@ -143,6 +162,10 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     fprintf(out, "routing   %s\n", v->routing);
     print_software(v, out);
     print_limits(v, out);
+    if (spw_plan_any_drops(v->result))
+        fprintf(out,
+                "drops     at most %g %% of the assignments in what is called fastest (--drop-at-most)\n",
+                100.0 * v->drop_most);
     fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
     if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
@@ -174,8 +197,10 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
     fprintf(out, "%-17s %s, EP %zu, %zu sequences: %.0f tokens/s a GPU, step %s s, %.1f GiB", what,
             r->scheme.text, r->expert, r->sequences, r->time.tokens_per_s_per_gpu, step,
             (double)r->memory.max_bytes / GIB);
-    if (spw_point_drops(r)) fprintf(out, ", drops %.2f %%", 100.0 * spw_point_drop_fraction(r));
-    fprintf(out, "%s\n", spw_point_outside_fit(r) ? " (outside the fit)" : "");
+    char drops[64];
+    spw_plan_drops_text(r, drops, sizeof drops);
+    fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
+            spw_point_outside_fit(r) ? " (outside the fit)" : "");
     if (v->tokens > 0.0) {
         const spw_plan_cost cost = spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens);
         fprintf(out, "%-17s %.3g tokens: %.3g tokens a day, %.1f days, %.3g GPU-hours\n", "", v->tokens,
@@ -184,11 +209,14 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
 }
 
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */
-static void print_choice(const char *what, const spw_plan_view *v, bool dropless, FILE *out) {
-    const spw_result_row *r = spw_plan_fastest(v->result, dropless, false),
-                         *sure = spw_plan_fastest(v->result, dropless, true);
+static void print_choice(const char *what, const spw_plan_view *v, double most, FILE *out) {
+    const spw_result_row *r = spw_plan_fastest(v->result, most, false),
+                         *sure = spw_plan_fastest(v->result, most, true);
     if (r == NULL) {
-        fprintf(out, "%-17s none of the points that fit\n", what);
+        fprintf(out, "%-17s none of the points that fit", what);
+        if (spw_plan_any_drops(v->result))
+            fprintf(out, most > 0.0 ? " drops at most %g %%" : " drops nothing", 100.0 * most);
+        fprintf(out, "\n");
         return;
     }
     print_point(what, v, r, out);
@@ -202,29 +230,76 @@ static void print_choice(const char *what, const spw_plan_view *v, bool dropless
         fprintf(out, "no point surely does\n");
         return;
     }
-    fprintf(out, "surely does: %s, EP %zu, %zu sequences, %.0f tokens/s a GPU%s\n", sure->scheme.text,
-            sure->expert, sure->sequences, sure->time.tokens_per_s_per_gpu,
-            spw_point_outside_fit(sure) ? " (outside the fit)" : "");
+    char drops[64];
+    spw_plan_drops_text(sure, drops, sizeof drops);
+    fprintf(out, "surely does: %s, EP %zu, %zu sequences, %.0f tokens/s a GPU%s%s%s\n", sure->scheme.text,
+            sure->expert, sure->sequences, sure->time.tokens_per_s_per_gpu, drops[0] != '\0' ? ", " : "",
+            drops, spw_point_outside_fit(sure) ? " (outside the fit)" : "");
+}
+
+/* A scheme that would be faster but drops more than may be dropped, and what it needs to stay within that. */
+static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out) {
+    const spw_result_row *r = &v->result->row[n->row];
+    char drops[64];
+    spw_plan_drops_text(r, drops, sizeof drops);
+    fprintf(out, "%-17s %s, EP %zu, %zu sequences: %.0f tokens/s a GPU, but %s; ", "drops too much",
+            r->scheme.text, r->expert, r->sequences, r->time.tokens_per_s_per_gpu, drops);
+    if (n->option == NULL) {
+        fprintf(out, "it has no factor to raise\n");
+    } else if (!(n->factor > 0.0)) {
+        fprintf(out, "no %s brings it to %g %%\n", n->option, 100.0 * v->drop_most);
+    } else {
+        fprintf(out, "within %g %% %s %s=%g, ", 100.0 * v->drop_most,
+                r->drops.at_least ? "not before" : "from", n->option, n->factor);
+        if (!n->fits) {
+            fprintf(out, "where it needs %.0f GiB and does not fit\n", (double)n->bytes / GIB);
+        } else if (n->timed) {
+            fprintf(out, "at %.0f tokens/s a GPU\n", n->tokens_per_s_per_gpu);
+        } else {
+            fprintf(out, "without a time\n");
+        }
+    }
+}
+
+/* Real or made over balanced routing, in the mean over the steps and in the worst of them. */
+static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    char label[32], step[32];
+    (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
+                   v->request->imbalance > 0.0 ? "imbalance" : "routing");
+    (void)snprintf(step, sizeof step, spw_plan_seconds_format(r->balanced_step_s), r->balanced_step_s);
+    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing (%s s)", label, r->scheme.text,
+            r->time.step_s / r->balanced_step_s, step);
+    if (r->steps > 1 && !(v->request->imbalance > 0.0))
+        fprintf(out, " in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,
+                r->worst_step_s / r->balanced_step_s, (long long)r->worst_time_step);
+    fprintf(out, "\n");
+    if (r->straddling > 0)
+        fprintf(out,
+                "%-17s %zu of %zu groups of %zu GPUs straddle nodes of %zu: balanced routing takes %.3f "
+                "times what "
+                "groups that begin with a node take\n",
+                "straddling", r->straddling, r->groups, r->expert, v->request->job->cluster.gpus_per_node,
+                r->balanced_step_s / r->aligned_step_s);
 }
 
 void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
-    const spw_result_row *dropless = spw_plan_fastest(v->result, true, false);
-    char label[32], step[32];
+    const spw_plan_tries *tries = v->tries;
+    const spw_result_row *fastest = spw_plan_fastest(v->result, v->drop_most, false),
+                         *dropless = spw_plan_fastest(v->result, 0.0, false);
     if (!spw_plan_any_timed(v->result)) {
         fprintf(out, "%-17s no point has a time\n", "fastest");
         return;
     }
-    print_choice("fastest", v, false, out);
-    if (dropless != spw_plan_fastest(v->result, false, false)) print_choice("without drops", v, true, out);
+    print_choice("fastest", v, v->drop_most, out);
+    if (dropless != fastest) print_choice("without drops", v, 0.0, out);
+    for (size_t i = 0; i < tries->needs; i++) print_need(v, &tries->need[i], out);
     if (dropless == NULL) return;
-    (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
-                   v->request->imbalance > 0.0 ? "imbalance" : "routing");
-    (void)snprintf(step, sizeof step, spw_plan_seconds_format(dropless->balanced_step_s),
-                   dropless->balanced_step_s);
-    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing (%s s)\n", label,
-            dropless->scheme.text, dropless->time.step_s / dropless->balanced_step_s, step);
-    const double factor = spw_plan_break_even_factor(v->request, dropless);
-    if (isfinite(factor))
-        fprintf(out, "%-17s dense takes as long as %s, EP %zu, %zu sequences, at capacity factor %.2f\n",
-                "break-even", dropless->scheme.text, dropless->expert, dropless->sequences, factor);
+    print_ratio(v, dropless, out);
+    if (!isfinite(tries->break_even_factor)) return;
+    fprintf(out, "%-17s dense takes as long as %s, EP %zu, %zu sequences, at capacity factor %.2f",
+            "break-even", dropless->scheme.text, dropless->expert, dropless->sequences,
+            tries->break_even_factor);
+    if (isfinite(tries->break_even_fraction))
+        fprintf(out, ", which drops %.2f %%", 100.0 * tries->break_even_fraction);
+    fprintf(out, "\n");
 }

@@ -32,6 +32,8 @@ static const spw_column point_columns[] = {
     {"step_s", "step s"},
     {"balanced_step_s", NULL},
     {"real_over_balanced", "real/balanced"},
+    {"worst_step_s", NULL},
+    {"worst_over_balanced", "worst"},
     {"tokens_per_s_per_gpu", "tok/s/GPU"},
     {"tokens_per_day", "tokens/day"},
     {"gpu_hours", "GPU-hours"},
@@ -74,6 +76,8 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
     add_real(t, r->timed ? r->balanced_step_s : NAN, NULL);
     add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");
+    add_real(t, r->timed ? r->worst_step_s : NAN, NULL);
+    add_real(t, r->timed ? r->worst_step_s / r->balanced_step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN, "%.0f");
     add_real(t, cost.tokens_per_day, "%.3g");
     add_real(t, cost.gpu_hours, "%.3g");
@@ -89,6 +93,11 @@ static int faster_first(const void *a, const void *b) {
     return (x->memory.max_bytes > y->memory.max_bytes) - (x->memory.max_bytes < y->memory.max_bytes);
 }
 
+static void set_heading(spw_column *column, const char *key, const char *heading) {
+    while (strcmp(column->key, key) != 0) column++;
+    column->heading = heading;
+}
+
 /* The front, fastest first, or all points in their order. */
 static spw_status print_points(const spw_plan_view *v, const bool *front, spw_format format, FILE *out) {
     spw_status status = SPW_OK;
@@ -98,16 +107,11 @@ static spw_status print_points(const spw_plan_view *v, const bool *front, spw_fo
     char heading[32];
     size_t rows = 0;
     memcpy(columns, point_columns, sizeof columns);
-    for (size_t i = 0; columns[i].key != NULL && !(v->tokens > 0.0); i++) {
-        if (strcmp(columns[i].key, "gpu_hours") == 0) columns[i].heading = NULL;
-    }
-    for (size_t i = 0; columns[i].key != NULL && !v->request->allocator; i++) {
-        if (strcmp(columns[i].key, "reserved_bytes") == 0) columns[i].heading = NULL;
-    }
     (void)snprintf(heading, sizeof heading, "%s/balanced", spw_plan_routing_word(v));
-    for (size_t i = 0; columns[i].key != NULL; i++) {
-        if (strcmp(columns[i].key, "real_over_balanced") == 0) columns[i].heading = heading;
-    }
+    if (!(v->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
+    if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
+    if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
+    set_heading(columns, "real_over_balanced", heading);
     SPW_TRY(SPW_ALLOC(v->result->rows, &row));
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t i = 0; i < v->result->rows; i++) {
@@ -129,7 +133,7 @@ cleanup:
 
 /* --- Speed by batch: a line a scheme and split, a column a batch --- */
 
-enum { MOST_COLUMNS = 3 + SPW_JOB_MAX_BATCHES };
+enum { MOST_COLUMNS = 4 + SPW_JOB_MAX_BATCHES };
 
 static void speed_cell(spw_table *t, const spw_result_row *r) {
     char text[48];
@@ -161,6 +165,21 @@ static const spw_result_row *find(const spw_result *result, const char *scheme, 
     return NULL;
 }
 
+/* What a scheme's points drop at most at one split; nothing where no point of the plan drops. */
+static void drop_cell(spw_table *t, const spw_plan_view *v, const char *scheme, size_t expert) {
+    const spw_result_row *most = NULL;
+    char text[48] = "-";
+    for (size_t i = 0; i < v->result->rows; i++) {
+        const spw_result_row *r = &v->result->row[i];
+        if (r->expert != expert || strcmp(r->scheme.text, scheme) != 0 || !spw_point_drops(r)) continue;
+        if (most == NULL || spw_point_drop_fraction(r) > spw_point_drop_fraction(most)) most = r;
+    }
+    if (most != NULL)
+        (void)snprintf(text, sizeof text, "%s%.2f %%", most->drops.at_least ? ">=" : "",
+                       100.0 * spw_point_drop_fraction(most));
+    spw_table_shown(t, 0, text);
+}
+
 static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
     const spw_plan_request *q = v->request;
     const size_t splits = q->splits > 0 ? q->splits : 1;
@@ -172,7 +191,8 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
         (void)snprintf(heading[b], sizeof heading[b], "%zu", q->job->sequences_per_gpu[b]);
         columns[2 + b] = (spw_column){heading[b], heading[b]};
     }
-    columns[2 + q->job->batches] = (spw_column){NULL, NULL};
+    columns[2 + q->job->batches] = (spw_column){"dropped", spw_plan_any_drops(v->result) ? "dropped" : NULL};
+    columns[3 + q->job->batches] = (spw_column){NULL, NULL};
     SPW_TRY(spw_table_create(columns, &table));
     for (size_t s = 0; s < q->schemes; s++) {
         for (size_t e = 0; e < splits; e++) {
@@ -185,6 +205,7 @@ static spw_status print_speeds(const spw_plan_view *v, FILE *out) {
             spw_table_count(table, expert);
             for (size_t b = 0; b < q->job->batches; b++)
                 speed_cell(table, find(v->result, q->scheme[s].text, expert, q->job->sequences_per_gpu[b]));
+            drop_cell(table, v, q->scheme[s].text, expert);
         }
     }
     fprintf(
@@ -200,9 +221,12 @@ cleanup:
 
 /* --- Answers --- */
 
-static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    const spw_plan_change c = spw_plan_change_of(v->result, r, v->request->job->cluster.hbm_gib.value * GIB);
-    fprintf(out, "  %-26s expert %zu, %zu sequences: ", r->scheme.text, r->expert, r->sequences);
+static void print_misfit(const spw_plan_view *v, const spw_plan_misfit_advice *m, FILE *out) {
+    const spw_result_row *r = &v->result->row[m->row];
+    char drops[48];
+    spw_plan_drops_text(r, drops, sizeof drops);
+    fprintf(out, "  %-26s expert %zu, %zu sequence%s%s%s: ", r->scheme.text, r->expert, r->sequences,
+            r->sequences == 1 ? "" : "s", drops[0] != '\0' ? ", " : "", drops);
     if (r->reserved.there) {
         fprintf(out, "%zu of %zu steps run out of memory; ", r->reserved.as_set.failed_steps,
                 r->reserved.steps);
@@ -210,34 +234,10 @@ static void print_change(const spw_plan_view *v, const spw_result_row *r, FILE *
         fprintf(out, "%.0f%s GiB do not fit; ", (double)r->memory.max_bytes / GIB,
                 r->memory_kind == SPW_MEMORY_LIVE ? "*" : "");
     }
-    switch (c.kind) {
-    case SPW_CHANGE_EXPANDABLE: fprintf(out, "expandable_segments:True would do\n"); return;
-    case SPW_CHANGE_FRACTION:
-        fprintf(out, "memory_fraction %.2f would do\n", ceil(100.0 * c.fraction) / 100.0);
-        return;
-    case SPW_CHANGE_SEQUENCES: fprintf(out, "%zu sequences do\n", c.to->sequences); return;
-    case SPW_CHANGE_SPLIT: fprintf(out, "expert %zu x fsdp %zu does\n", c.to->expert, c.to->fsdp); return;
-    default: fprintf(out, "no point of this plan does\n");
-    }
-}
-
-/* Of every scheme the smallest batch of the job's own split (else the first) that does not fit. */
-static void print_changes(const spw_plan_view *v, FILE *out) {
-    bool headed = false;
-    for (size_t s = 0; s < v->request->schemes; s++) {
-        const spw_result_row *least = NULL;
-        for (size_t i = 0; i < v->result->rows; i++) {
-            const spw_result_row *r = &v->result->row[i];
-            if (strcmp(r->scheme.text, v->request->scheme[s].text) != 0 || spw_point_fits(r)) continue;
-            if (least == NULL || r->sequences < least->sequences ||
-                (r->sequences == least->sequences && r->expert == v->request->job->expert))
-                least = r;
-        }
-        if (least == NULL) continue;
-        if (!headed) fprintf(out, "does not fit, and the smallest change\n");
-        headed = true;
-        print_change(v, least, out);
-    }
+    if (m->state_alone)
+        fprintf(out, "its state alone is %.0f of %.0f GiB, which no batch changes; ",
+                (double)r->footprint.argument_bytes / GIB, (double)r->footprint.budget_bytes / GIB);
+    fprintf(out, "%s\n", m->advice);
 }
 
 spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) {
@@ -261,7 +261,8 @@ spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) 
     spw_plan_print_legend(v, out);
     fprintf(out, "\n");
     spw_plan_print_answers(v, out);
-    print_changes(v, out);
+    if (v->tries->misfits > 0) fprintf(out, "does not fit, and the smallest change\n");
+    for (size_t i = 0; i < v->tries->misfits; i++) print_misfit(v, &v->tries->misfit[i], out);
     bool any = v->all;
     for (size_t i = 0; i < v->result->rows; i++) any = any || front[i];
     if (!any) goto cleanup; /* nothing fits */

@@ -3,6 +3,7 @@
 #define SPW_SIM_COMMAND_PLAN_VIEW_H
 
 #include "sim/replay/plan_points.h"
+#include "sim/replay/plan_tries.h"
 #include "sim/replay/result.h"
 
 #include <stdbool.h>
@@ -10,9 +11,11 @@
 typedef struct spw_plan_view {
     const spw_result *result;
     const spw_plan_request *request;
+    const spw_plan_tries *tries;
     const spw_run_settings *settings;
     const char *routing; /* where the routing comes from, for a person */
     double tokens;       /* budget of the training; 0 = not asked for */
+    double drop_most;    /* share of the assignments that what is called fastest may drop */
     bool traced;         /* the routing is a trace that was recorded, not made */
     bool all;            /* every point, not the front alone */
 } spw_plan_view;

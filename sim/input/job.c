@@ -223,6 +223,22 @@ static size_t largest_divisor(size_t number, size_t limit) {
     return limit;
 }
 
+static size_t largest_common_divisor(size_t a, size_t b, size_t limit) {
+    while (limit > 1 && (a % limit != 0 || b % limit != 0)) limit--;
+    return limit;
+}
+
+/* Experts over so many GPUs do not work out evenly; the advice is a split of the same GPUs. */
+static spw_status fail_expert(const spw_job *job) {
+    const size_t gpus = job->expert * job->fsdp,
+                 expert = largest_common_divisor(job->model.experts, gpus, job->expert);
+    return spw_fail(
+        SPW_ECONFIG,
+        "expert %zu does not divide the %zu experts of model '%s'; on these %zu GPUs use expert %zu x "
+        "fsdp %zu",
+        job->expert, job->model.experts, job->model.name, gpus, expert, gpus / expert);
+}
+
 /* In both functions `key` is where the job file is to be changed. */
 static spw_status check_split(const spw_job *job, const char **key) {
     const size_t split[] = {job->expert, job->fsdp, job->pipeline, job->tensor};
@@ -237,11 +253,7 @@ static spw_status check_split(const spw_job *job, const char **key) {
             job->expert, job->fsdp, job->pipeline, job->tensor, gpus, job->cluster.name, job->cluster.nodes,
             job->cluster.gpus_per_node, gpus);
     *key = "parallel.expert";
-    if (job->model.experts % job->expert != 0)
-        return spw_fail(SPW_ECONFIG,
-                        "expert %zu does not divide the %zu experts of model '%s'; use a divisor such as %zu",
-                        job->expert, job->model.experts, job->model.name,
-                        largest_divisor(job->model.experts, job->expert));
+    if (job->model.experts % job->expert != 0) return fail_expert(job);
     *key = "parallel.pipeline";
     if (job->pipeline > job->model.layers)
         return spw_fail(SPW_ECONFIG,

@@ -26,17 +26,46 @@ double spw_point_drop_fraction(const spw_result_row *row) {
 
 static double speed(const spw_result_row *row) { return row->timed ? row->time.tokens_per_s_per_gpu : 0.0; }
 
-const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless, bool surely) {
+static bool drops_at_most(const spw_result_row *row, double most) {
+    return most > 0.0 ? spw_point_drop_fraction(row) <= most : !spw_point_drops(row);
+}
+
+static bool is_faster(const spw_result_row *row, const spw_result_row *best) {
+    return best == NULL || speed(row) > speed(best) ||
+           (speed(row) >= speed(best) && row->memory.max_bytes < best->memory.max_bytes);
+}
+
+const spw_result_row *spw_plan_fastest(const spw_result *result, double most, bool surely) {
     const spw_result_row *best = NULL;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i];
-        if (!row->timed || !spw_point_fits(row) || (dropless && spw_point_drops(row))) continue;
+        if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
         if (surely && !spw_point_surely_fits(row)) continue;
-        if (best == NULL || speed(row) > speed(best) ||
-            (speed(row) >= speed(best) && row->memory.max_bytes < best->memory.max_bytes))
-            best = row;
+        if (is_faster(row, best)) best = row;
     }
     return best;
+}
+
+const spw_result_row *spw_plan_fastest_of(const spw_result *result, const char *scheme) {
+    const spw_result_row *best = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (strcmp(row->scheme.text, scheme) != 0 || !row->timed || !spw_point_fits(row)) continue;
+        if (is_faster(row, best)) best = row;
+    }
+    return best;
+}
+
+const spw_result_row *spw_plan_misfit(const spw_result *result, const char *scheme, size_t expert) {
+    const spw_result_row *least = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        if (strcmp(r->scheme.text, scheme) != 0 || spw_point_fits(r)) continue;
+        if (least == NULL || r->sequences < least->sequences ||
+            (r->sequences == least->sequences && r->expert == expert))
+            least = r;
+    }
+    return least;
 }
 
 /* At least as good in everything, and better in something. */

@@ -19,9 +19,15 @@ double spw_point_drop_fraction(const spw_result_row *row);
 /* Is the point outside of what the stack was fitted on, in memory or time? */
 bool spw_point_outside_fit(const spw_result_row *row);
 
-/* The fastest point that fits, NULL when none does: of all, or of those that drop nothing; `surely`: of those that surely
- * fit. Equal speed: less memory. */
-const spw_result_row *spw_plan_fastest(const spw_result *result, bool dropless, bool surely);
+/* The fastest point that fits and drops at most the share `most` of the assignments, NULL when none does. 0: it drops
+ * nothing, for certain; `surely`: of those that surely fit. Equal speed: less memory. */
+const spw_result_row *spw_plan_fastest(const spw_result *result, double most, bool surely);
+/* The same of one scheme, whatever it drops. */
+const spw_result_row *spw_plan_fastest_of(const spw_result *result, const char *scheme);
+
+/* Of a scheme's points that do not fit the one of the smallest batch, at the expert-parallel size `expert` if it is there;
+ * NULL when all fit. */
+const spw_result_row *spw_plan_misfit(const spw_result *result, const char *scheme, size_t expert);
 
 /* front [result->rows]: true where no other point that fits, its memory of the same kind, is at least as good in memory (peak), speed (tokens/s) and
  * drops, and better in one. Points without a time are compared by memory and drops among themselves. */

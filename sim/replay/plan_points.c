@@ -13,7 +13,7 @@
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]) {
     const size_t gpus = job->expert * job->fsdp;
     size_t splits = 0;
-    for (size_t expert = 2; expert <= gpus && splits < SPW_PLAN_SPLITS; expert *= 2) {
+    for (size_t expert = 2; expert <= gpus && splits < SPW_PLAN_SPLITS; expert++) {
         if (gpus % expert == 0 && job->model.experts % expert == 0) out[splits++] = expert;
     }
     return splits;
@@ -30,6 +30,27 @@ static spw_status split_job(const spw_job *job, size_t expert, spw_job *out) {
     return spw_job_check(out);
 }
 
+static spw_replay_request request_of(const spw_plan_request *q, const spw_job *job, size_t splits) {
+    return (spw_replay_request){.trace = q->trace,
+                                .job = job,
+                                .splits = splits,
+                                .scheme = q->scheme,
+                                .schemes = q->schemes,
+                                .step_begin = q->step_begin,
+                                .step_end = q->step_end,
+                                .layer_begin = q->layer_begin,
+                                .layer_end = q->layer_end,
+                                .seed = q->seed,
+                                .drawn_sequences = 1,
+                                .refuses = true,
+                                .skips_lost_tokens = true,
+                                .imbalance = q->imbalance,
+                                .allocator = q->allocator,
+                                .stack = q->stack,
+                                .time_stack = q->time_stack,
+                                .megatron = q->megatron};
+}
+
 spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
     const size_t splits = q->splits > 0 ? q->splits : 1;
     spw_status status = SPW_OK;
@@ -37,28 +58,20 @@ spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
     SPW_TRY(SPW_ALLOC(splits, &job));
     for (size_t i = 0; i < splits; i++)
         SPW_TRY(split_job(q->job, q->splits > 0 ? q->expert[i] : q->job->expert, &job[i]));
-    const spw_replay_request request = {.trace = q->trace,
-                                        .job = job,
-                                        .splits = splits,
-                                        .scheme = q->scheme,
-                                        .schemes = q->schemes,
-                                        .step_begin = q->step_begin,
-                                        .step_end = q->step_end,
-                                        .layer_begin = q->layer_begin,
-                                        .layer_end = q->layer_end,
-                                        .seed = q->seed,
-                                        .drawn_sequences = 1,
-                                        .skips_lost_tokens = true,
-                                        .imbalance = q->imbalance,
-                                        .allocator = q->allocator,
-                                        .stack = q->stack,
-                                        .time_stack = q->time_stack,
-                                        .megatron = q->megatron};
+    const spw_replay_request request = request_of(q, job, splits);
     SPW_TRY(spw_replay_run(&request, result));
 
 cleanup:
     spw_free(job);
     return status;
+}
+
+spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_job *job,
+                                          const spw_scheme *scheme) {
+    spw_replay_request request = request_of(q, job, 1);
+    request.scheme = scheme;
+    request.schemes = 1;
+    return request;
 }
 
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {

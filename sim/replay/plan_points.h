@@ -7,6 +7,7 @@
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
+#include "sim/replay/replay_request.h"
 #include "sim/replay/result.h"
 #include "traces/trace.h"
 
@@ -27,13 +28,16 @@ typedef struct spw_plan_request {
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
 } spw_plan_request;
 
-/* All expert-parallel sizes that make sense on the job's cluster: they divide the experts and the GPUs, and are a power of
- * two at least 2, at most all GPUs. Returns how many. */
+/* The expert-parallel sizes from 2 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 
 /* Appends a row for every point that can be, and a refusal for every other. SPW_ECONFIG when an expert-parallel size
  * cannot be. */
 SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
+
+/* The replay of one scheme on one job of the plan's routing; both are borrowed. */
+spw_replay_request spw_plan_point_request(const spw_plan_request *request, const spw_job *job,
+                                          const spw_scheme *scheme);
 
 /* Why a row has no time, as a person reads it; NULL when it has one. */
 const char *spw_plan_no_time(const spw_plan_request *request, const spw_result_row *row);

@@ -139,6 +139,7 @@ static void state_rows(const spw_replay_row *row, spw_result_row *out) {
     out->traffic.rows_mean = row->stated.mean;
     out->drops.at_least = row->stated.dropped > 0.0 || row->drops.dropped > 0;
     out->drops.dropped = (uint64_t)llround(row->stated.dropped * (double)row->drops.assignments);
+    out->drops.worst_fraction = row->stated.dropped;
 }
 
 static spw_status finish_time(spw_replay_row *row, spw_result_row *out) {

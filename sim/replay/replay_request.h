@@ -39,6 +39,7 @@ typedef struct spw_replay_request {
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
     size_t drawn_sequences; /* as in spw_composer_request */
+    bool refuses;           /* a point that cannot be is a refusal, also where there is one split */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
     double
         imbalance; /* >= 1: times, rows, drops and memory that follows the routing are those of a rank with so many

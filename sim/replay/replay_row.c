@@ -7,6 +7,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/schemes/traffic.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,10 @@ static spw_status create_allocator(spw_replay_row *row) {
 /* SPW_ECONFIG for a point that cannot be. */
 static spw_status check(const spw_replay_row *row) {
     const double imbalance = row->frame->request->imbalance;
-    const spw_status status = spw_scheme_check(row->scheme, &row->shape);
+    const bool weights = spw_trace_get_info(row->frame->request->trace)->has_weights;
+    spw_status status = spw_footprint_check(row->job, row->scheme);
+    if (status == SPW_OK) status = spw_scheme_check(row->scheme, &row->shape);
+    if (status == SPW_OK) status = spw_selection_check(row->scheme, weights);
     if (status == SPW_OK && imbalance > (double)row->job->expert)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
                         imbalance, row->job->expert);
@@ -37,7 +41,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     *row = (spw_replay_row){.frame = f, .job = job, .scheme = scheme, .batch = batch};
     row->shape = spw_layer_shape_of(job, sequences / f->micro_batches);
     spw_status status = check(row);
-    row->refused = status == SPW_ECONFIG && q->splits > 1;
+    row->refused = status == SPW_ECONFIG && (q->splits > 1 || q->refuses);
     if (row->refused) {
         (void)snprintf(row->refusal, sizeof row->refusal, "%s", spw_last_error());
         return SPW_OK;
@@ -95,6 +99,8 @@ void spw_replay_row_begin(spw_replay_row *row) {
     memset(row->bytes_sent, 0, bytes);
     memset(row->bytes_received, 0, bytes);
     memset(row->dropped, 0, bytes);
+    row->dropped_before = row->drops.dropped;
+    row->assignments_before = row->drops.assignments;
     spw_stage_memory_begin(&row->memory);
     if (row->timed) spw_replay_time_begin(&row->time);
 }
@@ -162,9 +168,19 @@ spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, const
     return status;
 }
 
+static void note_drops(spw_replay_row *row, size_t step) {
+    spw_result_drops *d = &row->drops;
+    const double assignments = (double)(d->assignments - row->assignments_before),
+                 fraction = (double)(d->dropped - row->dropped_before) / fmax(assignments, 1.0);
+    if (step > 0 && !(fraction > d->worst_fraction)) return;
+    d->worst_fraction = fraction;
+    d->worst_step = spw_composer_step_id(row->frame->composer, step);
+}
+
 spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
     spw_status status = SPW_OK;
     if (row->refused) return SPW_OK;
+    note_drops(row, step);
     spw_stage_memory_end(&row->memory, step);
     if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
     if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));

@@ -37,6 +37,7 @@ typedef struct spw_replay_row {
     spw_layer_shape shape; /* of a micro-batch */
     spw_row_sums sums;
     spw_result_drops drops;
+    uint64_t dropped_before, assignments_before; /* the step under way */
     uint64_t *rows_received, *bytes_sent, *bytes_received,
         *dropped;              /* of the step under way [layers][ranks], micro-batches together */
     uint64_t *sent, *received; /* of one exchange [ranks of a group] */

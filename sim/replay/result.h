@@ -40,6 +40,8 @@ typedef struct spw_result_traffic {
 typedef struct spw_result_drops {
     uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
     bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
+    double worst_fraction;                               /* dropped in the step that drops most, and its id */
+    int64_t worst_step;
     bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
 

@@ -222,6 +222,8 @@ static json_t *drops_json(spw_json *json, const spw_result_drops *d) {
     spw_json_put(json, object, "dropped", spw_json_count(d->dropped));
     spw_json_put(json, object, "fraction",
                  spw_json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
+    spw_json_put(json, object, "worst_fraction", spw_json_real(d->worst_fraction));
+    spw_json_put(json, object, "worst_step", json_integer(d->worst_step));
     if (d->at_least)
         spw_json_put(json, object, "at_least", json_true()); /* dropped, fraction: of a stated imbalance */
     spw_json_put(json, object, "tokens_fully_dropped",
@@ -231,7 +233,9 @@ static json_t *drops_json(spw_json *json, const spw_result_drops *d) {
 
 /* Seconds that the step waits for, by component; null without a time model of the scheme. */
 static json_t *time_json(spw_json *json, const spw_result_row *r) {
-    static const char *const keys[] = {"step_s", "tokens_per_s_per_gpu", "balanced_step_s", "components"};
+    static const char *const keys[] = {"step_s",         "tokens_per_s_per_gpu", "balanced_step_s",
+                                       "aligned_step_s", "worst_step_s",         "worst_step",
+                                       "components"};
     json_t *object = json_object(), *components = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !r->timed; i++)
         spw_json_put(json, object, keys[i], json_null());
@@ -241,6 +245,9 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "high_s", spw_json_real(r->time.high_s));
     spw_json_put(json, object, "tokens_per_s_per_gpu", spw_json_real(r->time.tokens_per_s_per_gpu));
     spw_json_put(json, object, "balanced_step_s", spw_json_real(r->balanced_step_s));
+    spw_json_put(json, object, "aligned_step_s", spw_json_real(r->aligned_step_s));
+    spw_json_put(json, object, "worst_step_s", spw_json_real(r->worst_step_s));
+    spw_json_put(json, object, "worst_step", json_integer(r->worst_time_step));
     components = json_object();
     for (size_t i = 0; i < r->time.components; i++) {
         const spw_time_component *c = &r->time.component[i];

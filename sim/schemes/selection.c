@@ -162,6 +162,16 @@ cleanup:
     return status;
 }
 
+spw_status spw_selection_check(const spw_scheme *scheme, bool weights) {
+    if (spw_scheme_drop_rule(scheme) != SPW_DROP_BY_WEIGHT || weights) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "scheme '%s' drops by router weight, and the trace has none; a trace with tokens/weight, "
+                    "or %s, would be right",
+                    scheme->text,
+                    isnan(spw_scheme_option_value(scheme, "policy")) ? "a scheme that drops by position"
+                                                                     : "policy=position");
+}
+
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
@@ -169,15 +179,8 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
     s->marked = s->kept_before = false;
-    if (rule == SPW_DROP_BY_WEIGHT && record->weight == NULL) {
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s' drops by router weight, and the trace has none; a trace with tokens/weight, "
-            "or %s, would be right",
-            scheme->text,
-            isnan(spw_scheme_option_value(scheme, "policy")) ? "a scheme that drops by position"
-                                                             : "policy=position");
-    }
+    const spw_status there = spw_selection_check(scheme, record->weight != NULL);
+    if (there != SPW_OK) return there;
     if (rule != SPW_DROP_BY_LIMIT) {
         const spw_status status = keep(s, rule == SPW_DROP_BY_WEIGHT);
         if (status != SPW_OK) return status;

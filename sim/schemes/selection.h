@@ -16,6 +16,9 @@ SPW_MUST_CHECK spw_status spw_selection_create(spw_placement placement, const sp
                                                spw_selection **out);
 void spw_selection_destroy(spw_selection *selection); /* NULL is fine */
 
+/* Does the scheme have what its drop rule asks of the trace? SPW_ECONFIG when it drops by weight and there are none. */
+SPW_MUST_CHECK spw_status spw_selection_check(const spw_scheme *scheme, bool weights);
+
 /* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
  * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */
 SPW_MUST_CHECK spw_status spw_selection_run(spw_selection *selection, const spw_scheme *scheme,

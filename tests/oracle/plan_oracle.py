@@ -5,6 +5,7 @@ plan_oracle.py SPILLWAY SCRATCH SOURCE_ROOT"""
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -91,8 +92,10 @@ def judge_answers(plan):
     rows = plan["rows"]
     check(plan["plan"]["front"] == front(rows), "the front is not that of a search over all points")
     timed = [i for i, row in enumerate(rows) if fits(row) and row["time"]["step_s"] is not None]
-    for name, among in (("fastest", timed),
-                        ("fastest_sure", [i for i in timed if surely_fits(rows[i])]),
+    most = plan["plan"]["drop_at_most"]
+    within = [i for i in timed if rows[i]["drops"]["fraction"] <= most]
+    for name, among in (("fastest", within), ("fastest_whatever_drops", timed),
+                        ("fastest_sure", [i for i in within if surely_fits(rows[i])]),
                         ("fastest_dropless", [i for i in timed if rows[i]["drops"]["dropped"] == 0]),
                         ("fastest_dropless_sure",
                          [i for i in timed if rows[i]["drops"]["dropped"] == 0 and surely_fits(rows[i])])):
@@ -271,6 +274,174 @@ def allocator(job):
     check(found, "nothing that expandable segments would help: the test sees nothing")
 
 
+DROPPING = "dense:capacity_factor=1.25"
+
+
+def drops(job):
+    """What is called fastest drops at most what may be dropped; what tempts says its drops and the factor that it needs."""
+    job.write_text(JOB % ("0.93", f"{DROPPING}, gmm"))
+    arguments = ["plan", "--job", job, "--trace", TRACE]
+    for limit in (None, 10, 60):
+        extra = [] if limit is None else ["--drop-at-most", limit]
+        plan = json.loads(run(*arguments, *extra, "--format", "json"))
+        rows, answers, text = plan["rows"], plan["plan"], run(*arguments, *extra)
+        check(answers["drop_at_most"] == (limit or 1) / 100, f"--drop-at-most {limit}: {answers['drop_at_most']}")
+        judge_answers(plan)
+        best = rows[answers["fastest"]]
+        check((best["scheme"] == DROPPING) == (limit == 60), f"--drop-at-most {limit}: {best['scheme']} is called fastest")
+        for told in (l for l in text.splitlines() if DROPPING in l):
+            check(" %" in told, f"no drop rate in '{told}'")
+        check(len(answers["drops_too_much"]) == (limit != 60), f"{answers['drops_too_much']}")
+        for need in answers["drops_too_much"]:
+            row, factor = rows[need["point"]], need["factor"]
+            check(row["drops"]["fraction"] > answers["drop_at_most"] >= need["fraction"], f"{need}")
+            for other, within in ((factor, True), (factor - 0.001, False)):
+                got, = json.loads(run("replay", TRACE, "--job", job, "--scheme", f"dense:capacity_factor={other:.3f}", "--sequences-per-gpu",
+                                      row["sequences_per_gpu"], "--format", "json"))["rows"]
+                check((got["drops"]["fraction"] <= answers["drop_at_most"]) == within, f"factor {other}: {got['drops']['fraction']}")
+            told = line(text, "drops too much")
+            check(f"drops {100 * row['drops']['fraction']:.2f} %" in told and f"from capacity_factor={factor:g}, " in told, told)
+    even = line(run(*arguments, "--drop-at-most", "100"), "break-even")
+    check(even == "" or "which drops " in even, f"dense at the break-even factor says no drops: '{even}'")
+
+
+def changing(job):
+    """Routing that changes over steps is replayed over them: the plan is that of the same trace, its worst and mean step."""
+    job.write_text(JOB % ("0.93", "gmm, megatron-alltoall, dense:capacity_factor=2"))
+    for routing, steps in (("collapse:peak=8", 15), ("collapse:peak=4,rise=3,recovery=1", 7), ("drift:drift=0.3", 16), ("zipf:exponent=1", 1)):
+        made = json.loads(run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1, "--format", "json"))
+        path = scratch / "changing.h5"
+        run("trace", "generate", path, "--experts", 64, "--top-k", 8, "--ranks", 64, "--tokens-per-rank", 512, "--layers", 2,
+            "--steps", steps, "--distribution", routing, "--seed", 1)
+        read = json.loads(run("plan", "--job", job, "--trace", path, "--sequences-per-gpu", 1, "--format", "json"))
+        for row, same in zip(made["rows"], read["rows"]):
+            check(row["steps"]["count"] == steps, f"{routing}: {row['steps']} steps, not {steps}")
+            for part in ("memory", "traffic", "drops", "time"):
+                check(row[part] == same[part], f"{routing}: {key(row)}: {part} differs from that of the generated trace")
+            alone = [json.loads(run("replay", path, "--job", job, "--scheme", row["scheme"], "--sequences-per-gpu", 1, "--steps", f"{i}:{i + 1}",
+                                    "--stack", made["settings"]["stack"], "--format", "json"))["rows"][0] for i in range(steps)]
+            times, lost = ([step[part][name] for step in alone] for part, name in (("time", "step_s"), ("drops", "fraction")))
+            check(math.isclose(row["time"]["step_s"], sum(times) / steps, rel_tol=1e-9), f"{routing}: {key(row)}: mean over the steps")
+            check(row["time"]["worst_step_s"] == max(times) and times[row["time"]["worst_step"]] == max(times), f"{routing}: {key(row)}: worst step")
+            check(row["drops"]["worst_fraction"] == max(lost), f"{routing}: {key(row)}: the step that drops most")
+        text = run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1)
+        check((f"its first {steps} steps (--routing-steps)" in line(text, "routing ")) == (steps > 1), line(text, "routing "))
+        check((f"in the mean of {steps} steps" in line(text, "made routing")) == (steps > 1), line(text, "made routing"))
+        if routing == "collapse:peak=8":
+            gmm = made["rows"][0]["time"]
+            check(gmm["step_s"] > 1.02 * gmm["balanced_step_s"] and gmm["worst_step_s"] > gmm["step_s"], f"a collapse costs nothing: {gmm}")
+    few = json.loads(run("plan", "--job", job, "--routing", "collapse:peak=8", "--routing-steps", 3, "--format", "json"))
+    check({row["steps"]["count"] for row in few["rows"]} == {3}, "--routing-steps 3")
+    for arguments, why in ((["--routing", "collapse:rise=1000"], "--routing-steps 1013"), (["--trace", path, "--routing-steps", 3], "--steps"),
+                           (["--routing", "drift", "--routing-steps", 0], "1 or more")):
+        out = subprocess.run([program, "plan", "--job", str(job), *map(str, arguments)], capture_output=True, text=True, check=False)
+        check(out.returncode == 2 and why in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
+
+
+BIG = """model: %s
+cluster: %s
+parallel: {expert: %d, fsdp: %d, pipeline: %d}
+batch: {sequences_per_gpu: [%d], sequence_length: 4096}
+precision: {weights: bf16, gradients: %s, optimizer: %s}
+optimizer: %s
+remat: %s
+memory_fraction: %s
+schemes: [%s]
+"""
+
+
+def follow(advice, fields, source):
+    """The fields of a job after the advice, as written; None where it says that nothing helps."""
+    model, cluster, expert, fsdp, pipeline, sequences, gradients, moments, optimizer, remat, fraction, scheme = fields
+    number = lambda pattern: (lambda found: [int(x) for x in found.groups()] if found else None)(re.search(pattern, advice))
+    if "would do" not in advice and "may do" not in advice:
+        return None
+    if found := re.search(r"memory_fraction ([0-9.]+)", advice):
+        fraction = found.group(1)
+    if found := number(r"(\d+) sequences? a GPU"):
+        sequences = found[0]
+    if "remat full" in advice:
+        remat = "full"
+    if "precision.optimizer bf16" in advice:
+        moments = "bf16"
+    if found := re.search(r"optimizer: (\w+)", advice):
+        optimizer = found.group(1)
+    if found := number(r"pipeline (\d+) x fsdp (\d+)"):
+        pipeline, fsdp = found
+    if found := number(r"expert (\d+) x fsdp (\d+)"):
+        expert, fsdp = found
+    if found := number(r"x pipeline (\d+)\)"):
+        pipeline = found[0]
+    if found := number(r"(\d+) GPUs"):
+        check(found[0] == expert * fsdp * pipeline, f"'{advice}' is not {found[0]} GPUs")
+        text = re.sub(r"(?m)^nodes: .*", f"nodes: {found[0] // 8}", (root / f"sim/clusters/{cluster}.yaml").read_text())
+        (source / "more.yaml").write_text(text)
+        cluster = "more.yaml"
+    return model, cluster, expert, fsdp, pipeline, sequences, gradients, moments, optimizer, remat, fraction, scheme
+
+
+def advice(job):
+    """What is advised was tried: the job that follows the advice fits. State that is too large by itself is called so."""
+    kinds = set()
+    cases = (("deepseek-v3", "h200-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
+             ("deepseek-v3", "h200-8x8", 8, 8, 1, 1, "bf16", "bf16", "sharded", "full", "0.93", "ragged"),
+             ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, "bf16", "bf16", "sharded", "full", "0.93", "gmm"),
+             ("qwen3-235b-a22b", "h200-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "full", "0.93", "megatron-alltoall"),
+             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 8, "fp32", "fp32", "distributed", "none", "0.93", "megatron-alltoall"),
+             ("mixtral-8x22b", "h100-8x8", 8, 8, 1, 2, "fp32", "fp32", "replicated", "full", "0.93", "megatron-alltoall"),
+             ("qwen3-30b-a3b", "h100-8x8", 8, 8, 1, 1, "fp32", "fp32", "distributed", "none", "0.6", "megatron-alltoall"))
+    for fields in cases:
+        job.write_text(BIG % fields)
+        plan = json.loads(run("plan", "--job", job, "--format", "json"))
+        misfits, text = plan["plan"]["does_not_fit"], run("plan", "--job", job)
+        check(len(misfits) == 1 and misfits[0]["advice"] in text, f"{fields}: {misfits}")
+        if len(misfits) != 1:
+            continue
+        memory = plan["rows"][misfits[0]["point"]]["memory"]
+        check(misfits[0]["state_alone"] == (memory["argument_bytes"] > memory["budget_bytes"]), f"{fields}: {misfits}")
+        check(misfits[0]["state_alone"] == ("its state alone is" in text), f"{fields}: {text}")
+        after = follow(misfits[0]["advice"], fields, job.parent)
+        kinds.add(re.sub(r"[0-9.]+", "N", misfits[0]["advice"]))
+        check("no point of this plan does" not in text, f"{fields}: nothing was tried")
+        if after is None:
+            continue
+        check(not (misfits[0]["state_alone"] and after[5:] == fields[5:5] + (after[5], *fields[6:]) and after[:5] == fields[:5]),
+              f"{fields}: fewer sequences for a state that is too large")
+        job.write_text(BIG % after)
+        got = json.loads(run("plan", "--job", job, "--format", "json"))["rows"]
+        check(len(got) == 1 and fits(got[0]), f"{fields}: '{misfits[0]['advice']}' does not do")
+    check(len(kinds) >= 4, f"advice {kinds}: the test sees little")
+
+    job.write_text(JOB % ("0.93", "megatron-alltoall:capacity_factor=1.25, gmm, megatron-alltoall"))  # no weights in made routing
+    plan, text = json.loads(run("plan", "--job", job, "--format", "json")), run("plan", "--job", job)
+    check({row["scheme"] for row in plan["rows"]} == {"gmm", "megatron-alltoall"}, "a scheme that lacks weights loses its row")
+    check({r["scheme"] for r in plan["plan"]["refused"]} == {"megatron-alltoall:capacity_factor=1.25"}, f"{plan['plan']['refused']}")
+    check("drops by router weight" in line(text, "cannot be"), "why the row is lost")
+    job.write_text(JOB % ("0.93", "megatron-alltoall:capacity_factor=1.25"))
+    out = subprocess.run([program, "plan", "--job", str(job)], capture_output=True, text=True, check=False)
+    check(out.returncode == 2 and "router weight" in out.stderr, f"nothing left to plan: {out.returncode} {out.stderr}")
+    job.write_text((JOB % ("0.93", "gmm, megatron-alltoall")) + "optimizer: distributed\n")
+    plan = json.loads(run("plan", "--job", job, "--format", "json"))
+    check([row["scheme"] for row in plan["rows"]][:1] == ["megatron-alltoall"] and plan["plan"]["refused"], "gmm with Megatron's optimizer")
+
+
+def straddling(job):
+    """Groups that straddle nodes are said, and what they cost; uniform routing costs as much as balanced."""
+    text = re.sub(r"(?m)^gpus_per_node: .*", "gpus_per_node: 72", (root / "sim/clusters/b200-8x8.yaml").read_text())
+    (job.parent / "racks.yaml").write_text(text)
+    job.write_text("model: deepseek-v3\ncluster: racks.yaml\nparallel: {expert: 64, fsdp: 9}\nbatch: {sequences_per_gpu: 1, sequence_length: 2048}\n"
+                   "schemes: [gmm-deepep, megatron-alltoall]\n")
+    plan = json.loads(run("plan", "--job", job, "--format", "json"))
+    for row in plan["rows"]:
+        time = row["time"]
+        check(abs(time["step_s"] / time["balanced_step_s"] - 1) < 0.02, f"{key(row)}: uniform is {time['step_s'] / time['balanced_step_s']} times balanced")
+        check(time["balanced_step_s"] > 1.2 * time["aligned_step_s"], f"{key(row)}: straddling costs nothing")
+        check(any("7 of 9 straddle nodes" in text for text in row["assumptions"]), f"{key(row)}: {row['assumptions']}")
+    told = line(run("plan", "--job", job, "--scheme", "megatron-alltoall"), "straddling")
+    time = plan["rows"][1]["time"]
+    check(f"7 of 9 groups of 64 GPUs" in told and f"{time['balanced_step_s'] / time['aligned_step_s']:.3f} times" in told, told)
+
+
 def main():
     scratch.mkdir(parents=True, exist_ok=True)
     job = scratch / "job.yaml"
@@ -314,6 +485,10 @@ def main():
     refuses(job)
     says(job)
     allocator(job)
+    drops(job)
+    changing(job)
+    advice(job)
+    straddling(job)
     print(f"plan_oracle: {checks} checks, {failed} failed")
     sys.exit(failed > 0)
 

@@ -236,9 +236,14 @@ static void test_combinations(void) {
     refuse("model: flame-moe-290m\ncluster: mi355x-8x8\nparallel:\n  expert: 4\n  fsdp: 1\n  pipeline: "
            "16\n" BATCH,
            "job.yaml:6: pipeline 16 is more than the 9 layers of model 'flame-moe-290m'; use at most 9");
-    refuse("model: mixtral-8x7b\ncluster: mi355x-8x8\nparallel:\n  fsdp: 4\n  expert: 16\n" BATCH,
-           "job.yaml:5: expert 16 does not divide the 8 experts of model 'mixtral-8x7b'; use a divisor such "
-           "as 8");
+    refuse(
+        "model: mixtral-8x7b\ncluster: mi355x-8x8\nparallel:\n  fsdp: 4\n  expert: 16\n" BATCH,
+        "job.yaml:5: expert 16 does not divide the 8 experts of model 'mixtral-8x7b'; on these 64 GPUs use "
+        "expert 8 x fsdp 8");
+    refuse("model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel:\n  pipeline: 2\n  fsdp: 8\n  expert: "
+           "3\n" BATCH,
+           "job.yaml:3: expert 3 x fsdp 8 x pipeline 2 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' "
+           "(8 nodes x 8); make the product 64");
     refuse(
         "model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel:\n  fsdp: 1\n  expert: 8\n  tensor: 8\n" BATCH,
         "job.yaml:6: tensor 8 does not divide the 12 attention heads of model 'scratch-moe-e64'; use a "

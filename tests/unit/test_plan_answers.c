@@ -38,7 +38,7 @@ static spw_result made(const point *points, size_t count) {
 
 /* The position of the fastest point that drops nothing, -1 for none. */
 static int fastest(const spw_result *result, bool surely) {
-    const spw_result_row *row = spw_plan_fastest(result, true, surely);
+    const spw_result_row *row = spw_plan_fastest(result, 0.0, surely);
     return row == NULL ? -1 : (int)(row - result->row);
 }
 
@@ -71,6 +71,33 @@ static void test_fastest(void) {
     CHECK(fastest_of((point[]){wide, more, less}, 3, true) == 2);
 }
 
+/* What may be dropped is a share of the assignments; drops of which only the least is known are drops. */
+static void test_drops(void) {
+    const point slow = {"a", 10, 100, 0, 1, 8, 0}, some = {"b", 20, 100, 0, 1, 8, 1},
+                many = {"c", 30, 100, 0, 1, 8, 40};
+    spw_result result = made((point[]){slow, some, many}, 3);
+    CHECK(spw_plan_fastest(&result, 0.0, false) == &result.row[0]);
+    CHECK(spw_plan_fastest(&result, 0.009, false) == &result.row[0]);
+    CHECK(spw_plan_fastest(&result, 0.01, false) == &result.row[1]);
+    CHECK(spw_plan_fastest(&result, 0.399, false) == &result.row[1]);
+    CHECK(spw_plan_fastest(&result, 1.0, false) == &result.row[2]);
+    CHECK(spw_plan_fastest_of(&result, "c") == &result.row[2] && spw_plan_fastest_of(&result, "d") == NULL);
+    result.row[0].drops.at_least = true;
+    CHECK(spw_plan_fastest(&result, 0.0, false) == NULL);
+    spw_result_clear(&result);
+}
+
+static void test_misfit(void) {
+    const point fits = {"a", 10, 100, 0, 1, 8, 0}, four = {"a", 10, 1001, 0, 4, 8, 0},
+                two = {"a", 10, 1001, 0, 2, 16, 0}, own = {"a", 10, 1001, 0, 2, 8, 0},
+                other = {"b", 10, 1001, 0, 1, 8, 0};
+    spw_result result = made((point[]){fits, four, two, own, other}, 5);
+    CHECK(spw_plan_misfit(&result, "a", 8) == &result.row[3]);
+    CHECK(spw_plan_misfit(&result, "a", 4) == &result.row[2]);
+    CHECK(spw_plan_misfit(&result, "b", 8) == &result.row[4] && spw_plan_misfit(&result, "c", 8) == NULL);
+    spw_result_clear(&result);
+}
+
 static void expect_front(const point *points, size_t count, const bool *want) {
     spw_result result = made(points, count);
     bool front[8] = {false};
@@ -94,6 +121,8 @@ static void test_front(void) {
 
 int main(void) {
     test_fastest();
+    test_drops();
+    test_misfit();
     test_front();
     return check_done();
 }

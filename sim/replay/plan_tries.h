@@ -1,0 +1,42 @@
+/* What a plan recommends beyond its own points is tried: each is a replay on the plan's routing. */
+#ifndef SPW_SIM_REPLAY_PLAN_TRIES_H
+#define SPW_SIM_REPLAY_PLAN_TRIES_H
+
+#include "sim/replay/plan_answers.h"
+#include "sim/replay/plan_points.h"
+
+#include <stdbool.h>
+
+enum { SPW_ADVICE_SENTENCE = 384 };
+
+/* A scheme that is tempting and drops more than the plan allows: what it would need. */
+typedef struct spw_plan_need {
+    size_t row;         /* of the plan: the scheme's fastest point that fits */
+    const char *option; /* capacity_factor or buffer_factor; NULL: the scheme has neither */
+    double factor;      /* the smallest that stays within the limit at that split and batch; 0: none does */
+    double fraction;    /* dropped with it */
+    bool fits, timed;   /* with it */
+    double tokens_per_s_per_gpu;
+    uint64_t bytes;
+} spw_plan_need;
+
+/* A scheme's smallest point that does not fit, and what would help. */
+typedef struct spw_plan_misfit_advice {
+    size_t row;                       /* of the plan */
+    bool state_alone;                 /* weights and optimizer by themselves are over the budget */
+    char advice[SPW_ADVICE_SENTENCE]; /* the smallest change that does, or what was tried in vain */
+} spw_plan_misfit_advice;
+
+typedef struct spw_plan_tries {
+    spw_plan_need need[SPW_JOB_MAX_SCHEMES];
+    spw_plan_misfit_advice misfit[SPW_JOB_MAX_SCHEMES];
+    size_t needs, misfits;
+    double break_even_factor;   /* spw_plan_break_even_factor of the fastest point without drops; NAN: none */
+    double break_even_fraction; /* what dense drops with it */
+} spw_plan_tries;
+
+/* most: the share of the assignments that a recommended point may drop. */
+SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result, double most,
+                                       spw_plan_tries *out);
+
+#endif
