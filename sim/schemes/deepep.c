@@ -3,7 +3,7 @@
  * the rows that arrive. */
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/deepep_jax.h"
-#include "sim/schemes/fused_expert_events.h"
+#include "sim/schemes/experts_torch.h"
 #include "sim/schemes/padded_rows.h"
 
 static const char *const types[] = {"bf16", "fp8", NULL};
@@ -15,127 +15,104 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    IN_RANK,
-    RECEIVED,
-    SOURCE,
-    SEND_HEAD,
-    INDEX,
-    WEIGHT,
-    SLOT,
-    ROW_WEIGHT,
-    X,
-    FC1,
-    ACT,
-    Y,
-    SUMMED,
-    D_SUMMED,
-    DY,
-    D_ROW_WEIGHT,
-    D_ACT,
-    D_FC1,
-    DX,
-    D_RECEIVED,
-    D_WEIGHT,
-    SCALES,
-    X_SCALES,
-    D_SCALES,
-    DY_SCALES
-};
+static bool sends_fp8(const spw_scheme *scheme) { return spw_scheme_option_is(scheme, "dtype", "fp8"); }
 
-#define SHARED_TENSORS(bytes) \
-    SPW_FUSED_TENSORS(, "", SPW_ROWS_HELD, bytes), \
-        [IN_RANK] = {"is_token_in_rank", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 1}, \
-        [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .element_bytes = (bytes)}, \
-        [SOURCE] = {"received_source", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4}, \
-        [SEND_HEAD] = {"send_head", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4}, \
-        [INDEX] = {"received_index", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 8}, \
-        [WEIGHT] = {"received_weight", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 4}, \
-        [SLOT] = {"row_slot", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 8}, \
-        [ROW_WEIGHT] = {"row_weight", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4}, \
-        [SUMMED] = {"summed", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
-        [D_SUMMED] = {"d_summed", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .element_bytes = (bytes)}, \
-        [D_ROW_WEIGHT] = {"d_row_weight", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4}, \
-        [D_RECEIVED] = {"d_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}, \
-        [D_WEIGHT] = {"d_received_weight", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 4}
+/* What an fp8 exchange brings has one byte an element, and its scales beside it. */
+static void received(spw_layer_builder *b, const char *step, bool fp8, const char *name, spw_rows rows) {
+    spw_layer_born(b, step, (spw_tensor){name, rows, SPW_WIDTH_HIDDEN, .element_bytes = fp8 ? 1 : 0});
+}
 
-static const spw_tensor whole[] = {SHARED_TENSORS(0)};
-static const spw_tensor narrow[] = {
-    SHARED_TENSORS(1),
-    [SCALES] = {"received_scales", SPW_ROWS_RECEIVED, SPW_WIDTH_SCALES, .element_bytes = 4},
-    [X_SCALES] = {"x_scales", SPW_ROWS_HELD, SPW_WIDTH_SCALES, .element_bytes = 4},
-    [D_SCALES] = {"d_summed_scales", SPW_ROWS_RECEIVED, SPW_WIDTH_SCALES, .element_bytes = 4},
-    [DY_SCALES] = {"dy_scales", SPW_ROWS_HELD, SPW_WIDTH_SCALES, .element_bytes = 4},
-};
+static void scales(spw_layer_builder *b, const char *step, bool fp8, const char *name, spw_rows rows) {
+    if (fp8) spw_layer_born(b, step, (spw_tensor){name, rows, SPW_WIDTH_SCALES, .element_bytes = 4});
+}
 
-/* fp8 rows have their scales beside them: SCALED(event list of the scales) or nothing. */
-#define DISPATCH(phase, SCALED) \
-    SPW_BORN(phase, "layout", IN_RANK), SPW_BORN(phase, "dispatch", RECEIVED), \
-        SPW_BORN(phase, "dispatch", SOURCE), SPW_BORN(phase, "dispatch", SEND_HEAD), \
-        SPW_BORN(phase, "dispatch", INDEX), SPW_BORN(phase, "dispatch", WEIGHT), \
-        SCALED(SPW_BORN(phase, "dispatch", SCALES)) SPW_BORN(phase, "permute", SLOT), \
-        SPW_BORN(phase, "permute", ROW_WEIGHT), SPW_BORN(phase, "permute", X), \
-        SCALED(SPW_BORN(phase, "permute", X_SCALES)) SPW_DIES(phase, "permute", RECEIVED), \
-        SCALED(SPW_DIES(phase, "permute", SCALES))
+static void dispatch(spw_layer_builder *b, bool fp8) {
+    spw_layer_born(b, "layout",
+                   (spw_tensor){"is_token_in_rank", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 1});
+    received(b, "dispatch", fp8, "received", SPW_ROWS_RECEIVED);
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_source", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"send_head", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4});
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_index", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 8});
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_weight", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    scales(b, "dispatch", fp8, "received_scales", SPW_ROWS_RECEIVED);
+    spw_layer_born(b, "permute", (spw_tensor){"row_slot", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 8});
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"row_weight", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4});
+    received(b, "permute", fp8, "x", SPW_ROWS_HELD);
+    scales(b, "permute", fp8, "x_scales", SPW_ROWS_HELD);
+    spw_layer_dies(b, "permute", "received");
+    if (fp8) spw_layer_dies(b, "permute", "received_scales");
+}
 
 /* Python holds indices and weights to the combine; autograd keeps the layout, the rows' slots and their weights. */
-#define EVENTS(SCALED) \
-    { \
-        DISPATCH(FORWARD, SCALED) \
-        SPW_BORN(FORWARD, "fc1", FC1), SPW_DIES(FORWARD, "fc1", X), \
-            SCALED(SPW_DIES(FORWARD, "fc1", X_SCALES)) SPW_BORN(FORWARD, "swiglu", ACT), \
-            SPW_DIES(FORWARD, "swiglu", FC1), SPW_BORN(FORWARD, "fc2", Y), SPW_DIES(FORWARD, "fc2", ACT), \
-            SPW_BORN(FORWARD, "unpermute", SUMMED), SPW_DIES(FORWARD, "unpermute", Y), \
-            SPW_DIES(FORWARD, "unpermute", SLOT), SPW_DIES(FORWARD, "unpermute", ROW_WEIGHT), \
-            SPW_DIES(FORWARD, "combine", SUMMED), SPW_DIES(FORWARD, "combine", INDEX), \
-            SPW_DIES(FORWARD, "combine", WEIGHT), SPW_DIES(FORWARD, "combine", SOURCE), \
-            SPW_DIES(FORWARD, "combine", SEND_HEAD), SPW_DIES(FORWARD, "combine", IN_RANK), \
-\
-            DISPATCH(RECOMPUTE, SCALED) SPW_FUSED_RECOMPUTE(, ""), SPW_BORN(RECOMPUTE, "unpermute", SUMMED), \
-            SPW_DIES(RECOMPUTE, "combine", SUMMED), SPW_DIES(RECOMPUTE, "combine", INDEX), \
-            SPW_DIES(RECOMPUTE, "combine", WEIGHT), \
-\
-            SPW_BORN(BACKWARD, "combine gradient", D_SUMMED), \
-            SCALED(SPW_BORN(BACKWARD, "combine gradient", D_SCALES)) \
-                SPW_BORN(BACKWARD, "unpermute gradient", DY), \
-            SCALED(SPW_BORN(BACKWARD, "unpermute gradient", DY_SCALES)) \
-                SPW_BORN(BACKWARD, "unpermute gradient", D_ROW_WEIGHT), \
-            SPW_DIES(BACKWARD, "unpermute gradient", D_SUMMED), \
-            SCALED(SPW_DIES(BACKWARD, "unpermute gradient", D_SCALES)) \
-                SPW_DIES(BACKWARD, "unpermute gradient", Y), \
-            SPW_DIES(BACKWARD, "unpermute gradient", ROW_WEIGHT), SPW_FUSED_FC2_GRADIENT(, ""), \
-            SCALED(SPW_DIES(BACKWARD, "fc2 gradient", DY_SCALES)) \
-                SPW_BORN(BACKWARD, "swiglu gradient", D_FC1), \
-            SPW_FUSED_SWIGLU_GRADIENT(, ""), SPW_FUSED_FC1_GRADIENT(, ""), \
-            SCALED(SPW_DIES(BACKWARD, "fc1 gradient", X_SCALES)) \
-                SPW_BORN(BACKWARD, "permute gradient", D_RECEIVED), \
-            SPW_BORN(BACKWARD, "permute gradient", D_WEIGHT), SPW_DIES(BACKWARD, "permute gradient", DX), \
-            SPW_DIES(BACKWARD, "permute gradient", D_ROW_WEIGHT), \
-            SPW_DIES(BACKWARD, "permute gradient", SLOT), \
-            SPW_DIES(BACKWARD, "dispatch gradient", D_RECEIVED), \
-            SPW_DIES(BACKWARD, "dispatch gradient", D_WEIGHT), \
-            SPW_DIES(BACKWARD, "dispatch gradient", SOURCE), \
-            SPW_DIES(BACKWARD, "dispatch gradient", SEND_HEAD), \
-            SPW_DIES(BACKWARD, "dispatch gradient", IN_RANK), \
+static void combine(spw_layer_builder *b) {
+    static const char *const layout[] = {"received_source", "send_head", "is_token_in_rank"};
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_born(b, "unpermute", (spw_tensor){"summed", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    if (forward) {
+        spw_layer_dies(b, "unpermute", "y");
+        spw_layer_dies(b, "unpermute", "row_slot");
+        spw_layer_dies(b, "unpermute", "row_weight");
     }
-#define WITH(event) event,
-#define WITHOUT(event)
+    spw_layer_dies(b, "combine", "summed");
+    spw_layer_dies(b, "combine", "received_index");
+    spw_layer_dies(b, "combine", "received_weight");
+    for (size_t i = 0; i < SPW_COUNT_OF(layout) && forward; i++) spw_layer_dies(b, "combine", layout[i]);
+}
 
-static const spw_event whole_events[] = EVENTS(WITHOUT), narrow_events[] = EVENTS(WITH);
+static void combine_gradient(spw_layer_builder *b, bool fp8) {
+    received(b, "combine gradient", fp8, "d_summed", SPW_ROWS_RECEIVED);
+    scales(b, "combine gradient", fp8, "d_summed_scales", SPW_ROWS_RECEIVED);
+    received(b, "unpermute gradient", fp8, "dy", SPW_ROWS_HELD);
+    scales(b, "unpermute gradient", fp8, "dy_scales", SPW_ROWS_HELD);
+    spw_layer_born(b, "unpermute gradient",
+                   (spw_tensor){"d_row_weight", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "unpermute gradient", "d_summed");
+    if (fp8) spw_layer_dies(b, "unpermute gradient", "d_summed_scales");
+    spw_layer_dies(b, "unpermute gradient", "y");
+    spw_layer_dies(b, "unpermute gradient", "row_weight");
+}
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    static const spw_layer_list lists[] = {
-        {whole, whole_events, SPW_COUNT_OF(whole), SPW_COUNT_OF(whole_events)},
-        {narrow, narrow_events, SPW_COUNT_OF(narrow), SPW_COUNT_OF(narrow_events)},
-    };
-    (void)shape;
-    return &lists[spw_scheme_option_is(scheme, "dtype", "fp8")];
+static void dispatch_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "permute gradient", (spw_tensor){"d_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "permute gradient",
+                   (spw_tensor){"d_received_weight", SPW_ROWS_RECEIVED, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_dies(b, "permute gradient", "dx");
+    spw_layer_dies(b, "permute gradient", "d_row_weight");
+    spw_layer_dies(b, "permute gradient", "row_slot");
+    spw_layer_dies(b, "dispatch gradient", "d_received");
+    spw_layer_dies(b, "dispatch gradient", "d_received_weight");
+    spw_layer_dies(b, "dispatch gradient", "received_source");
+    spw_layer_dies(b, "dispatch gradient", "send_head");
+    spw_layer_dies(b, "dispatch gradient", "is_token_in_rank");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const spw_experts_fused experts = {.rows = SPW_ROWS_HELD, .fp8 = sends_fp8(scheme)};
+    (void)s;
+    dispatch(b, experts.fp8);
+    spw_experts_fused_forward(b, experts);
+    combine(b);
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b, experts.fp8);
+    spw_experts_fused_again(b, experts);
+    combine(b);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b, experts.fp8);
+    spw_experts_fused_gradient(b, experts);
+    dispatch_gradient(b);
 }
 
 /* Recomputation repeats the combine: a checkpoint runs the whole layer again. */
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const bool fp8 = spw_scheme_option_is(scheme, "dtype", "fp8");
+    const bool fp8 = sends_fp8(scheme);
     const uint64_t dispatch = spw_deepep_row_bytes(s, (spw_deepep_row){fp8, 8, true}),
                    row = spw_deepep_row_bytes(s, (spw_deepep_row){false, 0, false});
     const spw_exchange list[] = {
@@ -172,8 +149,7 @@ const spw_scheme_type spw_scheme_deepep = {
     .source = "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
               "moe/token_dispatcher.py",
     .options = options,
-    .list = {whole, whole_events, SPW_COUNT_OF(whole), SPW_COUNT_OF(whole_events)},
-    .layer_of = layer_of,
+    .layer = layer,
     .by_node = true,
     .once_a_rank = true,
     .exchanges = exchanges,

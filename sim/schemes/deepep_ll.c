@@ -2,7 +2,8 @@
  * source rank and expert. They are made for decoding; the backward pass is the transposed exchange in the same form, which
  * no known code does. */
 #include "sim/schemes/deepep_buffers.h"
-#include "sim/schemes/fused_expert_events.h"
+#include "sim/schemes/experts_torch.h"
+#include "sim/schemes/list.h"
 
 #include <math.h>
 
@@ -16,58 +17,41 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum { X, SOURCE, FC1, ACT, Y, RETURNED, D_RETURNED, DY, D_ACT, D_FC1, DX, X_SCALES, DY_SCALES };
+static void dispatch(spw_layer_builder *b, spw_experts_fused experts) {
+    spw_layer_born(b, "dispatch", spw_experts_fused_x(experts, "x"));
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"received_source", SPW_ROWS_BUFFER, SPW_WIDTH_ONE, .element_bytes = 4});
+    if (experts.fp8)
+        spw_layer_born(b, "dispatch",
+                       (spw_tensor){"x_scales", SPW_ROWS_BUFFER, SPW_WIDTH_SCALES, .element_bytes = 4});
+}
 
-#define SHARED_TENSORS(bytes) \
-    SPW_FUSED_TENSORS(, "", SPW_ROWS_BUFFER, bytes), \
-        [SOURCE] = {"received_source", SPW_ROWS_BUFFER, SPW_WIDTH_ONE, .element_bytes = 4}, \
-        [RETURNED] = {"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}, \
-        [D_RETURNED] = {"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN}
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const spw_experts_fused experts = {.rows = SPW_ROWS_BUFFER,
+                                       .fp8 = spw_scheme_option_is(scheme, "dtype", "fp8")};
+    (void)s;
+    dispatch(b, experts);
+    spw_experts_fused_forward(b, experts);
+    spw_layer_dies(b, "combine", "y");
+    spw_layer_dies(b, "combine", "received_source");
 
-static const spw_tensor whole[] = {SHARED_TENSORS(0)};
-static const spw_tensor narrow[] = {
-    SHARED_TENSORS(1),
-    [X_SCALES] = {"x_scales", SPW_ROWS_BUFFER, SPW_WIDTH_SCALES, .element_bytes = 4},
-    [DY_SCALES] = {"dy_scales", SPW_ROWS_BUFFER, SPW_WIDTH_SCALES, .element_bytes = 4},
-};
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b, experts);
+    spw_experts_fused_again(b, experts);
+    spw_layer_born(b, "combine", (spw_tensor){"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", "y");
 
-#define EVENTS(SCALED) \
-    { \
-        SPW_BORN(FORWARD, "dispatch", X), SPW_BORN(FORWARD, "dispatch", SOURCE), \
-            SCALED(SPW_BORN(FORWARD, "dispatch", X_SCALES)) SPW_BORN(FORWARD, "fc1", FC1), \
-            SPW_DIES(FORWARD, "fc1", X), \
-            SCALED(SPW_DIES(FORWARD, "fc1", X_SCALES)) SPW_BORN(FORWARD, "swiglu", ACT), \
-            SPW_DIES(FORWARD, "swiglu", FC1), SPW_BORN(FORWARD, "fc2", Y), SPW_DIES(FORWARD, "fc2", ACT), \
-            SPW_DIES(FORWARD, "combine", Y), SPW_DIES(FORWARD, "combine", SOURCE), \
-\
-            SPW_BORN(RECOMPUTE, "dispatch", X), SPW_BORN(RECOMPUTE, "dispatch", SOURCE), \
-            SCALED(SPW_BORN(RECOMPUTE, "dispatch", X_SCALES)) SPW_FUSED_RECOMPUTE(, ""), \
-            SPW_BORN(RECOMPUTE, "combine", RETURNED), SPW_DIES(RECOMPUTE, "combine", Y), \
-\
-            SPW_BORN(BACKWARD, "weighted dy", D_RETURNED), SPW_DIES(BACKWARD, "weighted dy", RETURNED), \
-            SPW_BORN(BACKWARD, "combine gradient", DY), \
-            SCALED(SPW_BORN(BACKWARD, "combine gradient", DY_SCALES)) \
-                SPW_DIES(BACKWARD, "combine gradient", D_RETURNED), \
-            SPW_FUSED_FC2_GRADIENT(, ""), \
-            SCALED(SPW_DIES(BACKWARD, "fc2 gradient", DY_SCALES)) \
-                SPW_BORN(BACKWARD, "swiglu gradient", D_FC1), \
-            SPW_FUSED_SWIGLU_GRADIENT(, ""), SPW_FUSED_FC1_GRADIENT(, ""), \
-            SCALED(SPW_DIES(BACKWARD, "fc1 gradient", X_SCALES)) \
-                SPW_DIES(BACKWARD, "dispatch gradient", DX), \
-            SPW_DIES(BACKWARD, "dispatch gradient", SOURCE), \
-    }
-#define WITH(event) event,
-#define WITHOUT(event)
-
-static const spw_event whole_events[] = EVENTS(WITHOUT), narrow_events[] = EVENTS(WITH);
-
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    static const spw_layer_list lists[] = {
-        {whole, whole_events, SPW_COUNT_OF(whole), SPW_COUNT_OF(whole_events)},
-        {narrow, narrow_events, SPW_COUNT_OF(narrow), SPW_COUNT_OF(narrow_events)},
-    };
-    (void)shape;
-    return &lists[spw_scheme_option_is(scheme, "dtype", "fp8")];
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "weighted dy", (spw_tensor){"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "weighted dy", "returned");
+    spw_layer_born(b, "combine gradient", spw_experts_fused_x(experts, "dy"));
+    if (experts.fp8)
+        spw_layer_born(b, "combine gradient",
+                       (spw_tensor){"dy_scales", SPW_ROWS_BUFFER, SPW_WIDTH_SCALES, .element_bytes = 4});
+    spw_layer_dies(b, "combine gradient", "d_returned");
+    spw_experts_fused_gradient(b, experts);
+    spw_layer_dies(b, "dispatch gradient", "dx");
+    spw_layer_dies(b, "dispatch gradient", "received_source");
 }
 
 static size_t most_tokens(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -135,8 +119,7 @@ const spw_scheme_type spw_scheme_deepep_ll = {
     .section_source = "event list of the scheme (4.5)",
     .source = "deepseek-ai/DeepEP csrc/kernels/legacy/internode_ll.cu, csrc/legacy/{buffer,config}.hpp",
     .options = options,
-    .list = {narrow, narrow_events, SPW_COUNT_OF(narrow), SPW_COUNT_OF(narrow_events)},
-    .layer_of = layer_of,
+    .layer = layer,
     .buffer_rows = buffer_rows,
     .buffer_formula = "e R max_tokens",
     .exchanges = exchanges,

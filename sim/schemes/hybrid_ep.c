@@ -2,7 +2,7 @@
  * permuted to the experts, into as many rows as arrive or into a fixed budget; weights multiply the activation. */
 #include "sim/schemes/deepep_buffers.h"
 #include "sim/schemes/deepep_jax.h"
-#include "sim/schemes/fused_expert_events.h"
+#include "sim/schemes/experts_torch.h"
 #include "sim/schemes/padded_rows.h"
 
 static const spw_scheme_option options[] = {
@@ -14,85 +14,52 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    ROUTING,
-    PLACES,
-    LOCAL_ROUTING,
-    EXPERT_ROWS,
-    ROW_WEIGHT,
-    X,
-    FC1,
-    ACT,
-    Y,
-    DY,
-    D_ACT,
-    D_FC1,
-    D_ROW_WEIGHT,
-    DX
-};
-
-#define TENSORS(r) \
-    { \
-        SPW_FUSED_TENSORS(, "", r, 0), \
-            [ROUTING] = {"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1}, \
-            [PLACES] = {"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4}, \
-            [LOCAL_ROUTING] = {"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, \
-                               .element_bytes = 1}, \
-            [EXPERT_ROWS] = {"dense_to_expert_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, \
-                             .element_bytes = 4}, \
-            [ROW_WEIGHT] = {"row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}, \
-            [D_ROW_WEIGHT] = {"d_row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}, \
-    }
-
-static const spw_tensor exact[] = TENSORS(SPW_ROWS_HELD), fixed[] = TENSORS(SPW_ROWS_BUFFER);
-
-#define DISPATCH(phase) \
-    SPW_BORN(phase, "preprocess", ROUTING), SPW_BORN(phase, "preprocess", PLACES), \
-        SPW_BORN(phase, "preprocess", LOCAL_ROUTING), SPW_BORN(phase, "preprocess", EXPERT_ROWS), \
-        SPW_DIES(phase, "preprocess", ROUTING), SPW_BORN(phase, "dispatch", X), \
-        SPW_BORN(phase, "dispatch", ROW_WEIGHT)
-
-static const spw_event events[] = {
-    DISPATCH(FORWARD),
-    SPW_BORN(FORWARD, "fc1", FC1),
-    SPW_DIES(FORWARD, "fc1", X),
-    SPW_BORN(FORWARD, "swiglu", ACT),
-    SPW_DIES(FORWARD, "swiglu", FC1),
-    SPW_DIES(FORWARD, "swiglu", ROW_WEIGHT),
-    SPW_BORN(FORWARD, "fc2", Y),
-    SPW_DIES(FORWARD, "fc2", ACT),
-    SPW_DIES(FORWARD, "combine", Y),
-    SPW_DIES(FORWARD, "combine", PLACES),
-    SPW_DIES(FORWARD, "combine", LOCAL_ROUTING),
-    SPW_DIES(FORWARD, "combine", EXPERT_ROWS),
-
-    DISPATCH(RECOMPUTE),
-    SPW_FUSED_RECOMPUTE(, ""),
-    SPW_DIES(RECOMPUTE, "combine", Y),
-
-    SPW_BORN(BACKWARD, "combine gradient", DY),
-    SPW_FUSED_FC2_GRADIENT(, ""),
-    SPW_BORN(BACKWARD, "swiglu gradient", D_FC1),
-    SPW_BORN(BACKWARD, "swiglu gradient", D_ROW_WEIGHT),
-    SPW_FUSED_SWIGLU_GRADIENT(, ""),
-    SPW_DIES(BACKWARD, "swiglu gradient", ROW_WEIGHT),
-    SPW_FUSED_FC1_GRADIENT(, ""),
-    SPW_DIES(BACKWARD, "dispatch gradient", DX),
-    SPW_DIES(BACKWARD, "dispatch gradient", D_ROW_WEIGHT),
-    SPW_DIES(BACKWARD, "dispatch gradient", PLACES),
-    SPW_DIES(BACKWARD, "dispatch gradient", LOCAL_ROUTING),
-    SPW_DIES(BACKWARD, "dispatch gradient", EXPERT_ROWS),
-};
-
 static bool has_budget(const spw_scheme *scheme) { return spw_scheme_option_value(scheme, "budget") > 0.0; }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    static const spw_layer_list lists[] = {
-        {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
-        {fixed, events, SPW_COUNT_OF(fixed), SPW_COUNT_OF(events)},
-    };
-    (void)shape;
-    return &lists[has_budget(scheme)];
+static void dispatch(spw_layer_builder *b, spw_experts_fused experts) {
+    spw_layer_born(
+        b, "preprocess",
+        (spw_tensor){"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS,
+                                .element_bytes = 1});
+    spw_layer_born(
+        b, "preprocess",
+        (spw_tensor){"dense_to_expert_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "preprocess", "global_routing_map");
+    spw_layer_born(b, "dispatch", spw_experts_fused_x(experts, "x"));
+    spw_layer_born(b, "dispatch",
+                   (spw_tensor){"row_weight", experts.rows, SPW_WIDTH_ONE, .element_bytes = 4});
+}
+
+static void maps_die(spw_layer_builder *b, const char *step) {
+    spw_layer_dies(b, step, "sparse_to_dense_map");
+    spw_layer_dies(b, step, "local_expert_routing_map");
+    spw_layer_dies(b, step, "dense_to_expert_map");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const spw_experts_fused experts = {.rows = has_budget(scheme) ? SPW_ROWS_BUFFER : SPW_ROWS_HELD,
+                                       .weighted = true};
+    (void)s;
+    dispatch(b, experts);
+    spw_experts_fused_forward(b, experts);
+    spw_layer_dies(b, "combine", "y");
+    maps_die(b, "combine");
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b, experts);
+    spw_experts_fused_again(b, experts);
+    spw_layer_dies(b, "combine", "y");
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "combine gradient", spw_experts_fused_x(experts, "dy"));
+    spw_experts_fused_gradient(b, experts);
+    spw_layer_dies(b, "dispatch gradient", "dx");
+    spw_layer_dies(b, "dispatch gradient", "d_row_weight");
+    maps_die(b, "dispatch gradient");
 }
 
 /* int(T K f), rounded up to the padding. */
@@ -170,8 +137,7 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
         "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep; NVIDIA/Megatron-LM moe/token_dispatcher.py, "
         "fused_a2a.py",
     .options = options,
-    .list = {exact, events, SPW_COUNT_OF(exact), SPW_COUNT_OF(events)},
-    .layer_of = layer_of,
+    .layer = layer,
     .by_node = true,
     .weighted_activation = true,
     .once_a_rank = true,

@@ -225,31 +225,12 @@ void spw_layer_pass(spw_layer_builder *b, spw_phase phase) {
     b->phase = phase;
 }
 
-/* A table of events. */
-static void follow(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
-    const spw_layer_list list =
-        scheme->type->layer_of != NULL ? *scheme->type->layer_of(scheme, shape) : scheme->type->list;
-    for (size_t i = 0; i < list.event_count; i++) {
-        const spw_event *event = &list.events[i];
-        spw_layer_pass(b, event->phase);
-        if (event->sign > 0) {
-            spw_layer_born(b, event->step, list.tensors[event->tensor]);
-        } else {
-            spw_layer_dies(b, event->step, list.tensors[event->tensor].name);
-        }
-    }
-}
-
 spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shape, spw_flavour flavour,
                            spw_layer *out) {
     spw_layer_builder b = {.scheme = scheme, .flavour = flavour, .prefix = "", .out = out};
     *out = (spw_layer){.tensors = 0};
     measure(&b, shape);
-    if (scheme->type->layer != NULL) {
-        scheme->type->layer(scheme, shape, &b);
-    } else {
-        follow(scheme, shape, &b);
-    }
+    scheme->type->layer(scheme, shape, &b);
     if (b.status == SPW_OK) expect_nothing(&b);
     spw_free(b.alive);
     if (b.status != SPW_OK) spw_layer_destroy(out);

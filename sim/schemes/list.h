@@ -29,12 +29,6 @@
 SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)
 #undef SPW_SCHEME_DECLARE
 
-/* How event lists are written: BORN(step, TENSOR), DIES(step, TENSOR), inside a list of one phase. */
-#define SPW_BORN(phase, step, tensor) \
-    { SPW_PHASE_##phase, step, tensor, +1 }
-#define SPW_DIES(phase, step, tensor) \
-    { SPW_PHASE_##phase, step, tensor, -1 }
-
 /* Rows to the experts and back, of hidden activations and nothing else: 2 exchanges forward, 2 recomputed (the gradient
  * of the router weights needs the returned rows), 2 backward. */
 size_t spw_row_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,

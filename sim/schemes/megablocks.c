@@ -1,6 +1,7 @@
 /* MegaBlocks dropless MoE with expert parallelism (docs/schemes.md, section 6.1). What a frame of Python still names is
  * held until that function returns. */
-#include "sim/schemes/glu_events.h"
+#include "sim/schemes/experts_torch.h"
+#include "sim/schemes/list.h"
 
 static const char *const implementations[] = {"grouped", "sparse", "memory_optimized", NULL};
 
@@ -14,138 +15,92 @@ static const spw_scheme_option options[] = {
 
 enum { BLOCK_ROWS = 128 };
 
-enum {
-    SENT,
-    RECEIVED,
-    X,
-    W0,
-    W1,
-    SILU,
-    ACT,
-    Y,
-    Y_RECEIVED,
-    RETURNED,
-    EXPANDED,
-    D_RETURNED,
-    DY_RECEIVED,
-    DY,
-    DACT,
-    DSILU,
-    DW0,
-    DW1,
-    DX0,
-    DX1,
-    DX_RECEIVED,
-    D_SENT,
-    DX_EXPANDED
-};
-
-static const spw_tensor tensors[] = {
-    SPW_GLU_TENSORS(SPW_ROWS_HELD),
-    [SENT] = {"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
-    [RECEIVED] = {"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
-    [Y_RECEIVED] = {"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
-    [RETURNED] = {"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
-    [EXPANDED] = {"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
-    [D_RETURNED] = {"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
-    [DY_RECEIVED] = {"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
-    [DX_RECEIVED] = {"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .times = 1},
-    [D_SENT] = {"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .times = 1},
-    [DX_EXPANDED] = {"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, .times = 1},
-};
-
-#define TO_EXPERTS(phase) \
-    SPW_BORN(phase, "gather", SENT), SPW_BORN(phase, "all-to-all", RECEIVED), \
-        SPW_BORN(phase, "local gather", X)
+static void to_experts(spw_layer_builder *b) {
+    spw_layer_born(b, "gather", (spw_tensor){"sent", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all", (spw_tensor){"received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "local gather", (spw_tensor){"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_experts_autograd_gates(b, SPW_ROWS_HELD);
+}
 
 /* parallel_forward_once names the rows that it sent (`output`) and the experts' rows (`parallel_x`) to its end. */
-#define FROM_EXPERTS(phase) \
-    SPW_BORN(phase, "local scatter", Y_RECEIVED), SPW_DIES(phase, "local scatter", Y), \
-        SPW_DIES(phase, "local scatter", RECEIVED), SPW_BORN(phase, "all-to-all back", RETURNED), \
-        SPW_BORN(phase, "scatter", EXPANDED), SPW_DIES(phase, "scatter", EXPANDED), \
-        SPW_DIES(phase, "return", SENT), SPW_DIES(phase, "return", Y_RECEIVED)
-
-#define FORWARD_TO_GATES TO_EXPERTS(FORWARD), SPW_GLU_GATES(FORWARD), SPW_DIES(FORWARD, "product", SILU)
+static void from_experts(spw_layer_builder *b) {
+    spw_layer_born(b, "local scatter", (spw_tensor){"y_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local scatter", "y");
+    spw_layer_dies(b, "local scatter", "received");
+    spw_layer_born(b, "all-to-all back", (spw_tensor){"returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_passes(b, "scatter", (spw_tensor){"expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "return", "sent");
+    spw_layer_dies(b, "return", "y_received_order");
+}
 
 /* Neither the local scatter (without weights) nor an exchange saves anything; the last scatter saves what it scatters. */
-#define GRADIENT_TO_EXPERTS \
-    SPW_BORN(BACKWARD, "scatter gradient", D_RETURNED), SPW_DIES(BACKWARD, "scatter gradient", RETURNED), \
-        SPW_BORN(BACKWARD, "all-to-all back gradient", DY_RECEIVED), \
-        SPW_DIES(BACKWARD, "all-to-all back gradient", D_RETURNED), \
-        SPW_BORN(BACKWARD, "local scatter gradient", DY), \
-        SPW_DIES(BACKWARD, "local scatter gradient", DY_RECEIVED)
+static void gradient_to_experts(spw_layer_builder *b) {
+    spw_layer_born(b, "scatter gradient", (spw_tensor){"d_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "scatter gradient", "returned");
+    spw_layer_born(b, "all-to-all back gradient",
+                   (spw_tensor){"dy_received", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all back gradient", "d_returned");
+    spw_layer_born(b, "local scatter gradient", (spw_tensor){"dy", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local scatter gradient", "dy_received");
+}
 
-#define GRADIENT_FROM_EXPERTS(dx) \
-    SPW_BORN(BACKWARD, "local gather gradient", DX_RECEIVED), \
-        SPW_DIES(BACKWARD, "local gather gradient", dx), SPW_BORN(BACKWARD, "all-to-all gradient", D_SENT), \
-        SPW_DIES(BACKWARD, "all-to-all gradient", DX_RECEIVED), \
-        SPW_BORN(BACKWARD, "gather gradient", DX_EXPANDED), \
-        SPW_DIES(BACKWARD, "gather gradient", DX_EXPANDED), SPW_DIES(BACKWARD, "gather gradient", D_SENT)
+/* One node that keeps x, w0_out, w1_out; d_act takes the place of act, dx that of dy. */
+static void memory_optimized_gradient(spw_layer_builder *b) {
+    static const char *const used[] = {"act", "d_w0_out", "d_w1_out", "w0_out", "w1_out", "x"};
+    spw_layer_born(b, "activation again", (spw_tensor){"silu", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "activation again", (spw_tensor){"act", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_silu", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "product gradient", "silu");
+    spw_layer_born(b, "silu gradient", (spw_tensor){"d_w0_out", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "silu gradient", "d_silu");
+    spw_layer_passes(b, "input gradients", (spw_tensor){"dx_w1", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    for (size_t i = 0; i < SPW_COUNT_OF(used); i++) spw_layer_dies(b, "input gradients", used[i]);
+}
 
-/* GroupedGLU, SparseGLU: the products are separate nodes of autograd. */
-static const spw_event events[] = {
-    FORWARD_TO_GATES,
-    SPW_DIES(FORWARD, "product", W0), /* x1 is named anew */
-    SPW_BORN(FORWARD, "gemm wo", Y),
-    SPW_DIES(FORWARD, "gemm wo", ACT),
-    SPW_DIES(FORWARD, "gemm wo", W1),
-    SPW_DIES(FORWARD, "gemm wo", X),
-    FROM_EXPERTS(FORWARD),
-    SPW_DIES(FORWARD, "return", RETURNED),
+static void gradient_from_experts(spw_layer_builder *b, const char *dx) {
+    spw_layer_born(b, "local gather gradient",
+                   (spw_tensor){"dx_received_order", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "local gather gradient", dx);
+    spw_layer_born(b, "all-to-all gradient", (spw_tensor){"dx_returned", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all gradient", "dx_received_order");
+    spw_layer_passes(b, "gather gradient",
+                     (spw_tensor){"dx_expanded", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gather gradient", "dx_returned");
+}
 
-    TO_EXPERTS(RECOMPUTE),
-    SPW_GLU_GATES(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "gemm wo", Y),
-    FROM_EXPERTS(RECOMPUTE),
-
-    GRADIENT_TO_EXPERTS,
-    SPW_GLU_GRADIENT(),
-    GRADIENT_FROM_EXPERTS(DX1),
-};
-
-/* MemoryOptimizedGroupedGLU: one node that keeps x, w0_out, w1_out; d_act takes the place of act, dx that of dy. */
-static const spw_event memory_optimized_events[] = {
-    FORWARD_TO_GATES,
-    SPW_BORN(FORWARD, "gemm wo", Y),
-    SPW_DIES(FORWARD, "gemm wo", W0),
-    SPW_DIES(FORWARD, "gemm wo", W1),
-    SPW_DIES(FORWARD, "gemm wo", ACT),
-    SPW_DIES(FORWARD, "gemm wo", X),
-    FROM_EXPERTS(FORWARD),
-    SPW_DIES(FORWARD, "return", RETURNED),
-
-    TO_EXPERTS(RECOMPUTE),
-    SPW_GLU_GATES(RECOMPUTE),
-    SPW_DIES(RECOMPUTE, "product", SILU),
-    SPW_BORN(RECOMPUTE, "gemm wo", Y),
-    SPW_DIES(RECOMPUTE, "gemm wo", ACT),
-    FROM_EXPERTS(RECOMPUTE),
-
-    GRADIENT_TO_EXPERTS,
-    SPW_BORN(BACKWARD, "activation again", SILU),
-    SPW_BORN(BACKWARD, "activation again", ACT),
-    SPW_BORN(BACKWARD, "product gradient", DSILU),
-    SPW_BORN(BACKWARD, "product gradient", DW1),
-    SPW_DIES(BACKWARD, "product gradient", SILU),
-    SPW_BORN(BACKWARD, "silu gradient", DW0),
-    SPW_DIES(BACKWARD, "silu gradient", DSILU),
-    SPW_BORN(BACKWARD, "input gradients", DX1),
-    SPW_DIES(BACKWARD, "input gradients", DX1),
-    SPW_DIES(BACKWARD, "input gradients", ACT),
-    SPW_DIES(BACKWARD, "input gradients", DW0),
-    SPW_DIES(BACKWARD, "input gradients", DW1),
-    SPW_DIES(BACKWARD, "input gradients", W0),
-    SPW_DIES(BACKWARD, "input gradients", W1),
-    SPW_DIES(BACKWARD, "input gradients", X),
-    GRADIENT_FROM_EXPERTS(DY),
-};
-
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    static const spw_layer_list plain = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)};
-    static const spw_layer_list optimized = {tensors, memory_optimized_events, SPW_COUNT_OF(tensors),
-                                             SPW_COUNT_OF(memory_optimized_events)};
+/* GroupedGLU, SparseGLU: the products are separate nodes of autograd, and x1 is named anew. MemoryOptimizedGroupedGLU: one
+ * node. */
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const bool optimized = spw_scheme_option_is(scheme, "impl", "memory_optimized");
+    static const spw_tensor y = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
     (void)s;
-    return spw_scheme_option_is(scheme, "impl", "memory_optimized") ? &optimized : &plain;
+    to_experts(b);
+    spw_layer_dies(b, "product", "silu");
+    if (!optimized) spw_layer_dies(b, "product", "w0_out");
+    spw_layer_born(b, "gemm wo", y);
+    if (optimized) spw_layer_dies(b, "gemm wo", "w0_out");
+    spw_layer_dies(b, "gemm wo", optimized ? "w1_out" : "act");
+    spw_layer_dies(b, "gemm wo", optimized ? "act" : "w1_out");
+    spw_layer_dies(b, "gemm wo", "x");
+    from_experts(b);
+    spw_layer_dies(b, "return", "returned");
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    to_experts(b);
+    if (optimized) spw_layer_dies(b, "product", "silu");
+    spw_layer_born(b, "gemm wo", y);
+    if (optimized) spw_layer_dies(b, "gemm wo", "act");
+    from_experts(b);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    gradient_to_experts(b);
+    if (optimized) {
+        memory_optimized_gradient(b);
+    } else {
+        spw_experts_autograd_gradient(b, SPW_ROWS_HELD);
+    }
+    gradient_from_experts(b, optimized ? "dy" : "dx_w1");
 }
 
 /* Every choice travels; the block-sparse products pad what an expert received from all ranks. */
@@ -180,8 +135,7 @@ const spw_scheme_type spw_scheme_megablocks = {
     .section_source = "event list of the scheme (6.1)",
     .source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
-    .layer_of = layer_of,
+    .layer = layer,
     .exchanges = spw_row_exchanges,
     .flow = flow,
     .balance = balance,

@@ -1,6 +1,7 @@
 /* ROCm MaxText moe_dedup (docs/schemes.md, section 3.6): a row a (token, rank) over ragged all-to-alls, expanded on the
  * receiver into one or two tiers of fixed capacity; weights multiply the activation. */
-#include "sim/schemes/fused_expert_events.h"
+#include "sim/schemes/experts_torch.h"
+#include "sim/schemes/list.h"
 
 #include <math.h>
 
@@ -14,156 +15,7 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    SEND_META,
-    SEND,
-    RECEIVED,
-    META,
-    SUMMED,
-    RETURNED,
-    D_RETURNED,
-    D_SUMMED,
-    D_RECEIVED,
-    D_META,
-    DX_RETURNED,
-    D_META_RETURNED,
-    X,
-    ROW_WEIGHT,
-    FC1,
-    ACT,
-    Y,
-    DY,
-    D_ACT,
-    D_FC1,
-    D_ROW_WEIGHT,
-    DX,
-    ONE_TIER, /* the second one's from here on */
-    OVERFLOW_X = ONE_TIER,
-    OVERFLOW_ROW_WEIGHT,
-    OVERFLOW_FC1,
-    OVERFLOW_ACT,
-    OVERFLOW_Y,
-    OVERFLOW_DY,
-    OVERFLOW_D_ACT,
-    OVERFLOW_D_FC1,
-    OVERFLOW_D_ROW_WEIGHT,
-    OVERFLOW_DX,
-    OVERFLOW_D_RECEIVED,
-    OVERFLOW_D_META,
-    TWO_TIERS
-};
-#define SLOTS SPW_ROWS_OWN_0
-#define OVERFLOW_ROWS SPW_ROWS_OWN_1
-
-#define TIER(p, q, r) \
-    SPW_FUSED_TENSORS(p, q, r, 0), \
-        [p##ROW_WEIGHT] = {q "row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}, \
-        [p##D_ROW_WEIGHT] = {q "d_row_weight", r, SPW_WIDTH_ONE, .element_bytes = 4}
-#define METADATA(text, r) \
-    { text, r, SPW_WIDTH_TOP_K, .times = 2, .element_bytes = 4 }
-
-static const spw_tensor tensors[] = {
-    [SEND_META] = METADATA("send_meta", SLOTS),
-    [SEND] = {"send", SLOTS, SPW_WIDTH_HIDDEN},
-    [RECEIVED] = {"received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [META] = METADATA("received_meta", SPW_ROWS_GATHERED),
-    [SUMMED] = {"summed", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [RETURNED] = {"returned", SLOTS, SPW_WIDTH_HIDDEN},
-    [D_RETURNED] = {"d_returned", SLOTS, SPW_WIDTH_HIDDEN},
-    [D_SUMMED] = {"d_summed", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [D_RECEIVED] = {"d_received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [D_META] = METADATA("d_received_meta", SPW_ROWS_GATHERED),
-    [DX_RETURNED] = {"dx_returned", SLOTS, SPW_WIDTH_HIDDEN},
-    [D_META_RETURNED] = METADATA("d_meta_returned", SLOTS),
-    TIER(, "", SPW_ROWS_BUFFER),
-    TIER(OVERFLOW_, "overflow ", OVERFLOW_ROWS),
-    [OVERFLOW_D_RECEIVED] = {"overflow d_received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN},
-    [OVERFLOW_D_META] = METADATA("overflow d_received_meta", SPW_ROWS_GATHERED),
-};
-
-#define DISPATCH(phase) \
-    SPW_BORN(phase, "metadata", SEND_META), SPW_BORN(phase, "dispatch", SEND), \
-        SPW_BORN(phase, "dispatch", RECEIVED), SPW_DIES(phase, "dispatch", SEND), \
-        SPW_BORN(phase, "dispatch", META), SPW_DIES(phase, "dispatch", SEND_META)
-#define EXPAND(phase, p, q) SPW_BORN(phase, q "expand", p##X), SPW_BORN(phase, q "expand", p##ROW_WEIGHT)
-#define RECEIVED_DIE(phase, q) SPW_DIES(phase, q "expand", RECEIVED), SPW_DIES(phase, q "expand", META)
-#define TIER_FORWARD(p, q) \
-    SPW_BORN(FORWARD, q "fc1", p##FC1), SPW_DIES(FORWARD, q "fc1", p##X), \
-        SPW_BORN(FORWARD, q "swiglu", p##ACT), SPW_DIES(FORWARD, q "swiglu", p##FC1), \
-        SPW_DIES(FORWARD, q "swiglu", p##ROW_WEIGHT), SPW_BORN(FORWARD, q "fc2", p##Y), \
-        SPW_DIES(FORWARD, q "fc2", p##ACT)
-/* The second product is dead code there: nothing of the backward pass needs y. */
-#define TIER_RECOMPUTE(p, q) SPW_BORN(RECOMPUTE, q "fc1", p##FC1), SPW_BORN(RECOMPUTE, q "swiglu", p##ACT)
-#define TIER_BACKWARD(p, q) \
-    SPW_FUSED_FC2_GRADIENT(p, q), SPW_BORN(BACKWARD, q "swiglu gradient", p##D_FC1), \
-        SPW_BORN(BACKWARD, q "swiglu gradient", p##D_ROW_WEIGHT), SPW_FUSED_SWIGLU_GRADIENT(p, q), \
-        SPW_DIES(BACKWARD, q "swiglu gradient", p##ROW_WEIGHT), SPW_FUSED_FC1_GRADIENT(p, q), \
-        SPW_BORN(BACKWARD, q "expand gradient", p##D_RECEIVED), \
-        SPW_BORN(BACKWARD, q "expand gradient", p##D_META), SPW_DIES(BACKWARD, q "expand gradient", p##DX), \
-        SPW_DIES(BACKWARD, q "expand gradient", p##D_ROW_WEIGHT)
-#define COMBINE \
-    SPW_BORN(FORWARD, "combine", RETURNED), SPW_DIES(FORWARD, "combine", SUMMED), \
-        SPW_DIES(FORWARD, "sum over shards", RETURNED)
-#define COMBINE_GRADIENT \
-    SPW_BORN(BACKWARD, "combine gradient", D_RETURNED), SPW_BORN(BACKWARD, "combine gradient", D_SUMMED), \
-        SPW_DIES(BACKWARD, "combine gradient", D_RETURNED), SPW_BORN(BACKWARD, "reduce gradient", DY)
-#define DISPATCH_GRADIENT \
-    SPW_BORN(BACKWARD, "dispatch gradient", DX_RETURNED), \
-        SPW_DIES(BACKWARD, "dispatch gradient", D_RECEIVED), \
-        SPW_BORN(BACKWARD, "dispatch gradient", D_META_RETURNED), \
-        SPW_DIES(BACKWARD, "dispatch gradient", D_META), SPW_DIES(BACKWARD, "sum over shards", DX_RETURNED), \
-        SPW_DIES(BACKWARD, "sum over shards", D_META_RETURNED)
-
-static const spw_event one_tier[] = {
-    DISPATCH(FORWARD),
-    EXPAND(FORWARD, , ""),
-    RECEIVED_DIE(FORWARD, ""),
-    TIER_FORWARD(, ""),
-    SPW_BORN(FORWARD, "reduce", SUMMED),
-    SPW_DIES(FORWARD, "reduce", Y),
-    COMBINE,
-
-    DISPATCH(RECOMPUTE),
-    EXPAND(RECOMPUTE, , ""),
-    RECEIVED_DIE(RECOMPUTE, ""),
-    TIER_RECOMPUTE(, ""),
-
-    COMBINE_GRADIENT,
-    SPW_DIES(BACKWARD, "reduce gradient", D_SUMMED),
-    TIER_BACKWARD(, ""),
-    DISPATCH_GRADIENT,
-};
-
-/* Both branches of lax.cond take and give arrays of the tier's capacity, so the second tier's are there whether it runs or
- * not. */
-static const spw_event two_tiers[] = {
-    DISPATCH(FORWARD),
-    EXPAND(FORWARD, , ""),
-    TIER_FORWARD(, ""),
-    EXPAND(FORWARD, OVERFLOW_, "overflow "),
-    RECEIVED_DIE(FORWARD, "overflow "),
-    TIER_FORWARD(OVERFLOW_, "overflow "),
-    SPW_BORN(FORWARD, "reduce", SUMMED),
-    SPW_DIES(FORWARD, "reduce", Y),
-    SPW_DIES(FORWARD, "reduce", OVERFLOW_Y),
-    COMBINE,
-
-    DISPATCH(RECOMPUTE),
-    EXPAND(RECOMPUTE, , ""),
-    TIER_RECOMPUTE(, ""),
-    EXPAND(RECOMPUTE, OVERFLOW_, "overflow "),
-    RECEIVED_DIE(RECOMPUTE, "overflow "),
-    TIER_RECOMPUTE(OVERFLOW_, "overflow "),
-
-    COMBINE_GRADIENT,
-    SPW_BORN(BACKWARD, "reduce gradient", OVERFLOW_DY),
-    SPW_DIES(BACKWARD, "reduce gradient", D_SUMMED),
-    TIER_BACKWARD(OVERFLOW_, "overflow "),
-    TIER_BACKWARD(, ""),
-    SPW_DIES(BACKWARD, "sum of tiers", OVERFLOW_D_RECEIVED),
-    SPW_DIES(BACKWARD, "sum of tiers", OVERFLOW_D_META),
-    DISPATCH_GRADIENT,
-};
+static const spw_rows slot_rows = SPW_ROWS_OWN_0;
 
 static size_t capacity(const spw_scheme *scheme, const spw_layer_shape *s, const char *option, size_t left) {
     const double rows = (double)s->assignments * spw_scheme_option_value(scheme, option);
@@ -188,10 +40,104 @@ static size_t own_rows(const spw_scheme *scheme, const spw_layer_shape *s, size_
     return i == 0 ? s->tokens * slots_per_token(scheme, s) : overflow_rows(scheme, s);
 }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    static const spw_layer_list lists[] = {{tensors, one_tier, ONE_TIER, SPW_COUNT_OF(one_tier)},
-                                           {tensors, two_tiers, TWO_TIERS, SPW_COUNT_OF(two_tiers)}};
-    return &lists[overflow_rows(scheme, s) > 0];
+static spw_tensor metadata(const char *name, spw_rows rows) {
+    return (spw_tensor){name, rows, SPW_WIDTH_TOP_K, .times = 2, .element_bytes = 4};
+}
+
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "metadata", metadata("send_meta", slot_rows));
+    spw_layer_born(b, "dispatch", (spw_tensor){"send", slot_rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch", (spw_tensor){"received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch", "send");
+    spw_layer_born(b, "dispatch", metadata("received_meta", SPW_ROWS_GATHERED));
+    spw_layer_dies(b, "dispatch", "send_meta");
+}
+
+/* The tiers: the tensors of the second are called as those of the first, behind "overflow ". */
+static const spw_experts_fused tiers[] = {{.rows = SPW_ROWS_BUFFER, .weighted = true},
+                                          {.rows = SPW_ROWS_OWN_1, .weighted = true}};
+static const char *const prefix[] = {"", "overflow "};
+
+/* received and received_meta die where the last tier has been expanded. */
+static void expand(spw_layer_builder *b, size_t tier, bool last) {
+    spw_layer_prefix(b, prefix[tier]);
+    spw_layer_born(b, "expand", spw_experts_fused_x(tiers[tier], "x"));
+    spw_layer_born(b, "expand",
+                   (spw_tensor){"row_weight", tiers[tier].rows, SPW_WIDTH_ONE, .element_bytes = 4});
+    if (!last) return;
+    const char *step = tier == 0 ? "expand" : "overflow expand";
+    spw_layer_prefix(b, "");
+    spw_layer_dies(b, step, "received");
+    spw_layer_dies(b, step, "received_meta");
+    spw_layer_prefix(b, prefix[tier]);
+}
+
+static void tier_gradient(spw_layer_builder *b, size_t tier) {
+    spw_layer_prefix(b, prefix[tier]);
+    spw_experts_fused_gradient(b, tiers[tier]);
+    spw_layer_born(b, "expand gradient", (spw_tensor){"d_received", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "expand gradient", metadata("d_received_meta", SPW_ROWS_GATHERED));
+    spw_layer_dies(b, "expand gradient", "dx");
+    spw_layer_dies(b, "expand gradient", "d_row_weight");
+    spw_layer_prefix(b, "");
+}
+
+static void combine(spw_layer_builder *b, bool two) {
+    spw_layer_born(b, "reduce", (spw_tensor){"summed", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "reduce", "y");
+    if (two) spw_layer_dies(b, "reduce", "overflow y");
+    spw_layer_born(b, "combine", (spw_tensor){"returned", slot_rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", "summed");
+    spw_layer_dies(b, "sum over shards", "returned");
+}
+
+static void combine_gradient(spw_layer_builder *b, bool two) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_returned", slot_rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_summed", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine gradient", "d_returned");
+    spw_layer_born(b, "reduce gradient", spw_experts_fused_x(tiers[0], "dy"));
+    if (two) spw_layer_born(b, "reduce gradient", spw_experts_fused_x(tiers[1], "overflow dy"));
+    spw_layer_dies(b, "reduce gradient", "d_summed");
+}
+
+static void dispatch_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx_returned", slot_rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch gradient", "d_received");
+    spw_layer_born(b, "dispatch gradient", metadata("d_meta_returned", slot_rows));
+    spw_layer_dies(b, "dispatch gradient", "d_received_meta");
+    spw_layer_dies(b, "sum over shards", "dx_returned");
+    spw_layer_dies(b, "sum over shards", "d_meta_returned");
+}
+
+/* Both branches of lax.cond take and give arrays of the tier's capacity, so the second tier's are there whether it runs or
+ * not. Recomputed, the second product is dead code: nothing of the backward pass needs y. */
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const bool two = overflow_rows(scheme, s) > 0;
+    const size_t last = two ? 1 : 0;
+    dispatch(b);
+    for (size_t tier = 0; tier <= last; tier++) {
+        expand(b, tier, tier == last);
+        spw_experts_fused_forward(b, tiers[tier]);
+    }
+    spw_layer_prefix(b, "");
+    combine(b, two);
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    dispatch(b);
+    for (size_t tier = 0; tier <= last; tier++) {
+        expand(b, tier, tier == last);
+        spw_experts_fused_gates(b, tiers[tier]);
+    }
+    spw_layer_prefix(b, "");
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b, two);
+    for (size_t tier = last + 1; tier-- > 0;) tier_gradient(b, tier);
+    if (two) {
+        spw_layer_dies(b, "sum of tiers", "overflow d_received");
+        spw_layer_dies(b, "sum of tiers", "overflow d_received_meta");
+    }
+    dispatch_gradient(b);
 }
 
 /* Each slot goes by 2 K numbers of its own, ids and weights; the transposed exchange carries as many gradients. The
@@ -278,8 +224,7 @@ const spw_scheme_type spw_scheme_moe_dedup = {
     .section_source = "event list of the scheme (3.6)",
     .source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,
-    .list = {tensors, one_tier, ONE_TIER, SPW_COUNT_OF(one_tier)},
-    .layer_of = layer_of,
+    .layer = layer,
     .weighted_activation = true,
     .once_a_rank = true,
     .limit_after_keep = true,

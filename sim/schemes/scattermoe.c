@@ -13,88 +13,63 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum { INPUT, GATES, SILU, ACT, EXPANDED, DACT, DSILU, DW1, DW0, DGATES, GROUPED_X };
-
-static const spw_tensor tensors[] = {
-    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .times = 1},
-    [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [SILU] = {"silu", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [EXPANDED] = {"y_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
-    [DACT] = {"d_act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [DSILU] = {"d_silu", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [DW1] = {"d_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [DW0] = {"d_w0_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [GROUPED_X] = {"grouped_x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
-};
-
 /* GLUMLP.forward names its gates and its activation to the end. */
-#define UP(phase) SPW_BORN(phase, "input", INPUT), SPW_BORN(phase, "up projection", GATES)
-#define DOWN \
-    SPW_BORN(FORWARD, "down projection", EXPANDED), SPW_DIES(FORWARD, "down projection", EXPANDED), \
-        SPW_DIES(FORWARD, "return", GATES), SPW_DIES(FORWARD, "return", ACT), \
-        SPW_DIES(FORWARD, "return", INPUT)
-/* dy of every row is written over y_expanded; dx of every row over grouped_x. */
-#define DOWN_GRADIENT \
-    SPW_BORN(BACKWARD, "down projection gradient", DACT), \
-        SPW_DIES(BACKWARD, "down projection gradient", ACT), \
-        SPW_DIES(BACKWARD, "down projection gradient", EXPANDED)
-#define UP_GRADIENT \
-    SPW_BORN(BACKWARD, "up projection gradient", GROUPED_X), \
-        SPW_DIES(BACKWARD, "up projection gradient", GROUPED_X), \
-        SPW_DIES(BACKWARD, "up projection gradient", DGATES), \
-        SPW_DIES(BACKWARD, "up projection gradient", INPUT)
+static void to_output(spw_layer_builder *b, bool eager) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_born(b, "input", (spw_tensor){"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "up projection", (spw_tensor){"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2});
+    if (eager) spw_layer_born(b, "activation", (spw_tensor){"silu", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "activation", (spw_tensor){"act", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    if (eager && forward) spw_layer_dies(b, "activation", "silu");
+    spw_layer_born(b, "down projection", (spw_tensor){"y_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+}
 
-static const spw_event eager_events[] = {
-    UP(FORWARD),
-    SPW_BORN(FORWARD, "activation", SILU),
-    SPW_BORN(FORWARD, "activation", ACT),
-    SPW_DIES(FORWARD, "activation", SILU),
-    DOWN,
+static void eager_activation_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_silu", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "product gradient", "silu");
+    spw_layer_dies(b, "product gradient", "d_act");
+    spw_layer_born(b, "silu gradient", (spw_tensor){"d_w0_out", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "silu gradient", "w0_w1_out");
+    spw_layer_dies(b, "silu gradient", "d_silu");
+    spw_layer_born(b, "chunk gradient",
+                   (spw_tensor){"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_dies(b, "chunk gradient", "d_w0_out");
+    spw_layer_dies(b, "chunk gradient", "d_w1_out");
+}
 
-    UP(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "activation", SILU),
-    SPW_BORN(RECOMPUTE, "activation", ACT),
-    SPW_BORN(RECOMPUTE, "down projection", EXPANDED),
+static void compiled_activation_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "activation gradient",
+                   (spw_tensor){"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_dies(b, "activation gradient", "w0_w1_out");
+    spw_layer_dies(b, "activation gradient", "d_act");
+}
 
-    DOWN_GRADIENT,
-    SPW_BORN(BACKWARD, "product gradient", DSILU),
-    SPW_BORN(BACKWARD, "product gradient", DW1),
-    SPW_DIES(BACKWARD, "product gradient", SILU),
-    SPW_DIES(BACKWARD, "product gradient", DACT),
-    SPW_BORN(BACKWARD, "silu gradient", DW0),
-    SPW_DIES(BACKWARD, "silu gradient", GATES),
-    SPW_DIES(BACKWARD, "silu gradient", DSILU),
-    SPW_BORN(BACKWARD, "chunk gradient", DGATES),
-    SPW_DIES(BACKWARD, "chunk gradient", DW0),
-    SPW_DIES(BACKWARD, "chunk gradient", DW1),
-    UP_GRADIENT,
-};
-
-static const spw_event compiled_events[] = {
-    UP(FORWARD),
-    SPW_BORN(FORWARD, "activation", ACT),
-    DOWN,
-
-    UP(RECOMPUTE),
-    SPW_BORN(RECOMPUTE, "activation", ACT),
-    SPW_BORN(RECOMPUTE, "down projection", EXPANDED),
-
-    DOWN_GRADIENT,
-    SPW_BORN(BACKWARD, "activation gradient", DGATES),
-    SPW_DIES(BACKWARD, "activation gradient", GATES),
-    SPW_DIES(BACKWARD, "activation gradient", DACT),
-    UP_GRADIENT,
-};
-
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    static const spw_layer_list eager = {tensors, eager_events, SPW_COUNT_OF(tensors),
-                                         SPW_COUNT_OF(eager_events)};
-    static const spw_layer_list compiled = {tensors, compiled_events, SPW_COUNT_OF(tensors),
-                                            SPW_COUNT_OF(compiled_events)};
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const bool eager = spw_scheme_option_is(scheme, "activation", "eager");
     (void)s;
-    return spw_scheme_option_is(scheme, "activation", "compiled") ? &compiled : &eager;
+    to_output(b, eager);
+    spw_layer_dies(b, "down projection", "y_expanded");
+    spw_layer_dies(b, "return", "w0_w1_out");
+    spw_layer_dies(b, "return", "act");
+    spw_layer_dies(b, "return", "input");
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    to_output(b, eager);
+
+    /* dy of every row is written over y_expanded; dx of every row over grouped_x. */
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "down projection gradient", (spw_tensor){"d_act", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "down projection gradient", "act");
+    spw_layer_dies(b, "down projection gradient", "y_expanded");
+    if (eager) {
+        eager_activation_gradient(b);
+    } else {
+        compiled_activation_gradient(b);
+    }
+    spw_layer_passes(b, "up projection gradient", (spw_tensor){"grouped_x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "up projection gradient", "d_w0_w1_out");
+    spw_layer_dies(b, "up projection gradient", "input");
 }
 
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -111,8 +86,7 @@ const spw_scheme_type spw_scheme_scattermoe = {
     .section_source = "event list of the scheme (6.3)",
     .source = "shawntan/scattermoe scattermoe/{parallel_experts,mlp}.py",
     .options = options,
-    .list = {tensors, eager_events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(eager_events)},
-    .layer_of = layer_of,
+    .layer = layer,
     .exchanges = spw_no_exchanges,
     .flow = flow,
     .check = spw_check_one_rank,

@@ -44,13 +44,6 @@ typedef struct spw_exchange {
     uint64_t row_bytes;
 } spw_exchange;
 
-/* The tensors of one layer and their life. */
-typedef struct spw_layer_list {
-    const spw_tensor *tensors;
-    const spw_event *events;
-    size_t tensor_count, event_count;
-} spw_layer_list;
-
 /* The tokens of one group, for schemes whose drop rule looks at more than counts. */
 typedef struct spw_choices {
     const int32_t *expert; /* [ranks][tokens][top_k], < 0 = no choice; token order of the rank */
@@ -92,9 +85,6 @@ typedef struct spw_scheme_type {
     const spw_scheme_option *options;
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    spw_layer_list list; /* the same as a table, where layer is NULL */
-    const spw_layer_list *(*layer_of)(const spw_scheme *scheme,
-                                      const spw_layer_shape *shape); /* by option or remat; NULL = `list` */
     bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */

@@ -17,73 +17,60 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    INPUT,
-    SCORES,
-    SCATTER_INDEX,
-    REVERSE_INDEX,
-    GATHER_INDEX,
-    GATES,
-    ACT,
-    Y,
-    DGATES,
-    DSCORES,
-    ACT_SCORED,
-    DSCORES_PARTIAL,
-    DX
-};
+static spw_tensor column(const char *name) {
+    return (spw_tensor){name, SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4};
+}
 
-static const spw_tensor tensors[] = {
-    [INPUT] = {"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .times = 1},
-    [SCORES] = {"scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [SCATTER_INDEX] = {"scatter_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [REVERSE_INDEX] = {"reverse_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [GATHER_INDEX] = {"gather_index", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [GATES] = {"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [ACT] = {"act", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [Y] = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
-    [DGATES] = {"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2},
-    [DSCORES] = {"d_scores", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
-    [ACT_SCORED] = {"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 1},
-    [DSCORES_PARTIAL] = {"d_scores_partial", SPW_ROWS_HELD, SPW_WIDTH_FFN_TILES, .element_bytes = 4},
-    [DX] = {"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN, .times = 1},
-};
+static void to_output(spw_layer_builder *b) {
+    spw_layer_born(b, "router", (spw_tensor){"input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "router", column("scores"));
+    spw_layer_born(b, "indices", column("scatter_index"));
+    spw_layer_born(b, "indices", column("reverse_index"));
+    spw_layer_born(b, "indices", column("gather_index"));
+    spw_layer_born(b, "up projection", (spw_tensor){"w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "up projection", (spw_tensor){"act", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_born(b, "down projection", (spw_tensor){"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "sum over experts", "y");
+    spw_layer_dies(b, "return", "act");
+}
 
-#define TO_OUTPUT(phase) \
-    SPW_BORN(phase, "router", INPUT), SPW_BORN(phase, "router", SCORES), \
-        SPW_BORN(phase, "indices", SCATTER_INDEX), SPW_BORN(phase, "indices", REVERSE_INDEX), \
-        SPW_BORN(phase, "indices", GATHER_INDEX), SPW_BORN(phase, "up projection", GATES), \
-        SPW_BORN(phase, "up projection", ACT), SPW_BORN(phase, "down projection", Y), \
-        SPW_DIES(phase, "sum over experts", Y), SPW_DIES(phase, "return", ACT)
+static void indices_die(spw_layer_builder *b, const char *step) {
+    spw_layer_dies(b, step, "gather_index");
+    spw_layer_dies(b, step, "reverse_index");
+    spw_layer_dies(b, step, "scatter_index");
+}
 
-static const spw_event events[] = {
-    TO_OUTPUT(FORWARD),
-    SPW_DIES(FORWARD, "return", GATES),
-    SPW_DIES(FORWARD, "return", GATHER_INDEX),
-    SPW_DIES(FORWARD, "return", REVERSE_INDEX),
-    SPW_DIES(FORWARD, "return", SCATTER_INDEX),
-    SPW_DIES(FORWARD, "return", SCORES),
-    SPW_DIES(FORWARD, "return", INPUT),
+static void down_gradient(spw_layer_builder *b, const char *step) {
+    spw_layer_born(b, step, (spw_tensor){"d_w0_w1_out", SPW_ROWS_HELD, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, step, column("d_scores"));
+    spw_layer_born(b, step, (spw_tensor){"act_scored", SPW_ROWS_HELD, SPW_WIDTH_FFN});
+    spw_layer_passes(
+        b, step, (spw_tensor){"d_scores_partial", SPW_ROWS_HELD, SPW_WIDTH_FFN_TILES, .element_bytes = 4});
+    spw_layer_dies(b, step, "act_scored");
+    spw_layer_dies(b, step, "w0_w1_out");
+}
 
-    TO_OUTPUT(RECOMPUTE),
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    (void)scheme, (void)s;
+    to_output(b);
+    spw_layer_dies(b, "return", "w0_w1_out");
+    indices_die(b, "return");
+    spw_layer_dies(b, "return", "scores");
+    spw_layer_dies(b, "return", "input");
 
-    SPW_BORN(BACKWARD, "down projection gradient", DGATES),
-    SPW_BORN(BACKWARD, "down projection gradient", DSCORES),
-    SPW_BORN(BACKWARD, "down projection gradient", ACT_SCORED),
-    SPW_BORN(BACKWARD, "down projection gradient", DSCORES_PARTIAL),
-    SPW_DIES(BACKWARD, "down projection gradient", DSCORES_PARTIAL),
-    SPW_DIES(BACKWARD, "down projection gradient", ACT_SCORED),
-    SPW_DIES(BACKWARD, "down projection gradient", GATES),
-    SPW_BORN(BACKWARD, "up projection gradient", DX),
-    SPW_DIES(BACKWARD, "up projection gradient", DX),
-    SPW_DIES(BACKWARD, "up projection gradient", DGATES),
-    SPW_DIES(BACKWARD, "up projection gradient", GATHER_INDEX),
-    SPW_DIES(BACKWARD, "up projection gradient", REVERSE_INDEX),
-    SPW_DIES(BACKWARD, "up projection gradient", SCATTER_INDEX),
-    SPW_DIES(BACKWARD, "router gradient", DSCORES),
-    SPW_DIES(BACKWARD, "router gradient", SCORES),
-    SPW_DIES(BACKWARD, "router gradient", INPUT),
-};
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    to_output(b);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    down_gradient(b, "down projection gradient");
+    spw_layer_passes(b, "up projection gradient",
+                     (spw_tensor){"dx_expanded", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "up projection gradient", "d_w0_w1_out");
+    indices_die(b, "up projection gradient");
+    spw_layer_dies(b, "router gradient", "d_scores");
+    spw_layer_dies(b, "router gradient", "scores");
+    spw_layer_dies(b, "router gradient", "input");
+}
 
 static rounding rounding_of(const spw_scheme *scheme) {
     return (rounding)spw_scheme_option_value(scheme, "rounding");
@@ -176,7 +163,7 @@ const spw_scheme_type spw_scheme_sonicmoe = {
     .section_source = "event list of the scheme (6.4)",
     .source = "Dao-AILab/sonic-moe sonicmoe/functional, benchmarks/moe-token-rounding.py",
     .options = options,
-    .list = {tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events)},
+    .layer = layer,
     .reorders_sums = true,
     .exchanges = spw_no_exchanges,
     .drop_rule = drop_rule,

@@ -1,6 +1,7 @@
 /* Tutel: a fixed number of places an expert and source rank, filled by choice rank first (docs/schemes.md, section 6.2).
  * Encoder and decoder work in fp32; tokens travel and are multiplied in the type of the activations. */
-#include "sim/schemes/glu_events.h"
+#include "sim/schemes/experts_torch.h"
+#include "sim/schemes/list.h"
 
 #include "base/memory.h"
 
@@ -21,124 +22,105 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
-enum {
-    INPUT32,
-    DISPATCHED32,
-    DISPATCHED,
-    RECEIVED,
-    X,
-    W0,
-    W1,
-    SILU,
-    ACT,
-    Y,
-    Y_SENT,
-    RETURNED,
-    RETURNED32,
-    OUT32,
-    OUT32_CHOICE,
-    OUT32_SUM,
-    DY32,
-    D_RETURNED32,
-    D_RETURNED,
-    DY_RECEIVED,
-    DY,
-    DACT,
-    DSILU,
-    DW0,
-    DW1,
-    DX0,
-    DX1,
-    DX_SENT,
-    D_DISPATCHED,
-    D_DISPATCHED32
-};
-
-/* Rows that the capacity fixes, or that follow the fullest expert. */
-#define TENSORS(rows) \
-    SPW_GLU_TENSORS(rows), \
-        [INPUT32] = {"input_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [DISPATCHED32] = {"dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [DISPATCHED] = {"dispatched", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [RECEIVED] = {"received", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [Y_SENT] = {"y_sent", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [RETURNED] = {"returned", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [RETURNED32] = {"returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [OUT32] = {"token_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [OUT32_CHOICE] = {"token_choice", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [OUT32_SUM] = {"token_new_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [DY32] = {"d_output_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [D_RETURNED32] = {"d_returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}, \
-        [D_RETURNED] = {"d_returned", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [DY_RECEIVED] = {"dy_received", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [DX_SENT] = {"dx_sent", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [D_DISPATCHED] = {"d_dispatched", rows, SPW_WIDTH_HIDDEN, .times = 1}, \
-        [D_DISPATCHED32] = {"d_dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4}
-
-static const spw_tensor fixed_tensors[] = {TENSORS(SPW_ROWS_BUFFER)};
-static const spw_tensor dynamic_tensors[] = {TENSORS(SPW_ROWS_HELD)};
-
-#define ENCODE(phase) SPW_BORN(phase, "cast of the input", INPUT32), SPW_BORN(phase, "encode", DISPATCHED32)
-#define TO_EXPERTS(phase) \
-    SPW_BORN(phase, "cast of the dispatched", DISPATCHED), \
-        SPW_DIES(phase, "cast of the dispatched", DISPATCHED32), SPW_BORN(phase, "all-to-all", RECEIVED), \
-        SPW_BORN(phase, "layout of x", X), SPW_DIES(phase, "layout of x", RECEIVED), \
-        SPW_DIES(phase, "layout of x", DISPATCHED)
-
-/* The permuted view of y is made contiguous for the exchange. */
-#define EXCHANGE_BACK(phase) \
-    SPW_BORN(phase, "layout of y", Y_SENT), SPW_BORN(phase, "all-to-all back", RETURNED), \
-        SPW_DIES(phase, "all-to-all back", Y_SENT), SPW_DIES(phase, "all-to-all back", Y), \
-        SPW_BORN(phase, "cast of the returned", RETURNED32)
-
-/* One [T, H] a choice, added to the sum so far. */
-#define SUM_OF_CHOICES(phase, step) \
-    SPW_BORN(phase, step, OUT32), SPW_BORN(phase, step, OUT32_CHOICE), SPW_BORN(phase, step, OUT32_SUM), \
-        SPW_DIES(phase, step, OUT32_CHOICE), SPW_DIES(phase, step, OUT32), SPW_DIES(phase, step, OUT32_SUM)
-#define SUM_OF_ONE_CHOICE(phase, step) SPW_BORN(phase, step, OUT32), SPW_DIES(phase, step, OUT32)
-
-#define EVENTS(SUM) \
-    ENCODE(FORWARD), SPW_DIES(FORWARD, "encode", INPUT32), TO_EXPERTS(FORWARD), SPW_GLU_GATES(FORWARD), \
-        SPW_DIES(FORWARD, "product", SILU), SPW_BORN(FORWARD, "gemm wo", Y), \
-        SPW_DIES(FORWARD, "gemm wo", ACT), SPW_DIES(FORWARD, "gemm wo", W0), \
-        SPW_DIES(FORWARD, "gemm wo", W1), SPW_DIES(FORWARD, "gemm wo", X), EXCHANGE_BACK(FORWARD), \
-        SUM(FORWARD, "decode"), SPW_DIES(FORWARD, "return", RETURNED32), \
-        SPW_DIES(FORWARD, "return", RETURNED), \
-\
-        ENCODE(RECOMPUTE), TO_EXPERTS(RECOMPUTE), SPW_GLU_GATES(RECOMPUTE), \
-        SPW_BORN(RECOMPUTE, "gemm wo", Y), EXCHANGE_BACK(RECOMPUTE), SUM(RECOMPUTE, "decode"), \
-        SPW_DIES(RECOMPUTE, "return", RETURNED), \
-\
-        SPW_BORN(BACKWARD, "decode gradient", DY32), SPW_BORN(BACKWARD, "decode gradient", D_RETURNED32), \
-        SPW_DIES(BACKWARD, "decode gradient", DY32), SPW_DIES(BACKWARD, "decode gradient", RETURNED32), \
-        SPW_BORN(BACKWARD, "cast gradient of the returned", D_RETURNED), \
-        SPW_DIES(BACKWARD, "cast gradient of the returned", D_RETURNED32), \
-        SPW_BORN(BACKWARD, "all-to-all back gradient", DY_RECEIVED), \
-        SPW_DIES(BACKWARD, "all-to-all back gradient", D_RETURNED), SPW_BORN(BACKWARD, "layout of dy", DY), \
-        SPW_DIES(BACKWARD, "layout of dy", DY_RECEIVED), SPW_GLU_GRADIENT(), \
-        SPW_BORN(BACKWARD, "layout of dx", DX_SENT), \
-        SPW_BORN(BACKWARD, "all-to-all gradient", D_DISPATCHED), \
-        SPW_DIES(BACKWARD, "all-to-all gradient", DX_SENT), SPW_DIES(BACKWARD, "all-to-all gradient", DX1), \
-        SPW_BORN(BACKWARD, "cast gradient of the dispatched", D_DISPATCHED32), \
-        SPW_DIES(BACKWARD, "cast gradient of the dispatched", D_DISPATCHED), \
-        SUM(BACKWARD, "encode gradient"), SPW_DIES(BACKWARD, "encode gradient", D_DISPATCHED32), \
-        SPW_DIES(BACKWARD, "encode gradient", INPUT32)
-
-static const spw_event events[] = {EVENTS(SUM_OF_CHOICES)};
-static const spw_event top_1_events[] = {EVENTS(SUM_OF_ONE_CHOICE)};
-
-#define LIST(tensors, events) \
-    { tensors, events, SPW_COUNT_OF(tensors), SPW_COUNT_OF(events) }
-
 static double factor_of(const spw_scheme *scheme) {
     return spw_scheme_option_value(scheme, "capacity_factor");
 }
 
-static const spw_layer_list *layer_of(const spw_scheme *scheme, const spw_layer_shape *s) {
-    static const spw_layer_list lists[2][2] = {
-        {LIST(fixed_tensors, events), LIST(fixed_tensors, top_1_events)},
-        {LIST(dynamic_tensors, events), LIST(dynamic_tensors, top_1_events)}};
-    return &lists[!(factor_of(scheme) > 0.0)][s->top_k == 1];
+/* --- The layer: rows that the capacity fixes, or that follow the fullest expert --- */
+
+static void encode(spw_layer_builder *b, spw_rows rows) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_born(b, "cast of the input",
+                   (spw_tensor){"input_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_born(b, "encode", (spw_tensor){"dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    if (forward) spw_layer_dies(b, "encode", "input_fp32");
+    spw_layer_born(b, "cast of the dispatched", (spw_tensor){"dispatched", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "cast of the dispatched", "dispatched_fp32");
+    spw_layer_born(b, "all-to-all", (spw_tensor){"received", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "layout of x", (spw_tensor){"x", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "layout of x", "received");
+    spw_layer_dies(b, "layout of x", "dispatched");
+}
+
+/* One [T, H] a choice, added to the sum so far. */
+static void sum_choices(spw_layer_builder *b, const char *step, bool several) {
+    const spw_tensor sum = {"token_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4},
+                     choice = {"token_choice", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4},
+                     new_sum = {"token_new_sum", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4};
+    spw_layer_born(b, step, sum);
+    if (several) {
+        spw_layer_born(b, step, choice);
+        spw_layer_born(b, step, new_sum);
+        spw_layer_dies(b, step, choice.name);
+    }
+    spw_layer_dies(b, step, sum.name);
+    if (several) spw_layer_dies(b, step, new_sum.name);
+}
+
+/* The permuted view of y is made contiguous for the exchange. */
+static void decode(spw_layer_builder *b, spw_rows rows, bool several) {
+    spw_layer_born(b, "layout of y", (spw_tensor){"y_sent", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all back", (spw_tensor){"returned", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all back", "y_sent");
+    spw_layer_dies(b, "all-to-all back", "y");
+    spw_layer_born(b, "cast of the returned",
+                   (spw_tensor){"returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    sum_choices(b, "decode", several);
+    if (spw_layer_phase(b) == SPW_PHASE_FORWARD) spw_layer_dies(b, "return", "returned_fp32");
+    spw_layer_dies(b, "return", "returned");
+}
+
+static void decode_gradient(spw_layer_builder *b, spw_rows rows) {
+    spw_layer_born(b, "decode gradient",
+                   (spw_tensor){"d_output_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_born(b, "decode gradient",
+                   (spw_tensor){"d_returned_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_dies(b, "decode gradient", "d_output_fp32");
+    spw_layer_dies(b, "decode gradient", "returned_fp32");
+    spw_layer_born(b, "cast gradient of the returned", (spw_tensor){"d_returned", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "cast gradient of the returned", "d_returned_fp32");
+    spw_layer_born(b, "all-to-all back gradient", (spw_tensor){"dy_received", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all back gradient", "d_returned");
+    spw_layer_born(b, "layout of dy", (spw_tensor){"dy", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "layout of dy", "dy_received");
+}
+
+static void encode_gradient(spw_layer_builder *b, spw_rows rows, bool several) {
+    spw_layer_born(b, "layout of dx", (spw_tensor){"dx_sent", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all gradient", (spw_tensor){"d_dispatched", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "all-to-all gradient", "dx_sent");
+    spw_layer_dies(b, "all-to-all gradient", "dx_w1");
+    spw_layer_born(b, "cast gradient of the dispatched",
+                   (spw_tensor){"d_dispatched_fp32", rows, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_dies(b, "cast gradient of the dispatched", "d_dispatched");
+    sum_choices(b, "encode gradient", several);
+    spw_layer_dies(b, "encode gradient", "d_dispatched_fp32");
+    spw_layer_dies(b, "encode gradient", "input_fp32");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const spw_rows rows = factor_of(scheme) > 0.0 ? SPW_ROWS_BUFFER : SPW_ROWS_HELD;
+    const bool several = s->top_k > 1;
+    encode(b, rows);
+    spw_experts_autograd_gates(b, rows);
+    spw_layer_dies(b, "product", "silu");
+    spw_layer_born(b, "gemm wo", (spw_tensor){"y", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gemm wo", "act");
+    spw_layer_dies(b, "gemm wo", "w0_out");
+    spw_layer_dies(b, "gemm wo", "w1_out");
+    spw_layer_dies(b, "gemm wo", "x");
+    decode(b, rows, several);
+
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    encode(b, rows);
+    spw_experts_autograd_gates(b, rows);
+    spw_layer_born(b, "gemm wo", (spw_tensor){"y", rows, SPW_WIDTH_HIDDEN});
+    decode(b, rows, several);
+
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    decode_gradient(b, rows);
+    spw_experts_autograd_gradient(b, rows);
+    encode_gradient(b, rows, several);
 }
 
 static size_t aligned(const spw_scheme *scheme, size_t places) {
@@ -272,8 +254,7 @@ const spw_scheme_type spw_scheme_tutel = {
     .source =
         "microsoft/tutel tutel/impls/{fast_dispatch,moe_layer,communicate}.py, tutel/experts/llama_ffn.py",
     .options = options,
-    .list = LIST(fixed_tensors, events),
-    .layer_of = layer_of,
+    .layer = layer,
     .reorders_sums = true,
     .by_choice_rank = true,
     .buffer_rows = buffer_rows,

@@ -234,10 +234,54 @@ static void test_many(void) {
     spw_layer_destroy(&layer);
 }
 
+/* --- Every scheme --- */
+
+/* With each word of each option in turn, one expert a rank or several, one choice or several. */
+static void check_scheme(const spw_scheme *scheme) {
+    for (size_t i = 0; i < 8; i++) {
+        spw_layer_shape s = shape;
+        s.experts_per_rank = i % 2 == 0 ? 1 : 4;
+        s.ranks = s.experts / s.experts_per_rank;
+        s.top_k = i / 2 % 2 == 0 ? 1 : 3;
+        s.assignments = s.tokens * s.top_k;
+        s.worst_rows = s.ranks * s.tokens * (s.experts_per_rank < s.top_k ? s.experts_per_rank : s.top_k);
+        s.remat = i / 4 == 0 ? SPW_REMAT_FULL : SPW_REMAT_MOE_ACT;
+        for (int flavour = 0; flavour < SPW_FLAVOUR_COUNT; flavour++) {
+            spw_layer layer = {.tensors = 0};
+            CHECK_OK(spw_layer_build(scheme, &s, (spw_flavour)flavour, &layer));
+            check_layer(&layer);
+            spw_layer_destroy(&layer);
+        }
+    }
+}
+
+static void test_schemes(void) {
+    size_t layers = 0;
+    for (size_t t = 0; spw_scheme_types[t] != NULL; t++) {
+        const spw_scheme_type *type = spw_scheme_types[t];
+        spw_scheme scheme = {.type = type};
+        for (size_t i = 0; type->options[i].name != NULL; i++)
+            scheme.option[i] = type->options[i].required ? 1.0 : type->options[i].fallback;
+        (void)snprintf(scheme.text, sizeof scheme.text, "%s", type->name);
+        check_scheme(&scheme);
+        for (size_t i = 0; type->options[i].name != NULL; i++) {
+            const double before = scheme.option[i];
+            const char *const *choices = type->options[i].choices;
+            for (size_t c = 0; choices == NULL ? c < 2 : choices[c] != NULL; c++, layers++) {
+                scheme.option[i] = choices != NULL || type->options[i].minimum <= 0.0 ? (double)c : 1.0;
+                check_scheme(&scheme);
+            }
+            scheme.option[i] = before;
+        }
+    }
+    CHECK(layers > 40);
+}
+
 int main(void) {
     test_by_hand();
     test_moments();
     test_refusals();
     test_many();
+    test_schemes();
     return check_done();
 }

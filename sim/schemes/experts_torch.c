@@ -1,0 +1,75 @@
+#include "sim/schemes/experts_torch.h"
+
+/* --- Product by product --- */
+
+void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows) {
+    spw_layer_born(b, "gemm w0", (spw_tensor){"w0_out", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "gemm w1", (spw_tensor){"w1_out", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "silu", (spw_tensor){"silu", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product", (spw_tensor){"act", rows, SPW_WIDTH_FFN});
+}
+
+void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows) {
+    spw_layer_born(b, "gemm wo gradient", (spw_tensor){"d_act", rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "gemm wo gradient", "act");
+    spw_layer_dies(b, "gemm wo gradient", "dy");
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_silu", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product gradient", (spw_tensor){"d_w1_out", rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "product gradient", "silu");
+    spw_layer_dies(b, "product gradient", "w1_out");
+    spw_layer_dies(b, "product gradient", "d_act");
+    spw_layer_born(b, "silu gradient", (spw_tensor){"d_w0_out", rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "silu gradient", "w0_out");
+    spw_layer_dies(b, "silu gradient", "d_silu");
+    spw_layer_born(b, "gemm w1 gradient", (spw_tensor){"dx_w1", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gemm w1 gradient", "d_w1_out");
+    spw_layer_born(b, "gemm w0 gradient", (spw_tensor){"dx_w0", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gemm w0 gradient", "x");
+    spw_layer_dies(b, "gemm w0 gradient", "d_w0_out");
+    spw_layer_dies(b, "sum of dx", "dx_w0");
+}
+
+/* --- Gate and up in one product --- */
+
+spw_tensor spw_experts_fused_x(spw_experts_fused e, const char *name) {
+    return (spw_tensor){name, e.rows, SPW_WIDTH_HIDDEN, .element_bytes = e.fp8 ? 1 : 0};
+}
+
+void spw_experts_fused_gates(spw_layer_builder *b, spw_experts_fused e) {
+    spw_layer_born(b, "fc1", (spw_tensor){"fc1_out", e.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "swiglu", (spw_tensor){"act", e.rows, SPW_WIDTH_FFN});
+}
+
+void spw_experts_fused_forward(spw_layer_builder *b, spw_experts_fused e) {
+    spw_layer_born(b, "fc1", (spw_tensor){"fc1_out", e.rows, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_dies(b, "fc1", "x");
+    if (e.fp8) spw_layer_dies(b, "fc1", "x_scales");
+    spw_layer_born(b, "swiglu", (spw_tensor){"act", e.rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "swiglu", "fc1_out");
+    if (e.weighted) spw_layer_dies(b, "swiglu", "row_weight");
+    spw_layer_born(b, "fc2", (spw_tensor){"y", e.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "fc2", "act");
+}
+
+void spw_experts_fused_again(spw_layer_builder *b, spw_experts_fused e) {
+    spw_experts_fused_gates(b, e);
+    spw_layer_born(b, "fc2", (spw_tensor){"y", e.rows, SPW_WIDTH_HIDDEN});
+}
+
+void spw_experts_fused_gradient(spw_layer_builder *b, spw_experts_fused e) {
+    spw_layer_born(b, "fc2 gradient", (spw_tensor){"d_act", e.rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "fc2 gradient", "act");
+    spw_layer_dies(b, "fc2 gradient", "dy");
+    if (e.fp8) spw_layer_dies(b, "fc2 gradient", "dy_scales");
+    spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_out", e.rows, SPW_WIDTH_FFN, .times = 2});
+    if (e.weighted)
+        spw_layer_born(b, "swiglu gradient",
+                       (spw_tensor){"d_row_weight", e.rows, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "swiglu gradient", "d_act");
+    spw_layer_dies(b, "swiglu gradient", "fc1_out");
+    if (e.weighted) spw_layer_dies(b, "swiglu gradient", "row_weight");
+    spw_layer_born(b, "fc1 gradient", (spw_tensor){"dx", e.rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "fc1 gradient", "x");
+    spw_layer_dies(b, "fc1 gradient", "d_fc1_out");
+    if (e.fp8) spw_layer_dies(b, "fc1 gradient", "x_scales");
+}

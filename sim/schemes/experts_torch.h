@@ -1,0 +1,28 @@
+/* The experts of PyTorch frameworks, backward in autograd's order: the latest node first. Executed counterparts:
+ * reference/schemes/autograd_glu.h and fused_experts.h. */
+#ifndef SPW_SIM_SCHEMES_EXPERTS_TORCH_H
+#define SPW_SIM_SCHEMES_EXPERTS_TORCH_H
+
+#include "sim/schemes/layer_builder.h"
+
+/* Product by product: w0_out, w1_out, their SiLU ("silu") and its product with w1_out ("act"). */
+void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows);
+/* From dy to dx_w1, the sum of both parts. */
+void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows);
+
+/* Gate and up in one product: fc1_out [rows, 2 F], act, y. */
+typedef struct spw_experts_fused {
+    spw_rows rows;
+    bool fp8;      /* x and dy have elements of one byte, and scales of their own (x_scales, dy_scales) */
+    bool weighted; /* row_weight multiplies the activation */
+} spw_experts_fused;
+spw_tensor spw_experts_fused_x(spw_experts_fused experts, const char *name); /* x or dy */
+void spw_experts_fused_gates(spw_layer_builder *b, spw_experts_fused experts);
+/* From x to y, which alone is left. */
+void spw_experts_fused_forward(spw_layer_builder *b, spw_experts_fused experts);
+/* Recomputed: everything stays for the backward pass. */
+void spw_experts_fused_again(spw_layer_builder *b, spw_experts_fused experts);
+/* From dy to dx, and d_row_weight. */
+void spw_experts_fused_gradient(spw_layer_builder *b, spw_experts_fused experts);
+
+#endif
