@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MESSAGE_BYTES = 4096 };
+enum { MESSAGE_BYTES = 4096, EXIT_UNHEARD = 5 };
 
 /* What comes first through the pipe. */
 typedef struct reply_head {
@@ -33,11 +33,13 @@ static bool put(int pipe, const void *data, size_t bytes) {
     return true;
 }
 
-static bool take(int pipe, void *data, size_t bytes) {
+/* False at the end of what is said, and with *broken when the pipe gives an error. */
+static bool take(int pipe, void *data, size_t bytes, bool *broken) {
     char *at = data;
     while (bytes > 0) {
         const ssize_t got = read(pipe, at, bytes);
         if (got < 0 && errno == EINTR) continue;
+        *broken = got < 0;
         if (got <= 0) return false;
         at += got;
         bytes -= (size_t)got;
@@ -54,7 +56,8 @@ static void be_silent(void) {
 #endif
 }
 
-static void answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *context) {
+/* The exit status of the child. */
+static int answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *context) {
     const struct rlimit seconds = {cpu_seconds, cpu_seconds}, none = {0, 0};
     reply_head head = {.code = SPW_ENOMEM, .message = "cannot allocate an answer"};
     char *text = NULL;
@@ -63,25 +66,41 @@ static void answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *co
     (void)setrlimit(RLIMIT_CORE, &none);
     FILE *out = open_memstream(&text, &head.bytes);
     if (out != NULL) {
-        const spw_status status = work(context, out);
+        const spw_status status = spw_settle(work(context, out));
         const bool written = fclose(out) == 0;
         if (status != SPW_OK || written) head.code = (int)status;
         if (head.code != SPW_OK) head.bytes = 0;
         if (status != SPW_OK) (void)snprintf(head.message, sizeof head.message, "%s", spw_last_error());
     }
-    if (put(pipe, &head, sizeof head)) (void)put(pipe, text, head.bytes);
+    const bool said = put(pipe, &head, sizeof head) && put(pipe, text, head.bytes);
     free(text);
+    return said ? 0 : EXIT_UNHEARD;
 }
 
 /* What the child said; false when it said nothing that can be true. */
-static bool listen_to(int pipe, size_t most_bytes, reply_head *head, char **reply, spw_status *status) {
-    if (!take(pipe, head, sizeof *head)) return false;
+static bool listen_to(int pipe, size_t most_bytes, reply_head *head, char **reply, spw_status *status,
+                      bool *broken) {
+    if (!take(pipe, head, sizeof *head, broken)) return false;
     if (head->code < 0 || head->code >= SPW_STATUS_COUNT || head->bytes > most_bytes) return false;
     head->message[MESSAGE_BYTES - 1] = '\0';
     *status = (spw_status)head->code;
     if (*status != SPW_OK) return true;
     *status = SPW_ALLOC(head->bytes + 1, reply);
-    return *status != SPW_OK || take(pipe, *reply, head->bytes);
+    return *status != SPW_OK || take(pipe, *reply, head->bytes, broken);
+}
+
+/* Why the child said nothing. */
+static spw_status no_answer(const char *path, int state, bool broken) {
+    if (broken) return spw_fail(SPW_EIO, "%s: no answer from the process that reads it", path);
+    if (WIFSIGNALED(state))
+        return spw_fail(SPW_EFORMAT, "%s: damaged, or memory ran out: what reads it fails (%s)", path,
+                        strsignal(WTERMSIG(state)));
+    const int code = WEXITSTATUS(state);
+    if (code == 0) return spw_fail(SPW_EFORMAT, "%s: damaged: what reads it fails (no answer)", path);
+    if (code == EXIT_UNHEARD) return spw_fail(SPW_EIO, "%s: the process that reads it cannot answer", path);
+    return spw_fail(SPW_ENOMEM,
+                    "%s: a library ended what reads it (exit status %d): memory or threads ran out", path,
+                    code);
 }
 
 spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
@@ -98,21 +117,20 @@ spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_byt
     const pid_t child = fork();
     if (child == 0) {
         (void)close(ends[0]);
-        answer(ends[1], cpu_seconds, work, context);
-        _exit(0);
+        _exit(answer(ends[1], cpu_seconds, work, context));
     }
     (void)close(ends[1]);
     if (child < 0) {
         (void)close(ends[0]);
         return spw_fail(SPW_EIO, "%s: no child process: %s", path, strerror(errno));
     }
-    const bool heard = listen_to(ends[0], most_bytes, &head, reply, &status);
+    bool broken = false;
+    const bool heard = listen_to(ends[0], most_bytes, &head, reply, &status, &broken);
     (void)close(ends[0]);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
     if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
-        status = spw_fail(SPW_EFORMAT, "%s: damaged: what reads it fails (%s)", path,
-                          WIFSIGNALED(state) ? strsignal(WTERMSIG(state)) : "no answer");
+        status = no_answer(path, state, broken);
     } else if (head.code != SPW_OK) {
         status = spw_fail(status, "%s", head.message);
     }

@@ -11,8 +11,8 @@ typedef spw_status (*spw_child_work)(void *context, FILE *out);
 
 /* Runs `work` in a copy of this process that may use so many seconds of CPU time; *reply [*bytes] is what it wrote to
  * `out`, the caller's to spw_free(); NULL when it failed. Its status and message are those of this call; what it
- * prints on standard error goes nowhere. A child that ends in any other way, or writes more than `most_bytes`, is
- * SPW_EFORMAT: "path: damaged: ...". To be called while the process has one thread. */
+ * prints on standard error goes nowhere. A child that crashes, or writes more than `most_bytes`, is SPW_EFORMAT:
+ * "path: damaged ...", one that a library ends by exit() SPW_ENOMEM. To be called while the process has one thread. */
 SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,
                                         spw_child_work work, void *context, char **reply, size_t *bytes);
 

@@ -38,6 +38,14 @@ const char *spw_last_error(void);
  * A message says what was found, where (file, line, dataset), and what would be right. */
 spw_status spw_fail(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A library that only says that it failed has met `cause`, which `text` words: it ran out of memory, or the system gave an
+ * error. The next spw_fail() of this thread that blames a file or a setting says that instead, with that status. */
+void spw_note_cause(spw_status cause, const char *text);
+
+/* Ends with `status`, or fails with a noted cause that nobody has reported: then nothing that was made since can be
+ * trusted. To be asked before an output replaces a file and before a program ends. */
+SPW_MUST_CHECK spw_status spw_settle(spw_status status);
+
 /* Copies text of unknown origin for a message or a table: control characters and what is not UTF-8 become '?'. */
 void spw_plain_text(const char *text, char *out, size_t size);
 

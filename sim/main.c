@@ -55,6 +55,7 @@ static int run(int argc, char **argv) {
         (void)snprintf(name, sizeof name, "spillway %s", commands[i].name);
         argv[1] = name; /* what argp calls the program */
         spw_status status = commands[i].run(argc - 1, argv + 1);
+        status = spw_settle(status);
         if (status == SPW_OK && (fflush(stdout) != 0 || ferror(stdout)))
             status = spw_fail(SPW_EIO, "standard output cannot be written");
         if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());

@@ -1,6 +1,8 @@
 #include "traces/hdf5_read.h"
 
+#include "base/file.h"
 #include "base/memory.h"
+#include "traces/hdf5_error.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +15,9 @@ enum { DEFLATE_RATIO = 1032, SPARSE_BYTES = 64 << 20, PATH_BYTES = 256 };
 spw_status spw_hdf5_open_file(const char *path, hid_t *out) {
     struct stat entry;
     *out = H5I_INVALID_HID;
-    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    spw_status status = spw_hdf5_listen();
+    if (status == SPW_OK) status = spw_file_reads(path);
+    if (status != SPW_OK) return status;
     if (stat(path, &entry) != 0) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(entry.st_mode)) return spw_fail(SPW_EIO, "%s: not a regular file", path);
     if (access(path, R_OK) != 0) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));

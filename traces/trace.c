@@ -1,6 +1,7 @@
 #include "traces/trace.h"
 
 #include "base/memory.h"
+#include "traces/hdf5_error.h"
 #include "traces/record_check.h"
 #include "traces/trace_internal.h"
 
@@ -16,6 +17,7 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     spw_trace *trace = NULL;
     size_t length = strlen(path) + 1;
     *out = NULL;
+    SPW_TRY(spw_hdf5_listen());
     SPW_TRY(SPW_ALLOC(1, &trace));
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
                                              &trace->sequence,  &trace->position, &trace->flags,

@@ -1,6 +1,7 @@
 #include "traces/trace_write.h"
 
 #include "base/memory.h"
+#include "traces/hdf5_error.h"
 #include "traces/hdf5_read.h"
 #include "traces/trace_write_internal.h"
 
@@ -9,7 +10,6 @@
 enum { MAX_EXPERTS_OF_BYTE = 255 };
 
 static hid_t create_file(const char *path) {
-    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
     (void)H5Pset_libver_bounds(access_list, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
     (void)H5Pset_fclose_degree(access_list, H5F_CLOSE_STRONG);
@@ -36,6 +36,7 @@ spw_status spw_trace_writer_create(const char *path, const spw_trace_write_setti
     spw_trace_writer *writer = NULL;
     const spw_trace_info *info = settings->info;
     *out = NULL;
+    SPW_TRY(spw_hdf5_listen());
     SPW_TRY(check_settings(info));
     SPW_TRY(SPW_ALLOC(1, &writer));
     hid_t *handles[] = {&writer->file,     &writer->half_type,   &writer->expert_id,

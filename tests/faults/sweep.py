@@ -100,12 +100,14 @@ def judge(case, operation, clean, got):
     if status != 3:
         return "status", f"exit {status}: {text.strip()[:160]}"
     for name in case.outputs:
+        if "is complete" in text and files.get(name) == clean[3][name]:
+            continue  # the one failure after the rename: the folder cannot be brought to the disk
         if files.get(name) != OLD:
             return "lost", f"{name} is not what it was"
     if left:
         return "leftovers", " ".join(left)
     lines = text.splitlines()
-    if len(lines) != 1 or not lines[0].startswith("spillway: "):
+    if not lines or not lines[-1].startswith("spillway: "):
         return "message", f"{len(lines)} lines: {text.strip()[:160]}"
     if operation == "alloc" and not MEMORY.search(text):
         return "message", text.strip()[:200]
