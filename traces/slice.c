@@ -247,6 +247,7 @@ spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_
     spw_status status = SPW_OK;
     cut c = {.settings = settings};
     spw_progress progress = spw_progress_begin("slice", settings->steps);
+    SPW_TRY(spw_slice_rehearse_extra(in_path));
     SPW_TRY(spw_trace_open(in_path, &c.in));
     const spw_trace_info *info = spw_trace_get_info(c.in);
     SPW_TRY(check_settings(info, settings));

@@ -1,10 +1,14 @@
 /* Attributes and datasets that only travel along: the loss of a step, token ids, labels, and whatever later
- * versions of the schema add to the same groups. */
+ * versions of the schema add to the same groups. They are read by HDF5 itself, which forged metadata can crash: a child
+ * process reads them first. */
+#include "base/child.h"
 #include "base/memory.h"
 #include "traces/slice_internal.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { BLOCK_ROWS = 65536, MAX_BLOCK_BYTES = 64 << 20, NAME_BYTES = 256, MAX_MEMBERS = 256 };
 
@@ -22,10 +26,14 @@ static const struct {
 
 typedef struct copy {
     const spw_trace *in;
-    spw_trace_writer *out;
+    spw_trace_writer *out; /* NULL: a rehearsal, which reads and writes nothing */
     const spw_slice_settings *settings;
     const spw_slice_runs *rows, *steps;
 } copy;
+
+static bool out_has(const copy *c, const char *path) {
+    return c->out != NULL && spw_hdf5_exists(c->out->file, path);
+}
 
 /* The part of an axis that stays: runs, of which only the first dimension may have several. */
 static spw_slice_run axis_range(const copy *c, char axis, uint64_t extent) {
@@ -48,17 +56,19 @@ static uint64_t axis_extent(const copy *c, char axis) {
     }
 }
 
-/* Copies one block from `from` of the source to `to` of the slice. */
+/* Copies one block from `from` of the source to `to` of the slice; an invalid target is not written. */
 static spw_status copy_block(hid_t source, hid_t target, hid_t type, int rank, const hsize_t *from,
                              const hsize_t *to, const hsize_t *count, size_t block_bytes) {
     spw_status status = SPW_OK;
     void *data = NULL;
-    hid_t memory = H5Screate_simple(rank, count, NULL), in = H5Dget_space(source), out = H5Dget_space(target);
+    hid_t memory = H5Screate_simple(rank, count, NULL), in = H5Dget_space(source),
+          out = target < 0 ? H5I_INVALID_HID : H5Dget_space(target);
     SPW_TRY(spw_alloc(block_bytes, 1, &data));
     bool good = H5Sselect_hyperslab(in, H5S_SELECT_SET, from, NULL, count, NULL) >= 0 &&
-                H5Sselect_hyperslab(out, H5S_SELECT_SET, to, NULL, count, NULL) >= 0 &&
-                H5Dread(source, type, memory, in, H5P_DEFAULT, data) >= 0 &&
-                H5Dwrite(target, type, memory, out, H5P_DEFAULT, data) >= 0;
+                H5Dread(source, type, memory, in, H5P_DEFAULT, data) >= 0;
+    if (good && target >= 0)
+        good = H5Sselect_hyperslab(out, H5S_SELECT_SET, to, NULL, count, NULL) >= 0 &&
+               H5Dwrite(target, type, memory, out, H5P_DEFAULT, data) >= 0;
     (void)H5Dvlen_reclaim(type, memory, H5P_DEFAULT, data);
     if (!good) status = spw_fail(SPW_EIO, "cannot be copied");
 
@@ -141,8 +151,8 @@ static spw_status copy_dataset(const copy *c, const char *path, const char *cons
         extent[0] = 0;
         for (size_t i = 0; i < runs->used; i++) extent[0] += runs->run[i].count;
     }
-    target = create_like(c, type, path, rank, extent);
-    if (target < 0) SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created", path));
+    if (c->out != NULL) target = create_like(c, type, path, rank, extent);
+    if (c->out != NULL && target < 0) SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created", path));
     status = row_bytes > 0 ? copy_runs(source.id, target, type, rank, runs, range, row_bytes) : SPW_OK;
     if (status != SPW_OK) status = spw_fail_within(status, "/%s", path);
 
@@ -153,6 +163,7 @@ cleanup:
     return status;
 }
 
+/* An invalid `to` is not written. */
 static spw_status copy_attribute(hid_t from, hid_t to, const char *name) {
     spw_status status = SPW_OK;
     void *data = NULL;
@@ -165,8 +176,8 @@ static spw_status copy_attribute(hid_t from, hid_t to, const char *name) {
         goto cleanup; /* nothing to copy, or nothing that could be */
     }
     SPW_TRY(spw_alloc(bytes, 1, &data));
-    target = H5Acreate2(to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    if (H5Aread(source, type, data) < 0 || target < 0 || H5Awrite(target, type, data) < 0) {
+    if (to >= 0) target = H5Acreate2(to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (H5Aread(source, type, data) < 0 || (to >= 0 && (target < 0 || H5Awrite(target, type, data) < 0))) {
         status = spw_fail(SPW_EIO, "attribute %s cannot be copied", name);
     }
     (void)H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
@@ -185,9 +196,10 @@ static spw_status copy_attributes(const copy *c, const char *object) {
     spw_status status = SPW_OK;
     char name[NAME_BYTES];
     bool root = strcmp(object, "/") == 0;
-    if (!root && (!spw_hdf5_exists(c->in->file, object) || !spw_hdf5_exists(c->out->file, object)))
+    if (!root && (!spw_hdf5_exists(c->in->file, object) || (c->out != NULL && !out_has(c, object))))
         return SPW_OK;
-    hid_t from = H5Oopen(c->in->file, object, H5P_DEFAULT), to = H5Oopen(c->out->file, object, H5P_DEFAULT);
+    hid_t from = H5Oopen(c->in->file, object, H5P_DEFAULT),
+          to = c->out == NULL ? H5I_INVALID_HID : H5Oopen(c->out->file, object, H5P_DEFAULT);
     for (hsize_t i = 0; i < MAX_MEMBERS && status == SPW_OK; i++) {
         ssize_t length =
             H5Aget_name_by_idx(from, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name, H5P_DEFAULT);
@@ -195,7 +207,7 @@ static spw_status copy_attributes(const copy *c, const char *object) {
         bool reserved = strcmp(name, "CLASS") == 0 || strcmp(name, "NAME") == 0 ||
                         strncmp(name, "_Netcdf4", 8) == 0 || strcmp(name, "REFERENCE_LIST") == 0 ||
                         strcmp(name, "DIMENSION_LIST") == 0;
-        if ((size_t)length >= sizeof name || reserved || H5Aexists(to, name) != 0) continue;
+        if ((size_t)length >= sizeof name || reserved || (to >= 0 && H5Aexists(to, name) != 0)) continue;
         status = copy_attribute(from, to, name);
     }
     if (from >= 0) (void)H5Oclose(from);
@@ -217,8 +229,8 @@ static spw_status copy_group(const copy *c, const char *group, const char *const
     spw_status status = SPW_OK;
     char name[NAME_BYTES], path[NAME_BYTES + 16];
     if (!spw_hdf5_exists(c->in->file, group)) return SPW_OK;
-    if (strcmp(group, "tokens") == 0 && !spw_hdf5_exists(c->out->file, group)) return SPW_OK;
-    if (!spw_hdf5_exists(c->out->file, group)) {
+    if (c->out != NULL && strcmp(group, "tokens") == 0 && !out_has(c, group)) return SPW_OK;
+    if (c->out != NULL && !out_has(c, group)) {
         hid_t made = H5Gcreate2(c->out->file, group, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
         if (made >= 0) (void)H5Gclose(made);
     }
@@ -228,7 +240,7 @@ static spw_status copy_group(const copy *c, const char *group, const char *const
         if (length < 0) break;
         if ((size_t)length >= sizeof name || strchr(name, '/') != NULL) continue;
         (void)snprintf(path, sizeof path, "%s/%s", group, name);
-        if (!is_made_anew(path) && !spw_hdf5_exists(c->out->file, path)) SPW_TRY(copy_dataset(c, path, axes));
+        if (!is_made_anew(path) && !out_has(c, path)) SPW_TRY(copy_dataset(c, path, axes));
         SPW_TRY(copy_attributes(c, path));
     }
     SPW_TRY(copy_attributes(c, group));
@@ -250,5 +262,35 @@ spw_status spw_slice_copy_extra(const spw_trace *in, spw_trace_writer *out,
     }
 
 cleanup:
+    return status;
+}
+
+/* Reads all that a slice of every step and row would copy. That something cannot be read is for the slice to say. */
+static spw_status read_extra(void *context, FILE *out) {
+    const char *path = context;
+    spw_trace *trace = NULL;
+    (void)out;
+    spw_status status = spw_trace_open(path, &trace);
+    if (status != SPW_OK) return status == SPW_ENOMEM ? status : SPW_OK;
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    const spw_slice_settings settings = {.layer_end = info->layers};
+    spw_slice_run row = {0, info->tokens}, step = {0, info->steps};
+    const spw_slice_runs rows = {&row, info->tokens > 0 ? 1 : 0, 1},
+                         steps = {&step, info->steps > 0 ? 1 : 0, 1};
+    status = spw_slice_copy_extra(trace, NULL, &settings, &rows, &steps);
+    spw_trace_close(trace);
+    return status == SPW_ENOMEM ? status : SPW_OK;
+}
+
+spw_status spw_slice_rehearse_extra(const char *path) {
+    enum { LEAST_SECONDS = 10, BYTES_A_SECOND = 1 << 20, REPLY_BYTES = 1 };
+    struct stat file;
+    char *reply = NULL;
+    size_t bytes = 0;
+    const uint64_t megabytes = stat(path, &file) == 0 ? (uint64_t)file.st_size / BYTES_A_SECOND : 0;
+    const unsigned seconds = megabytes < INT_MAX / 2 ? LEAST_SECONDS + (unsigned)megabytes : INT_MAX;
+    spw_status status =
+        spw_child_run(path, seconds, REPLY_BYTES, read_extra, (void *)(uintptr_t)path, &reply, &bytes);
+    spw_free(reply);
     return status;
 }
