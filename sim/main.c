@@ -3,6 +3,8 @@
 #include "base/supervise.h"
 
 #include <hdf5.h>
+#include <omp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,25 +43,46 @@ static void wait_passively(char **argv) {
                 argv); /* comes back only when that is not possible, and then nothing is lost */
 }
 
+/* More threads than these serve nothing, and far more of them find no stack. */
+static void limit_threads(void) {
+    enum { LEAST = 64, A_PROCESSOR = 4 };
+    const int processors = A_PROCESSOR * omp_get_num_procs(), most = processors > LEAST ? processors : LEAST;
+    if (omp_get_max_threads() > most) omp_set_num_threads(most);
+}
+
+static bool finished;
+
+/* What was printed must have arrived. */
+static int finish(spw_status status) {
+    finished = true;
+    if (status == SPW_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = spw_fail(SPW_EIO, "standard output cannot be written");
+    if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
+    return spw_status_exit(status);
+}
+
+/* argp ends the program itself after a help. */
+static void finish_help(void) {
+    const int status = finished ? 0 : finish(SPW_OK);
+    if (status != 0) _exit(status);
+}
+
 static int run(int argc, char **argv) {
+    limit_threads();
+    (void)atexit(finish_help);
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         usage(stdout);
-        return 0;
+        return finish(SPW_OK);
     }
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name) != 0) continue;
         char name[64];
         (void)snprintf(name, sizeof name, "spillway %s", commands[i].name);
         argv[1] = name; /* what argp calls the program */
-        spw_status status = commands[i].run(argc - 1, argv + 1);
-        status = spw_settle(status);
-        if (status == SPW_OK && (fflush(stdout) != 0 || ferror(stdout)))
-            status = spw_fail(SPW_EIO, "standard output cannot be written");
-        if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
-        return spw_status_exit(status);
+        return finish(spw_settle(commands[i].run(argc - 1, argv + 1)));
     }
     if (argc > 1) fprintf(stderr, "spillway: '%s' is no command\n", argv[1]);
     usage(stderr);
