@@ -144,22 +144,36 @@ static bool is_text(const spw_table *table, size_t column) {
     return true;
 }
 
-static void print_for_a_person(const spw_table *table, FILE *out) {
+/* How a column is set: as wide as its widest cell. */
+typedef struct column_form {
+    size_t width;
+    bool text;
+} column_form;
+
+static spw_status print_for_a_person(const spw_table *table, FILE *out) {
+    column_form *form = NULL;
     size_t last = 0;
+    const spw_status status = SPW_ALLOC(table->width, &form);
+    if (status != SPW_OK) return status;
+    for (size_t c = 0; c < table->width; c++) {
+        if (table->columns[c].heading != NULL) form[c].width = characters(table->columns[c].heading);
+        form[c].text = is_text(table, c);
+    }
+    for (size_t i = 0; i < table->used; i++) {
+        const size_t length = characters(table->cells[i].text), c = i % table->width;
+        form[c].width = length > form[c].width ? length : form[c].width;
+    }
     for (size_t c = 0; c < table->width; c++) last = table->columns[c].heading != NULL ? c : last;
     for (size_t row = 0; row <= table->used / table->width; row++) { /* row 0: the headings */
         for (size_t c = 0; c < table->width; c++) {
             if (table->columns[c].heading == NULL) continue;
-            size_t width = characters(table->columns[c].heading);
-            for (size_t i = c; i < table->used; i += table->width) {
-                size_t length = characters(table->cells[i].text);
-                width = length > width ? length : width;
-            }
             const char *text =
                 row == 0 ? table->columns[c].heading : table->cells[(row - 1) * table->width + c].text;
-            print_padded(out, text, width, is_text(table, c), c == last);
+            print_padded(out, text, form[c].width, form[c].text, c == last);
         }
     }
+    spw_free(form);
+    return SPW_OK;
 }
 
 static void print_csv_text(const char *text, FILE *out) {
@@ -212,7 +226,7 @@ static spw_status print_json(const spw_table *table, FILE *out) {
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
     if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
     switch (format) {
-    case SPW_FORMAT_TABLE: print_for_a_person(table, out); break;
+    case SPW_FORMAT_TABLE: return print_for_a_person(table, out);
     case SPW_FORMAT_CSV: print_csv(table, out); break;
     case SPW_FORMAT_JSON: return print_json(table, out);
     }

@@ -16,19 +16,27 @@ static const char *text_of(const json_t *object, const char *key) {
 
 /* --- What it rests on --- */
 
-static bool said_before(const spw_report *report, size_t row, size_t place, const char *sentence) {
-    for (size_t i = 0; i <= row; i++) {
+/* Every sentence of every row, once. */
+static spw_status write_assumptions(const spw_report *report, FILE *out) {
+    json_t *said = json_object();
+    bool good = said != NULL;
+    for (size_t i = 0; i < report->rows && good; i++) {
         size_t a;
-        json_t *said;
-        json_array_foreach(report->row[i].assumptions, a, said) {
-            if (i == row && a == place) return false;
-            if (strcmp(json_string_value(said), sentence) == 0) return true;
+        json_t *sentence;
+        json_array_foreach(report->row[i].assumptions, a, sentence) {
+            const char *text = json_string_value(sentence);
+            if (json_object_get(said, text) != NULL) continue;
+            good = good && json_object_set_new_nocheck(said, text, json_true()) == 0;
+            (void)fputs("<li>", out);
+            spw_html_text(out, text);
+            (void)fputs("</li>", out);
         }
     }
-    return false;
+    json_decref(said);
+    return good ? SPW_OK : spw_fail(SPW_ENOMEM, "cannot allocate the list of what was assumed");
 }
 
-static void write_evidence(const spw_report *report, FILE *out) {
+static spw_status write_evidence(const spw_report *report, FILE *out) {
     static const struct {
         const char *name, *meaning;
     } kinds[] = {{"exact", "the trace's ranks, tokens a rank and layers, or those of its model that were "
@@ -47,17 +55,9 @@ static void write_evidence(const spw_report *report, FILE *out) {
             any = any || strcmp(report->row[i].evidence, kinds[k].name) == 0;
         if (any) (void)fprintf(out, "<li><b>%s</b>: %s.</li>", kinds[k].name, kinds[k].meaning);
     }
-    for (size_t i = 0; i < report->rows; i++) {
-        size_t a;
-        json_t *sentence;
-        json_array_foreach(report->row[i].assumptions, a, sentence) {
-            if (said_before(report, i, a, json_string_value(sentence))) continue;
-            (void)fputs("<li>", out);
-            spw_html_text(out, json_string_value(sentence));
-            (void)fputs("</li>", out);
-        }
-    }
+    const spw_status status = write_assumptions(report, out);
     (void)fputs("</ul>", out);
+    return status;
 }
 
 /* --- How to run it again --- */
@@ -224,10 +224,11 @@ static void write_sources(const spw_report *report, FILE *out) {
 
 spw_status spw_report_write_basis(const spw_report *report, FILE *out) {
     (void)fputs("<section><h2>What this rests on</h2>", out);
-    write_evidence(report, out);
+    spw_status status = write_evidence(report, out);
+    if (status != SPW_OK) return status;
     (void)fputs("</section><section><h2>To run it again</h2>", out);
     write_command(report, out);
-    const spw_status status = write_settings(report, out);
+    status = write_settings(report, out);
     (void)fputs("</section><section><h2>Sources</h2>", out);
     write_sources(report, out);
     (void)fputs("</section>", out);

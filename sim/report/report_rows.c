@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const double LARGEST = 1e24;
-enum { MOST_COMPONENTS = 1024, MOST_ASSUMPTIONS = 1024 };
+enum { MOST_COMPONENTS = 1024, MOST_ASSUMPTIONS = 1024, MOST_VALUES = 1 << 22 };
 
 /* A number of the summary: its key, where it goes, and the largest that it can be. */
 typedef struct number {
@@ -211,11 +211,28 @@ cleanup:
     return status;
 }
 
+/* A value is 40 to 100 bytes in memory and may be 2 in the file. Every value but the first of a list or object stands behind a
+ * comma. */
+static size_t count_values(const char *text, size_t bytes) {
+    size_t values = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"') quoted = !quoted;
+        if (quoted && text[i] == '\\') i++;
+        values += !quoted && (text[i] == ',' || text[i] == '[' || text[i] == '{');
+    }
+    return values;
+}
+
 static spw_status take_summary(spw_report *r) {
     spw_status status = SPW_OK;
     json_error_t error;
     const char *format = NULL;
+    if (count_values(r->pictures.summary, r->pictures.summary_bytes) > MOST_VALUES)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "more than %d values", MOST_VALUES));
     r->root = json_loadb(r->pictures.summary, r->pictures.summary_bytes, JSON_REJECT_DUPLICATES, &error);
+    spw_free(r->pictures.summary);
+    r->pictures.summary = NULL;
     if (!json_is_object(r->root)) {
         char plain[160];
         spw_plain_text(r->root == NULL ? error.text : "no object", plain, sizeof plain);
