@@ -40,7 +40,7 @@ static bool is_crash(int signal_number) {
 static int conclude(int state, bool returned) {
     if (WIFEXITED(state)) {
         const int code = WEXITSTATUS(state);
-        if (returned || code == 0 || code == 2) return code;
+        if (returned || code == 0 || code == 2 || code == EXIT_FAULT) return code;
         fprintf(stderr, "spillway: a library ended the program (exit status %d): memory or threads ran out\n",
                 code);
         return EXIT_FAULT;
