@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,15 +177,42 @@ cleanup:
     return status;
 }
 
+static spw_status cannot_open(const char *path) {
+    return spw_fail(errno == ENOMEM ? SPW_ENOMEM : SPW_EIO, "%s: %s", path, strerror(errno));
+}
+
+/* A FIFO waits for ever for somebody to write to it; here that takes FIFO_WAIT_MS. *first: a byte that was read to find out, or
+ * EOF. */
+static spw_status check_fifo(const char *path, int descriptor, int *first) {
+    enum { FIFO_WAIT_MS = 2000 };
+    struct stat there;
+    struct pollfd input = {.fd = descriptor, .events = POLLIN};
+    unsigned char byte = 0;
+    *first = EOF;
+    if (fstat(descriptor, &there) != 0 || !S_ISFIFO(there.st_mode) || poll(&input, 1, FIFO_WAIT_MS) > 0)
+        return SPW_OK;
+    const ssize_t got = read(descriptor, &byte, 1); /* does not wait; 0: no writer, below: one that is slow */
+    if (got == 1) *first = byte;
+    if (got != 0) return SPW_OK;
+    return spw_fail(SPW_EIO, "%s: is a FIFO that nobody writes to; name a file", path);
+}
+
 spw_status spw_file_open(const char *path, FILE **out) {
     spw_status status = SPW_OK;
+    int descriptor = -1, first = EOF;
     *out = NULL;
     SPW_TRY(spw_file_reads(path));
-    *out = fopen(path, "rb");
-    if (*out == NULL)
-        status = spw_fail(errno == ENOMEM ? SPW_ENOMEM : SPW_EIO, "%s: %s", path, strerror(errno));
+    descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) SPW_TRY(cannot_open(path));
+    SPW_TRY(check_fifo(path, descriptor, &first));
+    if (fcntl(descriptor, F_SETFL, 0) != 0) SPW_TRY(cannot_open(path));
+    *out = fdopen(descriptor, "rb");
+    if (*out == NULL) SPW_TRY(cannot_open(path));
+    descriptor = -1;
+    if (first != EOF) (void)ungetc(first, *out);
 
 cleanup:
+    if (descriptor >= 0) (void)close(descriptor);
     return status;
 }
 

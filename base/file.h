@@ -39,7 +39,7 @@ void spw_file_discard(spw_file *file);
 SPW_MUST_CHECK spw_status spw_file_print(const char *path, spw_status (*print)(FILE *out, const void *what),
                                          const void *what);
 
-/* Opens a file that the user named for reading. */
+/* Opens a file that the user named for reading. SPW_EIO for a FIFO that nobody writes to. */
 SPW_MUST_CHECK spw_status spw_file_open(const char *path, FILE **out);
 
 /* *text = the whole file at `path`, ended by a zero byte; the caller frees it with spw_free(). A file of more

@@ -30,6 +30,7 @@ typedef struct verifier {
     bool ranks_counted;                                  /* from_ranks is of the record under way */
     bool *only_first;                                    /* [layers] nothing but expert 0 so far */
     uint64_t *layer_choices;                             /* [layers] */
+    spw_progress progress;                               /* in layers of steps */
 } verifier;
 
 static void find(verifier *v, int check, size_t step, size_t layer, uint64_t number, const char *format, ...)
@@ -272,6 +273,7 @@ static spw_status check_step(verifier *v, size_t step) {
     v->report->checked[2]++; /* what the reader refuses to open otherwise */
     for (size_t layer = 0; layer < info->layers; layer++) {
         SPW_TRY(check_layer(v, step, layer, tokens, columns.source_rank));
+        spw_progress_update(&v->progress, step * info->layers + layer + 1);
     }
     check_copies(v, step);
 
@@ -303,12 +305,11 @@ spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_rep
     verifier v = {.trace = trace, .info = spw_trace_get_info(trace), .report = out};
     v.longest_run = longest_run > 0 ? longest_run : DEFAULT_RUN;
     *out = (spw_verify_report){.findings = 0};
-    spw_progress progress = spw_progress_begin("verify", v.info->steps);
+    v.progress = spw_progress_begin("verify", v.info->steps * v.info->layers);
     spw_trace_keep_contradictions(trace);
     SPW_TRY(create(&v));
     for (size_t step = 0; step < v.info->steps; step++) {
         SPW_TRY(check_step(&v, step));
-        spw_progress_update(&progress, step + 1);
     }
     for (size_t layer = 0; layer < v.info->layers; layer++) {
         out->checked[6]++;
@@ -318,7 +319,7 @@ spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_rep
     }
 
 cleanup:
-    spw_progress_end(&progress);
+    spw_progress_end(&v.progress);
     if (status != SPW_OK) spw_verify_clear(out);
     void *owned[] = {v.histogram,  v.routed,     v.by_rank,      v.from_ranks,
                      v.layer_hash, v.only_first, v.layer_choices};

@@ -24,13 +24,16 @@ static spw_layer_shape one_rank(const spw_layer_shape *group) {
     return s;
 }
 
-static spw_status run_case(spw_verification *v, const spw_verify_case *c) {
+/* `progress` counts schemes from `done`; NULL: nothing is shown. */
+static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_progress *progress,
+                           size_t done) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
         const spw_scheme *scheme = &v->scheme[i];
         spw_verify_case own = *c;
         if (!can_run(scheme, &own.shape)) /* without expert parallelism: the group's tokens on one rank */
             own.shape = one_rank(&c->shape);
+        if (progress != NULL) spw_progress_update(progress, done + i);
         if (!can_run(scheme, &own.shape)) continue;
         if (scheme->type->compiled == NULL && c->seed % 2 == 1) /* every other case repeats the activation */
             own.shape.remat = SPW_REMAT_MOE_ACT;
@@ -42,7 +45,8 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c) {
 /* --- Routing from a trace --- */
 
 static spw_status verify_layer(spw_verification *v, spw_composer *composer, const spw_job *job,
-                               bool all_groups, size_t step, size_t layer) {
+                               bool all_groups, size_t step, size_t layer, spw_progress *progress,
+                               size_t done) {
     spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
     spw_trace_record record;
     const spw_layout *layout = NULL;
@@ -54,7 +58,8 @@ static spw_status verify_layer(spw_verification *v, spw_composer *composer, cons
         if (!all_groups && group != (step + layer) % job->fsdp) continue;
         spw_group_choices(&record, layout, group * shape.ranks, &shape, expert, NULL);
         const spw_verify_case c = {shape, expert, step * 1000 + layer};
-        SPW_TRY(run_case(v, &c));
+        SPW_TRY(run_case(v, &c, progress, done));
+        done += v->schemes;
     }
 
 cleanup:
@@ -79,12 +84,13 @@ spw_status spw_verify_trace(spw_verification *v, spw_trace *trace, const spw_ver
                                           .seed = 1};
     SPW_TRY(spw_composer_create(&request, &composer));
     const size_t steps = spw_composer_steps(composer), layers = spw_composer_layers(composer);
-    spw_progress progress = spw_progress_begin("verify", steps * layers);
+    const size_t schemes = (q->all_groups ? job->fsdp : 1) * v->schemes; /* of a layer */
+    spw_progress progress = spw_progress_begin("verify", steps * layers * schemes);
     for (size_t step = 0; step < steps && status == SPW_OK; step++) {
         status = spw_composer_begin(composer, step);
         for (size_t layer = 0; layer < layers && status == SPW_OK; layer++) {
-            status = verify_layer(v, composer, job, q->all_groups, step, layer);
-            spw_progress_update(&progress, step * layers + layer + 1);
+            const size_t done = (step * layers + layer) * schemes;
+            status = verify_layer(v, composer, job, q->all_groups, step, layer, &progress, done);
         }
     }
     spw_progress_end(&progress);
@@ -127,7 +133,7 @@ spw_status spw_verify_random(spw_verification *v, uint64_t seed) {
         }
     }
     const spw_verify_case c = {s, expert, seed};
-    if (status == SPW_OK) status = run_case(v, &c);
+    if (status == SPW_OK) status = run_case(v, &c, NULL, 0);
     spw_free(expert);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "traces/importers/json_lines.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -86,8 +87,7 @@ spw_status spw_json_lines_read(const char *path,
     spw_status status = SPW_OK;
     spw_json_lines lines = {.path = path};
     bool end = false;
-    lines.file = fopen(path, "rb");
-    if (lines.file == NULL) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
+    SPW_TRY(spw_file_open(path, &lines.file));
     for (;;) {
         SPW_TRY(read_line(&lines, &end));
         if (end) break;
@@ -99,7 +99,7 @@ spw_status spw_json_lines_read(const char *path,
 
 cleanup:
     json_decref(lines.object);
-    (void)fclose(lines.file);
+    if (lines.file != NULL) (void)fclose(lines.file);
     spw_free(lines.text);
     return status;
 }

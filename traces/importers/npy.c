@@ -1,9 +1,9 @@
 #include "traces/importers/npy.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "traces/importers/npy_internal.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -157,23 +157,34 @@ cleanup:
     return status;
 }
 
+static spw_status read_bytes(FILE *file, size_t bytes, spw_npy *npy) {
+    spw_free(npy->bytes);
+    npy->bytes = NULL;
+    const spw_status status = SPW_ALLOC(bytes, &npy->bytes);
+    if (status != SPW_OK) return status;
+    rewind(file);
+    if (fread(npy->bytes, 1, bytes, file) == bytes) return SPW_OK;
+    return spw_fail(SPW_EIO, "%s: cannot be read to its end", npy->where);
+}
+
 spw_status spw_npy_open(const char *path, spw_npy *out) {
+    enum { HEAD_BYTES = 12 + MOST_HEADER };
     spw_status status = SPW_OK;
     struct stat there;
+    FILE *file = NULL;
     *out = (spw_npy){.bytes = NULL};
     (void)snprintf(out->where, sizeof out->where, "%s", path);
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return spw_fail(SPW_EIO, "%s: %s", path, strerror(errno));
+    SPW_TRY(spw_file_open(path, &file));
     if (fstat(fileno(file), &there) != 0 || !S_ISREG(there.st_mode))
         SPW_TRY(spw_fail(SPW_EIO, "%s: is no regular file", path));
     out->length = (size_t)there.st_size;
-    SPW_TRY(SPW_ALLOC(out->length, &out->bytes));
-    if (fread(out->bytes, 1, out->length, file) != out->length)
-        SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be read to its end", path));
+    SPW_TRY(read_bytes(file, out->length < HEAD_BYTES ? out->length : HEAD_BYTES, out));
+    SPW_TRY(spw_npy_parse(out)); /* the elements are read only where header and length are right */
+    SPW_TRY(read_bytes(file, out->length, out));
     SPW_TRY(spw_npy_parse(out));
 
 cleanup:
-    (void)fclose(file);
+    if (file != NULL) (void)fclose(file);
     if (status != SPW_OK) spw_npy_close(out);
     return status;
 }

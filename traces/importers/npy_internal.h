@@ -4,7 +4,7 @@
 
 #include "traces/importers/npy.h"
 
-/* Reads the header of npy->bytes [npy->length]. */
+/* Reads the header of npy->bytes, of which those of the header must be there; npy->length says how many there are in all. */
 SPW_MUST_CHECK spw_status spw_npy_parse(spw_npy *npy);
 
 #endif

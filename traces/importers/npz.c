@@ -26,6 +26,7 @@ spw_status spw_npz_open(const char *path, spw_npz **out) {
     SPW_TRY(SPW_ALLOC(1, &npz));
     npz->path = path;
     if (stat(path, &there) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+    if (!S_ISREG(there.st_mode)) SPW_TRY(spw_fail(SPW_EIO, "%s: is no regular file", path));
     npz->bytes = (uint64_t)there.st_size;
     npz->zip = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
     if (npz->zip == NULL) {
