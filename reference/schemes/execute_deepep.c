@@ -22,8 +22,8 @@ typedef struct deepep {
 static spw_status create(spw_execution *run, deepep *g) {
     const size_t ranks = run->shape.ranks, choices = ranks * run->assignments;
     spw_status status = SPW_OK;
-    g->fp8 = run->shape.option != NULL && run->shape.option[0] > 0.0;
-    g->pad = run->shape.option != NULL ? (size_t)run->shape.option[1] : 1;
+    g->fp8 = spw_execution_is(&run->shape, "dtype", "fp8");
+    g->pad = (size_t)spw_execution_number(&run->shape, "pad", 1.0);
     g->blocks = (run->shape.hidden + SCALE_BLOCK - 1) / SCALE_BLOCK;
     SPW_TRY(spw_deepep_create(run, INDEX_BYTES, &g->moved));
     SPW_TRY(spw_fused_create(run, g->held, &g->experts));

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { BLOCK = 128, SOURCE_BYTES = 16 };
 
@@ -21,12 +22,12 @@ typedef struct low_latency {
 
 static spw_status create(spw_execution *run, low_latency *g) {
     const size_t ranks = run->shape.ranks;
-    const double *option = run->shape.option;
-    const size_t most = option != NULL && option[1] > 0.0 ? (size_t)option[1] : run->tokens;
+    const size_t given = (size_t)spw_execution_number(&run->shape, "max_tokens", 0.0),
+                 most = given > 0 ? given : run->tokens;
     spw_status status = SPW_OK;
     if (most < run->tokens)
         return spw_fail(SPW_EARG, "%zu tokens a rank exceed the %zu of the buffers", run->tokens, most);
-    g->fp8 = option == NULL || option[0] > 0.0;
+    g->fp8 = strcmp(spw_execution_word(&run->shape, "dtype", "fp8"), "fp8") == 0;
     g->slots = ranks * most;
     g->blocks = (run->shape.hidden + BLOCK - 1) / BLOCK;
     SPW_TRY(spw_fused_create(run, g->rows, &g->experts));

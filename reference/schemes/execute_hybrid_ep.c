@@ -28,10 +28,9 @@ typedef struct hybrid_ep {
 static spw_status create(spw_execution *run, hybrid_ep *g) {
     const size_t ranks = run->shape.ranks, all = ranks * run->tokens,
                  node_ranks = run->shape.node_ranks > 0 ? run->shape.node_ranks : ranks;
-    const double *option = run->shape.option;
     spw_status status = SPW_OK;
-    g->budget = option != NULL ? option[0] : 0.0;
-    g->pad = option != NULL ? (size_t)option[1] : 1;
+    g->budget = spw_execution_number(&run->shape, "budget", 0.0);
+    g->pad = (size_t)spw_execution_number(&run->shape, "pad", 1.0);
     g->node_experts = run->local * node_ranks;
     g->limit = ((size_t)((double)run->assignments * g->budget) + g->pad - 1) / g->pad * g->pad;
     SPW_TRY(spw_fused_create(run, g->held, &g->experts));

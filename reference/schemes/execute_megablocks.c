@@ -3,15 +3,10 @@
 #include "reference/schemes/execute_list.h"
 #include "reference/schemes/routed.h"
 
-typedef enum implementation {
-    GROUPED,
-    SPARSE,
-    MEMORY_OPTIMIZED
-} implementation; /* as the option counts them */
 enum { BLOCK_ROWS = 128 };
 
 typedef struct megablocks {
-    implementation implementation;
+    bool memory_optimized;
     spw_routed routed;
     spw_autograd_glu glu;
     spw_spread sent, received, y_received, returned, expanded, d_returned, dy_received, dx_received,
@@ -59,7 +54,7 @@ cleanup:
 /* Up to y. What is not saved dies in the order in which Python lets go of it. */
 static spw_status experts_forward(spw_execution *run, megablocks *m, bool save) {
     spw_experts *e = &m->glu.experts;
-    const bool optimized = m->implementation == MEMORY_OPTIMIZED;
+    const bool optimized = m->memory_optimized;
     spw_status status = SPW_OK;
     SPW_TRY(spw_glu_gates(run, &m->glu));
     if (!save || optimized) spw_dies(run, &m->glu.silu);
@@ -110,7 +105,7 @@ cleanup:
 static spw_status backward(spw_execution *run, megablocks *m) {
     const size_t hidden = run->shape.hidden;
     spw_experts *e = &m->glu.experts;
-    spw_spread *dx = m->implementation == MEMORY_OPTIMIZED ? &e->dy : &e->dx1, expanded;
+    spw_spread *dx = m->memory_optimized ? &e->dy : &e->dx1, expanded;
     spw_status status = SPW_OK;
     spw_step(run, "scatter gradient");
     SPW_TRY(spw_born_at(run, &m->d_returned, "d_returned", m->routed.sent, hidden, 0));
@@ -125,7 +120,7 @@ static spw_status backward(spw_execution *run, megablocks *m) {
     SPW_TRY(spw_experts_born(run, e, &e->dy, "dy", hidden));
     spw_routed_to_experts(run, &m->routed, &m->dy_received, &e->dy);
     spw_dies(run, &m->dy_received);
-    if (m->implementation == MEMORY_OPTIMIZED) {
+    if (m->memory_optimized) {
         SPW_TRY(optimized_backward(run, m));
     } else {
         SPW_TRY(spw_glu_backward(run, &m->glu));
@@ -150,9 +145,9 @@ spw_status spw_execute_megablocks(spw_execution *run) {
     megablocks *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
-    if (run->shape.option != NULL) m->implementation = (implementation)run->shape.option[0];
-    SPW_TRY(
-        spw_routed_by_choice(run, m->implementation == SPARSE ? BLOCK_ROWS : 1, &m->routed, &m->glu.experts));
+    m->memory_optimized = spw_execution_is(&run->shape, "impl", "memory_optimized");
+    SPW_TRY(spw_routed_by_choice(run, spw_execution_is(&run->shape, "impl", "sparse") ? BLOCK_ROWS : 1,
+                                 &m->routed, &m->glu.experts));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(to_experts(run, m, "dispatch"));
     SPW_TRY(experts_forward(run, m, false));

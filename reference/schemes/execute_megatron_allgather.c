@@ -253,9 +253,10 @@ cleanup:
 }
 
 spw_status spw_execute_megatron_allgather(spw_execution *run) {
-    enum { CAPACITY_FACTOR, POLICY };
-    const spw_megatron_settings settings = {.capacity_factor = spw_megatron_option(run, CAPACITY_FACTOR),
-                                            .by_position = spw_megatron_option(run, POLICY) == 1.0,
+    const double factor = spw_execution_number(&run->shape, "capacity_factor", run->shape.factor);
+    const spw_megatron_settings settings = {.capacity_factor = factor,
+                                            .by_position =
+                                                spw_execution_is(&run->shape, "policy", "position"),
                                             .router_align = 1,
                                             .expert_align = 1};
     spw_megatron *g = NULL;

@@ -365,12 +365,13 @@ cleanup:
 }
 
 spw_status spw_execute_megatron_alltoall(spw_execution *run) {
-    enum { CAPACITY_FACTOR, POLICY, PAD, ALIGN, PAY };
-    const size_t align = spw_megatron_align_of(spw_megatron_option(run, ALIGN));
-    const bool router = spw_megatron_option(run, PAY) == 1.0;
-    const spw_megatron_settings settings = {.capacity_factor = spw_megatron_option(run, CAPACITY_FACTOR),
-                                            .by_position = spw_megatron_option(run, POLICY) == 1.0,
-                                            .slots = spw_megatron_option(run, PAD) == 1.0,
+    const size_t align = spw_megatron_align_of(run);
+    const bool router = spw_execution_is(&run->shape, "pay", "router");
+    const double factor = spw_execution_number(&run->shape, "capacity_factor", run->shape.factor);
+    const spw_megatron_settings settings = {.capacity_factor = factor,
+                                            .by_position =
+                                                spw_execution_is(&run->shape, "policy", "position"),
+                                            .slots = spw_execution_is(&run->shape, "pad", "true"),
                                             .router_align = router ? align : 1,
                                             .expert_align = router ? 1 : align,
                                             .padded = !router && align > 1};

@@ -34,8 +34,8 @@ typedef struct dedup {
 
 static void configure(const spw_execution *run, dedup *g) {
     const size_t ranks = run->shape.ranks, top_k = run->shape.top_k, all = ranks * run->assignments;
-    const double *option = run->shape.option;
-    const double factor[TIERS] = {option != NULL ? option[0] : 1.0, option != NULL ? option[1] : 0.0};
+    const double factor[TIERS] = {spw_execution_number(&run->shape, "buffer_factor", 1.0),
+                                  spw_execution_number(&run->shape, "overflow_factor", 0.0)};
     size_t left = all;
     for (size_t i = 0; i < TIERS; i++) {
         const double rows = (double)run->assignments * factor[i];
@@ -43,7 +43,7 @@ static void configure(const spw_execution *run, dedup *g) {
         left -= g->capacity[i];
     }
     g->tiers = g->capacity[1] > 0 ? 2 : 1;
-    const size_t most = option != NULL ? (size_t)option[2] : 0;
+    const size_t most = (size_t)spw_execution_number(&run->shape, "max_shards", 0.0);
     g->slots = most == 0 ? (ranks < top_k ? ranks : top_k) : most < ranks ? most : ranks;
 }
 

@@ -3,10 +3,11 @@
 #include "reference/schemes/execute_megatron_alltoall.h"
 #include "reference/schemes/execute_megatron_deepep.h"
 
+#include <stdlib.h>
+
 spw_status spw_execute_primus_syncfree(spw_execution *run) {
-    enum { LEVEL, ALIGN };
-    const size_t level = run->shape.option == NULL ? 2 : (size_t)spw_megatron_option(run, LEVEL) + 1,
-                 align = spw_megatron_align_of(spw_megatron_option(run, ALIGN));
+    const size_t level = strtoul(spw_execution_word(&run->shape, "level", "2"), NULL, 10),
+                 align = spw_megatron_align_of(run);
     const spw_megatron_settings settings = {
         .router_align = level == 1 ? align : 1, .expert_align = level == 1 ? 1 : align, .fused = true};
     const spw_megatron_deepep how = {.settings = settings, .worst = true, .fixed = level == 3};

@@ -109,7 +109,7 @@ spw_status spw_execute_scattermoe(spw_execution *run) {
     scattermoe *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
-    m->compiled = run->shape.option != NULL && run->shape.option[0] > 0.0;
+    m->compiled = spw_execution_is(&run->shape, "activation", "compiled");
     SPW_TRY(spw_single_rank_create(run, run->shape.top_k, run->in.expert, run->in.weight, &m->rank));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(forward(run, m));

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { ROUNDING, TILE };                                              /* the options in their order */
-enum { ROUNDING_NONE, ROUNDING_NEAREST, ROUNDING_UP, ROUNDING_DOWN }; /* words of the first */
 enum { FP32 = 4, FFN_TILE = 128 };
 
 typedef struct sonicmoe {
@@ -20,9 +18,10 @@ typedef struct sonicmoe {
 
 /* The routing after rounding: expert [tokens][experts] = the id of the column, or -1, and the weights that go with it. */
 static spw_status round_tokens(spw_execution *run, sonicmoe *m) {
-    static const spw_rounding way[] = {[ROUNDING_NEAREST] = SPW_ROUND_NEAREST,
-                                       [ROUNDING_UP] = SPW_ROUND_UP,
-                                       [ROUNDING_DOWN] = SPW_ROUND_DOWN};
+    const spw_rounding way = spw_execution_is(&run->shape, "rounding", "up")     ? SPW_ROUND_UP
+                             : spw_execution_is(&run->shape, "rounding", "down") ? SPW_ROUND_DOWN
+                                                                                 : SPW_ROUND_NEAREST;
+    const size_t tile = (size_t)spw_execution_number(&run->shape, "tile", 128.0);
     const size_t experts = run->shape.experts, cells = run->tokens * experts;
     float *taken = NULL;
     uint8_t *member = NULL;
@@ -34,9 +33,8 @@ static spw_status round_tokens(spw_execution *run, sonicmoe *m) {
     SPW_TRY(SPW_SCRATCH(run, cells, &member));
     SPW_TRY(SPW_SCRATCH(run, cells, &expert));
     SPW_TRY(SPW_SCRATCH(run, experts, &count));
-    SPW_TRY(spw_ref_token_rounding(run->tokens, run->shape.top_k, experts, (size_t)run->shape.option[TILE],
-                                   way[(size_t)run->shape.option[ROUNDING]], run->in.score, run->in.expert,
-                                   run->in.weight, taken, member, count));
+    SPW_TRY(spw_ref_token_rounding(run->tokens, run->shape.top_k, experts, tile, way, run->in.score,
+                                   run->in.expert, run->in.weight, taken, member, count));
     for (size_t i = 0; i < cells; i++) expert[i] = member[i] ? (int32_t)(i % experts) : -1;
     for (size_t i = 0; i < run->assignments; i++) {
         const int32_t x = run->in.expert[i];
@@ -141,7 +139,7 @@ spw_status spw_execute_sonicmoe(spw_execution *run) {
     sonicmoe *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
-    m->rounded = run->shape.option != NULL && run->shape.option[ROUNDING] != ROUNDING_NONE;
+    m->rounded = strcmp(spw_execution_word(&run->shape, "rounding", "none"), "none") != 0;
     if (m->rounded) {
         SPW_TRY(round_tokens(run, m));
     } else {

@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 
-enum { CAPACITY_FACTOR, ALIGNMENT, BATCH_PRIORITIZED }; /* the options in their order */
 enum { FP32 = 4 };
 
 typedef struct tutel {
@@ -112,12 +111,9 @@ static spw_status create(spw_execution *run, tutel *g) {
     int32_t *place = NULL;
     size_t capacity = 0;
     spw_status status = SPW_OK;
-    g->factor = run->shape.factor, g->alignment = 1;
-    if (run->shape.option != NULL) {
-        g->factor = run->shape.option[CAPACITY_FACTOR];
-        g->alignment = (size_t)run->shape.option[ALIGNMENT];
-        g->prioritized = run->shape.option[BATCH_PRIORITIZED] > 0.0;
-    }
+    g->factor = spw_execution_number(&run->shape, "capacity_factor", run->shape.factor);
+    g->alignment = (size_t)spw_execution_number(&run->shape, "alignment", 1.0);
+    g->prioritized = spw_execution_is(&run->shape, "batch_prioritized", "true");
     SPW_TRY(SPW_SCRATCH(run, run->shape.ranks * run->assignments, &place));
     SPW_TRY(capacity_of(run, g, &capacity));
     for (size_t r = 0; r < run->shape.ranks; r++) {

@@ -37,6 +37,27 @@ const spw_executor *spw_executor_find(const char *name) {
     return NULL;
 }
 
+static const spw_execution_option *find(const spw_execution_shape *shape, const char *name) {
+    for (const spw_execution_option *o = shape->option; o != NULL && o->name != NULL; o++) {
+        if (strcmp(o->name, name) == 0) return o;
+    }
+    return NULL;
+}
+
+double spw_execution_number(const spw_execution_shape *shape, const char *name, double missing) {
+    const spw_execution_option *o = find(shape, name);
+    return o != NULL ? o->number : missing;
+}
+
+const char *spw_execution_word(const spw_execution_shape *shape, const char *name, const char *missing) {
+    const spw_execution_option *o = find(shape, name);
+    return o != NULL && o->word != NULL ? o->word : missing;
+}
+
+bool spw_execution_is(const spw_execution_shape *shape, const char *name, const char *word) {
+    return strcmp(spw_execution_word(shape, name, ""), word) == 0;
+}
+
 static spw_status check(const spw_execution_shape *s, const int32_t *expert) {
     size_t tokens = 0, assignments = 0, all = 0;
     if (s->ranks == 0 || s->ranks > SPW_EXECUTION_RANKS || s->experts == 0 || s->experts % s->ranks != 0) {

@@ -20,6 +20,13 @@ extern "C" {
 
 enum { SPW_EXECUTION_RANKS = 256 };
 
+/* An option of the scheme: a number, or one of its words. */
+typedef struct spw_execution_option {
+    const char *name;
+    double number;
+    const char *word; /* NULL: a number */
+} spw_execution_option;
+
 typedef struct spw_execution_shape {
     size_t ranks;          /* at most SPW_EXECUTION_RANKS; divides experts */
     size_t experts, top_k; /* expert x lives on rank x / (experts / ranks) */
@@ -29,9 +36,15 @@ typedef struct spw_execution_shape {
     size_t node_ranks;                 /* ranks on one node; 0: all */
     double factor;                     /* capacity_factor (dense) or buffer_factor (0: the worst case) */
     bool recompute_activation;         /* moe_act: the activation is not kept, for schemes that know it */
-    const double *option; /* the scheme's options in the order of its table in the simulator; a word counts
-                                          as its position. NULL: the scheme's defaults of `factor` alone */
+    const spw_execution_option
+        *option; /* in any order, ended by a NULL name; what is missing, or all where this is NULL,
+                                           has the scheme's default, the capacity or buffer factor `factor` */
 } spw_execution_shape;
+
+/* The option of that name, or `missing`. */
+double spw_execution_number(const spw_execution_shape *shape, const char *name, double missing);
+const char *spw_execution_word(const spw_execution_shape *shape, const char *name, const char *missing);
+bool spw_execution_is(const spw_execution_shape *shape, const char *name, const char *word);
 
 /* All borrowed. */
 typedef struct spw_execution_input {

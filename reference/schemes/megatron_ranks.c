@@ -4,6 +4,7 @@
 #include "reference/capacity.h"
 #include "reference/swiglu.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum tensor_width {
@@ -48,14 +49,9 @@ size_t spw_megatron_round_up(size_t rows, size_t multiple) {
     return (rows + multiple - 1) / multiple * multiple;
 }
 
-double spw_megatron_option(const spw_execution *run, size_t i) {
-    if (run->shape.option != NULL) return run->shape.option[i];
-    return i == 0 ? run->shape.factor : 0.0;
-}
-
-size_t spw_megatron_align_of(double word) {
-    static const size_t multiples[] = {1, 16, 32, 128, 256};
-    return multiples[(size_t)word];
+size_t spw_megatron_align_of(const spw_execution *run) {
+    const char *word = spw_execution_word(&run->shape, "align", "none");
+    return strcmp(word, "none") == 0 ? 1 : strtoul(word, NULL, 10);
 }
 
 /* --- Routing --- */

@@ -124,10 +124,7 @@ typedef struct spw_megatron {
     spw_spread tensor[SPW_MEGATRON_TENSOR_COUNT];
 } spw_megatron;
 
-/* Option i of the scheme; the first is `factor` where the shape brings no options, the others 0. */
-double spw_megatron_option(const spw_execution *run, size_t i);
-
-size_t spw_megatron_align_of(double word); /* of none, 16, 32, 128, 256 */
+size_t spw_megatron_align_of(const spw_execution *run); /* the option `align`; 1: none */
 
 /* Allocates, routes and drops: rank[].map to .slot, rows sent, out.dropped. */
 SPW_MUST_CHECK spw_status spw_megatron_create(spw_execution *run, const spw_megatron_settings *settings,

@@ -112,7 +112,9 @@ static uint64_t mix(uint64_t z) { /* splitmix64 (Steele, Lea, Flood 2014) */
 
 /* Who goes where, by the reference's rounding; and that the prediction keeps the same choices. */
 static spw_status round_tokens(workspace *w) {
-    static const spw_rounding way[] = {SPW_ROUND_NEAREST, SPW_ROUND_NEAREST, SPW_ROUND_UP, SPW_ROUND_DOWN};
+    const spw_rounding way = spw_scheme_option_is(w->scheme, "rounding", "up")     ? SPW_ROUND_UP
+                             : spw_scheme_option_is(w->scheme, "rounding", "down") ? SPW_ROUND_DOWN
+                                                                                   : SPW_ROUND_NEAREST;
     const spw_layer_shape *s = &w->c->shape;
     const size_t cells = s->tokens * s->experts;
     spw_status status = SPW_OK;
@@ -124,8 +126,7 @@ static spw_status round_tokens(workspace *w) {
     for (size_t i = 0; i < cells; i++)
         w->score[i] = (float)(mix(w->c->seed * 0x9E3779B97F4A7C15u + i) % 1024) / 1024.0f;
     SPW_TRY(spw_ref_token_rounding(s->tokens, s->top_k, s->experts,
-                                   (size_t)spw_scheme_option_value(w->scheme, "tile"),
-                                   way[(size_t)spw_scheme_option_value(w->scheme, "rounding")], w->score,
+                                   (size_t)spw_scheme_option_value(w->scheme, "tile"), way, w->score,
                                    w->c->expert, w->plain.weight, w->taken, w->member, w->member_count));
     for (size_t i = 0; i < cells; i++) w->joined[i] = w->member[i] ? (int32_t)(i % s->experts) : -1;
     for (size_t i = 0; i < s->assignments; i++) {
@@ -174,6 +175,16 @@ static double option_factor(const spw_scheme *scheme) {
                 0.0); /* below 0: options say more */
 }
 
+static void name_options(const spw_scheme *scheme, spw_execution_option out[SPW_SCHEME_OPTIONS + 1]) {
+    size_t i = 0;
+    for (; scheme->type->options[i].name != NULL; i++) {
+        const char *const *words = scheme->type->options[i].choices;
+        out[i] = (spw_execution_option){scheme->type->options[i].name, scheme->option[i],
+                                        words != NULL ? words[(size_t)scheme->option[i]] : NULL};
+    }
+    out[i] = (spw_execution_option){.name = NULL};
+}
+
 static spw_status execute(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn;
@@ -193,6 +204,8 @@ static spw_status execute(workspace *w) {
     SPW_TRY(SPW_ALLOC(s->ranks, &w->out.dropped));
     SPW_TRY(spw_arena_create(s->ranks, &w->arena));
     SPW_TRY(spw_fabric_create(s->ranks, &w->fabric));
+    spw_execution_option option[SPW_SCHEME_OPTIONS + 1];
+    name_options(w->scheme, option);
     const spw_execution_shape shape = {.ranks = s->ranks,
                                        .experts = s->experts,
                                        .top_k = s->top_k,
@@ -204,7 +217,7 @@ static spw_status execute(workspace *w) {
                                        .node_ranks = s->node_ranks,
                                        .recompute_activation = s->remat == SPW_REMAT_MOE_ACT,
                                        .factor = option_factor(w->scheme),
-                                       .option = w->scheme->option};
+                                       .option = option};
     const spw_execution_input input = {.expert = w->c->expert,
                                        .weight = w->plain.weight,
                                        .score = w->score,
