@@ -1,20 +1,23 @@
 #include "sim/command/command.h"
 
 #include "base/file.h"
+#include "sim/command/job_options.h"
 #include "sim/report/report_page.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPTION_OUTPUT = 0x100 };
+enum { OPTION_OUTPUT = 0x100, OPTION_DROPS };
 
 typedef struct report_options {
-    const char *result_path, *output;
+    const char *result_path, *output, *drops;
 } report_options;
 
 static const struct argp_option options[] = {
     {"output", OPTION_OUTPUT, "FILE.html", 0, "the page to write", 0},
+    {"drop-at-most", OPTION_DROPS, "P", 0,
+     "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {0},
 };
 
@@ -22,6 +25,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     report_options *o = state->input;
     switch (key) {
     case OPTION_OUTPUT: o->output = text; return 0;
+    case OPTION_DROPS: o->drops = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one result at a time, '%s' is a second", text);
         o->result_path = text;
@@ -47,12 +51,15 @@ spw_status spw_command_report(int argc, char **argv) {
     spw_status status = SPW_OK;
     report_options o = {.output = NULL};
     spw_report report = {.rows = 0};
+    double drop_most = 0.01;
     spw_file target = {NULL, NULL};
     FILE *out = NULL;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.output == NULL) SPW_TRY(spw_fail(SPW_EARG, "no output given; write --output report.html"));
     SPW_TRY(spw_file_reads(o.result_path));
+    if (o.drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o.drops, &drop_most));
     SPW_TRY(spw_report_read(o.result_path, &report));
+    report.drop_most = drop_most;
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));

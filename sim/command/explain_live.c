@@ -4,6 +4,7 @@
 #include "sim/command/explain_bare.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/input/precision.h"
 #include "sim/memory/footprint.h"
 #include "sim/replay/replay.h"
 
@@ -155,7 +156,9 @@ static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
     const char *sharded = spw_footprint_state_note(p->job, p->scheme);
+    char precision[SPW_PRECISION_TEXT];
     if (sharded != NULL) printf("assumed: %s\n", sharded);
+    if (spw_precision_note(p->job, precision)) printf("assumed: %s\n", precision);
     printf("%s\n", e->rows);
 }
 

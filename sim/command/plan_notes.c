@@ -1,6 +1,7 @@
 #include "sim/command/plan_notes.h"
 
 #include "sim/command/job_options.h"
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/replay/plan_answers.h"
 
@@ -99,6 +100,7 @@ static void print_reasons(const char *what, const reasons *list, FILE *out) {
 
 /* Which points cannot be, whose state is taken as sharded, what the coefficients were not fitted on, and which points have no time. */
 static void print_limits(const spw_plan_view *v, FILE *out) {
+    char precision[SPW_PRECISION_TEXT];
     reasons outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0}, state = {.count = 0};
     for (size_t i = 0; i < v->result->refusals; i++) {
         const spw_refusal *refusal = &v->result->refusal[i];
@@ -117,6 +119,8 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     }
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
     if (state.count > 0) print_reasons("state", &state, out);
+    if (spw_precision_note(v->request->job, precision))
+        fprintf(out, "%-*s%s\n", INDENT, "precision", precision);
     if (outside.count > 0) print_reasons("outside the fit: ", &outside, out);
     if (untimed.count > 0) print_reasons("no times", &untimed, out);
 }

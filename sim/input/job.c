@@ -46,7 +46,9 @@ typedef struct job_text {
     spw_job job;
 } job_text;
 
-static const spw_choice element_bytes[] = {{"bf16", 2}, {"fp16", 2}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
+enum { FP16 = 0x100 }; /* beside the bytes, until the job is read */
+static const spw_choice element_bytes[] = {
+    {"bf16", 2}, {"fp16", 2 + FP16}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 #define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
@@ -362,6 +364,14 @@ spw_status spw_job_check(const spw_job *job) {
 
 /* --- Reading --- */
 
+static void note_fp16(spw_precision *p) {
+    size_t *const field[] = {&p->weights, &p->gradients, &p->optimizer, &p->activations};
+    for (unsigned i = 0; i < sizeof field / sizeof *field; i++) {
+        if ((*field[i] & FP16) != 0) p->fp16 |= 1u << i;
+        *field[i] &= FP16 - 1;
+    }
+}
+
 spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
                          spw_job *out) {
     spw_status status = SPW_OK;
@@ -372,6 +382,7 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
     SPW_TRY(spw_settings_open(where, text, length, &settings));
     SPW_TRY(SPW_ALLOC(1, &read));
     SPW_TRY(spw_settings_read(settings, rows, read));
+    note_fp16(&read->job.precision);
     key = "model";
     SPW_TRY(spw_model_read(read->model, folder, &read->job.model));
     if (read->job.part == SPW_PART_EXPERT_LAYERS) {

@@ -35,9 +35,10 @@ SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
 
 enum { SPW_MASTER_AUTO = 255 };
 
-/* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1. */
+/* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1 (sim/input/precision.h). */
 typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
+    unsigned fp16; /* bit i: the i-th of them is fp16, not bf16 */
 } spw_precision;
 
 /* Who keeps weights, gradients and optimizer state: sim/memory/optimizer_state.h. */

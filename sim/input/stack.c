@@ -42,6 +42,8 @@ static const spw_setting rows[] = {
                             "clusters on which the tables' programs ran"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, expert_parallel, SPW_STACK_TEXT,
                             "expert-parallel sizes of those runs"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, sequence_lengths, SPW_STACK_TEXT,
+                            "tokens of a sequence of those runs"),
     SPW_STACK_COUNT(spw_stack, sequences_min, "smallest batch of those tables"),
     SPW_STACK_COUNT(spw_stack, sequences_max, "largest batch of those tables"),
     {.key = "keeps_expert_products",
@@ -105,13 +107,17 @@ void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...) {
 }
 
 void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point) {
-    char expert[24];
+    char expert[24], length[24];
     (void)snprintf(expert, sizeof expert, "%zu", point->expert);
+    (void)snprintf(length, sizeof length, "%zu", point->sequence_length);
     if (!spw_has_word(range->models, point->model)) spw_outside_add(note, "model not in the fitted tables");
     if (range->clusters[0] != '\0' && !spw_has_word(range->clusters, point->cluster))
         spw_outside_add(note, "cluster not in the fitted tables");
     if (range->expert_parallel[0] != '\0' && !spw_has_word(range->expert_parallel, expert))
         spw_outside_add(note, "expert-parallel sizes other than %s", range->expert_parallel);
+    if (range->sequence_lengths[0] != '\0' && !spw_has_word(range->sequence_lengths, length))
+        spw_outside_add(note, "sequences of other than %s tokens", range->sequence_lengths);
+    if (!point->bf16) spw_outside_add(note, "precision other than bf16 throughout");
     if (point->sequences < range->sequences_min || point->sequences > range->sequences_max)
         spw_outside_add(note, "sequences other than %zu to %zu", range->sequences_min, range->sequences_max);
 }
@@ -123,6 +129,7 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "]\ntables: \"%s\"\nmodels: \"%s\"\n", stack.tables, stack.models);
     if (stack.clusters[0] != '\0') fprintf(out, "clusters: \"%s\"\n", stack.clusters);
     if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
+    if (stack.sequence_lengths[0] != '\0') fprintf(out, "sequence_lengths: \"%s\"\n", stack.sequence_lengths);
     fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
     fprintf(out, "keeps_expert_products: %s\n", stack.keeps_expert_products ? "true" : "false");
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)

@@ -22,12 +22,13 @@ enum { SPW_OUTSIDE_TEXT = 256, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_ST
 
 /* What the tables of a fit spoke of, words between blanks, and a job to compare with it. */
 typedef struct spw_fit_range {
-    const char *models, *clusters, *expert_parallel;
+    const char *models, *clusters, *expert_parallel, *sequence_lengths;
     size_t sequences_min, sequences_max;
 } spw_fit_range;
 typedef struct spw_fit_point {
     const char *model, *cluster;
-    size_t expert, sequences;
+    size_t expert, sequences, sequence_length;
+    bool bf16; /* weights, gradients, optimizer and activations, as in all tables that were fitted */
 } spw_fit_point;
 
 typedef struct spw_stack {
@@ -38,7 +39,8 @@ typedef struct spw_stack {
     char tables[SPW_STACK_TEXT]; /* what it was fitted on */
     char models[SPW_STACK_TEXT]; /* of those tables, separated by blanks */
     char clusters[SPW_STACK_TEXT],
-        expert_parallel[SPW_STACK_TEXT]; /* where and with which sizes its runs were; "": any */
+        expert_parallel[SPW_STACK_TEXT];   /* where and with which sizes its runs were; "": any */
+    char sequence_lengths[SPW_STACK_TEXT]; /* tokens of a sequence of its runs; "": any */
     size_t sequences_min, sequences_max;
     bool keeps_expert_products; /* remat policies list the experts' products too: sim/input/remat.h */
     spw_coefficient packing[SPW_PACKING_COUNT];

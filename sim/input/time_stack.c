@@ -30,6 +30,8 @@ static const spw_setting rows[] = {
     LINE(schemes, SPW_STACK_TEXT, "kinds of schemes of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_time_stack, expert_parallel, SPW_STACK_TEXT,
                             "expert-parallel sizes of those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_time_stack, sequence_lengths, SPW_STACK_TEXT,
+                            "tokens of a sequence of those tables"),
     SPW_STACK_COUNT(spw_time_stack, sequences_min, "smallest batch of those tables"),
     SPW_STACK_COUNT(spw_time_stack, sequences_max, "largest batch of those tables"),
     SPW_TIME_FITTED_LIST(COEFFICIENT) SPW_TIME_TEXT_LIST(COEFFICIENT)
@@ -83,6 +85,7 @@ static spw_status print(FILE *out, const void *what) {
             "\"%s\"\nschemes: \"%s\"\n",
             stack.name, stack.tables, stack.models, stack.clusters, stack.schemes);
     if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
+    if (stack.sequence_lengths[0] != '\0') fprintf(out, "sequence_lengths: \"%s\"\n", stack.sequence_lengths);
     fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
     for (size_t i = 0; i < SPW_TIME_ROWS; i++)
         spw_coefficient_write(out, spw_time_rows[i].key, spw_time_coefficient(&stack, i));

@@ -32,7 +32,8 @@ typedef struct spw_time_stack {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT]; /* what it was fitted on */
     char models[SPW_STACK_TEXT], clusters[SPW_STACK_TEXT], schemes[SPW_STACK_TEXT]; /* of those tables */
-    char expert_parallel[SPW_STACK_TEXT]; /* sizes of those tables; "": any */
+    char expert_parallel[SPW_STACK_TEXT];  /* sizes of those tables; "": any */
+    char sequence_lengths[SPW_STACK_TEXT]; /* tokens of a sequence of those tables; "": any */
     size_t sequences_min, sequences_max;
 #define SPW_TIME_FIELD(field, start, low, high, help) spw_coefficient field;
     SPW_TIME_FITTED_LIST(SPW_TIME_FIELD)

@@ -1,5 +1,6 @@
 #include "sim/memory/compiled_memory.h"
 
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 
 #include <math.h>
@@ -62,13 +63,15 @@ static void recover(const spw_stack *stack, const spw_compiled_layer *list, spw_
 
 static void name_outside(const spw_stack *s, const spw_job *job, const spw_compiled_layer *list,
                          size_t sequences, spw_compiled_memory *m) {
-    const spw_fit_range range = {s->models, s->clusters, s->expert_parallel, s->sequences_min,
-                                 s->sequences_max};
-    const spw_fit_point point = {job->model.name, job->cluster.name, job->expert, sequences};
+    const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
+                                 s->sequence_lengths, s->sequences_min, s->sequences_max};
+    const spw_fit_point point = {job->model.name, job->cluster.name,    job->expert,
+                                 sequences,       job->sequence_length, spw_precision_is_bf16(job)};
     if (s->packing[list->packing].evidence != SPW_EVIDENCE_FITTED)
         spw_outside_add(m->outside, "%s not in the fitted tables",
                         spw_stack_rows[list->packing].key + sizeof "packing_" - 1);
     spw_outside_ranges(m->outside, &range, &point);
+    if (spw_precision_any_fp8(job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 
 spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,

@@ -1,5 +1,6 @@
 #include "sim/replay/replay_finish.h"
 
+#include "sim/input/precision.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/statistics/quantiles.h"
 
@@ -95,7 +96,9 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->job, row->scheme);
+    char precision[SPW_PRECISION_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
+    if (spw_precision_note(row->job, precision)) spw_assume(list, "%s", precision);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);

@@ -1,5 +1,6 @@
 #include "sim/replay/result_json.h"
 
+#include "sim/input/precision.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/result_sources.h"
@@ -12,20 +13,11 @@
 enum { VERSION = 1 };
 
 static json_t *precision_json(spw_json *json, const spw_job *job) {
-    const spw_precision *p = &job->precision;
     const size_t master = spw_master_bytes(job);
     json_t *object = json_object();
-    const struct {
-        const char *key;
-        size_t bytes;
-    } fields[] = {{"weights", p->weights},
-                  {"gradients", p->gradients},
-                  {"optimizer", p->optimizer},
-                  {"activations", p->activations}};
-    for (size_t i = 0; i < 4; i++) {
-        const char *name = fields[i].bytes == 4 ? "fp32" : fields[i].bytes == 2 ? "bf16" : "fp8";
-        spw_json_put(json, object, fields[i].key, spw_json_text(name));
-    }
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++)
+        spw_json_put(json, object, spw_precision_kind(i),
+                     spw_json_text(spw_precision_name(&job->precision, i)));
     spw_json_put(json, object, "master", spw_json_text(master == 4 ? "fp32" : master == 2 ? "bf16" : "none"));
     return object;
 }

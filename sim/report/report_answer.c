@@ -19,12 +19,13 @@ static bool is_better(const spw_report_row *a, const spw_report_row *b) {
     return a->held.most < b->held.most;
 }
 
-/* NULL when no row may be chosen. */
-static const spw_report_row *best(const spw_report *report, bool dropless, bool surely) {
+/* Of the rows that drop at most the share `most`, of all assignments; NULL when no row may be chosen. */
+static const spw_report_row *best(const spw_report *report, double most, bool surely) {
     const spw_report_row *found = NULL;
     for (size_t i = 0; i < report->rows; i++) {
         const spw_report_row *row = &report->row[i];
-        if (!spw_report_row_fits(row) || (dropless && row->dropped > 0.0)) continue;
+        if (!spw_report_row_fits(row) || row->fraction > most || (most <= 0.0 && row->dropped > 0.0))
+            continue;
         if (surely && !spw_report_row_surely_fits(row)) continue;
         if (found == NULL || is_better(row, found)) found = row;
     }
@@ -82,8 +83,8 @@ static void write_figures(const spw_report_row *row, FILE *out) {
 }
 
 /* Why a choice is not sure, and the one that is. */
-static void write_doubt(const spw_report *report, const spw_report_row *row, bool dropless, FILE *out) {
-    const spw_report_row *sure = best(report, dropless, true);
+static void write_doubt(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
+    const spw_report_row *sure = best(report, most, true);
     if (is_outside(row)) {
         (void)fputs("<p class=\"doubt\">The coefficients were not fitted on a job like ", out);
         write_name(report, row, out);
@@ -107,7 +108,10 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, boo
         write_figures(sure, out);
         (void)fputs(".</p>", out);
     } else {
-        (void)fprintf(out, ". Nothing%s fits with room to spare.</p>", dropless ? " that drops nothing" : "");
+        (void)fprintf(out, ". Nothing%s fits with room to spare.</p>",
+                      most <= 0.0  ? " that drops nothing"
+                      : most < 1.0 ? " that drops as little"
+                                   : "");
     }
 }
 
@@ -161,37 +165,96 @@ static void write_searches(const spw_report *report, FILE *out) {
 
 static bool is_live(const spw_report_row *row) { return !row->replayed && strcmp(row->kind, "live") == 0; }
 
-/* Of those that fit: the best, and the best that drops nothing. Without times a scheme that drops is only a way out. */
-static void write_choices(const spw_report *report, const spw_report_row *any, const spw_report_row *whole,
-                          FILE *out) {
-    if (any->timed && any != whole) {
-        write_choice(report, "The fastest that fits, with drops", any, out);
-        write_doubt(report, any, false, out);
+/* The factor with which the scheme of a row stays within the limit, where the replay searched for it; else NAN. */
+static double factor_of(const spw_report *report, const spw_report_row *row) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(report->root, "smallest_factors"), i, item) {
+        const char *scheme = json_string_value(json_object_get(item, "scheme"));
+        const json_t *factor = json_object_get(item, "factor");
+        if (scheme == NULL || strcmp(scheme, row->scheme) != 0 || !json_is_number(factor)) continue;
+        if (fabs(json_number_value(json_object_get(item, "sequences_per_gpu")) - row->sequences) > 0.5)
+            continue;
+        if (json_number_value(json_object_get(item, "drop_at_most")) <= report->drop_most)
+            return json_number_value(factor);
+    }
+    return NAN;
+}
+
+/* What would be chosen if drops did not count. */
+static void write_tempting(const spw_report *report, const spw_report_row *row, FILE *out) {
+    const double factor = factor_of(report, row), most = 100.0 * report->drop_most;
+    (void)fputs("<p class=\"doubt\">", out);
+    (void)fputs(row->timed ? "Faster, but with too many drops: " : "Smaller, but with too many drops: ", out);
+    write_name(report, row, out);
+    (void)fputs(", ", out);
+    write_figures(row, out);
+    (void)fprintf(out, ", more than the %g %% that may be dropped (<code>--drop-at-most</code>). ", most);
+    if (isfinite(factor)) {
+        (void)fputs("It stays within that from a factor of ", out);
+        spw_html_number(out, factor, "%.3f", factor);
+        (void)fputs(" on.</p>", out);
+    } else {
+        (void)fprintf(
+            out,
+            "What factor it needs to stay within that: <code>spillway replay --drop-at-most %g</code>.</p>",
+            most);
+    }
+}
+
+/* Of those that fit: the best that drops little, the best that drops nothing, and what would be chosen if drops did not
+ * count. */
+static void write_choices(const spw_report *report, FILE *out) {
+    const spw_report_row *any = best(report, report->drop_most, false), *whole = best(report, 0.0, false),
+                         *tempting = best(report, 1.0, false);
+    const bool batches = spw_report_has_batches(report), timed = tempting->timed;
+    if (any == NULL) {
+        (void)fprintf(out, "<p>Nothing fits that drops at most %g %% of the assignments.</p>",
+                      100.0 * report->drop_most);
+    } else if (any != whole && (timed || whole == NULL)) {
+        write_choice(report,
+                     timed     ? "The fastest that fits, with drops"
+                     : batches ? "The largest batch, with drops"
+                               : "Least memory, with drops",
+                     any, out);
+        write_doubt(report, any, report->drop_most, out);
     }
     if (whole != NULL) {
-        const char *untimed =
-            spw_report_has_batches(report) ? "The largest batch without drops" : "Least memory without drops";
+        const char *untimed = batches ? "The largest batch without drops" : "Least memory without drops";
         write_choice(report,
                      !whole->timed  ? untimed
                      : any == whole ? "The fastest that fits"
                                     : "Without drops",
                      whole, out);
-        write_doubt(report, whole, true, out);
-    } else {
-        if (!any->timed) write_choice(report, "Least memory, with drops", any, out);
-        if (!any->timed) write_doubt(report, any, false, out);
+        write_doubt(report, whole, 0.0, out);
+    } else if (any != NULL) {
         (void)fputs("<p>Nothing fits that drops nothing.</p>", out);
     }
-    if (!any->timed)
+    if (tempting->fraction > report->drop_most && (timed || any == NULL))
+        write_tempting(report, tempting, out);
+    if (!timed)
         (void)fputs("<p class=\"doubt\">Which is fastest is not known: this replay has no step times "
                     "(<code>--stack</code> has "
                     "them for programs that XLA compiles).</p>",
                     out);
-    if (is_live(any) || (whole != NULL && is_live(whole)))
+    if ((any != NULL && is_live(any)) || (whole != NULL && is_live(whole)))
         (void)fputs("<p class=\"doubt\">Memory is what must be live, a lower bound: what a compiler or an "
                     "allocator adds is not "
                     "in it.</p>",
                     out);
+}
+
+/* What is said of number formats: a sentence of every row. */
+static void write_precision(const spw_report *report, FILE *out) {
+    size_t i;
+    json_t *sentence;
+    json_array_foreach(report->row[0].assumptions, i, sentence) {
+        const char *text = json_string_value(sentence);
+        if (strncmp(text, "fp8 ", 4) != 0) continue;
+        (void)fputs("<p class=\"doubt\">", out);
+        spw_html_text(out, text);
+        (void)fputs(".</p>", out);
+    }
 }
 
 /* What of the routing is not the job's own. */
@@ -212,7 +275,6 @@ static void write_routing(const spw_report *report, FILE *out) {
 }
 
 void spw_report_write_answer(const spw_report *report, FILE *out) {
-    const spw_report_row *any = best(report, false, false), *whole = best(report, true, false);
     const bool several = report->rows > 1;
     size_t fit = 0;
     for (size_t i = 0; i < report->rows; i++) fit += spw_report_row_fits(&report->row[i]);
@@ -232,8 +294,9 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
                       spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
                       report->gpus);
     }
-    if (fit > 0) write_choices(report, any, whole, out);
+    if (fit > 0) write_choices(report, out);
     write_searches(report, out);
+    write_precision(report, out);
     write_routing(report, out);
     (void)fputs("</section>", out);
 }

@@ -35,6 +35,7 @@ typedef struct spw_report_row {
 } spw_report_row;
 
 typedef struct spw_report {
+    double drop_most; /* share of the assignments that what is called fastest may drop; the reader sets it */
     spw_result_pictures pictures;
     json_t *root;
     spw_report_row *row; /* [rows] */

@@ -1,5 +1,6 @@
 #include "sim/time/compiled_time.h"
 
+#include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/routing/compose.h"
 #include "sim/time/compiled_work.h"
@@ -25,7 +26,8 @@ typedef struct prediction {
 } prediction;
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
-    return scheme->type->compiled != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat);
+    return scheme->type->compiled != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) &&
+           spw_precision_is_timed(job);
 }
 
 /* --- Exchanges --- */
@@ -169,9 +171,10 @@ const char *spw_compiled_kind(const spw_scheme *scheme) {
 static void name_outside(const prediction *p) {
     const spw_time_stack *s = p->stack;
     const spw_job *job = p->request->job;
-    const spw_fit_range range = {s->models, s->clusters, s->expert_parallel, s->sequences_min,
-                                 s->sequences_max};
-    const spw_fit_point point = {job->model.name, job->cluster.name, job->expert, p->request->sequences};
+    const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
+                                 s->sequence_lengths, s->sequences_min, s->sequences_max};
+    const spw_fit_point point = {job->model.name,       job->cluster.name,    job->expert,
+                                 p->request->sequences, job->sequence_length, spw_precision_is_bf16(job)};
     const char *kind = spw_compiled_kind(p->request->scheme);
     char *note = p->out->outside;
     if (!spw_has_word(s->schemes, kind)) spw_outside_add(note, "%s not in the fitted tables", kind);

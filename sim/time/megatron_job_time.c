@@ -1,6 +1,7 @@
 #include "sim/time/megatron_job_time.h"
 
 #include "base/memory.h"
+#include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/megatron_layer.h"
 #include "sim/time/model_work.h"
@@ -32,8 +33,8 @@ static size_t remat_row(const spw_job *job) {
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return spw_megatron_load_knows(scheme) && remat_row(job) < SPW_COUNT_OF(remats) && job->tensor == 1 &&
-           job->precision.weights == 2 && job->precision.activations == 2 &&
-           spw_megatron_align(scheme) == 1 && !spw_scheme_option_is(scheme, "backend", "hybridep");
+           job->precision.weights == 2 && spw_precision_is_timed(job) && spw_megatron_align(scheme) == 1 &&
+           !spw_scheme_option_is(scheme, "backend", "hybridep");
 }
 
 /* --- Outside the experts --- */

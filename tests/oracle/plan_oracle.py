@@ -425,6 +425,46 @@ def advice(job):
     check([row["scheme"] for row in plan["rows"]][:1] == ["megatron-alltoall"] and plan["plan"]["refused"], "gmm with Megatron's optimizer")
 
 
+def precision(job):
+    """fp8: bytes of what is live are exact, times of it there are none, and what a recipe adds is said; fp16 is not called bf16."""
+    source = (root / "sim/jobs/deepseek-v3-mi355x.yaml").read_text()
+    names = ("weights", "gradients", "optimizer", "activations")
+
+    def planned(kinds, *extra):
+        job.write_text(re.sub("(?m)^precision:.*", "precision: {" + ", ".join(f"{n}: {k}" for n, k in zip(names, kinds)) + "}", source))
+        arguments = ["plan", "--job", job, "--sequences-per-gpu", 4, "--scheme", "gmm", *extra]
+        return json.loads(run(*arguments, "--format", "json")), run(*arguments)
+
+    even, text = planned(["bf16"] * 4)
+    check("precision" not in text and even["rows"][0]["time"]["step_s"] is not None, "bf16")
+    live, _ = planned(["bf16"] * 4, "--stack", "none")
+    for i, name in enumerate(names):
+        kinds = ["fp8" if j == i else "bf16" for j in range(4)]
+        plan, text = planned(kinds)
+        row, = plan["rows"]
+        check(plan["settings"]["precision"][name] == "fp8", f"{plan['settings']['precision']}")
+        check((row["time"]["step_s"] is None) == (name != "optimizer"), f"fp8 {name}: a time of {row['time']['step_s']} s")
+        told = [a for a in row["assumptions"] if a.startswith(f"fp8 {name}: one byte an element")]
+        check(len(told) == 1 and ("master weights" in told[0]) == (name == "weights"), f"fp8 {name}: {row['assumptions']}")
+        check(any("beyond what was fitted" in a and "precision other than bf16" in a for a in row["assumptions"]), f"fp8 {name}: inside the fit")
+        check(told[0] in line(text, "precision") and ("fp8: " in line(text, "no times")) == (name != "optimizer"), f"fp8 {name}: {text}")
+        check("precision other than bf16" in line(text, "outside the fit"), f"fp8 {name}: {line(text, 'outside the fit')}")
+        bytes_of = lambda p: p["rows"][0]["memory"]
+        alone, _ = planned(kinds, "--stack", "none")
+        parameters = even["settings"]["parameters_total"] / 64  # a GPU's share; two moments
+        less = {"weights": 1, "optimizer": 2}.get(name, 0) * parameters
+        check(abs(bytes_of(live)["argument_bytes"] - bytes_of(alone)["argument_bytes"] - less) < 64, f"fp8 {name}: bytes of the state")
+        check(bytes_of(alone)["max_bytes"] < bytes_of(live)["max_bytes"], f"fp8 {name}: peak")
+    mixed, text = planned(["fp16", "fp32", "fp32", "fp16"])
+    check(mixed["settings"]["precision"] == {**dict(zip(names, ["fp16", "fp32", "fp32", "fp16"])), "master": "none"}, f"{mixed['settings']['precision']}")
+    check("precision other than bf16" in line(text, "outside the fit"), "fp32 moments are inside the fit")
+    _, text = planned(["fp32"] * 4)
+    check("fp32" in line(text, "no times"), f"fp32 activations: {line(text, 'no times')}")
+    job.write_text(source.replace("sequence_length: 4096", "sequence_length: 131072"))
+    text = run("plan", "--job", job, "--sequences-per-gpu", 1, "--scheme", "gmm-deepep")
+    check("sequences of other than 4096 tokens" in line(text, "outside the fit"), "long sequences are inside the fit")
+
+
 def straddling(job):
     """Groups that straddle nodes are said, and what they cost; uniform routing costs as much as balanced."""
     text = re.sub(r"(?m)^gpus_per_node: .*", "gpus_per_node: 72", (root / "sim/clusters/b200-8x8.yaml").read_text())
@@ -489,6 +529,7 @@ def main():
     changing(job)
     advice(job)
     straddling(job)
+    precision(job)
     print(f"plan_oracle: {checks} checks, {failed} failed")
     sys.exit(failed > 0)
 

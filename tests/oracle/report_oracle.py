@@ -96,12 +96,12 @@ class Page(html.parser.HTMLParser):
         return found[0] if found else Node("")
 
 
-def report(result, *, name=None):
+def report(result, *extra, name=None):
     """The page of a result, made in silence and the same twice."""
     out = folder / (name or "report.html")
     for _ in range(2):
         before = out.read_bytes() if out.exists() else None
-        done = run(program, "report", result, "--output", out)
+        done = run(program, "report", result, "--output", out, *extra)
         expect(f"report {result}", done.returncode == 0 and not done.stderr and not done.stdout, f"{done.returncode} {done.stderr}")
     text = out.read_text()
     expect(f"report {result}", before is None or before == out.read_bytes(), "the same result makes another page")
@@ -304,7 +304,7 @@ def check_again(what, page, answer, cwd):
     expect(what, done.returncode == 0 and json.loads(done.stdout)["rows"] == answer["rows"], f"{command}: {done.returncode} {done.stderr}")
 
 
-def check_answer(what, page, answer):
+def check_answer(what, page, answer, most=0.01):
     section = next(page.root.all("section", "answer"))
     words = {row["evidence"] for row in answer["rows"]} - {"exact"}
     expect(what, ("synthetic" in section.text()) == answer["trace"]["synthetic"], section.text())
@@ -322,12 +322,24 @@ def check_answer(what, page, answer):
     timed = [r for r in fit if r["time"]["step_s"] is not None]
     whole = [r for r in timed if r["drops"]["dropped"] == 0]
     named = [b.text().split(" ")[0] for b in section.all("b")]
-    if timed:
-        fastest = max(timed, key=lambda r: r["time"]["tokens_per_s_per_gpu"])
+    little = [r for r in timed if r["drops"]["fraction"] <= most]
+    if little:
+        fastest = max(little, key=lambda r: r["time"]["tokens_per_s_per_gpu"])
         expect(what, named[0] == fastest["scheme"] and f"{fastest['time']['step_s']:.2f} s" in section.text(), section.text())
     if whole:
         fastest = max(whole, key=lambda r: r["time"]["tokens_per_s_per_gpu"])
         expect(what, fastest["scheme"] in named and f"{fastest['time']['tokens_per_s_per_gpu']:.0f} tokens/s" in section.text(), section.text())
+    elif timed:
+        expect(what, "Nothing fits that drops at most" in section.text(), section.text())
+    tempting = max(timed, key=lambda r: r["time"]["tokens_per_s_per_gpu"], default=None)
+    if tempting is not None:
+        told = [p.text() for p in section.all("p") if "too many drops" in p.text()]
+        expect(what, len(told) == (tempting["drops"]["fraction"] > most), f"{told}")
+        expect(what, all(f"drops {100 * tempting['drops']['fraction']:.2f} %" in text.replace("\xa0", " ") and tempting["scheme"] in text for text in told), f"{told}")
+        found = [f["factor"] for f in answer.get("smallest_factors") or [] if f["scheme"] == tempting["scheme"] and f["drop_at_most"] <= most]
+        expect(what, all((f"a factor of {found[0]:.3f}" in text) if found else "replay --drop-at-most" in text for text in told), f"{told} {found}")
+    precision = answer["settings"]["precision"]
+    expect(what, ("fp8" in precision.values()) == ("fp8 " in section.text() and "one byte an element" in section.text()), section.text())
     for row in fit:  # of the row that the answer is about
         if row["scheme"] == named[0] and row["memory"]["high_bytes"] > row["memory"]["budget_bytes"] and timed == [row]:
             expect(what, "may not fit" in section.text(), section.text())
@@ -394,6 +406,19 @@ def case_timed():
                               "--scheme", "gmm", "--scheme", "dense:capacity_factor=1.25", "--scheme", "gmm-deepep")
     expect("timed", {r["memory"]["verdict"] for r in answer["rows"]} >= {"oom", "fits"}, "the case does not try both")
     whole_check("timed", result, answer)
+    check_answer("60 percent", report(result, "--drop-at-most", 60), answer, 0.6)
+    check_answer("nothing", report(result, "--drop-at-most", 0), answer, 0.0)
+    refused = run(program, "report", result, "--output", folder / "no.html", "--drop-at-most", "much")
+    expect("timed", refused.returncode == 2 and "percentage" in refused.stderr, refused.stderr)
+    result, answer = replayed("searched", trace, root / "sim/jobs/deepseek-v3-mi355x.yaml", "--stack", "maxtext-rocm-2026-05", "--scheme", "gmm-deepep",
+                              "--scheme", "dense:capacity_factor=1.25", "--drop-at-most", 1)
+    expect("searched", "a factor of" in next(report(result).root.all("section", "answer")).text(), "the factor that was searched is not said")
+    fp8 = folder / "fp8.yaml"  # what is not modelled is said where the answer is
+    text = (root / "sim/jobs/deepseek-v3-mi355x.yaml").read_text()
+    fp8.write_text(re.sub("(?m)^precision:.*", "precision: {weights: fp8, gradients: bf16, optimizer: bf16, activations: fp8}", text))
+    result, answer = replayed("fp8", trace, fp8, "--stack", "maxtext-rocm-2026-05", "--scheme", "gmm")
+    expect("fp8", answer["rows"][0]["time"]["step_s"] is None, "fp8 has a time")
+    whole_check("fp8", result, answer)
 
 
 def edited(result, change):

@@ -180,7 +180,7 @@ static void add_word(char *words, size_t size, const char *word) {
 /* Models, clusters, schemes and batches that the fit has seen; of all stacks together, since they share it. */
 static void list_range(const spw_calibrate_time_request *request, spw_time_calibration *c) {
     spw_time_stack seen = {.sequences_min = SIZE_MAX};
-    char expert[24];
+    char number[24];
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_cell *cell = &c->score.row[i].cell;
         const size_t sequences = cell->job.sequences_per_gpu[0];
@@ -189,8 +189,10 @@ static void list_range(const spw_calibrate_time_request *request, spw_time_calib
         if (sequences > seen.sequences_max) seen.sequences_max = sequences;
         add_word(seen.models, sizeof seen.models, cell->job.model.name);
         add_word(seen.clusters, sizeof seen.clusters, cell->job.cluster.name);
-        (void)snprintf(expert, sizeof expert, "%zu", cell->job.expert);
-        add_word(seen.expert_parallel, sizeof seen.expert_parallel, expert);
+        (void)snprintf(number, sizeof number, "%zu", cell->job.expert);
+        add_word(seen.expert_parallel, sizeof seen.expert_parallel, number);
+        (void)snprintf(number, sizeof number, "%zu", cell->job.sequence_length);
+        add_word(seen.sequence_lengths, sizeof seen.sequence_lengths, number);
         add_word(seen.schemes, sizeof seen.schemes, spw_compiled_kind(&cell->scheme));
     }
     for (size_t i = 0; i < request->table_count; i++) {
@@ -203,6 +205,7 @@ static void list_range(const spw_calibrate_time_request *request, spw_time_calib
         memcpy(stack->models, seen.models, sizeof stack->models);
         memcpy(stack->clusters, seen.clusters, sizeof stack->clusters);
         memcpy(stack->expert_parallel, seen.expert_parallel, sizeof stack->expert_parallel);
+        memcpy(stack->sequence_lengths, seen.sequence_lengths, sizeof stack->sequence_lengths);
         memcpy(stack->schemes, seen.schemes, sizeof stack->schemes);
         stack->sequences_min = seen.sequences_min;
         stack->sequences_max = seen.sequences_max;

@@ -1,0 +1,64 @@
+#include "sim/input/precision.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static size_t bytes_of(const spw_precision *p, size_t i) {
+    const size_t bytes[SPW_PRECISION_KINDS] = {p->weights, p->gradients, p->optimizer, p->activations};
+    return bytes[i];
+}
+
+const char *spw_precision_kind(size_t i) {
+    static const char *const names[SPW_PRECISION_KINDS] = {"weights", "gradients", "optimizer",
+                                                           "activations"};
+    return names[i];
+}
+
+const char *spw_precision_name(const spw_precision *p, size_t i) {
+    switch (bytes_of(p, i)) {
+    case 4: return "fp32";
+    case 2: return (p->fp16 >> i & 1u) != 0 ? "fp16" : "bf16";
+    default: return "fp8";
+    }
+}
+
+bool spw_precision_is_bf16(const spw_job *job) {
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        if (bytes_of(&job->precision, i) != 2) return false;
+    }
+    return true;
+}
+
+bool spw_precision_any_fp8(const spw_job *job) {
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        if (bytes_of(&job->precision, i) == 1) return true;
+    }
+    return false;
+}
+
+bool spw_precision_is_timed(const spw_job *job) {
+    const spw_precision *p = &job->precision;
+    return p->weights != 1 && p->gradients != 1 && p->activations == 2;
+}
+
+/* As spw_master_bytes. */
+static bool keeps_master(const spw_job *job) {
+    return job->master_bytes == SPW_MASTER_AUTO ? job->optimizer != SPW_OPTIMIZER_SHARDED
+                                                : job->master_bytes > 0;
+}
+
+bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
+    int used = snprintf(out, SPW_PRECISION_TEXT, "fp8");
+    if (!spw_precision_any_fp8(job)) return false;
+    for (size_t i = 0, named = 0; i < SPW_PRECISION_KINDS; i++) {
+        if (bytes_of(&job->precision, i) != 1) continue;
+        used += snprintf(out + used, SPW_PRECISION_TEXT - (size_t)used, "%s %s", named++ > 0 ? "," : "",
+                         spw_precision_kind(i));
+    }
+    (void)snprintf(
+        out + used, SPW_PRECISION_TEXT - (size_t)used,
+        ": one byte an element is counted; what a recipe keeps beside that is not: %stransposed copies, "
+        "scales, tensors that stay in higher precision",
+        job->precision.weights == 1 && !keeps_master(job) ? "master weights, " : "");
+    return true;
+}

@@ -1,0 +1,24 @@
+/* Number formats of a job: their names, and what the figures do not say of them. Bytes of live tensors are exact in every
+ * format. What a recipe of fp8 keeps beside them is not counted: master weights (unless precision.master says them), copies
+ * that are transposed for the backward products, scales and their history, tensors that stay in higher precision. Products
+ * are timed as those of bf16 alone. */
+#ifndef SPW_SIM_INPUT_PRECISION_H
+#define SPW_SIM_INPUT_PRECISION_H
+
+#include "sim/input/job.h"
+
+enum { SPW_PRECISION_KINDS = 4, SPW_PRECISION_TEXT = 320 };
+
+/* Of the i-th kind: weights, gradients, optimizer, activations; "bf16", "fp16", "fp32" or "fp8". */
+const char *spw_precision_kind(size_t i);
+const char *spw_precision_name(const spw_precision *precision, size_t i);
+
+bool spw_precision_is_bf16(const spw_job *job); /* all of them; fp16 counts */
+bool spw_precision_any_fp8(const spw_job *job);
+/* Do times speak of it? Not of weights, gradients or activations in fp8, nor of activations in fp32. */
+bool spw_precision_is_timed(const spw_job *job);
+
+/* What is to be said of the memory of a job with fp8; false where there is nothing. */
+bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]);
+
+#endif
