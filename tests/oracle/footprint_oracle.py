@@ -289,8 +289,8 @@ def hold(model, job, scheme, rows, where):
     check(not unknown, f"{where}: components that the document does not know: {unknown}")
 
 
-def explain(job, path, scheme_list, form):
-    command = [program, "explain", "--job", path, "--format", form] + [a for s in scheme_list for a in ("--scheme", s)]
+def explain(job, path, scheme_list, form, *arguments):
+    command = [program, "explain", "--job", path, "--format", form, *arguments] + [a for s in scheme_list for a in ("--scheme", s)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{job}: {done.stderr}")
@@ -341,5 +341,14 @@ for path in sorted((root / "sim" / "models").glob("*.json")):
             hold(model, job, scheme, mine, f"{model.name}, job {number} ({scheme}, {job.remat})")
         if number % 3 == 0:
             verdict(model, job, file, mine, scheme)
+model, job = Model("olmoe-1b-7b"), Job()  # several batches and schemes at once are those batches and schemes, one by one
+file = job.write(model)
+several = json.loads(explain(job, file, ("gmm", "ring"), "json", "--sequences-per-gpu", "1,3"))
+for sequences in (1, 3):
+    job.sequences = sequences
+    for scheme in ("gmm", "ring"):
+        rows = [row for row in several if row["scheme"] == scheme and row["sequences_per_gpu"] == sequences]
+        check(len(rows) > 10, f"{len(rows)} components of {scheme} with {sequences} sequences")
+        hold(model, job, scheme, rows, f"{scheme}, {sequences} of 1,3 sequences")
 print(f"{checks} checks, {failed} failed")
 sys.exit(1 if failed or checks < 5000 else 0)

@@ -259,19 +259,22 @@ def fit(table, *arguments):
 
 truth = stack("xla-cuda-0.10.2") | {"packing_dense": 0.8, "packing_gmm": 1.4, "packing_ring": 1.2, "recovered_grouped": 0.5,
                                     "recovered_dense": 0.2, "masked_operands": 2.5}
-noise = random.Random(7)
-made = scratch / "made.csv"
-with made.open("w", newline="") as file:
-    rows = [r for r in csv.DictReader(compiled[0].open()) if "cuda" in r["stack"]]
-    writer = csv.DictWriter(file, rows[0].keys())
-    writer.writeheader()
-    for r in rows:
-        value = predict(r, truth)[0] / GIB * math.exp(noise.gauss(0, 0.005))
-        writer.writerow(r | {"temporary_gib": f"{value:.4f}", "total_gib": ""})
-_, yaml = fit(made, "--stack", "xla-cuda-0.10.2")
-for key in ("packing_dense", "packing_gmm", "packing_ring", "recovered_grouped", "recovered_dense", "masked_operands"):
-    found = re.search(rf"^{key}:\n  value: ([0-9.]+)", yaml, re.M)
-    check(found and abs(float(found.group(1)) / truth[key] - 1) < (0.1 if key.startswith("recovered") else 0.03), f"{key}: {found and found.group(1)}, made with {truth[key]}")
+for column in ("temporary_gib", "total_gib"):  # a table says the one or the other
+    noise = random.Random(7)
+    made = scratch / "made.csv"
+    with made.open("w", newline="") as file:
+        rows = [r for r in csv.DictReader(compiled[0].open()) if "cuda" in r["stack"]]
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        for r in rows:
+            temporary, _, _, arguments = predict(r, truth)
+            value = temporary * math.exp(noise.gauss(0, 0.005)) + (arguments if column == "total_gib" else 0)
+            writer.writerow(r | {"temporary_gib": "", "total_gib": "", column: f"{value / GIB:.4f}"})
+    _, yaml = fit(made, "--stack", "xla-cuda-0.10.2")
+    for key in ("packing_dense", "packing_gmm", "packing_ring", "recovered_grouped", "recovered_dense", "masked_operands"):
+        found = re.search(rf"^{key}:\n  value: ([0-9.]+)", yaml, re.M)
+        check(found and abs(float(found.group(1)) / truth[key] - 1) < (0.1 if key.startswith("recovered") else 0.03),
+              f"{key}: {found and found.group(1)}, made with {truth[key]} and {column}")
 printed, yaml = fit(compiled[0], "--stack", "xla-cuda-0.10.2")
 shipped = (source / "sim/stacks/xla-cuda-0.10.2.yaml").read_text()
 figures = [[float(x) for x in re.findall(r"(?:value|uncertainty): ([0-9.]+)", t)] for t in (yaml, shipped)]

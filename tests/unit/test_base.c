@@ -61,6 +61,9 @@ static void test_memory(void) {
     spw_free(numbers);
     CHECK_STATUS(SPW_ALLOC(SIZE_MAX / 4, &numbers), SPW_ENOMEM);
     CHECK(numbers == NULL);
+    char *text = NULL; /* a product that fits, and no longer does when it is rounded up */
+    for (size_t less = 0; less < 64; less++) CHECK_STATUS(SPW_ALLOC(SIZE_MAX - less, &text), SPW_ENOMEM);
+    CHECK(text == NULL);
     spw_alloc_fail_after(1);
     CHECK_OK(SPW_ALLOC(1, &numbers));
     spw_free(numbers);

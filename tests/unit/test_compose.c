@@ -294,6 +294,14 @@ static void test_layers(void) {
     s.layers = 3;
     s.layer_id[2] = 5;
     CHECK(match_of(&s, "step totals take the first of the trace's 3") == SPW_MATCH_FOLDED);
+
+    /* Layers in turn: the first ones stand for one more where they do not divide the model's. */
+    const size_t seven_by_three[] = {3, 2, 2}, two_by_three[] = {1, 1, 0}, six_by_three[] = {2, 2, 2};
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(spw_layers_stood_for(7, 3, i) == seven_by_three[i]);
+        CHECK(spw_layers_stood_for(2, 3, i) == two_by_three[i]);
+        CHECK(spw_layers_stood_for(6, 3, i) == six_by_three[i]);
+    }
 }
 
 /* --- Inference traces and counts --- */

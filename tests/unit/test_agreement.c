@@ -1,0 +1,91 @@
+/* The judge of `spillway verify` is judged: a scheme that is wrong on purpose in its bytes, rows, drops or tensors must be
+ * found to disagree with the layer that is executed, and the right one must not. */
+#include "sim/verify/agreement.h"
+
+#include "tests/unit/check.h"
+
+#include <string.h>
+
+enum { RANKS = 2, EXPERTS = 4, TOKENS = 6, TOP_K = 2 };
+
+static const spw_scheme_type *right;
+
+static size_t wrong_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                              spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const size_t count = right->exchanges(scheme, s, out);
+    out[count - 1].row_bytes++;
+    return count;
+}
+
+static size_t wrong_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return right->buffer_rows(scheme, s) + 1;
+}
+
+static void wrong_drops(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
+                        size_t group, spw_flow *out) {
+    right->flow(scheme, s, counts, group, out);
+    out->dropped[0]++;
+}
+
+static void wrong_wire(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
+                       size_t group, spw_flow *out) {
+    right->flow(scheme, s, counts, group, out);
+    out->wire[1]++;
+}
+
+/* Comparisons that failed. */
+static size_t misses(const spw_scheme *scheme) {
+    int32_t expert[RANKS * TOKENS * TOP_K];
+    spw_verify_tally tally = {.comparisons = 0};
+    for (int32_t t = 0; t < RANKS * TOKENS; t++) {
+        expert[t * TOP_K] = t % 3 == 0 ? 0 : t % EXPERTS;
+        expert[t * TOP_K + 1] = t % 3 == 0 ? 1 : (t + 2) % EXPERTS;
+    }
+    const spw_verify_case c = {.shape = {.ranks = RANKS,
+                                         .node_ranks = RANKS,
+                                         .experts = EXPERTS,
+                                         .experts_per_rank = EXPERTS / RANKS,
+                                         .top_k = TOP_K,
+                                         .hidden = 8,
+                                         .ffn = 4,
+                                         .sequences = 1,
+                                         .sequence_length = TOKENS,
+                                         .tokens = TOKENS,
+                                         .assignments = TOKENS * TOP_K,
+                                         .worst_rows = RANKS * TOKENS * TOP_K,
+                                         .element_bytes = 2,
+                                         .remat = SPW_REMAT_FULL},
+                               .expert = expert,
+                               .seed = 1};
+    CHECK_OK(spw_verify_run(scheme, &c, &tally));
+    CHECK(tally.cases == 1 && tally.comparisons > 20 && tally.agreed <= tally.comparisons);
+    CHECK((tally.first_miss[0] == '\0') == (tally.agreed == tally.comparisons));
+    return tally.comparisons - tally.agreed;
+}
+
+static void test_scheme(const char *text) {
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse(text, &scheme));
+    CHECK(misses(&scheme) == 0);
+    right = scheme.type;
+    spw_scheme_type wrong = *right;
+    scheme.type = &wrong;
+    wrong.exchanges = wrong_exchanges;
+    CHECK(misses(&scheme) > 0);
+    wrong = *right;
+    wrong.buffer_rows = wrong_rows;
+    CHECK(misses(&scheme) > 0);
+    wrong = *right;
+    wrong.flow = wrong_drops;
+    CHECK(misses(&scheme) > 0);
+    wrong.flow = wrong_wire;
+    CHECK(misses(&scheme) > 0);
+}
+
+int main(void) {
+    test_scheme("dense:capacity_factor=1");
+    test_scheme("gmm");
+    test_scheme("gmm:buffer_factor=0.5");
+    test_scheme("ring");
+    return check_done();
+}
