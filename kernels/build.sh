@@ -1,23 +1,24 @@
 # Builds the device code with whatever GPU compilers are present. Sourced by ./run, or run alone on a bare GPU machine:
-#     bash kernels/build.sh [hip | verify]
-#   hip      every kernel for every target whose compiler is there, and says which were not
-#   verify   spillway-verify and spillway-bench-kernels with nvcc and a C compiler: no CMake, no HDF5, no GSL
+#     bash kernels/build.sh [hip | verify | verify-amd]
+#   hip          every kernel for every target whose compiler is there, and says which were not
+#   verify       spillway-verify and spillway-bench-kernels, for NVIDIA where nvcc is, else for AMD: no CMake, no HDF5, no GSL
+#   verify-amd   the same for AMD though nvcc is there: ROCm 6 or later, or clang-22 and HIP's headers (docs/install_rocm.md)
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
+[ "$(basename -- "$0")" != build.sh ] || cd "$(dirname -- "$0")/.." || exit 3
+. kernels/rocm.sh
 
-# Kernels of one vendor's matrix units, and what only they need; everything else is built for both.
-spw_kernels_amd="grouped_gemm_mfma.hip"
-spw_kernels_nvidia="grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c"
+# Files for one vendor; everything else is built for both. The library of dense products is chosen where programs are linked.
+spw_kernels_amd="grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
+spw_kernels_nvidia="grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
-    find kernels -name "$1" | sort | while read -r file; do
+    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' | sort | while read -r file; do
         case " $2 " in *" $(basename "$file") "*) ;; *) echo "${file%.*}" ;; esac
     done
 }
-spw_kernels_of_amd() { spw_kernels_files '*.hip' "$spw_kernels_nvidia"; }
+spw_kernels_of_amd() { spw_kernels_files '*.hip' "$spw_kernels_nvidia vendor_product_hipblaslt.hip"; }
 spw_kernels_of_nvidia() { spw_kernels_files '*.hip' "$spw_kernels_amd"; }
-# The C files of both programs, for NVIDIA.
-spw_kernels_host() { spw_kernels_files '*.c' "" | grep -v '_none$'; }
 
 SPW_KERNELS_BUILD=${SPW_KERNELS_BUILD:-build/kernels}
 spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD/$1"; }
@@ -50,14 +51,22 @@ spw_kernels_cuda_objects() {
     done | spw_kernels_parallel
 }
 
-# ROCm's own compiler, where a user has it: objects with host code.
-spw_kernels_hipcc_objects() {
-    for target in "$@"; do
-        out=$(spw_kernels_out "hipcc-$target")
-        for kernel in $(spw_kernels_of_amd); do
-            echo "hipcc -DSPW_HIP --offload-arch=$target -O3 -std=c++17 -I. -c $kernel.hip -o $out/$(basename "$kernel").hip.o"
-        done
+# Kernels with host code for AMD, an object for all targets. $1: ROCm's root, $2: its clang.
+spw_kernels_hip_objects() {
+    out=$(spw_kernels_out hip) flags=$(spw_rocm_targets "$2" | sed 's/^/--offload-arch=/' | paste -sd' ')
+    [ -d "$1/amdgcn/bitcode" ] || flags="$flags -nogpulib"
+    for kernel in $(spw_kernels_of_amd) $(spw_kernels_hipblaslt "$1"); do
+        object=$out/$(basename "$kernel").hip.o
+        spw_kernels_fresh "$object" "$kernel.hip" && continue
+        echo "$2 -x hip -DSPW_HIP --rocm-path=$1 $flags -O3 -std=c++17 -I. -Wall -Wextra -c $kernel.hip -o $object"
     done | spw_kernels_parallel
+}
+spw_kernels_hipblaslt() { [ ! -f "$1/include/hipblaslt/hipblaslt.h" ] || echo kernels/bench/vendor_product_hipblaslt; }
+
+# One line on a hipcc like Debian's own: it calls clang-15, which knows neither gfx942 nor gfx950.
+spw_kernels_old_hipcc() {
+    version=$(hipcc --version 2>/dev/null | sed -n 's/^HIP version: *//p')
+    [ -z "$version" ] || [ "${version%%.*}" -ge 6 ] || echo "hipcc $version is too old and not used: ROCm 6 or later would be right"
 }
 
 spw_kernels_hip() {
@@ -73,39 +82,54 @@ spw_kernels_hip() {
     else
         echo "sm_90a: not built, nvcc is absent"
     fi
-    if command -v hipcc >/dev/null; then
-        spw_kernels_hipcc_objects gfx90a gfx942 || return 1
-        echo "gfx90a gfx942 with host code: built by hipcc"
+    spw_kernels_old_hipcc
+    if root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root"); then
+        spw_kernels_hip_objects "$root" "$clang" || return 1
+        echo "host code for HIP $(spw_rocm_version "$root/include") ($(spw_rocm_targets "$clang" | paste -sd' ')): built by $clang"
     else
-        echo "host code for HIP: not built, hipcc is absent"
+        echo "host code for HIP: not built"
     fi
 }
 
-spw_kernels_verify() {
-    command -v nvcc >/dev/null || { echo "nvcc is absent"; return 3; }
-    spw_kernels_cuda_objects || return 1
-    out=$(spw_kernels_out host)
+# Compiles the host's C files and links both programs. $1: a name, $2: the compiler's flags, $3: files of the other vendor, $4: the library
+# of dense products, $5: the kernels' objects, $6: how to link, $7: libraries
+spw_kernels_programs() {
+    out=$(spw_kernels_out "$1")
     below="$(find reference -name '*.c' | sed 's/\.c$//') base/file base/memory base/progress base/status"
-    cuda=$(dirname "$(dirname "$(command -v nvcc)")")
-    for file in $(spw_kernels_host) $below; do
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. -isystem $cuda/include \
--c $file.c -o $out/$(basename "$file").o"
+    host="$(spw_kernels_files '*.c' "$3") $4"
+    for file in $host $below; do
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. $2 -c $file.c -o $out/$(basename "$file").o"
     done | spw_kernels_parallel || return 1
-    objects() { while read -r file; do echo "$out/$(basename "$file").o"; done; }
-    bench=$(spw_kernels_host | grep '^kernels/bench/' | objects)
-    shared=$({ spw_kernels_host | grep -v -e '^kernels/bench/' -e '/verify$'; printf '%s\n' $below; } | objects)
-    device=$(for kernel in $(spw_kernels_of_nvidia); do echo "$SPW_KERNELS_BUILD/sm_90a/$(basename "$kernel").hip.o"; done)
-    # shellcheck disable=SC2086 # lists of files
-    nvcc -o "$SPW_KERNELS_BUILD/spillway-verify" "$out/verify.o" $shared $device -Xcompiler -fopenmp -lm || return 1
-    # shellcheck disable=SC2086
-    nvcc -o "$SPW_KERNELS_BUILD/spillway-bench-kernels" $bench $shared $device -Xcompiler -fopenmp -lcublas -lm
+    objects() { tr ' ' '\n' | grep . | while read -r file; do echo "$out/$(basename "$file").o"; done; }
+    bench=$(echo "$host" | tr ' ' '\n' | grep '^kernels/bench/' | objects)
+    shared=$({ echo "$host" | tr ' ' '\n' | grep -v -e '^kernels/bench/' -e '/verify$'; echo "$below"; } | objects)
+    # shellcheck disable=SC2086 # lists of files and flags
+    $6 -o "$SPW_KERNELS_BUILD/$1/spillway-verify" "$out/verify.o" $shared $5 $7 &&
+        $6 -o "$SPW_KERNELS_BUILD/$1/spillway-bench-kernels" $bench $shared $5 $7
+}
+
+spw_kernels_verify() {
+    command -v nvcc >/dev/null || { spw_kernels_verify_amd; return; }
+    spw_kernels_cuda_objects || return 1
+    spw_kernels_programs host "-isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" "$spw_kernels_amd" "" \
+        "$(ls "$SPW_KERNELS_BUILD"/sm_90a/*.o)" "nvcc" "-Xcompiler -fopenmp -lcublas -lm" || return 1
+    ln -sf host/spillway-verify host/spillway-bench-kernels "$SPW_KERNELS_BUILD"
+}
+
+spw_kernels_verify_amd() {
+    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
+    spw_kernels_hip_objects "$root" "$clang" || return 1
+    dense=kernels/bench/vendor_product_none libraries="-L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+    [ -z "$(spw_kernels_hipblaslt "$root")" ] || { dense="" && libraries="$libraries -lhipblaslt"; }
+    spw_kernels_programs hip-host "-DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" "$spw_kernels_nvidia" "$dense" \
+        "$(ls "$SPW_KERNELS_BUILD"/hip/*.o)" "${CC:-cc} -fopenmp" "$libraries"
 }
 
 if [ "$(basename -- "$0")" = build.sh ]; then
-    cd "$(dirname -- "$0")/.." || exit 3
     case ${1:-hip} in
     hip) spw_kernels_hip ;;
     verify) spw_kernels_verify ;;
-    *) echo "usage: kernels/build.sh [hip | verify]" >&2 && exit 2 ;;
+    verify-amd) spw_kernels_verify_amd ;;
+    *) echo "usage: kernels/build.sh [hip | verify | verify-amd]" >&2 && exit 2 ;;
     esac
 fi

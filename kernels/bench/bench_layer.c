@@ -100,7 +100,7 @@ static spw_status check_memory(const bench *b) {
     const size_t choices = b->tokens * b->model->top_k, margin = (size_t)1 << 30;
     size_t layer = 0;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_layer_bytes(b->world, form_of(b), &layer));
+    SPW_TRY(spw_gpu_layer_bytes(b->world, form_of(b), &layer));
     const size_t bytes = layer + 4 * b->tokens * b->model->hidden * 2 + (SETS + 2) * choices * 4 + margin;
     for (size_t r = 0; r < b->world->ranks; r++) {
         size_t there = 0, all = 0;
@@ -125,7 +125,7 @@ static spw_status create(bench *b) {
     const size_t wide = b->tokens * m->hidden, choices = b->tokens * m->top_k;
     spw_status status = SPW_OK;
     SPW_TRY(check_memory(b));
-    SPW_TRY(spw_layer_create(b->world, form_of(b), spw_exchange_variants, &b->layer));
+    SPW_TRY(spw_gpu_layer_create(b->world, form_of(b), spw_exchange_variants, &b->layer));
     for (size_t r = 0; r < b->world->ranks; r++) {
         const spw_layer_rank *k = &b->layer->rank[r];
         const size_t matrix = b->layer->local * m->hidden * m->ffn;
@@ -149,7 +149,7 @@ cleanup:
 }
 
 static void destroy(bench *b) {
-    spw_layer_destroy(b->layer);
+    spw_gpu_layer_destroy(b->layer);
     b->layer = NULL;
     for (size_t r = 0; r < b->world->ranks; r++) {
         void *memory[] = {b->x[r], b->dy[r], b->y[r], b->dx[r], b->weight[r], b->d_weight[r]};
@@ -194,14 +194,14 @@ cleanup:
 
 static spw_status forward(void *data, int set) {
     bench *b = data;
-    return spw_layer_forward(b->layer, (const spw_bf16 *const *)b->x, (const int *const *)b->expert[set],
-                             (const float *const *)b->weight, b->y);
+    return spw_gpu_layer_forward(b->layer, (const spw_bf16 *const *)b->x, (const int *const *)b->expert[set],
+                                 (const float *const *)b->weight, b->y);
 }
 static spw_status backward(void *data, int set) {
     bench *b = data;
     (void)set;
-    return spw_layer_backward(b->layer, (const spw_bf16 *const *)b->dy, (const float *const *)b->weight,
-                              b->dx, b->d_weight);
+    return spw_gpu_layer_backward(b->layer, (const spw_bf16 *const *)b->dy, (const float *const *)b->weight,
+                                  b->dx, b->d_weight);
 }
 static spw_bench_ranks_step *const steps[PASSES] = {forward, backward};
 static const char *const pass_names[PASSES] = {"forward", "backward"};

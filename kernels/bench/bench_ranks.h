@@ -14,7 +14,8 @@ typedef spw_status spw_bench_ranks_step(void *data, int set);
  * world's kernels wait for each other, in one process. */
 SPW_MUST_CHECK spw_status spw_bench_ranks(spw_world *world, spw_bench_ranks_step *first,
                                           spw_bench_ranks_step *run, void *data, double *ms);
-/* Where ranks share a GPU: what a name ends with, and behind a row the GPUs and 10^6 bytes that left each. Else nothing. */
+/* Where ranks share a GPU: what a name ends with, and behind a row the GPUs and 10^6 bytes that left each. Else
+ * nothing. */
 const char *spw_bench_folded(const spw_world *world);
 void spw_bench_end_row(const spw_world *world, double off_gpu_bytes);
 

@@ -2,9 +2,8 @@
  * memory; every rank's buffers are mapped into the address space of all.
  *
  * With `wait` a kernel waits for the kernels of the other ranks (all launched, with room for all: world.c): nobody
- * writes into a buffer before its owner has come to the same exchange, and a kernel ends when all ranks have done their
- * part.
- * Without, the host launches one phase of all ranks before the next: nothing waits inside a kernel.
+ * writes into a buffer before its owner has come to the same exchange, and a kernel ends when all ranks have done
+ * their part. Without, the host launches one phase of all ranks before the next: nothing waits inside a kernel.
  *
  * Launchers are implemented in the *.hip file of the same name. Device pointers; nothing waits on the host; each
  * returns the runtime's error code, 0 for none. */

@@ -42,7 +42,8 @@ GPU_DEVICE void exchange_enter(const spw_peers &p, int threads) {
     gpu_barrier();
 }
 
-/* All threads of all blocks call it last: the kernel ends when all ranks are here, and what they wrote to us has arrived. */
+/* All threads of all blocks call it last: the kernel ends when all ranks are here, and what they wrote to us has
+ * arrived. */
 GPU_DEVICE void exchange_leave(const spw_peers &p, int threads, int blocks) {
     __shared__ int last;
     if (!p.wait) return;

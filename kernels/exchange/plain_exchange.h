@@ -23,7 +23,8 @@ typedef struct spw_plain_shape {
     size_t side;        /* GATHER: fp32 numbers that can go back for a token (their gradients) */
 } spw_plain_shape;
 
-/* A rank keeps its rows sorted (RAGGED: by expert; CAPACITY: by slot) in `local`, and of these one copy travels each. */
+/* A rank keeps its rows sorted (RAGGED: by expert; CAPACITY: by slot) in `local`, and of these one copy travels
+ * each. */
 typedef struct spw_plain_exchange {
     spw_world *world;
     spw_plain_shape shape;
@@ -65,7 +66,8 @@ SPW_MUST_CHECK spw_status spw_plain_fan_in(spw_plain_exchange *exchange, const f
                                            spw_bf16 *const *y);
 
 /* The parts of these between ranks: rows [ranks] of [items][hidden] to the places of the last send, and back from
- * `returned`. `into`: buffers of spw_world_allocate of [rows][hidden] instead of `received`, without words; or NULL. */
+ * `returned`. `into`: buffers of spw_world_allocate of [rows][hidden] instead of `received`, without words; or
+ * NULL. */
 SPW_MUST_CHECK spw_status spw_plain_send_rows(spw_plain_exchange *exchange, const spw_bf16 *const *rows,
                                               const float *const *words, void *const *into,
                                               spw_dispatch_counter counter);

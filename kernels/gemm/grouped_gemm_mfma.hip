@@ -228,7 +228,7 @@ GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left,
 
 template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
     constexpr bool A_INNER = FORM == SPW_GEMM_ROWS;
-    __shared__ alignas(16) unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
+    alignas(16) __shared__ unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
     const int a_at = place(wave_m + gpu_lane() % 16, gpu_lane() / 16);
     const int b_at = place(wave_n + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;

@@ -1,13 +1,13 @@
-/* The Hopper kernel of grouped GEMM, for the .hip files that give it a name and launch it. One block a multiprocessor stays there and
- * walks over the tiles. One warp of it feeds a ring of shared-memory stages by bulk tensor copies; two warpgroups of consumers
- * multiply 64 x 256 each.
+/* The Hopper kernel of grouped GEMM, for the .hip files that give it a name and launch it. One block a
+ * multiprocessor stays there and walks over the tiles. One warp of it feeds a ring of shared-memory stages by bulk
+ * tensor copies; two warpgroups of consumers multiply 64 x 256 each.
  *
  * SPW_GEMM_ROWS: one tensor map spans all rows; a tile may run over its group's end and is masked when stored.
- * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole slices of 16 of
- * them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0 * x would let a neighbour's inf
- * through).
- * SWIGLU: b holds gate and up side by side, 2 columns of b for one of c; a tile takes 128 columns of each, so that a thread holds
- * both numbers of an element, and only their activation is stored. */
+ * SPW_GEMM_WEIGHTS: the sum runs over rows; behind the group's end the last stage holds a neighbour's rows. Whole
+ * slices of 16 of them are left out, the others set to 0 in shared memory before they are multiplied (a mask by 0
+ * * x would let a neighbour's inf through). SWIGLU: b holds gate and up side by side, 2 columns of b for one of c;
+ * a tile takes 128 columns of each, so that a thread holds both numbers of an element, and only their activation
+ * is stored. */
 #ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_WGMMA_H
 

@@ -1,4 +1,5 @@
-/* Device arrays and host copies of one check, freed together; the first failure sticks, and what follows it does nothing. */
+/* Device arrays and host copies of one check, freed together; the first failure sticks, and what follows it does
+ * nothing. */
 #ifndef SPW_KERNELS_GPU_DEVICE_POOL_H
 #define SPW_KERNELS_GPU_DEVICE_POOL_H
 

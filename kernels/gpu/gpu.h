@@ -32,12 +32,19 @@
     extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
 #endif
 
-#if defined(__AMDGCN__)
-#if defined(__GFX9__)
-enum { GPU_WAVE = 64 };
-#else
+/* Lanes of a wave. The language decides, never a macro of the target or of the pass: the host computes launches
+ * from what the device computes with, and in HIP's host pass clang defines __AMDGCN__ but no __GFX9__.
+ * .ci/check_launches.py compares both passes. */
+#if defined(__CUDACC__)
 enum { GPU_WAVE = 32 };
+#else
+enum { GPU_WAVE = 64 };
 #endif
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
+#error "these kernels need waves of 64 lanes: build them for gfx90a, gfx942 or gfx950"
+#endif
+
+#if defined(__AMDGCN__) /* HIP's host pass too: parsed there, never run */
 GPU_DEVICE int gpu_thread() { return (int)__builtin_amdgcn_workitem_id_x(); }
 GPU_DEVICE int gpu_block() { return (int)__builtin_amdgcn_workgroup_id_x(); }
 GPU_DEVICE void gpu_barrier() {
@@ -54,7 +61,6 @@ GPU_DEVICE unsigned long long gpu_ballot(bool vote) {
 }
 GPU_DEVICE int gpu_bits(unsigned long long mask) { return __builtin_popcountll(mask); }
 #elif defined(__CUDACC__)
-enum { GPU_WAVE = 32 };
 GPU_DEVICE int gpu_thread() { return (int)threadIdx.x; }
 GPU_DEVICE int gpu_block() { return (int)blockIdx.x; }
 GPU_DEVICE void gpu_barrier() { __syncthreads(); }
@@ -62,8 +68,7 @@ GPU_DEVICE int gpu_lane() { return (int)(threadIdx.x & 31); }
 GPU_DEVICE unsigned gpu_shuffle(unsigned value, int lane) { return __shfl_sync(~0u, value, lane); }
 GPU_DEVICE unsigned long long gpu_ballot(bool vote) { return __ballot_sync(~0u, vote); }
 GPU_DEVICE int gpu_bits(unsigned long long mask) { return __popcll(mask); }
-#else /* the host pass of hipcc: parsed, never run */
-enum { GPU_WAVE = 64 };
+#else /* a host pass: parsed, never run */
 GPU_DEVICE int gpu_thread() { return 0; }
 GPU_DEVICE int gpu_block() { return 0; }
 GPU_DEVICE void gpu_barrier() {}
@@ -162,7 +167,8 @@ typedef unsigned gpu_bytes16 __attribute__((ext_vector_type(4)));
 GPU_DEVICE gpu_bytes16 gpu_zeros16() { return gpu_bytes16{0, 0, 0, 0}; }
 #endif
 
-/* Number i of eight bf16 in sixteen bytes. Kept packed until then: unpacked in a branch, each load would be waited for there. */
+/* Number i of eight bf16 in sixteen bytes. Kept packed until then: unpacked in a branch, each load would be waited
+ * for there. */
 GPU_DEVICE float gpu_bf16_of(gpu_bytes16 packed, int i) {
     const unsigned word = i < 2 ? packed.x : i < 4 ? packed.y : i < 6 ? packed.z : packed.w;
     return gpu_bits_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);

@@ -17,8 +17,8 @@
 #define GPU_GLOBAL
 #endif
 
-/* gpu_settle: what this wave has written is where a fence of another wave of its block finds it. To be called before a barrier behind
- * which one wave speaks for all: AMD's barrier waits for no store. */
+/* gpu_settle: what this wave has written is where a fence of another wave of its block finds it. To be called
+ * before a barrier behind which one wave speaks for all: AMD's barrier waits for no store. */
 #if defined(__CUDA_ARCH__)
 GPU_DEVICE void gpu_settle() {}
 GPU_DEVICE void gpu_fence_system() { __threadfence_system(); }
@@ -47,8 +47,8 @@ GPU_DEVICE unsigned long long gpu_nanoseconds() {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
-/* The next kernel of the stream may be put on free multiprocessors already; it waits where it calls gpu_wait_for_previous, for the end of
- * this one. Both are nothing when it was not launched so. */
+/* The next kernel of the stream may be put on free multiprocessors already; it waits where it calls
+ * gpu_wait_for_previous, for the end of this one. Both are nothing when it was not launched so. */
 GPU_DEVICE void gpu_let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 GPU_DEVICE void gpu_wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 #elif defined(__AMDGCN__)
@@ -56,8 +56,8 @@ GPU_DEVICE void gpu_let_next_start() {}
 GPU_DEVICE void gpu_wait_for_previous() {}
 /* vmcnt(0), the other counters any. */
 GPU_DEVICE void gpu_settle() { __builtin_amdgcn_s_waitcnt(0x0f70); }
-/* Release and acquire with a wait of our own between them: clang 22 drops its own behind a write-back of the cache where it
- * knows of no store under way (LLVM pull request 178316), and what follows would overtake the write-back. */
+/* Release and acquire with a wait of our own between them: clang 22 drops its own behind a write-back of the cache
+ * where it knows of no store under way (LLVM pull request 178316), and what follows would overtake the write-back. */
 GPU_DEVICE void gpu_fence_system() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     gpu_settle();
@@ -66,13 +66,13 @@ GPU_DEVICE void gpu_fence_system() {
 template <class T> GPU_DEVICE void gpu_release_system(T *to, T value) {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     gpu_settle();
-    __scoped_atomic_store_n(to, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <class T> GPU_DEVICE T gpu_acquire_system(const T *from) {
-    return __scoped_atomic_load_n(from, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+    return __hip_atomic_load(from, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 template <class T> GPU_DEVICE T gpu_add(T *to, T value) {
-    return __scoped_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+    return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 GPU_DEVICE unsigned long long gpu_nanoseconds() { return 10 * __builtin_amdgcn_s_memrealtime(); }
 #else /* a host pass: parsed, never run */

@@ -2,9 +2,9 @@
 #include "kernels/gpu/gpu_system.h"
 #include "kernels/gpu/links_launch.h"
 
-enum { THREADS = 512 };
+enum { THREADS = 512, PAUSE_THREADS = 64 };
 
-GPU_KERNEL(32) link_pause(unsigned long long nanoseconds) {
+GPU_KERNEL(PAUSE_THREADS) link_pause(unsigned long long nanoseconds) {
     const unsigned long long start = gpu_nanoseconds();
     while (gpu_nanoseconds() - start < nanoseconds) {
     }
@@ -39,7 +39,7 @@ GPU_KERNEL(THREADS) link_echo(spw_echo_gpu e) {
 
 #if GPU_HOST
 int spw_launch_link_pause(unsigned long long nanoseconds, gpu_stream stream) {
-    link_pause<<<1, 32, 0, stream>>>(nanoseconds);
+    link_pause<<<1, PAUSE_THREADS, 0, stream>>>(nanoseconds);
     return (int)cudaGetLastError();
 }
 int spw_launch_link_echo(spw_echo_gpu echo, gpu_stream stream) {

@@ -11,7 +11,8 @@ extern "C" {
 /* The stream is held for so long. */
 int spw_launch_link_pause(unsigned long long nanoseconds, gpu_stream stream);
 
-/* `turns` round trips of a message; the other GPU runs the same with second = 1 - second. bytes: a multiple of 16 blocks. */
+/* `turns` round trips of a message; the other GPU runs the same with second = 1 - second. bytes: a multiple of 16
+ * blocks. */
 typedef struct spw_echo_gpu {
     long bytes;
     int turns, second, blocks, pad;

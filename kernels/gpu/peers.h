@@ -1,5 +1,5 @@
-/* A kernel's view of the ranks that share memory (gpu/world.h): what host and device know in common. A rank is a GPU or
- * one of several in one GPU's memory; every rank's buffers are mapped into the address space of all. */
+/* A kernel's view of the ranks that share memory (gpu/world.h): what host and device know in common. A rank is a
+ * GPU or one of several in one GPU's memory; every rank's buffers are mapped into the address space of all. */
 #ifndef SPW_KERNELS_GPU_PEERS_H
 #define SPW_KERNELS_GPU_PEERS_H
 

@@ -51,7 +51,8 @@
 #include <cuda_runtime_api.h>
 #endif
 
-/* Memory that kernels of several GPUs read and write while they run: AMD's other memory agrees between kernels alone. */
+/* Memory that kernels of several GPUs read and write while they run: AMD's other memory agrees between kernels
+ * alone. */
 static inline cudaError_t spw_malloc_flags(void **at, size_t bytes) {
 #if defined(SPW_HIP)
     return hipExtMallocWithFlags(at, bytes, hipDeviceMallocFinegrained);

@@ -32,8 +32,8 @@ typedef struct spw_world {
 void spw_world_prepare(void);
 
 /* One process: rank r on GPU r * gpus / ranks. gpus = 0: as many as there are, at most `ranks`. In phases when
- * more ranks share a GPU than can wait for each other there (world.c), or when `phases`. SPW_EARG: ranks, or more GPUs
- * than ranks; SPW_EDEVICE: fewer GPUs, or two that cannot reach each other's memory. */
+ * more ranks share a GPU than can wait for each other there (world.c), or when `phases`. SPW_EARG: ranks, or more
+ * GPUs than ranks; SPW_EDEVICE: fewer GPUs, or two that cannot reach each other's memory. */
 SPW_MUST_CHECK spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out);
 
 /* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each
@@ -44,7 +44,8 @@ SPW_MUST_CHECK spw_status spw_world_join(spw_world_link *link, size_t rank, spw_
 
 void spw_world_destroy(spw_world *world); /* NULL is fine */
 
-/* Memory of every rank, mapped for all: at[r] of bytes[r] bytes, NaN or -1 throughout. All processes call it together. */
+/* Memory of every rank, mapped for all: at[r] of bytes[r] bytes, NaN or -1 throughout. All processes call it
+ * together. */
 SPW_MUST_CHECK spw_status spw_world_allocate(spw_world *world, const size_t *bytes, void **at);
 /* The same of memory that kernels of other ranks read and write while this rank's run. */
 SPW_MUST_CHECK spw_status spw_world_allocate_flags(spw_world *world, const size_t *bytes, void **at);
@@ -60,7 +61,8 @@ int spw_world_blocks(const spw_world *world);
 
 /* The rank's GPU becomes the current one. */
 SPW_MUST_CHECK spw_status spw_world_use(const spw_world *world, size_t rank);
-/* What was launched on any rank of this process comes before what will be; nothing when kernels wait for each other. */
+/* What was launched on any rank of this process comes before what will be; nothing when kernels wait for each
+ * other. */
 SPW_MUST_CHECK spw_status spw_world_phase(spw_world *world);
 /* All ranks' work of this process is done. SPW_EDEVICE when a rank never came, SPW_EMISMATCH when a row was another
  * token's. */

@@ -1,4 +1,5 @@
-/* Private to world.c and those who fork its processes: what processes tell each other so that each maps the others' device memory. */
+/* Private to world.c and those who fork its processes: what processes tell each other so that each maps the
+ * others' device memory. */
 #ifndef SPW_KERNELS_GPU_WORLD_LINK_H
 #define SPW_KERNELS_GPU_WORLD_LINK_H
 

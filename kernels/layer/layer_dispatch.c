@@ -32,7 +32,7 @@ static spw_status create_exact(spw_layer_gpu *l, const spw_exchange_variant *var
 }
 
 static spw_status create_rank(spw_layer_gpu *l, size_t rank) {
-    return spw_layer_create_plan(l, rank, l->world->ranks * l->tokens * l->form.plain.top_k);
+    return spw_gpu_layer_create_plan(l, rank, l->world->ranks * l->tokens * l->form.plain.top_k);
 }
 
 /* Rows that do not come have no choices. */
@@ -61,7 +61,7 @@ static spw_status dispatch_exact(spw_layer_gpu *l, const spw_dispatch_input *in)
         SPW_TRY_GPU(
             cudaMemcpy(&rows, &l->dispatch->handle[r]->offset[l->local], sizeof rows, cudaMemcpyDeviceToHost),
             "read a handle");
-        SPW_TRY(spw_layer_make_room(l, r, (size_t)rows));
+        SPW_TRY(spw_gpu_layer_make_room(l, r, (size_t)rows));
     }
 cleanup:
     return status;
@@ -75,7 +75,7 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,
     for (size_t r = l->world->first; r < l->world->behind; r++)
         in.x[r] = pass->x[r], in.expert[r] = pass->expert[r], in.weight[r] = pass->weight[r];
     SPW_TRY(send(l, &in));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         spw_layer_rank *k = &l->rank[r];
         const spw_received got = spw_dispatch_received(l->dispatch, r);
@@ -84,18 +84,18 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass,
         SPW_TRY(spw_world_use(l->world, r));
         k->plan.assignments = tokens * top_k, k->plan.expert = got.expert;
         SPW_TRY_GPU(spw_launch_plan(k->plan, stream), "plan");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_PLAN));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_PLAN));
         SPW_TRY_GPU(spw_launch_fan_out(tokens, width, top_k, k->plan.row, got.rows, k->x, stream), "fan-out");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_OUT));
-        SPW_TRY(spw_layer_experts_forward(l, r, k->x, k->y));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT));
+        SPW_TRY(spw_gpu_layer_experts_forward(l, r, k->x, k->y));
         SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, got.weight, k->y,
                                        l->dispatch->returned[r], stream),
                     "fan-in");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_IN));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_dispatch_combine(l->dispatch, pass->y, NULL, SPW_COUNT_COMBINE));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE));
 cleanup:
     return status;
 }
@@ -113,7 +113,7 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     spw_status status = SPW_OK;
     for (size_t r = l->world->first; r < l->world->behind; r++) in.x[r] = pass->x[r];
     SPW_TRY(spw_dispatch_again(l->dispatch, &in, SPW_COUNT_COMBINE_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         const spw_layer_rank *k = &l->rank[r];
         const spw_received got = spw_dispatch_received(l->dispatch, r);
@@ -125,15 +125,15 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         SPW_TRY_GPU(spw_launch_combine_gradient(tokens, width, top_k, k->plan.row, got.weight, got.rows, k->y,
                                                 k->dy, side, stream),
                     "fan-in gradient");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
-        SPW_TRY(spw_layer_experts_backward(l, r, k->x, k->dy, k->dx));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
+        SPW_TRY(spw_gpu_layer_experts_backward(l, r, k->x, k->dy, k->dx));
         SPW_TRY_GPU(spw_launch_combine(tokens, width, top_k, k->plan.row, NULL, k->dx, rows, stream),
                     "fan-out gradient");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_dispatch_combine(l->dispatch, pass->y, pass->d_weight, SPW_COUNT_DISPATCH_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
 cleanup:
     return status;
 }

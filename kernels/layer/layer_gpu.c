@@ -52,7 +52,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_layer_make_room(spw_layer_gpu *l, size_t rank, size_t rows) {
+spw_status spw_gpu_layer_make_room(spw_layer_gpu *l, size_t rank, size_t rows) {
     spw_layer_rank *k = &l->rank[rank];
     tensor all[ROW_TENSORS];
     spw_status status = SPW_OK;
@@ -71,7 +71,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_layer_create_plan(spw_layer_gpu *l, size_t rank, size_t choices) {
+spw_status spw_gpu_layer_create_plan(spw_layer_gpu *l, size_t rank, size_t choices) {
     const size_t chunks = (choices + SPW_PLAN_CHUNK - 1) / SPW_PLAN_CHUNK;
     spw_layer_rank *k = &l->rank[rank];
     spw_plan_gpu *p = &k->plan;
@@ -94,7 +94,7 @@ static void size_layer(spw_layer_gpu *l, spw_world *world, spw_layer_form form) 
     l->local = form.plain.experts / world->ranks;
 }
 
-spw_status spw_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes) {
+spw_status spw_gpu_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes) {
     spw_layer_gpu *l = NULL;
     tensor rows[ROW_TENSORS], weights[WEIGHTS];
     const spw_status status = SPW_ALLOC(1, &l);
@@ -108,8 +108,8 @@ spw_status spw_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes)
     return SPW_OK;
 }
 
-spw_status spw_layer_create(spw_world *world, spw_layer_form form, const spw_exchange_variant *variant,
-                            spw_layer_gpu **out) {
+spw_status spw_gpu_layer_create(spw_world *world, spw_layer_form form, const spw_exchange_variant *variant,
+                                spw_layer_gpu **out) {
     spw_layer_gpu *l = NULL;
     tensor weights[WEIGHTS];
     spw_status status = SPW_OK;
@@ -129,17 +129,17 @@ spw_status spw_layer_create(spw_world *world, spw_layer_form form, const spw_exc
         weight_tensors(l, &l->rank[r], weights);
         for (int i = 0; i < WEIGHTS; i++) SPW_TRY(take(weights[i].at, weights[i].width));
         SPW_TRY(a->create_rank(l, r));
-        if (!a->later) SPW_TRY(spw_layer_make_room(l, r, a->rows(l)));
+        if (!a->later) SPW_TRY(spw_gpu_layer_make_room(l, r, a->rows(l)));
         SPW_TRY_GPU(cudaDeviceSynchronize(), "poison a layer");
     }
     *out = l;
     return SPW_OK;
 cleanup:
-    spw_layer_destroy(l);
+    spw_gpu_layer_destroy(l);
     return status;
 }
 
-void spw_layer_destroy(spw_layer_gpu *l) {
+void spw_gpu_layer_destroy(spw_layer_gpu *l) {
     if (l == NULL) return;
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         spw_layer_rank *k = &l->rank[r];
@@ -161,15 +161,15 @@ void spw_layer_destroy(spw_layer_gpu *l) {
 
 /* --- The experts of one rank --- */
 
-spw_status spw_layer_mark(const spw_layer_gpu *l, size_t rank, spw_layer_phase phase) {
+spw_status spw_gpu_layer_mark(const spw_layer_gpu *l, size_t rank, spw_layer_phase phase) {
     return l->watch.mark != NULL ? l->watch.mark(l->watch.data, rank, phase) : SPW_OK;
 }
 
-spw_status spw_layer_mark_all(const spw_layer_gpu *l, spw_layer_phase phase) {
+spw_status spw_gpu_layer_mark_all(const spw_layer_gpu *l, spw_layer_phase phase) {
     spw_status status = SPW_OK;
     for (size_t r = l->world->first; r < l->world->behind && l->watch.mark != NULL; r++) {
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_layer_mark(l, r, phase));
+        SPW_TRY(spw_gpu_layer_mark(l, r, phase));
     }
 cleanup:
     return status;
@@ -182,7 +182,7 @@ static spw_status gemm(const spw_layer_gpu *l, size_t rank, spw_gemm_operation o
     const spw_gemm_shape shape = {l->local, k->rows, in, out, false};
     const spw_status status = spw_gpu_grouped_gemm(l->gemm, operation, shape, left, right, k->offset, result,
                                                    l->world->stream[rank]);
-    return status == SPW_OK ? spw_layer_mark(l, rank, phase) : status;
+    return status == SPW_OK ? spw_gpu_layer_mark(l, rank, phase) : status;
 }
 
 static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k) {
@@ -191,20 +191,21 @@ static spw_swiglu_gpu swiglu_of(const spw_layer_gpu *l, const spw_layer_rank *k)
         .rows = (int)k->rows, .ffn = ffn, .stride = 2 * ffn, .gate = k->gate_up, .up = k->gate_up + ffn};
 }
 
-spw_status spw_layer_experts_forward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x, spw_bf16 *y) {
+spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
+                                         spw_bf16 *y) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
     SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, h, 2 * f, x, k->gate_up_weight, k->gate_up, SPW_LAYER_GEMM1));
     SPW_TRY_GPU(spw_launch_swiglu(swiglu_of(l, k), k->act, l->world->stream[rank]), "swiglu");
-    SPW_TRY(spw_layer_mark(l, rank, SPW_LAYER_SWIGLU));
+    SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU));
     SPW_TRY(gemm(l, rank, SPW_GEMM_FORWARD, f, h, k->act, k->down_weight, y, SPW_LAYER_GEMM2));
 cleanup:
     return status;
 }
 
-spw_status spw_layer_experts_backward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
-                                      const spw_bf16 *dy, spw_bf16 *dx) {
+spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *l, size_t rank, const spw_bf16 *x,
+                                          const spw_bf16 *dy, spw_bf16 *dx) {
     const size_t h = l->form.plain.hidden, f = l->form.ffn;
     const spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
@@ -215,7 +216,7 @@ spw_status spw_layer_experts_backward(const spw_layer_gpu *l, size_t rank, const
     SPW_TRY_GPU(spw_launch_swiglu_gradient(swiglu_of(l, k), k->d_act, k->d_gate_up, k->d_gate_up + f,
                                            l->world->stream[rank]),
                 "swiglu gradient");
-    SPW_TRY(spw_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_SWIGLU_GRADIENT));
     SPW_TRY(gemm(l, rank, SPW_GEMM_INPUT_GRADIENT, h, 2 * f, k->d_gate_up, k->gate_up_weight, dx,
                  SPW_LAYER_GEMM1_INPUT_GRADIENT));
     SPW_TRY(gemm(l, rank, SPW_GEMM_WEIGHT_GRADIENT, h, 2 * f, x, k->d_gate_up, k->gate_up_gradient,
@@ -226,14 +227,14 @@ cleanup:
 
 /* --- Passes --- */
 
-spw_status spw_layer_forward(spw_layer_gpu *l, const spw_bf16 *const *x, const int *const *expert,
-                             const float *const *weight, spw_bf16 *const *y) {
+spw_status spw_gpu_layer_forward(spw_layer_gpu *l, const spw_bf16 *const *x, const int *const *expert,
+                                 const float *const *weight, spw_bf16 *const *y) {
     const spw_layer_pass pass = {.x = x, .expert = expert, .weight = weight, .y = y};
     return arrangement_of(l)->forward(l, &pass);
 }
 
-spw_status spw_layer_backward(spw_layer_gpu *l, const spw_bf16 *const *dy, const float *const *weight,
-                              spw_bf16 *const *dx, float *const *d_weight) {
+spw_status spw_gpu_layer_backward(spw_layer_gpu *l, const spw_bf16 *const *dy, const float *const *weight,
+                                  spw_bf16 *const *dx, float *const *d_weight) {
     const spw_layer_pass pass = {.x = dy, .weight = weight, .y = dx, .d_weight = d_weight};
     return arrangement_of(l)->backward(l, &pass);
 }

@@ -69,19 +69,20 @@ typedef struct spw_layer_gpu {
 } spw_layer_gpu;
 
 /* Bytes that the layer takes of a rank's GPU; exact dispatch: at most. */
-SPW_MUST_CHECK spw_status spw_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes);
-SPW_MUST_CHECK spw_status spw_layer_create(spw_world *world, spw_layer_form form,
-                                           const spw_exchange_variant *variant, spw_layer_gpu **out);
-void spw_layer_destroy(spw_layer_gpu *layer); /* NULL is fine */
+SPW_MUST_CHECK spw_status spw_gpu_layer_bytes(spw_world *world, spw_layer_form form, size_t *bytes);
+SPW_MUST_CHECK spw_status spw_gpu_layer_create(spw_world *world, spw_layer_form form,
+                                               const spw_exchange_variant *variant, spw_layer_gpu **out);
+void spw_gpu_layer_destroy(spw_layer_gpu *layer); /* NULL is fine */
 
 /* Arrays of the ranks of this process, on their GPUs. No wait on the host, but of exact dispatch.
  *   x, y [tokens][hidden], expert, weight [tokens][top_k]; expert must stand until the backward pass is done */
-SPW_MUST_CHECK spw_status spw_layer_forward(spw_layer_gpu *layer, const spw_bf16 *const *x,
-                                            const int *const *expert, const float *const *weight,
-                                            spw_bf16 *const *y);
-/* After a forward pass, once. dy, dx [tokens][hidden], d_weight [tokens][top_k]; the weights' gradients stay in `rank`. */
-SPW_MUST_CHECK spw_status spw_layer_backward(spw_layer_gpu *layer, const spw_bf16 *const *dy,
-                                             const float *const *weight, spw_bf16 *const *dx,
-                                             float *const *d_weight);
+SPW_MUST_CHECK spw_status spw_gpu_layer_forward(spw_layer_gpu *layer, const spw_bf16 *const *x,
+                                                const int *const *expert, const float *const *weight,
+                                                spw_bf16 *const *y);
+/* After a forward pass, once. dy, dx [tokens][hidden], d_weight [tokens][top_k]; the weights' gradients stay in
+ * `rank`. */
+SPW_MUST_CHECK spw_status spw_gpu_layer_backward(spw_layer_gpu *layer, const spw_bf16 *const *dy,
+                                                 const float *const *weight, spw_bf16 *const *dx,
+                                                 float *const *d_weight);
 
 #endif

@@ -60,20 +60,20 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     spw_plain_exchange *e = l->plain;
     spw_status status = SPW_OK;
     SPW_TRY(spw_plain_assign(e, pass->expert));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_PLAN));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_PLAN));
     SPW_TRY(spw_plain_fan_out(e, pass->x));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_FAN_OUT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_FAN_OUT));
     SPW_TRY(spw_plain_send_rows(e, (const spw_bf16 *const *)e->local, NULL, NULL, SPW_COUNT_DISPATCH));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_layer_experts_forward(l, r, e->received[r], e->returned[r]));
+        SPW_TRY(spw_gpu_layer_experts_forward(l, r, e->received[r], e->returned[r]));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, e->local, SPW_COUNT_COMBINE));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE));
     SPW_TRY(spw_plain_fan_in(e, pass->weight, pass->y));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_FAN_IN));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_FAN_IN));
 cleanup:
     return status;
 }
@@ -95,20 +95,20 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
             SPW_TRY_GPU(
                 spw_launch_fan_out_clear((int)e->items, width, e->slots[r].assignment, d_local[r], stream),
                 "clear slots");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
     }
     SPW_TRY(
         spw_plain_send_rows(e, (const spw_bf16 *const *)d_local, NULL, l->dy, SPW_COUNT_COMBINE_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_layer_experts_backward(l, r, e->received[r], l->dy[r], e->returned[r]));
+        SPW_TRY(spw_gpu_layer_experts_backward(l, r, e->received[r], l->dy[r], e->returned[r]));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, e->local, SPW_COUNT_DISPATCH_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
     SPW_TRY(spw_plain_fan_in(e, NULL, pass->y));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_FAN_OUT_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_FAN_OUT_GRADIENT));
 cleanup:
     return status;
 }

@@ -26,7 +26,7 @@ static spw_status create_rank(spw_layer_gpu *l, size_t rank) {
     const size_t choices = all_tokens(l) * l->form.plain.top_k, experts = l->form.plain.experts;
     spw_layer_rank *k = &l->rank[rank];
     spw_status status = SPW_OK;
-    SPW_TRY(spw_layer_create_plan(l, rank, choices));
+    SPW_TRY(spw_gpu_layer_create_plan(l, rank, choices));
     SPW_TRY_GPU(cudaMalloc((void **)&k->ring.expert, choices * 4), "allocate choices");
     SPW_TRY_GPU(cudaMalloc((void **)&k->ring.weight, choices * 4), "allocate choices");
     SPW_TRY_GPU(cudaMalloc((void **)&k->ring.d_weight, choices * 4), "allocate choices");
@@ -54,9 +54,9 @@ static spw_status gather(spw_layer_gpu *l, const spw_layer_pass *pass) {
                                           pass->weight[r], k->ring.words, l->world->stream[r]),
                     "words of the ring");
     }
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_PLAN));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_PLAN));
     SPW_TRY(spw_plain_send_rows(l->plain, pass->x, words, NULL, SPW_COUNT_DISPATCH));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH));
 cleanup:
     return status;
 }
@@ -76,7 +76,7 @@ static spw_status route(const spw_layer_gpu *l, size_t rank) {
         SPW_TRY_GPU(spw_launch_ring_truncate(k->plan.assignments, (int)l->local, (int)k->rows, k->plan.row,
                                              k->own_offset, stream),
                     "truncate the ring's buffer");
-    SPW_TRY(spw_layer_mark(l, rank, SPW_LAYER_PLAN));
+    SPW_TRY(spw_gpu_layer_mark(l, rank, SPW_LAYER_PLAN));
 cleanup:
     return status;
 }
@@ -93,16 +93,16 @@ static spw_status forward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         SPW_TRY(route(l, r));
         SPW_TRY_GPU(spw_launch_fan_out(all, width, top_k, k->plan.row, e->received[r], k->x, stream),
                     "fan-out");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_OUT));
-        SPW_TRY(spw_layer_experts_forward(l, r, k->x, k->y));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT));
+        SPW_TRY(spw_gpu_layer_experts_forward(l, r, k->x, k->y));
         SPW_TRY_GPU(
             spw_launch_combine(all, width, top_k, k->plan.row, k->ring.weight, k->y, e->returned[r], stream),
             "fan-in");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_IN));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, pass->y, SPW_COUNT_COMBINE));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE));
 cleanup:
     return status;
 }
@@ -121,7 +121,7 @@ static spw_status return_weight_gradients(spw_layer_gpu *l, float *const *d_weig
                                          side[r], d_weight[r], l->world->stream[r]),
                     "gradients of choices");
     }
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_ROUTER_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_ROUTER_GRADIENT));
 cleanup:
     return status;
 }
@@ -132,7 +132,7 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
     spw_plain_exchange *e = l->plain;
     spw_status status = SPW_OK;
     SPW_TRY(spw_plain_send_rows(e, pass->x, NULL, NULL, SPW_COUNT_COMBINE_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_COMBINE_GRADIENT));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         const spw_layer_rank *k = &l->rank[r];
         gpu_stream stream = l->world->stream[r];
@@ -143,21 +143,21 @@ static spw_status backward(spw_layer_gpu *l, const spw_layer_pass *pass) {
         SPW_TRY_GPU(spw_launch_ring_side(all, top_k, (int)s.experts, (int)(r * l->local), k->ring.expert,
                                          k->ring.d_weight, behind_rows(l, e->returned[r]), stream),
                     "gradients of choices");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_IN_GRADIENT));
     }
     SPW_TRY(return_weight_gradients(l, pass->d_weight));
     for (size_t r = l->world->first; r < l->world->behind; r++) {
         const spw_layer_rank *k = &l->rank[r];
         SPW_TRY(spw_world_use(l->world, r));
-        SPW_TRY(spw_layer_experts_backward(l, r, k->x, k->dy, k->dx));
+        SPW_TRY(spw_gpu_layer_experts_backward(l, r, k->x, k->dy, k->dx));
         SPW_TRY_GPU(spw_launch_combine(all, width, top_k, k->plan.row, NULL, k->dx, e->returned[r],
                                        l->world->stream[r]),
                     "fan-out gradient");
-        SPW_TRY(spw_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
+        SPW_TRY(spw_gpu_layer_mark(l, r, SPW_LAYER_FAN_OUT_GRADIENT));
     }
     SPW_TRY(spw_world_phase(l->world));
     SPW_TRY(spw_plain_return_rows(e, pass->y, SPW_COUNT_DISPATCH_GRADIENT));
-    SPW_TRY(spw_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
+    SPW_TRY(spw_gpu_layer_mark_all(l, SPW_LAYER_DISPATCH_GRADIENT));
 cleanup:
     return status;
 }

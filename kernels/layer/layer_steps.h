@@ -30,18 +30,18 @@ extern const spw_layer_arrangement spw_layer_by_dispatch, spw_layer_by_exact_dis
     spw_layer_by_ring;
 
 /* Tensors of `rows` rows from now on. Those that are large enough stay; new ones are poisoned. */
-SPW_MUST_CHECK spw_status spw_layer_make_room(spw_layer_gpu *layer, size_t rank, size_t rows);
+SPW_MUST_CHECK spw_status spw_gpu_layer_make_room(spw_layer_gpu *layer, size_t rank, size_t rows);
 /* The arrays of a plan of `choices` choices by local expert, and own offsets; plan.expert is left to the caller. */
-SPW_MUST_CHECK spw_status spw_layer_create_plan(spw_layer_gpu *layer, size_t rank, size_t choices);
+SPW_MUST_CHECK spw_status spw_gpu_layer_create_plan(spw_layer_gpu *layer, size_t rank, size_t choices);
 
 /* A phase of one rank, whose GPU is current, or of all has been launched. */
-SPW_MUST_CHECK spw_status spw_layer_mark(const spw_layer_gpu *layer, size_t rank, spw_layer_phase phase);
-SPW_MUST_CHECK spw_status spw_layer_mark_all(const spw_layer_gpu *layer, spw_layer_phase phase);
+SPW_MUST_CHECK spw_status spw_gpu_layer_mark(const spw_layer_gpu *layer, size_t rank, spw_layer_phase phase);
+SPW_MUST_CHECK spw_status spw_gpu_layer_mark_all(const spw_layer_gpu *layer, spw_layer_phase phase);
 
 /* y of x; and dx of dy with the gradients of the weights. [rows][hidden] each. The rank's GPU is current. */
-SPW_MUST_CHECK spw_status spw_layer_experts_forward(const spw_layer_gpu *layer, size_t rank,
-                                                    const spw_bf16 *x, spw_bf16 *y);
-SPW_MUST_CHECK spw_status spw_layer_experts_backward(const spw_layer_gpu *layer, size_t rank,
-                                                     const spw_bf16 *x, const spw_bf16 *dy, spw_bf16 *dx);
+SPW_MUST_CHECK spw_status spw_gpu_layer_experts_forward(const spw_layer_gpu *layer, size_t rank,
+                                                        const spw_bf16 *x, spw_bf16 *y);
+SPW_MUST_CHECK spw_status spw_gpu_layer_experts_backward(const spw_layer_gpu *layer, size_t rank,
+                                                         const spw_bf16 *x, const spw_bf16 *dy, spw_bf16 *dx);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "kernels/gpu/gpu.h"
 
-/* `THREADS` threads, classes in [0, CLASSES), a class < 0 takes no part. seen[CLASSES]: how many each class has had in earlier
- * calls, brought up to date by this one. */
+/* `THREADS` threads, classes in [0, CLASSES), a class < 0 takes no part. seen[CLASSES]: how many each class has
+ * had in earlier calls, brought up to date by this one. */
 template <int THREADS, int CLASSES> struct block_rank {
     enum { WAVES = THREADS / GPU_WAVE };
     int seen[CLASSES];

@@ -1,6 +1,6 @@
-/* The layer's local kernels: launchers, implemented in the *.hip file of the same name. Device pointers; nothing waits; each returns
- * the runtime's error code, 0 for none. Contracts: the headers of reference/ named at each; indices are int32 here, rows of tokens
- * bf16 and widths multiples of 8. */
+/* The layer's local kernels: launchers, implemented in the *.hip file of the same name. Device pointers; nothing
+ * waits; each returns the runtime's error code, 0 for none. Contracts: the headers of reference/ named at each;
+ * indices are int32 here, rows of tokens bf16 and widths multiples of 8. */
 #ifndef SPW_KERNELS_LOCAL_LOCAL_LAUNCH_H
 #define SPW_KERNELS_LOCAL_LOCAL_LAUNCH_H
 
@@ -12,8 +12,8 @@ extern "C" {
 
 enum { SPW_GPU_EXPERTS_MAX = 512, SPW_GPU_TOP_K_MAX = 16, SPW_PLAN_CHUNK = 1024 };
 
-/* reference/router.h, spw_ref_router: at most 512 experts, top_k 16, 32 groups, group_terms 1 or 2; bias may be NULL. Scores in fp64,
- * rounded once, so that the choice is the reference's. */
+/* reference/router.h, spw_ref_router: at most 512 experts, top_k 16, 32 groups, group_terms 1 or 2; bias may be
+ * NULL. Scores in fp64, rounded once, so that the choice is the reference's. */
 typedef struct spw_router_gpu {
     int tokens, experts, top_k, sigmoid, groups, groups_kept, group_terms, renormalize;
     float scaling;
@@ -34,8 +34,9 @@ typedef struct spw_plan_gpu {
 } spw_plan_gpu;
 int spw_launch_plan(spw_plan_gpu plan, gpu_stream stream);
 
-/* reference/capacity.h, spw_ref_keep_by_position, and the place of what is kept: in each group of consecutive tokens an expert
- * keeps its first `capacity` choices; choice a gets row (expert * groups + group) * capacity + position, or -1.
+/* reference/capacity.h, spw_ref_keep_by_position, and the place of what is kept: in each group of consecutive
+ * tokens an expert keeps its first `capacity` choices; choice a gets row (expert * groups + group) * capacity +
+ * position, or -1.
  *   row         [tokens][top_k]
  *   assignment  [experts][groups][capacity]   the inverse; -1 in empty slots */
 typedef struct spw_capacity_gpu {

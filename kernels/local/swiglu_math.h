@@ -1,6 +1,6 @@
-/* One element of SwiGLU: reference/swiglu.h in fp32.
- * Rounding errors in units of 2^-24: exp2 4, its argument 1 (carried in two parts), 1 + e 1, reciprocal 2; so sigmoid 8, the rest
- * 1 - sigmoid 10. A sigmoid below 2^-126 may be 0. A product of sigmoid with two numbers has 10, the slope's bracket 12, d_gate 23. */
+/* One element of SwiGLU: reference/swiglu.h in fp32. Rounding errors in units of 2^-24: exp2 4, its argument 1
+ * (carried in two parts), 1 + e 1, reciprocal 2; so sigmoid 8, the rest 1 - sigmoid 10. A sigmoid below 2^-126 may
+ * be 0. A product of sigmoid with two numbers has 10, the slope's bracket 12, d_gate 23. */
 #ifndef SPW_KERNELS_LOCAL_SWIGLU_MATH_H
 #define SPW_KERNELS_LOCAL_SWIGLU_MATH_H
 

@@ -16,8 +16,8 @@ typedef enum spw_choice_kind {
 
 extern const char *const spw_choice_names[SPW_CHOICES_KINDS];
 
-/* expert [tokens][top_k] of one rank: distinct in a token, or -1. All are -1 unless top_k <= experts <= SPW_CHOICES_EXPERTS
- * and ranks > 0. */
+/* expert [tokens][top_k] of one rank: distinct in a token, or -1. All are -1 unless top_k <= experts <=
+ * SPW_CHOICES_EXPERTS and ranks > 0. */
 enum { SPW_CHOICES_EXPERTS = 4096 };
 void spw_choices_fill(spw_choice_kind kind, size_t tokens, size_t top_k, size_t experts, size_t ranks,
                       uint64_t seed, int32_t *expert);

@@ -70,7 +70,8 @@ typedef struct spw_record {
 
 /* SPW_EARG when the record breaks a limit that spw_record_parse would refuse, SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_record_write(const spw_record *record, FILE *out);
-/* SPW_EFORMAT names file and line; the text is not trusted: no size is believed that the text is too short for. On failure *out is zeroed. */
+/* SPW_EFORMAT names file and line; the text is not trusted: no size is believed that the text is too short for. On
+ * failure *out is zeroed. */
 SPW_MUST_CHECK spw_status spw_record_parse(const char *where, const char *text, size_t length,
                                            spw_record *out);
 SPW_MUST_CHECK spw_status spw_record_read(const char *path, spw_record *out);

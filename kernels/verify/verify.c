@@ -19,9 +19,10 @@ static const char usage[] =
     "  --processes        a process a rank, one GPU each\n"
     "  --repetitions N    again and again with fresh routing\n"
     "  --full             DeepSeek-V3's shape too\n"
-    "  --record FILE      the routing and the predictions of a record\n";
+    "  --record FILE      the routing and the predictions of a record\n"
+    "  --help             this\n";
 
-enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD };
+enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, HELP };
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, RANKS},
@@ -31,6 +32,7 @@ static const struct option options[] = {
     {"repetitions", required_argument, NULL, REPETITIONS},
     {"full", no_argument, NULL, FULL},
     {"record", required_argument, NULL, RECORD},
+    {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
 
@@ -65,6 +67,7 @@ int main(int argc, char **argv) {
         case PROCESSES: q.processes = exchange = true; break;
         case FULL: q.full = exchange = true; break;
         case RECORD: record_path = optarg; break;
+        case HELP: fputs(usage, stdout); return 0;
         default: good = false;
         }
     }

@@ -113,7 +113,7 @@ static void destroy(spw_layer_run *k) {
         if (spw_world_use(k->world, r) != SPW_OK) continue;
         for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) (void)cudaFree(memory[i]);
     }
-    spw_layer_destroy(k->l);
+    spw_gpu_layer_destroy(k->l);
     spw_fabric_destroy(k->fabric);
     spw_arena_destroy(k->arena);
     spw_free(k->x), spw_free(k->dy), spw_free(k->w0), spw_free(k->w1), spw_free(k->wo), spw_free(k->logits),
@@ -161,8 +161,8 @@ static spw_status run_layer(spw_layer_run *k) {
         d_weight[r] = k->at[r].d_weight, y[r] = k->at[r].y, dx[r] = k->at[r].dx;
     }
     SPW_TRY(spw_world_share(k->world, NULL));
-    SPW_TRY(spw_layer_forward(k->l, x, expert, weight, y));
-    SPW_TRY(spw_layer_backward(k->l, dy, weight, dx, d_weight));
+    SPW_TRY(spw_gpu_layer_forward(k->l, x, expert, weight, y));
+    SPW_TRY(spw_gpu_layer_backward(k->l, dy, weight, dx, d_weight));
     SPW_TRY(spw_world_synchronize(k->world));
 cleanup:
     return status;
@@ -246,7 +246,7 @@ static spw_status verify_as(spw_world *world, const spw_record *record, const sp
                          .experts = record->experts};
     k->choices = k->tokens * k->top_k, k->matrix = k->hidden * SPW_LAYER_FFN;
     SPW_TRY(create(k));
-    SPW_TRY(spw_layer_create(world, form_of(record, scheme, how), variant, &k->l));
+    SPW_TRY(spw_gpu_layer_create(world, form_of(record, scheme, how), variant, &k->l));
     for (size_t r = world->first; r < world->behind; r++) SPW_TRY(fill_rank(k, r));
     SPW_TRY(spw_world_clear_counters(world));
     SPW_TRY(run_router(k));

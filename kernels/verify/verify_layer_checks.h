@@ -7,7 +7,8 @@
 
 enum { SPW_LAYER_FFN = 64 };
 
-/* An executed scheme that is these kernels in one of their arrangements. id_bytes: of an expert's id on the wire; int32 here. */
+/* An executed scheme that is these kernels in one of their arrangements. id_bytes: of an expert's id on the wire;
+ * int32 here. */
 typedef struct spw_layer_scheme {
     const char *scheme;
     spw_record_rule rule;
