@@ -157,13 +157,13 @@ static size_t rows_of(const spw_layout *layout, size_t rank, uint64_t *row, uint
 
 /* Every rank has full sequences of existing rows. */
 static void check_full(const spw_layout *layout, const spw_trace_record *record, size_t sequences) {
-    uint64_t row[MOST_ROWS];
-    uint32_t sequence[MOST_ROWS];
+    uint64_t row[MOST_ROWS] = {0};
+    uint32_t sequence[MOST_ROWS] = {0};
     CHECK(layout->ranks == GPUS && layout->sequences == sequences);
     for (size_t rank = 0; rank < GPUS; rank++) {
-        CHECK(rows_of(layout, rank, row, sequence) == sequences * LENGTH);
-        for (size_t i = 0; i < sequences * LENGTH; i++)
-            CHECK(row[i] < record->tokens && sequence[i] == i / LENGTH);
+        const size_t count = rows_of(layout, rank, row, sequence);
+        CHECK(count == sequences * LENGTH);
+        for (size_t i = 0; i < count; i++) CHECK(row[i] < record->tokens && sequence[i] == i / LENGTH);
     }
 }
 

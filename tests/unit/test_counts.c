@@ -205,7 +205,7 @@ static bool goes_to(const world *w, uint64_t token, size_t begin, size_t end) {
     const size_t experts_per_rank = w->place.experts / w->place.group_ranks;
     for (size_t k = 0; k < w->record.top_k; k++) {
         const unsigned x = id_of(&w->record, token, k);
-        if (x != w->record.missing && x / experts_per_rank >= begin && x / experts_per_rank < end)
+        if (x != w->record.missing && x >= begin * experts_per_rank && x < end * experts_per_rank)
             return true;
     }
     return false;
@@ -213,7 +213,8 @@ static bool goes_to(const world *w, uint64_t token, size_t begin, size_t end) {
 
 /* Members of the group of `rank` on the k-th node that the group touches: [*begin, *end). */
 static void members_on(const world *w, size_t rank, size_t k, size_t *begin, size_t *end) {
-    const size_t first = rank / w->place.group_ranks * w->place.group_ranks;
+    const size_t group = w->place.group_ranks; /* drawn, 1 or more */
+    const size_t first = rank / group * group; /* NOLINT(clang-analyzer-core.DivideZero) */
     const size_t node = first / w->place.gpus_per_node + k;
     *begin = *end = 0;
     for (size_t m = w->place.group_ranks; m-- > 0;) {

@@ -324,13 +324,15 @@ static void check_kept(world *w, double factor, bool by_weight) {
     (void)run(w, text);
     CHECK_OK(spw_selection_kept(w->selection, &kept));
     const double slots = ceil((double)(w->shape.tokens * K) / (double)w->shape.experts * factor);
-    for (size_t i = 0; i < w->shape.ranks * N; i++) {
-        size_t before = 0;
-        for (size_t j = i / N * N; j < (i / N + 1) * N; j++) {
-            if (w->ids[j] != w->ids[i] || j == i) continue;
-            before += by_weight && w->weights[j] != w->weights[i] ? w->weights[j] > w->weights[i] : j < i;
+    for (size_t first = 0; first < w->shape.ranks * N; first += N) { /* of a rank */
+        for (size_t i = first; i < first + N; i++) {
+            size_t before = 0;
+            for (size_t j = first; j < first + N; j++) {
+                if (w->ids[j] != w->ids[i] || j == i) continue;
+                before += by_weight && w->weights[j] != w->weights[i] ? w->weights[j] > w->weights[i] : j < i;
+            }
+            CHECK(kept[i] == (w->ids[i] != UINT16_MAX && (double)before < slots));
         }
-        CHECK(kept[i] == (w->ids[i] != UINT16_MAX && (double)before < slots));
     }
 }
 

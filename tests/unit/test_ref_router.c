@@ -63,11 +63,12 @@ static int chosen_before(const float *choice, size_t a, size_t b) {
     return choice[a] > choice[b] || (choice[a] == choice[b] && a < b);
 }
 static void oracle_choice(const spw_router *r, const float *choice, int32_t *expert) {
-    float judge[EXPERTS];
+    float judge[EXPERTS] = {0};
+    size_t group[EXPERTS] = {0};
     const size_t size = r->experts / r->groups;
     for (size_t g = 0; g < r->groups; g++) {
-        size_t id[EXPERTS];
-        for (size_t i = 0; i < size; i++) id[i] = g * size + i;
+        size_t id[EXPERTS] = {0};
+        for (size_t i = 0; i < size; i++) id[i] = g * size + i, group[id[i]] = g;
         for (size_t i = 0; i < size; i++) {
             for (size_t j = i + 1; j < size; j++) {
                 if (!chosen_before(choice, id[j], id[i])) continue;
@@ -80,11 +81,11 @@ static void oracle_choice(const spw_router *r, const float *choice, int32_t *exp
     }
     for (size_t x = 0; x < r->experts; x++) { /* an expert's place = how many stand before it */
         size_t better_groups = 0, place = 0;
-        for (size_t g = 0; g < r->groups; g++) better_groups += (size_t)chosen_before(judge, g, x / size);
+        for (size_t g = 0; g < r->groups; g++) better_groups += (size_t)chosen_before(judge, g, group[x]);
         if (better_groups >= r->groups_kept) continue;
         for (size_t y = 0; y < r->experts; y++) {
             size_t better = 0;
-            for (size_t g = 0; g < r->groups; g++) better += (size_t)chosen_before(judge, g, y / size);
+            for (size_t g = 0; g < r->groups; g++) better += (size_t)chosen_before(judge, g, group[y]);
             place += better < r->groups_kept && chosen_before(choice, y, x);
         }
         if (place < r->top_k) expert[place] = (int32_t)x;

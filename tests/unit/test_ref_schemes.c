@@ -251,7 +251,7 @@ static void dropping(spw_execution_shape shape, double factor, uint64_t seed) {
     layer_create(shape, seed, &l);
     CHECK_OK(SPW_ALLOC(l.assignments, &keep));
     const spw_choices choices = {l.tokens, shape.top_k, shape.experts, l.expert};
-    const size_t buffer = (size_t)((double)(l.assignments / shape.ranks) * factor);
+    const size_t own = l.assignments / shape.ranks, buffer = (size_t)((double)own * factor);
     for (size_t n = 0; n < 4; n++) {
         const size_t capacity =
             spw_ref_capacity_maxtext(shape.sequence_length, shape.top_k, shape.experts, factor);

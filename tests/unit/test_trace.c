@@ -102,8 +102,10 @@ static void check_columns(const trace_sample *sample, spw_trace *trace, size_t s
     CHECK_OK(spw_trace_read_columns(trace, step, 1, &columns));
     CHECK(columns.tokens == n && (columns.source_rank != NULL) == (sample->ranks > 0));
     if (n == 0) return;
+    CHECK(columns.sequence != NULL && columns.position != NULL);
+    if (columns.sequence == NULL || columns.position == NULL) return;
     CHECK(memcmp(columns.sequence, sequence, n * 4) == 0 && memcmp(columns.position, position, n * 4) == 0);
-    if (sample->ranks > 0) CHECK(memcmp(columns.source_rank, rank, n * 2) == 0);
+    if (columns.source_rank != NULL) CHECK(memcmp(columns.source_rank, rank, n * 2) == 0);
 }
 
 /* Reads every step and layer in three orders, and all steps at once. */

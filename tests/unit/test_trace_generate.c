@@ -108,6 +108,12 @@ static void test_histograms(void) {
     }
 }
 
+static size_t equal(const double *a, const double *b, size_t count) {
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) found += a[i] == b[i];
+    return found;
+}
+
 /* Going back to a step gives what it gave before. */
 static void test_seek(void) {
     static double before[64], after[64];
@@ -121,10 +127,10 @@ static void test_seek(void) {
     spw_generator_inclusion(generator, 0, before);
     spw_generator_seek(generator, 3);
     spw_generator_inclusion(generator, 0, after);
-    CHECK(memcmp(before, after, sizeof before) != 0);
+    CHECK(equal(before, after, 64) < 64);
     spw_generator_seek(generator, 2);
     spw_generator_inclusion(generator, 0, after);
-    CHECK(memcmp(before, after, sizeof before) == 0);
+    CHECK(equal(before, after, 64) == 64);
     spw_generator_destroy(generator);
 }
 
