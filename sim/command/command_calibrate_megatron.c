@@ -5,6 +5,7 @@
 #include "sim/score/fit/calibrate_megatron_time.h"
 #include "sim/score/megatron/measured_print.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const struct argp_option options[] = {
@@ -43,10 +44,43 @@ static spw_status print_coefficients(const spw_megatron_calibration *c, spw_form
     return status;
 }
 
+static const spw_column left_out_columns[] = {
+    {"label", "left out"},
+    {"name", "name"},
+    {"steps", "steps"},
+    {"step_mean", "step %"},
+    {"step_max", "most %"},
+    {"ratios", "ratios"},
+    {"ratio_median", "real/balanced %"},
+    {NULL, NULL},
+};
+
+static spw_status print_left_out(const spw_megatron_calibration *c) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(left_out_columns, &t);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < c->left_outs; i++) {
+        const spw_measured_time_errors *e = &c->left_out[i].errors;
+        spw_table_text(t, spw_measured_label_name(c->left_out[i].label));
+        spw_table_text(t, c->left_out[i].name);
+        spw_table_count(t, e->steps);
+        spw_table_scaled(t, e->step_mean, 0.01, "%.2f");
+        spw_table_scaled(t, e->step_max, 0.01, "%.2f");
+        spw_table_count(t, e->ratios);
+        spw_table_scaled(t, e->ratio_median, 0.01, "%.2f");
+    }
+    printf("\nErrors on what was left out of the fit:\n\n");
+    status = spw_table_print(t, SPW_FORMAT_TABLE, stdout);
+    spw_table_destroy(t);
+    printf("\nThe interval is +-%.1f %%; it holds %zu of %zu steps whose routing was left out.\n",
+           100.0 * expm1(c->fitted.half_width.value), c->left_out_inside, c->left_out_steps);
+    return status;
+}
+
 spw_status spw_command_calibrate_megatron(int argc, char **argv) {
     spw_status status = SPW_OK;
     spw_calibrate_options o = {.most_stacks = 1};
-    spw_megatron_calibration c = {.shapes = 0};
+    spw_megatron_calibration c = {.left_outs = 0};
     spw_measured_tables tables = {.runs = 0};
     char path[1024];
     SPW_TRY(spw_calibrate_parse(options, args_doc, doc, argc, argv, &o));
@@ -56,10 +90,7 @@ spw_status spw_command_calibrate_megatron(int argc, char **argv) {
     SPW_TRY(print_coefficients(&c, o.format));
     if (o.format == SPW_FORMAT_TABLE) {
         SPW_TRY(spw_measured_time_print(&c.time, stdout));
-        for (size_t s = 0; s < c.shapes; s++)
-            printf("without %s in the fit, on its %zu steps: mean |error| %.2f %%, most %.2f %%\n",
-                   c.shape[s].model, c.shape[s].errors.steps, 100.0 * c.shape[s].errors.step_mean,
-                   100.0 * c.shape[s].errors.step_max);
+        SPW_TRY(print_left_out(&c));
     }
     if (o.output != NULL) {
         SPW_TRY(spw_calibrate_path(o.output, c.fitted.name, sizeof path, path));

@@ -25,6 +25,11 @@
     X(slots_bytes_per_s, 1.65e12, 1e9, 1e14, 0.2, "chunks padded to capacity: a strided copy") \
     X(host_first_s, 1.25e-3, 1e-6, 1, 0.2, "host work before the first layer's counts are known") \
     X(host_layer_s, 2.6e-3, 1e-6, 1, 0.3, "host work from one layer's counts to the next layer's") \
+    X(spill_share, 0.12, 1e-3, 1, 0.3, \
+      "grouped GEMM: how much longer where an expert's rows are read again from memory, tile column by " \
+      "tile " \
+      "column") \
+    X(zero_share, 0.15, 1e-3, 1, 0.3, "grouped GEMM: how much faster rows of zeros are (less power)") \
     X(jitter_share, 0.013, 1e-5, 0.5, 0.5, "spread of the ranks' times between two exchanges")
 
 /* Measured one by one, or assumed. X(field, value, lowest, highest, help) */
@@ -34,14 +39,26 @@
     X(scatter_bytes_per_s, 1e6, 1e16, "scatter_add_ of rows to tokens, read + written") \
     X(index_add_bytes_per_s, 1e6, 1e16, "index_add_ of rows to tokens, read + written") \
     X(exchange_latency_s, 0, 1, "an all-to-all of a few bytes") \
-    X(kernel_s, 0, 1, "start and end of a kernel that does next to nothing")
+    X(kernel_s, 0, 1, "start and end of a kernel that does next to nothing") \
+    X(block_s, 0, 1, "a block of torch.cat without work") \
+    X(multiprocessors, 1, 1e4, "of the GPU: torch.cat starts at most 32 blocks on each, for every chunk") \
+    X(cache_bytes, 1, 1e12, "second-level cache of the GPU") \
+    X(half_width, 0, 1, \
+      "half width of the interval, as a logarithm: routings left out of the fit, and other GPUs") \
+    X(ranks_half_width, 0, 1, \
+      "the same on top: other numbers of ranks, or of tokens, than those of the tables")
 
 /* For rows of a job, beyond the bare stacks that were measured (sim/time/megatron_job_time.h); as above. */
 #define SPW_MEGATRON_JOB_LIST(X) \
     X(dense_flops_share, 0.01, 1, "products outside the experts: share of the dense bf16 peak") \
     X(attention_flops_share, 0.01, 1, "scores of attention: share of the dense bf16 peak") \
     X(token_bytes_per_s, 1e6, 1e16, "DeepEP: a rank's heavier direction, off-rank bytes, inside a node") \
-    X(network_bytes_per_s, 1e6, 1e16, "collectives between nodes, bytes of one GPU's NIC")
+    X(network_bytes_per_s, 1e6, 1e16, "collectives between nodes, bytes of one GPU's NIC") \
+    X(counted_half_width, 0, 2, "half width of what is counted and not fitted: attention, head, optimizer") \
+    X(scaled_half_width, 0, 2, "of everything, where rates are scaled to another cluster") \
+    X(dispatcher_half_width, 0, 2, \
+      "of exchanges and row moves of a dispatcher that was not measured in a layer") \
+    X(network_half_width, 0, 2, "of exchanges between nodes")
 
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];

@@ -20,10 +20,12 @@ static spw_status create_megatron(spw_replay_time *t) {
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->job->cluster, t->scaled));
     SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
-    SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, 1.0, t->positions, t->even));
+    SPW_TRY(SPW_ALLOC(q->job->model.experts, &t->scratch));
+    SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, sequences, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
         SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
-        SPW_TRY(spw_megatron_load_stated(q->job, q->scheme, sequences, q->imbalance, t->positions, t->busy));
+        SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, sequences, q->imbalance, t->positions,
+                                         t->busy));
     }
 
 cleanup:
@@ -54,6 +56,7 @@ void spw_replay_time_destroy(spw_replay_time *t) {
     spw_free(t->rank_load);
     spw_free(t->even);
     spw_free(t->busy);
+    spw_free(t->scratch);
     *t = (spw_replay_time){.load = NULL};
 }
 
@@ -67,7 +70,8 @@ void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch,
     const spw_replay_time_request *q = &t->q;
     if (t->scaled != NULL) {
         const size_t place = (micro_batch * q->groups + group) * q->layers + layer;
-        spw_megatron_load_of(q->scheme, shape, counts, group, flow, t->rank_load + place * shape->ranks);
+        spw_megatron_load_of(t->scaled, q->scheme, shape, counts, group, flow, t->scratch,
+                             t->rank_load + place * shape->ranks);
     } else if (q->imbalance > 0.0) {
         t->load[layer] = t->stated;
     } else {

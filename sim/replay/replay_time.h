@@ -32,6 +32,7 @@ typedef struct spw_replay_time {
     spw_megatron_coefficients *scaled; /* Megatron-Core: to the job's cluster, else NULL */
     spw_megatron_load *rank_load;   /* [micro_batches][groups][layers][job->expert] of the step under way */
     size_t positions;               /* spw_stated_positions */
+    double *scratch;                /* [experts] */
     spw_megatron_load *even, *busy; /* [positions][job->expert]; busy: of the stated imbalance, else NULL */
     spw_timeline sum;               /* over the steps done */
     double worst_s;                 /* the longest of them, and its position */

@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/megatron_layer.h"
+#include "sim/time/megatron_doubt.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/time/weight_families.h"
@@ -309,6 +310,18 @@ static void name_outside(const prediction *p, char *note) {
     if (p->pipeline.stages > 1) spw_outside_add(note, "pipelines not measured");
 }
 
+static void doubt(const prediction *p, spw_timeline *out) {
+    const spw_megatron_coefficients *c = p->q->stack;
+    const spw_job *job = p->q->job;
+    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    const spw_megatron_far far = {.layers = spw_megatron_layers_half_width(c, job->expert, p->shape.tokens),
+                                  .counted = job->part == SPW_PART_WHOLE,
+                                  .dispatcher = spw_megatron_unmeasured(p->dispatcher) != NULL,
+                                  .network = shape.node_ranks < shape.ranks,
+                                  .scaled = c->scaled};
+    spw_megatron_doubt(c, &far, out);
+}
+
 /* --- The step --- */
 
 static spw_status begin(prediction *p) {
@@ -361,6 +374,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     SPW_TRY(add_components(&p, worst, out));
     spw_timeline_finish(out, (double)(q->sequences * q->job->sequence_length) / (double)p.pipeline.stages);
     name_outside(&p, out->outside);
+    doubt(&p, out);
 
 cleanup:
     spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.load);

@@ -1,10 +1,11 @@
 #include "sim/time/megatron_load.h"
 
+#include "base/memory.h"
 #include "sim/schemes/megatron_layer.h"
 #include "sim/schemes/traffic.h"
+#include "sim/time/megatron_experts.h"
 #include "sim/time/routing_load.h"
 
-#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -33,48 +34,58 @@ const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
     return texts[dispatcher];
 }
 
-/* Rows of a local expert: kept choices, or equal slots where those are computed full or empty. */
-static uint64_t expert_rows(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t expert) {
-    uint64_t rows = 0;
-    for (size_t source = 0; source < s->ranks; source++)
-        rows += c->routed[(group * s->ranks + source) * s->experts + expert];
-    return rows;
+/* The rows of rank d by source and local expert, [ranks][experts_per_rank]: kept choices, or equal slots where those are
+ * computed full or empty. Returns the kept choices. */
+static double list_chunks(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t d, bool slots,
+                          double rows, double *chunk) {
+    const size_t mine = s->experts_per_rank;
+    double kept = 0.0;
+    for (size_t i = 0; i < s->ranks * mine; i++) {
+        const size_t source = group * s->ranks + i / mine, expert = d * mine + i % mine;
+        chunk[i] = (double)c->routed[source * s->experts + expert];
+        kept += chunk[i];
+        if (slots) chunk[i] = rows / (double)(s->ranks * mine);
+    }
+    return kept;
 }
 
-void spw_megatron_load_of(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
-                          size_t group, const spw_flow *flow, spw_megatron_load *load) {
+void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_scheme *scheme,
+                          const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
+                          double *scratch, spw_megatron_load *load) {
     const bool slots = spw_scheme_option_is(scheme, "pad", "true"),
                permutes = spw_megatron_dispatcher_of(scheme) == SPW_MEGATRON_ALL_TO_ALL;
-    const double tile = SPW_MEGATRON_TILE_ROWS;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_ports(scheme, s, c, group, flow, port);
     for (size_t d = 0; d < s->ranks; d++) {
-        const uint64_t even = flow->rows[d] / s->experts_per_rank;
-        load[d] = (spw_megatron_load){.received = (double)flow->rows[d],
+        const double rows = (double)flow->rows[d], kept = list_chunks(s, c, group, d, slots, rows, scratch);
+        load[d] = (spw_megatron_load){.received = rows,
                                       .link_in = (double)port[d].link_in,
                                       .link_out = (double)port[d].link_out,
                                       .nic_in = (double)port[d].nic_in,
-                                      .nic_out = (double)port[d].nic_out};
-        for (size_t i = 0; i < s->experts_per_rank; i++) {
-            const uint64_t rows = slots ? even : expert_rows(s, c, group, d * s->experts_per_rank + i);
-            load[d].tiled += ceil((double)rows / tile) * tile;
-            load[d].empty_experts += rows == 0;
-            load[d].uneven = load[d].uneven || rows != even;
-        }
+                                      .nic_out = (double)port[d].nic_out,
+                                      .zero_rows = slots && rows > kept ? rows - kept : 0.0};
+        spw_megatron_experts_load(coefficients, s->hidden, s->ffn, scratch, s->ranks, s->experts_per_rank,
+                                  &load[d]);
         for (size_t to = 0; to < s->ranks && permutes; to++)
             load[d].sent += (double)flow->wire[d * s->ranks + to];
     }
 }
 
-spw_status spw_megatron_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                    double imbalance, size_t groups, spw_megatron_load *load) {
-    spw_stated_routing r;
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r);
-    if (status != SPW_OK) return status;
+spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_job *job,
+                                    const spw_scheme *scheme, size_t sequences, double imbalance,
+                                    size_t groups, spw_megatron_load *load) {
+    spw_stated_routing r = {.counts = NULL};
+    double *scratch = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r));
+    SPW_TRY(SPW_ALLOC(r.shape.experts, &scratch));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_megatron_load_of(scheme, &r.shape, r.counts, g, &r.flow, load + g * r.shape.ranks);
+        spw_megatron_load_of(c, scheme, &r.shape, r.counts, g, &r.flow, scratch, load + g * r.shape.ranks);
     }
+
+cleanup:
+    spw_free(scratch);
     spw_stated_routing_destroy(&r);
-    return SPW_OK;
+    return status;
 }

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes: norm, casts to fp32 and the router's input, per token and hidden; the stable sort of the routing map and the top of
+/* Round numbers that the measured phases of megatron_h200_phases.csv show, or counts of the PyTorch code; none of them is
+ * fitted, and docs/validation_time_megatron.md says what rests on each. Bytes: norm, casts to fp32 and the router's input, per token and hidden; the stable sort of the routing map and the top of
  * its columns, per token and expert. */
 static const double NORM_BYTES = 16.0, SORT_BYTES = 48.0, COLUMN_BYTES = 800.0;
-static const double UNEVEN_S = 40e-6;       /* chunks of different sizes in one concatenation */
 static const double READ_COUNT_S = 200e-6;  /* the host reads the number of rows before it permutes */
 static const double MAIN_GRAD_BYTES = 10.0; /* a parameter: read 2 + 4, write 4 */
 static const double ROUTED_SHARE = 0.32;    /* of host_first_s: where the host has launched the router */
@@ -38,8 +38,10 @@ typedef struct step {
 static double up(double x, double tile) { return ceil(x / tile) * tile; }
 static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
 static double kernels_s(const step *s, int kernels) { return kernels * s->c->kernel_s.value; }
-static double gemm_s(const step *s, double flops) {
-    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value);
+static double gemm_s(const step *s, const spw_megatron_load *load, double spilled, double flops) {
+    const double zeros = load->received > 0.0 ? load->zero_rows / load->received : 0.0;
+    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value) *
+           (1.0 + s->c->spill_share.value * spilled) * (1.0 - s->c->zero_share.value * zeros);
 }
 
 static void spend(step *s, spw_megatron_phase phase, size_t rank, double seconds) {
@@ -116,11 +118,11 @@ static double exchange_s(const step *s, bool back) {
 
 /* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */
 static double chunks_s(const step *s, const spw_megatron_load *load, double bytes_per_s) {
-    const double bytes = 4.0 * load->received * s->H;
+    const double bytes = 4.0 * load->received * s->H, idle = 4.0 * load->idle_rows * s->H;
     if (load->received == 0.0) return 0.0;
     if (s->dispatcher != SPW_MEGATRON_ALL_TO_ALL) return bytes / bytes_per_s + kernels_s(s, CHUNK_KERNELS);
     if (s->shape->padded) return bytes / s->c->slots_bytes_per_s.value + kernels_s(s, CHUNK_KERNELS);
-    return copy_s(s, bytes) + kernels_s(s, CHUNK_KERNELS) + (load->uneven ? UNEVEN_S : 0.0);
+    return copy_s(s, bytes + idle) + kernels_s(s, CHUNK_KERNELS);
 }
 
 static double activation_s(const step *s, const spw_megatron_load *load) {
@@ -128,18 +130,24 @@ static double activation_s(const step *s, const spw_megatron_load *load) {
 }
 
 static double experts_s(const step *s, const spw_megatron_load *load) {
-    const double tile = SPW_MEGATRON_TILE_COLUMNS;
-    const double flops = 2.0 * load->tiled * (s->H * up(2.0 * s->F, tile) + s->F * up(s->H, tile));
-    return gemm_s(s, flops) + activation_s(s, load) + kernels_s(s, EXPERT_KERNELS);
+    const double tile = SPW_MEGATRON_TILE_COLUMNS, *spilled = load->spilled;
+    const double fc1 = 2.0 * load->tiled * s->H * up(2.0 * s->F, tile),
+                 fc2 = 2.0 * load->tiled * s->F * up(s->H, tile);
+    return gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc1) +
+           gemm_s(s, load, spilled[SPW_MEGATRON_DEPTH_FFN], fc2) + activation_s(s, load) +
+           kernels_s(s, EXPERT_KERNELS);
 }
 
 static double backward_experts_s(const step *s, const spw_megatron_load *load) {
     const double rows = SPW_MEGATRON_TILE_ROWS, tile = SPW_MEGATRON_TILE_COLUMNS;
     const double parameters = 3.0 * s->H * s->F; /* of one expert */
-    const double inputs = 2.0 * load->tiled * (2.0 * s->F * up(s->H, tile) + s->H * up(s->F, tile));
+    const double fc1 = 2.0 * load->tiled * 2.0 * s->F * up(s->H, tile),
+                 fc2 = 2.0 * load->tiled * s->H * up(s->F, tile);
     const double weights =
         2.0 * load->received * (up(s->H, rows) * up(2.0 * s->F, tile) + up(s->F, rows) * up(s->H, tile));
-    double seconds = gemm_s(s, inputs + weights) +
+    double seconds = gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_TWICE_FFN], fc1) +
+                     gemm_s(s, load, load->spilled[SPW_MEGATRON_DEPTH_HIDDEN], fc2) +
+                     gemm_s(s, load, 0.0, weights) +
                      copy_s(s, s->c->activation_gradient_bytes.value * load->received * s->F) +
                      MAIN_GRAD_BYTES * s->e * parameters / s->c->main_grad_bytes_per_s.value +
                      copy_s(s, 2.0 * (double)load->empty_experts * parameters) + kernels_s(s, EXPERT_KERNELS);

@@ -15,7 +15,15 @@
  *   dispatch, combine    exchange_latency_s + (heavier + duplex_share x lighter direction) / exchange_bytes_per_s, worst rank,
  *                        longer by long_message_share where unequal messages are just above 2^27 or 2^28 bytes; dispatch
  *                        twice the latency (probabilities go first)
- *   sort, unsort chunks  copy(4 M H), 40 us more when experts differ; padded: 4 M H / slots_bytes_per_s
+ *   sort, unsort chunks  copy(4 (M + idle rows) H); padded: 4 M H / slots_bytes_per_s. One torch.cat starts for every chunk
+ *                        (a source's rows of an expert) as many blocks as the longest needs, b = min(32 multiprocessors,
+ *                        ceil(2 H longest / 4096)); a chunk takes at least b block_s, and what that is longer than its copy
+ *                        are the idle rows (PyTorch, aten/src/ATen/native/cuda/Shape.cu, getCatGrid; block_s measured)
+ *   GEMM                 flops / (peak x gemm_flops_share) x (1 + spill_share x spilled) x (1 - zero_share x zero rows / M):
+ *                        tiles run down an expert's rows first, so where its operand [rows, depth] exceeds the cache it is
+ *                        read again for every column of tiles; spilled = sum over experts of rows / M x
+ *                        max(0, 1 - cache_bytes / (2 rows depth)), 0 for weight gradients. Both cost power, not bandwidth:
+ *                        the GPU runs at its limit and lowers its clock
  *   experts              (2 M' H (2F)' + 2 M' F H') / GEMM + copy(activation_bytes M F)
  *   unpermute            4 N H / scatter_bytes_per_s
  *   backward permute     4 N H / index_add_bytes_per_s + copy(norm_gradient_bytes T H) + 4 T H E / router_flops
@@ -66,6 +74,14 @@ const char *spw_megatron_phase_name(spw_megatron_phase phase);
 
 enum { SPW_MEGATRON_TILE_ROWS = 128, SPW_MEGATRON_TILE_COLUMNS = 256 }; /* CUTLASS, Hopper, cooperative */
 
+/* Depths of the products: what a row of the operand that tiles run down is long. */
+typedef enum spw_megatron_depth {
+    SPW_MEGATRON_DEPTH_HIDDEN,
+    SPW_MEGATRON_DEPTH_FFN,
+    SPW_MEGATRON_DEPTH_TWICE_FFN,
+    SPW_MEGATRON_DEPTH_COUNT
+} spw_megatron_depth;
+
 /* Who takes rows to their experts. */
 typedef enum spw_megatron_dispatcher {
     SPW_MEGATRON_ALL_TO_ALL,
@@ -73,14 +89,16 @@ typedef enum spw_megatron_dispatcher {
     SPW_MEGATRON_ALL_GATHER
 } spw_megatron_dispatcher;
 
-/* One rank in one layer, in rows. */
+/* One rank in one layer, in rows. From `tiled` on: by spw_megatron_experts_load, sim/time/megatron_experts.h. */
 typedef struct spw_megatron_load {
     double received; /* M: what its experts compute */
     double sent;     /* N: what its own tokens are permuted into; all-to-all alone */
     double link_in, link_out, nic_in, nic_out; /* of one dispatch, by the ports that they cross */
     double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
     size_t empty_experts;
-    bool uneven; /* its experts have different rows */
+    double idle_rows;                         /* what blocks without work cost, as rows that are copied */
+    double spilled[SPW_MEGATRON_DEPTH_COUNT]; /* above, by the depth of the product */
+    double zero_rows;                         /* of received: padding */
 } spw_megatron_load;
 
 typedef struct spw_megatron_time {

@@ -4,6 +4,7 @@ every run of the shipped table; the same with a stack whose every figure is turn
 coefficients the fit must find.     megatron_time_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv
 import json
+import math
 import pathlib
 import random
 import re
@@ -11,7 +12,7 @@ import statistics
 import subprocess
 import sys
 
-from oracle_megatron_time import PHASES, Load, figures, step as bare_step, up
+from oracle_megatron_time import PHASES, Load, figures, step as bare_step
 
 spillway, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_time_oracle"
@@ -39,13 +40,23 @@ def step(c, ranks):
     """Seconds of a step and of its phases. `ranks`: the rows of a run, by rank."""
     a = ranks[0]
     T, H, F, E, L = (int(a[k]) for k in ("tokens_per_rank", "hidden", "ffn", "experts", "layers"))
-    names = ("rows_received", "rows_sent", "rows_kept_local", "max_expert_rows", "empty_experts")
+    names = ("rows_received", "rows_sent", "rows_kept_local", "max_expert_rows", "empty_experts", "assignments_received")
+    padded = a["pad_to_capacity"] == "1"
 
     def load(r, l):
-        M, N, kept, most, empty = (int(r[k + "_per_layer"].split(";")[l]) for k in names)
+        M, N, kept, most, empty, chosen = (int(r[k + "_per_layer"].split(";")[l]) for k in names)
         live = E // len(ranks) - empty
-        even = M == live * most
-        return Load(M, N, live * up(most, 128) if even else M + 64 * live, live, even, M - kept, N - kept)
+        if M == live * most:
+            experts = [most] * live
+        else:  # rows fall from the busiest expert on by one ratio, which bisection finds
+            low, high = 0.0, 1.0
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (low, middle) if most * sum(middle**i for i in range(live)) > M else (middle, high)
+            experts = [most * low**i for i in range(live)]
+        experts += [0] * empty
+        return Load(M, N, [[x / len(ranks) for x in experts] for _ in ranks], M - kept, N - kept,
+                    zeros=max(0, M - chosen) if padded else 0)
 
     loads = [[load(r, l) for r in ranks] for l in range(L)]
     _, seconds, spent = bare_step(c, T, H, F, E, loads, a["recompute"], a["pad_to_capacity"] == "1",
@@ -94,6 +105,10 @@ def compare(text, *options):
         check(near(said[name]["real_over_balanced"], seconds / want[o][0], 1e-9), f"{name} over {o}")
         ratios.append(abs(seconds / want[o][0] / (true[name] / true[o]) - 1))
     errors = [abs(want[name][0] / true[name] - 1) for name in runs]
+    inside = sum(abs(math.log(want[name][0] / true[name])) <= c["half_width"] for name in runs)
+    check(score["steps_inside"] == inside, f"{score['steps_inside']} inside the interval, not {inside}")
+    check(all(near(said[n]["step_high_ms"], 1e3 * want[n][0] * math.exp(c["half_width"]), 1e-9) for n in runs), "step_high_ms")
+    check(all(near(said[n]["step_low_ms"], 1e3 * want[n][0] * math.exp(-c["half_width"]), 1e-9) for n in runs), "step_low_ms")
     check(near(score["step_mape"], statistics.mean(errors), 1e-9), "step_mape")
     check(near(score["step_max_abs_error"], max(errors), 1e-9), "step_max_abs_error")
     check(near(score["real_over_balanced_median_abs_error"], statistics.median(ratios), 1e-9), "median of the ratios")
@@ -113,7 +128,7 @@ def compare(text, *options):
 
 
 score = compare(preset)
-check(score["step_mape"] < 0.0175 and score["real_over_balanced_median_abs_error"] < 0.0095, "the scores of the preset")
+check(score["step_mape"] < 0.013 and score["real_over_balanced_median_abs_error"] < 0.007, "the scores of the preset")
 
 # Another machine: every figure turned by up to a fifth.
 random.seed(3)
@@ -147,8 +162,11 @@ with open(scratch / "made_phases.csv", "w", newline="") as file:
 printed = run("calibrate", "time", scratch / "made_runs.csv", scratch / "made_phases.csv", "--stack", scratch / "turned.yaml",
               "--format", "json")
 for row in json.loads(printed):
-    if row["evidence"] == "fitted":
-        check(near(row["value"], c[row["coefficient"]], 0.03), f"{row['coefficient']}: {row['value']}, made with {c[row['coefficient']]}")
+    if row["coefficient"] == "half_width":  # the fits without a routing are as exact: what is left is the spread between GPUs
+        check(near(row["value"], 0.03, 0.01), f"half_width: {row['value']}")
+    elif row["evidence"] == "fitted":
+        few = row["coefficient"] == "zero_share"  # 3 of 95 runs have rows of zeros
+        check(near(row["value"], c[row["coefficient"]], 0.06 if few else 0.03), f"{row['coefficient']}: {row['value']}, made with {c[row['coefficient']]}")
 
 print(f"{checks} checks, {bad} failed")
 sys.exit(1 if bad or not checks else 0)

@@ -17,25 +17,43 @@ def up(x, tile):
 
 
 class Load:
-    """One rank in one layer: rows received and sent, tiled rows, live experts, whether those are even; rows of one dispatch
-    by port."""
+    """One rank in one layer: rows received and sent; chunks[source][expert] of the received rows; rows of one dispatch by port;
+    rows of zeros."""
 
-    def __init__(self, M, N, tiles, live, even, link_in, link_out, nic_in=0, nic_out=0):
-        self.M, self.N, self.tiles, self.live, self.even = M, N, tiles, live, even
+    def __init__(self, M, N, chunks, link_in, link_out, nic_in=0, nic_out=0, zeros=0):
+        self.M, self.N, self.chunks, self.zeros = M, N, [x for source in chunks for x in source], zeros
         self.ins, self.outs, self.nics = link_in, link_out, max(nic_in, nic_out)
+        self.experts = [sum(of) for of in zip(*chunks)]
+        self.tiles = sum(up(x, 128) for x in self.experts)
+        self.live = sum(x > 0 for x in self.experts)
+
+    def idle_rows(self, c, H):
+        """A chunk takes as long as its copy or as the blocks that torch.cat starts for it."""
+        blocks = min(32 * c["multiprocessors"], math.ceil(2 * H * max(self.chunks) / 4096))
+        least = blocks * c["block_s"] * c["copy_bytes_per_s"] / (4 * H)
+        return sum(max(0, least - x) for x in self.chunks)
+
+    def spilled(self, c, depth):
+        """Share of the rows whose operand is read again, by how much of it is beyond the cache."""
+        return sum(x / self.M * max(0, 1 - c["cache_bytes"] / (2 * x * depth)) for x in self.experts if x > 0)
 
 
 def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all"):
     """loads[layer][rank]. Seconds of forward, of the step, and of the phases (mean over ranks, sum over layers)."""
     R, L = range(len(loads[0])), len(loads)
     e = E // len(R)
-    gemm = c["peak_flops"] * c["gemm_flops_share"]
     gpu, met, known = [0.0 for _ in R], 0.0, [0.0 for _ in R]
     spent = dict.fromkeys(PHASES, 0.0)
     plain = dispatcher == "all-to-all"
 
     def copy(b):
         return b / c["copy_bytes_per_s"]
+
+    def gemm(load, flops, depth=None):
+        seconds = flops / (c["peak_flops"] * c["gemm_flops_share"])
+        if depth is not None:
+            seconds *= 1 + c["spill_share"] * load.spilled(c, depth)
+        return seconds * (1 - c["zero_share"] * load.zeros / load.M) if load.M else seconds
 
     def to(times, phase):
         for r in R:
@@ -76,7 +94,7 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         elif padded:
             seconds = 4 * load.M * H / c["slots_bytes_per_s"]
         else:
-            seconds = copy(4 * load.M * H) + (0 if load.even else 40e-6)
+            seconds = copy(4 * (load.M + load.idle_rows(c, H)) * H)
         return seconds + 2 * c["kernel_s"]
 
     def add(phase, seconds):
@@ -98,17 +116,17 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
         add(name("permute"), lambda r: copy(4 * loads[l][r].N * H))
         exchange(name("dispatch_a2a"), l, False, 2)
         add(name("sort_chunks"), lambda r: chunks(l, r, "copy_bytes_per_s"))
-        add(name("experts"), lambda r: 2 * loads[l][r].tiles * (H * up(2 * F, 256) + F * up(H, 256)) / gemm +
-            copy(c["activation_bytes"] * loads[l][r].M * F) + 4 * c["kernel_s"])
+        add(name("experts"), lambda r: gemm(loads[l][r], 2 * loads[l][r].tiles * H * up(2 * F, 256), H) +
+            gemm(loads[l][r], 2 * loads[l][r].tiles * F * up(H, 256), F) + copy(c["activation_bytes"] * loads[l][r].M * F) + 4 * c["kernel_s"])
         add(name("unsort_chunks"), lambda r: chunks(l, r, "scatter_bytes_per_s"))
         exchange(name("combine_a2a"), l, True)
         add(name("unpermute"), lambda r: 4 * loads[l][r].N * H / c["scatter_bytes_per_s"])
 
     def backward_experts(load):
-        flops = 2 * load.tiles * (2 * F * up(H, 256) + H * up(F, 256))
-        flops += 2 * load.M * (up(H, 128) * up(2 * F, 256) + up(F, 128) * up(H, 256))
+        seconds = gemm(load, 2 * load.tiles * 2 * F * up(H, 256), 2 * F) + gemm(load, 2 * load.tiles * H * up(F, 256), H)
+        seconds += gemm(load, 2 * load.M * (up(H, 128) * up(2 * F, 256) + up(F, 128) * up(H, 256)))
         activation = c["activation_gradient_bytes"] + (c["activation_bytes"] if recompute == "moe_act" else 0)
-        return (flops / gemm + copy(activation * load.M * F) + 30 * e * H * F / c["main_grad_bytes_per_s"] +
+        return (seconds + copy(activation * load.M * F) + 30 * e * H * F / c["main_grad_bytes_per_s"] +
                 copy(6 * (e - load.live) * H * F) + 4 * c["kernel_s"])
 
     for l in range(L):

@@ -154,7 +154,7 @@ spw_status spw_measured_time_print(const spw_measured_time *time, FILE *out) {
     spw_measured_time_errors e;
     spw_table *table = NULL;
     size_t phases = 0;
-    spw_status status = spw_measured_time_score(time, NULL, &e);
+    spw_status status = spw_measured_time_score(time, SPW_MEASURED_MODEL, NULL, &e);
     if (status != SPW_OK || e.steps == 0) return status;
     SPW_TRY(spw_table_create(columns, &table));
     for (spw_megatron_phase p = 0; p < SPW_MEGATRON_PHASES; p++) {
@@ -172,8 +172,8 @@ spw_status spw_measured_time_print(const spw_measured_time *time, FILE *out) {
         fprintf(out, "\n");
         SPW_TRY(spw_table_print(table, SPW_FORMAT_TABLE, out));
     }
-    fprintf(out, "\nstep: mean |error| %.2f %%, most %.2f %%, of %zu runs\n", 100.0 * e.step_mean,
-            100.0 * e.step_max, e.steps);
+    fprintf(out, "\nstep: mean |error| %.2f %%, most %.2f %%, of %zu runs; %zu inside their interval\n",
+            100.0 * e.step_mean, 100.0 * e.step_max, e.steps, e.inside);
     if (e.ratios > 0)
         fprintf(out, "real / balanced: median |error| %.2f %%, most %.2f %%, of %zu runs\n",
                 100.0 * e.ratio_median, 100.0 * e.ratio_max, e.ratios);
@@ -207,6 +207,8 @@ static json_t *cell_json(spw_json *json, const spw_measured_cell *c, const spw_m
     }
     if (run == NULL) return object;
     spw_json_put(json, object, "step_ms", spw_json_real(run->time.step_s / MS));
+    spw_json_put(json, object, "step_low_ms", spw_json_real(run->time.step_s * exp(-run->half_width) / MS));
+    spw_json_put(json, object, "step_high_ms", spw_json_real(run->time.step_s * exp(run->half_width) / MS));
     spw_json_put(json, object, "true_step_ms", spw_json_real(run->true_step_s / MS));
     spw_json_put(json, object, "real_over_balanced", spw_json_real(spw_measured_ratio(time, run)));
     spw_json_put(json, object, "true_real_over_balanced", spw_json_real(spw_measured_true_ratio(time, run)));
@@ -215,10 +217,11 @@ static json_t *cell_json(spw_json *json, const spw_measured_cell *c, const spw_m
 
 static spw_status put_times(spw_json *json, const spw_measured_time *time, json_t *object) {
     spw_measured_time_errors e;
-    spw_status status = spw_measured_time_score(time, NULL, &e);
+    spw_status status = spw_measured_time_score(time, SPW_MEASURED_MODEL, NULL, &e);
     if (status != SPW_OK || e.steps == 0) return status;
     spw_json_put(json, object, "steps", spw_json_count(e.steps));
     spw_json_put(json, object, "step_mape", spw_json_real(e.step_mean));
+    spw_json_put(json, object, "steps_inside", spw_json_count(e.inside));
     spw_json_put(json, object, "step_max_abs_error", spw_json_real(e.step_max));
     spw_json_put(json, object, "real_over_balanced_median_abs_error", spw_json_real(e.ratio_median));
     spw_json_put(json, object, "real_over_balanced_max_abs_error", spw_json_real(e.ratio_max));

@@ -124,24 +124,39 @@ static spw_status run_of(spw_measured_time *time, size_t table, size_t row, spw_
     if (spw_csv_field(csv, row, "repeat") != NULL)
         SPW_TRY(spw_measured_read_list(csv, row, "repeat", 1, &run->repeat));
     SPW_TRY(SPW_ALLOC(run->shape.layers * run->ranks, &run->load));
+    SPW_TRY(SPW_ALLOC(run->shape.layers * run->shape.experts, &run->expert_rows));
     *out = run;
 
 cleanup:
     return status;
 }
 
-/* Tiles from what the table says of the experts: all alike, or half a tile more each. */
-static double tiled_rows(double received, size_t live, uint64_t most) {
-    const double tile = SPW_MEGATRON_TILE_ROWS;
-    if (received == (double)live * (double)most) return (double)live * ceil((double)most / tile) * tile;
-    return received + 0.5 * tile * (double)live;
+static double geometric_sum(double ratio, size_t count) {
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i++) sum = 1.0 + ratio * sum;
+    return sum;
+}
+
+/* The table has the rows of the busiest expert, of all together and how many experts have any. Those in between are taken
+ * to fall by one ratio from the busiest on. */
+static void guess_expert_rows(double received, double most, size_t live, double *rows) {
+    double low = 0.0, high = 1.0;
+    for (int i = 0; i < 60 && most > 0.0; i++) {
+        const double ratio = 0.5 * (low + high);
+        if (most * geometric_sum(ratio, live) > received)
+            high = ratio;
+        else
+            low = ratio;
+    }
+    const bool even = received == most * (double)live;
+    for (size_t i = 0; i < live; i++) rows[i] = even ? most : most * pow(low, (double)i);
 }
 
 static spw_status read_loads(const spw_csv *csv, size_t row, size_t rank, spw_measured_time_run *run) {
-    enum { RECEIVED, SENT, KEPT, MOST, EMPTY, COLUMNS };
-    static const char *const columns[COLUMNS] = {"rows_received_per_layer", "rows_sent_per_layer",
-                                                 "rows_kept_local_per_layer", "max_expert_rows_per_layer",
-                                                 "empty_experts_per_layer"};
+    enum { RECEIVED, SENT, KEPT, MOST, EMPTY, ASSIGNED, COLUMNS };
+    static const char *const columns[COLUMNS] = {
+        "rows_received_per_layer",   "rows_sent_per_layer",     "rows_kept_local_per_layer",
+        "max_expert_rows_per_layer", "empty_experts_per_layer", "assignments_received_per_layer"};
     uint64_t value[COLUMNS][MOST_LAYERS];
     const size_t experts = run->shape.experts_per_rank;
     for (size_t c = 0; c < COLUMNS; c++) {
@@ -156,15 +171,15 @@ static spw_status read_loads(const spw_csv *csv, size_t row, size_t rank, spw_me
                             "experts",
                             spw_csv_where(csv), spw_csv_line(csv, row), l);
         const size_t live = experts - (size_t)value[EMPTY][l];
-        const double received = (double)value[RECEIVED][l];
-        run->load[l * run->ranks + rank] =
+        const double received = (double)value[RECEIVED][l], assigned = (double)value[ASSIGNED][l];
+        const size_t at = l * run->ranks + rank;
+        run->load[at] =
             (spw_megatron_load){.received = received,
                                 .sent = (double)value[SENT][l],
                                 .link_in = received - (double)value[KEPT][l],
                                 .link_out = (double)(value[SENT][l] - value[KEPT][l]),
-                                .tiled = tiled_rows(received, live, value[MOST][l]),
-                                .empty_experts = experts - live,
-                                .uneven = received != (double)live * (double)value[MOST][l]};
+                                .zero_rows = run->shape.padded ? fmax(0.0, received - assigned) : 0.0};
+        guess_expert_rows(received, (double)value[MOST][l], live, run->expert_rows + at * experts);
     }
     return SPW_OK;
 }
@@ -307,7 +322,10 @@ cleanup:
 }
 
 void spw_measured_time_close(spw_measured_time *time) {
-    for (size_t i = 0; i < time->runs; i++) spw_free(time->run[i].load);
+    for (size_t i = 0; i < time->runs; i++) {
+        spw_free(time->run[i].load);
+        spw_free(time->run[i].expert_rows);
+    }
     for (size_t i = 0; i < time->tables + time->phase_tables && time->table != NULL; i++) {
         spw_csv_close(time->table[i].csv);
         spw_free(time->table[i].run_of_row);

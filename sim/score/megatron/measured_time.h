@@ -26,7 +26,8 @@ typedef struct spw_measured_time_run {
     size_t ranks;
     spw_megatron_shape shape;
     bool sequential;
-    spw_megatron_load *load;                  /* [layers][ranks] */
+    spw_megatron_load *load; /* [layers][ranks]; complete after spw_measured_time_predict */
+    double *expert_rows;     /* [layers][ranks][experts_per_rank], what the table leaves open guessed */
     double true_forward_s, true_backward_s;   /* of the slowest rank */
     double true_step_s;                       /* NAN: a rank is missing, and nothing can be said */
     double true_phase_s[SPW_MEGATRON_PHASES]; /* mean over ranks, sum over layers; NAN where no table says */
@@ -34,6 +35,7 @@ typedef struct spw_measured_time_run {
         partner; /* the dropless balanced run of its shape in its table, of its own kind and repeat if there is one;
                      SPW_MEASURED_NO_RUN for such a run itself, and where there is none */
     spw_megatron_time time; /* by spw_measured_time_predict */
+    double half_width;      /* of the interval of time.step_s, as a logarithm; by the same */
 } spw_measured_time_run;
 
 typedef struct spw_measured_csv {

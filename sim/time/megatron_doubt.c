@@ -1,0 +1,56 @@
+#include "sim/time/megatron_doubt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double spw_megatron_layers_half_width(const spw_megatron_coefficients *c, size_t ranks, size_t tokens) {
+    char size[24];
+    (void)snprintf(size, sizeof size, "%zu", ranks);
+    const bool known =
+        spw_has_word(c->expert_parallel, size) && tokens >= c->tokens_min && tokens <= c->tokens_max;
+    return c->half_width.value + (known ? 0.0 : c->ranks_half_width.value);
+}
+
+/* Components by what they rest on; what is not listed is counted (sim/time/megatron_job_time.c). */
+static const struct {
+    const char *name;
+    bool exchange;
+} layer_components[] = {{"router", false},          {"expert_products", false}, {"row_moves", true},
+                        {"exchanges", true},        {"waiting", false},         {"host_wait", false},
+                        {"expert_recompute", false}};
+enum { COMPONENTS = sizeof layer_components / sizeof *layer_components };
+
+typedef struct shares {
+    double layers, exchanges, counted;
+} shares;
+
+static shares share_out(const spw_timeline *t) {
+    shares s = {0.0, 0.0, 0.0};
+    for (size_t i = 0; i < t->components; i++) {
+        const spw_time_component *component = &t->component[i];
+        size_t row = 0;
+        while (row < COMPONENTS && strcmp(layer_components[row].name, component->name) != 0) row++;
+        const bool layer = row < COMPONENTS;
+        *(layer ? &s.layers : &s.counted) += component->exposed_s;
+        if (layer && layer_components[row].exchange) s.exchanges += component->exposed_s;
+    }
+    return s;
+}
+
+void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_far *far, spw_timeline *out) {
+    const shares of = share_out(out);
+    const struct {
+        bool there;
+        double half_width, seconds;
+    } doubts[] = {{true, far->layers, of.layers},
+                  {far->counted, c->counted_half_width.value, of.counted},
+                  {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
+                  {far->network, c->network_half_width.value, of.exchanges},
+                  {far->scaled, c->scaled_half_width.value, out->step_s}};
+    double half_width = 0.0;
+    for (size_t i = 0; i < sizeof doubts / sizeof *doubts && out->step_s > 0.0; i++)
+        if (doubts[i].there) half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;
+    out->low_s = out->step_s * exp(-half_width);
+    out->high_s = out->step_s * exp(half_width);
+}
