@@ -48,8 +48,6 @@ static spw_status print_coefficients(spw_calibration *c, spw_format format) {
     if (status == SPW_OK) {
         put_coefficient(t, "half_width", "half width of the interval, as a logarithm", &c->before.half_width,
                         &c->fitted.half_width);
-        put_coefficient(t, "half_width_recovered", "the same for each part recovered",
-                        &c->before.half_width_recovered, &c->fitted.half_width_recovered);
         status = spw_table_print(t, format, stdout);
     }
     spw_table_destroy(t);
@@ -91,7 +89,10 @@ static void print_summary(const spw_calibration *c) {
     for (size_t m = 0; m < c->models; m++) {
         printf("%s: %zu rows", c->model[m].name, c->model[m].rows);
         if (!isnan(c->model[m].median_error))
-            printf("; by a fit without them: median |error| %.1f %%", 100.0 * c->model[m].median_error);
+            printf("; by a fit without them: median |error| %.1f %%, %zu of %zu inside the interval, whose "
+                   "median width is %.1f %%",
+                   100.0 * c->model[m].median_error, c->model[m].inside, c->model[m].figures,
+                   100.0 * c->model[m].median_width);
         printf("\n");
     }
 }

@@ -1,27 +1,37 @@
 #include "sim/command/explain_compiled.h"
 
+#include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static const spw_column columns[] = {
-    {"scheme", NULL},      {"sequences_per_gpu", NULL}, {"stack", NULL},     {"component", "component"},
-    {"bytes", "GiB"},      {"upto_bytes", "sum"},       {"low_bytes", NULL}, {"high_bytes", NULL},
+    {"scheme", NULL},      {"sequences_per_gpu", NULL}, {"stack", NULL},
+    {"moment", "moment"},  {"component", "component"},  {"bytes", "GiB"},
+    {"upto_bytes", "sum"}, {"low_bytes", NULL},         {"high_bytes", NULL},
     {"outside_fit", NULL}, {"formula", "formula"},      {NULL, NULL},
 };
 
-static void add_row(spw_table *t, const spw_scheme *scheme, size_t sequences, const spw_stack *stack,
-                    const spw_compiled_memory *m, const char *part, double bytes, double sum,
-                    const char *formula) {
-    spw_table_text(t, scheme->text);
-    spw_table_count(t, sequences);
-    spw_table_text(t, stack->name);
-    spw_table_text(t, part);
+typedef struct explained {
+    spw_stack stack;
+    double budget;
+    spw_compiled_memory memory; /* of the point added last */
+} explained;
+
+static void add_row(const explained *e, const spw_explain_point *p, spw_table *t, const char *moment,
+                    const char *component, double bytes, double sum, const char *formula) {
+    const spw_compiled_memory *m = &e->memory;
+    spw_table_text(t, p->scheme->text);
+    spw_table_count(t, p->sequences);
+    spw_table_text(t, e->stack.name);
+    spw_table_text(t, moment);
+    spw_table_text(t, component);
     spw_table_scaled(t, bytes, GIB, "%.3f");
     spw_table_scaled(t, sum, GIB, "%.3f");
     spw_table_real(t, m->argument_bytes + m->low_bytes, NULL);
@@ -30,19 +40,29 @@ static void add_row(spw_table *t, const spw_scheme *scheme, size_t sequences, co
     spw_table_text(t, formula);
 }
 
-#define PART_HELP(name, text, help) help,
-static void add_parts(spw_table *t, const spw_scheme *scheme, size_t sequences, const spw_stack *stack,
-                      const spw_compiled_memory *m) {
-    static const char *const helps[] = {SPW_COMPILED_PART_LIST(PART_HELP)};
-    double sum = m->argument_bytes;
-    add_row(t, scheme, sequences, stack, m, "arguments", sum, sum, "P (w + 2 o) / G: weights and optimizer");
-    for (int i = 0; i < SPW_COMPILED_PARTS; i++) {
-        const double bytes = i == SPW_COMPILED_RECOVERED ? -m->part_bytes[i] : m->part_bytes[i];
-        if (bytes == 0.0) continue;
-        sum += bytes;
-        add_row(t, scheme, sequences, stack, m, spw_compiled_part_name((spw_compiled_part)i), bytes, sum,
-                helps[i]);
+/* The tensors of one moment, largest first; `sum` begins with the arguments. */
+static spw_status add_moment(const explained *e, const spw_explain_point *p, spw_table *t,
+                             const spw_compiled_moment *moment, const char *name) {
+    spw_compiled_tensor *tensor = NULL;
+    size_t count = 0;
+    double sum = e->memory.argument_bytes;
+    const spw_status status =
+        spw_compiled_memory_list(&e->stack, p->job, p->scheme, p->sequences, moment, &tensor, &count);
+    add_row(e, p, t, name, "arguments", sum, sum, "P (w + 2 o) / G: weights and optimizer");
+    for (size_t i = 0; i < count; i++) {
+        sum += tensor[i].bytes;
+        add_row(e, p, t, name, tensor[i].name, tensor[i].bytes, sum, tensor[i].formula);
     }
+    if (moment == &e->memory.fullest && e->memory.recovered_bytes > 0.0)
+        add_row(e, p, t, name, "recovered", -e->memory.recovered_bytes, sum - e->memory.recovered_bytes,
+                "computed again past the limit");
+    spw_free(tensor);
+    return status;
+}
+
+static void print_moment(const char *which, const spw_compiled_moment *moment) {
+    printf("%s: %s%s%s, %.2f GiB\n", which, spw_step_moment_name(moment->moment),
+           moment->step[0] != '\0' ? ", " : "", moment->step, moment->bytes / GIB);
 }
 
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
@@ -55,25 +75,24 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
            (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
            spw_verdict_name(spw_footprint_verdict((uint64_t)peak, (uint64_t)budget)));
+    print_moment("fullest", &m->fullest);
+    if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {
-        printf("beyond what was fitted: %s; the interval is that of the fitted tables\n\n", m->outside);
+        printf("beyond what was seen: %s; the interval is wider by %.0f %% for that\n\n", m->outside,
+               100.0 * expm1((double)m->unseen * stack->half_width_unseen.value));
     } else {
-        printf("coefficients fitted to %s\n\n", stack->tables);
+        printf("seen alike in %s\n\n", stack->tables);
     }
 }
-
-typedef struct explained {
-    spw_stack stack;
-    double budget;
-    spw_compiled_memory memory; /* of the point added last */
-} explained;
 
 static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
     const spw_status status =
         spw_compiled_memory_predict(&e->stack, p->job, p->scheme, p->sequences, e->budget, &e->memory);
-    if (status == SPW_OK) add_parts(table, p->scheme, p->sequences, &e->stack, &e->memory);
-    return status;
+    const spw_compiled_memory *m = &e->memory;
+    if (status != SPW_OK) return status;
+    const spw_status listed = add_moment(e, p, table, &m->fullest, "fullest");
+    return listed == SPW_OK && m->next.bytes > 0.0 ? add_moment(e, p, table, &m->next, "runner-up") : listed;
 }
 
 static void head(void *state, const spw_explain_point *p) {

@@ -3,7 +3,11 @@
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { MOST_NODES = 65536 };
 
 #define EVIDENCE_TEXT(name, text) text,
 const char *spw_evidence_name(spw_evidence evidence) {
@@ -278,12 +282,35 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     return status;
 }
 
+/* A preset of another number of nodes: of "h200-32x8" it is "h200-8x8", with 32 nodes. NULL: `name` is no such name. */
+static const char *sibling(const char *name, size_t *nodes) {
+    const char *dash = strrchr(name, '-');
+    char *end = NULL;
+    if (dash == NULL || dash[1] < '1' || dash[1] > '9') return NULL;
+    const unsigned long count = strtoul(dash + 1, &end, 10);
+    if (*end != 'x' || count > MOST_NODES) return NULL;
+    *nodes = (size_t)count;
+    for (const char *const *preset = spw_cluster_names; *preset != NULL; preset++) {
+        const char *cross = strrchr(*preset, 'x'), *stem = strrchr(*preset, '-');
+        if (cross == NULL || stem == NULL || strcmp(cross, end) != 0 || stem - *preset != dash - name)
+            continue;
+        if (strncmp(*preset, name, (size_t)(dash - name)) == 0) return *preset;
+    }
+    return NULL;
+}
+
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
     const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
+    size_t nodes = 0;
+    const char *preset = sibling(name, &nodes);
     spw_preset_text text;
-    spw_status status = spw_preset_open(&kind, name, folder, &text);
+    spw_status status = spw_preset_open(&kind, preset != NULL ? preset : name, folder, &text);
     if (status != SPW_OK) return status;
     status = spw_cluster_parse(text.where, text.text, text.length, out);
+    if (status == SPW_OK && preset != NULL) {
+        out->nodes = nodes;
+        (void)snprintf(out->name, sizeof out->name, "%s", name);
+    }
     spw_preset_close(&text);
     return status;
 }

@@ -121,7 +121,7 @@ typedef struct spw_cluster {
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to
- * `folder`). SPW_ECONFIG names file, line and what would be right. */
+ * `folder`). A preset's name with another number of nodes ("h200-32x8") is that preset with so many. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out);
 SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
                                             spw_cluster *out);

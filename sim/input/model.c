@@ -13,6 +13,7 @@ static const struct alias {
     {"deepseek3-671b", "deepseek-v3"},
     {"kimi-k2-1t", "kimi-k2"},
     {"deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"},
+    {"deepseek-ai/DeepSeek-V2", "deepseek-v2"},
     {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
     {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
     {"Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"},

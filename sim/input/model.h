@@ -22,6 +22,8 @@ typedef enum spw_attention { SPW_ATTENTION_GQA, SPW_ATTENTION_MLA } spw_attentio
 typedef struct spw_model {
     char name[SPW_MODEL_NAME], source[SPW_MODEL_SOURCE]; /* source: where the shapes were read */
     size_t layers, moe_layers;
+    size_t
+        layers_per_turn; /* of MaxText's scan over layers: the period of unlike layers, 1 where all are alike */
     uint8_t is_moe[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: routed experts, 0: dense FFN */
     size_t hidden, vocab;
     size_t experts, top_k, expert_ffn;

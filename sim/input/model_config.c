@@ -147,6 +147,22 @@ static spw_status mark_layers(const reading *in, const spw_raw_config *raw, spw_
     return SPW_OK;
 }
 
+/* The smallest period of 'layer_types', which MaxText's scan takes in one turn; of a list of another length nothing is
+ * learnt. */
+static void find_period(const reading *in, spw_model *m) {
+    const json_t *list = lookup(in, "layer_types");
+    const size_t count = json_array_size(list), first = m->layers - m->moe_layers;
+    m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
+    if (count != m->layers) return;
+    for (size_t period = 1; period <= m->moe_layers; period++) {
+        size_t i = first;
+        while (i + period < count && json_equal(json_array_get(list, i), json_array_get(list, i + period)))
+            i++;
+        m->layers_per_turn = period;
+        if (m->moe_layers % period == 0 && i + period >= count) return;
+    }
+}
+
 /* --- Parts of a model --- */
 
 static spw_status read_experts(const reading *in, spw_raw_config *raw, spw_model *m) {
@@ -248,6 +264,7 @@ static spw_status read_model(const reading *in, spw_model *m) {
     SPW_TRY(read_attention(in, &raw, m));
     SPW_TRY(read_flag(in, "tie_word_embeddings", false, &m->tied_embeddings));
     SPW_TRY(mark_layers(in, &raw, m));
+    find_period(in, m);
     if (m->moe_layers < m->layers) {
         if (raw.ffn == ABSENT)
             return spw_fail(SPW_ECONFIG,

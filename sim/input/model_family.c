@@ -47,7 +47,8 @@ static const spw_family families[] = {
      .rule = SPW_ALL_LAYERS,
      .expert_bias = true,
      .router_bias = true,
-     .attention_sinks = true},
+     .attention_sinks = true,
+     .layer_period = 2},
     /* Not of Hugging Face: any model made of the parts above, named key by key. */
     {.model_type = "generic",
      .experts = {"num_experts", "n_routed_experts", "num_local_experts"},

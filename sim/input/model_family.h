@@ -25,6 +25,7 @@ typedef struct spw_family {
     bool no_output_bias; /* attention_bias does not reach the output projection */
     bool sigmoid_router; /* with a selection bias, unless scoring_func and topk_method say otherwise */
     bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks;
+    size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
 } spw_family;
 
 typedef struct spw_raw_config {

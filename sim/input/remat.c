@@ -1,5 +1,7 @@
 #include "sim/input/remat.h"
 
+#include <string.h>
+
 /* One row a policy: which names it lists (MaxText), or which modules keep what they computed (all of them in a layer
  * without rematerialization). */
 static const struct {
@@ -33,8 +35,35 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
     return elements;
 }
 
-spw_remat_expert_tensors spw_remat_experts(spw_remat remat) {
-    return (spw_remat_expert_tensors){.ffn = saved[remat].wi ? 2 : 0, .hidden = saved[remat].wo ? 1 : 0};
+static const spw_remat_tree trees[] = {
+    {"maxtext@7e3f19ff7", 0, 0, 0, "compiled: minimal takes what save_dot_except_mlp takes"},
+    {"maxtext@e591f30c", 2, 1, 1, "compiled: of a grouped layer w0's and wo's products are kept, not w1's"},
+    {"rocm-maxtext", 2, 2, 1, "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
+};
+
+spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+        *out = &trees[i];
+        if (strcmp(trees[i].name, name) == 0) return SPW_OK;
+    }
+    return spw_fail(SPW_ECONFIG, "tree '%s' is unknown; known: %s, %s, %s", name, trees[0].name,
+                    trees[1].name, trees[2].name);
+}
+
+spw_status spw_remat_tree_check(const spw_remat_tree *tree, spw_remat remat) {
+    if (!saved[remat].layers) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "remat %s is no policy of %s; use full, minimal or another of MaxText's",
+                    spw_remat_name(remat), tree->name);
+}
+
+spw_remat_expert_tensors spw_remat_experts(const spw_remat_tree *tree, bool dense, spw_remat remat) {
+    const unsigned ffn = dense ? tree->dense_ffn : tree->grouped_ffn;
+    return (spw_remat_expert_tensors){.ffn = saved[remat].wi ? ffn : 0,
+                                      .hidden = saved[remat].wo ? tree->hidden : 0};
+}
+
+spw_remat_names spw_remat_keeps(spw_remat remat) {
+    return (spw_remat_names){saved[remat].qkv, saved[remat].out, saved[remat].context, saved[remat].wi};
 }
 
 bool spw_remat_keeps_layers(spw_remat remat) { return saved[remat].layers; }

@@ -14,13 +14,29 @@
  * nothing, so it is never kept. 0 for none and full. */
 size_t spw_remat_token_elements(const spw_model *model, spw_remat remat);
 
-/* Tensors of [buffer rows, F] and [buffer rows, H] that a MoE layer keeps where the expert products carry
- * the names mlpwi and mlpwo too (older trees; later ones name them moe_mlpwi, moe_mlpwo, which no policy
- * lists). */
+/* A tree of MaxText: how many of a MoE layer's products [rows, F] carry the name mlpwi, behind capacity masks and behind
+ * grouped GEMMs, and how many [rows, H] the name mlpwo. Products that a policy lists are kept of every layer. */
+typedef struct spw_remat_tree {
+    const char *name;
+    unsigned dense_ffn, grouped_ffn, hidden;
+    const char *source;
+} spw_remat_tree;
+/* SPW_ECONFIG lists the trees. */
+SPW_MUST_CHECK spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out);
+/* SPW_ECONFIG for a policy that the tree does not have: none, and Megatron-Core's. */
+SPW_MUST_CHECK spw_status spw_remat_tree_check(const spw_remat_tree *tree, spw_remat remat);
+
+/* Tensors of [buffer rows, F] and [buffer rows, H] that each MoE layer keeps. */
 typedef struct spw_remat_expert_tensors {
     unsigned ffn, hidden;
 } spw_remat_expert_tensors;
-spw_remat_expert_tensors spw_remat_experts(spw_remat remat);
+spw_remat_expert_tensors spw_remat_experts(const spw_remat_tree *tree, bool dense, spw_remat remat);
+
+/* What of the attention and of the other FFNs a policy keeps of every layer. */
+typedef struct spw_remat_names {
+    bool qkv, out, context, wi;
+} spw_remat_names;
+spw_remat_names spw_remat_keeps(spw_remat remat);
 
 /* Every layer keeps what the backward pass of its attention and of its shared expert or dense FFN needs: none and
  * Megatron's modules. `selective` (core_attn) repeats the core attention, whose only residual with flash attention is the

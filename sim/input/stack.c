@@ -8,22 +8,31 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PACKING_ROW(name, text, help) \
-    {"packing_" text, help, offsetof(spw_stack, packing[SPW_PACKING_##name]), 0.1, 10, 0.25},
 #define COEFFICIENT_ROW(field, low, high, spread, help) \
     {#field, help, offsetof(spw_stack, field), low, high, spread},
-const spw_stack_row spw_stack_rows[SPW_STACK_FITTED] = {SPW_PACKING_LIST(PACKING_ROW)
-                                                            SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_ROW)};
+const spw_stack_row spw_stack_rows[SPW_STACK_FITTED] = {SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_ROW)};
+
+size_t spw_stack_recovers(spw_program program) {
+    static const size_t rows[SPW_PROGRAM_COUNT] = {
+        [SPW_PROGRAM_DENSE] = 0,  [SPW_PROGRAM_DENSE_GATHERED] = 1, [SPW_PROGRAM_GMM] = 2,
+        [SPW_PROGRAM_DEEPEP] = 3, [SPW_PROGRAM_RING] = 3,           [SPW_PROGRAM_RING_SORTED] = 3};
+    return rows[program];
+}
 
 spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row) {
     return (spw_coefficient *)(void *)((char *)stack + spw_stack_rows[row].offset);
+}
+
+double spw_stack_recovered(const spw_stack *stack, spw_program program) {
+    const spw_coefficient *all[SPW_STACK_FITTED] = {&stack->recovered_dense, &stack->recovered_gathered,
+                                                    &stack->recovered_grouped, &stack->recovered_ring};
+    return all[spw_stack_recovers(program)]->value;
 }
 
 /* --- Keys --- */
 
 #define COEFFICIENT(name, member, text) \
     SPW_STACK_COEFFICIENT(spw_stack, name, member, spw_coefficient_settings, text)
-#define PACKING_SETTING(name, text, help) COEFFICIENT("packing_" text, packing[SPW_PACKING_##name], help),
 #define COEFFICIENT_SETTING(field, low, high, spread, help) COEFFICIENT(#field, field, help),
 
 static const spw_setting rows[] = {
@@ -46,15 +55,20 @@ static const spw_setting rows[] = {
                             "tokens of a sequence of those runs"),
     SPW_STACK_COUNT(spw_stack, sequences_min, "smallest batch of those tables"),
     SPW_STACK_COUNT(spw_stack, sequences_max, "largest batch of those tables"),
-    {.key = "keeps_expert_products",
+    SPW_STACK_LINE(spw_stack, tree, SPW_STACK_NAME, "tree of MaxText, which names what remat policies keep"),
+    {.key = "latency_hiding",
      .kind = SPW_SETTING_FLAG,
-     .offset = offsetof(spw_stack, keeps_expert_products),
+     .offset = offsetof(spw_stack, latency_hiding),
      .fallback = "false",
-     .help = "do remat policies list the products of the experts as well?"},
-    SPW_PACKING_LIST(PACKING_SETTING) SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
+     .help = "does XLA's latency-hiding scheduler run?"},
+    SPW_STACK_OPTIONAL_LINE(spw_stack, programs, SPW_STACK_TEXT, "kinds of programs in those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, remats, SPW_STACK_TEXT, "remat policies of those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, turns, SPW_STACK_TEXT, "layers per turn of the scans in those tables"),
+    SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
         COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
     COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),
-    COEFFICIENT("half_width_recovered", half_width_recovered, "the same for each part recovered"),
+    COEFFICIENT("half_width_unseen", half_width_unseen,
+                "more of it for each feature that no row of the tables has"),
     {.key = NULL}};
 
 /* --- Reading and writing --- */
@@ -131,12 +145,14 @@ static spw_status print(FILE *out, const void *what) {
     if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
     if (stack.sequence_lengths[0] != '\0') fprintf(out, "sequence_lengths: \"%s\"\n", stack.sequence_lengths);
     fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
-    fprintf(out, "keeps_expert_products: %s\n", stack.keeps_expert_products ? "true" : "false");
+    fprintf(out, "tree: \"%s\"\nlatency_hiding: %s\n", stack.tree, stack.latency_hiding ? "true" : "false");
+    fprintf(out, "programs: \"%s\"\nremats: \"%s\"\nturns: \"%s\"\n", stack.programs, stack.remats,
+            stack.turns);
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
         spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&stack, i));
     spw_coefficient_write(out, "limit_share", &stack.limit_share);
     spw_coefficient_write(out, "half_width", &stack.half_width);
-    spw_coefficient_write(out, "half_width_recovered", &stack.half_width_recovered);
+    spw_coefficient_write(out, "half_width_unseen", &stack.half_width_unseen);
     return SPW_OK;
 }
 

@@ -15,10 +15,11 @@ enum { SPW_OUTSIDE_TEXT = 256, SPW_STACK_NAME = 64, SPW_STACK_TEXT = 256, SPW_ST
 /* Everything that is fitted. One list, expanded into the struct, the YAML keys and the fit.
  * X(field, lowest, highest, spread before any data, help) */
 #define SPW_STACK_COEFFICIENT_LIST(X) \
-    X(recovered_dense, 0.001, 10, 0.2, \
-      "share of a dense layer's tensors that XLA can compute again past its limit") \
-    X(recovered_grouped, 0.001, 10, 0.2, "the same of a layer with grouped GEMMs, which are opaque calls") \
-    X(masked_operands, 0, 10, 1.0, "ragged_dot: masked copies that live at once, in pairs [e, rows, H + F]")
+    X(recovered_dense, 0.0, 1, 0.3, \
+      "share of what is past XLA's limit that it computes again: dense layers") \
+    X(recovered_gathered, 0.0, 1, 0.3, "the same where the weights of all experts are gathered") \
+    X(recovered_grouped, 0.0, 1, 0.3, "the same of a layer behind ragged all-to-alls") \
+    X(recovered_ring, 0.0, 1, 0.3, "the same of a layer that receives tokens: the ring, DeepEP")
 
 /* What the tables of a fit spoke of, words between blanks, and a job to compare with it. */
 typedef struct spw_fit_range {
@@ -42,14 +43,16 @@ typedef struct spw_stack {
         expert_parallel[SPW_STACK_TEXT];   /* where and with which sizes its runs were; "": any */
     char sequence_lengths[SPW_STACK_TEXT]; /* tokens of a sequence of its runs; "": any */
     size_t sequences_min, sequences_max;
-    bool keeps_expert_products; /* remat policies list the experts' products too: sim/input/remat.h */
-    spw_coefficient packing[SPW_PACKING_COUNT];
+    char tree[SPW_STACK_NAME]; /* of MaxText: which products carry which checkpoint name, sim/input/remat.h */
+    bool latency_hiding;       /* XLA's latency-hiding scheduler: exchanges in flight take memory */
+    /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
+    char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
 #undef SPW_STACK_FIELD
-    spw_coefficient limit_share;          /* of (pool - arguments): where XLA begins to compute again */
-    spw_coefficient half_width;           /* of the interval, as a logarithm: below the limit, ... */
-    spw_coefficient half_width_recovered; /* ... and for each part that was recovered */
+    spw_coefficient limit_share; /* of (pool - arguments): where XLA begins to compute again */
+    spw_coefficient half_width;  /* of the interval around what the scheduler may do, as a logarithm ... */
+    spw_coefficient half_width_unseen; /* ... and more for each feature that no row of the tables has */
 } spw_stack;
 
 /* `name` is a preset or the path of a YAML file. SPW_ECONFIG names file, line and what would be right. */
@@ -68,14 +71,17 @@ void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range,
 /* Writes the stack as YAML that spw_stack_parse reads back. */
 SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *path);
 
-/* All fitted coefficients in the order of the YAML keys, for loops: packings, then the list above. */
+/* All fitted coefficients in the order of the YAML keys, for loops. */
 typedef struct spw_stack_row {
     const char *key, *help;
     size_t offset; /* in spw_stack */
     double minimum, maximum, spread;
 } spw_stack_row;
-enum { SPW_STACK_FITTED = SPW_PACKING_COUNT + 3 };
+enum { SPW_STACK_FITTED = 4 };
 extern const spw_stack_row spw_stack_rows[SPW_STACK_FITTED];
 spw_coefficient *spw_stack_coefficient(spw_stack *stack, size_t row);
+/* Which of them a kind of program takes. */
+size_t spw_stack_recovers(spw_program program);
+double spw_stack_recovered(const spw_stack *stack, spw_program program);
 
 #endif

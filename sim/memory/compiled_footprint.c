@@ -1,5 +1,6 @@
 #include "sim/memory/compiled_footprint.h"
 
+#include "base/memory.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
 
@@ -14,37 +15,47 @@ bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme)
 }
 
 static void add(spw_footprint *f, const char *name, double bytes, bool argument, const char *formula) {
+    if (f->components == SPW_COMPONENTS) return;
     spw_component *c = &f->component[f->components++];
     *c = (spw_component){.bytes = bytes > 0.0 ? (uint64_t)(bytes + 0.5) : 0,
                          .argument = argument,
                          .live = {true, true, true},
-                         .source = "fitted to compiled programs (docs/validation_memory.md)"};
+                         .source = "lists of compiled programs (docs/validation_memory.md)"};
     (void)snprintf(c->name, sizeof c->name, "%s", name);
     (void)snprintf(c->formula, sizeof c->formula, "%s", formula);
 }
 
-#define PART_HELP(name, text, help) help,
+/* The tensors of the fullest moment; the layer's rows without what is recovered. */
+static spw_status add_tensors(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                              size_t sequences, const spw_compiled_memory *m, spw_footprint *out) {
+    spw_compiled_tensor *tensor = NULL;
+    size_t count = 0;
+    const spw_status status =
+        spw_compiled_memory_list(stack, job, scheme, sequences, &m->fullest, &tensor, &count);
+    const double left = m->recovered_bytes > 0.0 ? 1.0 - m->recovered_bytes / m->fullest.rows_bytes : 1.0;
+    for (size_t i = 0; i < count; i++)
+        add(out, tensor[i].name, tensor[i].bytes * (tensor[i].recoverable ? left : 1.0), false,
+            tensor[i].formula);
+    spw_free(tensor);
+    return status;
+}
+
 spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
                                           const spw_scheme *scheme, size_t sequences, spw_footprint *out,
                                           char outside[SPW_OUTSIDE_TEXT]) {
-    static const char *const helps[] = {SPW_COMPILED_PART_LIST(PART_HELP)};
     const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
-    spw_compiled_memory m;
-    spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
-    if (status != SPW_OK) return status;
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    *out = (spw_footprint){.budget_bytes = (uint64_t)(budget + 0.5), .moment = SPW_MOMENT_MOE_LAYER};
+    spw_compiled_memory m;
     spw_layer layer;
-    status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
+    spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
+    if (status == SPW_OK) status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
+    *out = (spw_footprint){.budget_bytes = (uint64_t)(budget + 0.5), .moment = SPW_MOMENT_MOE_LAYER};
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
     add(out, "arguments", m.argument_bytes, true, "P (w + 2 o) / G: weights and optimizer");
-    for (int i = 0; i < SPW_COMPILED_RECOVERED; i++) {
-        double bytes = m.part_bytes[i];
-        if (i == SPW_COMPILED_LAYER) bytes -= m.part_bytes[SPW_COMPILED_RECOVERED];
-        if (bytes > 0.0) add(out, spw_compiled_part_name((spw_compiled_part)i), bytes, false, helps[i]);
-    }
+    status = add_tensors(stack, job, scheme, sequences, &m, out);
+    if (status != SPW_OK) return status;
     out->argument_bytes = (uint64_t)(m.argument_bytes + 0.5);
     out->temporary_bytes = (uint64_t)(m.temporary_bytes + 0.5);
     out->peak_bytes = out->argument_bytes + out->temporary_bytes;

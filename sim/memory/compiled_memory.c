@@ -1,82 +1,149 @@
 #include "sim/memory/compiled_memory.h"
 
+#include "base/memory.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define PART_TEXT(name, text, help) text,
-const char *spw_compiled_part_name(spw_compiled_part part) {
-    static const char *const names[] = {SPW_COMPILED_PART_LIST(PART_TEXT)};
-    return (unsigned)part < SPW_COMPILED_PARTS ? names[part] : "?";
+enum { MOMENTS = 48 };
+
+static const double MOST_RECOVERED = 0.42; /* of a layer's rows, in any program of the tables */
+
+/* A step of the job, its lists filled. */
+typedef struct step {
+    const spw_stack *stack;
+    const spw_job *job;
+    const spw_scheme *scheme;
+    spw_layer_shape shape;
+    spw_step_list around;
+    spw_layer layer;
+} step;
+
+static spw_status open_step(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                            size_t sequences, step *out) {
+    const spw_remat_tree *tree = NULL;
+    *out = (step){.stack = stack, .job = job, .scheme = scheme, .shape = spw_layer_shape_of(job, sequences)};
+    spw_status status = spw_remat_tree_find(stack->tree, &tree);
+    if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
+    if (status != SPW_OK) return status;
+    spw_step_list_fill(job, scheme, &out->shape, tree, &out->around);
+    return spw_layer_build(scheme, &out->shape,
+                           stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA, &out->layer);
 }
 
-/* Weights and gradients: what does not depend on the batch. */
-static void add_weights(const spw_job *job, const spw_compiled_layer *list, double *part) {
-    const spw_parameters p = spw_model_parameters(&job->model);
-    const double gpus = (double)spw_job_gpus(job), w = (double)job->precision.weights;
-    const double routed = (double)p.routed_per_layer * w;
-    part[SPW_COMPILED_GRADIENTS] = (double)p.total * (double)job->precision.gradients / gpus;
-    if (job->fsdp > 1) part[SPW_COMPILED_RELAID] = routed * (double)job->model.moe_layers / gpus;
-    if (job->fsdp > 1 || list->all_experts)
-        part[SPW_COMPILED_GATHERED] = list->all_experts ? routed : routed / (double)job->expert;
-}
+/* --- Moments --- */
 
-static void add_activations(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
-                            const spw_compiled_layer *list, const spw_layer_shape *s, double *part) {
-    const double b = (double)s->element_bytes, tokens = (double)s->tokens, hidden = (double)s->hidden;
-    const double rows = (double)scheme->type->buffer_rows(scheme, s);
-    const double rows_hidden = rows * hidden * b, rows_ffn = rows * (double)s->ffn * b;
-    const double slots = (double)s->experts * (double)spw_scheme_capacity(scheme, s);
-    const spw_remat_expert_tensors experts = spw_remat_experts(job->remat);
-    part[SPW_COMPILED_CARRIES] = (double)job->model.layers * tokens * hidden * b;
-    part[SPW_COMPILED_LOGITS] = tokens * (double)job->model.vocab * b;
-    part[SPW_COMPILED_SAVED] = (double)spw_remat_token_elements(&job->model, job->remat) * tokens * b;
-    if (stack->keeps_expert_products) {
-        part[SPW_COMPILED_SAVED] +=
-            (double)job->model.moe_layers * (experts.ffn * rows_ffn + experts.hidden * rows_hidden);
+static void consider(const spw_compiled_moment *moment, spw_compiled_memory *m) {
+    if (moment->bytes > m->fullest.bytes) {
+        m->next = m->fullest;
+        m->fullest = *moment;
+    } else if (moment->bytes > m->next.bytes) {
+        m->next = *moment;
     }
-    const double layer = (list->hidden_live + list->hidden_copies) * rows_hidden + list->ffn * rows_ffn +
-                         list->masks * tokens * slots * b +
-                         list->assignments * (double)s->assignments * hidden * b +
-                         list->gathered * (double)s->ranks * tokens * hidden * b;
-    part[SPW_COMPILED_LAYER] = stack->packing[list->packing].value * layer;
-    if (list->masked_operands) {
-        part[SPW_COMPILED_MASKED] =
-            stack->masked_operands.value * (double)s->experts_per_rank * (rows_hidden + rows_ffn);
+}
+
+static double rows_bytes(const spw_layer *layer, size_t event) {
+    double sum = 0.0;
+    for (size_t i = 0; i < layer->tensors && event != SIZE_MAX; i++) {
+        const spw_layer_tensor *t = &layer->tensor[i];
+        if (t->rows == SPW_ROWS_GIVEN || t->rows == SPW_ROWS_EXPANDED) continue;
+        if (spw_layer_is_live(layer, i, event)) sum += (double)spw_layer_bytes(t, NULL);
     }
-    if (list->whole_dispatch) part[SPW_COMPILED_DISPATCH] = (double)spw_job_gpus(job) * rows_hidden;
+    return sum;
 }
 
-static void recover(const spw_stack *stack, const spw_compiled_layer *list, spw_compiled_memory *m) {
-    const bool dense = list->packing == SPW_PACKING_DENSE || list->packing == SPW_PACKING_DENSE_GATHERED;
-    const double share = dense ? stack->recovered_dense.value : stack->recovered_grouped.value;
-    const double most = share * m->part_bytes[SPW_COMPILED_LAYER];
-    const double movable =
-        m->wanted_bytes - m->part_bytes[SPW_COMPILED_MASKED] - m->part_bytes[SPW_COMPILED_DISPATCH];
-    const double past = movable - m->limit_bytes;
-    if (past > 0.0 && most > 0.0) m->part_bytes[SPW_COMPILED_RECOVERED] = -most * expm1(-past / most);
-    m->temporary_bytes = m->wanted_bytes - m->part_bytes[SPW_COMPILED_RECOVERED];
+static void find_moments(const step *s, spw_compiled_memory *m) {
+    spw_layer_moment found[MOMENTS];
+    const size_t count = spw_layer_moments(&s->layer, NULL, found, MOMENTS);
+    for (size_t i = 0; i < count; i++) {
+        const spw_event *event = &s->layer.event[found[i].event];
+        spw_compiled_moment moment = {.moment = event->phase == SPW_PHASE_FORWARD ? SPW_STEP_FORWARD
+                                                                                  : SPW_STEP_BACKWARD,
+                                      .event = found[i].event,
+                                      .layer_bytes = (double)found[i].bytes};
+        (void)snprintf(moment.step, sizeof moment.step, "%s", event->step);
+        moment.bytes = moment.layer_bytes + spw_step_list_sum(&s->around, moment.moment);
+        consider(&moment, m);
+    }
+    for (int i = 0; i < SPW_STEP_MOMENTS; i++) {
+        spw_compiled_moment moment = {.moment = (spw_step_moment)i, .event = SIZE_MAX};
+        if (i == SPW_STEP_FORWARD || i == SPW_STEP_BACKWARD) continue;
+        moment.bytes = spw_step_list_sum(&s->around, moment.moment);
+        consider(&moment, m);
+    }
+    m->fullest.rows_bytes = rows_bytes(&s->layer, m->fullest.event);
 }
 
-static void name_outside(const spw_stack *s, const spw_job *job, const spw_compiled_layer *list,
-                         size_t sequences, spw_compiled_memory *m) {
-    const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
-                                 s->sequence_lengths, s->sequences_min, s->sequences_max};
-    const spw_fit_point point = {job->model.name, job->cluster.name,    job->expert,
-                                 sequences,       job->sequence_length, spw_precision_is_bf16(job)};
-    if (s->packing[list->packing].evidence != SPW_EVIDENCE_FITTED)
-        spw_outside_add(m->outside, "%s not in the fitted tables",
-                        spw_stack_rows[list->packing].key + sizeof "packing_" - 1);
+/* --- Past the limit --- */
+
+static double recovered(double wanted, double limit, double share, double rows) {
+    return fmin(share * fmax(0.0, wanted - limit), MOST_RECOVERED * rows);
+}
+
+double spw_compiled_temporary(const spw_compiled_memory *m, double share) {
+    return m->wanted_bytes - recovered(m->wanted_bytes, m->limit_bytes, share, m->fullest.rows_bytes);
+}
+
+/* --- The interval --- */
+
+static void count_unseen(const step *s, spw_compiled_memory *m) {
+    const spw_stack *k = s->stack;
+    const char *kind = spw_compiled_kind(s->scheme);
+    char turn[24];
+    (void)snprintf(turn, sizeof turn, "%zu", s->shape.waiting_layers + 1);
+    if (!spw_has_word(k->programs, kind)) {
+        spw_outside_add(m->outside, "%s not in the fitted tables", kind);
+        m->unseen++;
+    }
+    if (!spw_has_word(k->remats, spw_remat_name(s->job->remat))) {
+        spw_outside_add(m->outside, "remat %s not in the fitted tables", spw_remat_name(s->job->remat));
+        m->unseen++;
+    }
+    if (!spw_has_word(k->turns, turn)) {
+        spw_outside_add(m->outside, "%s layers per turn of the scan not in the fitted tables", turn);
+        m->unseen++;
+    }
+}
+
+static void name_outside(const step *s, spw_compiled_memory *m) {
+    const spw_stack *k = s->stack;
+    const spw_fit_range range = {k->models,           k->clusters,      k->expert_parallel,
+                                 k->sequence_lengths, k->sequences_min, k->sequences_max};
+    const spw_fit_point point = {s->job->model.name, s->job->cluster.name,    s->job->expert,
+                                 s->shape.sequences, s->job->sequence_length, spw_precision_is_bf16(s->job)};
+    count_unseen(s, m);
     spw_outside_ranges(m->outside, &range, &point);
-    if (spw_precision_any_fp8(job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
+    m->unseen += !point.bf16;
+    if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }
 
-spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
-                                       size_t sequences, double pool_bytes, spw_compiled_memory *out) {
-    memset(out, 0, sizeof *out);
+static void set_interval(const step *s, spw_compiled_memory *m) {
+    const spw_compiled_layer *program = s->scheme->type->compiled(s->scheme);
+    const double b = (double)s->shape.element_bytes;
+    const double rows = (double)s->scheme->type->buffer_rows(s->scheme, &s->shape) * b;
+    const double row_hidden = rows * (double)s->shape.hidden, row_ffn = rows * (double)s->shape.ffn;
+    const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
+    double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes);
+    double high = m->wanted_bytes + (s->around.head_most_bytes - s->around.head_bytes);
+    high += program->either_way * row_hidden;
+    if (program->sometimes_less) low -= program->either_way * row_hidden;
+    if (s->stack->latency_hiding && !program->capacity_slots) high += row_hidden + row_ffn;
+    if (program->masked_operands) {
+        high += (double)s->shape.experts_per_rank * (row_hidden + row_ffn);
+        low -= (double)s->shape.experts_per_rank * row_ffn;
+    }
+    low -= recovered(low, m->limit_bytes, 1.0, m->fullest.rows_bytes);
+    m->low_bytes = fmin(low, m->temporary_bytes) * exp(-width);
+    m->high_bytes = fmax(high, m->temporary_bytes) * exp(width);
+}
+
+/* --- */
+
+spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *scheme) {
     if (scheme->type->compiled == NULL)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s' has no list of tensors for programs that XLA compiles whole",
@@ -93,22 +160,86 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
         return spw_fail(SPW_ECONFIG,
                         "remat %s is not modelled for compiled programs; name a policy of MaxText",
                         spw_remat_name(job->remat));
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    const spw_compiled_layer *list = scheme->type->compiled(scheme);
+    return SPW_OK;
+}
+
+spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                                       size_t sequences, double pool_bytes, spw_compiled_memory *out) {
+    step s;
+    memset(out, 0, sizeof *out);
+    spw_status status = spw_compiled_memory_check(job, scheme);
+    if (status == SPW_OK) status = open_step(stack, job, scheme, sequences, &s);
+    if (status != SPW_OK) return status;
+    find_moments(&s, out);
     const spw_parameters parameters = spw_model_parameters(&job->model);
+    const double share = spw_stack_recovered(stack, scheme->type->compiled(scheme)->program);
     out->argument_bytes = (double)parameters.total *
                           (double)(job->precision.weights + 2 * job->precision.optimizer) /
                           (double)spw_job_gpus(job);
-    add_weights(job, list, out->part_bytes);
-    add_activations(stack, job, scheme, list, &shape, out->part_bytes);
-    for (int i = 0; i < SPW_COMPILED_RECOVERED; i++) out->wanted_bytes += out->part_bytes[i];
+    out->wanted_bytes = out->fullest.bytes;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));
-    recover(stack, list, out);
-    const double half_width = stack->half_width.value + stack->half_width_recovered.value *
-                                                            out->part_bytes[SPW_COMPILED_RECOVERED] /
-                                                            out->temporary_bytes;
-    out->low_bytes = out->temporary_bytes * exp(-half_width);
-    out->high_bytes = out->temporary_bytes * exp(half_width);
-    name_outside(stack, job, list, sequences, out);
+    out->recovered_bytes = recovered(out->wanted_bytes, out->limit_bytes, share, out->fullest.rows_bytes);
+    out->temporary_bytes = out->wanted_bytes - out->recovered_bytes;
+    name_outside(&s, out);
+    set_interval(&s, out);
+    spw_layer_destroy(&s.layer);
     return SPW_OK;
+}
+
+/* --- The list of a moment --- */
+
+static int larger_first(const void *a, const void *b) {
+    const double x = ((const spw_compiled_tensor *)a)->bytes, y = ((const spw_compiled_tensor *)b)->bytes;
+    return x < y   ? 1
+           : x > y ? -1
+                   : strcmp(((const spw_compiled_tensor *)a)->name, ((const spw_compiled_tensor *)b)->name);
+}
+
+static spw_status collect(const step *s, const spw_compiled_moment *moment, spw_compiled_tensor **tensor,
+                          size_t *count) {
+    spw_status status = SPW_OK;
+    size_t *live = NULL, lives = 0;
+    spw_compiled_tensor *list = NULL;
+    *count = 0;
+    SPW_TRY(SPW_ALLOC(s->layer.tensors, &live));
+    SPW_TRY(SPW_ALLOC(s->layer.tensors + SPW_STEP_TENSORS, &list));
+    if (moment->event != SIZE_MAX) lives = spw_layer_live_tensors(&s->layer, NULL, moment->event, live);
+    for (size_t i = 0; i < lives; i++) {
+        const spw_layer_tensor *t = &s->layer.tensor[live[i]];
+        if (t->bytes == 0) continue;
+        spw_compiled_tensor *row = &list[(*count)++];
+        (void)snprintf(row->name, sizeof row->name, "%s", t->name);
+        spw_layer_formula(t, NULL, row->formula, sizeof row->formula);
+        row->bytes = (double)spw_layer_bytes(t, NULL);
+        row->recoverable = t->rows != SPW_ROWS_GIVEN && t->rows != SPW_ROWS_EXPANDED;
+    }
+    for (size_t i = 0; i < s->around.tensors; i++) {
+        const spw_step_tensor *t = &s->around.tensor[i];
+        if ((t->when >> moment->moment & 1U) == 0) continue;
+        spw_compiled_tensor *row = &list[(*count)++];
+        (void)snprintf(row->name, sizeof row->name, "%s", t->name);
+        (void)snprintf(row->formula, sizeof row->formula, "%s", t->formula);
+        row->bytes = t->bytes;
+    }
+    qsort(list, *count, sizeof *list, larger_first);
+    *tensor = list;
+    list = NULL;
+
+cleanup:
+    spw_free(list);
+    spw_free(live);
+    return status;
+}
+
+spw_status spw_compiled_memory_list(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                                    size_t sequences, const spw_compiled_moment *moment,
+                                    spw_compiled_tensor **tensor, size_t *count) {
+    step s;
+    *tensor = NULL;
+    *count = 0;
+    spw_status status = open_step(stack, job, scheme, sequences, &s);
+    if (status != SPW_OK) return status;
+    status = collect(&s, moment, tensor, count);
+    spw_layer_destroy(&s.layer);
+    return status;
 }

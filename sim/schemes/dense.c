@@ -1,6 +1,7 @@
 /* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every
  * sequence has C slots an expert; slots travel and are multiplied whether filled or not. */
 #include "sim/schemes/list.h"
+#include "sim/schemes/xla_layers.h"
 
 static const char *const layouts[] = {"exchange", "gathered", "peeled", NULL};
 
@@ -105,23 +106,19 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
-/* dispatched, y and dy with a layout copy each before or after an exchange; w0, w1, act; both masks and the
- * gradient of one. Without an exchange one copy is left, for the einsum over the expert axis. The peeled
- * layout multiplies [256, 64, 160, 7168] in DeepSeek-V3: the dispatched slots of all GPUs at once. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer exchange = {SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
-                                                .hidden_live = 3,  .hidden_copies = 3,
-                                                .ffn = 3,          .masks = 3};
-    static const spw_compiled_layer gathered = {SPW_PACKING_DENSE_GATHERED,
+    static const spw_compiled_layer exchange = {SPW_PROGRAM_DENSE, SPW_COMPILED_EXCHANGE_ALL_TO_ALL,
+                                                .capacity_slots = true, .either_way = 1,
+                                                .sometimes_less = true};
+    static const spw_compiled_layer gathered = {SPW_PROGRAM_DENSE_GATHERED,
                                                 SPW_COMPILED_EXCHANGE_NONE,
-                                                .hidden_live = 3,
-                                                .hidden_copies = 1,
-                                                .ffn = 3,
-                                                .masks = 2,
-                                                .all_experts = true};
-    static const spw_compiled_layer peeled = {
-        SPW_PACKING_DENSE, SPW_COMPILED_EXCHANGE_PEELED, .hidden_live = 3, .hidden_copies = 3, .ffn = 3,
-        .masks = 3,        .whole_dispatch = true};
+                                                .capacity_slots = true,
+                                                .all_experts = true,
+                                                .either_way = 1,
+                                                .sometimes_less = true};
+    static const spw_compiled_layer peeled = {SPW_PROGRAM_DENSE,      SPW_COMPILED_EXCHANGE_PEELED,
+                                              .capacity_slots = true, .whole_dispatch = true,
+                                              .either_way = 1,        .sometimes_less = true};
     if (spw_scheme_option_is(scheme, "layout", "gathered")) return &gathered;
     return spw_scheme_option_is(scheme, "layout", "peeled") ? &peeled : &exchange;
 }
@@ -139,5 +136,6 @@ const spw_scheme_type spw_scheme_dense = {
     .buffer_formula = "D = p E C",
     .exchanges = spw_row_exchanges,
     .flow = flow,
+    .xla_layer = spw_xla_dense,
     .compiled = compiled,
 };

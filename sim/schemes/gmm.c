@@ -1,5 +1,6 @@
 /* MaxText sparse_matmul with a grouped GEMM and ragged all-to-alls (docs/schemes.md, sections 2 and 3.2). */
 #include "sim/schemes/ragged_exchange.h"
+#include "sim/schemes/xla_layers.h"
 
 static const char *const exchanges[] = {"rccl", "oneshot", NULL};
 
@@ -16,14 +17,10 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
     spw_ragged_layer(b, &spw_experts_grouped);
 }
 
-/* x, dy as received and as sorted, and a copy of it in the layout [rows, 1, H] that the exchange wants; the
- * products of SwiGLU are recomputed so late that two of the three live; d_returned and its sorted copy. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED,
-                                            .hidden_live = 3, .hidden_copies = 1,
-                                            .ffn = 2,         .assignments = 2};
+    static const spw_compiled_layer layer = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED, .either_way = 1};
     (void)scheme;
-    return &list;
+    return &layer;
 }
 
 const spw_scheme_type spw_scheme_gmm = {
@@ -40,5 +37,6 @@ const spw_scheme_type spw_scheme_gmm = {
     .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
+    .xla_layer = spw_xla_gmm,
     .compiled = compiled,
 };

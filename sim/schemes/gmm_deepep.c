@@ -1,5 +1,6 @@
 /* Grouped GEMM behind DeepEP in JAX (Primus-Turbo, ROCm MaxText; docs/schemes.md, sections 3.1 and 3.3). */
 #include "sim/schemes/deepep_jax.h"
+#include "sim/schemes/xla_layers.h"
 
 static const char *const fan_ins[] = {"gather", "scatter1", "scatter2", NULL};
 
@@ -16,13 +17,11 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
     spw_deepep_jax_layer(b, &spw_experts_grouped);
 }
 
-/* x, y unsorted, dy, and one copy of a sort; two of the SwiGLU products; received and d_fanned_in. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {SPW_PACKING_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
-                                            .hidden_live = 3,   .hidden_copies = 1,
-                                            .ffn = 2,           .gathered = 2};
+    static const spw_compiled_layer layer = {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
+                                             .either_way = 1};
     (void)scheme;
-    return &list;
+    return &layer;
 }
 
 const spw_scheme_type spw_scheme_gmm_deepep = {
@@ -40,5 +39,6 @@ const spw_scheme_type spw_scheme_gmm_deepep = {
     .exchanges = spw_deepep_jax_exchanges,
     .flow = spw_deepep_flow,
     .communication_bytes = spw_deepep_jax_communication_bytes,
+    .xla_layer = spw_xla_deepep,
     .compiled = compiled,
 };

@@ -25,9 +25,10 @@ const char *spw_phase_name(spw_phase phase);
 
 /* For whom a layer is described. A scheme whose code does nothing beyond the mathematics gives all three the same. */
 typedef enum spw_flavour {
-    SPW_FLAVOUR_LIVE,  /* what must live: the tensors that the code as written keeps */
-    SPW_FLAVOUR_TORCH, /* what PyTorch's allocator sees: temporaries and names held by Python too */
-    SPW_FLAVOUR_XLA,   /* what XLA holds: what a compiler adds or leaves out */
+    SPW_FLAVOUR_LIVE,       /* what must live: the tensors that the code as written keeps */
+    SPW_FLAVOUR_TORCH,      /* what PyTorch's allocator sees: temporaries and names held by Python too */
+    SPW_FLAVOUR_XLA,        /* what XLA holds: what a compiler adds or leaves out */
+    SPW_FLAVOUR_XLA_HIDING, /* the same under its latency-hiding scheduler, which lets weight gradients wait */
     SPW_FLAVOUR_COUNT
 } spw_flavour;
 

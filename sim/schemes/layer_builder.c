@@ -230,7 +230,12 @@ spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shap
     spw_layer_builder b = {.scheme = scheme, .flavour = flavour, .prefix = "", .out = out};
     *out = (spw_layer){.tensors = 0};
     measure(&b, shape);
-    scheme->type->layer(scheme, shape, &b);
+    const bool xla = flavour == SPW_FLAVOUR_XLA || flavour == SPW_FLAVOUR_XLA_HIDING;
+    if (xla && scheme->type->xla_layer != NULL) {
+        scheme->type->xla_layer(scheme, shape, &b);
+    } else {
+        scheme->type->layer(scheme, shape, &b);
+    }
     if (b.status == SPW_OK) expect_nothing(&b);
     spw_free(b.alive);
     if (b.status != SPW_OK) spw_layer_destroy(out);

@@ -1,5 +1,6 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot (docs/schemes.md, section 2.5). */
 #include "sim/schemes/ragged_exchange.h"
+#include "sim/schemes/xla_layers.h"
 
 static const spw_scheme_option options[] = {SPW_RAGGED_OPTION_ROWS, {.name = NULL}};
 
@@ -8,13 +9,11 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
     spw_ragged_layer(b, &spw_experts_ragged_dot);
 }
 
-/* As gmm, and the masked operands. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer list = {
-        SPW_PACKING_GMM,  SPW_COMPILED_EXCHANGE_RAGGED, .hidden_live = 3, .hidden_copies = 1, .ffn = 2,
-        .assignments = 2, .masked_operands = true};
+    static const spw_compiled_layer layer = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED,
+                                             .masked_operands = true, .either_way = 1};
     (void)scheme;
-    return &list;
+    return &layer;
 }
 
 const spw_scheme_type spw_scheme_ragged = {
@@ -32,5 +31,6 @@ const spw_scheme_type spw_scheme_ragged = {
     .exchanges = spw_row_exchanges,
     .flow = spw_ragged_flow,
     .check = spw_ragged_check,
+    .xla_layer = spw_xla_ragged,
     .compiled = compiled,
 };

@@ -1,6 +1,7 @@
 /* MaxText sparse_matmul with jax.lax.ragged_dot behind DeepEP (docs/schemes.md, section 3.4): the exchange of gmm-deepep, the
  * products of ragged. */
 #include "sim/schemes/deepep_jax.h"
+#include "sim/schemes/xla_layers.h"
 
 static const spw_scheme_option options[] = {{.name = NULL}};
 
@@ -9,8 +10,13 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
     spw_deepep_jax_layer(b, &spw_experts_ragged_dot);
 }
 
-/* No compiled list: with gmm-deepep's and ragged's masked operands it says 436 GiB for the one published figure, 375
- * (docs/validation_memory.md). */
+static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
+    static const spw_compiled_layer layer = {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
+                                             .masked_operands = true, .either_way = 1};
+    (void)scheme;
+    return &layer;
+}
+
 const spw_scheme_type spw_scheme_ragged_deepep = {
     .name = "ragged-deepep",
     .summary = "MaxText sparse_matmul, ragged_dot behind DeepEP: as gmm-deepep, and ragged's masked operands",
@@ -26,4 +32,6 @@ const spw_scheme_type spw_scheme_ragged_deepep = {
     .exchanges = spw_deepep_jax_exchanges,
     .flow = spw_deepep_flow,
     .communication_bytes = spw_deepep_jax_communication_bytes,
+    .xla_layer = spw_xla_ragged_deepep,
+    .compiled = compiled,
 };

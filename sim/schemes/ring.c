@@ -3,6 +3,7 @@
  * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
  * a rank served in order. */
 #include "sim/schemes/ragged_exchange.h"
+#include "sim/schemes/xla_layers.h"
 
 static const char *const no_yes[] = {"false", "true", NULL};
 
@@ -125,18 +126,10 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     }
 }
 
-/* x, y unsorted, dy and a copy of a sort; w0, w1, act; the gathered tokens. The ragged sort is a gather of its
- * own, forward and backward, with one more copy. */
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer plain = {SPW_PACKING_RING, SPW_COMPILED_EXCHANGE_GATHER,
-                                             .hidden_live = 3, .hidden_copies = 1,
-                                             .ffn = 3,         .gathered = 1};
-    static const spw_compiled_layer sorted = {SPW_PACKING_RING_SORTED,
-                                              SPW_COMPILED_EXCHANGE_GATHER,
-                                              .hidden_live = 3,
-                                              .hidden_copies = 2,
-                                              .ffn = 3,
-                                              .gathered = 1};
+    static const spw_compiled_layer plain = {SPW_PROGRAM_RING, SPW_COMPILED_EXCHANGE_GATHER, .either_way = 1};
+    static const spw_compiled_layer sorted = {SPW_PROGRAM_RING_SORTED, SPW_COMPILED_EXCHANGE_GATHER,
+                                              .either_way = 1};
     return spw_scheme_option_is(scheme, "ragged_sort", "true") ||
                    spw_scheme_option_value(scheme, "buffer_factor") > 0.0
                ? &sorted
@@ -155,6 +148,7 @@ const spw_scheme_type spw_scheme_ring = {
     .buffer_formula = "rows",
     .exchanges = exchanges,
     .flow = flow,
+    .xla_layer = spw_xla_ring,
     .compiled = compiled,
     .check = spw_ragged_check,
 };

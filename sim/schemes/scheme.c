@@ -21,6 +21,10 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .sequences = sequences,
                          .sequence_length = job->sequence_length,
                          .element_bytes = job->precision.activations,
+                         .gpus = spw_job_gpus(job),
+                         .waiting_layers =
+                             job->model.layers_per_turn > 1 ? job->model.layers_per_turn - 1 : 0,
+                         .expert_bias = job->model.expert_bias,
                          .remat = job->remat};
     s.experts_per_rank = s.experts / s.ranks;
     s.node_ranks = s.ranks < job->cluster.gpus_per_node ? s.ranks : job->cluster.gpus_per_node;
@@ -152,6 +156,15 @@ spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *sha
             "of MaxText's would be right",
             scheme->text, spw_remat_name(shape->remat));
     return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+}
+
+const char *spw_compiled_kind(const spw_scheme *scheme) {
+#define KIND(name, text, help) text,
+    static const char *const kinds[] = {SPW_PROGRAM_LIST(KIND)};
+#undef KIND
+    const spw_compiled_layer *list = scheme->type->compiled(scheme);
+    if (list->masked_operands) return "ragged_dot";
+    return list->whole_dispatch ? "dense_peeled" : kinds[list->program];
 }
 
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {

@@ -31,6 +31,9 @@ struct spw_layer_shape {
     size_t worst_rows;       /* W = R T min(e, K) */
     size_t element_bytes;    /* b, of activations */
     size_t node_ranks;       /* ranks of the group on one node */
+    size_t gpus;             /* G, of the whole job */
+    size_t waiting_layers;   /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
+    bool expert_bias;        /* of the expert GEMMs, behind which the activation is kept in two pieces */
     spw_remat remat;
 };
 
@@ -85,6 +88,8 @@ typedef struct spw_scheme_type {
     const spw_scheme_option *options;
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
+    /* The same as XLA runs it (sim/schemes/xla_layers.h); NULL: as above. */
+    void (*xla_layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
     bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
@@ -153,6 +158,8 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shap
 /* Can the scheme run in this shape, under its remat policy? SPW_ECONFIG says what would be right. */
 SPW_MUST_CHECK spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* What a compiled scheme is like to a fit: the name of its kind of program, "ragged_dot" or "dense_peeled". */
+const char *spw_compiled_kind(const spw_scheme *scheme);
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme);
 /* Does any of them drop by router weight? */
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes);

@@ -26,8 +26,11 @@ typedef struct prediction {
 } prediction;
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
-    return scheme->type->compiled != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) &&
-           spw_precision_is_timed(job);
+    const spw_compiled_layer *program =
+        scheme->type->compiled != NULL ? scheme->type->compiled(scheme) : NULL;
+    const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
+                       !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
+    return timed && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
 }
 
 /* --- Exchanges --- */
@@ -158,15 +161,6 @@ cleanup:
 }
 
 /* --- What the fit covers --- */
-
-const char *spw_compiled_kind(const spw_scheme *scheme) {
-#define KIND(name, text, help) text,
-    static const char *const kinds[] = {SPW_PACKING_LIST(KIND)};
-#undef KIND
-    const spw_compiled_layer *list = scheme->type->compiled(scheme);
-    if (list->masked_operands) return "ragged_dot";
-    return list->whole_dispatch ? "dense_peeled" : kinds[list->packing];
-}
 
 static void name_outside(const prediction *p) {
     const spw_time_stack *s = p->stack;

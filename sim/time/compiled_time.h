@@ -37,9 +37,6 @@ typedef struct spw_time_request {
  * policy.) */
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme);
 
-/* What a compiled scheme is like to a fit: the name of its packing, "ragged_dot" or "dense_peeled". */
-const char *spw_compiled_kind(const spw_scheme *scheme);
-
 /* SPW_ECONFIG where spw_compiled_time_covers says no. */
 SPW_MUST_CHECK spw_status spw_compiled_time_predict(const spw_time_request *request, spw_timeline *out);
 

@@ -17,13 +17,13 @@ static const struct {
     double assignments; /* [T K, H] */
     double gathered;    /* [R T, H] */
     double masks;       /* [T, E C] */
-} touches[SPW_PACKING_COUNT] = {
-    [SPW_PACKING_DENSE] = {.hidden = 20, .ffn = 11, .masks = 20},
-    [SPW_PACKING_DENSE_GATHERED] = {.hidden = 8, .ffn = 11, .masks = 20},
-    [SPW_PACKING_GMM] = {.hidden = 26, .ffn = 11, .assignments = 14},
-    [SPW_PACKING_DEEPEP] = {.hidden = 14, .ffn = 11, .gathered = 6},
-    [SPW_PACKING_RING] = {.hidden = 20, .ffn = 11, .gathered = 6},
-    [SPW_PACKING_RING_SORTED] = {.hidden = 20, .ffn = 11, .gathered = 6},
+} touches[SPW_PROGRAM_COUNT] = {
+    [SPW_PROGRAM_DENSE] = {.hidden = 20, .ffn = 11, .masks = 20},
+    [SPW_PROGRAM_DENSE_GATHERED] = {.hidden = 8, .ffn = 11, .masks = 20},
+    [SPW_PROGRAM_GMM] = {.hidden = 26, .ffn = 11, .assignments = 14},
+    [SPW_PROGRAM_DEEPEP] = {.hidden = 14, .ffn = 11, .gathered = 6},
+    [SPW_PROGRAM_RING] = {.hidden = 20, .ffn = 11, .gathered = 6},
+    [SPW_PROGRAM_RING_SORTED] = {.hidden = 20, .ffn = 11, .gathered = 6},
 };
 static const double MASK_PRODUCTS = 6.0; /* 2 forward, 1 recomputed, 3 backward */
 
@@ -44,14 +44,14 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
     const double scatters = spw_scheme_option_is(scheme, "fan_in", "scatter2")   ? 2.0
                             : spw_scheme_option_is(scheme, "fan_in", "scatter1") ? 1.0
                                                                                  : 0.0;
-    const bool dense = list->packing == SPW_PACKING_DENSE || list->packing == SPW_PACKING_DENSE_GATHERED;
+    const bool dense = list->program == SPW_PROGRAM_DENSE || list->program == SPW_PROGRAM_DENSE_GATHERED;
     w->library_products = !dense && masked == 0.0;
     w->masks = MASK_PRODUCTS * 2.0 * moe * tokens * slots * hidden;
-    w->mask_bytes = touches[list->packing].masks * moe * tokens * slots * b;
+    w->mask_bytes = touches[list->program].masks * moe * tokens * slots * b;
     w->row_bytes = moe * b *
-                   (touches[list->packing].hidden * rows * hidden + touches[list->packing].ffn * rows * ffn +
-                    touches[list->packing].assignments * (double)s->assignments * hidden +
-                    touches[list->packing].gathered * (double)s->ranks * tokens * hidden);
+                   (touches[list->program].hidden * rows * hidden + touches[list->program].ffn * rows * ffn +
+                    touches[list->program].assignments * (double)s->assignments * hidden +
+                    touches[list->program].gathered * (double)s->ranks * tokens * hidden);
     w->scatter_bytes = scatters * moe * rows * hidden * b;
 }
 

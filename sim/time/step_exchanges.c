@@ -143,6 +143,6 @@ void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const 
     default: add_exchanges(out, scheme, s, list->exchange, slots, !spw_remat_keeps_experts(job->remat));
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
-        add_logits(out, job, scheme, s, list->packing == SPW_PACKING_RING_SORTED);
-    if (list->masks > 0) add_indices(out, job, s);
+        add_logits(out, job, scheme, s, list->program == SPW_PROGRAM_RING_SORTED);
+    if (list->capacity_slots) add_indices(out, job, s);
 }

@@ -149,7 +149,7 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
     const spw_model *m = &b->job->model;
     add_experts(b, list);
     add_attention(b, SPW_PLACE_MOE_LAYER);
-    add_router(b, stack->router_over_fsdp, list == NULL || list->packing != SPW_PACKING_RING_SORTED);
+    add_router(b, stack->router_over_fsdp, list == NULL || list->program != SPW_PROGRAM_RING_SORTED);
     add_ffn(b, SPW_PLACE_MOE_LAYER, shared, "H F_shared w", m->shared_ffn);
     if (m->moe_layers == m->layers) return;
     add_attention(b, SPW_PLACE_DENSE_LAYER);

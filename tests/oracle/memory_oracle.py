@@ -45,27 +45,37 @@ ALIAS = {"deepseek3-671b": "deepseek-v3"}
 
 def model(name):
     c = json.loads((source / "sim/models" / f"{ALIAS.get(name, name)}.json").read_text())
-    h, layers, vocabulary, heads = c["hidden_size"], c["num_hidden_layers"], c["vocab_size"], c["num_attention_heads"]
-    if "q_lora_rank" in c:
-        ql, kl, dn, dr, dv = (c[k] for k in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        attention = h * ql + ql + ql * heads * (dn + dr) + h * (kl + dr) + kl + kl * heads * (dn + dv) + heads * dv * h
-        query = key = heads * (dn + dr)
-        value = context = heads * dv
-        experts, ffn, dense = c["n_routed_experts"], c["moe_intermediate_size"], c["first_k_dense_replace"]
-        shared, dense_ffn = c["n_shared_experts"] * ffn, c["intermediate_size"]
-        router = experts * h + experts  # and the bias of the choice
+    m = dict(h=c["hidden_size"], layers=c["num_hidden_layers"], v=c["vocab_size"], heads=c["num_attention_heads"], k=c["num_experts_per_tok"])
+    kind, h, heads = c["model_type"], m["h"], m["heads"]
+    m["experts"] = c.get("n_routed_experts") or c.get("num_local_experts") or c.get("num_experts")
+    m["ffn"] = c.get("moe_intermediate_size") or c["intermediate_size"]
+    m["dense"], m["dense_ffn"] = c.get("first_k_dense_replace", 0), c["intermediate_size"]
+    m["shared"] = c.get("n_shared_experts", 0) * m["ffn"]
+    m["moe"], m["turn"] = m["layers"] - m["dense"], 2 if kind == "gpt_oss" else 1
+    m["mla"], m["bias"], m["qk_norm"] = "kv_lora_rank" in c, kind == "gpt_oss", kind == "qwen3_moe"
+    if m["mla"]:
+        ql, kl, dn, dr, dv = c["q_lora_rank"] or 0, c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+        m["q"] = m["key"] = heads * (dn + dr)
+        m["value"] = m["context"] = heads * dv
+        up = kl * heads * (dn + dv) + heads * dv * h
+        m["projections"] = (ql or h) * m["q"] + up
+        attention = (h * ql + ql + ql * m["q"] if ql else h * m["q"]) + h * (kl + dr) + kl + up
+        m["ranks"], m["rope"] = ql + kl + dr, dr
     else:
-        width = h // heads
-        query = context = heads * width
-        key = value = c["num_key_value_heads"] * width
-        attention = h * (query + key + value) + context * h
-        experts, ffn, dense, shared, dense_ffn = c["num_local_experts"], c["intermediate_size"], 0, 0, 0
-        router = experts * h
-    moe = layers - dense
-    total = layers * (attention + 2 * h) + moe * (3 * h * (ffn * experts + shared) + router) + dense * 3 * h * dense_ffn
-    total += 2 * vocabulary * h + h
-    return dict(total=total, h=h, layers=layers, moe=moe, vocabulary=vocabulary, experts=experts, top_k=c["num_experts_per_tok"],
-                ffn=ffn, qkv=query + key + value, context=context, wi=2 * (moe * shared + dense * dense_ffn))
+        width = c.get("head_dim") or h // heads
+        m["q"] = m["context"] = heads * width
+        m["key"] = m["value"] = c["num_key_value_heads"] * width
+        m["projections"] = attention = h * (m["q"] + m["key"] + m["value"] + m["context"])
+        if m["bias"]:  # of q, k, v and the output, and a sink a head
+            attention += m["q"] + 2 * m["key"] + h + heads
+        if m["qk_norm"]:
+            attention += 2 * width
+    router = m["experts"] * h + (m["experts"] if kind in ("deepseek_v3", "gpt_oss") else 0)
+    routed = 3 * h * m["ffn"] * m["experts"] + (m["experts"] * (2 * m["ffn"] + h) if m["bias"] else 0)
+    m["routed"], m["others"] = routed, attention + 2 * h + 3 * h * m["shared"] + router
+    m["ends"] = 2 * m["v"] * h
+    m["total"] = m["layers"] * (attention + 2 * h) + m["moe"] * (routed + 3 * h * m["shared"] + router) + m["dense"] * 3 * h * m["dense_ffn"] + m["ends"] + h
+    return m
 
 
 def stack(name):
@@ -73,56 +83,118 @@ def stack(name):
     text, values = (source / "sim/stacks" / f"{name}.yaml").read_text(), {}
     for key, body in re.findall(r"^(\w+):\s*(\{.*\}|.*(?:\n  .*)*)", text, re.M):
         found = re.search(r"value: ([0-9.eE+-]+)", body)
-        values[key] = float(found.group(1)) if found else body.strip()
+        values[key] = float(found.group(1)) if found else body.strip().strip('"')
     return values
 
 
-# [rows, H], [rows, F], masks, [T K, H], [R T, H]
-LISTS = {"dense": (6, 3, 3, 0, 0), "dense_gathered": (4, 3, 2, 0, 0), "gmm": (4, 2, 0, 2, 0), "gmm_deepep": (4, 2, 0, 0, 2),
-         "ring": (4, 3, 0, 0, 1), "ring_sorted": (5, 3, 0, 0, 1)}
 POLICIES = {"full": "", "save_out_proj": "out", "save_qkv_proj": "qkv", "save_dot_except_mlp": "qkv out",
             "save_dot_except_mlpwi": "qkv out wo", "minimal": "qkv out wi wo", "minimal_with_context": "qkv out wi wo context"}
+TREES = {"maxtext@7e3f19ff7": (0, 0, 0), "maxtext@e591f30c": (2, 1, 1), "rocm-maxtext": (2, 2, 1)}  # dense wi, grouped wi, wo
 
 
 def predict(row, s):
-    """(temporary, low, high, arguments) in bytes."""
+    """(temporary, low, high, arguments, wanted) in bytes: sums and maxima, without a list of events."""
     m = model(row["model"])
     name, _, rest = row["scheme"].partition(":")
     options = dict(o.split("=") for o in rest.split(",") if o)
     p, length, ranks, fsdp = (int(row[k]) for k in ("sequences_per_gpu", "sequence_length", "expert_parallel", "fsdp"))
     gpus, tokens, h, f, e = ranks * fsdp, p * length, m["h"], m["ffn"], m["experts"]
-    assignments, layout, factor = tokens * m["top_k"], options.get("layout", "exchange"), float(options.get("buffer_factor", 0))
-    slots = 0
+    assignments, layout, factor = tokens * m["k"], options.get("layout", "exchange"), float(options.get("buffer_factor", 0))
+    hiding, waiting, slots, own = s["latency_hiding"] == "true", m["turn"] - 1, 0, e // ranks
     if name == "dense":
-        capacity = int(max(-(-length * m["top_k"] // e) * float(options["capacity_factor"]), float(options["capacity_factor"])))
-        slots, rows = e * capacity, p * e * capacity
-        kind = "dense_gathered" if layout == "gathered" else "dense"
+        slots = int(max(-(-length * m["k"] // e) * float(options["capacity_factor"]), float(options["capacity_factor"])))
+        rows = p * e * slots
     elif name == "ring":
-        kind = "ring_sorted" if options.get("ragged_sort") == "true" or factor else "ring"
         rows = int(assignments * factor) if factor and assignments * factor < ranks * assignments else ranks * assignments
     else:
-        kind = "gmm_deepep" if name == "gmm-deepep" else "gmm"
-        rows = int(assignments * factor) if factor else ranks * tokens * min(e // ranks, m["top_k"])
-    hidden, wide, masks, sent, gathered = LISTS[kind]
-    layer = 2 * (rows * (hidden * h + wide * f) + masks * tokens * slots + sent * assignments * h + gathered * ranks * tokens * h)
-    layer *= s[f"packing_{kind}"]
-    experts = 3 * e * h * f * 2
-    policy = POLICIES[row["remat"]].split()
-    saved = tokens * sum({"qkv": m["layers"] * m["qkv"], "out": m["layers"] * h, "context": m["layers"] * m["context"],
-                          "wi": m["wi"], "wo": 0}[x] for x in policy)
-    if s["keeps_expert_products"] == "true":
-        saved += m["moe"] * rows * (2 * f * ("wi" in policy) + h * ("wo" in policy))
-    fixed = (s["masked_operands"] * (e // ranks) * rows * (h + f) * 2 if name == "ragged" else 0) + (
-        gpus * rows * h * 2 if layout == "peeled" else 0)
-    wanted = (2 * m["total"] / gpus + experts * m["moe"] / gpus + (experts if layout == "gathered" else experts / ranks)
-              + 2 * m["layers"] * tokens * h + 2 * tokens * m["vocabulary"] + 2 * saved + layer + fixed)
+        rows = int(assignments * factor) if factor else ranks * tokens * min(own, m["k"])
+    th, wh, wf, nh, rth = (2.0 * x for x in (tokens * h, rows * h, rows * f, assignments * h, ranks * tokens * h))
+    w = 2.0 * own * h * f
+    gathered, sorted_ = (w if fsdp > 1 else 0.0), options.get("ragged_sort") == "true" or factor > 0
+    masks = 2 * own * wh + own * wf
+    forward = 0.0
+    if name in ("gmm", "ragged"):
+        wait = waiting * (wh + (5 if m["bias"] else 3) * wf + 2 * nh)
+        moments = {"back": (5 * wh + 2 * nh + 3 * w + (2 * wf if hiding else 0), 5 * wh + 2 * nh + (2 * wf if hiding else 0)),
+                   "again": (2 * wh + 3 * wf + 2 * nh + 3 * gathered + 2 * w, 2 * wh + 3 * wf + 2 * nh)}
+        if name == "ragged":
+            moments["masked"] = (masks + 2 * wh + 2 * wf + 2 * nh + 3 * w + gathered, 2 * wh + 2 * wf + 2 * nh)
+        share = "recovered_grouped"
+    elif name == "dense":
+        m1, pad, every = 2.0 * tokens * e * slots, 2.0 * tokens * e * (slots + 1), 2.0 * e * h * f
+        u32 = 4.0 * gpus * p * length * e
+        scatter = u32 + 12.0 * gpus * p * length * m["k"]
+        wait = waiting * (2 * wh + 4 * wf + m1 + u32)
+        if layout == "gathered":
+            parts = [(4, 3, 1, 0, 3 * every), (3, 4, 1, 0, 3 * every), (2, 3, 2, 1, 2 * every), (3, 3, 2, 0, 2 * every)]
+        else:
+            parts = [(7, 3, 1, 0, gathered), (3, 4, 1, 0, 3 * gathered), (4, 3, 2, 1, 0)]
+        whole = gpus * wh if layout == "peeled" else 0.0
+        moments = {str(x): (x[0] * wh + x[1] * wf + x[2] * m1 + x[3] * pad + x[4] + scatter + whole, x[0] * wh + x[1] * wf + x[2] * m1)
+                   for x in parts}
+        share = "recovered_gathered" if layout == "gathered" else "recovered_dense"
+    else:
+        wait = waiting * (2 * wh + 3 * wf)
+        last = 5 * wh if sorted_ else 4 * wh
+        moments = {"sum": (last + 3 * wf + rth, last + 3 * wf + rth), "w1": (4 * wh + 3 * wf + gathered, 4 * wh + 3 * wf),
+                   "router": (3 * wh + 2 * wf + rth + 3 * gathered, 3 * wh + 2 * wf + rth)}
+        if name == "ragged-deepep":
+            moments["masked"] = (masks + 3 * wh + 3 * wf + gathered, 3 * wh + 3 * wf)
+        if sorted_:
+            forward = wh + 4.0 * ranks * assignments * h
+        share = "recovered_ring"
+    # what is around
+    experts = 2.0 * m["routed"] * m["moe"] / gpus
+    gradients = experts + 2.0 * (m["others"] * m["moe"] + m["ends"]) / gpus
+    relaid = ((experts if own > 1 else experts / 3) + 2.0 * m["projections"] * m["moe"] / gpus) if fsdp > 1 else 0.0
+    turns, attention = m["moe"] / m["turn"], 2.0 * tokens * (m["q"] + m["key"] + m["value"] + m["context"])
+    around = turns * th + relaid
+    grouped = name in ("gmm", "ragged")
+    if m["dense"] > 1:
+        around += m["dense"] * th
+    elif m["dense"] == 1:
+        around += attention + 4 * th + (3 if grouped else 1) * 2.0 * tokens * m["dense_ffn"] + 2.0 * (3 * h * m["dense_ffn"] + m["projections"])
+        around += 8.0 * tokens * m["heads"] * (m["rope"] // 2)
+    around += m["turn"] * (attention + 2.0 * m["projections"]) + (4 + 3 * waiting) * th
+    around += 4.0 * tokens * m["ranks"] if m["mla"] else m["turn"] * 2.0 * tokens * (m["q"] + m["key"]) if m["qk_norm"] else 0.0
+    around += 2 * th + 4.0 * tokens * m["shared"] if m["shared"] else 0.0
+    in_forward = around
+    around += 0.0 if grouped else 2 * th
+    policy, tree = POLICIES[row["remat"]].split(), TREES[s["tree"]]
+    saved = 2.0 * tokens * sum({"qkv": m["layers"] * (m["q"] + m["key"] + m["value"]), "out": m["layers"] * h,
+                                "context": m["layers"] * m["context"], "wo": 0,
+                                "wi": 2 * (m["moe"] * m["shared"] + m["dense"] * m["dense_ffn"])}[x] for x in policy)
+    kept = m["moe"] * wh * tree[2] * ("wo" in policy)
+    saved += m["moe"] * wf * tree[0 if name == "dense" else 1] * ("wi" in policy) + kept
+    logits, head = 2.0 * tokens * m["v"], 2.0 * h * m["v"]
+    least = min(logits, head)
+    expected = logits if logits < head or (not grouped and (m["dense"] == 1 or turns * h < 2**18)) else head
+    most = least if grouped else max(least, logits)
+    layer, movable = max(moments.values())
+    wanted = around + gradients + saved + expected + layer + wait
+    movable += wait - (waiting * u32 if name == "dense" else 0.0)
+    if in_forward + forward > wanted:
+        wanted, movable = in_forward + forward, wh
+    relay = turns * th + m["dense"] * th * (m["dense"] > 1) + relaid + saved + expected + 2 * th + kept
+    if layout == "gathered" and relay > wanted:
+        wanted, movable = relay, 0.0
+    # past the limit, and the interval
     arguments = 6 * m["total"] / gpus
-    limit = s["limit_share"] * (budget(row) - arguments)
-    part = layer * s["recovered_dense" if kind.startswith("dense") else "recovered_grouped"]
-    recovered = part * (1 - math.exp(-max(0.0, wanted - fixed - limit) / part))
-    temporary = wanted - recovered
-    half = s["half_width"] + s["half_width_recovered"] * recovered / temporary
-    return temporary, temporary * math.exp(-half), temporary * math.exp(half), arguments
+    limit = max(0.0, s["limit_share"] * (budget(row) - arguments))
+    temporary = wanted - min(s[share] * max(0.0, wanted - limit), 0.42 * movable)
+    low, high = wanted - expected + least, wanted - expected + most + wh
+    if name == "dense":
+        low -= wh
+    elif hiding:
+        high += wh + wf
+    if name.startswith("ragged"):
+        high, low = high + own * (wh + wf), low - own * wf
+    low -= min(max(0.0, low - limit), 0.42 * movable)
+    kind = {"dense": {"gathered": "dense_gathered", "peeled": "dense_peeled"}.get(layout, "dense"), "gmm": "gmm", "gmm-deepep": "gmm_deepep",
+            "ring": "ring_sorted" if sorted_ else "ring"}.get(name, "ragged_dot")
+    unseen = (kind not in s["programs"].split()) + (row["remat"] not in s["remats"].split()) + (str(m["turn"]) not in s["turns"].split())
+    half = s["half_width"] + unseen * s["half_width_unseen"]
+    return temporary, min(low, temporary) * math.exp(-half), max(high, temporary) * math.exp(half), arguments, wanted
 
 
 def budget(row):
@@ -141,10 +213,10 @@ def compare(tables, result, forced=None):
     check(len(result["rows"]) + len(result["skipped_rows"]) == len(rows) and result["cells"] == len(result["rows"]), "all rows")
     for got in result["rows"]:
         row, s = rows[got["table"], got["id"]], stack(forced or got["stack"])
-        temporary, low, high, arguments = predict(row, s)
+        temporary, low, high, arguments, wanted = predict(row, s)
         check(near(got["temporary_gib"], temporary / GIB) and near(got["argument_gib"], arguments / GIB), f"{got['id']}: {got}")
         check(near(got["low_gib"], low / GIB) and near(got["high_gib"], high / GIB), f"{got['id']}: interval")
-        check(near(sum(v * (-1 if k == "recovered" else 1) for k, v in got["parts_gib"].items()), temporary / GIB), got["id"])
+        check(near(got["wanted_gib"], wanted / GIB) and near(got["wanted_gib"] - got["recovered_gib"], temporary / GIB), got["id"])
         check(got["verdict"] == ("oom" if temporary + arguments > budget(row) else "fits"), f"{got['id']}: verdict")
         if row["status"] != "compiled":
             verdicts += 1
@@ -168,7 +240,7 @@ def compare(tables, result, forced=None):
 published = sorted((data / "published").glob("deepseek3*.csv"))
 compiled = [data / "compiled/maxtext_memory.csv"]
 of_published, of_compiled, counted = score(*published), score(*compiled), score(*compiled, "--stack", "counted")
-check(len(published) == 5 and of_compiled["cells"] == 139, "tables")
+check(len(published) == 5 and of_compiled["cells"] == 259 and of_published["cells"] == 201, "tables")
 compare(published, of_published)
 compare(compiled, of_compiled)
 compare(compiled, counted, "counted")
@@ -181,25 +253,26 @@ def hold(result, key, least=None, most=None):
     check((least is None or value >= least) and (most is None or value <= most), f"{key} is {value}, held at {least or most}")
 
 
-hold(of_published, "verdict_agreement", least=0.98)
-hold(of_published, "temporary_gib_median_abs_error", most=0.033)
-hold(of_published, "temporary_gib_max_abs_error", most=0.157)
-hold(of_published, "total_gib_median_abs_error", most=0.015)
-hold(of_published, "interval_coverage", least=0.90)
-hold(of_compiled, "temporary_gib_median_abs_error", most=0.019)
-hold(of_compiled, "temporary_gib_within_12_percent", least=0.96)
-hold(of_compiled, "interval_coverage", least=0.96)
+hold(of_published, "verdict_agreement", least=0.97)
+hold(of_published, "temporary_gib_median_abs_error", most=0.037)
+hold(of_published, "total_gib_median_abs_error", most=0.025)
+hold(of_published, "interval_coverage", least=0.95)
+hold(of_published, "interval_width_median", most=0.34)
+hold(of_compiled, "temporary_gib_median_abs_error", most=0.0095)
+hold(of_compiled, "temporary_gib_within_12_percent", least=0.98)
+hold(of_compiled, "interval_coverage", least=0.99)
+hold(of_compiled, "interval_width_median", most=0.19)
 hold(of_compiled, "outside_fit", most=0)
-hold(counted, "temporary_gib_median_abs_error", most=0.022)
-for result in (of_published, of_compiled):
-    hold(result, "interval_width_median", most=0.20)
-doubtful = {"ds3_mi355_pp_vs_fsdp:16", "ds3_mi355_pp_vs_fsdp:17", "ds3_mi355_pp_vs_fsdp:125"}
-others = [abs(r["temporary_error"]) for r in of_published["rows"] if r["temporary_error"] is not None and r["id"] not in doubtful]
-check(max(others) <= 0.117, f"largest error beside the doubtful row: {max(others)}")
+hold(counted, "temporary_gib_median_abs_error", most=0.0105)
+within = [abs(r["temporary_error"]) <= 0.08 for r in of_compiled["rows"]]
+check(sum(within) / len(within) >= 0.945, f"within 8 %: {sum(within)} of {len(within)}")
+below = [abs(r["temporary_error"]) for r in of_compiled["rows"] if r["recovered_gib"] == 0]
+check(statistics.median(below) <= 0.009 and len(below) > 200, f"below the limit nothing is fitted: {statistics.median(below)}")
 
-# The largest batch that fits, as published at memory fraction 0.93 (gmm: 6, and 7 at 0.96). Published: dense 4 fits 8, not 9.
+# The largest batch that fits, as published at memory fraction 0.93 (gmm: 6, and 7 at 0.96). Published: dense 4 fits 8, not 9, and
+# dense 2 fits 16, of which 209.4 GiB are predicted and 209.2 there.
 job = (source / "sim/jobs/deepseek-v3-mi355x.yaml").read_text()
-for fraction, scheme, largest in (("0.93", "dense:capacity_factor=1.25", 16), ("0.93", "dense:capacity_factor=2", 16),
+for fraction, scheme, largest in (("0.93", "dense:capacity_factor=1.25", 16), ("0.93", "dense:capacity_factor=2", 12),
                                   ("0.93", "dense:capacity_factor=4", 9), ("0.93", "gmm", 6), ("0.96", "gmm", 7),
                                   ("0.93", "gmm-deepep", 9), ("0.93", "ragged", 0)):
     path = scratch / "job.yaml"
@@ -208,9 +281,18 @@ for fraction, scheme, largest in (("0.93", "dense:capacity_factor=1.25", 16), ("
     batches = [1, 2, 4, 5, 6, 7, 8, 9, 10, 12, 16]
     done = run("explain", "--job", path, "--scheme", scheme, "--stack", "maxtext-rocm-2026-05", "--format", "json",
                "--sequences-per-gpu", ",".join(map(str, batches)))
-    peak = {r["sequences_per_gpu"]: r["upto_bytes"] for r in json.loads(done.stdout)}  # the last row of a batch is the sum
+    peak = {r["sequences_per_gpu"]: r["upto_bytes"] for r in json.loads(done.stdout) if r["moment"] == "fullest"}  # the last
     fits = [b for b in batches if peak[b] <= float(fraction) * 287.96 * GIB]
     check((max(fits) if fits else 0) == largest, f"{scheme} at {fraction}: {fits}")
+
+# What memory_analysis() prints: bytes in the place of GiB; a program on another number of nodes.
+path = scratch / "own.csv"
+path.write_text("""id,model,cluster,stack,scheme,expert_parallel,fsdp,pipeline,sequences_per_gpu,sequence_length,remat,pool_gib,status,argument_bytes,temporary_bytes
+mine,qwen3-30b-a3b,h200-2x8,maxtext@e591f30c+xla-cuda-0.10.2-default,gmm,8,2,1,4,4096,full,112.3,compiled,11453246122,32212254720
+""")
+own = score(path)["rows"][0]
+check(near(own["true_temporary_gib"], 30.0) and near(own["temporary_error"], own["temporary_gib"] / 30.0 - 1), "bytes")
+check(near(own["true_argument_gib"], 11453246122 / GIB) and abs(own["argument_gib"] / own["true_argument_gib"] - 1) < 0.001, f"arguments: {own}")
 
 # --- Damage: one line, exit 2 or 3 ---
 
@@ -257,31 +339,40 @@ def fit(table, *arguments):
     return done.stdout, out.read_text() if done.returncode == 0 else ""
 
 
-truth = stack("xla-cuda-0.10.2") | {"packing_dense": 0.8, "packing_gmm": 1.4, "packing_ring": 1.2, "recovered_grouped": 0.5,
-                                    "recovered_dense": 0.2, "masked_operands": 2.5}
-for column in ("temporary_gib", "total_gib"):  # a table says the one or the other
-    noise = random.Random(7)
-    made = scratch / "made.csv"
+def made_with(name, tree, shares, column):
+    """A table of a tree's programs as these shares would have them, and the shares that a fit finds in it. `column`: a table says
+    temporary_gib or total_gib."""
+    truth, noise, made = stack(name) | shares, random.Random(7), scratch / "made.csv"
     with made.open("w", newline="") as file:
-        rows = [r for r in csv.DictReader(compiled[0].open()) if "cuda" in r["stack"]]
+        rows = [r for r in csv.DictReader(compiled[0].open()) if f"{tree}+xla-cuda" in r["stack"] and r["model"] != "gemma4-26b"]
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
         for r in rows:
-            temporary, _, _, arguments = predict(r, truth)
+            temporary, _, _, arguments, _ = predict(r, truth)
             value = temporary * math.exp(noise.gauss(0, 0.005)) + (arguments if column == "total_gib" else 0)
             writer.writerow(r | {"temporary_gib": "", "total_gib": "", column: f"{value / GIB:.4f}"})
-    _, yaml = fit(made, "--stack", "xla-cuda-0.10.2")
-    for key in ("packing_dense", "packing_gmm", "packing_ring", "recovered_grouped", "recovered_dense", "masked_operands"):
+    _, yaml = fit(made, "--stack", name)
+    for key, share in shares.items():
         found = re.search(rf"^{key}:\n  value: ([0-9.]+)", yaml, re.M)
-        check(found and abs(float(found.group(1)) / truth[key] - 1) < (0.1 if key.startswith("recovered") else 0.03),
-              f"{key}: {found and found.group(1)}, made with {truth[key]} and {column}")
-printed, yaml = fit(compiled[0], "--stack", "xla-cuda-0.10.2")
-shipped = (source / "sim/stacks/xla-cuda-0.10.2.yaml").read_text()
-figures = [[float(x) for x in re.findall(r"(?:value|uncertainty): ([0-9.]+)", t)] for t in (yaml, shipped)]
-check(len(figures[0]) == len(figures[1]) and all(abs(a - b) < 1e-3 for a, b in zip(*figures)),
-      "the shipped stack is what the shipped table gives")
-unseen = re.search(r"mixtral-8x7b: 15 rows; by a fit without them: median \|error\| ([0-9.]+) %", printed)
-check(unseen and float(unseen.group(1)) <= 3.0, f"Mixtral unseen: {printed[-300:]}")
+        check(found and abs(float(found.group(1)) - share) < 0.05, f"{key}: {found and found.group(1)}, made with {share} and {column}")
+
+
+for column in ("temporary_gib", "total_gib"):
+    made_with("xla-cuda-0.10.2", "e591f30c", {"recovered_gathered": 0.25, "recovered_grouped": 0.3, "recovered_ring": 0.15}, column)
+    made_with("xla-cuda-0.10.2-april", "7e3f19ff7", {"recovered_dense": 0.2}, column)
+unseen = []
+for name, arguments in (("xla-cuda-0.10.2", []), ("xla-cuda-0.10.2-april", ["--from", "xla-cuda-0.10.2"])):
+    printed, yaml = fit(compiled[0], "--stack", name, *arguments)
+    shipped = (source / f"sim/stacks/{name}.yaml").read_text()
+    figures = [[float(x) for x in re.findall(r"(?:value|uncertainty): ([0-9.]+)", t)] for t in (yaml, shipped)]
+    check(len(figures[0]) == len(figures[1]) and all(abs(a - b) < 1e-3 for a, b in zip(*figures)),
+          f"{name} is what the shipped table gives")
+    unseen += [[float(x) for x in found] for found in re.findall(
+        r"median \|error\| ([0-9.]+) %, (\d+) of (\d+) inside the interval, whose median width is ([0-9.]+) %", printed)]
+check(len(unseen) == 13, f"models left out: {len(unseen)}")
+check(all(error <= 2.0 for error, *_ in unseen), f"each model by a fit without it: {unseen}")
+check(sum(u[1] for u in unseen) >= 0.98 * sum(u[2] for u in unseen), f"intervals of models left out: {unseen}")
+check(statistics.median(u[3] for u in unseen) <= 22.0, f"their widths: {unseen}")
 check(run("calibrate", "memory", published[0], "--stack", "xla-cuda-0.10.2").returncode == 2, "no rows of the stack")
 check(run("calibrate", "memory", published[0]).returncode == 2 and run("calibrate").returncode == 2, "usage")
 

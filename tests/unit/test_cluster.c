@@ -200,6 +200,21 @@ static void test_links(void) {
            "c.yaml:11: 'link.gpus' is 0; points are measured between at least 2");
 }
 
+/* A preset with another number of nodes; everything else is the preset's. */
+static void test_other_nodes(void) {
+    spw_cluster large, preset;
+    CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large));
+    CHECK_OK(spw_cluster_read("h200-8x8", NULL, &preset));
+    CHECK(large.nodes == 32 && large.gpus_per_node == 8 && strcmp(large.name, "h200-32x8") == 0);
+    CHECK(large.hbm_gib.value == preset.hbm_gib.value && large.link.points == preset.link.points);
+    CHECK_OK(spw_cluster_read("mi355x-2x8", NULL, &large));
+    CHECK(large.nodes == 2);
+    CHECK_STATUS(spw_cluster_read("h200-32x4", NULL, &large), SPW_ECONFIG);
+    CHECK_STATUS(spw_cluster_read("h200-0x8", NULL, &large), SPW_ECONFIG);
+    CHECK_STATUS(spw_cluster_read("h20-8x8", NULL, &large), SPW_ECONFIG);
+    CHECK_STATUS(spw_cluster_read("h200-99999999999999999999x8", NULL, &large), SPW_ECONFIG);
+}
+
 static void test_memory(void) {
     spw_cluster c;
     spw_alloc_fail_after(0);
@@ -215,6 +230,7 @@ int main(void) {
     test_exchange();
     test_links();
     test_kernels();
+    test_other_nodes();
     test_memory();
     return check_done();
 }

@@ -196,9 +196,10 @@ static void test_types(void) {
 
 static void test_names(void) {
     refuse(
-        "cluster: mi355x-8x8\nmodel: deepseek-v4\n" SPLIT BATCH,
-        "job.yaml:2: model 'deepseek-v4' is unknown; did you mean 'deepseek-v3'? presets: deepseek-v2-lite, "
-        "deepseek-v3, flame-moe-290m, gpt-oss-120b, gpt-oss-20b, kimi-k2, mixtral-8x22b, mixtral-8x7b, "
+        "cluster: mi355x-8x8\nmodel: deepseek_v3\n" SPLIT BATCH,
+        "job.yaml:2: model 'deepseek_v3' is unknown; did you mean 'deepseek-v3'? presets: deepseek-v2, "
+        "deepseek-v2-lite, deepseek-v3, flame-moe-290m, gpt-oss-120b, gpt-oss-20b, kimi-k2, mixtral-8x22b, "
+        "mixtral-8x7b, "
         "olmoe-1b-7b, "
         "qwen3-235b-a22b, qwen3-30b-a3b, scratch-moe-e64; or give the path of a Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,

@@ -34,6 +34,8 @@ static const struct published {
     {"deepseek-v2-lite", 15706484224.0, 0, 2.4e9, 0.03, true,
      "safetensors total of deepseek-ai/DeepSeek-V2-Lite",
      "DeepSeek-V2 (2024), appendix B: 15.7B in all, 2.4B active"},
+    {"deepseek-v2", 236e9, 0.002, 21e9, 0.01, true, "DeepSeek-V2 (2024), abstract: 236B in all",
+     "DeepSeek-V2, abstract: 21B active"},
     {"deepseek-v3", 671026419200.0, 0, 36.7e9, 0.005, true,
      "deepseek-ai/DeepSeek-V3, README_WEIGHTS.md: 671B main model; elements of its weights without MTP and "
      "scales",
@@ -188,7 +190,7 @@ static void test_names(const char *scratch) {
         CHECK_OK(spw_model_read(*name, NULL, &m));
         CHECK(strcmp(m.name, *name) == 0 && strlen(m.source) > 20 && strlen(m.source) < SPW_MODEL_SOURCE - 1);
     }
-    CHECK(count == 12);
+    CHECK(count == 13);
     CHECK_OK(spw_model_read("scratch-moe-e64", NULL, &m));
     CHECK(m.layers == 8 && m.moe_layers == 7 && !m.is_moe[0] && m.is_moe[1] && m.experts == 64 &&
           m.top_k == 8);
@@ -254,6 +256,11 @@ static void test_keys(void) {
     CHECK(strcmp(m.doubt[0],
                  "keys of the model's file are not known (unheard_of, other): what they add to it is not "
                  "in these figures") == 0);
+    CHECK(m.layers_per_turn == 1);
+    CHECK_OK(parse(MIXTRAL(", \"layer_types\": [\"sliding_attention\", \"full_attention\"]"), &m));
+    CHECK(m.layers_per_turn == 2); /* the period of two unlike layers */
+    CHECK_OK(parse(MIXTRAL(", \"layer_types\": [\"full_attention\", \"full_attention\"]"), &m));
+    CHECK(m.layers_per_turn == 1);
     CHECK_OK(parse(MIXTRAL(", \"layer_types\": [\"linear_attention\"], \"sliding_window\": 7"), &m));
     CHECK(strstr(m.doubt[0], "looks back 7 tokens") != NULL && strstr(m.doubt[1], "(layer_types)") != NULL);
     CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7, \"use_sliding_window\": false"), &m));

@@ -1,10 +1,8 @@
 #include "sim/score/fit/calibrate_memory.h"
 
 #include "base/memory.h"
-#include "sim/statistics/nonlinear_fit.h"
 #include "sim/statistics/quantiles.h"
 
-#include <gsl/gsl_errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,21 +12,12 @@ static const double ROBUST = 0.05;         /* where a residual begins to count l
 static const double HOLD = 0.05;           /* strength of the values before the fit */
 static const double VERDICT_WEIGHT = 2.0;  /* of a row without a figure */
 static const double VERDICT_MARGIN = 0.01; /* how far on the right side a verdict should be */
-/* Chosen so that 90 % of the published figures are inside: docs/validation_memory.md. */
-static const double COVERED = 0.975; /* share of the fitted figures that the interval is made to hold */
+static const double COVERED = 0.975;       /* share of the fitted figures that the interval is made to hold */
 
-/* 90 % of 139 compiled programs of three stacks lie within 8 % of their fit. No stack is trusted more than
- * that, however well its few rows are met. */
-static const double LEAST_HALF_WIDTH = 0.08;
+/* No stack is trusted more than that around what its scheduler may do, however well its few rows are met. */
+static const double LEAST_HALF_WIDTH = 0.04;
 
-enum { FIGURE = 1, VERDICT = 2 };
-
-/* What the residuals are a function of. `model`: rows of this model are left out; NULL: none. */
-typedef struct problem {
-    spw_calibration *c;
-    const char *model;
-    spw_stack stack; /* coefficients under trial */
-} problem;
+enum { FIGURE = 1, VERDICT = 2, GRID = 200 };
 
 /* --- Rows --- */
 
@@ -76,81 +65,66 @@ static void choose_rows(const spw_calibrate_request *request, spw_calibration *c
 
 /* --- The fit --- */
 
-static void apply(const double *x, spw_stack *stack) {
-    for (size_t i = 0; i < SPW_STACK_FITTED; i++) {
-        const spw_stack_row *row = &spw_stack_rows[i];
-        spw_stack_coefficient(stack, i)->value = fmin(fmax(x[i], row->minimum), row->maximum);
-    }
+static bool is_left_out(const char *model, const spw_score_row *row) {
+    return model != NULL && strcmp(model, row->cell.job.model.name) == 0;
+}
+
+/* Does a row say anything about a share: is it past its limit? */
+static bool touches(const spw_score_row *row, size_t share) {
+    const spw_compiled_layer *program = row->cell.scheme.type->compiled(&row->cell.scheme);
+    return row->memory.wanted_bytes > row->memory.limit_bytes &&
+           spw_stack_recovers(program->program) == share;
 }
 
 static double soften(double residual) {
     const double part = residual / ROBUST;
-    return copysign(ROBUST * sqrt(2.0 * (sqrt(1.0 + part * part) - 1.0)), residual);
+    return 2.0 * ROBUST * ROBUST * (sqrt(1.0 + part * part) - 1.0);
 }
 
-static double residual_of(const spw_stack *stack, const spw_score_row *row, unsigned char used) {
-    const spw_compiled_memory m = predict(stack, row);
-    if (used == FIGURE) return soften(log(m.temporary_bytes / true_temporary(row)));
-    const double over = log(m.temporary_bytes / (row->cell.budget_bytes - m.argument_bytes));
+static double cost_of(const spw_score_row *row, unsigned char used, double share) {
+    const double temporary = spw_compiled_temporary(&row->memory, share);
+    if (used == FIGURE) return soften(log(temporary / true_temporary(row)));
+    const double over = log(temporary / (row->cell.budget_bytes - row->memory.argument_bytes));
     const double wrong = row->cell.status == SPW_OUTCOME_FITS ? over : -over;
     return soften(VERDICT_WEIGHT * fmax(0.0, wrong + VERDICT_MARGIN));
 }
 
-static int residuals(const gsl_vector *x, void *data, gsl_vector *out) {
-    problem *p = data;
-    spw_calibration *c = p->c;
-    size_t n = 0;
-    apply(gsl_vector_const_ptr(x, 0), &p->stack);
+/* Of the rows that touch a share, and of moving away from its value before the fit. */
+static double cost(const spw_calibration *c, const char *left_out, size_t share, double value, size_t *rows) {
+    const double moved = value - c->before_share[share];
+    double sum = pow(HOLD * moved / spw_stack_rows[share].spread, 2.0);
+    *rows = 0;
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_row *row = &c->score.row[i];
-        if (c->used[i] == 0 || (p->model != NULL && strcmp(p->model, row->cell.job.model.name) == 0))
-            continue;
-        const double residual = residual_of(&p->stack, row, c->used[i]);
-        gsl_vector_set(out, n++, isfinite(residual) ? residual : 1e3);
+        if (c->used[i] == 0 || is_left_out(left_out, row) || !touches(row, share)) continue;
+        sum += cost_of(row, c->used[i], value);
+        (*rows)++;
     }
-    for (size_t i = 0; i < SPW_STACK_FITTED; i++) {
-        const double moved = gsl_vector_get(x, i) - spw_stack_coefficient(&c->before, i)->value;
-        gsl_vector_set(out, n++, HOLD * moved / spw_stack_rows[i].spread);
-    }
-    return GSL_SUCCESS;
+    return sum;
 }
 
-static size_t rows_of(const problem *p) {
-    size_t rows = 0;
-    for (size_t i = 0; i < p->c->score.rows; i++) {
-        const char *name = p->c->score.row[i].cell.job.model.name;
-        rows += p->c->used[i] != 0 && (p->model == NULL || strcmp(p->model, name) != 0);
+/* Every share on a grid, each alone: a row takes one of them. `error`: half of the values whose cost is within one variance of the
+ * least. */
+static void fit(const spw_calibration *c, const char *left_out, spw_stack *stack,
+                double error[SPW_STACK_FITTED], size_t touched[SPW_STACK_FITTED]) {
+    for (size_t k = 0; k < SPW_STACK_FITTED; k++) {
+        double costs[GRID + 1], least = INFINITY, best = c->before_share[k];
+        size_t within = 0;
+        touched[k] = 0;
+        for (size_t i = 0; i <= GRID; i++) {
+            costs[i] = cost(c, left_out, k, (double)i / GRID, &touched[k]);
+            if (touched[k] == 0 || costs[i] >= least) continue;
+            least = costs[i];
+            best = (double)i / GRID;
+        }
+        const double variance = least / fmax(1.0, (double)touched[k] - 1.0);
+        for (size_t i = 0; i <= GRID; i++) within += costs[i] <= least + variance;
+        spw_stack_coefficient(stack, k)->value = best;
+        error[k] = 0.5 * (double)within / GRID;
     }
-    return rows;
-}
-
-/* Fits into p->stack; standard errors into `errors` unless it is NULL. */
-static spw_status fit(problem *p, double errors[SPW_STACK_FITTED]) {
-    double value[SPW_STACK_FITTED];
-    const spw_nonlinear_fit how = {.residuals = residuals,
-                                   .problem = p,
-                                   .rows = rows_of(p) + SPW_STACK_FITTED,
-                                   .parameters = SPW_STACK_FITTED,
-                                   .iterations = 500,
-                                   .tolerance = 1e-9};
-    for (size_t i = 0; i < SPW_STACK_FITTED; i++) value[i] = spw_stack_coefficient(&p->c->before, i)->value;
-    const spw_status status = spw_nonlinear_fit_run(&how, value, errors, NULL);
-    if (status == SPW_OK) apply(value, &p->stack);
-    return status;
 }
 
 /* --- What the fit says --- */
-
-/* Does a row say anything about a coefficient? */
-static bool touches(const spw_score_row *row, size_t coefficient) {
-    const spw_compiled_layer *list = row->cell.scheme.type->compiled(&row->cell.scheme);
-    const bool dense = list->packing == SPW_PACKING_DENSE || list->packing == SPW_PACKING_DENSE_GATHERED;
-    const char *key = spw_stack_rows[coefficient].key;
-    if (coefficient < SPW_PACKING_COUNT) return (size_t)list->packing == coefficient;
-    if (strcmp(key, "masked_operands") == 0) return list->masked_operands;
-    return row->memory.part_bytes[SPW_COMPILED_RECOVERED] > 0.0 &&
-           dense == (strcmp(key, "recovered_dense") == 0);
-}
 
 /* A coefficient of another stack, of which these tables say nothing. */
 static void take_over(const spw_stack *from, spw_coefficient *c) {
@@ -172,26 +146,23 @@ static spw_status read_before(const spw_calibrate_request *request, spw_stack *o
     }
     out->limit_share = from.limit_share;
     out->half_width = from.half_width;
-    out->half_width_recovered = from.half_width_recovered;
+    out->half_width_unseen = from.half_width_unseen;
     take_over(&from, &out->half_width);
-    take_over(&from, &out->half_width_recovered);
     return SPW_OK;
 }
 
-static void describe_coefficients(spw_calibration *c, const double errors[SPW_STACK_FITTED]) {
+static void describe_coefficients(spw_calibration *c, const double error[SPW_STACK_FITTED],
+                                  const size_t touched[SPW_STACK_FITTED]) {
     for (size_t i = 0; i < SPW_STACK_FITTED; i++) {
         spw_coefficient *fitted = spw_stack_coefficient(&c->fitted, i);
-        const spw_coefficient *before = spw_stack_coefficient(&c->before, i);
-        size_t rows = 0;
-        for (size_t r = 0; r < c->score.rows; r++) rows += c->used[r] != 0 && touches(&c->score.row[r], i);
         const double value = fitted->value;
-        *fitted = *before;
-        if (rows == 0) continue;
+        *fitted = *spw_stack_coefficient(&c->before, i);
+        if (touched[i] == 0) continue;
         fitted->value = value;
-        fitted->uncertainty = errors[i];
+        fitted->uncertainty = error[i];
         fitted->evidence = SPW_EVIDENCE_FITTED;
         (void)snprintf(fitted->source, sizeof fitted->source,
-                       "spillway calibrate memory, %zu rows of the tables", rows);
+                       "spillway calibrate memory, %zu rows of the tables", touched[i]);
     }
 }
 
@@ -203,42 +174,40 @@ static void set_width(spw_coefficient *c, double value, size_t rows) {
                    rows);
 }
 
-/* The interval from the fitted figures: first where nothing was recovered, then what recovery adds. */
-static spw_status fit_interval(spw_calibration *c) {
-    double *below = NULL, *past = NULL;
-    size_t below_count = 0, past_count = 0;
+/* Is a figure of the fit, and not of the model that is left out? */
+static bool counts(const spw_calibration *c, const char *left_out, size_t row) {
+    return c->used[row] == FIGURE &&
+           (left_out == NULL || strcmp(left_out, c->score.row[row].cell.job.model.name) != 0);
+}
+
+/* The interval: by how much figures lie outside what the scheduler may do. */
+static spw_status fit_interval(const spw_calibration *c, const char *left_out, spw_stack *stack) {
+    double *beyond = NULL;
+    size_t count = 0;
     spw_status status = SPW_OK;
-    SPW_TRY(SPW_ALLOC(c->score.rows, &below));
-    SPW_TRY(SPW_ALLOC(c->score.rows, &past));
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < c->score.rows; i++) {
-            const spw_compiled_memory *m = &c->score.row[i].memory;
-            if (c->used[i] != FIGURE) continue;
-            const double share = m->part_bytes[SPW_COMPILED_RECOVERED] / m->temporary_bytes;
-            const double error = fabs(log(m->temporary_bytes / true_temporary(&c->score.row[i])));
-            if (pass == 0 && share < 0.01) below[below_count++] = error;
-            if (pass == 1 && share >= 0.01)
-                past[past_count++] = fmax(0.0, error - c->fitted.half_width.value) / share;
-        }
-        if (pass == 0 && below_count >= 10)
-            set_width(&c->fitted.half_width,
-                      fmax(LEAST_HALF_WIDTH, spw_quantile(below, below_count, COVERED)), below_count);
+    spw_stack bare = *stack;
+    bare.half_width.value = bare.half_width_unseen.value = 0.0;
+    SPW_TRY(SPW_ALLOC(c->score.rows, &beyond));
+    for (size_t i = 0; i < c->score.rows; i++) {
+        if (!counts(c, left_out, i)) continue;
+        const spw_score_row *row = &c->score.row[i];
+        const spw_compiled_memory m = predict(&bare, row);
+        const double truth = true_temporary(row);
+        beyond[count++] = fmax(0.0, fmax(log(m.low_bytes / truth), log(truth / m.high_bytes)));
     }
-    if (past_count >= 5)
-        set_width(&c->fitted.half_width_recovered, spw_quantile(past, past_count, COVERED), past_count);
+    if (count >= 10)
+        set_width(&stack->half_width, fmax(LEAST_HALF_WIDTH, spw_quantile(beyond, count, COVERED)), count);
 
 cleanup:
-    spw_free(past);
-    spw_free(below);
+    spw_free(beyond);
     return status;
 }
 
-static spw_status predict_all(spw_calibration *c) {
+static void predict_all(spw_calibration *c) {
     for (size_t i = 0; i < c->score.rows; i++) {
         spw_score_row *row = &c->score.row[i];
         if (row->cell.skipped[0] == '\0') row->memory = predict(&c->fitted, row);
     }
-    return SPW_OK;
 }
 
 /* Errors of the fitted figures of one model, or of all; `count` of them into `errors`. */
@@ -253,16 +222,37 @@ static size_t errors_of(const spw_calibration *c, const spw_stack *stack, const 
     return count;
 }
 
-static void list_models(spw_calibration *c) {
-    c->fitted.sequences_min = SIZE_MAX;
-    c->fitted.sequences_max = 0;
+static void add_word(char text[SPW_STACK_TEXT], const char *word) {
+    const size_t used = strlen(text);
+    if (spw_has_word(text, word)) return;
+    (void)snprintf(text + used, SPW_STACK_TEXT - used, "%s%s", used > 0 ? " " : "", word);
+}
+
+/* What the rows hold: models, batches, kinds of programs, policies, scans. */
+static void describe_rows(const spw_calibration *c, const char *left_out, spw_stack *stack) {
+    stack->sequences_min = SIZE_MAX;
+    stack->sequences_max = 0;
+    stack->models[0] = stack->programs[0] = stack->remats[0] = stack->turns[0] = '\0';
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_cell *cell = &c->score.row[i].cell;
         const size_t sequences = cell->job.sequences_per_gpu[0];
+        char turn[24];
+        if (c->used[i] == 0 || (left_out != NULL && strcmp(left_out, cell->job.model.name) == 0)) continue;
+        (void)snprintf(turn, sizeof turn, "%zu", cell->job.model.layers_per_turn);
+        if (sequences < stack->sequences_min) stack->sequences_min = sequences;
+        if (sequences > stack->sequences_max) stack->sequences_max = sequences;
+        add_word(stack->models, cell->job.model.name);
+        add_word(stack->programs, spw_compiled_kind(&cell->scheme));
+        add_word(stack->remats, spw_remat_name(cell->job.remat));
+        add_word(stack->turns, turn);
+    }
+}
+
+static void list_models(spw_calibration *c) {
+    for (size_t i = 0; i < c->score.rows; i++) {
+        const spw_score_cell *cell = &c->score.row[i].cell;
         size_t m = 0;
         if (c->used[i] == 0) continue;
-        if (sequences < c->fitted.sequences_min) c->fitted.sequences_min = sequences;
-        if (sequences > c->fitted.sequences_max) c->fitted.sequences_max = sequences;
         while (m < c->models && strcmp(c->model[m].name, cell->job.model.name) != 0) m++;
         if (m == c->models && m < SPW_CALIBRATE_MODELS) {
             c->model[c->models++] = (spw_calibrate_model){.median_error = NAN};
@@ -270,22 +260,39 @@ static void list_models(spw_calibration *c) {
         }
         if (m < c->models) c->model[m].rows++;
     }
-    c->fitted.models[0] = '\0';
-    for (size_t m = 0; m < c->models; m++) {
-        size_t used = strlen(c->fitted.models);
-        (void)snprintf(c->fitted.models + used, sizeof c->fitted.models - used, "%s%s", m == 0 ? "" : " ",
-                       c->model[m].name);
-    }
 }
 
-/* The error on each model by a fit that has not seen it. */
-static spw_status leave_out_models(spw_calibration *c, double *errors) {
+/* Scores the figures of a model by a stack that has not seen it. */
+static void score_unseen(const spw_calibration *c, const spw_stack *stack, spw_calibrate_model *model,
+                         double *values) {
+    size_t count = 0, inside = 0;
+    for (size_t i = 0; i < c->score.rows; i++) {
+        const spw_score_row *row = &c->score.row[i];
+        if (c->used[i] != FIGURE || strcmp(row->cell.job.model.name, model->name) != 0) continue;
+        const spw_compiled_memory m = predict(stack, row);
+        const double truth = true_temporary(row);
+        inside += truth >= m.low_bytes && truth <= m.high_bytes;
+        values[count++] = (m.high_bytes - m.low_bytes) / m.temporary_bytes;
+    }
+    model->figures = count;
+    model->inside = inside;
+    model->median_width = spw_quantile(values, count, 0.5);
+    count = errors_of(c, stack, model->name, values);
+    if (count > 0) model->median_error = spw_quantile(values, count, 0.5);
+}
+
+/* Each model by a fit that has not seen it: shares, what the tables hold and the interval are the others'. */
+static spw_status leave_out_models(spw_calibration *c, double *values) {
     for (size_t m = 0; m < c->models && c->models > 1; m++) {
-        problem p = {.c = c, .model = c->model[m].name, .stack = c->before};
-        spw_status status = fit(&p, NULL);
+        const char *name = c->model[m].name;
+        double error[SPW_STACK_FITTED];
+        size_t touched[SPW_STACK_FITTED];
+        spw_stack stack = c->before;
+        fit(c, name, &stack, error, touched);
+        describe_rows(c, name, &stack);
+        const spw_status status = fit_interval(c, name, &stack);
         if (status != SPW_OK) return status;
-        const size_t count = errors_of(c, &p.stack, c->model[m].name, errors);
-        if (count > 0) c->model[m].median_error = spw_quantile(errors, count, 0.5);
+        score_unseen(c, &stack, &c->model[m], values);
     }
     return SPW_OK;
 }
@@ -313,10 +320,12 @@ static void name_tables(const spw_calibrate_request *request, spw_stack *stack) 
 
 spw_status spw_calibrate_memory(const spw_calibrate_request *request, spw_calibration *out) {
     spw_status status = SPW_OK;
-    double errors[SPW_STACK_FITTED] = {0.0}, *row_errors = NULL;
+    double error[SPW_STACK_FITTED], *row_errors = NULL;
+    size_t touched[SPW_STACK_FITTED];
     memset(out, 0, sizeof *out);
-    gsl_error_handler_t *handler = gsl_set_error_handler_off();
     SPW_TRY(read_before(request, &out->before));
+    for (size_t i = 0; i < SPW_STACK_FITTED; i++)
+        out->before_share[i] = spw_stack_coefficient(&out->before, i)->value;
     SPW_TRY(spw_score_open(request->tables, request->table_count, request->stack, NULL, &out->score));
     SPW_TRY(SPW_ALLOC(out->score.rows, &out->used));
     SPW_TRY(SPW_ALLOC(out->score.rows, &row_errors));
@@ -328,20 +337,18 @@ spw_status spw_calibrate_memory(const spw_calibrate_request *request, spw_calibr
                           out->figures, out->verdicts, out->before.name, SPW_STACK_FITTED);
         goto cleanup;
     }
-    problem p = {.c = out, .stack = out->before};
-    SPW_TRY(fit(&p, errors));
-    out->fitted = p.stack;
+    out->fitted = out->before;
+    fit(out, NULL, &out->fitted, error, touched);
     list_models(out);
+    describe_rows(out, NULL, &out->fitted);
     name_tables(request, &out->fitted);
-    SPW_TRY(predict_all(out));
-    describe_coefficients(out, errors);
-    SPW_TRY(fit_interval(out));
-    SPW_TRY(predict_all(out));
+    describe_coefficients(out, error, touched);
+    SPW_TRY(fit_interval(out, NULL, &out->fitted));
+    predict_all(out);
     summarise(out, row_errors);
     SPW_TRY(leave_out_models(out, row_errors));
 
 cleanup:
-    gsl_set_error_handler(handler);
     spw_free(row_errors);
     if (status != SPW_OK) spw_calibration_close(out);
     return status;

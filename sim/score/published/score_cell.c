@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_memory.h"
 #include "sim/time/compiled_time.h"
 
 #include <math.h>
@@ -108,6 +109,15 @@ static spw_status number_field(const fields *f, const char *column, bool needed,
     return SPW_OK;
 }
 
+/* GiB of `NAME_gib`, or of `NAME_bytes`, as memory_analysis() gives them; NAN when the row has neither. */
+static spw_status size_field(const fields *f, const char *gib, const char *bytes, double *out) {
+    spw_status status = number_field(f, gib, false, out);
+    if (status != SPW_OK || !isnan(*out)) return status;
+    status = number_field(f, bytes, false, out);
+    *out /= GIB;
+    return status;
+}
+
 static spw_status count_field(const fields *f, const char *column, size_t most, size_t *out) {
     double value = 0.0;
     spw_status status = number_field(f, column, true, &value);
@@ -184,7 +194,8 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
     SPW_TRY(count_field(f, "sequence_length", 1 << 24, &job->sequence_length));
     SPW_TRY(number_field(f, "memory_fraction", false, fraction));
     SPW_TRY(number_field(f, "pool_gib", false, pool_gib));
-    SPW_TRY(number_field(f, "temporary_gib", false, &out->temporary_gib));
+    SPW_TRY(size_field(f, "temporary_gib", "temporary_bytes", &out->temporary_gib));
+    SPW_TRY(size_field(f, "argument_gib", "argument_bytes", &out->argument_gib));
     SPW_TRY(number_field(f, "total_gib", false, &out->total_gib));
     if (out->temporary_gib == 0.0 || out->total_gib == 0.0 || *fraction > 1.0 || *fraction == 0.0)
         return spw_fail(SPW_EFORMAT,
@@ -235,15 +246,10 @@ cleanup:
 
 static void check_job(spw_score_cell *out) {
     const spw_layer_shape shape = spw_layer_shape_of(&out->job, out->job.sequences_per_gpu[0]);
-    const spw_scheme_type *type = out->scheme.type;
     if (spw_job_check(&out->job) != SPW_OK || spw_scheme_check(&out->scheme, &shape) != SPW_OK) {
         (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
-    } else if (type->compiled == NULL) {
-        (void)snprintf(out->skipped, sizeof out->skipped,
-                       "scheme '%.64s' has no list of tensors for programs that XLA compiles whole",
-                       out->scheme_text);
-    } else if (out->job.pipeline > 1 || spw_remat_keeps_layers(out->job.remat)) {
-        (void)snprintf(out->skipped, sizeof out->skipped, "pipeline or remat none is not modelled");
+    } else if (spw_compiled_memory_check(&out->job, &out->scheme) != SPW_OK) {
+        (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
     }
 }
 

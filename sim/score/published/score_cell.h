@@ -44,12 +44,12 @@ typedef struct spw_score_cell {
     spw_scheme scheme;
     double pool_bytes, budget_bytes; /* what the compiler plans for; what may be used */
     spw_outcome status;
-    double temporary_gib, total_gib; /* NAN when the row gives none */
-    const spw_time_stack *time;      /* NULL when the stack has no time model, or not of this job */
-    double tokens_per_s_per_gpu;     /* NAN when the row gives none */
-    bool real_text;                  /* its dataset is not synthetic */
-    spw_kernel_family family;        /* SPW_KERNEL_NONE: a row of a run, not of a profile */
-    double kernel_s;                 /* of the family, in one step of one GPU */
+    double argument_gib, temporary_gib, total_gib; /* NAN when the row gives none */
+    const spw_time_stack *time;  /* NULL when the stack has no time model, or not of this job */
+    double tokens_per_s_per_gpu; /* NAN when the row gives none */
+    bool real_text;              /* its dataset is not synthetic */
+    spw_kernel_family family;    /* SPW_KERNEL_NONE: a row of a run, not of a profile */
+    double kernel_s;             /* of the family, in one step of one GPU */
 } spw_score_cell;
 
 /* All stacks that ship, or one that the caller names. */

@@ -256,7 +256,7 @@ static json_t *time_json(spw_json *json, const spw_score_row *row) {
 static json_t *row_json(spw_json *json, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
-    json_t *object = json_object(), *parts = json_object();
+    json_t *object = json_object();
     spw_json_put(json, object, "table", spw_json_text(c->table));
     spw_json_put(json, object, "line", spw_json_count(c->line));
     spw_json_put(json, object, "id", spw_json_text(c->id));
@@ -271,6 +271,7 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     spw_json_put(json, object, "true_verdict",
                  c->status == SPW_OUTCOME_UNKNOWN ? json_null() : spw_json_text(spw_outcome_name(c->status)));
     spw_json_put(json, object, "argument_gib", spw_json_real(m->argument_bytes / GIB));
+    spw_json_put(json, object, "true_argument_gib", spw_json_real(c->argument_gib));
     spw_json_put(json, object, "temporary_gib", spw_json_real(m->temporary_bytes / GIB));
     spw_json_put(json, object, "low_gib", spw_json_real(m->low_bytes / GIB));
     spw_json_put(json, object, "high_gib", spw_json_real(m->high_bytes / GIB));
@@ -280,10 +281,11 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     spw_json_put(json, object, "true_total_gib", spw_json_real(c->total_gib));
     spw_json_put(json, object, "total_error", spw_json_real(spw_score_total_error(row)));
     spw_json_put(json, object, "outside_fit", spw_json_text(m->outside));
-    for (int i = 0; i < SPW_COMPILED_PARTS; i++)
-        spw_json_put(json, parts, spw_compiled_part_name((spw_compiled_part)i),
-                     spw_json_real(m->part_bytes[i] / GIB));
-    spw_json_put(json, object, "parts_gib", parts);
+    spw_json_put(json, object, "moment", spw_json_text(spw_step_moment_name(m->fullest.moment)));
+    spw_json_put(json, object, "step", spw_json_text(m->fullest.step));
+    spw_json_put(json, object, "layer_gib", spw_json_real(m->fullest.layer_bytes / GIB));
+    spw_json_put(json, object, "wanted_gib", spw_json_real(m->wanted_bytes / GIB));
+    spw_json_put(json, object, "recovered_gib", spw_json_real(m->recovered_bytes / GIB));
     spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
     spw_json_put(json, object, "time", timed(row) ? time_json(json, row) : json_null());
     return object;

@@ -1,0 +1,199 @@
+#include "sim/memory/compiled_step.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AT(moment) (1U << SPW_STEP_##moment)
+enum {
+    LOOPS = AT(FORWARD) | AT(HEAD) | AT(RELAY) | AT(BACKWARD) | AT(ATTENTION),
+    KEPT = AT(HEAD) | AT(RELAY) | AT(BACKWARD) | AT(ATTENTION),
+    BACKWARD_LOOP = AT(BACKWARD) | AT(ATTENTION),
+    GRADIENTS = AT(BACKWARD) | AT(ATTENTION) | AT(UPDATE)
+};
+
+const char *spw_step_moment_name(spw_step_moment moment) {
+    static const char *const names[] = {"forward pass of a MoE layer",   "head",
+                                        "before the backward loop",      "backward pass of a MoE layer",
+                                        "backward pass of an attention", "optimizer"};
+    return (unsigned)moment < SPW_STEP_MOMENTS ? names[moment] : "?";
+}
+
+/* The symbols of the formulas, in elements. */
+typedef struct symbols {
+    const spw_job *job;
+    const spw_model *model;
+    const spw_layer_shape *shape;
+    spw_step_list *out;
+    spw_parameters parameters;
+    double b, w, g, gpus;         /* bytes of an activation, a weight, a gradient; GPUs */
+    double tokens, hidden, turns; /* T, H, turns of the scan over MoE layers */
+    double dense_layers, moe_layers;
+    double query, key, value, context; /* per token, all heads */
+    double projections;                /* weights of one layer's projections that have a head axis */
+    bool gathers_tokens;               /* neither gmm nor ragged: dense, ring, DeepEP */
+} symbols;
+
+static void put(const symbols *s, unsigned when, const char *name, const char *formula, double bytes) {
+    if (!(bytes > 0.0) || s->out->tensors == SPW_STEP_TENSORS) return;
+    s->out->tensor[s->out->tensors++] = (spw_step_tensor){name, formula, bytes, when};
+}
+
+static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
+                       spw_step_list *out) {
+    const spw_model *m = &job->model;
+    const bool mla = m->attention == SPW_ATTENTION_MLA;
+    const double heads = (double)m->heads, hidden = (double)m->hidden;
+    symbols s = {.job = job,
+                 .model = m,
+                 .shape = shape,
+                 .out = out,
+                 .parameters = spw_model_parameters(m),
+                 .b = (double)shape->element_bytes,
+                 .w = (double)job->precision.weights,
+                 .g = (double)job->precision.gradients,
+                 .gpus = (double)spw_job_gpus(job),
+                 .tokens = (double)shape->tokens,
+                 .hidden = hidden,
+                 .dense_layers = (double)(m->layers - m->moe_layers),
+                 .moe_layers = (double)m->moe_layers};
+    s.turns = s.moe_layers / (double)(m->layers_per_turn > 0 ? m->layers_per_turn : 1);
+    s.query = heads * (double)(mla ? m->nope_dim + m->rope_dim : m->head_dim);
+    s.key = mla ? s.query : (double)(m->kv_heads * m->head_dim);
+    s.value = mla ? heads * (double)m->v_head_dim : s.key;
+    s.context = mla ? s.value : s.query;
+    if (mla) {
+        const double rank = m->q_lora_rank > 0 ? (double)m->q_lora_rank : hidden;
+        s.projections = rank * s.query +
+                        (double)m->kv_lora_rank * heads * (double)(m->nope_dim + m->v_head_dim) +
+                        s.context * hidden;
+    } else {
+        s.projections = hidden * (s.query + s.key + s.value + s.context);
+    }
+    s.gathers_tokens = scheme->type->compiled(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
+    return s;
+}
+
+/* Stacks of weights and gradients: sharded over all GPUs. */
+static void put_stacks(const symbols *s) {
+    const spw_parameters *p = &s->parameters;
+    const double experts = (double)p->routed_per_layer * s->moe_layers / s->gpus;
+    const double others =
+        (double)(p->attention_per_layer + p->norms_per_layer + p->shared_per_layer + p->router_per_layer) *
+        s->moe_layers / s->gpus;
+    put(s, GRADIENTS, "expert_gradients", "3 L E H F g / G", experts * s->g);
+    put(s, GRADIENTS, "other_gradients", "(attention + shared + router) L g / G", others * s->g);
+    put(s, GRADIENTS, "embedding_gradients", "2 V H g / G",
+        (double)(p->embedding + p->head) * s->g / s->gpus);
+    if (s->job->fsdp == 1) return;
+    if (s->shape->experts_per_rank > 1) {
+        put(s, LOOPS, "relaid_expert_weights", "3 L E H F w / G", experts * s->w);
+    } else {
+        put(s, LOOPS, "relaid_wo", "L E H F w / G, one expert a rank", experts * s->w / 3.0);
+    }
+    put(s, LOOPS, "relaid_projections", "those with a head axis, L w / G",
+        s->projections * s->moe_layers * s->w / s->gpus);
+}
+
+/* A scan of one turn is unrolled: the recomputation of that layer is merged with its forward pass and lives to the end. */
+static void put_dense_layers(const symbols *s) {
+    const spw_model *m = s->model;
+    const double rows = s->tokens * s->hidden * s->b, wide = (double)m->dense_ffn;
+    if (s->dense_layers > 1.0) put(s, LOOPS, "dense_carries", "L_dense T H b", s->dense_layers * rows);
+    if (s->dense_layers != 1.0) return;
+    put(s, LOOPS, "dense_layer_qkv_context", "T (q + k + v + context) b",
+        s->tokens * (s->query + s->key + s->value + s->context) * s->b);
+    put(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0 * rows);
+    put(s, LOOPS, "dense_layer_products", s->gathers_tokens ? "T F_dense b" : "3 T F_dense b",
+        (s->gathers_tokens ? 1.0 : 3.0) * s->tokens * wide * s->b);
+    put(s, LOOPS, "dense_layer_weights", "(3 H F_dense + projections) w",
+        (3.0 * s->hidden * wide + s->projections) * s->w);
+    put(s, LOOPS, "embedding_exchange", "T H b", rows);
+    if (m->attention == SPW_ATTENTION_MLA)
+        put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
+            8.0 * s->tokens * (double)m->heads * (double)(m->rope_dim / 2));
+}
+
+/* One turn of the backward loop: attention and residuals of its layers. */
+static void put_turn(const symbols *s) {
+    const spw_model *m = s->model;
+    const double rows = s->tokens * s->hidden * s->b;
+    const double layers = (double)(1 + s->shape->waiting_layers);
+    const double attention = s->tokens * (s->query + s->key + s->value + s->context) * s->b;
+    put(s, BACKWARD_LOOP | AT(FORWARD), "qkv_context", "layers of a turn x T (q + k + v + context) b",
+        layers * attention);
+    put(s, AT(ATTENTION), "qkv_context_gradients", "T (q + k + v + context) b", attention);
+    if (m->attention == SPW_ATTENTION_MLA) {
+        put(s, BACKWARD_LOOP | AT(FORWARD), "low_rank_qkv", "2 T (q rank + kv rank + rope) b",
+            2.0 * s->tokens * (double)(m->q_lora_rank + m->kv_lora_rank + m->rope_dim) * s->b);
+    } else if (m->qk_norm) {
+        put(s, BACKWARD_LOOP | AT(FORWARD), "qk_before_norm", "layers of a turn x T (q + k) b",
+            layers * s->tokens * (s->query + s->key) * s->b);
+    }
+    put(s, BACKWARD_LOOP | AT(FORWARD), "gathered_projections", "layers of a turn x projections w",
+        layers * s->projections * s->w);
+    put(s, BACKWARD_LOOP | AT(FORWARD), "residuals", "(4 + 3 other layers of a turn) T H b",
+        (4.0 + 3.0 * (layers - 1.0)) * rows);
+    put(s, BACKWARD_LOOP | AT(FORWARD), "shared_expert", "2 T (H + F_shared) b",
+        m->shared_ffn > 0 ? 2.0 * rows + 2.0 * s->tokens * (double)m->shared_ffn * s->b : 0.0);
+    if (s->gathers_tokens) put(s, KEPT, "final_norm", "2 T H b", 2.0 * rows);
+}
+
+/* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
+ * tensor lives in every program. Elsewhere the logits stay in models whose carries are small, or which have an unrolled
+ * layer: a description of the eight models seen, not a reason; so the interval holds both. */
+static void put_head(const symbols *s) {
+    static const double SMALL_CARRIES = 262144.0; /* turns x H */
+    const double vocab = (double)s->model->vocab;
+    const double logits = s->tokens * vocab * s->b, gradient = s->hidden * vocab * s->g;
+    const bool keeps = s->gathers_tokens && (s->dense_layers == 1.0 || s->turns * s->hidden < SMALL_CARRIES);
+    const bool is_logits = keeps || logits < gradient;
+    spw_step_list *out = s->out;
+    out->head_bytes = is_logits ? logits : gradient;
+    out->head_least_bytes = fmin(logits, gradient);
+    out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
+    put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
+        out->head_bytes);
+    put(s, AT(HEAD), "logits_and_gradient", "2 T V b", 2.0 * logits);
+    put(s, AT(HEAD) | AT(UPDATE), "whole_head_gradient", "H V g", gradient);
+}
+
+/* What a remat policy keeps of every layer, by the checkpoint names of the tree. */
+static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_remat_tree *tree) {
+    const spw_model *m = s->model;
+    const spw_remat_names names = spw_remat_keeps(s->job->remat);
+    const spw_compiled_layer *program = scheme->type->compiled(scheme);
+    const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
+    const double layers = (double)m->layers, token = s->tokens * s->b;
+    const double rows = (double)scheme->type->buffer_rows(scheme, s->shape) * s->moe_layers * s->b;
+    if (names.qkv)
+        put(s, KEPT, "saved_qkv", "L T (q + k + v) b", layers * token * (s->query + s->key + s->value));
+    if (names.out) put(s, KEPT, "saved_out_proj", "L T H b", layers * token * s->hidden);
+    if (names.context) put(s, KEPT, "saved_context", "L T context b", layers * token * s->context);
+    if (names.wi)
+        put(s, KEPT, "saved_ffn_products", "2 T (L F_shared + L_dense F_dense) b",
+            2.0 * token * (s->moe_layers * (double)m->shared_ffn + s->dense_layers * (double)m->dense_ffn));
+    put(s, KEPT, "saved_mlpwi", "mlpwi's L rows F b", kept.ffn * rows * (double)m->expert_ffn);
+    put(s, KEPT, "saved_mlpwo", "L rows H b", kept.hidden * rows * s->hidden);
+    if (program->all_experts)
+        put(s, AT(RELAY), "saved_mlpwo_relaid", "L rows H b", kept.hidden * rows * s->hidden);
+}
+
+void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
+                        const spw_remat_tree *tree, spw_step_list *out) {
+    memset(out, 0, sizeof *out);
+    const symbols s = measure(job, scheme, shape, out);
+    put(&s, LOOPS, "carries", "turns T H b", s.turns * s.tokens * s.hidden * s.b);
+    put_stacks(&s);
+    put_dense_layers(&s);
+    put_turn(&s);
+    put_head(&s);
+    put_saved(&s, scheme, tree);
+}
+
+double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment) {
+    double sum = 0.0;
+    for (size_t i = 0; i < list->tensors; i++) {
+        if ((list->tensor[i].when >> moment & 1U) != 0) sum += list->tensor[i].bytes;
+    }
+    return sum;
+}

@@ -1,0 +1,55 @@
+#include "sim/schemes/xla_layers.h"
+
+spw_tensor spw_xla_rows(const char *name, spw_rows rows, spw_width width) {
+    return (spw_tensor){.name = name, .rows = rows, .width = width};
+}
+
+spw_tensor spw_xla_weight(const spw_layer_shape *s, const char *name) {
+    return (spw_tensor){.name = name,
+                        .rows = SPW_ROWS_GIVEN,
+                        .dim = {{"e", s->experts_per_rank}, {"H", s->hidden}, {"F", s->ffn}}};
+}
+
+void spw_xla_gather_weights(const spw_layer_shape *s, spw_layer_builder *b) {
+    static const char *const names[] = {"wi_0", "wi_1", "wo"};
+    for (int i = 0; i < 3; i++) {
+        spw_tensor weight = spw_xla_weight(s, names[i]);
+        if (s->gpus == s->ranks) weight.dim[0] = (spw_dim){"0, nothing to gather", 0};
+        spw_layer_born(b, "all-gather of weights", weight);
+    }
+}
+
+void spw_xla_scatter_gradients(spw_layer_builder *b) {
+    static const char *const names[] = {"d_wi_0", "d_wi_1", "d_wo"};
+    for (int i = 0; i < 3; i++) spw_layer_dies(b, "reduce-scatter of weight gradients", names[i]);
+}
+
+void spw_xla_up(spw_layer_builder *b) {
+    spw_layer_born(b, "gemm w0", spw_xla_rows("w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_born(b, "gemm w1", spw_xla_rows("w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+}
+
+void spw_xla_swiglu(spw_layer_builder *b) {
+    spw_layer_born(b, "swiglu", spw_xla_rows("act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+}
+
+void spw_xla_swiglu_gradient(spw_layer_builder *b, bool act_kept) {
+    const char *step = "swiglu gradient";
+    spw_layer_born(b, "gemm wo input gradient", spw_xla_rows("d_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_dies(b, step, "w0_out");
+    spw_layer_born(b, step, spw_xla_rows("d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_dies(b, step, "w1_out");
+    spw_layer_born(b, step, spw_xla_rows("d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN));
+    spw_layer_dies(b, step, "d_act");
+    if (!act_kept) spw_xla_swiglu(b);
+}
+
+void spw_xla_mask(spw_layer_builder *b, const char *step) {
+    const spw_tensor masked[] = {
+        {.name = "operand_by_expert", .rows = SPW_ROWS_EXPANDED, .width = SPW_WIDTH_FFN},
+        {.name = "result_by_expert", .rows = SPW_ROWS_EXPANDED, .width = SPW_WIDTH_HIDDEN},
+        {.name = "x_by_expert", .rows = SPW_ROWS_EXPANDED, .width = SPW_WIDTH_HIDDEN},
+    };
+    for (size_t i = 0; i < 3; i++) spw_layer_born(b, step, masked[i]);
+    for (size_t i = 0; i < 3; i++) spw_layer_dies(b, step, masked[i].name);
+}

@@ -1,0 +1,141 @@
+/* Schemes that receive tokens, not assignments, as XLA runs them: the ring of experts, DeepEP in JAX. The weight gradients
+ * come last, so that all their operands live while the gradients of the rows are made: 4 [rows, H] + 3 [rows, F], and the sum
+ * over a token's rows. A ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
+#include "sim/schemes/xla_layers.h"
+
+typedef struct form {
+    bool sorted;   /* by MaxText's ragged sort */
+    bool scatters; /* rows are summed by scatters, which no fusion feeds: the weighted rows are kept apart */
+    bool masked;   /* ragged_dot */
+} form;
+
+static const spw_tensor x = {"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
+static const spw_tensor y = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
+static const spw_tensor y_weighted = {"y_weighted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
+
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "tokens of all ranks", spw_xla_rows("gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
+    spw_layer_born(b, "sort by expert", x);
+    spw_layer_dies(b, "sort by expert", "gathered");
+}
+
+static void forward(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_layer_pass(b, SPW_PHASE_FORWARD);
+    spw_xla_gather_weights(s, b);
+    dispatch(b);
+    spw_xla_up(b);
+    if (f->masked) spw_xla_mask(b, "gemm w1");
+    spw_layer_dies(b, "gemm w1", "x");
+    spw_xla_swiglu(b);
+    spw_layer_dies(b, "swiglu", "w0_out");
+    spw_layer_dies(b, "swiglu", "w1_out");
+    spw_layer_born(b, "gemm wo", y);
+    spw_layer_dies(b, "gemm wo", "act");
+    spw_layer_dies(b, "gemm wo", "wi_0");
+    spw_layer_dies(b, "gemm wo", "wi_1");
+    spw_layer_dies(b, "gemm wo", "wo");
+    if (f->sorted) {
+        const uint64_t choices = (uint64_t)(s->ranks * s->assignments);
+        spw_layer_passes(b, "unsort",
+                         (spw_tensor){.name = "y_of_all_choices_fp32",
+                                      .rows = SPW_ROWS_GIVEN,
+                                      .element_bytes = 4,
+                                      .dim = {{"R T K", choices}, {"H", s->hidden}}});
+    }
+    if (f->scatters) spw_layer_passes(b, "weighted sums", y_weighted);
+    spw_layer_born(b, "weighted sums", spw_xla_rows("partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "weighted sums", "y");
+    spw_layer_dies(b, "sums to their ranks", "partial_sums");
+}
+
+/* What the other layers of a scan's turn keep until their own backward pass. */
+static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
+    const uint8_t times = (uint8_t)s->waiting_layers;
+    const spw_tensor tensors[] = {
+        {"waiting_x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
+        {"waiting_products", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, (uint8_t)(2 * times), 0, {{0}}},
+        {"waiting_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, times, 0, {{0}}},
+        {"waiting_y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
+    };
+    for (size_t i = 0; i < 4 && times > 0; i++) {
+        if (born)
+            spw_layer_born(b, "other layers of the turn", tensors[i]);
+        else
+            spw_layer_dies(b, "other layers of the turn", tensors[i].name);
+    }
+}
+
+static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
+    wait(s, b, true);
+    spw_xla_gather_weights(s, b);
+    dispatch(b);
+    spw_xla_up(b);
+    spw_xla_swiglu(b);
+    spw_layer_born(b, "gemm wo", y);
+    spw_layer_dies(b, "gemm wo", "act");
+    if (f->scatters) spw_layer_passes(b, "weighted sums", y_weighted);
+}
+
+/* From the gradient of the sums to that of the rows. */
+static void row_gradients(const form *f, spw_layer_builder *b) {
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_layer_born(b, "gradients of all ranks",
+                   spw_xla_rows("d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
+    spw_layer_born(b, "sort dy by expert", spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "router weight gradient", "y");
+    spw_layer_dies(b, "router weight gradient", "d_partial_sums");
+    spw_xla_swiglu_gradient(b, false);
+    spw_layer_dies(b, "gemm wo input gradient", "wo");
+    spw_layer_born(b, "gemm w0 input gradient", spw_xla_rows("dx0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
+    if (f->masked) spw_xla_mask(b, "gemm w1 input gradient");
+    spw_layer_born(b, "gemm w1 input gradient", spw_xla_rows("dx1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w1 input gradient", "wi_1");
+    if (f->sorted) {
+        spw_layer_dies(b, "unsort of gradients", "dx1");
+        spw_layer_born(b, "unsort of gradients",
+                       (spw_tensor){.name = "dx_unsorted_fp32",
+                                    .rows = SPW_ROWS_BUFFER,
+                                    .width = SPW_WIDTH_HIDDEN,
+                                    .element_bytes = 4});
+    }
+    spw_layer_born(b, "sum over a token's rows",
+                   spw_xla_rows("dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "sum over a token's rows", "dx0");
+    spw_layer_dies(b, "sum over a token's rows", f->sorted ? "dx_unsorted_fp32" : "dx1");
+}
+
+static void run(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
+    forward(f, s, b);
+    recompute(f, s, b);
+    row_gradients(f, b);
+    spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
+    spw_layer_dies(b, "wo weight gradient", "act");
+    spw_layer_dies(b, "wo weight gradient", "dy");
+    spw_layer_born(b, "w0 weight gradient", spw_xla_weight(s, "d_wi_0"));
+    spw_layer_dies(b, "w0 weight gradient", "d_w0_out");
+    spw_layer_born(b, "w1 weight gradient", spw_xla_weight(s, "d_wi_1"));
+    spw_layer_dies(b, "w1 weight gradient", "d_w1_out");
+    spw_layer_dies(b, "w1 weight gradient", "x");
+    spw_xla_scatter_gradients(b);
+    spw_layer_dies(b, "dx to its ranks", "dx_gathered");
+    wait(s, b, false);
+}
+
+void spw_xla_ring(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const form f = {.sorted = spw_scheme_option_is(scheme, "ragged_sort", "true") ||
+                              spw_scheme_option_value(scheme, "buffer_factor") > 0.0};
+    run(&f, s, b);
+}
+
+void spw_xla_deepep(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const form f = {.scatters = !spw_scheme_option_is(scheme, "fan_in", "gather")};
+    run(&f, s, b);
+}
+
+void spw_xla_ragged_deepep(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    const form f = {.masked = true};
+    (void)scheme;
+    run(&f, s, b);
+}
