@@ -6,7 +6,12 @@ spillway=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 stacks=$here/../sim/stacks
 cd "$here"
-fit() { "$spillway" calibrate memory "${@:2}" --stack "$stacks/$1.yaml" --output "$stacks/$1.yaml" | grep -v '^ *$' | tail -n 12; }
+fitted=$(mktemp)
+trap 'rm -f "$fitted"' EXIT
+fit() {
+    "$spillway" calibrate memory "${@:2}" --stack "$stacks/$1.yaml" --output "$fitted" | grep -v '^ *$' | tail -n 12
+    cp "$fitted" "$stacks/$1.yaml"
+}
 fit xla-cuda-0.10.2 compiled/maxtext_memory.csv
 fit xla-cuda-0.10.2-april compiled/maxtext_memory.csv --from "$stacks/xla-cuda-0.10.2.yaml"
 fit xla-rocm-0.10.2-amd compiled/maxtext_memory.csv --from "$stacks/xla-cuda-0.10.2-april.yaml"

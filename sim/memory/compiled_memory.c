@@ -211,6 +211,7 @@ static spw_status collect(const step *s, const spw_compiled_moment *moment, spw_
         (void)snprintf(row->name, sizeof row->name, "%s", t->name);
         spw_layer_formula(t, NULL, row->formula, sizeof row->formula);
         row->bytes = (double)spw_layer_bytes(t, NULL);
+        row->pieces = (unsigned)t->times;
         row->recoverable = t->rows != SPW_ROWS_GIVEN && t->rows != SPW_ROWS_EXPANDED;
     }
     for (size_t i = 0; i < s->around.tensors; i++) {
@@ -220,6 +221,7 @@ static spw_status collect(const step *s, const spw_compiled_moment *moment, spw_
         (void)snprintf(row->name, sizeof row->name, "%s", t->name);
         (void)snprintf(row->formula, sizeof row->formula, "%s", t->formula);
         row->bytes = t->bytes;
+        row->pieces = t->pieces;
     }
     qsort(list, *count, sizeof *list, larger_first);
     *tensor = list;

@@ -42,6 +42,7 @@ typedef struct spw_compiled_memory {
 typedef struct spw_compiled_tensor {
     char name[48], formula[96];
     double bytes;
+    unsigned pieces;  /* tensors of one size that they are */
     bool recoverable; /* past the limit: rows of the layer */
 } spw_compiled_tensor;
 

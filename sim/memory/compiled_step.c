@@ -33,9 +33,24 @@ typedef struct symbols {
     bool gathers_tokens;               /* neither gmm nor ragged: dense, ring, DeepEP */
 } symbols;
 
-static void put(const symbols *s, unsigned when, const char *name, const char *formula, double bytes) {
+/* `pieces` tensors of one size. */
+static void put_pieces(const symbols *s, unsigned when, const char *name, const char *formula, double pieces,
+                       double bytes) {
     if (!(bytes > 0.0) || s->out->tensors == SPW_STEP_TENSORS) return;
-    s->out->tensor[s->out->tensors++] = (spw_step_tensor){name, formula, bytes, when};
+    s->out->tensor[s->out->tensors++] = (spw_step_tensor){name, formula, bytes, (unsigned)pieces, when};
+}
+
+static void put(const symbols *s, unsigned when, const char *name, const char *formula, double bytes) {
+    put_pieces(s, when, name, formula, 1.0, bytes);
+}
+
+/* Query, key, value and context of `layers` layers. */
+static void put_attention(const symbols *s, unsigned when, const char *const name[4], double layers) {
+    static const char *const formulas[] = {"T q b a layer", "T k b a layer", "T v b a layer",
+                                           "T context b a layer"};
+    const double width[] = {s->query, s->key, s->value, s->context};
+    for (int i = 0; i < 4; i++)
+        put_pieces(s, when, name[i], formulas[i], layers, layers * s->tokens * width[i] * s->b);
 }
 
 static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
@@ -77,16 +92,18 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_l
 static void put_stacks(const symbols *s) {
     const spw_parameters *p = &s->parameters;
     const double experts = (double)p->routed_per_layer * s->moe_layers / s->gpus;
+    const double stacks =
+        3.0 * (double)(1 + s->shape->waiting_layers); /* wi_0, wi_1, wo of every layer of a turn */
     const double others =
         (double)(p->attention_per_layer + p->norms_per_layer + p->shared_per_layer + p->router_per_layer) *
         s->moe_layers / s->gpus;
-    put(s, GRADIENTS, "expert_gradients", "3 L E H F g / G", experts * s->g);
+    put_pieces(s, GRADIENTS, "expert_gradients", "3 L E H F g / G", stacks, experts * s->g);
     put(s, GRADIENTS, "other_gradients", "(attention + shared + router) L g / G", others * s->g);
     put(s, GRADIENTS, "embedding_gradients", "2 V H g / G",
         (double)(p->embedding + p->head) * s->g / s->gpus);
     if (s->job->fsdp == 1) return;
     if (s->shape->experts_per_rank > 1) {
-        put(s, LOOPS, "relaid_expert_weights", "3 L E H F w / G", experts * s->w);
+        put_pieces(s, LOOPS, "relaid_expert_weights", "3 L E H F w / G", stacks, experts * s->w);
     } else {
         put(s, LOOPS, "relaid_wo", "L E H F w / G, one expert a rank", experts * s->w / 3.0);
     }
@@ -96,17 +113,19 @@ static void put_stacks(const symbols *s) {
 
 /* A scan of one turn is unrolled: the recomputation of that layer is merged with its forward pass and lives to the end. */
 static void put_dense_layers(const symbols *s) {
+    static const char *const attention[] = {"dense_layer_query", "dense_layer_key", "dense_layer_value",
+                                            "dense_layer_context"};
     const spw_model *m = s->model;
     const double rows = s->tokens * s->hidden * s->b, wide = (double)m->dense_ffn;
+    const double products = s->gathers_tokens ? 1.0 : 3.0;
     if (s->dense_layers > 1.0) put(s, LOOPS, "dense_carries", "L_dense T H b", s->dense_layers * rows);
     if (s->dense_layers != 1.0) return;
-    put(s, LOOPS, "dense_layer_qkv_context", "T (q + k + v + context) b",
-        s->tokens * (s->query + s->key + s->value + s->context) * s->b);
-    put(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0 * rows);
-    put(s, LOOPS, "dense_layer_products", s->gathers_tokens ? "T F_dense b" : "3 T F_dense b",
-        (s->gathers_tokens ? 1.0 : 3.0) * s->tokens * wide * s->b);
-    put(s, LOOPS, "dense_layer_weights", "(3 H F_dense + projections) w",
-        (3.0 * s->hidden * wide + s->projections) * s->w);
+    put_attention(s, LOOPS, attention, 1.0);
+    put_pieces(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0, 3.0 * rows);
+    put_pieces(s, LOOPS, "dense_layer_products", products > 1.0 ? "3 T F_dense b" : "T F_dense b", products,
+               products * s->tokens * wide * s->b);
+    put_pieces(s, LOOPS, "dense_layer_weights", "3 H F_dense w", 3.0, 3.0 * s->hidden * wide * s->w);
+    put(s, LOOPS, "dense_layer_projections", "projections w", s->projections * s->w);
     put(s, LOOPS, "embedding_exchange", "T H b", rows);
     if (m->attention == SPW_ATTENTION_MLA)
         put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
@@ -115,37 +134,40 @@ static void put_dense_layers(const symbols *s) {
 
 /* One turn of the backward loop: attention and residuals of its layers. */
 static void put_turn(const symbols *s) {
+    static const char *const attention[] = {"query", "key", "value", "context"};
+    static const char *const gradients[] = {"d_query", "d_key", "d_value", "d_context"};
+    enum { TURN = BACKWARD_LOOP | AT(FORWARD) };
     const spw_model *m = s->model;
     const double rows = s->tokens * s->hidden * s->b;
-    const double layers = (double)(1 + s->shape->waiting_layers);
-    const double attention = s->tokens * (s->query + s->key + s->value + s->context) * s->b;
-    put(s, BACKWARD_LOOP | AT(FORWARD), "qkv_context", "layers of a turn x T (q + k + v + context) b",
-        layers * attention);
-    put(s, AT(ATTENTION), "qkv_context_gradients", "T (q + k + v + context) b", attention);
+    const double layers = (double)(1 + s->shape->waiting_layers), residuals = 4.0 + 3.0 * (layers - 1.0);
+    put_attention(s, TURN, attention, layers);
+    put_attention(s, AT(ATTENTION), gradients, 1.0);
     if (m->attention == SPW_ATTENTION_MLA) {
-        put(s, BACKWARD_LOOP | AT(FORWARD), "low_rank_qkv", "2 T (q rank + kv rank + rope) b",
+        put(s, TURN, "low_rank_qkv", "2 T (q rank + kv rank + rope) b",
             2.0 * s->tokens * (double)(m->q_lora_rank + m->kv_lora_rank + m->rope_dim) * s->b);
     } else if (m->qk_norm) {
-        put(s, BACKWARD_LOOP | AT(FORWARD), "qk_before_norm", "layers of a turn x T (q + k) b",
-            layers * s->tokens * (s->query + s->key) * s->b);
+        put_pieces(s, TURN, "query_before_norm", "T q b a layer", layers,
+                   layers * s->tokens * s->query * s->b);
+        put_pieces(s, TURN, "key_before_norm", "T k b a layer", layers, layers * s->tokens * s->key * s->b);
     }
-    put(s, BACKWARD_LOOP | AT(FORWARD), "gathered_projections", "layers of a turn x projections w",
-        layers * s->projections * s->w);
-    put(s, BACKWARD_LOOP | AT(FORWARD), "residuals", "(4 + 3 other layers of a turn) T H b",
-        (4.0 + 3.0 * (layers - 1.0)) * rows);
-    put(s, BACKWARD_LOOP | AT(FORWARD), "shared_expert", "2 T (H + F_shared) b",
-        m->shared_ffn > 0 ? 2.0 * rows + 2.0 * s->tokens * (double)m->shared_ffn * s->b : 0.0);
-    if (s->gathers_tokens) put(s, KEPT, "final_norm", "2 T H b", 2.0 * rows);
+    put(s, TURN, "gathered_projections", "projections w a layer", layers * s->projections * s->w);
+    put_pieces(s, TURN, "residuals", "(4 + 3 other layers of a turn) T H b", residuals, residuals * rows);
+    if (m->shared_ffn > 0) {
+        put_pieces(s, TURN, "shared_expert", "2 T H b", 2.0, 2.0 * rows);
+        put_pieces(s, TURN, "shared_expert_products", "2 T F_shared b", 2.0,
+                   2.0 * s->tokens * (double)m->shared_ffn * s->b);
+    }
+    if (s->gathers_tokens) put_pieces(s, KEPT, "final_norm", "2 T H b", 2.0, 2.0 * rows);
 }
 
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
- * tensor lives in every program. Elsewhere the logits stay in models whose carries are small, or which have an unrolled
- * layer: a description of the eight models seen, not a reason; so the interval holds both. */
+ * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
+ * turns of several layers), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
 static void put_head(const symbols *s) {
-    static const double SMALL_CARRIES = 262144.0; /* turns x H */
     const double vocab = (double)s->model->vocab;
     const double logits = s->tokens * vocab * s->b, gradient = s->hidden * vocab * s->g;
-    const bool keeps = s->gathers_tokens && (s->dense_layers == 1.0 || s->turns * s->hidden < SMALL_CARRIES);
+    const bool uniform = s->dense_layers != 1.0 && s->shape->waiting_layers == 0;
+    const bool keeps = s->gathers_tokens && !uniform;
     const bool is_logits = keeps || logits < gradient;
     spw_step_list *out = s->out;
     out->head_bytes = is_logits ? logits : gradient;
@@ -157,22 +179,32 @@ static void put_head(const symbols *s) {
     put(s, AT(HEAD) | AT(UPDATE), "whole_head_gradient", "H V g", gradient);
 }
 
+/* What a policy keeps of the attention and of the other FFNs, of `layers` layers: a stack a name. */
+static void put_saved_layers(const symbols *s, const char *const name[6], double layers, double wide) {
+    const spw_remat_names names = spw_remat_keeps(s->job->remat);
+    const double token = layers * s->tokens * s->b;
+    if (names.qkv) put(s, KEPT, name[0], "L T q b", token * s->query);
+    if (names.qkv) put(s, KEPT, name[1], "L T k b", token * s->key);
+    if (names.qkv) put(s, KEPT, name[2], "L T v b", token * s->value);
+    if (names.out) put(s, KEPT, name[3], "L T H b", token * s->hidden);
+    if (names.context) put(s, KEPT, name[4], "L T context b", token * s->context);
+    if (names.wi) put_pieces(s, KEPT, name[5], "2 L T F b", 2.0, 2.0 * token * wide);
+}
+
 /* What a remat policy keeps of every layer, by the checkpoint names of the tree. */
 static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_remat_tree *tree) {
-    const spw_model *m = s->model;
-    const spw_remat_names names = spw_remat_keeps(s->job->remat);
+    static const char *const moe[] = {"saved_query",    "saved_key",     "saved_value",
+                                      "saved_out_proj", "saved_context", "saved_shared_products"};
+    static const char *const dense[] = {"saved_dense_query",   "saved_dense_key",
+                                        "saved_dense_value",   "saved_dense_out_proj",
+                                        "saved_dense_context", "saved_dense_products"};
     const spw_compiled_layer *program = scheme->type->compiled(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
-    const double layers = (double)m->layers, token = s->tokens * s->b;
     const double rows = (double)scheme->type->buffer_rows(scheme, s->shape) * s->moe_layers * s->b;
-    if (names.qkv)
-        put(s, KEPT, "saved_qkv", "L T (q + k + v) b", layers * token * (s->query + s->key + s->value));
-    if (names.out) put(s, KEPT, "saved_out_proj", "L T H b", layers * token * s->hidden);
-    if (names.context) put(s, KEPT, "saved_context", "L T context b", layers * token * s->context);
-    if (names.wi)
-        put(s, KEPT, "saved_ffn_products", "2 T (L F_shared + L_dense F_dense) b",
-            2.0 * token * (s->moe_layers * (double)m->shared_ffn + s->dense_layers * (double)m->dense_ffn));
-    put(s, KEPT, "saved_mlpwi", "mlpwi's L rows F b", kept.ffn * rows * (double)m->expert_ffn);
+    put_saved_layers(s, moe, s->moe_layers, (double)s->model->shared_ffn);
+    put_saved_layers(s, dense, s->dense_layers, (double)s->model->dense_ffn);
+    put_pieces(s, KEPT, "saved_mlpwi", "mlpwi's L rows F b", kept.ffn,
+               kept.ffn * rows * (double)s->model->expert_ffn);
     put(s, KEPT, "saved_mlpwo", "L rows H b", kept.hidden * rows * s->hidden);
     if (program->all_experts)
         put(s, AT(RELAY), "saved_mlpwo_relaid", "L rows H b", kept.hidden * rows * s->hidden);

@@ -20,12 +20,12 @@ typedef enum spw_step_moment {
 } spw_step_moment;
 const char *spw_step_moment_name(spw_step_moment moment);
 
-enum { SPW_STEP_TENSORS = 40 };
+enum { SPW_STEP_TENSORS = 56 };
 
 typedef struct spw_step_tensor {
     const char *name, *formula;
     double bytes;
-    unsigned when; /* bit 1 << moment */
+    unsigned pieces, when; /* tensors of one size that they are; bit 1 << moment */
 } spw_step_tensor;
 
 /* The logits [T, V] or the head's whole gradient [H, V] live through the backward loop; which of them, no rule in the

@@ -168,7 +168,7 @@ def predict(row, s):
     saved += m["moe"] * wf * tree[0 if name == "dense" else 1] * ("wi" in policy) + kept
     logits, head = 2.0 * tokens * m["v"], 2.0 * h * m["v"]
     least = min(logits, head)
-    expected = logits if logits < head or (not grouped and (m["dense"] == 1 or turns * h < 2**18)) else head
+    expected = logits if logits < head or (not grouped and (m["dense"] == 1 or m["turn"] > 1)) else head
     most = least if grouped else max(least, logits)
     layer, movable = max(moments.values())
     wanted = around + gradients + saved + expected + layer + wait
@@ -258,14 +258,17 @@ hold(of_published, "temporary_gib_median_abs_error", most=0.037)
 hold(of_published, "total_gib_median_abs_error", most=0.025)
 hold(of_published, "interval_coverage", least=0.95)
 hold(of_published, "interval_width_median", most=0.34)
-hold(of_compiled, "temporary_gib_median_abs_error", most=0.0095)
+hold(of_compiled, "temporary_gib_median_abs_error", most=0.0097)
 hold(of_compiled, "temporary_gib_within_12_percent", least=0.98)
 hold(of_compiled, "interval_coverage", least=0.99)
 hold(of_compiled, "interval_width_median", most=0.19)
 hold(of_compiled, "outside_fit", most=0)
-hold(counted, "temporary_gib_median_abs_error", most=0.0105)
+hold(counted, "temporary_gib_median_abs_error", most=0.0115)
+hold(of_compiled, "peak_values_matched", least=1300)
+hold(of_compiled, "peak_values_missing", most=38)
+hold(of_compiled, "peak_values_extra", most=20)
 within = [abs(r["temporary_error"]) <= 0.08 for r in of_compiled["rows"]]
-check(sum(within) / len(within) >= 0.945, f"within 8 %: {sum(within)} of {len(within)}")
+check(sum(within) / len(within) >= 0.9498, f"within 8 %: {sum(within)} of {len(within)}")
 below = [abs(r["temporary_error"]) for r in of_compiled["rows"] if r["recovered_gib"] == 0]
 check(statistics.median(below) <= 0.009 and len(below) > 200, f"below the limit nothing is fitted: {statistics.median(below)}")
 
@@ -284,6 +287,22 @@ for fraction, scheme, largest in (("0.93", "dense:capacity_factor=1.25", 16), ("
     peak = {r["sequences_per_gpu"]: r["upto_bytes"] for r in json.loads(done.stdout) if r["moment"] == "fullest"}  # the last
     fits = [b for b in batches if peak[b] <= float(fraction) * 287.96 * GIB]
     check((max(fits) if fits else 0) == largest, f"{scheme} at {fraction}: {fits}")
+
+# --- Peak lists: every value of 2 % of the arena or more is matched or missing; what matches has the size of one of ours ---
+
+rows = {r["id"]: r for r in csv.DictReader(compiled[0].open())}
+lists = 0
+for got in of_compiled["rows"]:
+    sizes = [float(s) for token in rows[got["id"]]["peak_gib"].split() for s in [token.split("x")[0]] * int((token + "x1").split("x")[1])]
+    check((got["peak"] is None) == (not sizes), f"{got['id']}: a peak list or none")
+    if sizes:
+        least = 0.02 * float(rows[got["id"]]["temporary_gib"])
+        lists += got["recovered_gib"] == 0
+        check(got["peak"]["matched"] + len(got["peak"]["missing_gib"]) == sum(s >= least for s in sizes), f"{got['id']}: {got['peak']}")
+        check(all(any(abs(m - s) < 1e-9 for s in sizes) for m in got["peak"]["missing_gib"]), f"{got['id']}: missing")
+        check(all(e["gib"] >= least and not any(abs(e["gib"] - m) <= 0.004 * m for m in got["peak"]["missing_gib"])
+                  for e in got["peak"]["extra"]), f"{got['id']}: extra")
+check(lists == of_compiled["peak_lists"] == 110, "programs with a peak list, below their limit")
 
 # What memory_analysis() prints: bytes in the place of GiB; a program on another number of nodes.
 path = scratch / "own.csv"
@@ -306,6 +325,9 @@ for what, content in {
         "zero": text[0] + "\n" + text[1].replace(",50.896,", ",0,"),
         "fraction": text[0] + "\n" + text[1].replace(",8,1,8,1,1,", ",8,1,8,1,1.5,"),
         "status": text[0] + "\n" + text[1].replace(",compiled,", ",maybe,"),
+        "peak_word": text[0] + "\n" + text[1].replace(",cudnn_flash_jax,", ",cudnn_flash_jax,14xx2"),
+        "peak_zero": text[0] + "\n" + text[1].replace(",cudnn_flash_jax,", ",cudnn_flash_jax,14 0"),
+        "peak_many": text[0] + "\n" + text[1].replace(",cudnn_flash_jax,", ",cudnn_flash_jax,1x97"),
         "column": text[0].replace("remat", "policy") + "\n" + text[1],
         "empty": "",
         "binary": "\0\1\2",
@@ -370,7 +392,7 @@ for name, arguments in (("xla-cuda-0.10.2", []), ("xla-cuda-0.10.2-april", ["--f
     unseen += [[float(x) for x in found] for found in re.findall(
         r"median \|error\| ([0-9.]+) %, (\d+) of (\d+) inside the interval, whose median width is ([0-9.]+) %", printed)]
 check(len(unseen) == 13, f"models left out: {len(unseen)}")
-check(all(error <= 2.0 for error, *_ in unseen), f"each model by a fit without it: {unseen}")
+check(all(error <= 2.4 for error, *_ in unseen), f"each model by a fit without it: {unseen}")
 check(sum(u[1] for u in unseen) >= 0.98 * sum(u[2] for u in unseen), f"intervals of models left out: {unseen}")
 check(statistics.median(u[3] for u in unseen) <= 22.0, f"their widths: {unseen}")
 check(run("calibrate", "memory", published[0], "--stack", "xla-cuda-0.10.2").returncode == 2, "no rows of the stack")

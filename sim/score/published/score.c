@@ -62,9 +62,11 @@ static spw_status add_table(const char *path, spw_score *score, size_t *capacity
         spw_score_row *row = &score->row[score->rows];
         SPW_TRY(spw_score_cell_read(csv, i, &score->stacks, &row->cell));
         const spw_score_cell *c = &row->cell;
-        if (c->skipped[0] == '\0')
+        if (c->skipped[0] == '\0') {
             SPW_TRY(spw_compiled_memory_predict(c->stack, &c->job, &c->scheme, c->job.sequences_per_gpu[0],
                                                 c->pool_bytes, &row->memory));
+            SPW_TRY(spw_peak_match_row(c, &row->memory, &row->peak));
+        }
         SPW_TRY(predict_time(row));
         score->rows++;
     }
@@ -194,6 +196,12 @@ static void take(const spw_score_row *row, double *temporary, double *total, dou
     if (c->status != SPW_OUTCOME_UNKNOWN) {
         s->verdicts++;
         s->agreed += spw_score_verdict(row) == c->status;
+    }
+    if (c->peaks > 0 && row->memory.recovered_bytes == 0.0) {
+        s->peaks++;
+        s->peak_matched += row->peak.matched;
+        s->peak_missing += row->peak.missing;
+        s->peak_extra += row->peak.extra;
     }
     if (!isnan(c->temporary_gib)) {
         temporary[s->temporaries++] = temporary_error;

@@ -3,12 +3,14 @@
 #define SPW_SIM_SCORE_PUBLISHED_SCORE_H
 
 #include "sim/memory/compiled_memory.h"
+#include "sim/score/published/peak_match.h"
 #include "sim/score/published/score_cell.h"
 #include "sim/time/compiled_time.h"
 
 typedef struct spw_score_row {
     spw_score_cell cell;
     spw_compiled_memory memory; /* zero when the cell is skipped */
+    spw_peak_match peak;        /* zero when the row has no peak list */
     spw_timeline time;          /* without components when the cell has no time stack */
 } spw_score_row;
 
@@ -47,6 +49,8 @@ typedef struct spw_score_summary {
     size_t cells, skipped;      /* predicted rows, others */
     size_t verdicts, agreed;    /* rows that say fits or oom; predicted alike */
     size_t temporaries, totals; /* rows with such a figure */
+    size_t peaks, peak_matched, peak_missing,
+        peak_extra; /* programs with a peak list, below their limit; values */
     size_t within_12, figures, inside, outside_fit;
     double temporary_median, temporary_max, total_median, total_max; /* of |error|; NAN when there is none */
     double interval_width_median;                                    /* (high - low) / temporary */

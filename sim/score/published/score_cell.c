@@ -181,6 +181,31 @@ cleanup:
     return status;
 }
 
+/* Sizes between blanks, "14x5 12.6875": so many values of so many GiB. */
+static spw_status read_peaks(const fields *f, spw_score_cell *out) {
+    const char *text = spw_csv_field(f->csv, f->row, "peak_gib");
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        char *end = NULL;
+        const double gib = strtod(at, &end);
+        unsigned long times = 1;
+        bool good = end != at && gib > 0.0 && isfinite(gib) && *at != ' ';
+        if (good && *end == 'x') {
+            at = end + 1;
+            times = strtoul(at, &end, 10);
+            good = end != at && *at >= '1' && *at <= '9';
+        }
+        good = good && (*end == ' ' || *end == '\0') && times <= SPW_CELL_PEAKS - out->peaks;
+        if (!good)
+            return spw_fail(
+                SPW_EFORMAT,
+                "%s:%zu: peak_gib '%.40s' must be sizes above 0 between blanks, as '14x5 12.7', %d at most",
+                spw_csv_where(f->csv), spw_csv_line(f->csv, f->row), text, SPW_CELL_PEAKS);
+        for (unsigned long i = 0; i < times; i++) out->peak_gib[out->peaks++] = gib;
+        at = *end == ' ' ? end + 1 : end;
+    }
+    return SPW_OK;
+}
+
 /* --- The job of a row --- */
 
 /* Numbers of the job and of the outcome; what is wrong here is an error, not a row to skip. */
@@ -208,6 +233,7 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
                         spw_csv_where(f->csv), spw_csv_line(f->csv, f->row));
     const char *dataset = spw_csv_field(f->csv, f->row, "dataset");
     out->real_text = dataset != NULL && dataset[0] != '\0' && strcmp(dataset, "synthetic") != 0;
+    SPW_TRY(read_peaks(f, out));
     SPW_TRY(read_status(f, out));
     SPW_TRY(read_kernel(f, out));
     job->batches = 1;

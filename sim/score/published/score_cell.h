@@ -30,7 +30,7 @@ typedef enum spw_kernel_family { SPW_KERNEL_LIST(SPW_KERNEL_ENUM) SPW_KERNEL_COU
 #undef SPW_KERNEL_ENUM
 const char *spw_kernel_name(spw_kernel_family family);
 
-enum { SPW_CELL_TEXT = 128, SPW_CELL_REASON = 256 };
+enum { SPW_CELL_TEXT = 128, SPW_CELL_REASON = 256, SPW_CELL_PEAKS = 96 };
 
 typedef struct spw_score_cell {
     char table[SPW_CELL_TEXT]; /* file name without its folder */
@@ -45,6 +45,9 @@ typedef struct spw_score_cell {
     double pool_bytes, budget_bytes; /* what the compiler plans for; what may be used */
     spw_outcome status;
     double argument_gib, temporary_gib, total_gib; /* NAN when the row gives none */
+    double peak_gib
+        [SPW_CELL_PEAKS]; /* [peaks] values that live at the fullest moment; none when the row gives none */
+    size_t peaks;
     const spw_time_stack *time;  /* NULL when the stack has no time model, or not of this job */
     double tokens_per_s_per_gpu; /* NAN when the row gives none */
     bool real_text;              /* its dataset is not synthetic */

@@ -206,6 +206,13 @@ static spw_status print_summaries(const spw_score *score, FILE *out) {
         fprintf(out, "%zu families of kernels: %zu within 20 %%, max |error| %.1f %%\n", s.kernels,
                 s.kernels_within_20, 100.0 * s.kernel_max);
 
+    if (s.peaks > 0)
+        fprintf(out,
+                "peak lists of %zu programs below their limit, values of 2 %% of the arena or more: %zu in "
+                "our list, "
+                "%zu not; %zu of ours not in theirs\n",
+                s.peaks, s.peak_matched, s.peak_missing, s.peak_extra);
+
 cleanup:
     spw_table_destroy(t);
     return status;
@@ -253,6 +260,23 @@ static json_t *time_json(spw_json *json, const spw_score_row *row) {
     return object;
 }
 
+/* Of a row with a peak list: the largest of what did not match. */
+static json_t *peak_json(spw_json *json, const spw_peak_match *peak) {
+    json_t *object = json_object(), *missing = json_array(), *extra = json_array();
+    for (size_t i = 0; i < peak->missing && i < SPW_PEAK_LISTED; i++)
+        spw_json_add(json, missing, spw_json_real(peak->missing_gib[i]));
+    for (size_t i = 0; i < peak->extra && i < SPW_PEAK_LISTED; i++) {
+        json_t *one = json_object();
+        spw_json_put(json, one, "name", spw_json_text(peak->extra_name[i]));
+        spw_json_put(json, one, "gib", spw_json_real(peak->extra_gib[i]));
+        spw_json_add(json, extra, one);
+    }
+    spw_json_put(json, object, "matched", spw_json_count(peak->matched));
+    spw_json_put(json, object, "missing_gib", missing);
+    spw_json_put(json, object, "extra", extra);
+    return object;
+}
+
 static json_t *row_json(spw_json *json, const spw_score_row *row) {
     const spw_score_cell *c = &row->cell;
     const spw_compiled_memory *m = &row->memory;
@@ -286,6 +310,7 @@ static json_t *row_json(spw_json *json, const spw_score_row *row) {
     spw_json_put(json, object, "layer_gib", spw_json_real(m->fullest.layer_bytes / GIB));
     spw_json_put(json, object, "wanted_gib", spw_json_real(m->wanted_bytes / GIB));
     spw_json_put(json, object, "recovered_gib", spw_json_real(m->recovered_bytes / GIB));
+    spw_json_put(json, object, "peak", c->peaks > 0 ? peak_json(json, &row->peak) : json_null());
     spw_json_put(json, object, "true_tokens_per_s_per_gpu", spw_json_real(c->tokens_per_s_per_gpu));
     spw_json_put(json, object, "time", timed(row) ? time_json(json, row) : json_null());
     return object;
@@ -305,6 +330,10 @@ static void put_summary_json(spw_json *json, json_t *object, const spw_score_sum
                  spw_json_real(share(s->within_12, s->temporaries)));
     spw_json_put(json, object, "total_gib_median_abs_error", spw_json_real(s->total_median));
     spw_json_put(json, object, "total_gib_max_abs_error", spw_json_real(s->total_max));
+    spw_json_put(json, object, "peak_lists", spw_json_count(s->peaks));
+    spw_json_put(json, object, "peak_values_matched", spw_json_count(s->peak_matched));
+    spw_json_put(json, object, "peak_values_missing", spw_json_count(s->peak_missing));
+    spw_json_put(json, object, "peak_values_extra", spw_json_count(s->peak_extra));
     spw_json_put(json, object, "interval_coverage", spw_json_real(share(s->inside, s->figures)));
     spw_json_put(json, object, "interval_width_median", spw_json_real(s->interval_width_median));
     spw_json_put(json, object, "throughput_cells", spw_json_count(s->speeds));
