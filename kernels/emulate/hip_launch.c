@@ -21,6 +21,12 @@ typedef struct module {
     hipError_t error;
 } module;
 
+/* What the compiler's code holds is a pointer to a handle. */
+typedef struct loaded {
+    module *handle;
+    module module;
+} loaded;
+
 typedef struct function {
     const void *host;
     const char *name;
@@ -37,21 +43,19 @@ static _Thread_local struct {
     hipStream_t stream;
 } call;
 
-/* The compiler's own entry points; no header declares them. */
+/* The compiler's own entry points; no header declares these. */
 module **__hipRegisterFatBinary(const wrapper *data);
 void __hipUnregisterFatBinary(module **handle);
 void __hipRegisterFunction(module **handle, const void *host, const char *device, const char *name,
                            unsigned limit, void *thread, void *block, void *block_size, void *grid_size,
                            int *wave);
-hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, hipStream_t stream);
-hipError_t __hipPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_bytes, hipStream_t *stream);
 
 module **__hipRegisterFatBinary(const wrapper *data) {
-    module **handle = calloc(1, sizeof *handle + sizeof **handle);
-    if (handle == NULL) abort(); /* before main: nobody could be told */
-    *handle = (module *)(void *)(handle + 1);
-    (*handle)->bundle = data->magic == WRAPPER_MAGIC ? data->bundle : NULL;
-    return handle;
+    loaded *l = calloc(1, sizeof *l);
+    if (l == NULL) abort(); /* before main: nobody could be told */
+    l->handle = &l->module;
+    l->module.bundle = data->magic == WRAPPER_MAGIC ? data->bundle : NULL;
+    return &l->handle;
 }
 
 void __hipUnregisterFatBinary(module **handle) {
@@ -59,7 +63,7 @@ void __hipUnregisterFatBinary(module **handle) {
     for (size_t i = 0; i < function_count; i++)
         if (functions[i].module != *handle) functions[left++] = functions[i];
     function_count = left;
-    free(handle);
+    free(handle); /* the first member of a `loaded` */
 }
 
 void __hipRegisterFunction(module **handle, const void *host, const char *device, const char *name,
