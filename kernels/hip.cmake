@@ -4,7 +4,12 @@ if(NOT DEFINED CMAKE_HIP_ARCHITECTURES)
     set(SPW_HIP_CHOOSE ON) # after the compiler is known
     set(CMAKE_HIP_ARCHITECTURES gfx90a)
 endif()
+message(STATUS "HIP: looking for ROCm 6 or later; docs/install_rocm.md says how to build without")
 enable_language(HIP)
+if(NOT CMAKE_HIP_COMPILER_VERSION)
+    message(FATAL_ERROR "${CMAKE_HIP_COMPILER} compiles no file of HIP (CMakeFiles/CMakeError.log): the clang of ROCm 6 or later would be "
+                        "right, or clang-22 with lld-22, clang-tools-22 and the toolchain file of docs/install_rocm.md")
+endif()
 if(CMAKE_HIP_COMPILER_VERSION VERSION_LESS 17)
     message(FATAL_ERROR "clang ${CMAKE_HIP_COMPILER_VERSION} (${CMAKE_HIP_COMPILER}) knows no gfx942: ROCm 6 or later would be right, "
                         "or clang-22 with headers of HIP (docs/install_rocm.md)")
