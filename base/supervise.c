@@ -97,7 +97,9 @@ static int supervise(atomic_bool *returned, int argc, char **argv, int (*work)(i
 }
 
 int spw_supervise(int argc, char **argv, int (*work)(int argc, char **argv)) {
-#ifndef SPW_SANITIZED
+#ifdef SPW_SANITIZED
+    (void)supervise;
+#else
     atomic_bool *returned =
         mmap(NULL, sizeof *returned, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     spw_temporary_share();

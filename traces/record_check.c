@@ -59,6 +59,7 @@ typedef uint16_t wide_rows __attribute__((vector_size(VECTOR)));
 typedef bool tile_function(const char *ids, size_t tile_bytes, size_t tiles, size_t distance_bytes,
                            const char *mask, uint16_t missing);
 
+/* Vectors of whole numbers have no padding. NOLINTBEGIN(bugprone-suspicious-memory-comparison) */
 #define DEFINE_TILES(target, name, vector, element) \
     target static bool name(const char *ids, size_t tile_bytes, size_t tiles, size_t distance_bytes, \
                             const char *mask, uint16_t missing) { \
@@ -79,6 +80,7 @@ DEFINE_TILES(BASELINE, tiles_wide, wide_rows, uint16_t)
 DEFINE_TILES(WITH_AVX2, tiles_narrow_v3, narrow_rows, uint8_t)
 DEFINE_TILES(WITH_AVX2, tiles_wide_v3, wide_rows, uint16_t)
 #undef DEFINE_TILES
+/* NOLINTEND(bugprone-suspicious-memory-comparison) */
 
 static tile_function *const tile_functions[2][2] = {{tiles_narrow, tiles_wide},
                                                     {tiles_narrow_v3, tiles_wide_v3}};
@@ -102,6 +104,7 @@ static bool any_twice_tiled(const char *ids, size_t id_bytes, size_t rows, size_
 #define TURNED(first, d) \
     (first) + (0 + (d)) % 8, (first) + (1 + (d)) % 8, (first) + (2 + (d)) % 8, (first) + (3 + (d)) % 8, \
         (first) + (4 + (d)) % 8, (first) + (5 + (d)) % 8, (first) + (6 + (d)) % 8, (first) + (7 + (d)) % 8
+/* As above, and v is a name. NOLINTBEGIN(bugprone-suspicious-memory-comparison,bugprone-macro-parentheses) */
 #define NARROW(v, d) \
     (narrow_rows)(v == \
                   __builtin_shufflevector(v, v, TURNED(0, d), TURNED(8, d), TURNED(16, d), TURNED(24, d)))
@@ -118,6 +121,7 @@ static bool any_twice_tiled(const char *ids, size_t id_bytes, size_t rows, size_
     }
 DEFINE_EIGHT(WITH_AVX2, eight_narrow, narrow_rows, NARROW)
 DEFINE_EIGHT(WITH_AVX2, eight_wide, wide_rows, WIDE)
+/* NOLINTEND(bugprone-suspicious-memory-comparison,bugprone-macro-parentheses) */
 
 /* False when none of the ids [rows][8] stands twice in its row; true also where only `missing` does. */
 static bool maybe_twice_of_eight(const char *ids, size_t id_bytes, size_t rows) {

@@ -372,7 +372,8 @@ spw_status spw_model_parse(const char *where, const char *text, size_t length, s
     reading in = {.where = where, .root = root};
     if (!json_is_object(root))
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
-    SPW_TRY(find_family(&in));
+    status = find_family(&in);
+    if (in.family == NULL) goto cleanup;
     SPW_TRY(read_model(&in, out));
     SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));

@@ -36,17 +36,17 @@ size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
 
 /* The replay of one scheme on one job of the plan's routing; both are borrowed. */
-spw_replay_request spw_plan_point_request(const spw_plan_request *request, const spw_job *job,
+spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_job *job,
                                           const spw_scheme *scheme);
 
 /* Why a row has no time, as a person reads it; NULL when it has one. */
-const char *spw_plan_no_time(const spw_plan_request *request, const spw_result_row *row);
+const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row);
 
 /* Rows of the fullest rank over the mean. */
 double spw_plan_max_over_mean(const spw_result_row *row);
 
 /* The capacity factor with which `dense` takes as long a step as `row`: fewer drops cost more than the row's scheme beyond
  * it. NAN when there is none in [0.5, 16], or no time. Every expert is chosen alike: dense does not depend on it. */
-double spw_plan_break_even_factor(const spw_plan_request *request, const spw_result_row *row);
+double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row);
 
 #endif

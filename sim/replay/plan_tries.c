@@ -101,7 +101,7 @@ static spw_status find_break_even(const spw_plan_request *q, const spw_result *r
     spw_status status = SPW_OK;
     out->break_even_factor = row != NULL ? spw_plan_break_even_factor(q, row) : NAN;
     out->break_even_fraction = NAN;
-    if (!isfinite(out->break_even_factor)) return SPW_OK;
+    if (row == NULL || !isfinite(out->break_even_factor)) return SPW_OK;
     (void)snprintf(text, sizeof text, "dense:capacity_factor=%.6f", out->break_even_factor);
     SPW_TRY(SPW_ALLOC(1, &job));
     job_of(q, row, job);
@@ -313,10 +313,10 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     const spw_plan_change c = spw_plan_change_of(result, row, q->job->cluster.hbm_gib.value * GIB);
     char *text = out->advice;
     const size_t size = sizeof out->advice;
-    const bool sure = c.to != NULL
-                          ? spw_point_surely_fits(c.to)
-                          : (double)row->footprint.high_bytes <=
-                                ceil(100.0 * c.fraction) / 100.0 * q->job->cluster.hbm_gib.value * GIB;
+    const bool moves = c.kind == SPW_CHANGE_SEQUENCES || c.kind == SPW_CHANGE_SPLIT;
+    const bool sure = moves ? spw_point_surely_fits(c.to)
+                            : (double)row->footprint.high_bytes <=
+                                  ceil(100.0 * c.fraction) / 100.0 * q->job->cluster.hbm_gib.value * GIB;
     const char *would = sure ? "would do" : "may do: its interval reaches over the budget";
     *out =
         (spw_plan_misfit_advice){.row = (size_t)(row - result->row),

@@ -12,7 +12,7 @@ typedef struct spw_counted_tokens spw_counted_tokens;
 
 /* `trace` is borrowed; `ranks` of the job. */
 SPW_MUST_CHECK spw_status spw_counted_tokens_create(spw_trace *trace, size_t ranks, spw_counted_tokens **out);
-void spw_counted_tokens_destroy(spw_counted_tokens *tokens); /* NULL is fine */
+void spw_counted_tokens_destroy(spw_counted_tokens *c); /* NULL is fine */
 
 /* A record of ranks x `tokens` tokens, rank-major, a function of the arguments alone; valid until the next draw. `step` and
  * `layer` are positions in the trace. */

@@ -127,9 +127,9 @@ bool spw_rows_follow_routing(spw_rows rows);
 bool spw_layer_is_dynamic(const spw_layer *layer);
 
 /* Bytes of one tensor; UINT64_MAX when they do not fit in 64 bits. rows NULL: none where they follow the routing. */
-uint64_t spw_layer_bytes(const spw_layer_tensor *tensor, const spw_rank_rows *rows);
+uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed);
 /* As "[D, H] x 2 B = 40960 x 7168 x 2". */
-void spw_layer_formula(const spw_layer_tensor *tensor, const spw_rank_rows *rows, char *out, size_t size);
+void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size);
 
 /* live_forward: peak of FORWARD; live_backward: peak of RECOMPUTE + BACKWARD; saved: live between the two. The events are
  * those after which the peaks are reached. Saturates at UINT64_MAX. */

@@ -50,8 +50,7 @@ static const char *text_of(spw_layer_builder *b, const char *name) {
     b->status = grow(&b->out->text, &b->text_room, b->out->texts, FIRST_TEXTS, sizeof *b->out->text);
     if (b->status == SPW_OK) b->status = SPW_ALLOC(before + length + 1, &text);
     if (b->status != SPW_OK) return NULL;
-    memcpy(text, b->prefix, before);
-    memcpy(text + before, name, length);
+    (void)snprintf(text, before + length + 1, "%s%s", b->prefix, name);
     b->out->text[b->out->texts++] = text;
     return text;
 }

@@ -26,10 +26,10 @@ typedef struct spw_megatron_experts {
 /* fc1_input and row_probs, where a dispatcher makes them itself. */
 void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows);
 /* To fc2_output, or to unpadded_rows where they pad. */
-void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts experts);
+void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x);
 /* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
  * d_sorted_probs. */
-void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts experts);
+void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x);
 
 /* --- Options --- */
 

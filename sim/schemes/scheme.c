@@ -8,7 +8,7 @@
 #include "sim/input/remat.h"
 #include "sim/schemes/list.h"
 
-#define ROW(name) &name,
+#define ROW(name) &(name),
 const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 #undef ROW
 

@@ -14,8 +14,9 @@ static const double SLOPE = 1.1, CURVE = 0.5; /* bounds of |silu'| and |silu''| 
 
 typedef enum kind { X, WEIGHT, W0, W1, WO } kind;
 static const char *const kind_names[KINDS] = {"x", "router weights", "w0", "w1", "wo"};
-static const size_t kind_counts[KINDS] = {TOKENS * HIDDEN, TOKENS *TOP_K, EXPERTS *HIDDEN *FFN,
-                                          EXPERTS *HIDDEN *FFN, EXPERTS *FFN *HIDDEN};
+static const size_t kind_counts[KINDS] = {(size_t)TOKENS * HIDDEN, (size_t)TOKENS *TOP_K,
+                                          (size_t)EXPERTS *HIDDEN *FFN, (size_t)EXPERTS *HIDDEN *FFN,
+                                          (size_t)EXPERTS *FFN *HIDDEN};
 
 /* What the loss is a function of, in fp64, and its yardstick: for each number the sum of the magnitudes of all terms
  * of its gradient. */
@@ -29,7 +30,7 @@ typedef struct point {
 /* sum over t, h of dy[t][h] * sum over k of weight[t][k] * (silu(x w0) * (x w1)) wo */
 static double loss(const point *p) {
     double sum = 0.0;
-    for (size_t i = 0; i < TOKENS * TOP_K; i++) {
+    for (size_t i = 0; i < (size_t)TOKENS * TOP_K; i++) {
         const size_t t = i / TOP_K, e = (size_t)p->expert[i];
         for (size_t f = 0; f < FFN; f++) {
             double gate = 0.0, up = 0.0, down = 0.0;
@@ -46,7 +47,7 @@ static double loss(const point *p) {
 
 /* Every factor of every term by its magnitude, and what a rounded gate does to silu and its slope. */
 static void fill_scales(point *p) {
-    for (size_t i = 0; i < TOKENS * TOP_K; i++) {
+    for (size_t i = 0; i < (size_t)TOKENS * TOP_K; i++) {
         const size_t t = i / TOP_K, e = (size_t)p->expert[i];
         const double weight = fabs(p->value[WEIGHT][i]);
         for (size_t f = 0; f < FFN; f++) {
@@ -101,12 +102,12 @@ spw_status spw_verify_gradients(uint64_t seed, spw_verify_tally *tally) {
                                    .hidden = HIDDEN,
                                    .ffn = FFN,
                                    .tokens = TOKENS,
-                                   .assignments = TOKENS * TOP_K};
+                                   .assignments = (size_t)TOKENS * TOP_K};
     spw_plain_layer layer = {.x = NULL};
     point *p = NULL;
     spw_status status = SPW_ALLOC(1, &p);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < TOKENS * TOP_K; i++)
+    for (size_t i = 0; i < (size_t)TOKENS * TOP_K; i++)
         p->expert[i] = (int32_t)((seed + i / TOP_K * 3 + i % TOP_K * (1 + i / TOP_K % 2)) % EXPERTS);
     SPW_TRY(spw_plain_layer_create(&shape, seed, &layer));
     const spw_plain_routing routing = {
@@ -119,7 +120,7 @@ spw_status spw_verify_gradients(uint64_t seed, spw_verify_tally *tally) {
     for (int k = 0; k < KINDS; k++) {
         for (size_t i = 0; i < kind_counts[k]; i++) p->value[k][i] = (double)value[k][i];
     }
-    for (size_t i = 0; i < TOKENS * HIDDEN; i++) p->dy[i] = (double)layer.dy[i];
+    for (size_t i = 0; i < (size_t)TOKENS * HIDDEN; i++) p->dy[i] = (double)layer.dy[i];
     fill_scales(p);
     for (int k = 0; k < KINDS; k++) check_kind(p, (kind)k, gradient[k], tally);
     tally->cases++;

@@ -403,7 +403,7 @@ def case_timed():
     run(program, "trace", "generate", trace, "--counts-only", "--experts", 256, "--top-k", 8, "--layers", 3, "--first-layer", 3, "--ranks", 64,
         "--tokens-per-rank", 4096, "--hidden", 7168, "--distribution", "lognormal:sigma=0.5")
     result, answer = replayed("timed", trace, root / "sim/jobs/deepseek-v3-mi355x.yaml", "--stack", "maxtext-rocm-2026-05", "--scheme", "ragged",
-                              "--scheme", "gmm", "--scheme", "dense:capacity_factor=1.25", "--scheme", "gmm-deepep")
+                              "--sequences-per-gpu", "1", "--scheme", "gmm", "--scheme", "dense:capacity_factor=1.25", "--scheme", "gmm-deepep")
     expect("timed", {r["memory"]["verdict"] for r in answer["rows"]} >= {"oom", "fits"}, "the case does not try both")
     whole_check("timed", result, answer)
     check_answer("60 percent", report(result, "--drop-at-most", 60), answer, 0.6)

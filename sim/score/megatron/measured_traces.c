@@ -71,7 +71,10 @@ spw_status spw_measured_traces_open(const char *folder, spw_measured_traces **ou
     SPW_TRY(SPW_ALLOC(1, &traces));
     if (folder != NULL) {
         listed = opendir(folder);
-        if (listed == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", folder, strerror(errno)));
+        if (listed == NULL) {
+            status = spw_fail(SPW_EIO, "%s: %s", folder, strerror(errno));
+            goto cleanup;
+        }
         const size_t most = count_traces(listed);
         SPW_TRY(SPW_ALLOC(most, &traces->file));
         for (const struct dirent *entry = readdir(listed); entry != NULL && traces->files < most;
