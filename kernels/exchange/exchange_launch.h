@@ -52,7 +52,8 @@ typedef struct spw_send_gpu {
     int items, copies, row_bytes, scales, top_k,
         local; /* row_bytes: a multiple of 16; local: experts a rank */
     int parts, counter, blocks;
-    int spread; /* items stand by rank: so many runs of them are walked side by side, that all links are busy; 0 or 1: in order */
+    /* Items stand by rank: so many runs of them are walked side by side, that all links are busy; 0 or 1: in order. */
+    int spread;
     const unsigned char *payload; /* [items][row_bytes] */
     const float *scale;           /* [items][scales] */
     const int *expert;            /* [items][top_k] */
@@ -89,7 +90,8 @@ spw_reduce_launcher spw_launch_exchange_reduce;
 
 /* Where every row of a rank goes, when one travels for each choice. experts <= SPW_WORLD_EXPERTS.
  *   expert, row     [tokens][top_k]   row, count [experts], offset [experts + 1]: local_launch.h, spw_plan_gpu
- *   place, to       [tokens * top_k]  of the plan's row: its row in the buffer of rank to, by expert, source, position; -1: unused, or no room
+ *   place, to       [tokens * top_k]  of the plan's row: its row in the buffer of rank to, by expert, source, position;
+ *                                     -1: unused, or no room
  *   received        [experts of this rank + 1]   where the rows of each expert begin here
  * `capacity`: rows of every rank's buffer. All ranks publish, then all assign. */
 typedef struct spw_ragged_gpu {

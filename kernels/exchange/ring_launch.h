@@ -12,7 +12,8 @@ extern "C" {
 
 /* What travels with a token for every expert.
  *   expert, weight  [tokens][top_k]      distinct ids in a token, or < 0
- *   words           [tokens][2 experts]  the slot that chose it, from 1 on (0: none), of all experts; then its weight */
+ *   words           [tokens][2 experts]  the slot that chose it, from 1 on (0: none), of all experts;
+ *                                        then its weight */
 int spw_launch_ring_words(int tokens, int top_k, int experts, const int *expert, const float *weight,
                           float *words, gpu_stream stream);
 

@@ -12,7 +12,8 @@
 /* How the same kernels are arranged; a file each, layer_*.c. */
 typedef enum spw_layer_kind {
     SPW_LAYER_BY_DISPATCH, /* gmm-deepep: dispatch and combine, worst-case buffers */
-    SPW_LAYER_BY_EXACT_DISPATCH, /* deepep: the same into buffers of just the rows that come; the host waits for their number */
+    /* deepep: the same into buffers of just the rows that come; the host waits for their number */
+    SPW_LAYER_BY_EXACT_DISPATCH,
     SPW_LAYER_BY_PLAIN, /* gmm, dense: an all-to-all, RAGGED or CAPACITY */
     SPW_LAYER_BY_RING, /* ring: all ranks gather all tokens, each computes its own experts, sums are scattered */
     SPW_LAYER_KINDS
