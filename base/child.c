@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,14 +48,26 @@ static bool take(int pipe, void *data, size_t bytes, bool *broken) {
     return true;
 }
 
-/* A child speaks through its pipe alone: what the C library says when it ends a process is not for the user. A sanitizer's
- * word is: a test must see it. */
+#ifdef SPW_SANITIZED
+/* A sanitizer's word must be seen: the child keeps standard error, and an exit that a sanitizer made ends the parent too. A
+ * library that runs into a wild pointer dies by its signal, as it does without a sanitizer. */
 static void be_silent(void) {
-#ifndef __SANITIZE_ADDRESS__
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) (void)signal(crashes[i], SIG_DFL);
+}
+
+static void heed_sanitizer(int state) {
+    if (WIFEXITED(state) && WEXITSTATUS(state) != 0 && WEXITSTATUS(state) != EXIT_UNHEARD) abort();
+}
+#else
+/* A child speaks through its pipe alone: what the C library says when it ends a process is not for the user. */
+static void be_silent(void) {
     const int nowhere = open("/dev/null", O_WRONLY);
     if (nowhere >= 0) (void)dup2(nowhere, STDERR_FILENO);
-#endif
 }
+
+static void heed_sanitizer(int state) { (void)state; }
+#endif
 
 /* The exit status of the child. */
 static int answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *context) {
@@ -129,6 +142,7 @@ spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_byt
     (void)close(ends[0]);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
+    heed_sanitizer(state);
     if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
         status = no_answer(path, state, broken);
     } else if (head.code != SPW_OK) {

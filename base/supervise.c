@@ -96,15 +96,17 @@ static int supervise(atomic_bool *returned, int argc, char **argv, int (*work)(i
     return conclude(state, *returned);
 }
 
-int spw_supervise(int argc, char **argv, int (*work)(int argc, char **argv)) {
 #ifdef SPW_SANITIZED
-    (void)supervise;
+enum { SUPERVISES = false };
 #else
+enum { SUPERVISES = true };
+#endif
+
+int spw_supervise(int argc, char **argv, int (*work)(int argc, char **argv)) {
+    if (!SUPERVISES) return work(argc, argv);
     atomic_bool *returned =
         mmap(NULL, sizeof *returned, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     spw_temporary_share();
     (void)fflush(NULL);
-    if (returned != MAP_FAILED) return supervise(returned, argc, argv, work);
-#endif
-    return work(argc, argv);
+    return returned == MAP_FAILED ? work(argc, argv) : supervise(returned, argc, argv, work);
 }

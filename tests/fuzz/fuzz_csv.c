@@ -3,18 +3,11 @@
 #include "sim/score/published/score_cell.h"
 
 #include "base/memory.h"
+#include "tests/fuzz/fuzz_input.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Whatever is refused is refused in one line that says something. */
-static void check_refusal(spw_status status) {
-    const char *message = spw_last_error();
-    if (status != SPW_OK && (message[0] == '\0' || strchr(message, '\n') != NULL)) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static spw_score_stacks stacks;
@@ -26,10 +19,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (SPW_ALLOC(size + 1, &text) != SPW_OK) return 0;
     memcpy(text, data, size);
     spw_status status = spw_csv_parse("fuzz", text, size, &csv);
-    check_refusal(status);
+    spw_fuzz_refusal(status);
     for (size_t row = 0; status == SPW_OK && row < spw_csv_rows(csv) && row < 8; row++) {
         status = spw_score_cell_read(csv, row, &stacks, &cell);
-        check_refusal(status);
+        spw_fuzz_refusal(status);
         if (status == SPW_OK && strchr(cell.skipped, '\n') != NULL) abort();
     }
     spw_csv_close(csv);

@@ -1,48 +1,35 @@
-/* libFuzzer target of the importers: the first byte chooses the format, the second what is stated, the rest is the file. Whatever
+/* libFuzzer target of the importers: the first byte chooses the format, the second what is stated and how many files there may be, the rest is the files. Whatever
  * it holds, it is refused in one line, or becomes a trace that opens and whose counts and ids agree. */
-#include "base/memory.h"
+#include "tests/fuzz/fuzz_input.h"
 #include "traces/importers/importer.h"
 #include "traces/trace_verify.h"
 
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+enum {
+    CERTAIN_CHECKS = 4 /* the others look for what is unlikely, not for what cannot be */,
+    MOST_FILES = 4
+};
 
-enum { CERTAIN_CHECKS = 4 }; /* the others look for what is unlikely, not for what cannot be */
+static const char *input[MOST_FILES], *output;
 
-static char folder[64], input[96], output[96];
-
-static void remove_files(void) {
-    (void)unlink(input);
-    (void)unlink(output);
-    (void)rmdir(folder);
-}
-
-/* One folder a process, removed at its end; a name that says a rank. */
-static void make_folder(void) {
-    if (folder[0] != '\0') return;
-    (void)snprintf(folder, sizeof folder, "%s/fuzz_import.XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (mkdtemp(folder) == NULL) abort();
-    (void)snprintf(input, sizeof input, "%s/rank0.jsonl", folder);
-    (void)snprintf(output, sizeof output, "%s/out.h5", folder);
-    (void)atexit(remove_files);
-}
-
-static void write_input(const uint8_t *data, size_t size) {
-    const int descriptor = open(input, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (descriptor < 0 || write(descriptor, data, size) != (ssize_t)size) abort();
-    (void)close(descriptor);
-}
-
-static void check_refusal(spw_status status) {
-    const char *message = spw_last_error();
-    if (status != SPW_OK && (message[0] == '\0' || strchr(message, '\n') != NULL)) abort();
+/* The files, cut at each mark of a record's end; their names say a rank. How many there are. */
+static size_t write_inputs(const uint8_t *data, size_t size, size_t most) {
+    static const char mark[] = "\x1e\n";
+    size_t files = 0;
+    for (const uint8_t *at = data, *end = data + size; files < most; files++) {
+        const uint8_t *next = files + 1 < most ? memmem(at, (size_t)(end - at), mark, sizeof mark - 1) : NULL;
+        char name[32];
+        (void)snprintf(name, sizeof name, "rank%zu.jsonl", files);
+        input[files] = spw_fuzz_file((int)files, name, at, (size_t)((next != NULL ? next : end) - at));
+        if (next == NULL) return files + 1;
+        at = next + sizeof mark - 1;
+    }
+    return files;
 }
 
 static void check_trace(void) {
@@ -67,11 +54,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const spw_importer *importer = &importers[data[0] % formats];
     const unsigned stated = data[1], facts = importer->needs | importer->takes;
     const bool optional[] = {(stated & 1) != 0, (stated & 2) != 0, (stated & 4) != 0, (stated & 8) != 0};
-    const char *const inputs[] = {input};
     static const char *const axes[] = {"tokens,layers,k", "steps,ranks,layers,experts", "layers,tokens",
                                        "k,tokens,layers"};
-    spw_import_settings settings = {.input = inputs,
-                                    .inputs = 1,
+    output = spw_fuzz_path(MOST_FILES, "out.h5");
+    spw_import_settings settings = {.input = input,
+                                    .inputs = write_inputs(data + 2, size - 2, 1 + (stated >> 6)),
                                     .output = output,
                                     .experts = 8,
                                     .top_k = 2,
@@ -83,8 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                     .axes = axes[stated >> 4 & 3],
                                     .missing = -1,
                                     .phase = -1};
-    make_folder();
-    write_input(data + 2, size - 2);
     settings.given = importer->needs;
     if (optional[0] && (facts & SPW_FACT_MICRO_BATCH_SIZE) != 0) settings.micro_batch_size = 2;
     if (optional[0] && (facts & SPW_FACT_MISSING) != 0) settings.given |= SPW_FACT_MISSING;
@@ -98,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         settings.ranks = 2;
     if (settings.axes == axes[2] && (importer->needs & SPW_FACT_AXES) != 0) settings.top_k = 1;
     const spw_status status = spw_trace_import(importer, &settings);
-    check_refusal(status);
+    spw_fuzz_refusal(status);
     if (status == SPW_OK) check_trace();
     (void)unlink(output);
     return 0;

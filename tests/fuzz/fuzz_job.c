@@ -1,18 +1,11 @@
 /* libFuzzer target of the readers of text that a stranger may have written: job, cluster and model. */
 #include "sim/input/job.h"
+#include "tests/fuzz/fuzz_input.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Whatever is refused is refused in one line that says something. */
-static void check_refusal(spw_status status) {
-    const char *message = spw_last_error();
-    if (status != SPW_OK && (message[0] == '\0' || strchr(message, '\n') != NULL)) abort();
-}
 
 static void check_model(const spw_model *model) {
     spw_parameters p = spw_model_parameters(model);
@@ -26,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static spw_cluster cluster;
     const char *text = (const char *)data;
     spw_status status = spw_job_parse("job.yaml", "/nonexistent", text, size, &job);
-    check_refusal(status);
+    spw_fuzz_refusal(status);
     if (status == SPW_OK) {
         check_model(&job.model);
         if (spw_job_check(&job) != SPW_OK ||
@@ -34,9 +27,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
     }
     status = spw_model_parse("config.json", text, size, &model);
-    check_refusal(status);
+    spw_fuzz_refusal(status);
     if (status == SPW_OK) check_model(&model);
     status = spw_cluster_parse("cluster.yaml", text, size, &cluster);
-    check_refusal(status);
+    spw_fuzz_refusal(status);
     return 0;
 }

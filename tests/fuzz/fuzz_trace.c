@@ -1,24 +1,13 @@
 /* libFuzzer target of the trace reader: whatever the bytes, a trace is read to its end or refused in one line. HDF5 1.10 itself is not proof against every forged file; what it does with such bytes is found here
  * too, and docs/trace_format.md says what is known. */
 #include "base/memory.h"
+#include "tests/fuzz/fuzz_input.h"
 #include "traces/trace.h"
 
-#include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST_CHOICES = 1 << 22, MOST_COUNTS = 1 << 20, MOST_RECORDS = 256 };
-
-static void check_refusal(spw_status status) {
-    const char *message = spw_last_error();
-    if (status != SPW_OK && (message[0] == '\0' || strchr(message, '\n') != NULL)) abort();
-}
 
 static void check_record(const spw_trace_record *record) {
     for (size_t i = 0; i < record->tokens * record->top_k; i++) {
@@ -40,45 +29,28 @@ static void read_all(spw_trace *trace) {
     for (size_t step = 0; step < info->steps && records < MOST_RECORDS; step++) {
         bool small = info->step_tokens[step] * info->top_k <= MOST_CHOICES;
         spw_trace_columns columns;
-        if (info->has_tokens && small) check_refusal(spw_trace_read_columns(trace, step, 1, &columns));
+        if (info->has_tokens && small) spw_fuzz_refusal(spw_trace_read_columns(trace, step, 1, &columns));
         for (size_t layer = 0; layer < info->layers && records < MOST_RECORDS; layer++, records++) {
             spw_trace_record record;
             if (info->has_tokens && small) {
                 spw_status status = spw_trace_read_record(trace, step, 1, layer, true, &record);
-                check_refusal(status);
+                spw_fuzz_refusal(status);
                 if (status == SPW_OK) check_record(&record);
             }
             if (info->has_routed && counts != NULL)
-                check_refusal(spw_trace_read_routed(trace, step, layer, counts));
+                spw_fuzz_refusal(spw_trace_read_routed(trace, step, layer, counts));
             if (info->has_by_rank && counts != NULL)
-                check_refusal(spw_trace_read_by_rank(trace, step, layer, counts));
+                spw_fuzz_refusal(spw_trace_read_by_rank(trace, step, layer, counts));
         }
     }
     spw_free(counts);
 }
 
-/* HDF5 resolves links, so a file without a name (memfd) will not do. One file a process, removed at its end. */
-static char path[64];
-
-static void remove_file(void) { (void)unlink(path); }
-
-static int open_file(void) {
-    if (path[0] != '\0') return open(path, O_RDWR | O_TRUNC);
-    (void)snprintf(path, sizeof path, "%s/fuzz_trace.XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    (void)atexit(remove_file);
-    return mkstemp(path);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     spw_trace *trace = NULL;
-    int descriptor = open_file();
-    if (descriptor < 0) abort();
-    bool written = write(descriptor, data, size) == (ssize_t)size;
-    (void)close(descriptor);
-    if (!written) return 0;
-    spw_status status = spw_trace_open(path, &trace);
-    check_refusal(status);
+    /* HDF5 resolves links, so a file without a name (memfd) will not do. */
+    const spw_status status = spw_trace_open(spw_fuzz_file(0, "trace.h5", data, size), &trace);
+    spw_fuzz_refusal(status);
     if (status == SPW_OK) read_all(trace);
     spw_trace_close(trace);
     return 0;
