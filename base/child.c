@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MESSAGE_BYTES = 4096, EXIT_UNHEARD = 5 };
+enum { MESSAGE_BYTES = 8192, EXIT_UNHEARD = 5 };
 
 /* What comes first through the pipe. */
 typedef struct reply_head {

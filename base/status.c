@@ -1,11 +1,14 @@
 #include "base/status.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char last_error[1024];
+enum { MESSAGE_BYTES = 8192 }; /* the longest path of Linux, twice */
+static _Thread_local char last_error[MESSAGE_BYTES];
 
 #define NAME(name, exit_status, text) #name,
 #define TEXT(name, exit_status, text) text,
@@ -27,22 +30,14 @@ int spw_status_exit(spw_status status) { return (unsigned)status < SPW_STATUS_CO
 const char *spw_last_error(void) { return last_error; }
 
 void spw_plain_text(const char *text, char *out, size_t size) {
-    size_t used = 0;
-    const unsigned char *c = (const unsigned char *)text;
-    while (*c != '\0' && used + 5 < size) {
-        const int more = *c < 0x80                 ? 0
-                         : *c >= 0xC2 && *c < 0xE0 ? 1
-                         : *c >= 0xE0 && *c < 0xF0 ? 2
-                         : *c >= 0xF0 && *c < 0xF5 ? 3
-                                                   : -1;
-        int good = more >= 0 && *c >= 0x20 && *c != 0x7F &&
-                   !(*c == 0xC2 && c[1] < 0xA0); /* U+0080..9F control too */
-        for (int i = 1; i <= more && good; i++) good = (c[i] & 0xC0) == 0x80;
-        if (good) {
-            for (int i = 0; i <= more; i++) out[used++] = (char)*c++;
-        } else {
+    size_t used = 0, bytes = 1;
+    for (const char *at = text; *at != '\0' && used + 5 < size; at += bytes) {
+        const uint32_t character = spw_text_character(at, &bytes);
+        if (spw_text_is_unfit(character) || character == '\n' || character == '\t') {
             out[used++] = '?';
-            c++;
+        } else {
+            memcpy(out + used, at, bytes);
+            used += bytes;
         }
     }
     out[used] = '\0';
@@ -86,7 +81,7 @@ spw_status spw_fail(spw_status status, const char *format, ...) {
 }
 
 spw_status spw_fail_within(spw_status status, const char *format, ...) {
-    char prefix[256];
+    char prefix[MESSAGE_BYTES / 2];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(prefix, sizeof prefix, format, args);

@@ -46,7 +46,8 @@ void spw_note_cause(spw_status cause, const char *text);
  * trusted. To be asked before an output replaces a file and before a program ends. */
 SPW_MUST_CHECK spw_status spw_settle(spw_status status);
 
-/* Copies text of unknown origin for a message or a table: control characters and what is not UTF-8 become '?'. */
+/* Copies text of unknown origin for a message or a table: what is not fit to be shown (base/text.h), tabs and line feeds
+ * become '?'. */
 void spw_plain_text(const char *text, char *out, size_t size);
 
 /* Puts "prefix: " before the message of a status that came from below and returns that status. */

@@ -84,7 +84,11 @@ static int run(int argc, char **argv) {
         argv[1] = name; /* what argp calls the program */
         return finish(spw_settle(commands[i].run(argc - 1, argv + 1)));
     }
-    if (argc > 1) fprintf(stderr, "spillway: '%s' is no command\n", argv[1]);
+    if (argc > 1) {
+        char plain[256];
+        spw_plain_text(argv[1], plain, sizeof plain);
+        fprintf(stderr, "spillway: '%s' is no command\n", plain);
+    }
     usage(stderr);
     return 2;
 }

@@ -1,6 +1,8 @@
 /* Names and keys of the distributions, one row each. */
 #include "traces/generate.h"
 
+#include "base/text.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -93,7 +95,7 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
         if (!same(text, key_length, keys[i].key)) continue;
         if (given[i]) return spw_fail(SPW_EARG, "'%s' is given twice", keys[i].key);
         char *end = NULL;
-        double value = strtod(equals + 1, &end);
+        double value = spw_text_number(equals + 1, &end);
         bool good =
             end == text + length && end > equals + 1 && value >= keys[i].least && value <= keys[i].most;
         if (!good || (keys[i].whole && value != floor(value))) {

@@ -61,9 +61,12 @@ static spw_status check_settings(const spw_generate_settings *settings) {
     }
     if (settings->layers < 1 || settings->layers > SPW_TRACE_MAX_LAYERS || settings->steps < 1 ||
         settings->ranks < 1 || settings->ranks > SPW_TRACE_MAX_RANKS || settings->tokens_per_rank < 1) {
-        return spw_fail(SPW_EARG,
-                        "%zu layers, %zu steps, %zu ranks, %zu tokens per rank; each must be at least 1",
-                        settings->layers, settings->steps, settings->ranks, settings->tokens_per_rank);
+        return spw_fail(
+            SPW_EARG,
+            "%zu layers, %zu steps, %zu ranks, %zu tokens per rank; must be at least 1 of each, at most "
+            "%d layers and %d ranks",
+            settings->layers, settings->steps, settings->ranks, settings->tokens_per_rank,
+            SPW_TRACE_MAX_LAYERS, SPW_TRACE_MAX_RANKS);
     }
     if (groups > 0 &&
         (experts % groups != 0 || kept < 1 || kept > groups || top_k > kept * (experts / groups))) {

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
 #include "sim/input/software.h"
@@ -100,13 +101,13 @@ static const struct argp argp = {
 static spw_status parse_tokens(const char *text, double *out) {
     static const char suffixes[] = "KMBT";
     char *end = NULL;
-    double value = isdigit((unsigned char)text[0]) || text[0] == '.' ? strtod(text, &end) : -1.0;
-    for (size_t i = 0; end != NULL && *end != '\0' && i < sizeof suffixes - 1; i++) {
+    double value = spw_text_number(text, &end);
+    for (size_t i = 0; end != text && *end != '\0' && i < sizeof suffixes - 1; i++) {
         if (toupper((unsigned char)end[0]) != suffixes[i] || end[1] != '\0') continue;
         for (size_t power = 0; power <= i; power++) value *= 1000.0;
         end++;
     }
-    if (end == NULL || *end != '\0' || !(value >= 1.0 && value <= 1e18))
+    if (*end != '\0' || !(value >= 1.0 && value <= 1e18))
         return spw_fail(SPW_EARG, "--tokens %s: write a number of tokens from 1 to 1e18, as in 300B or 1T",
                         text);
     *out = value;
@@ -115,8 +116,8 @@ static spw_status parse_tokens(const char *text, double *out) {
 
 static spw_status parse_imbalance(const char *text, double *out) {
     char *end = NULL;
-    *out = isdigit((unsigned char)text[0]) ? strtod(text, &end) : 0.0;
-    if (end == NULL || *end != '\0' || !(*out >= 1.0 && *out <= 1e6))
+    *out = spw_text_number(text, &end);
+    if (*end != '\0' || !(*out >= 1.0 && *out <= 1e6))
         return spw_fail(SPW_EARG, "--imbalance %s: write the fullest rank's rows over the mean, 1 or more",
                         text);
     return SPW_OK;
@@ -237,11 +238,12 @@ static void merge_schemes(spw_job_options *o) {
 
 static void describe_routing(const plan_options *o, const spw_trace_info *info, double imbalance, char *out,
                              size_t size) {
-    char name[128];
+    char name[128], path[256];
     spw_plain_text(info->model_name, name, sizeof name);
     if (o->trace_path != NULL) {
-        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", o->trace_path, name,
-                       info->steps, info->layers, info->top_k, info->experts);
+        spw_plain_text(o->trace_path, path, sizeof path);
+        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", path, name, info->steps,
+                       info->layers, info->top_k, info->experts);
     } else {
         (void)snprintf(out, size, "%s, made by a seed", o->routing != NULL ? o->routing : "uniform");
         if (info->steps > 1)

@@ -162,7 +162,9 @@ static void print_line(const char *name, const char *text) {
 static spw_status print_person(const char *path, const spw_trace_info *info,
                                const spw_layer_statistics *layers) {
     spw_status status = SPW_OK;
-    printf("%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", path, info->steps,
+    char plain[4096];
+    spw_plain_text(path, plain, sizeof plain);
+    printf("%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", plain, info->steps,
            info->steps == 1 ? "" : "s", info->layers, info->layers == 1 ? "" : "s", info->top_k,
            info->experts);
     if (info->has_tokens)

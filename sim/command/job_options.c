@@ -1,5 +1,7 @@
 #include "sim/command/job_options.h"
 
+#include "base/text.h"
+
 #include "sim/memory/footprint.h"
 
 #include <ctype.h>
@@ -42,7 +44,7 @@ spw_status spw_parse_count(const char *option, const char *text, uint64_t most, 
 
 spw_status spw_parse_percent(const char *option, const char *text, double *out) {
     char *end = NULL;
-    const double value = text[strspn(text, "0123456789.")] == '\0' ? strtod(text, &end) : -1.0;
+    const double value = text[strspn(text, "0123456789.")] == '\0' ? spw_text_number(text, &end) : -1.0;
     if (end == NULL || end == text || *end != '\0' || !(value >= 0.0 && value <= 100.0))
         return spw_fail(SPW_EARG, "%s %s: write a percentage from 0 to 100, as in 99.9", option, text);
     *out = value / 100.0;

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -153,7 +154,7 @@ static spw_status parse(spw_csv *csv, size_t length) {
     reader r = {.csv = csv, .at = csv->text, .end = csv->text + length, .line = 1};
     if (memchr(csv->text, '\0', length) != NULL)
         return spw_fail(SPW_EFORMAT, "%s: holds a zero byte; a CSV file is text", csv->where);
-    if (length >= 3 && memcmp(csv->text, "\xef\xbb\xbf", 3) == 0) r.at += 3;
+    r.at += spw_text_skip_mark(csv->text, &length) - csv->text;
     while (r.at < r.end) {
         bool last = false;
         if (*r.at == '\n' || (*r.at == '\r' && r.at + 1 < r.end && r.at[1] == '\n')) { /* a blank line */

@@ -1,11 +1,13 @@
 /* config.json to spw_model. What differs between families of models is in the two tables below. */
 #include "sim/input/model.h"
 
+#include "base/text.h"
 #include "sim/input/model_family.h"
 #include "sim/input/model_keys.h"
 #include "sim/input/settings.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,8 +56,11 @@ static spw_status read_count(const reading *in, const char *key, const spw_key_r
             SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [%lld, %lld]",
             in->where, key, in->family->model_type, (long long)row->minimum, (long long)row->maximum);
     }
-    *out = json_integer_value(value);
-    if (json_is_integer(value) && *out >= row->minimum && *out <= row->maximum) return SPW_OK;
+    const double real = json_number_value(value); /* 64.0 is whole */
+    const bool whole =
+        json_is_integer(value) || (json_is_real(value) && fabs(real) < 1e15 && real == floor(real));
+    *out = json_is_integer(value) ? json_integer_value(value) : whole ? (int64_t)real : 0;
+    if (whole && *out >= row->minimum && *out <= row->maximum) return SPW_OK;
     return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be a whole number in [%lld, %lld]", in->where, key,
                     json_words(value, found), (long long)row->minimum, (long long)row->maximum);
 }
@@ -364,6 +369,7 @@ static spw_status find_family(reading *in) {
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
     json_error_t error;
     memset(out, 0, sizeof *out);
+    text = spw_text_skip_mark(text, &length);
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
         return spw_fail(json_error_code(&error) == json_error_out_of_memory ? SPW_ENOMEM : SPW_ECONFIG,

@@ -101,7 +101,7 @@ static bool copy_number(const char *text, size_t length, bool whole, char number
     size_t digits = strspn(rest, "0123456789");
     if (digits == 0 || (digits > 1 && rest[0] == '0')) return false;
     rest += digits;
-    if (!whole && *rest == '.') rest += 1 + strspn(rest + 1, "0123456789");
+    if (*rest == '.') rest += 1 + strspn(rest + 1, whole ? "0" : "0123456789"); /* 64.0 is whole */
     if (!whole && (*rest == 'e' || *rest == 'E')) {
         rest += 1 + (rest[1] == '+' || rest[1] == '-');
         digits = strspn(rest, "0123456789");

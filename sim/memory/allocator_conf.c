@@ -1,5 +1,7 @@
 #include "sim/memory/allocator_conf.h"
 
+#include "base/text.h"
+
 #include "sim/memory/allocator_internal.h"
 
 #include <errno.h>
@@ -43,7 +45,7 @@ static bool read_value(value_kind kind, const char *text, void *out) {
         memcpy(out, &count, sizeof count);
         return errno == 0 && *end == '\0' && number <= 1 << 24;
     }
-    const double share = strtod(text, &end);
+    const double share = spw_text_number(text, &end);
     memcpy(out, &share, sizeof share);
     return errno == 0 && *end == '\0' && (share < 1.0 || (kind == VALUE_SHARE && share <= 1.0));
 }

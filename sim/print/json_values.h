@@ -1,6 +1,6 @@
 /* The JSON that this program writes. Adding never fails: what could not be added, for want of memory, is remembered by the
  * writer, and a document that lacks anything is not printed. What is no number is null; what is not UTF-8 is
- * written as spw_plain_text() writes it. */
+ * written as spw_plain_text() writes it. Printed in ASCII: other characters are escaped. */
 #ifndef SPW_SIM_PRINT_JSON_VALUES_H
 #define SPW_SIM_PRINT_JSON_VALUES_H
 

@@ -56,13 +56,21 @@ static spw_status set_text(spw_result_file *f, hid_t object, const char *name, c
     return good ? SPW_OK : broken(f, name);
 }
 
+/* Without the time of its making: the same run gives the same bytes. */
+static hid_t dataset_properties(void) {
+    const hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
+    (void)H5Pset_obj_track_times(properties, false);
+    return properties;
+}
+
 /* A text too long for an attribute (64 KiB) stands as a dataset. */
 static spw_status set_long_text(spw_result_file *f, const char *name, const char *text) {
-    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR), properties = dataset_properties();
     (void)H5Tset_size(type, strlen(text) > 0 ? strlen(text) : 1);
     (void)H5Tset_cset(type, H5T_CSET_UTF8);
-    hid_t dataset = H5Dcreate2(f->file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t dataset = H5Dcreate2(f->file, name, type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
     bool good = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
+    (void)H5Pclose(properties);
     if (dataset >= 0) (void)H5Dclose(dataset);
     (void)H5Sclose(space);
     (void)H5Tclose(type);
@@ -72,7 +80,7 @@ static spw_status set_long_text(spw_result_file *f, const char *name, const char
 static hid_t create_dataset(spw_result_file *f, const char *name, hid_t type, int axes, const hsize_t *extent,
                             int growing) {
     hsize_t most[AXES], chunk[AXES];
-    hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t properties = dataset_properties();
     for (int i = 0; i < axes; i++) {
         most[i] = i == growing ? H5S_UNLIMITED : extent[i];
         chunk[i] = growing >= 0 && i <= growing ? 1 : extent[i];

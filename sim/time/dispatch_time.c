@@ -1,6 +1,7 @@
 #include "sim/time/dispatch_time.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/input/csv.h"
 #include "sim/statistics/quantiles.h"
 
@@ -78,7 +79,7 @@ cleanup:
 static spw_status number(const spw_csv *csv, size_t row, const char *column, double *out) {
     const char *text = spw_csv_field(csv, row, column);
     char *end = NULL;
-    *out = text != NULL && text[0] != '\0' ? strtod(text, &end) : 0.0;
+    *out = text != NULL && text[0] != '\0' ? spw_text_number(text, &end) : 0.0;
     if (end == NULL || *end != '\0' || !(*out > 0.0 && *out < 1e18))
         return spw_fail(SPW_EFORMAT, "%s:%zu: column '%s' is not a number above 0", spw_csv_where(csv),
                         spw_csv_line(csv, row), column);

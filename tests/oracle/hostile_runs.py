@@ -175,6 +175,65 @@ for command in (["trace", "verify", "wide.h5"], ["verify", "--trace", "wide.h5",
     process.wait()
     os.close(main)
 
+# --- The same run gives the same bytes ---
+for i in (1, 2):
+    check(run("replay", "trace.h5", "--job", "job.yaml", "--output", f"same{i}.h5", environment={"OMP_NUM_THREADS": str(i)}).returncode == 0,
+          "a result")
+    time.sleep(1.1)
+check((folder / "same1.h5").read_bytes() == (folder / "same2.h5").read_bytes(), "two results of the same run differ")
+
+# --- Names and arguments that would steer a terminal or turn a text around ---
+evil = "\x1b[31m\u202eX\u2066\u200f\x7f"
+shutil.copy(folder / "trace.h5", folder / f"{evil}.h5")
+with h5py.File(folder / f"{evil}.h5", "r+") as file:
+    for key in ("source", "license", "generator", "created", "note"):
+        file.attrs[key] = evil
+    file["model"].attrs["name"] = evil
+quoted = "\\e[31m\u202e"
+(folder / f"{evil}.json").write_text((folder / "model.json").read_text())
+cluster = (folder / "cluster.yaml").read_text().replace("two-nodes", f'"{quoted}"').replace("made for", f"made {quoted} for")
+(folder / f"{evil}.yaml").write_text(cluster)
+(folder / "evil_job.yaml").write_text((folder / "job.yaml").read_text())
+for command in (["replay", f"{evil}.h5", "--job", "job.yaml"], ["replay", f"{evil}.h5", "--job", "job.yaml", "--format", "csv"],
+                ["replay", f"{evil}.h5", "--job", "job.yaml", "--format", "json"], ["trace", "info", f"{evil}.h5"],
+                ["trace", "info", f"{evil}.h5", "--format", "json"], ["trace", "verify", f"{evil}.h5"],
+                ["plan", "--job", "job.yaml", "--trace", f"{evil}.h5"], ["explain", "--job", "job.yaml", "--scheme", evil],
+                ["replay", f"{evil}.h5", "--job", "job.yaml", "--output", f"{evil}.result"], ["report", f"{evil}.result", "--output", "evil.html"],
+                [evil], ["trace", evil], ["bench", evil], ["score", evil], ["verify", evil], ["plan", evil], ["replay", evil, evil],
+                ["replay", f"-{evil}"], ["replay", f"--{evil}=1"], ["trace", "import", evil, "x"], ["calibrate", "memory", evil, "--stack", evil],
+                ["replay", "trace.h5", "--job", evil], ["replay", "trace.h5", "--job", "job.yaml", "--scheme", evil],
+                ["replay", "trace.h5", "--job", "job.yaml", "--allocator", evil], ["trace", "generate", evil, "--distribution", evil]):
+    done = run(*command)
+    said = done.stdout + done.stderr
+    odd = [c for c in said if (ord(c) < 32 and c not in "\n\t") or c in "\u202e\u2066\u200f\x7f\x1b"]
+    check(not odd, f"{command}: {odd[:4]} in {said[:200]!r}")
+    check(done.returncode in (0, 2, 3) and "ended by" not in said, f"{command}: exit {done.returncode}: {said[-200:]}")
+page = (folder / "evil.html").read_text()
+check(not any(c in page for c in "\x1b\u202e\u2066\u200f"), "a report holds what its names held")
+done = run("replay", f"{evil}.h5", "--job", "job.yaml", "--format", "json")
+check(done.stdout.isascii() and json.loads(done.stdout)["trace"]["model"] == evil if "model" in json.loads(done.stdout)["trace"]
+      else done.stdout.isascii(), "JSON is not ASCII, or lost a character")
+
+# --- Paths of more than a kilobyte still say what is wrong; marks of byte order; numbers ---
+long_path = "/".join(c * 200 for c in "abcdefg")
+for command in (["replay", long_path, "--job", "job.yaml"], ["replay", "trace.h5", "--job", long_path], ["score", long_path]):
+    one_line(run(*command), 3, "No such file", f"{command[0]} of a long path")
+(folder / "marked.json").write_bytes(b"\xef\xbb\xbf" + (folder / "model.json").read_bytes())
+(folder / "marked.yaml").write_bytes(b"\xef\xbb\xbf" + (folder / "job.yaml").read_bytes().replace(b"model.json", b"marked.json"))
+check(run("replay", "trace.h5", "--job", "marked.yaml").returncode == 0, "a job and a model with marks of byte order")
+(folder / "real.json").write_text((folder / "model.json").read_text().replace("4096,", "4096.0,", 1))
+(folder / "real.yaml").write_text((folder / "job.yaml").read_text().replace("model.json", "real.json").replace("expert: 4", "expert: 4.0"))
+check(run("replay", "trace.h5", "--job", "real.yaml").returncode == 0, "4096.0 and 4.0 are whole numbers")
+(folder / "half.json").write_text((folder / "model.json").read_text().replace("4096,", "4096.5,", 1))
+(folder / "half.yaml").write_text((folder / "job.yaml").read_text().replace("model.json", "half.json"))
+one_line(run("replay", "trace.h5", "--job", "half.yaml"), 2, "4096.5", "half a channel")
+for tokens in ("0x10B", "0x1p4", "1e400", "inf", "nan", " 5"):
+    one_line(run("plan", "--job", "job.yaml", "--trace", "trace.h5", "--tokens", tokens), 2, "--tokens", f"--tokens {tokens!r}")
+(folder / "wide.yaml").write_text((folder / "cluster.yaml").read_text().replace("nodes: 2", "nodes: 65537").replace("gpus_per_node: 2", "gpus_per_node: 1"))
+(folder / "wide_job.yaml").write_text((folder / "job.yaml").read_text().replace("cluster.yaml", "wide.yaml").replace("fsdp: 1", "fsdp: 65537").replace("expert: 4", "expert: 1"))
+done = run("plan", "--job", "wide_job.yaml")
+check(done.returncode == 2 and "65536" in done.stderr, f"65,537 GPUs: exit {done.returncode}: {done.stderr}")
+
 print(f"{checks} checks, {len(failures)} failed")
 for failure in failures:
     print("FAIL", failure)

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/supervise.h"
+#include "base/text.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -49,9 +50,36 @@ static void test_plain_text(void) {
     CHECK(strcmp(out, "a?[2Jb??") == 0);
     spw_plain_text("\xc3\xa9\xc2\x85\xff\xe2\x82", out,
                    sizeof out); /* e acute; a control; no UTF-8; cut short */
-    CHECK(strcmp(out, "\xc3\xa9?????") == 0);
+    CHECK(strcmp(out, "\xc3\xa9????") == 0);
+    spw_plain_text("a\xe2\x80\xae"
+                   "b\xe2\x81\xa6"
+                   "c\xd8\x9c"
+                   "d\xe2\x80\x8f",
+                   out, sizeof out); /* they turn the text around */
+    CHECK(strcmp(out, "a?b?c?d?") == 0);
+    spw_plain_text("\xc0\x80|\xed\xa0\x80|\xf0\x9f\x98\x80", out,
+                   sizeof out); /* overlong; a surrogate; a face */
+    CHECK(strcmp(out, "??|???|\xf0\x9f\x98\x80") == 0);
     spw_plain_text("0123456789", out, 10);
     CHECK(strlen(out) < 10);
+}
+
+static void test_numbers(void) {
+    static const struct {
+        const char *text;
+        double value;
+        size_t used;
+    } cases[] = {{"1.5e3B", 1500.0, 5}, {"-2", -2.0, 2},    {".5", 0.5, 2}, {"0", 0.0, 1},
+                 {"0x10B", 0.0, 0},     {"-0X1p4", 0.0, 0}, {" 5", 0.0, 0}, {"inf", 0.0, 0},
+                 {"nan", 0.0, 0},       {"", 0.0, 0},       {"+7", 7.0, 2}, {"-", 0.0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *end = NULL;
+        CHECK(spw_text_number(cases[i].text, &end) == cases[i].value && end == cases[i].text + cases[i].used);
+    }
+    size_t length = 4;
+    const char *marked = "\xef\xbb\xbf{";
+    CHECK(spw_text_skip_mark(marked, &length) == marked + 3 && length == 1);
+    CHECK(spw_text_skip_mark("{", &length)[0] == '{' && length == 1);
 }
 
 static void test_memory(void) {
@@ -309,6 +337,7 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     test_status();
     test_plain_text();
+    test_numbers();
     test_memory();
     test_child();
     test_inputs(argv[1]);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -71,7 +72,9 @@ static spw_status read_line(spw_json_lines *lines, bool *end) {
 static spw_status parse(spw_json_lines *lines) {
     json_error_t error;
     char plain[JSON_ERROR_TEXT_LENGTH];
-    lines->object = json_loadb(lines->text, lines->length, JSON_REJECT_DUPLICATES, &error);
+    size_t length = lines->length;
+    const char *text = lines->number > 1 ? lines->text : spw_text_skip_mark(lines->text, &length);
+    lines->object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (lines->object == NULL) {
         if (json_error_code(&error) == json_error_out_of_memory)
             return spw_fail(SPW_ENOMEM, "%s:%zu: out of memory", lines->path, lines->number);

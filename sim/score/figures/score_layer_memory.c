@@ -1,6 +1,7 @@
 #include "sim/score/figures/score_layer_memory.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <gsl/gsl_sort.h>
@@ -50,7 +51,7 @@ static spw_status read_bar(const spw_csv *csv, size_t row, double *bytes) {
     if (strcmp(unit, "GiB") != 0) return bad(csv, row, "unit", "GiB");
     *bytes = NAN;
     if (text[0] == '\0') return SPW_OK;
-    const double value = strtod(text, &end);
+    const double value = spw_text_number(text, &end);
     if (*end != '\0' || !(value > 0.0 && value < 1e6))
         return bad(csv, row, "value_digitised", "GiB above 0, or nothing");
     *bytes = value * GIB;

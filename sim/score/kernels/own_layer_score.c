@@ -1,6 +1,7 @@
 #include "sim/score/kernels/own_layer_score.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "kernels/record/choices.h"
 #include "sim/schemes/scheme.h"
 #include "sim/statistics/quantiles.h"
@@ -19,7 +20,7 @@ static spw_status number(const spw_csv *csv, size_t row, const char *column, dou
     char *end = NULL;
     const spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
-    *out = text[0] != '\0' ? strtod(text, &end) : -1.0;
+    *out = text[0] != '\0' ? spw_text_number(text, &end) : -1.0;
     if (end == NULL || *end != '\0' || !(*out >= least && *out < 1e15))
         return spw_fail(SPW_EFORMAT, "%s:%zu: %s \"%s\" is not a number of at least %g", spw_csv_where(csv),
                         spw_csv_line(csv, row), column, text, least);

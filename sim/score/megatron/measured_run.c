@@ -1,5 +1,7 @@
 #include "sim/score/megatron/measured_run.h"
 
+#include "base/text.h"
+
 #include "sim/memory/allocator_conf.h"
 
 #include <errno.h>
@@ -83,7 +85,7 @@ spw_status spw_measured_read_run(const spw_csv *csv, size_t row, spw_measured_ru
     SPW_TRY(check_experts(csv, row, b));
     if (b->layers == 0) SPW_TRY(spw_measured_wrong(csv, row, "layers", spw_csv_field(csv, row, "layers")));
     char *end = NULL;
-    const double value = strtod(factor, &end);
+    const double value = spw_text_number(factor, &end);
     if (*end != '\0' || !(value >= 0.0 && value < 1e6))
         SPW_TRY(spw_measured_wrong(csv, row, "capacity_factor", factor));
     b->padded = padded == 1;

@@ -1,6 +1,7 @@
 #include "sim/score/megatron/measured_time.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/score/table_kind.h"
 
 #include <errno.h>
@@ -67,7 +68,7 @@ static spw_status read_seconds(const spw_csv *csv, size_t row, const char *colum
     spw_status status = spw_csv_text(csv, row, column, &text);
     if (status != SPW_OK) return status;
     errno = 0;
-    *out = strtod(text, &end) * MS;
+    *out = spw_text_number(text, &end) * MS;
     if (errno == 0 && end != text && *end == '\0' && *out >= 0.0 && *out < 1e6) return SPW_OK;
     return spw_fail(SPW_EFORMAT, "%s:%zu: %s \"%s\" is not a time in milliseconds", spw_csv_where(csv),
                     spw_csv_line(csv, row), column, text);

@@ -1,6 +1,7 @@
 #include "sim/score/published/score_cell.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/time/compiled_time.h"
@@ -102,7 +103,7 @@ static spw_status number_field(const fields *f, const char *column, bool needed,
     *out = NAN;
     if (text == NULL && needed) return text_field(f, column, &text);
     if (!needed && (text == NULL || text[0] == '\0')) return SPW_OK;
-    *out = strtod(text, &end);
+    *out = spw_text_number(text, &end);
     if (end == text || *end != '\0' || !(*out >= 0.0) || isinf(*out))
         return spw_fail(SPW_EFORMAT, "%s:%zu: %s '%.40s' is no number of at least 0", spw_csv_where(f->csv),
                         spw_csv_line(f->csv, f->row), column, text);
