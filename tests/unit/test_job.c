@@ -140,7 +140,7 @@ static void test_types(void) {
         {EXPERT("eight"), COUNT_OF("'eight'")},
         {EXPERT("0"), COUNT_OF("'0'")},
         {EXPERT("-8"), COUNT_OF("'-8'")},
-        {EXPERT("8.0"), COUNT_OF("'8.5'")},
+        {EXPERT("8.5"), COUNT_OF("'8.5'")},
         {EXPERT("0x8"), COUNT_OF("'0x8'")},
         {EXPERT("010"), COUNT_OF("'010'")},
         {EXPERT("1e1"), COUNT_OF("'1e1'")},
