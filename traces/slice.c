@@ -260,7 +260,8 @@ spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_
         SPW_TRY(step_has_tokens(info, at) ? cut_tokens(&c, at) : cut_counts(&c, at));
         spw_progress_update(&progress, i + 1);
     }
-    SPW_TRY(spw_slice_copy_extra(c.in, c.out, settings, &c.all_rows, &c.all_steps));
+    status = spw_slice_copy_extra(c.in, c.out, settings, &c.all_rows, &c.all_steps);
+    if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s", in_path));
     status = spw_trace_writer_finish(c.out);
     c.out = NULL;
 
