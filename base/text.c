@@ -3,18 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t spw_text_character(const char *text, size_t *bytes) {
+uint32_t spw_text_character(const char *at, size_t *bytes) {
     static const struct {
         size_t bytes;
         uint32_t least;
         unsigned char mask, lead;
     } forms[] = {{1, 0, 0x80, 0x00}, {2, 0x80, 0xe0, 0xc0}, {3, 0x800, 0xf0, 0xe0}, {4, 0x10000, 0xf8, 0xf0}};
-    const unsigned char *at = (const unsigned char *)text;
+    const unsigned char *byte = (const unsigned char *)at;
     for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
-        if ((at[0] & forms[f].mask) != forms[f].lead) continue;
-        uint32_t code = at[0] & (unsigned char)~forms[f].mask;
+        if ((byte[0] & forms[f].mask) != forms[f].lead) continue;
+        uint32_t code = byte[0] & (unsigned char)~forms[f].mask;
         size_t i = 1;
-        while (i < forms[f].bytes && (at[i] & 0xc0) == 0x80) code = code << 6 | (at[i++] & 0x3f);
+        while (i < forms[f].bytes && (byte[i] & 0xc0) == 0x80) code = code << 6 | (byte[i++] & 0x3f);
         if (i < forms[f].bytes || code < forms[f].least || code > 0x10ffff ||
             (code >= 0xd800 && code < 0xe000))
             break;
@@ -25,15 +25,15 @@ uint32_t spw_text_character(const char *text, size_t *bytes) {
     return SPW_TEXT_BROKEN;
 }
 
-bool spw_text_is_unfit(uint32_t code) {
+bool spw_text_is_unfit(uint32_t character) {
     static const struct {
         uint32_t first, last;
     } unfit[] = {{0x00, 0x08},     {0x0b, 0x1f},     {0x7f, 0x9f},     {0x61c, 0x61c},
                  {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {SPW_TEXT_BROKEN, UINT32_MAX}};
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
-        if (code >= unfit[i].first && code <= unfit[i].last) return true;
+        if (character >= unfit[i].first && character <= unfit[i].last) return true;
     }
-    return (code & 0xfffe) == 0xfffe;
+    return (character & 0xfffe) == 0xfffe;
 }
 
 double spw_text_number(const char *text, char **end) {

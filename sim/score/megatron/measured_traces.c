@@ -63,6 +63,16 @@ static size_t count_traces(DIR *folder) {
     return count;
 }
 
+static spw_status list_traces(const char *folder, DIR *listed, spw_measured_traces *out) {
+    const size_t most = count_traces(listed);
+    spw_status status = SPW_ALLOC(most, &out->file);
+    for (const struct dirent *entry = readdir(listed); entry != NULL && out->files < most && status == SPW_OK;
+         entry = readdir(listed)) {
+        if (is_trace(entry->d_name)) status = add_file(folder, entry->d_name, &out->file[out->files++]);
+    }
+    return status;
+}
+
 spw_status spw_measured_traces_open(const char *folder, spw_measured_traces **out) {
     spw_measured_traces *traces = NULL;
     DIR *listed = NULL;
@@ -71,17 +81,9 @@ spw_status spw_measured_traces_open(const char *folder, spw_measured_traces **ou
     SPW_TRY(SPW_ALLOC(1, &traces));
     if (folder != NULL) {
         listed = opendir(folder);
-        if (listed == NULL) {
-            status = spw_fail(SPW_EIO, "%s: %s", folder, strerror(errno));
-            goto cleanup;
-        }
-        const size_t most = count_traces(listed);
-        SPW_TRY(SPW_ALLOC(most, &traces->file));
-        for (const struct dirent *entry = readdir(listed); entry != NULL && traces->files < most;
-             entry = readdir(listed)) {
-            if (is_trace(entry->d_name))
-                SPW_TRY(add_file(folder, entry->d_name, &traces->file[traces->files++]));
-        }
+        status = listed != NULL ? list_traces(folder, listed, traces)
+                                : spw_fail(SPW_EIO, "%s: %s", folder, strerror(errno));
+        if (status != SPW_OK) goto cleanup;
         qsort(traces->file, traces->files, sizeof *traces->file, by_path);
     }
     *out = traces;
