@@ -203,8 +203,8 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     bool compiled = false, megatron = false;
     if (names != NULL && strcmp(names, "none") == 0) return SPW_OK;
     for (size_t i = 0; i < o->job.schemes; i++) {
-        compiled = compiled || (o->scheme[i].type->compiled != NULL && o->job.part == SPW_PART_WHOLE);
-        megatron = megatron || spw_megatron_load_knows(&o->scheme[i]);
+        compiled = compiled || (o->scheme[i].type->compiled.list != NULL && o->job.part == SPW_PART_WHOLE);
+        megatron = megatron || o->scheme[i].type->megatron.timed;
     }
     const spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
                                             : spw_software_read(names, software);

@@ -62,7 +62,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
            job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
            spw_remat_name(job->remat));
-    printf("%s (%s)\n", scheme->type->summary, scheme->type->source);
+    printf("%s (%s)\n", scheme->type->about.summary, scheme->type->about.source);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
@@ -118,7 +118,7 @@ static spw_status describe_rows(const explained *e, const spw_explain_point *p, 
     if (status == SPW_OK) {
         const spw_layer_shape shape = spw_layer_shape_of(job, p->sequences);
         const size_t rows =
-            e->footprint.follows_routing ? 0 : p->scheme->type->buffer_rows(p->scheme, &shape);
+            e->footprint.follows_routing ? 0 : p->scheme->type->memory.buffer_rows(p->scheme, &shape);
         const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most",
                                     e->rank, r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);

@@ -33,6 +33,8 @@ typedef struct spw_compiled_layer {
     bool capacity_slots;  /* masks, and a scatter of the top-k weights over the whole job's batch */
     bool all_experts;     /* the weights of all experts are gathered, not those of the rank alone */
     bool masked_operands; /* ragged_dot */
+    unsigned scatters;    /* of buffer rows on the receiver, beside the gathers */
+    bool oneshot;         /* the ragged exchanges run in XLA's one-shot kernel, not the library's */
     bool whole_dispatch;  /* one [E, C, H] for the sequences of all GPUs */
     unsigned either_way;  /* [buffer rows, H] that another order of the same layer holds more, and less */
     bool sometimes_less;

@@ -10,7 +10,7 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
-    return scheme->type->compiled != NULL && job->pipeline == 1 && job->tensor == 1 &&
+    return scheme->type->compiled.list != NULL && job->pipeline == 1 && job->tensor == 1 &&
            job->micro_batches <= 1 && !spw_remat_keeps_layers(job->remat);
 }
 

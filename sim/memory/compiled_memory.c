@@ -122,9 +122,9 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
 }
 
 static void set_interval(const step *s, spw_compiled_memory *m) {
-    const spw_compiled_layer *program = s->scheme->type->compiled(s->scheme);
+    const spw_compiled_layer *program = s->scheme->type->compiled.list(s->scheme);
     const double b = (double)s->shape.element_bytes;
-    const double rows = (double)s->scheme->type->buffer_rows(s->scheme, &s->shape) * b;
+    const double rows = (double)s->scheme->type->memory.buffer_rows(s->scheme, &s->shape) * b;
     const double row_hidden = rows * (double)s->shape.hidden, row_ffn = rows * (double)s->shape.ffn;
     const double width = s->stack->half_width.value + (double)m->unseen * s->stack->half_width_unseen.value;
     double low = m->wanted_bytes - (s->around.head_bytes - s->around.head_least_bytes);
@@ -144,7 +144,7 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
 /* --- */
 
 spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *scheme) {
-    if (scheme->type->compiled == NULL)
+    if (scheme->type->compiled.list == NULL)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s' has no list of tensors for programs that XLA compiles whole",
                         scheme->text);
@@ -172,7 +172,7 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     if (status != SPW_OK) return status;
     find_moments(&s, out);
     const spw_parameters parameters = spw_model_parameters(&job->model);
-    const double share = spw_stack_recovered(stack, scheme->type->compiled(scheme)->program);
+    const double share = spw_stack_recovered(stack, scheme->type->compiled.list(scheme)->program);
     out->argument_bytes = (double)parameters.total *
                           (double)(job->precision.weights + 2 * job->precision.optimizer) /
                           (double)spw_job_gpus(job);

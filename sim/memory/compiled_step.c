@@ -84,7 +84,7 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_l
     } else {
         s.projections = hidden * (s.query + s.key + s.value + s.context);
     }
-    s.gathers_tokens = scheme->type->compiled(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
+    s.gathers_tokens = scheme->type->compiled.list(scheme)->exchange != SPW_COMPILED_EXCHANGE_RAGGED;
     return s;
 }
 
@@ -198,9 +198,9 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
     static const char *const dense[] = {"saved_dense_query",   "saved_dense_key",
                                         "saved_dense_value",   "saved_dense_out_proj",
                                         "saved_dense_context", "saved_dense_products"};
-    const spw_compiled_layer *program = scheme->type->compiled(scheme);
+    const spw_compiled_layer *program = scheme->type->compiled.list(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
-    const double rows = (double)scheme->type->buffer_rows(scheme, s->shape) * s->moe_layers * s->b;
+    const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * s->moe_layers * s->b;
     put_saved_layers(s, moe, s->moe_layers, (double)s->model->shared_ffn);
     put_saved_layers(s, dense, s->dense_layers, (double)s->model->dense_ffn);
     put_pieces(s, KEPT, "saved_mlpwi", "mlpwi's L rows F b", kept.ffn,

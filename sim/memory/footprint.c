@@ -239,19 +239,19 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
         (void)snprintf(name, sizeof name, "moe.%s", layer.tensor[i].name);
         spw_layer_formula(&layer.tensor[i], rows, formula, sizeof formula);
         const uint64_t bytes = spw_layer_bytes(&layer.tensor[i], rows);
-        spw_component *c = add(f, name, 0.0, type->section_source, "%s", formula);
+        spw_component *c = add(f, name, 0.0, type->about.section, "%s", formula);
         c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
         c->routed = true;
         LIVE(c, AT_MOE_LAYER);
     }
-    if (type->communication_bytes != NULL) {
-        LIVE(
-            add(f, "communication_buffers", (double)type->communication_bytes(scheme, s),
-                type->communication_source != NULL ? type->communication_source : "DeepEP buffer hints (4.3)",
-                "%s",
-                type->communication_formula != NULL ? type->communication_formula
-                                                    : "rings of the channels, independent of T"),
-            ALWAYS);
+    if (type->memory.communication_bytes != NULL) {
+        LIVE(add(f, "communication_buffers", (double)type->memory.communication_bytes(scheme, s),
+                 type->memory.communication_source != NULL ? type->memory.communication_source
+                                                           : "DeepEP buffer hints (4.3)",
+                 "%s",
+                 type->memory.communication_formula != NULL ? type->memory.communication_formula
+                                                            : "rings of the channels, independent of T"),
+             ALWAYS);
     }
 
 cleanup:
@@ -362,7 +362,7 @@ static void find_peak(spw_footprint *f) {
 }
 
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
-    if (!scheme->type->shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
                     "optimizer: sharded",
@@ -370,7 +370,8 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
 }
 
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
-    if (scheme->type->shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+    if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
+        job->part != SPW_PART_WHOLE)
         return NULL;
     return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
            "(optimizer: sharded); "
@@ -390,7 +391,8 @@ spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, 
         add_state(out, job, &stage);
         if (job->optimizer == SPW_OPTIMIZER_SHARDED)
             add_gathered(out, job, &stage,
-                         scheme->type->compiled != NULL && scheme->type->compiled(scheme)->all_experts);
+                         scheme->type->compiled.list != NULL &&
+                             scheme->type->compiled.list(scheme)->all_experts);
         attention = add_activations(out, job, &stage, &shape);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);

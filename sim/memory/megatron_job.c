@@ -1,6 +1,5 @@
 #include "sim/memory/megatron_job.h"
 
-#include <math.h>
 #include <string.h>
 
 static bool recompute_of(spw_remat remat, spw_recompute *out) {
@@ -22,8 +21,9 @@ static bool recompute_of(spw_remat remat, spw_recompute *out) {
 
 bool spw_megatron_job_stack(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
                             spw_megatron_shape *out) {
-    const double factor = spw_scheme_option_value(scheme, "capacity_factor"),
-                 share = (double)shape->assignments / (double)shape->experts;
+    const size_t capacity = scheme->type->routing.expert_capacity != NULL
+                                ? scheme->type->routing.expert_capacity(scheme, shape)
+                                : SIZE_MAX;
     const spw_precision *p = &job->precision;
     *out = (spw_megatron_shape){.layers = job->model.moe_layers,
                                 .tokens = shape->tokens,
@@ -32,9 +32,8 @@ bool spw_megatron_job_stack(const spw_job *job, const spw_scheme *scheme, const 
                                 .experts_per_rank = shape->experts_per_rank,
                                 .hidden = shape->hidden,
                                 .ffn = shape->ffn,
-                                .capacity = factor > 0.0 ? (size_t)ceil(share * factor) : 0,
-                                .padded = spw_scheme_option_is(scheme, "pad", "true")};
-    return job->part == SPW_PART_EXPERT_LAYERS && strcmp(scheme->type->name, "megatron-alltoall") == 0 &&
-           p->weights == 2 && p->gradients == 4 && p->activations == 2 &&
-           spw_scheme_option_value(scheme, "align") == 0.0 && recompute_of(job->remat, &out->recompute);
+                                .capacity = capacity != SIZE_MAX ? capacity : 0,
+                                .padded = spw_scheme_fills_slots(scheme)};
+    return job->part == SPW_PART_EXPERT_LAYERS && spw_scheme_is_stacked_megatron(scheme) && p->weights == 2 &&
+           p->gradients == 4 && p->activations == 2 && recompute_of(job->remat, &out->recompute);
 }

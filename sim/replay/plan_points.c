@@ -78,8 +78,8 @@ spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_j
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
     const spw_job *job = q->job;
     if (row->timed) return NULL;
-    const bool megatron = spw_megatron_load_knows(&row->scheme),
-               compiled = row->scheme.type->compiled != NULL;
+    const bool megatron = row->scheme.type->megatron.timed,
+               compiled = row->scheme.type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (q->stack == NULL && q->megatron == NULL) return "--stack none";
     if (megatron && q->megatron == NULL) return "--stack names none of Megatron-Core";
@@ -117,7 +117,7 @@ static double dense_step(const spw_plan_request *q, const spw_job *job, size_t s
 double spw_plan_break_even_factor(const spw_plan_request *q, const spw_result_row *row) {
     spw_job job;
     double low = 0.5, high = 16.0;
-    if (!row->timed || row->scheme.type->compiled == NULL || q->time_stack == NULL ||
+    if (!row->timed || row->scheme.type->compiled.list == NULL || q->time_stack == NULL ||
         split_job(q->job, row->expert, &job) != SPW_OK)
         return NAN;
     if (!(dense_step(q, &job, row->sequences, low) < row->time.step_s) ||

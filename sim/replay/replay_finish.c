@@ -65,7 +65,7 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
 static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
     const spw_trace_info *info = spw_trace_get_info(row->frame->request->trace);
     const bool ranked = strcmp(info->order, "descending_weight") == 0;
-    if (row->scheme->type->by_choice_rank && !ranked)
+    if (row->scheme->type->routing.by_choice_rank && !ranked)
         spw_assume(list,
                    "%s: a token's first slot is its first choice, which the trace does not say (order: %s)",
                    row->scheme->text, info->order[0] != '\0' ? info->order : "not said");

@@ -62,7 +62,7 @@ static json_t *schemes(spw_json *json, const spw_result *result) {
         if (same < i) continue;
         spw_json_add(json, list,
                      json_pack("{s:o, s:o, s:s}", "scheme", spw_json_text(scheme->text), "section",
-                               section(scheme->type->section_source), "source", scheme->type->source));
+                               section(scheme->type->about.section), "source", scheme->type->about.source));
     }
     return list;
 }

@@ -10,12 +10,11 @@ enum { DOUBLINGS = 23, PARTS = 32 };
 static const double UNIT = 0.001;
 
 static const spw_scheme_option *factor_of(const spw_scheme *scheme) {
-    static const char *const names[] = {"capacity_factor", "buffer_factor"};
-    for (const spw_scheme_option *o = scheme->type->options; o->name != NULL; o++) {
-        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-            if (strcmp(o->name, names[n]) == 0 && o->choices == NULL) return o;
-    }
-    return NULL;
+    const char *name = scheme->type->routing.factor;
+    const spw_scheme_option *o = scheme->type->options;
+    if (name == NULL) return NULL;
+    while (strcmp(o->name, name) != 0) o++;
+    return o;
 }
 
 spw_status spw_scheme_with_factor(const spw_scheme *scheme, double factor, spw_scheme *out, bool *has) {

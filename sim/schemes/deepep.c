@@ -144,17 +144,18 @@ static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_sh
 
 const spw_scheme_type spw_scheme_deepep = {
     .name = "deepep",
-    .summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
-    .section_source = "event list of the scheme (4.4)",
-    .source = "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
-              "moe/token_dispatcher.py",
+    .about.summary = "DeepEP in PyTorch: a token is sent once a rank, tensors have the rows that arrive",
+    .about.section = "event list of the scheme (4.4)",
+    .about.source =
+        "deepseek-ai/DeepEP csrc/legacy, deep_ep/buffers/legacy.py; NVIDIA/Megatron-LM core_v0.11.0 "
+        "moe/token_dispatcher.py",
     .options = options,
-    .layer = layer,
-    .by_node = true,
-    .once_a_rank = true,
-    .exchanges = exchanges,
-    .flow = flow,
-    .balance = spw_pad_balance,
-    .communication_bytes = communication_bytes,
+    .memory.layer = layer,
+    .traffic.by_node = true,
+    .traffic.once_a_rank = true,
+    .traffic.exchanges = exchanges,
+    .routing.flow = flow,
+    .routing.balance = spw_pad_balance,
+    .memory.communication_bytes = communication_bytes,
     .check = spw_pad_check,
 };

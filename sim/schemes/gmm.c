@@ -18,25 +18,29 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 }
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer layer = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED, .either_way = 1};
-    (void)scheme;
-    return &layer;
+    static const spw_compiled_layer library = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED,
+                                               .either_way = 1},
+                                    oneshot = {SPW_PROGRAM_GMM, SPW_COMPILED_EXCHANGE_RAGGED, .either_way = 1,
+                                               .oneshot = true};
+    return spw_scheme_option_is(scheme, "exchange", "oneshot") ? &oneshot : &library;
 }
 
 const spw_scheme_type spw_scheme_gmm = {
     .name = "gmm",
-    .summary = "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
-    .shards_state = true,
-    .section_source = "event list of the scheme (2)",
-    .source =
+    .about.summary =
+        "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
+    .memory.shards_state = true,
+    .about.section = "event list of the scheme (2)",
+    .about.source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
     .options = options,
-    .layer = layer,
-    .buffer_rows = spw_ragged_buffer_rows,
-    .buffer_formula = "buffer",
-    .exchanges = spw_row_exchanges,
-    .flow = spw_ragged_flow,
+    .routing.factor = "buffer_factor",
+    .memory.layer = layer,
+    .memory.buffer_rows = spw_ragged_buffer_rows,
+    .memory.buffer_formula = "buffer",
+    .traffic.exchanges = spw_row_exchanges,
+    .routing.flow = spw_ragged_flow,
     .check = spw_ragged_check,
-    .xla_layer = spw_xla_gmm,
-    .compiled = compiled,
+    .compiled.layer = spw_xla_gmm,
+    .compiled.list = compiled,
 };

@@ -18,27 +18,31 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 }
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
-    static const spw_compiled_layer layer = {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY,
-                                             .either_way = 1};
-    (void)scheme;
-    return &layer;
+    enum { FAN_INS = sizeof fan_ins / sizeof *fan_ins - 1 };
+    static const spw_compiled_layer layers[FAN_INS] = {
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1},
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1, .scatters = 1},
+        {SPW_PROGRAM_DEEPEP, SPW_COMPILED_EXCHANGE_LIBRARY, .either_way = 1, .scatters = 2},
+    };
+    return &layers[(size_t)spw_scheme_option_value(scheme, "fan_in")];
 }
 
 const spw_scheme_type spw_scheme_gmm_deepep = {
     .name = "gmm-deepep",
-    .summary = "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
-    .shards_state = true,
-    .section_source = "event list of the scheme (3)",
-    .source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
+    .about.summary =
+        "Grouped GEMM behind DeepEP in JAX: a token is sent once a rank, received for the worst case",
+    .memory.shards_state = true,
+    .about.section = "event list of the scheme (3)",
+    .about.source = "AMD-AGI/Primus-Turbo primus_turbo/jax/lax/moe; ROCm/maxtext src/MaxText/layers/moe.py",
     .options = options,
-    .layer = layer,
-    .by_node = true,
-    .once_a_rank = true,
-    .buffer_rows = spw_deepep_jax_buffer_rows,
-    .buffer_formula = "W = R T min(e, K)",
-    .exchanges = spw_deepep_jax_exchanges,
-    .flow = spw_deepep_flow,
-    .communication_bytes = spw_deepep_jax_communication_bytes,
-    .xla_layer = spw_xla_deepep,
-    .compiled = compiled,
+    .memory.layer = layer,
+    .traffic.by_node = true,
+    .traffic.once_a_rank = true,
+    .memory.buffer_rows = spw_deepep_jax_buffer_rows,
+    .memory.buffer_formula = "W = R T min(e, K)",
+    .traffic.exchanges = spw_deepep_jax_exchanges,
+    .routing.flow = spw_deepep_flow,
+    .memory.communication_bytes = spw_deepep_jax_communication_bytes,
+    .compiled.layer = spw_xla_deepep,
+    .compiled.list = compiled,
 };

@@ -130,25 +130,25 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_hybrid_ep = {
     .name = "hybrid-ep",
-    .summary =
+    .about.summary =
         "HybridEP under Megatron-Core: rows come permuted to the experts, within a budget if one is set",
-    .section_source = "event list of the scheme (4.8)",
-    .source =
+    .about.section = "event list of the scheme (4.8)",
+    .about.source =
         "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep; NVIDIA/Megatron-LM moe/token_dispatcher.py, "
         "fused_a2a.py",
     .options = options,
-    .layer = layer,
-    .by_node = true,
-    .weighted_activation = true,
-    .once_a_rank = true,
-    .buffer_rows = buffer_rows,
-    .buffer_formula = "P_pad(T K budget)",
-    .exchanges = exchanges,
-    .flow = flow,
-    .balance = spw_pad_balance,
-    .communication_bytes = communication_bytes,
-    .communication_source = "registered buffers (4.8)",
-    .communication_formula =
+    .memory.layer = layer,
+    .traffic.by_node = true,
+    .values.weighted_activation = true,
+    .traffic.once_a_rank = true,
+    .memory.buffer_rows = buffer_rows,
+    .memory.buffer_formula = "P_pad(T K budget)",
+    .traffic.exchanges = exchanges,
+    .routing.flow = flow,
+    .routing.balance = spw_pad_balance,
+    .memory.communication_bytes = communication_bytes,
+    .memory.communication_source = "registered buffers (4.8)",
+    .memory.communication_formula =
         "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
     .check = check,
 };

@@ -76,24 +76,24 @@ static void refuse(spw_layer_builder *b, const char *step, const char *name, con
 /* --- Sizes --- */
 
 static uint64_t own_rows(const spw_scheme *scheme, const spw_layer_shape *s, size_t i) {
-    return scheme->type->own_rows != NULL ? scheme->type->own_rows(scheme, s, i) : 0;
+    return scheme->type->memory.own_rows != NULL ? scheme->type->memory.own_rows(scheme, s, i) : 0;
 }
 
 static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
     const spw_scheme *scheme = b->scheme;
     const spw_scheme_type *type = scheme->type;
-    const uint64_t buffer = type->buffer_rows != NULL ? type->buffer_rows(scheme, s) : 0;
+    const uint64_t buffer = type->memory.buffer_rows != NULL ? type->memory.buffer_rows(scheme, s) : 0;
     const spw_dim rows[SPW_ROWS_COUNT] = {
         [SPW_ROWS_ASSIGNMENTS] = {"T K", s->assignments},
         [SPW_ROWS_GATHERED] = {"R T", s->ranks * s->tokens},
-        [SPW_ROWS_BUFFER] = {type->buffer_formula, buffer},
+        [SPW_ROWS_BUFFER] = {type->memory.buffer_formula, buffer},
         [SPW_ROWS_EXPANDED] = {"e x rows", spw_saturated_product(s->experts_per_rank, buffer)},
         [SPW_ROWS_TOKENS] = {"T", s->tokens},
         [SPW_ROWS_HELD] = {"rows held", 0},
         [SPW_ROWS_RECEIVED] = {"rows received", 0},
         [SPW_ROWS_SENT] = {"rows sent", 0},
-        [SPW_ROWS_OWN_0] = {type->own_rows_formula[0], own_rows(scheme, s, 0)},
-        [SPW_ROWS_OWN_1] = {type->own_rows_formula[1], own_rows(scheme, s, 1)},
+        [SPW_ROWS_OWN_0] = {type->memory.own_rows_formula[0], own_rows(scheme, s, 0)},
+        [SPW_ROWS_OWN_1] = {type->memory.own_rows_formula[1], own_rows(scheme, s, 1)},
     };
     const spw_dim width[SPW_WIDTH_COUNT] = {
         [SPW_WIDTH_HIDDEN] = {"H", s->hidden},
@@ -230,10 +230,10 @@ spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shap
     *out = (spw_layer){.tensors = 0};
     measure(&b, shape);
     const bool xla = flavour == SPW_FLAVOUR_XLA || flavour == SPW_FLAVOUR_XLA_HIDING;
-    if (xla && scheme->type->xla_layer != NULL) {
-        scheme->type->xla_layer(scheme, shape, &b);
+    if (xla && scheme->type->compiled.layer != NULL) {
+        scheme->type->compiled.layer(scheme, shape, &b);
     } else {
-        scheme->type->layer(scheme, shape, &b);
+        scheme->type->memory.layer(scheme, shape, &b);
     }
     if (b.status == SPW_OK) expect_nothing(&b);
     spw_free(b.alive);

@@ -131,13 +131,13 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megablocks = {
     .name = "megablocks",
-    .summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
-    .section_source = "event list of the scheme (6.1)",
-    .source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",
+    .about.summary = "MegaBlocks dropless MoE: every choice travels by itself, memory follows what arrives",
+    .about.section = "event list of the scheme (6.1)",
+    .about.source = "databricks/megablocks megablocks/layers/{moe,dmoe,glu}.py, megablocks/ops",
     .options = options,
-    .layer = layer,
-    .exchanges = spw_row_exchanges,
-    .flow = flow,
-    .balance = balance,
+    .memory.layer = layer,
+    .traffic.exchanges = spw_row_exchanges,
+    .routing.flow = flow,
+    .routing.balance = balance,
     .check = spw_check_remat,
 };

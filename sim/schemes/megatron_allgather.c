@@ -155,18 +155,20 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 const spw_scheme_type spw_scheme_megatron_allgather = {
     .name = "megatron-allgather",
-    .summary =
+    .about.summary =
         "Megatron-Core, all-gather dispatcher: all tokens to all ranks, rows of what a rank's experts get",
-    .section_source = "event list of the scheme (5.3)",
-    .source =
+    .about.section = "event list of the scheme (5.3)",
+    .about.source =
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAllGatherTokenDispatcher",
     .options = options,
-    .layer = layer,
-    .weighted_activation = true,
-    .exchanges = exchanges,
-    .drop_rule = spw_megatron_drop_rule,
-    .keep = spw_megatron_keep,
-    .expert_capacity = spw_megatron_capacity,
-    .flow = flow,
-    .balance = balance,
+    .routing.factor = "capacity_factor",
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER},
+    .memory.layer = layer,
+    .values.weighted_activation = true,
+    .traffic.exchanges = exchanges,
+    .routing.drop_rule = spw_megatron_drop_rule,
+    .routing.keep = spw_megatron_keep,
+    .routing.expert_capacity = spw_megatron_capacity,
+    .routing.flow = flow,
+    .routing.balance = balance,
 };

@@ -259,6 +259,8 @@ void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_sha
     rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_pad_up(held, align) : held);
 }
 
+static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
+
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     if (!fills_slots(scheme)) return SPW_OK;
     if (spw_scheme_option_value(scheme, "capacity_factor") == 0.0)
@@ -280,18 +282,21 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_megatron_alltoall = {
     .name = "megatron-alltoall",
-    .summary = "Megatron-Core, all-to-all dispatcher: every choice is sent, buffers of what arrives",
-    .section_source = "event list of the scheme (5.2)",
-    .source =
+    .about.summary = "Megatron-Core, all-to-all dispatcher: every choice is sent, buffers of what arrives",
+    .about.section = "event list of the scheme (5.2)",
+    .about.source =
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAlltoAllTokenDispatcher",
     .options = options,
-    .layer = layer,
-    .weighted_activation = true,
-    .exchanges = spw_megatron_alltoall_exchanges,
-    .drop_rule = spw_megatron_drop_rule,
-    .keep = spw_megatron_keep,
-    .expert_capacity = spw_megatron_capacity,
-    .flow = spw_megatron_alltoall_flow,
-    .balance = spw_megatron_alltoall_balance,
+    .routing.factor = "capacity_factor",
+    .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
+                 .as_stacked = is_unpadded},
+    .memory.layer = layer,
+    .values.weighted_activation = true,
+    .traffic.exchanges = spw_megatron_alltoall_exchanges,
+    .routing.drop_rule = spw_megatron_drop_rule,
+    .routing.keep = spw_megatron_keep,
+    .routing.expert_capacity = spw_megatron_capacity,
+    .routing.flow = spw_megatron_alltoall_flow,
+    .routing.balance = spw_megatron_alltoall_balance,
     .check = check,
 };

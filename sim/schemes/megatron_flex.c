@@ -84,26 +84,33 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
                     s->experts_per_rank, (int)LOCAL_EXPERTS);
 }
 
+static bool is_unpadded_deepep(const spw_scheme *scheme) {
+    return spw_megatron_align(scheme) == 1 && !is_hybrid(scheme);
+}
+
 const spw_scheme_type spw_scheme_megatron_flex = {
     .name = "megatron-flex",
-    .summary =
+    .about.summary =
         "Megatron-Core, flex dispatcher: DeepEP or HybridEP, a token once a rank, buffers of what arrives",
-    .section_source = "event list of the scheme (5.4)",
-    .source = "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEFlexTokenDispatcher",
+    .about.section = "event list of the scheme (5.4)",
+    .about.source =
+        "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEFlexTokenDispatcher",
     .options = options,
-    .layer = layer,
-    .weighted_activation = true,
-    .by_node = true,
-    .once_a_rank = true,
-    .exchanges = exchanges,
-    .drop_rule = spw_megatron_drop_rule,
-    .keep = spw_megatron_keep,
-    .expert_capacity = spw_megatron_capacity,
-    .flow = flow,
-    .balance = balance,
-    .communication_bytes = communication_bytes,
-    .communication_source = "buffers of DeepEP (4.3) or HybridEP (4.8)",
-    .communication_formula =
+    .routing.factor = "capacity_factor",
+    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded_deepep},
+    .memory.layer = layer,
+    .values.weighted_activation = true,
+    .traffic.by_node = true,
+    .traffic.once_a_rank = true,
+    .traffic.exchanges = exchanges,
+    .routing.drop_rule = spw_megatron_drop_rule,
+    .routing.keep = spw_megatron_keep,
+    .routing.expert_capacity = spw_megatron_capacity,
+    .routing.flow = flow,
+    .routing.balance = balance,
+    .memory.communication_bytes = communication_bytes,
+    .memory.communication_source = "buffers of DeepEP (4.3) or HybridEP (4.8)",
+    .memory.communication_formula =
         "DeepEP: rings of the channels; HybridEP: R T rows and their weights, and more between nodes",
     .check = check,
 };

@@ -84,23 +84,24 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 const spw_scheme_type spw_scheme_primus_syncfree = {
     .name = "primus-syncfree",
-    .summary = "Primus on Megatron-Core without host synchronization: received, at level 3 permuted, for the "
-               "worst case",
-    .section_source = "event list of the scheme (3.5)",
-    .source = "AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py "
-              "PrimusTurboDeepEPTokenDispatcher; "
-              "AMD-AGI/Primus-Turbo primus_turbo/pytorch/modules/moe/token_dispatcher.py",
+    .about.summary =
+        "Primus on Megatron-Core without host synchronization: received, at level 3 permuted, for the "
+        "worst case",
+    .about.section = "event list of the scheme (3.5)",
+    .about.source = "AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py "
+                    "PrimusTurboDeepEPTokenDispatcher; "
+                    "AMD-AGI/Primus-Turbo primus_turbo/pytorch/modules/moe/token_dispatcher.py",
     .options = options,
-    .layer = layer,
-    .weighted_activation = true,
-    .by_node = true,
-    .once_a_rank = true,
-    .sends_once = sends_once,
-    .buffer_rows = buffer_rows,
-    .buffer_formula = "R T K",
-    .exchanges = exchanges,
-    .flow = flow,
-    .balance = balance,
-    .communication_bytes = communication_bytes,
+    .memory.layer = layer,
+    .values.weighted_activation = true,
+    .traffic.by_node = true,
+    .traffic.once_a_rank = true,
+    .traffic.sends_once = sends_once,
+    .memory.buffer_rows = buffer_rows,
+    .memory.buffer_formula = "R T K",
+    .traffic.exchanges = exchanges,
+    .routing.flow = flow,
+    .routing.balance = balance,
+    .memory.communication_bytes = communication_bytes,
     .check = check,
 };

@@ -18,19 +18,20 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ragged = {
     .name = "ragged",
-    .summary =
+    .about.summary =
         "MaxText sparse_matmul, ragged_dot: as gmm, and a masked copy of the operand for every local expert",
-    .shards_state = true,
-    .section_source = "event list of the scheme (2.5)",
-    .source =
+    .memory.shards_state = true,
+    .about.section = "event list of the scheme (2.5)",
+    .about.source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",
     .options = options,
-    .layer = layer,
-    .buffer_rows = spw_ragged_buffer_rows,
-    .buffer_formula = "buffer",
-    .exchanges = spw_row_exchanges,
-    .flow = spw_ragged_flow,
+    .routing.factor = "buffer_factor",
+    .memory.layer = layer,
+    .memory.buffer_rows = spw_ragged_buffer_rows,
+    .memory.buffer_formula = "buffer",
+    .traffic.exchanges = spw_row_exchanges,
+    .routing.flow = spw_ragged_flow,
     .check = spw_ragged_check,
-    .xla_layer = spw_xla_ragged,
-    .compiled = compiled,
+    .compiled.layer = spw_xla_ragged,
+    .compiled.list = compiled,
 };

@@ -87,16 +87,16 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
  * is what XLA compiles. */
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    (void)scheme;
+    const size_t chunks = (size_t)spw_scheme_option_value(scheme, "token_chunks");
     const uint64_t row = s->hidden * s->element_bytes, logits = 2 * s->experts * sizeof(float);
     const spw_exchange list[] = {
-        {"dispatch", SPW_PHASE_FORWARD, false, row + logits},
-        {"combine", SPW_PHASE_FORWARD, true, row},
-        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits},
-        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
-        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row},
-        {"router gradient", SPW_PHASE_BACKWARD, true,
-         s->experts * sizeof(float)}, /* of the gathered logits */
+        {"dispatch", SPW_PHASE_FORWARD, false, row + logits, chunks},
+        {"combine", SPW_PHASE_FORWARD, true, row, chunks},
+        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits, chunks},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, row, chunks},
+        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row, chunks},
+        {"router gradient", SPW_PHASE_BACKWARD, true, s->experts * sizeof(float),
+         chunks}, /* of the gathered logits */
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
     return SPW_COUNT_OF(list);
@@ -138,17 +138,19 @@ static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
 
 const spw_scheme_type spw_scheme_ring = {
     .name = "ring",
-    .summary = "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
-    .shards_state = true,
-    .section_source = "event list of the scheme (2.6)",
-    .source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
+    .about.summary =
+        "MaxText ring of experts: all-gather the tokens, compute the own experts, reduce-scatter",
+    .memory.shards_state = true,
+    .about.section = "event list of the scheme (2.6)",
+    .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,
-    .layer = layer,
-    .buffer_rows = buffer_rows,
-    .buffer_formula = "rows",
-    .exchanges = exchanges,
-    .flow = flow,
-    .xla_layer = spw_xla_ring,
-    .compiled = compiled,
+    .routing.factor = "buffer_factor",
+    .memory.layer = layer,
+    .memory.buffer_rows = buffer_rows,
+    .memory.buffer_formula = "rows",
+    .traffic.exchanges = exchanges,
+    .routing.flow = flow,
+    .compiled.layer = spw_xla_ring,
+    .compiled.list = compiled,
     .check = spw_ragged_check,
 };

@@ -82,12 +82,12 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 
 const spw_scheme_type spw_scheme_scattermoe = {
     .name = "scattermoe",
-    .summary = "ScatterMoE on one rank: products that gather and scatter themselves",
-    .section_source = "event list of the scheme (6.3)",
-    .source = "shawntan/scattermoe scattermoe/{parallel_experts,mlp}.py",
+    .about.summary = "ScatterMoE on one rank: products that gather and scatter themselves",
+    .about.section = "event list of the scheme (6.3)",
+    .about.source = "shawntan/scattermoe scattermoe/{parallel_experts,mlp}.py",
     .options = options,
-    .layer = layer,
-    .exchanges = spw_no_exchanges,
-    .flow = flow,
+    .memory.layer = layer,
+    .traffic.exchanges = spw_no_exchanges,
+    .routing.flow = flow,
     .check = spw_check_one_rank,
 };

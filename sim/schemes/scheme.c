@@ -149,7 +149,7 @@ size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
 }
 
 spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *shape) {
-    if (scheme->type->compiled != NULL && spw_remat_is_megatron(shape->remat))
+    if (scheme->type->compiled.list != NULL && spw_remat_is_megatron(shape->remat))
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
@@ -162,22 +162,43 @@ const char *spw_compiled_kind(const spw_scheme *scheme) {
 #define KIND(name, text, help) text,
     static const char *const kinds[] = {SPW_PROGRAM_LIST(KIND)};
 #undef KIND
-    const spw_compiled_layer *list = scheme->type->compiled(scheme);
+    const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
     if (list->masked_operands) return "ragged_dot";
     return list->whole_dispatch ? "dense_peeled" : kinds[list->program];
 }
 
 spw_drop_rule spw_scheme_drop_rule(const spw_scheme *scheme) {
-    return scheme->type->drop_rule != NULL ? scheme->type->drop_rule(scheme) : SPW_DROP_BY_LIMIT;
+    return scheme->type->routing.drop_rule != NULL ? scheme->type->routing.drop_rule(scheme)
+                                                   : SPW_DROP_BY_LIMIT;
 }
 
 static bool sends_once(const spw_scheme *scheme) {
-    return scheme->type->sends_once == NULL || scheme->type->sends_once(scheme);
+    return scheme->type->traffic.sends_once == NULL || scheme->type->traffic.sends_once(scheme);
 }
 bool spw_scheme_once_a_rank(const spw_scheme *scheme) {
-    return scheme->type->once_a_rank && sends_once(scheme);
+    return scheme->type->traffic.once_a_rank && sends_once(scheme);
 }
-bool spw_scheme_by_node(const spw_scheme *scheme) { return scheme->type->by_node && sends_once(scheme); }
+bool spw_scheme_by_node(const spw_scheme *scheme) {
+    return scheme->type->traffic.by_node && sends_once(scheme);
+}
+
+double spw_scheme_factor(const spw_scheme *scheme) {
+    const char *name = scheme->type->routing.factor;
+    return name != NULL ? spw_scheme_option_value(scheme, name) : NAN;
+}
+
+bool spw_scheme_fills_slots(const spw_scheme *scheme) {
+    return scheme->type->megatron.fills_slots != NULL && scheme->type->megatron.fills_slots(scheme);
+}
+
+bool spw_scheme_is_timed_megatron(const spw_scheme *scheme) {
+    const spw_scheme_megatron *m = &scheme->type->megatron;
+    return m->timed && (m->as_timed == NULL || m->as_timed(scheme));
+}
+
+bool spw_scheme_is_stacked_megatron(const spw_scheme *scheme) {
+    return scheme->type->megatron.as_stacked != NULL && scheme->type->megatron.as_stacked(scheme);
+}
 
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     for (size_t i = 0; i < schemes; i++) {
@@ -205,6 +226,6 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
         }
         rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
     }
-    if (scheme->type->balance != NULL) scheme->type->balance(scheme, s, &rows);
+    if (scheme->type->routing.balance != NULL) scheme->type->routing.balance(scheme, s, &rows);
     return rows;
 }

@@ -45,6 +45,7 @@ typedef struct spw_exchange {
     spw_phase phase;
     bool back;
     uint64_t row_bytes;
+    size_t parts; /* collectives that it is split into, one after the other; 0 counts as 1 */
 } spw_exchange;
 
 /* The tokens of one group, for schemes whose drop rule looks at more than counts. */
@@ -81,58 +82,104 @@ typedef struct spw_scheme_option {
                                    the value is a number */
 } spw_scheme_option;
 
-typedef struct spw_scheme_type {
-    const char *name, *summary;
-    const char *section_source; /* as "event list (2)": section of docs/schemes.md */
-    const char *source;         /* the code it was read from */
-    const spw_scheme_option *options;
-    /* The life of its tensors. */
-    void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    /* The same as XLA runs it (sim/schemes/xla_layers.h); NULL: as above. */
-    void (*xla_layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    bool shards_state;       /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
+/* Where it is described. */
+typedef struct spw_scheme_about {
+    const char *summary;
+    const char *section; /* as "event list (2)": section of docs/schemes.md */
+    const char *source;  /* the code it was read from */
+} spw_scheme_about;
+
+/* Which choices are computed, and where. */
+typedef struct spw_scheme_routing {
+    const char *
+        factor; /* the option that says how many rows there are before choices are dropped; NULL: none does */
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
-    bool by_node;            /* between nodes a token travels once a node and is forwarded there: Q, not U */
-    bool
-        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
-    bool once_a_rank;        /* a token travels once to a rank, whatever the number of its experts there */
-    bool (*sends_once)(
-        const spw_scheme *scheme); /* do by_node and once_a_rank hold under its options? NULL: yes */
-    bool
-        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
-                           layer's within the bound, not bit for bit */
-    size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
-    const char *buffer_formula;
-    size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
-    const char *own_rows_formula[2];
-    size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
-                        spw_exchange out[SPW_SCHEME_EXCHANGES]); /* how many */
-    spw_drop_rule (*drop_rule)(const spw_scheme *scheme);        /* NULL: SPW_DROP_BY_LIMIT */
+    bool limit_after_keep;   /* with keep(): flow.limit drops more of what it kept, after the wire */
+    spw_drop_rule (*drop_rule)(const spw_scheme *scheme); /* NULL: SPW_DROP_BY_LIMIT */
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
-    size_t (*expert_capacity)(
-        const spw_scheme *scheme,
-        const spw_layer_shape
-            *shape);       /* with keep(): choices of one rank that an expert keeps at most; SIZE_MAX
-                                          or NULL: not limited so */
-    bool limit_after_keep; /* with keep(): flow.limit drops more of what it kept, after the wire */
+    /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
+    size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
     /* With keep(), `counts` are those of the kept choices. */
     void (*flow)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                  size_t group, spw_flow *out);
     /* Corrects the rows of balanced routing (spw_balanced_rows) by what the scheme drops or pads; NULL: neither. */
     void (*balance)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_rank_rows *rows);
-    bool (*adds_tokens)(
-        const spw_scheme *scheme); /* may tokens go to experts that they did not choose? Then rows are
-                                                      more than the kept choices. NULL: no */
-    uint64_t (*communication_bytes)(
-        const spw_scheme *scheme, const spw_layer_shape *shape); /* buffers beside the tensors; NULL = none */
-    const char *communication_source, *communication_formula;    /* NULL: DeepEP's rings */
+    /* May tokens go to experts that they did not choose? Then rows are more than the kept choices. NULL: no. */
+    bool (*adds_tokens)(const spw_scheme *scheme);
+} spw_scheme_routing;
+
+/* In which order it rounds, against the plain layer. */
+typedef struct spw_scheme_values {
+    bool
+        weighted_activation; /* router weights multiply the activation, where the expert is, not the returned row */
+    bool
+        reorders_sums; /* gradients of weights are summed in another order than row by row: they equal the plain
+                                 layer's within the bound, not bit for bit */
+} spw_scheme_values;
+
+/* What travels, and how often. */
+typedef struct spw_scheme_traffic {
+    bool by_node;     /* between nodes a token travels once a node and is forwarded there: Q, not U */
+    bool once_a_rank; /* a token travels once to a rank, whatever the number of its experts there */
+    bool (*sends_once)(const spw_scheme *scheme); /* do both hold under its options? NULL: yes */
+    size_t (*exchanges)(const spw_scheme *scheme, const spw_layer_shape *shape,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]); /* how many */
+} spw_scheme_traffic;
+
+/* What it holds. */
+typedef struct spw_scheme_memory {
+    /* The life of its tensors. */
+    void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
+    bool shards_state; /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
+    size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */
+    const char *buffer_formula;
+    size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
+    const char *own_rows_formula[2];
+    /* Buffers beside the tensors; NULL: none. Source and formula NULL: DeepEP's rings. */
+    uint64_t (*communication_bytes)(const spw_scheme *scheme, const spw_layer_shape *shape);
+    const char *communication_source, *communication_formula;
+} spw_scheme_memory;
+
+/* As a program that XLA compiles whole. */
+typedef struct spw_scheme_compiled {
+    /* NULL: it is none, or was never compared with such a program. */
+    const spw_compiled_layer *(*list)(const spw_scheme *scheme);
+    /* memory.layer as XLA runs it (sim/schemes/xla_layers.h); NULL: the same. */
+    void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
+} spw_scheme_compiled;
+
+/* Who takes rows to their experts in a layer of Megatron-Core. */
+typedef enum spw_megatron_dispatcher {
+    SPW_MEGATRON_ALL_TO_ALL,
+    SPW_MEGATRON_TOKENS, /* once a rank: DeepEP */
+    SPW_MEGATRON_ALL_GATHER
+} spw_megatron_dispatcher;
+
+/* As a layer of Megatron-Core, for the models that are fitted to it. */
+typedef struct spw_scheme_megatron {
+    bool timed; /* the time of layers was measured: dispatcher says with which code */
+    spw_megatron_dispatcher dispatcher;
+    bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
+    bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
+    bool (*as_stacked)(
+        const spw_scheme *scheme); /* is it the layer of the bare stack (sim/memory/megatron_stack.h) under
+                                                     its options? NULL: no */
+} spw_scheme_megatron;
+
+typedef struct spw_scheme_type {
+    const char *name;
+    const spw_scheme_option *options;
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
-    const spw_compiled_layer *(*compiled)(
-        const spw_scheme
-            *scheme); /* NULL = not compiled whole by XLA, or never compared with such a program */
+    spw_scheme_about about;
+    spw_scheme_routing routing;
+    spw_scheme_values values;
+    spw_scheme_traffic traffic;
+    spw_scheme_memory memory;
+    spw_scheme_compiled compiled;
+    spw_scheme_megatron megatron;
 } spw_scheme_type;
 
 /* A scheme with its options set. */
@@ -151,6 +198,13 @@ SPW_MUST_CHECK spw_status spw_scheme_parse(const char *text, spw_scheme *out);
 double spw_scheme_option_value(const spw_scheme *scheme, const char *name);
 /* Is option `name` there and set to `word`? */
 bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char *word);
+
+/* The value of the option routing.factor; NAN without one. */
+double spw_scheme_factor(const spw_scheme *scheme);
+/* The facts of spw_scheme_megatron under the options as set. */
+bool spw_scheme_fills_slots(const spw_scheme *scheme);
+bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);
+bool spw_scheme_is_stacked_megatron(const spw_scheme *scheme);
 
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);

@@ -135,7 +135,7 @@ static spw_status keep(spw_selection *s, bool weights) {
         const spw_choices choices = {s->expert, weights ? s->weight : NULL};
         spw_group_choices(s->record, s->source, g * s->shape.ranks, &s->shape, s->expert,
                           weights ? s->weight : NULL);
-        SPW_TRY(s->scheme->type->keep(s->scheme, &s->shape, &choices, s->kept + first));
+        SPW_TRY(s->scheme->type->routing.keep(s->scheme, &s->shape, &choices, s->kept + first));
         for (size_t t = 0; t < s->choices / s->shape.top_k; t++) {
             size_t chosen = 0, kept = 0;
             for (size_t i = t * s->shape.top_k; i < (t + 1) * s->shape.top_k; i++) {
@@ -155,7 +155,7 @@ static spw_status keep(spw_selection *s, bool weights) {
                                      .expert_id = s->id};
     SPW_TRY(spw_counts_fill(s->own, &record, s->layout));
     s->counts = s->own;
-    s->kept_before = s->scheme->type->limit_after_keep;
+    s->kept_before = s->scheme->type->routing.limit_after_keep;
     s->marked = !s->kept_before;
 
 cleanup:
@@ -175,7 +175,7 @@ spw_status spw_selection_check(const spw_scheme *scheme, bool weights) {
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
     const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
-    const size_t units = scheme->type->limit_per_sequence ? s->shape.sequences : 1;
+    const size_t units = scheme->type->routing.limit_per_sequence ? s->shape.sequences : 1;
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
     s->marked = s->kept_before = false;
@@ -188,7 +188,7 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * s->shape.ranks;
         s->flow[g].limit = s->limit + first * units * s->shape.experts;
-        scheme->type->flow(scheme, &s->shape, s->counts, g, &s->flow[g]);
+        scheme->type->routing.flow(scheme, &s->shape, s->counts, g, &s->flow[g]);
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
             s->dropped[r] += counts->assignments[r] - s->counts->assignments[r];
     }
@@ -200,7 +200,7 @@ const spw_counts *spw_selection_counts(const spw_selection *s) { return s->count
 
 /* By the limits: of a unit's assignments to an expert the first in token order. */
 static void mark(spw_selection *s, size_t group, uint32_t *seen) {
-    const bool by_sequence = s->scheme->type->limit_per_sequence;
+    const bool by_sequence = s->scheme->type->routing.limit_per_sequence;
     const size_t experts = s->shape.experts,
                  unit = (by_sequence ? s->shape.sequence_length : s->shape.tokens) * s->shape.top_k;
     uint8_t *kept = s->kept + group * s->choices;
@@ -256,5 +256,5 @@ spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
     if (s->kept_before) return lost_after_keep(s);
     if (spw_scheme_drop_rule(s->scheme) != SPW_DROP_BY_LIMIT) return SPW_OK;
     return spw_counts_lost_tokens(s->counts, s->record, s->source, s->limit,
-                                  s->scheme->type->limit_per_sequence, s->lost);
+                                  s->scheme->type->routing.limit_per_sequence, s->lost);
 }

@@ -84,7 +84,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
                          uint64_t *received) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
-    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
+    const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
     uint64_t off_rank = 0;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];

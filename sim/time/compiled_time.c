@@ -27,7 +27,7 @@ typedef struct prediction {
 
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
     const spw_compiled_layer *program =
-        scheme->type->compiled != NULL ? scheme->type->compiled(scheme) : NULL;
+        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
     return timed && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
@@ -42,8 +42,7 @@ static double link_rate(const prediction *p, bool combine, double bytes) {
     const double measured = spw_exchange_rate(p->cluster, combine, bytes);
     if (p->list->exchange == SPW_COMPILED_EXCHANGE_LIBRARY)
         return p->stack->library_share.value * (isnan(measured) ? link : measured);
-    if (spw_scheme_option_is(p->request->scheme, "exchange", "oneshot"))
-        return p->stack->oneshot_share.value * link * fill;
+    if (p->list->oneshot) return p->stack->oneshot_share.value * link * fill;
     return p->stack->link_share.value * link * fill;
 }
 
@@ -52,7 +51,7 @@ static double exchange_seconds(const prediction *p) {
     const spw_layer_shape shape = spw_layer_shape_of(p->request->job, p->request->sequences);
     const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
     spw_exchange list[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = p->request->scheme->type->exchanges(p->request->scheme, &shape, list);
+    const size_t exchanges = p->request->scheme->type->traffic.exchanges(p->request->scheme, &shape, list);
     double seconds = 0.0;
     for (size_t l = 0; l < p->layers; l++) {
         const double times = (double)spw_layers_stood_for(p->request->job->model.moe_layers, p->layers, l);
@@ -195,7 +194,7 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole, "
             "tensor 1, with a remat policy",
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
-    p.list = q->scheme->type->compiled(q->scheme);
+    p.list = q->scheme->type->compiled.list(q->scheme);
     if (p.layer == NULL || p.layers == 0) {
         SPW_TRY(spw_routing_load_stated(q->job, q->scheme, q->sequences, 1.0, spw_stated_positions(q->job),
                                         &balanced));

@@ -33,7 +33,7 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
                           spw_compiled_work *w) {
     const double hidden = (double)s->hidden, ffn = (double)s->ffn, b = (double)s->element_bytes;
     const double moe = (double)job->model.moe_layers, tokens = (double)s->tokens;
-    const double rows = (double)scheme->type->buffer_rows(scheme, s);
+    const double rows = (double)scheme->type->memory.buffer_rows(scheme, s);
     const double slots = (double)s->experts * (double)spw_scheme_capacity(scheme, s);
     const double masked = list->masked_operands ? (double)s->experts_per_rank : 0.0;
     for (size_t i = 0; i < layers; i++) {
@@ -41,9 +41,6 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
         w->experts += (double)spw_layers_stood_for(job->model.moe_layers, layers, i) * PASSES * 6.0 *
                       computed * hidden * ffn;
     }
-    const double scatters = spw_scheme_option_is(scheme, "fan_in", "scatter2")   ? 2.0
-                            : spw_scheme_option_is(scheme, "fan_in", "scatter1") ? 1.0
-                                                                                 : 0.0;
     const bool dense = list->program == SPW_PROGRAM_DENSE || list->program == SPW_PROGRAM_DENSE_GATHERED;
     w->library_products = !dense && masked == 0.0;
     w->masks = MASK_PRODUCTS * 2.0 * moe * tokens * slots * hidden;
@@ -52,7 +49,7 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
                    (touches[list->program].hidden * rows * hidden + touches[list->program].ffn * rows * ffn +
                     touches[list->program].assignments * (double)s->assignments * hidden +
                     touches[list->program].gathered * (double)s->ranks * tokens * hidden);
-    w->scatter_bytes = scatters * moe * rows * hidden * b;
+    w->scatter_bytes = (double)list->scatters * moe * rows * hidden * b;
 }
 
 /* Weights are gathered twice, forward and backward; gradients are scattered once. */

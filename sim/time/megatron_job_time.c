@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
-#include "sim/schemes/megatron_layer.h"
+#include "sim/schemes/list.h"
 #include "sim/time/megatron_doubt.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
@@ -33,9 +33,8 @@ static size_t remat_row(const spw_job *job) {
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
-    return spw_megatron_load_knows(scheme) && remat_row(job) < SPW_COUNT_OF(remats) && job->tensor == 1 &&
-           job->precision.weights == 2 && spw_precision_is_timed(job) && spw_megatron_align(scheme) == 1 &&
-           !spw_scheme_option_is(scheme, "backend", "hybridep");
+    return spw_scheme_is_timed_megatron(scheme) && remat_row(job) < SPW_COUNT_OF(remats) &&
+           job->tensor == 1 && job->precision.weights == 2 && spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */
@@ -329,7 +328,7 @@ static spw_status begin(prediction *p) {
     const spw_job *job = q->job;
     const size_t sequences = q->sequences / p->pipeline.micro_batches;
     const spw_layer_shape s = spw_layer_shape_of(job, sequences);
-    const size_t capacity = spw_megatron_capacity(q->scheme, &s);
+    const size_t capacity = q->scheme->type->routing.expert_capacity(q->scheme, &s);
     spw_status status = SPW_OK;
     p->shape = (spw_megatron_shape){.tokens = s.tokens,
                                     .top_k = s.top_k,
@@ -338,9 +337,9 @@ static spw_status begin(prediction *p) {
                                     .hidden = s.hidden,
                                     .ffn = s.ffn,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
-                                    .padded = spw_scheme_option_is(q->scheme, "pad", "true"),
+                                    .padded = spw_scheme_fills_slots(q->scheme),
                                     .recompute = remats[remat_row(job)].recompute};
-    p->dispatcher = spw_megatron_dispatcher_of(q->scheme);
+    p->dispatcher = q->scheme->type->megatron.dispatcher;
     p->send_s = p->pipeline.stages > 1
                     ? q->stack->exchange_latency_s.value +
                           2.0 * (double)(s.tokens * s.hidden) / q->stack->network_bytes_per_s.value

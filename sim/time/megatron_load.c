@@ -1,31 +1,9 @@
 #include "sim/time/megatron_load.h"
 
 #include "base/memory.h"
-#include "sim/schemes/megatron_layer.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/megatron_experts.h"
 #include "sim/time/routing_load.h"
-
-#include <string.h>
-
-static const struct {
-    const char *name;
-    spw_megatron_dispatcher dispatcher;
-} schemes[] = {{"megatron-alltoall", SPW_MEGATRON_ALL_TO_ALL},
-               {"megatron-flex", SPW_MEGATRON_TOKENS},
-               {"megatron-allgather", SPW_MEGATRON_ALL_GATHER}};
-
-static size_t scheme_row(const spw_scheme *scheme) {
-    size_t i = 0;
-    while (i < SPW_COUNT_OF(schemes) && strcmp(schemes[i].name, scheme->type->name) != 0) i++;
-    return i;
-}
-
-bool spw_megatron_load_knows(const spw_scheme *scheme) { return scheme_row(scheme) < SPW_COUNT_OF(schemes); }
-
-spw_megatron_dispatcher spw_megatron_dispatcher_of(const spw_scheme *scheme) {
-    return spw_megatron_load_knows(scheme) ? schemes[scheme_row(scheme)].dispatcher : SPW_MEGATRON_ALL_TO_ALL;
-}
 
 const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
     static const char *const texts[] = {[SPW_MEGATRON_ALL_TO_ALL] = NULL,
@@ -52,8 +30,8 @@ static double list_chunks(const spw_layer_shape *s, const spw_counts *c, size_t 
 void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_scheme *scheme,
                           const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
                           double *scratch, spw_megatron_load *load) {
-    const bool slots = spw_scheme_option_is(scheme, "pad", "true"),
-               permutes = spw_megatron_dispatcher_of(scheme) == SPW_MEGATRON_ALL_TO_ALL;
+    const bool slots = spw_scheme_fills_slots(scheme),
+               permutes = scheme->type->megatron.dispatcher == SPW_MEGATRON_ALL_TO_ALL;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     spw_traffic_ports(scheme, s, c, group, flow, port);
     for (size_t d = 0; d < s->ranks; d++) {

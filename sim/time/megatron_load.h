@@ -10,9 +10,6 @@
 
 #include <stdbool.h>
 
-/* megatron-alltoall, megatron-flex, megatron-allgather, whatever their options. */
-bool spw_megatron_load_knows(const spw_scheme *scheme);
-spw_megatron_dispatcher spw_megatron_dispatcher_of(const spw_scheme *scheme);
 const char *
 spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher); /* what a note says; NULL: measured */
 

@@ -47,6 +47,7 @@
 
 #include "sim/input/megatron_coefficients.h"
 #include "sim/memory/megatron_stack.h"
+#include "sim/schemes/scheme.h"
 
 #define SPW_MEGATRON_PHASE_LIST(X) \
     X(ROUTE, "forward_route") \
@@ -81,13 +82,6 @@ typedef enum spw_megatron_depth {
     SPW_MEGATRON_DEPTH_TWICE_FFN,
     SPW_MEGATRON_DEPTH_COUNT
 } spw_megatron_depth;
-
-/* Who takes rows to their experts. */
-typedef enum spw_megatron_dispatcher {
-    SPW_MEGATRON_ALL_TO_ALL,
-    SPW_MEGATRON_TOKENS, /* once a rank: DeepEP */
-    SPW_MEGATRON_ALL_GATHER
-} spw_megatron_dispatcher;
 
 /* One rank in one layer, in rows. From `tiled` on: by spw_megatron_experts_load, sim/time/megatron_experts.h. */
 typedef struct spw_megatron_load {

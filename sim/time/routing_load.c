@@ -12,11 +12,12 @@ static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, co
                           size_t group, const spw_flow *flow, size_t expert) {
     double rows = 0.0;
     const size_t rank = expert / s->experts_per_rank;
-    if (scheme->type->limit_per_sequence) return (double)flow->rows[rank] / (double)s->experts_per_rank;
+    if (scheme->type->routing.limit_per_sequence)
+        return (double)flow->rows[rank] / (double)s->experts_per_rank;
     for (size_t source = 0; source < s->ranks; source++) {
         const uint32_t routed = c->routed[(group * s->ranks + source) * s->experts + expert];
         const uint32_t limit = flow->limit[source * s->experts + expert];
-        rows += scheme->type->keep == NULL && limit < routed ? limit : routed;
+        rows += scheme->type->routing.keep == NULL && limit < routed ? limit : routed;
     }
     return rows;
 }
@@ -25,7 +26,7 @@ void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *s, 
                             size_t group, const spw_flow *flow, const spw_traffic *traffic,
                             spw_routing_layer *load) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = scheme->type->exchanges(scheme, s, exchange);
+    const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
     const double row_bytes = exchanges > 0 ? (double)exchange[0].row_bytes : 1.0;
     for (size_t d = 0; d < s->ranks; d++) {
         double tiled = 0.0;
@@ -94,9 +95,10 @@ size_t spw_stated_positions(const spw_job *job) {
 spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                                      double imbalance, size_t groups, spw_stated_routing *out) {
     const spw_layer_shape s = spw_layer_shape_of(job, sequences);
-    const size_t units = scheme->type->limit_per_sequence ? sequences : 1;
-    const size_t limit =
-        scheme->type->expert_capacity != NULL ? scheme->type->expert_capacity(scheme, &s) : SIZE_MAX;
+    const size_t units = scheme->type->routing.limit_per_sequence ? sequences : 1;
+    const size_t limit = scheme->type->routing.expert_capacity != NULL
+                             ? scheme->type->routing.expert_capacity(scheme, &s)
+                             : SIZE_MAX;
     spw_placement placement = placement_of(job);
     spw_status status = SPW_OK;
     *out = (spw_stated_routing){.shape = s, .scheme = scheme};
@@ -122,7 +124,7 @@ cleanup:
 }
 
 void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
-    r->scheme->type->flow(r->scheme, &r->shape, r->counts, group, &r->flow);
+    r->scheme->type->routing.flow(r->scheme, &r->shape, r->counts, group, &r->flow);
 }
 
 void spw_stated_routing_destroy(spw_stated_routing *r) {
@@ -165,7 +167,7 @@ spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
         spw_traffic_compute(scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
         spw_routing_load_raise(scheme, &r.shape, r.counts, g, &r.flow, &traffic, out);
     }
-    if (!scheme->type->limit_per_sequence)
+    if (!scheme->type->routing.limit_per_sequence)
         out->tiled_rows = out->rows + (double)r.shape.experts_per_rank * SPW_TILE_ROWS / 2.0;
     spw_stated_routing_destroy(&r);
     return SPW_OK;

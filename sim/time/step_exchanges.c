@@ -28,13 +28,15 @@ static void add_peeled(spw_step_traffic *out, uint64_t slots, const spw_layer_sh
     add(out, "slots_ffn", "D F b", all_to_all, true, 1, slots * s->ffn, s->element_bytes);
 }
 
-/* One collective an exchange; the ring's in as many as it has token chunks. Before a ragged one every rank learns
+static size_t parts_of(const spw_exchange *exchange) { return exchange->parts > 0 ? exchange->parts : 1; }
+
+/* One collective an exchange, or as many as it is split into. Before a ragged one every rank learns
  * what all send to all, and to which experts (docs/schemes.md, section 2); its gradient needs the sizes again, as
  * four exchanges of a count a rank. */
 static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const spw_layer_shape *s,
                           spw_compiled_exchange kind, uint64_t slots, bool recompute) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t count = scheme->type->exchanges(scheme, s, exchange), b = s->element_bytes;
+    const size_t count = scheme->type->traffic.exchanges(scheme, s, exchange), b = s->element_bytes;
     const uint64_t row = s->hidden * b;
     for (size_t i = 0; i < count; i++) {
         const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;
@@ -45,8 +47,7 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
             add(out, exchange[i].name, "T K H b", SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1,
                 s->assignments * s->hidden, b);
         } else if (exchange[i].row_bytes >= row) { /* not what goes for the router alone */
-            const double option = spw_scheme_option_value(scheme, "token_chunks");
-            const size_t chunks = option > 1.0 ? (size_t)option : 1;
+            const size_t chunks = parts_of(&exchange[i]);
             add(out, exchange[i].name, "R T H b",
                 exchange[i].back ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_GATHER, backward, chunks,
                 s->ranks * s->tokens / chunks * s->hidden, b);
@@ -65,8 +66,10 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
 /* The ring gathers the router's logits beside the tokens: with a selection bias those before it too. */
 static void add_logits(spw_step_traffic *out, const spw_job *job, const spw_scheme *scheme,
                        const spw_layer_shape *s, bool sorted) {
-    const double option = spw_scheme_option_value(scheme, "token_chunks");
-    const size_t chunks = option > 1.0 ? (size_t)option : 1, kinds = job->model.selection_bias ? 2 : 1;
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    const size_t chunks =
+                     scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? parts_of(&exchange[0]) : 1,
+                 kinds = job->model.selection_bias ? 2 : 1;
     const uint64_t logits = s->ranks * s->tokens * s->experts;
     for (int backward = 0; backward < 2; backward++)
         add(out, "logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks, logits / chunks,
@@ -131,8 +134,9 @@ static void add_resharding(spw_step_traffic *out, uint64_t slots, uint64_t capac
 
 void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s,
                             spw_step_traffic *out) {
-    const spw_compiled_layer *list = scheme->type->compiled(scheme);
-    const uint64_t slots = scheme->type->buffer_rows != NULL ? scheme->type->buffer_rows(scheme, s) : 0;
+    const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
+    const uint64_t slots =
+        scheme->type->memory.buffer_rows != NULL ? scheme->type->memory.buffer_rows(scheme, s) : 0;
     switch (list->exchange) {
     case SPW_COMPILED_EXCHANGE_NONE:
     case SPW_COMPILED_EXCHANGE_LIBRARY: break;

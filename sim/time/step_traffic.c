@@ -203,7 +203,8 @@ spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, siz
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const size_t micro = pipeline.micro_batches;
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences / micro);
-    const spw_compiled_layer *list = scheme->type->compiled != NULL ? scheme->type->compiled(scheme) : NULL;
+    const spw_compiled_layer *list =
+        scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     builder b = {job, out};
     memset(out, 0, sizeof *out);
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;

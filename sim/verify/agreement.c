@@ -142,7 +142,7 @@ cleanup:
 }
 
 static bool adds_tokens(const workspace *w) {
-    return w->scheme->type->adds_tokens != NULL && w->scheme->type->adds_tokens(w->scheme);
+    return w->scheme->type->routing.adds_tokens != NULL && w->scheme->type->routing.adds_tokens(w->scheme);
 }
 
 /* The truth: the plain layer on what the scheme makes of the choices. */
@@ -152,8 +152,8 @@ static spw_status run_plain(workspace *w) {
     spw_plain_routing routing = {.slots = s->top_k,
                                  .expert = w->kept,
                                  .weight = w->plain.weight,
-                                 .bounds = type->reorders_sums || type->weighted_activation,
-                                 .weighted_activation = type->weighted_activation};
+                                 .bounds = type->values.reorders_sums || type->values.weighted_activation,
+                                 .weighted_activation = type->values.weighted_activation};
     if (adds_tokens(w)) {
         const spw_status status = round_tokens(w);
         if (status != SPW_OK) return status;
@@ -167,12 +167,8 @@ static spw_status run_plain(workspace *w) {
 /* --- Execution -------------------------------------------------------------------------------------------------- */
 
 static double option_factor(const spw_scheme *scheme) {
-    double capacity = spw_scheme_option_value(scheme, "capacity_factor");
-    double buffer = spw_scheme_option_value(scheme, "buffer_factor");
-    return fmax(!isnan(capacity) ? capacity
-                : !isnan(buffer) ? buffer
-                                 : 0.0,
-                0.0); /* below 0: options say more */
+    const double factor = spw_scheme_factor(scheme);
+    return isnan(factor) ? 0.0 : fmax(factor, 0.0); /* below 0: options say more */
 }
 
 static void name_options(const spw_scheme *scheme, spw_execution_option out[SPW_SCHEME_OPTIONS + 1]) {
@@ -235,7 +231,7 @@ cleanup:
 static void judge_bytes(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = w->scheme->type->exchanges(w->scheme, s, exchange);
+    const size_t exchanges = w->scheme->type->traffic.exchanges(w->scheme, s, exchange);
     for (size_t e = 0; e < exchanges; e++) {
         for (size_t source = 0; source < s->ranks; source++) {
             for (size_t d = 0; d < s->ranks; d++) {
@@ -345,7 +341,7 @@ static spw_status judge(workspace *w) {
     judge_bytes(w);
     const spw_status status = judge_memory(w);
     if (status != SPW_OK) return status;
-    if (w->scheme->type->reorders_sums || w->scheme->type->weighted_activation) {
+    if (w->scheme->type->values.reorders_sums || w->scheme->type->values.weighted_activation) {
         judge_bounded(w);
     } else {
         judge_plain(w);

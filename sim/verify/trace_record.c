@@ -49,19 +49,18 @@ static spw_status predict(size_t which, const spw_layer_shape *shape, const spw_
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->ranks, &flow.wire));
     SPW_TRY(SPW_ALLOC(shape->ranks * shape->sequences * shape->experts, &flow.limit));
     flow.rows = rows, flow.dropped = dropped;
-    scheme.type->flow(&scheme, shape, counts, group, &flow);
-    const double capacity = spw_scheme_option_value(&scheme, "capacity_factor"),
-                 buffer = spw_scheme_option_value(&scheme, "buffer_factor");
+    scheme.type->routing.flow(&scheme, shape, counts, group, &flow);
     (void)snprintf(out->text, sizeof out->text, "%s", schemes[which].text);
     out->rule = schemes[which].rule;
-    const double factor = isnan(capacity) ? buffer : capacity;
+    const double factor = spw_scheme_factor(&scheme);
     out->factor_thousandths = isnan(factor) ? 0 : (size_t)lround(1000 * factor);
     const bool received = out->rule == SPW_RECORD_TOKEN;
-    out->buffer_rows = received ? shape->ranks * shape->tokens : scheme.type->buffer_rows(&scheme, shape);
+    out->buffer_rows =
+        received ? shape->ranks * shape->tokens : scheme.type->memory.buffer_rows(&scheme, shape);
     uint64_t x_bytes = 0;
     SPW_TRY(buffer_bytes(&scheme, shape, received ? SPW_ROWS_GATHERED : SPW_ROWS_BUFFER, &x_bytes));
     out->buffer_bytes = x_bytes;
-    const size_t exchanges = scheme.type->exchanges(&scheme, shape, exchange);
+    const size_t exchanges = scheme.type->traffic.exchanges(&scheme, shape, exchange);
     for (size_t i = exchanges; i-- > 0;) { /* the first one each way stays: the forward pass's */
         size_t *bytes = exchange[i].back ? &out->back_bytes : &out->row_bytes;
         *bytes = exchange[i].row_bytes;

@@ -35,7 +35,8 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
             own.shape = one_rank(&c->shape);
         if (progress != NULL) spw_progress_update(progress, done + i);
         if (!can_run(scheme, &own.shape)) continue;
-        if (scheme->type->compiled == NULL && c->seed % 2 == 1) /* every other case repeats the activation */
+        if (scheme->type->compiled.list == NULL &&
+            c->seed % 2 == 1) /* every other case repeats the activation */
             own.shape.remat = SPW_REMAT_MOE_ACT;
         status = spw_verify_run(scheme, &own, &v->tally[i]);
     }

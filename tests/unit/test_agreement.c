@@ -12,24 +12,24 @@ static const spw_scheme_type *right;
 
 static size_t wrong_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                               spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const size_t count = right->exchanges(scheme, s, out);
+    const size_t count = right->traffic.exchanges(scheme, s, out);
     out[count - 1].row_bytes++;
     return count;
 }
 
 static size_t wrong_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
-    return right->buffer_rows(scheme, s) + 1;
+    return right->memory.buffer_rows(scheme, s) + 1;
 }
 
 static void wrong_drops(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
                         size_t group, spw_flow *out) {
-    right->flow(scheme, s, counts, group, out);
+    right->routing.flow(scheme, s, counts, group, out);
     out->dropped[0]++;
 }
 
 static void wrong_wire(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *counts,
                        size_t group, spw_flow *out) {
-    right->flow(scheme, s, counts, group, out);
+    right->routing.flow(scheme, s, counts, group, out);
     out->wire[1]++;
 }
 
@@ -70,15 +70,15 @@ static void test_scheme(const char *text) {
     right = scheme.type;
     spw_scheme_type wrong = *right;
     scheme.type = &wrong;
-    wrong.exchanges = wrong_exchanges;
+    wrong.traffic.exchanges = wrong_exchanges;
     CHECK(misses(&scheme) > 0);
     wrong = *right;
-    wrong.buffer_rows = wrong_rows;
+    wrong.memory.buffer_rows = wrong_rows;
     CHECK(misses(&scheme) > 0);
     wrong = *right;
-    wrong.flow = wrong_drops;
+    wrong.routing.flow = wrong_drops;
     CHECK(misses(&scheme) > 0);
-    wrong.flow = wrong_wire;
+    wrong.routing.flow = wrong_wire;
     CHECK(misses(&scheme) > 0);
 }
 

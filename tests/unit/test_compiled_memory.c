@@ -223,7 +223,7 @@ static void test_limit(void) {
         const spw_stack stack = stack_of(presets[i]);
         for (size_t s = 0; s < 5; s++) {
             const spw_scheme scheme = scheme_of(schemes[s]);
-            const double share = spw_stack_recovered(&stack, scheme.type->compiled(&scheme)->program);
+            const double share = spw_stack_recovered(&stack, scheme.type->compiled.list(&scheme)->program);
             double last = 0.0;
             for (size_t p = 1; p <= 32; p++) {
                 const spw_compiled_memory m = predict(&stack, schemes[s], p, 267.8 * GIB);

@@ -63,7 +63,7 @@ static void test_work(void) {
     spw_compiled_work w;
     CHECK(load.rows == 40960.0 && load.tiled_rows == 40960.0 && load.link_rows == 7 * 5120.0 &&
           load.nic_rows == 0.0);
-    spw_compiled_work_count(&job, &dense, dense.type->compiled(&dense), 1, &load, 1, &w);
+    spw_compiled_work_count(&job, &dense, dense.type->compiled.list(&dense), 1, &load, 1, &w);
     near(w.experts, 58 * 4 * 6.0 * 40960 * 7168 * 2048, 1e-12, "experts of dense");
     near(w.masks, 58 * 6 * 2.0 * 4096 * 40960 * 7168, 1e-12, "dispatch and combine einsums");
     near(w.model.projections, 4 * 2.0 * 4096 * 61 * 187107328, 1e-3, "projections");
@@ -86,15 +86,15 @@ static void test_work(void) {
     /* gmm: 4096 x 8 rows at every rank, W = 64 T rows in the buffer */
     load = load_of(&job, "gmm", 1, 1.0);
     CHECK(load.rows == 32768.0 && load.tiled_rows == 32768.0 + 32 * 128 && load.link_rows == 28672.0);
-    spw_compiled_work_count(&job, &gmm, gmm.type->compiled(&gmm), 1, &load, 1, &w);
+    spw_compiled_work_count(&job, &gmm, gmm.type->compiled.list(&gmm), 1, &load, 1, &w);
     near(w.experts, 58 * 4 * 6.0 * (32768 + 4096) * 7168 * 2048, 1e-12, "experts of gmm");
     near(w.row_bytes, 58 * 2.0 * (64.0 * 4096 * (26 * 7168 + 11 * 2048) + 14.0 * 32768 * 7168), 1e-12,
          "rows of gmm");
     CHECK(w.library_products && w.masks == 0.0 && w.mask_bytes == 0.0);
     load = load_of(&job, "gmm-deepep", 1, 1.0);
-    spw_compiled_work_count(&job, &scatter, scatter.type->compiled(&scatter), 1, &load, 1, &w);
+    spw_compiled_work_count(&job, &scatter, scatter.type->compiled.list(&scatter), 1, &load, 1, &w);
     near(w.scatter_bytes, 2 * 58 * 64.0 * 4096 * 7168 * 2, 1e-12, "two scatters of W rows");
-    spw_compiled_work_count(&job, &ragged, ragged.type->compiled(&ragged), 1, &load, 1, &w);
+    spw_compiled_work_count(&job, &ragged, ragged.type->compiled.list(&ragged), 1, &load, 1, &w);
     near(w.experts, 58 * 4 * 6.0 * 32 * 64 * 4096 * 7168 * 2048, 1e-12, "every row with every expert");
     CHECK(!w.library_products);
 }

@@ -49,7 +49,7 @@ static spw_layer_shape deepseek(size_t ranks) { return shape_of(ranks, 8, 256, 8
 static uint64_t row_bytes(const char *text, const spw_layer_shape *s, const char *name) {
     const spw_scheme scheme = scheme_of(text);
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-    const size_t count = scheme.type->exchanges(&scheme, s, exchange);
+    const size_t count = scheme.type->traffic.exchanges(&scheme, s, exchange);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(exchange[i].name, name) == 0) return exchange[i].row_bytes;
     }
@@ -106,7 +106,8 @@ static void test_buffers(void) {
          4 * 1024, 0.05); /* "~4 GB" */
     near((double)spw_deepep_low_latency_bytes(&eight, 128) / 1e9, 1.908, 0.0005);
     const spw_scheme sized = scheme_of("deepep-ll:max_tokens=128");
-    CHECK(sized.type->communication_bytes(&sized, &eight) == spw_deepep_low_latency_bytes(&eight, 128));
+    CHECK(sized.type->memory.communication_bytes(&sized, &eight) ==
+          spw_deepep_low_latency_bytes(&eight, 128));
     /* up to the next multiple of 128, even from one */
     const uint64_t messages = 4 * 256 * 128 * (4 * 56 + 2 * 7168), counters = 2 * 4 * 256;
     CHECK(spw_deepep_low_latency_bytes(&eight, 128) == messages + counters + 128);

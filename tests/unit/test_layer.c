@@ -32,9 +32,9 @@ static spw_status build(layer_function function, spw_flavour flavour, spw_layer 
     static const spw_scheme_option options[] = {{.name = NULL}};
     const spw_scheme_type type = {.name = "hand",
                                   .options = options,
-                                  .layer = function,
-                                  .buffer_rows = buffer_rows,
-                                  .buffer_formula = "B"};
+                                  .memory.layer = function,
+                                  .memory.buffer_rows = buffer_rows,
+                                  .memory.buffer_formula = "B"};
     const spw_scheme scheme = {.type = &type, .text = "hand"};
     return spw_layer_build(&scheme, &shape, flavour, out);
 }

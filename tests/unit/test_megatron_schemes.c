@@ -198,7 +198,7 @@ static void test_row_bytes(void) {
         spw_layer_shape shape = deepseek(1);
         spw_exchange x[SPW_SCHEME_EXCHANGES];
         shape.node_ranks = cases[i].node_ranks;
-        CHECK(s.type->exchanges(&s, &shape, x) == 6);
+        CHECK(s.type->traffic.exchanges(&s, &shape, x) == 6);
         CHECK(x[0].row_bytes == cases[i].there && x[1].row_bytes == cases[i].back);
         CHECK(x[2].row_bytes == x[0].row_bytes && x[3].row_bytes == x[1].row_bytes);
         CHECK(x[4].row_bytes == cases[i].back_gradient && x[5].row_bytes == cases[i].there_gradient);
@@ -231,9 +231,9 @@ static void test_figures(void) {
     /* DeepEP's buffers: 20 multiprocessors in Megatron, 32 in Primus (4.3). */
     const spw_scheme primus = scheme_of("primus-syncfree:level=2"),
                      plain = scheme_of("primus-syncfree:level=1");
-    CHECK(fabs((double)exact.type->communication_bytes(&exact, &v3) / 1e6 - 335.7) < 0.05);
-    CHECK(fabs((double)primus.type->communication_bytes(&primus, &v3) / 1e6 - 537.1) < 0.05);
-    CHECK(plain.type->communication_bytes(&plain, &v3) == 0);
+    CHECK(fabs((double)exact.type->memory.communication_bytes(&exact, &v3) / 1e6 - 335.7) < 0.05);
+    CHECK(fabs((double)primus.type->memory.communication_bytes(&primus, &v3) / 1e6 - 537.1) < 0.05);
+    CHECK(plain.type->memory.communication_bytes(&plain, &v3) == 0);
     CHECK(spw_scheme_by_node(&primus) && !spw_scheme_by_node(&plain) && spw_scheme_once_a_rank(&exact));
 }
 
@@ -466,7 +466,7 @@ static void test_waste(void) {
                 (void)snprintf(text, sizeof text, "megatron-alltoall:align=%zu%s", cases[i].align,
                                router ? ",pay=router" : "");
                 const spw_scheme scheme = scheme_of(text);
-                scheme.type->flow(&scheme, &s, &counts, 0, &flow);
+                scheme.type->routing.flow(&scheme, &s, &counts, 0, &flow);
                 uint64_t held = 0;
                 for (size_t d = 0; d < 8; d++) held += rows[d];
                 extra[router] += (double)(held - plain) / 8.0 / DRAWS;

@@ -70,8 +70,8 @@ static spw_scheme following(void) {
     spw_scheme scheme;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
     type = *scheme.type;
-    type.layer = following_layer;
-    type.compiled = NULL;
+    type.memory.layer = following_layer;
+    type.compiled.list = NULL;
     scheme.type = &type;
     return scheme;
 }

@@ -40,7 +40,7 @@ static void arriving_layer(const spw_scheme *scheme, const spw_layer_shape *shap
 }
 static const spw_scheme_option options[] = {{.name = NULL}};
 static const spw_scheme_type type = {
-    .name = "arrives", .options = options, .section_source = "test", .layer = arriving_layer};
+    .name = "arrives", .options = options, .about.section = "test", .memory.layer = arriving_layer};
 static const spw_scheme scheme = {.type = &type, .text = "arrives"};
 
 static uint64_t next_random(uint64_t *state) {

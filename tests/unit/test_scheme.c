@@ -137,8 +137,8 @@ static void test_reading(void) {
           spw_scheme_option_value(&s, "layout") == 2.0);
     for (size_t i = 0; spw_scheme_types[i] != NULL; i++) { /* what every row of the table must say */
         const spw_scheme_type *t = spw_scheme_types[i];
-        CHECK(t->summary != NULL && t->source != NULL && t->section_source != NULL && t->options != NULL);
-        CHECK(t->flow != NULL && t->exchanges != NULL);
+        CHECK(t->about.summary != NULL && t->about.source != NULL && t->about.section != NULL && t->options != NULL);
+        CHECK(t->routing.flow != NULL && t->traffic.exchanges != NULL);
         for (size_t j = 0; spw_scheme_types[j] != NULL; j++)
             CHECK(i == j || strcmp(t->name, spw_scheme_types[j]->name) != 0);
     }
@@ -166,7 +166,7 @@ static void test_capacity(void) {
         const spw_scheme s = scheme_of(cases[i].scheme);
         const spw_layer_shape shape = shape_of(1, cases[i].experts, cases[i].top_k, 8, 8, 1, cases[i].length);
         CHECK(spw_scheme_capacity(&s, &shape) == cases[i].slots);
-        CHECK(s.type->buffer_rows(&s, &shape) == cases[i].experts * cases[i].slots);
+        CHECK(s.type->memory.buffer_rows(&s, &shape) == cases[i].experts * cases[i].slots);
     }
     const spw_scheme gmm = scheme_of("gmm");
     const spw_layer_shape shape = deepseek(1);
@@ -178,14 +178,14 @@ static void test_buffers(void) {
     const spw_scheme ring = scheme_of("ring"), cut = scheme_of("ring:buffer_factor=1.5");
     const spw_scheme huge = scheme_of("ring:buffer_factor=99"), deepep = scheme_of("gmm-deepep");
     const spw_layer_shape v3 = deepseek(1), few = shape_of(8, 16, 5, 8, 8, 3, 7);
-    CHECK(gmm.type->buffer_rows(&gmm, &v3) == 64 * 4096);
-    CHECK(deepep.type->buffer_rows(&deepep, &v3) == 64 * 4096);
-    CHECK(gmm.type->buffer_rows(&gmm, &few) ==
-          8 * 21 * 2);                                 /* two experts a rank: a token comes twice at most */
-    CHECK(half.type->buffer_rows(&half, &few) == 157); /* trunc(105 x 1.5) */
-    CHECK(ring.type->buffer_rows(&ring, &few) == 8 * 105);
-    CHECK(cut.type->buffer_rows(&cut, &few) == 157);
-    CHECK(huge.type->buffer_rows(&huge, &few) == 8 * 105); /* only what is less is truncated (2.6) */
+    CHECK(gmm.type->memory.buffer_rows(&gmm, &v3) == 64 * 4096);
+    CHECK(deepep.type->memory.buffer_rows(&deepep, &v3) == 64 * 4096);
+    CHECK(gmm.type->memory.buffer_rows(&gmm, &few) ==
+          8 * 21 * 2); /* two experts a rank: a token comes twice at most */
+    CHECK(half.type->memory.buffer_rows(&half, &few) == 157); /* trunc(105 x 1.5) */
+    CHECK(ring.type->memory.buffer_rows(&ring, &few) == 8 * 105);
+    CHECK(cut.type->memory.buffer_rows(&cut, &few) == 157);
+    CHECK(huge.type->memory.buffer_rows(&huge, &few) == 8 * 105); /* only what is less is truncated (2.6) */
     const spw_layer_shape alone = shape_of(1, 16, 5, 8, 8, 3, 7);
     CHECK_OK(gmm.type->check(&gmm, &alone));
     CHECK_OK(half.type->check(&half, &few));
@@ -239,7 +239,7 @@ static void check_live_sets(const spw_layer_shape *s) {
     for (size_t i = 0; i < 3; i++) {
         const spw_scheme scheme = scheme_of(gmm[i]);
         const spw_live_set live = live_set_of(&scheme, s, NULL);
-        const uint64_t B = scheme.type->buffer_rows(&scheme, s);
+        const uint64_t B = scheme.type->memory.buffer_rows(&scheme, s);
         CHECK(live.backward_bytes == (3 * B * H + 3 * B * F + 2 * N * H) * b);
         /* (2 B H + N H) b of section 2.2 while F is small; else w0, w1 and act are more. */
         const uint64_t rows = most(2 * B * H + N * H, 2 * N * H), wide = most(B * H + 2 * B * F, 3 * B * F);
@@ -251,7 +251,7 @@ static void check_live_sets(const spw_layer_shape *s) {
     static const char *const ring[] = {"ring", "ring:buffer_factor=1.5"};
     for (size_t i = 0; i < 2; i++) {
         const spw_scheme scheme = scheme_of(ring[i]);
-        const uint64_t B = scheme.type->buffer_rows(&scheme, s);
+        const uint64_t B = scheme.type->memory.buffer_rows(&scheme, s);
         CHECK(live_set_of(&scheme, s, NULL).backward_bytes == (3 * B * H + 3 * B * F + 2 * RT * H) * b);
     }
     const spw_scheme ragged = scheme_of("ragged"), plain = scheme_of("gmm"); /* both operands of a gradient */
@@ -302,7 +302,7 @@ static void test_exchanges(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const spw_scheme s = scheme_of(cases[i].scheme);
         spw_exchange exchange[SPW_SCHEME_EXCHANGES];
-        const size_t count = s.type->exchanges(&s, &v3, exchange);
+        const size_t count = s.type->traffic.exchanges(&s, &v3, exchange);
         size_t without = 0, forward = 0, back = 0;
         for (size_t x = 0; x < count; x++) {
             without += exchange[x].phase != SPW_PHASE_RECOMPUTE;
@@ -396,7 +396,7 @@ static group_flow flow_of(const world *w, const char *text, size_t group) {
     memset(g.flow.wire, 0xA5, ranks * ranks * sizeof *g.flow.wire); /* all of it is overwritten */
     memset(g.flow.rows, 0xA5, ranks * sizeof *g.flow.rows);
     memset(g.flow.dropped, 0xA5, ranks * sizeof *g.flow.dropped);
-    scheme.type->flow(&scheme, &w->shape, w->counts, group, &g.flow);
+    scheme.type->routing.flow(&scheme, &w->shape, w->counts, group, &g.flow);
     spw_traffic_compute(&scheme, &w->shape, w->counts, group, &g.flow, true, &g.traffic, g.sent, g.received);
     return g;
 }
@@ -487,7 +487,7 @@ static void check_truncated(const world *w, size_t group) {
             const uint64_t dropped = sum(g.flow.dropped, ranks), rows = sum(g.flow.rows, ranks);
             CHECK(dropped <= before && rows + dropped == assignments_of(w, group));
             for (size_t d = 0; d < ranks; d++)
-                CHECK(g.flow.rows[d] <= scheme.type->buffer_rows(&scheme, &w->shape));
+                CHECK(g.flow.rows[d] <= scheme.type->memory.buffer_rows(&scheme, &w->shape));
             before = dropped;
             check_conserved(w, &g);
             destroy_flow(&g);
