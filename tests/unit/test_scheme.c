@@ -137,7 +137,8 @@ static void test_reading(void) {
           spw_scheme_option_value(&s, "layout") == 2.0);
     for (size_t i = 0; spw_scheme_types[i] != NULL; i++) { /* what every row of the table must say */
         const spw_scheme_type *t = spw_scheme_types[i];
-        CHECK(t->about.summary != NULL && t->about.source != NULL && t->about.section != NULL && t->options != NULL);
+        CHECK(t->about.summary != NULL && t->about.source != NULL && t->about.section != NULL &&
+              t->options != NULL);
         CHECK(t->routing.flow != NULL && t->traffic.exchanges != NULL);
         for (size_t j = 0; spw_scheme_types[j] != NULL; j++)
             CHECK(i == j || strcmp(t->name, spw_scheme_types[j]->name) != 0);
