@@ -18,6 +18,8 @@ static const struct alias {
     {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
     {"Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"},
     {"Qwen/Qwen3-235B-A22B", "qwen3-235b-a22b"},
+    {"Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3-coder-480b-a35b"},
+    {"qwen3-480b-a35b", "qwen3-coder-480b-a35b"},
     {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
     {"mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b"},
     {"allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b"},

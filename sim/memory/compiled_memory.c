@@ -30,7 +30,7 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
     if (status != SPW_OK) return status;
-    spw_step_list_fill(job, scheme, &out->shape, tree, &out->around);
+    spw_step_list_fill(job, scheme, &out->shape, tree, stack->latency_hiding, &out->around);
     return spw_layer_build(scheme, &out->shape,
                            stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA, &out->layer);
 }

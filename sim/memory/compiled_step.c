@@ -163,7 +163,7 @@ static void put_turn(const symbols *s) {
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
  * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
  * turns of several layers), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
-static void put_head(const symbols *s) {
+static void put_head(const symbols *s, bool hiding) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->tokens * vocab * s->b, gradient = s->hidden * vocab * s->g;
     const bool uniform = s->dense_layers != 1.0 && s->shape->waiting_layers == 0;
@@ -175,7 +175,8 @@ static void put_head(const symbols *s) {
     out->head_most_bytes = s->gathers_tokens ? fmax(out->head_least_bytes, logits) : out->head_least_bytes;
     put(s, BACKWARD_LOOP | AT(RELAY), is_logits ? "logits" : "head_gradient", is_logits ? "T V b" : "H V g",
         out->head_bytes);
-    put(s, AT(HEAD), "logits_and_gradient", "2 T V b", 2.0 * logits);
+    put(s, AT(HEAD), "logits_of_head", "T V b", logits);
+    if (hiding) put(s, AT(HEAD), "d_logits", "T V b", logits);
     put(s, AT(HEAD) | AT(UPDATE), "whole_head_gradient", "H V g", gradient);
 }
 
@@ -211,14 +212,14 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
 }
 
 void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                        const spw_remat_tree *tree, spw_step_list *out) {
+                        const spw_remat_tree *tree, bool hiding, spw_step_list *out) {
     memset(out, 0, sizeof *out);
     const symbols s = measure(job, scheme, shape, out);
     put(&s, LOOPS, "carries", "turns T H b", s.turns * s.tokens * s.hidden * s.b);
     put_stacks(&s);
     put_dense_layers(&s);
     put_turn(&s);
-    put_head(&s);
+    put_head(&s, hiding);
     put_saved(&s, scheme, tree);
 }
 

@@ -153,8 +153,9 @@ def predict(row, s):
     if m["dense"] > 1:
         around += m["dense"] * th
     elif m["dense"] == 1:
-        around += attention + 4 * th + (3 if grouped else 1) * 2.0 * tokens * m["dense_ffn"] + 2.0 * (3 * h * m["dense_ffn"] + m["projections"])
-        around += 8.0 * tokens * m["heads"] * (m["rope"] // 2)
+        unrolled = attention + 4 * th + (3 if grouped else 1) * 2.0 * tokens * m["dense_ffn"] + 2.0 * (3 * h * m["dense_ffn"] + m["projections"])
+        unrolled += 8.0 * tokens * m["heads"] * (m["rope"] // 2)
+        around += unrolled
     around += m["turn"] * (attention + 2.0 * m["projections"]) + (4 + 3 * waiting) * th
     around += 4.0 * tokens * m["ranks"] if m["mla"] else m["turn"] * 2.0 * tokens * (m["q"] + m["key"]) if m["qk_norm"] else 0.0
     around += 2 * th + 4.0 * tokens * m["shared"] if m["shared"] else 0.0
@@ -178,6 +179,11 @@ def predict(row, s):
     relay = turns * th + m["dense"] * th * (m["dense"] > 1) + relaid + saved + expected + 2 * th + kept
     if layout == "gathered" and relay > wanted:
         wanted, movable = relay, 0.0
+    at_head = turns * th + relaid + m["dense"] * th * (m["dense"] > 1) + (0.0 if grouped else 2 * th) + saved + (2 if hiding else 1) * logits + head
+    if m["dense"] == 1:
+        at_head += unrolled
+    if at_head > wanted:
+        wanted, movable = at_head, 0.0
     # past the limit, and the interval
     arguments = 6 * m["total"] / gpus
     limit = max(0.0, s["limit_share"] * (budget(row) - arguments))
@@ -305,6 +311,18 @@ for got in of_compiled["rows"]:
 check(lists == of_compiled["peak_lists"] == 110, "programs with a peak list, below their limit")
 
 # What memory_analysis() prints: bytes in the place of GiB; a program on another number of nodes.
+# A model whose head is the fullest moment: the logits once, in whose place their gradient comes; twice under latency hiding.
+wide = json.loads((source / "sim/models/qwen3-30b-a3b.json").read_text()) | {"vocab_size": 1200000}
+(scratch / "wide.json").write_text(json.dumps(wide))
+for name, times in (("xla-cuda-0.10.2", 1), ("xla-rocm-0.10.2-amd", 2)):
+    job_text = re.sub(r"model: .*", "model: ./wide.json", re.sub(r"cluster: .*", "cluster: h200-8x8", (source / "sim/jobs/deepseek-v3-mi355x.yaml").read_text()))
+    (scratch / "wide.yaml").write_text(job_text)
+    done = run("explain", "--job", scratch / "wide.yaml", "--scheme", "dense:capacity_factor=1", "--stack", name, "--format", "json", "--sequences-per-gpu", "4")
+    fullest = [r for r in json.loads(done.stdout) if r["moment"] == "fullest"]
+    logits = [r for r in fullest if r["component"] in ("logits_of_head", "d_logits")]
+    check(len(logits) == times and all(near(r["bytes"], 2.0 * 16384 * 1200000) for r in logits), f"{name}: {logits}")
+    check(not any(r["component"] in ("x", "expert_gradients") for r in fullest), f"{name}: nothing of the backward pass at the head")
+
 path = scratch / "own.csv"
 path.write_text("""id,model,cluster,stack,scheme,expert_parallel,fsdp,pipeline,sequences_per_gpu,sequence_length,remat,pool_gib,status,argument_bytes,temporary_bytes
 mine,qwen3-30b-a3b,h200-2x8,maxtext@e591f30c+xla-cuda-0.10.2-default,gmm,8,2,1,4,4096,full,112.3,compiled,11453246122,32212254720

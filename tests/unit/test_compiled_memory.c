@@ -269,6 +269,27 @@ static void test_interval(void) {
          "another exchange in flight");
 }
 
+/* No list is cut short, whatever the model, the scheme, the policy. */
+static void test_room(void) {
+    static const char *const schemes[] = {"gmm", "ring", "dense:capacity_factor=1,layout=gathered"};
+    const spw_job before = job;
+    const spw_remat_tree *tree = NULL;
+    CHECK_OK(spw_remat_tree_find("maxtext@e591f30c", &tree));
+    job.remat = SPW_REMAT_MINIMAL_WITH_CONTEXT;
+    for (const char *const *name = spw_model_presets(); *name != NULL; name++) {
+        CHECK_OK(spw_model_read(*name, NULL, &job.model));
+        for (size_t i = 0; i < 3; i++) {
+            const spw_scheme scheme = scheme_of(schemes[i]);
+            const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+            spw_step_list list;
+            spw_step_list_fill(&job, &scheme, &shape, tree, true, &list);
+            CHECK(list.tensors > 15 && list.tensors < SPW_STEP_TENSORS);
+            CHECK(list.head_least_bytes <= list.head_bytes && list.head_bytes <= list.head_most_bytes);
+        }
+    }
+    job = before;
+}
+
 static void test_refusals(void) {
     spw_stack stack = stack_of("counted");
     spw_compiled_memory m;
@@ -352,6 +373,7 @@ int main(int argc, char **argv) {
     test_remat();
     test_limit();
     test_interval();
+    test_room();
     test_refusals();
     test_stacks(argc > 1 ? argv[1] : ".");
     return check_done();

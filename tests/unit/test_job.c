@@ -201,7 +201,8 @@ static void test_names(void) {
         "deepseek-v2-lite, deepseek-v3, flame-moe-290m, gpt-oss-120b, gpt-oss-20b, kimi-k2, mixtral-8x22b, "
         "mixtral-8x7b, "
         "olmoe-1b-7b, "
-        "qwen3-235b-a22b, qwen3-30b-a3b, scratch-moe-e64; or give the path of a Hugging Face config.json");
+        "qwen3-235b-a22b, qwen3-30b-a3b, qwen3-coder-480b-a35b, scratch-moe-e64; or give the path of a "
+        "Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
            "job.yaml:2: cluster 'tpu' is unknown; presets: b200-8x8, h100-8x8, h200-8x8, mi300x-8x8, "
            "mi355x-8x8; or give "

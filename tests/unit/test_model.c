@@ -58,6 +58,8 @@ static const struct published {
      "OLMoE (2024), table 1: 1.3B active of 6.9B"},
     {"qwen3-235b-a22b", 235093634560.0, 0, 22e9, 0.01, false, "safetensors total of Qwen/Qwen3-235B-A22B",
      "Qwen/Qwen3-235B-A22B, README.md: 22B"},
+    {"qwen3-coder-480b-a35b", 480e9, 0.001, 35e9, 0.02, true,
+     "Qwen3-Coder-480B-A35B-Instruct, README.md: 480B", "README.md: 35B activated"},
     {"qwen3-30b-a3b", 30532122624.0, 0, 3.3e9, 0.02, false, "safetensors total of Qwen/Qwen3-30B-A3B",
      "Qwen/Qwen3-30B-A3B, README.md: 3.3B"},
 };
@@ -190,7 +192,7 @@ static void test_names(const char *scratch) {
         CHECK_OK(spw_model_read(*name, NULL, &m));
         CHECK(strcmp(m.name, *name) == 0 && strlen(m.source) > 20 && strlen(m.source) < SPW_MODEL_SOURCE - 1);
     }
-    CHECK(count == 13);
+    CHECK(count == 14);
     CHECK_OK(spw_model_read("scratch-moe-e64", NULL, &m));
     CHECK(m.layers == 8 && m.moe_layers == 7 && !m.is_moe[0] && m.is_moe[1] && m.experts == 64 &&
           m.top_k == 8);
