@@ -1,6 +1,8 @@
 #include "sim/command/command.h"
 
 #include "base/supervise.h"
+#include "sim/input/cluster.h"
+#include "sim/input/job.h"
 
 #include <hdf5.h>
 #include <omp.h>
@@ -29,9 +31,28 @@ static const struct {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
+/* `spillway help TOPIC`: the keys of the files that a user writes. */
+static const struct {
+    const char *name;
+    void (*describe)(FILE *out);
+} topics[] = {{"job", spw_job_describe}, {"cluster", spw_cluster_describe}};
+
 static void usage(FILE *out) {
     fprintf(out, "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more)\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "  %-9s %s\n", "help", "this list; help job and help cluster list the keys of those files");
+}
+
+static spw_status help(const char *topic) {
+    for (size_t i = 0; topic != NULL && i < sizeof topics / sizeof *topics; i++) {
+        if (strcmp(topic, topics[i].name) != 0) continue;
+        topics[i].describe(stdout);
+        return SPW_OK;
+    }
+    if (topic != NULL)
+        return spw_fail(SPW_EARG, "there is no help on '%s'; topics are job and cluster", topic);
+    usage(stdout);
+    return SPW_OK;
 }
 
 /* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
@@ -73,10 +94,8 @@ static int run(int argc, char **argv) {
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
-        usage(stdout);
-        return finish(SPW_OK);
-    }
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
+        return finish(help(argv[2]));
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name) != 0) continue;
         char name[64];
@@ -87,7 +106,7 @@ static int run(int argc, char **argv) {
     if (argc > 1) {
         char plain[256];
         spw_plain_text(argv[1], plain, sizeof plain);
-        fprintf(stderr, "spillway: '%s' is no command\n", plain);
+        fprintf(stderr, "spillway: unknown command '%s'\n", plain);
     }
     usage(stderr);
     return 2;

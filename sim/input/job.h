@@ -1,4 +1,4 @@
-/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs: README.md, "Your
+/* A training job: model, cluster, parallel split, batch, precision. Read from YAML (docs/keys.md; README.md, "Your
  * own job"). */
 #ifndef SPW_SIM_INPUT_JOB_H
 #define SPW_SIM_INPUT_JOB_H

@@ -1,4 +1,4 @@
-/* The result as JSON, the contract other programs read (format "spillway-result"; README.md, "The result"). */
+/* The result as JSON, the contract other programs read (format "spillway-result"; docs/result_format.md). */
 #ifndef SPW_SIM_REPLAY_RESULT_JSON_H
 #define SPW_SIM_REPLAY_RESULT_JSON_H
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The documents against the program and the tree: every scheme with its options in README.md and docs/schemes.md, every
+"""The documents against the program and the tree: every scheme with its options in docs/schemes.md, every key in docs/keys.md, every
 section that the program names, every relative link, every path in backticks, every table of notebooks_data."""
 import fnmatch
 import pathlib
@@ -33,24 +33,45 @@ def after(text, words):
 
 texts = {path: path.read_text() for path in sorted([*root.glob("*.md"), *(root / "docs").glob("*.md"),
                                                     *(root / "notebooks_data").rglob("*.md")])}
-readme, catalogue = texts[root / "README.md"], texts[root / "docs/schemes.md"]
+catalogue = texts[root / "docs/schemes.md"]
+glance = catalogue.split("## The schemes and their options")[1].split("\n## ")[0]
 
-# Schemes: a row in README.md with all options, a section and a row of section 10 in docs/schemes.md.
-rows = {match[1]: match[0] for match in re.finditer(r"^\| `([\w-]+)[^\n]*", readme, re.M)}
+# Schemes: a row at the top of docs/schemes.md with all options, a section and a row of section 10.
+rows = {match[1]: match[0] for match in re.finditer(r"^\| `([\w-]+)[^\n]*", glance, re.M)}
 sections = {match[1]: match[0].lower() for match in
             re.finditer(r"^(?:##+ |- \*\*)(\d+(?:\.\d+)?)[. ][^\n]*", catalogue, re.M)}
 page = catalogue.split("## 10. Every scheme on one page")[1].split("\n\n| scheme | exchanges")[0]
 schemes = after(refusal("no-such-scheme"), "known schemes: ")
 check(len(schemes) > 1, "the program names no schemes")
 for scheme in schemes:
-    check(scheme in rows, f"README.md: no row for the scheme {scheme}")
+    check(scheme in rows, f"docs/schemes.md: no row for the scheme {scheme}")
     check(any(re.search(rf"(?<![\w-]){scheme}(?![\w-])", line) for line in sections.values()),
           f"docs/schemes.md: no section for the scheme {scheme}")
     check(re.search(rf"^\| ([\w-]+, )*{scheme}(, [\w-]+)* \|", page, re.M), f"docs/schemes.md: {scheme} is not in section 10")
     for option in after(refusal(f"{scheme}:no_such_option=1"), "with one of: "):
-        check(option + "=" in rows.get(scheme, ""), f"README.md: the row of {scheme} lacks its option {option}")
+        check(option + "=" in rows.get(scheme, ""), f"docs/schemes.md: the row of {scheme} lacks its option {option}")
 for scheme in rows:
-    check(scheme in schemes, f"README.md: {scheme} is no scheme")
+    check(scheme in schemes, f"docs/schemes.md: {scheme} is no scheme")
+
+# Keys: docs/keys.md has a row for each key that the program reads, with its words, and no other.
+keys = texts[root / "docs/keys.md"]
+listed = set()
+for topic in ("job", "cluster"):
+    for line in subprocess.run([program, "help", topic], capture_output=True, text=True).stdout.splitlines():
+        key, what, default, takes = re.fullmatch(r"([\w.]+): (.*); (required|default: [^;]*); ([^;]*)", line).groups()
+        row = f"| `{key}` | {what} | {takes} | {default.removeprefix('default: ')} |"
+        check(row in keys, f"docs/keys.md lacks the row {row}")
+        listed.add(key)
+check(len(listed) > 40, "the program lists its keys")
+for key in re.findall(r"^\| `([\w.]+)` \|", keys, re.M):
+    check(key in listed, f"docs/keys.md: there is no key {key}")
+for preset in (*(root / "sim/models").glob("*.json"), *(root / "sim/clusters").glob("*.yaml")):
+    check(f"`{preset.stem}`" in keys, f"docs/keys.md: the preset {preset.stem} is not named")
+
+# The index names every document; README.md is short.
+for page in (root / "docs").glob("*.md"):
+    check(page.name == "README.md" or f"]({page.name})" in texts[root / "docs/README.md"], f"docs/README.md: {page.name} is not in the index")
+check(texts[root / "README.md"].count("\n") <= 100, "README.md has more than 100 lines")
 
 # Sections that the program prints.
 numbers = re.findall(r"^(?:##+ |- \*\*)(\d+(?:\.\d+)?)[. ]", catalogue, re.M)
