@@ -123,6 +123,22 @@ static spw_status parse_imbalance(const char *text, double *out) {
     return SPW_OK;
 }
 
+/* Names the sizes that do. */
+static spw_status fail_split(const char *text, const char *part, const spw_job *job) {
+    size_t split[SPW_PLAN_SPLITS];
+    const size_t splits = spw_plan_all_splits(job, split);
+    char sizes[256] = "1";
+    for (size_t i = 0; i < splits; i++) {
+        const size_t used = strlen(sizes);
+        (void)snprintf(sizes + used, sizeof sizes - used, ", %zu", split[i]);
+    }
+    return spw_fail(SPW_EARG,
+                    "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs; sizes that "
+                    "divide them and "
+                    "the %zu experts are %s",
+                    text, part, job->expert * job->fsdp, job->model.experts, sizes);
+}
+
 /* The list of --expert-parallel, or all sizes. */
 static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
     char copy[256], *rest = NULL;
@@ -137,10 +153,7 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
         uint64_t value = 0;
         const spw_status status = spw_parse_count("--expert-parallel", part, 1 << 20, &value);
         if (status != SPW_OK) return status;
-        if (value > 0 && job->expert * job->fsdp % value != 0)
-            return spw_fail(SPW_EARG,
-                            "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs", text,
-                            part, job->expert * job->fsdp);
+        if (value > 0 && job->expert * job->fsdp % value != 0) return fail_split(text, part, job);
         if (value == 0 || request->splits == SPW_PLAN_SPLITS)
             return spw_fail(SPW_EARG,
                             "--expert-parallel %s: write 1 to %d sizes above 0, as in 4,8,16, or all", text,

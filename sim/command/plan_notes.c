@@ -55,6 +55,8 @@ const char *spw_plan_routing_word(const spw_plan_view *v) {
     return v->traced ? "real" : "made";
 }
 
+int spw_plan_digits(double speed) { return speed < 10.0 ? 2 : speed < 100.0 ? 1 : 0; }
+
 const char *spw_plan_seconds_format(double seconds) { return seconds < 9.995 ? "%#.3g" : "%.2f"; }
 
 /* --- Reasons, each once --- */
@@ -195,11 +197,19 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
 
 /* --- Answers --- */
 
+enum { POINT_NAME = SPW_SCHEME_TEXT + 64 };
+
+static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
+    (void)snprintf(name, POINT_NAME, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
+                   r->sequences == 1 ? "" : "s");
+    return name;
+}
+
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    char step[32];
+    char step[32], name[POINT_NAME];
     (void)snprintf(step, sizeof step, spw_plan_seconds_format(r->time.step_s), r->time.step_s);
-    fprintf(out, "%-17s %s, EP %zu, %zu sequences: %.0f tokens/s a GPU, step %s s, %.1f GiB", what,
-            r->scheme.text, r->expert, r->sequences, r->time.tokens_per_s_per_gpu, step,
+    fprintf(out, "%-17s %s: %.*f tokens/s a GPU, step %s s, %.1f GiB", what, point_name(r, name),
+            spw_plan_digits(r->time.tokens_per_s_per_gpu), r->time.tokens_per_s_per_gpu, step,
             (double)r->memory.max_bytes / GIB);
     char drops[64];
     spw_plan_drops_text(r, drops, sizeof drops);
@@ -234,20 +244,20 @@ static void print_choice(const char *what, const spw_plan_view *v, double most, 
         fprintf(out, "no point surely does\n");
         return;
     }
-    char drops[64];
+    char drops[64], name[POINT_NAME];
     spw_plan_drops_text(sure, drops, sizeof drops);
-    fprintf(out, "surely does: %s, EP %zu, %zu sequences, %.0f tokens/s a GPU%s%s%s\n", sure->scheme.text,
-            sure->expert, sure->sequences, sure->time.tokens_per_s_per_gpu, drops[0] != '\0' ? ", " : "",
-            drops, spw_point_outside_fit(sure) ? " (outside the fit)" : "");
+    fprintf(out, "surely does: %s, %.*f tokens/s a GPU%s%s%s\n", point_name(sure, name),
+            spw_plan_digits(sure->time.tokens_per_s_per_gpu), sure->time.tokens_per_s_per_gpu,
+            drops[0] != '\0' ? ", " : "", drops, spw_point_outside_fit(sure) ? " (outside the fit)" : "");
 }
 
 /* A scheme that would be faster but drops more than may be dropped, and what it needs to stay within that. */
 static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out) {
     const spw_result_row *r = &v->result->row[n->row];
-    char drops[64];
+    char drops[64], name[POINT_NAME];
     spw_plan_drops_text(r, drops, sizeof drops);
-    fprintf(out, "%-17s %s, EP %zu, %zu sequences: %.0f tokens/s a GPU, but %s; ", "drops too much",
-            r->scheme.text, r->expert, r->sequences, r->time.tokens_per_s_per_gpu, drops);
+    fprintf(out, "%-17s %s: %.*f tokens/s a GPU, but %s; ", "drops too much", point_name(r, name),
+            spw_plan_digits(r->time.tokens_per_s_per_gpu), r->time.tokens_per_s_per_gpu, drops);
     if (n->option == NULL) {
         fprintf(out, "it has no factor to raise\n");
     } else if (!(n->factor > 0.0)) {
@@ -258,7 +268,8 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
         if (!n->fits) {
             fprintf(out, "where it needs %.0f GiB and does not fit\n", (double)n->bytes / GIB);
         } else if (n->timed) {
-            fprintf(out, "at %.0f tokens/s a GPU\n", n->tokens_per_s_per_gpu);
+            fprintf(out, "at %.*f tokens/s a GPU\n", spw_plan_digits(n->tokens_per_s_per_gpu),
+                    n->tokens_per_s_per_gpu);
         } else {
             fprintf(out, "without a time\n");
         }
@@ -288,6 +299,7 @@ static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *o
 
 void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     const spw_plan_tries *tries = v->tries;
+    char name[POINT_NAME];
     const spw_result_row *fastest = spw_plan_fastest(v->result, v->drop_most, false),
                          *dropless = spw_plan_fastest(v->result, 0.0, false);
     if (!spw_plan_any_timed(v->result)) {
@@ -300,10 +312,10 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     if (dropless == NULL) return;
     print_ratio(v, dropless, out);
     if (!isfinite(tries->break_even_factor)) return;
-    fprintf(out, "%-17s dense takes as long as %s, EP %zu, %zu sequences, at capacity factor %.2f",
-            "break-even", dropless->scheme.text, dropless->expert, dropless->sequences,
-            tries->break_even_factor);
+    fprintf(out, "%-17s dense takes as long as %s, at capacity factor %.2f", "break-even",
+            point_name(dropless, name), tries->break_even_factor);
     if (isfinite(tries->break_even_fraction))
-        fprintf(out, ", which drops %.2f %%", 100.0 * tries->break_even_fraction);
+        fprintf(out, ", which drops %s%.2f %%", v->request->imbalance > 0.0 ? "at least " : "",
+                100.0 * tries->break_even_fraction);
     fprintf(out, "\n");
 }

@@ -14,6 +14,8 @@ void spw_plan_drops_text(const spw_result_row *row, char *out, size_t size);
 const char *spw_plan_routing_word(const spw_plan_view *view); /* "real", "stated" or "made" */
 const char *spw_plan_seconds_format(double seconds);          /* three digits or more that count */
 
+int spw_plan_digits(double speed); /* behind the point of tokens/s */
+
 void spw_plan_print_heading(const spw_plan_view *view, FILE *out);
 void spw_plan_print_legend(const spw_plan_view *view, FILE *out); /* of the marks in the cells */
 void spw_plan_print_answers(const spw_plan_view *view, FILE *out);

@@ -53,6 +53,7 @@ static void add_real(spw_table *t, double value, const char *format) {
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, bool front) {
     const spw_plan_cost cost =
         spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens > 0.0 ? v->tokens : NAN);
+    static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
     spw_table_text(t, r->scheme.text);
     spw_table_count(t, r->expert);
     spw_table_count(t, r->fsdp);
@@ -78,7 +79,8 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->worst_step_s : NAN, NULL);
     add_real(t, r->timed ? r->worst_step_s / r->balanced_step_s : NAN, "%.3f");
-    add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN, "%.0f");
+    add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
+             speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
     add_real(t, cost.tokens_per_day, "%.3g");
     add_real(t, cost.gpu_hours, "%.3g");
     spw_table_text(t, front ? "yes" : "no");
@@ -144,8 +146,8 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
     const bool reserved = r->reserved.there && spw_point_fits(r);
     const double gib = (double)(reserved ? r->reserved.as_set.reserved.max_bytes : r->memory.max_bytes) / GIB;
     if (spw_point_fits(r) && r->timed) {
-        (void)snprintf(text, sizeof text, "%.0f%s", r->time.tokens_per_s_per_gpu,
-                       spw_point_surely_fits(r) ? "" : "?");
+        (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
+                       r->time.tokens_per_s_per_gpu, spw_point_surely_fits(r) ? "" : "?");
     } else {
         (void)snprintf(text, sizeof text, "%s %.*f%s", spw_verdict_name(spw_result_verdict(r)),
                        gib < 9.95 ? 1 : 0, gib,

@@ -82,14 +82,14 @@ const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *ro
                compiled = row->scheme.type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (q->stack == NULL && q->megatron == NULL) return "--stack none";
+    if (!spw_precision_is_timed(job))
+        return job->precision.activations == 4 ? "products of activations in fp32"
+                                               : "fp8: its products, casts and scales are not modelled";
     if (megatron && q->megatron == NULL) return "--stack names none of Megatron-Core";
     if (megatron)
         return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
     if (q->stack == NULL) return "--stack names none of compiled programs";
     if (q->time_stack == NULL) return "this software's speed was not fitted";
-    if (!spw_precision_is_timed(job))
-        return job->precision.activations == 4 ? "products of activations in fp32"
-                                               : "fp8: its products, casts and scales are not modelled";
     if (job->pipeline > 1) return "pipeline stages";
     if (job->micro_batches > 1) return "micro-batches";
     return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";

@@ -117,6 +117,11 @@ cleanup:
 
 /* --- Changes that make a point fit --- */
 
+/* What an allocator adds is not in the memory of such a point. */
+static const char *live(const spw_result_row *row) {
+    return spw_point_is_live_alone(row) ? " by what must be live" : "";
+}
+
 /* Changes the job; false where the change is none, or cannot be. what: how the change is written. */
 typedef bool spw_try_function(size_t amount, spw_job *job, char *what, size_t size);
 
@@ -263,7 +268,7 @@ static spw_status try_change(attempt *a, size_t t, size_t amount) {
         a->tried = true;
         a->fits = spw_point_fits(row);
         if (a->fits && spw_point_surely_fits(row))
-            (void)snprintf(a->out->advice, sizeof a->out->advice, "%s would do (%.1f GiB)", what,
+            (void)snprintf(a->out->advice, sizeof a->out->advice, "%s would do%s (%.1f GiB)", what, live(row),
                            (double)row->memory.max_bytes / GIB);
         else if (a->fits)
             (void)snprintf(a->out->advice, sizeof a->out->advice, "%s may do (%.1f GiB, up to %.1f)", what,
@@ -317,7 +322,9 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     const bool sure = moves ? spw_point_surely_fits(c.to)
                             : (double)row->footprint.high_bytes <=
                                   ceil(100.0 * c.fraction) / 100.0 * q->job->cluster.hbm_gib.value * GIB;
-    const char *would = sure ? "would do" : "may do: its interval reaches over the budget";
+    const char *would = !sure                ? "may do: its interval reaches over the budget"
+                        : *live(row) != '\0' ? "would do by what must be live"
+                                             : "would do";
     *out =
         (spw_plan_misfit_advice){.row = (size_t)(row - result->row),
                                  .state_alone = row->footprint.argument_bytes > row->footprint.budget_bytes};

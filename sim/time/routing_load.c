@@ -2,10 +2,25 @@
 
 #include "base/memory.h"
 
+#include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <string.h>
 
 static double tiles(double rows) { return ceil(rows / SPW_TILE_ROWS) * SPW_TILE_ROWS; }
+
+/* Rows of an expert that is chosen `rows` times in the mean, in whole tiles: the last tile is half empty, and where there is
+ * not even one tile's worth, as full as chance (Poisson) makes it. */
+static double mean_tiled_rows(double rows, double tile) {
+    double sum = 0.0, more = 1.0;
+    if (!(rows > 0.0)) return 0.0;
+    if (rows >= tile) return rows + 0.5 * tile;
+    for (double j = 0.0; more > 1e-9;
+         j++) { /* the mean of ceil(x / tile) is the sum over j of P(x > j tile) */
+        more = gsl_cdf_poisson_Q((unsigned)(j * tile), rows);
+        sum += more;
+    }
+    return sum * tile;
+}
 
 /* Rows of one expert: the choices kept of it, or its slots where they are computed full or empty. */
 static double expert_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
@@ -168,7 +183,8 @@ spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
         spw_routing_load_raise(scheme, &r.shape, r.counts, g, &r.flow, &traffic, out);
     }
     if (!scheme->type->routing.limit_per_sequence)
-        out->tiled_rows = out->rows + (double)r.shape.experts_per_rank * SPW_TILE_ROWS / 2.0;
+        out->tiled_rows = (double)r.shape.experts_per_rank *
+                          mean_tiled_rows(out->rows / (double)r.shape.experts_per_rank, SPW_TILE_ROWS);
     spw_stated_routing_destroy(&r);
     return SPW_OK;
 }

@@ -137,6 +137,11 @@ static void test_loads(void) {
     CHECK(load.rows == 65536.0 && load.link_rows == 7 * 8192.0);
     load = load_of(&job, "dense:capacity_factor=2", 1, 1.0);
     CHECK(load.rows == 65536.0 && load.link_rows == 7 * 8192.0);
+    /* 16 tokens: 8 x 16 x 8 choices of 256 experts are 4 an expert, in one tile unless there is none of them */
+    spw_job few = job;
+    few.sequence_length = 16;
+    load = load_of(&few, "gmm", 1, 1.0);
+    near(load.tiled_rows, 32 * 256 * (1.0 - exp(-4.0)), 1e-9, "tiles of a few rows");
     const spw_scheme gmm = scheme_of("gmm");
     CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 8.5, 1, &load), SPW_ECONFIG);
     CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 0.9, 1, &load), SPW_ECONFIG);
