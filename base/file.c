@@ -226,7 +226,10 @@ spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *le
     SPW_TRY(SPW_ALLOC(capacity, &buffer));
     for (;;) {
         used += fread(buffer + used, 1, capacity - 1 - used, file);
-        if (ferror(file)) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+        if (ferror(file)) {
+            spw_note_cause(SPW_EIO, strerror(errno));
+            SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
+        }
         if (used + 1 < capacity) break;
         if (used >= limit) SPW_TRY(spw_fail(SPW_EIO, "%s: larger than the %zu bytes allowed", path, limit));
         char *larger = NULL;

@@ -9,7 +9,10 @@ static _Atomic int fail_after = -1;
 
 bool spw_mul_size(size_t a, size_t b, size_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
-void spw_alloc_fail_after(int n) { fail_after = n; }
+void spw_alloc_fail_after(int n) {
+    fail_after = n;
+    spw_forget_causes();
+}
 
 spw_status spw_alloc(size_t count, size_t size, void **out) {
     *out = NULL;

@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,30 +44,43 @@ void spw_plain_text(const char *text, char *out, size_t size) {
     out[used] = '\0';
 }
 
-static _Thread_local spw_status noted;
-static _Thread_local char noted_text[128];
+/* What was met, the first of its kind; kept until the program ends. One process, one run: a failure of memory or of the
+ * system in any thread is one of the run. */
+typedef struct cause {
+    _Atomic int status; /* spw_status; SPW_OK: none */
+    char text[160];
+} cause;
 
-void spw_note_cause(spw_status cause, const char *text) {
-    if (noted != SPW_OK) return; /* the first is the reason of what follows */
-    noted = cause;
-    (void)snprintf(noted_text, sizeof noted_text, "%s", text);
+static cause library; /* behind the next messages */
+static cause doom;    /* behind everything that the run makes */
+
+static void keep(cause *c, spw_status status, const char *text) {
+    int none = SPW_OK;
+    if (atomic_compare_exchange_strong(&c->status, &none, (int)status))
+        (void)snprintf(c->text, sizeof c->text, "%.159s", text);
 }
+
+void spw_note_cause(spw_status status, const char *text) {
+    keep(&library, status, text);
+    keep(&doom, status, text);
+}
+
+void spw_forget_causes(void) { library.status = doom.status = SPW_OK; }
 
 /* Puts the noted cause in the place of what the caller blames, whose name, before the colon, stays. */
 static spw_status take_cause(spw_status status, char *message, size_t size) {
-    const bool blames =
-        status == SPW_EFORMAT || status == SPW_EIO || status == SPW_ECONFIG || status == SPW_ENOMEM;
+    const bool blames = status == SPW_EFORMAT || status == SPW_EIO || status == SPW_ECONFIG;
+    if (status == SPW_ENOMEM) keep(&doom, status, message);
+    if (library.status == SPW_OK || !blames) return status;
     const char *colon = strstr(message, ": ");
-    if (noted == SPW_OK || !blames) return status;
     const size_t used = colon != NULL ? (size_t)(colon - message) + 2 : 0;
-    (void)snprintf(message + used, size - used, "%s", noted_text);
-    status = noted;
-    noted = SPW_OK;
-    return status;
+    (void)snprintf(message + used, size - used, "%s", library.text);
+    return (spw_status)library.status;
 }
 
 spw_status spw_settle(spw_status status) {
-    return noted == SPW_OK ? status : spw_fail(noted, "%s", noted_text);
+    if (doom.status == SPW_OK || spw_status_exit(status) == spw_status_exit(SPW_ENOMEM)) return status;
+    return spw_fail((spw_status)doom.status, "%s", doom.text);
 }
 
 spw_status spw_fail(spw_status status, const char *format, ...) {

@@ -39,12 +39,16 @@ const char *spw_last_error(void);
 spw_status spw_fail(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A library that only says that it failed has met `cause`, which `text` words: it ran out of memory, or the system gave an
- * error. The next spw_fail() of this thread that blames a file or a setting says that instead, with that status. */
+ * error. From now on what spw_fail() is told to blame a file or a setting for is blamed on that, with that status. */
 void spw_note_cause(spw_status cause, const char *text);
 
-/* Ends with `status`, or fails with a noted cause that nobody has reported: then nothing that was made since can be
- * trusted. To be asked before an output replaces a file and before a program ends. */
+/* The status with which a run may end that would end with `status`: memory that ran out, or a noted cause, is the run's
+ * failure even when nobody passed it on, since something may be missing in what was made. To be asked before an
+ * output replaces a file and before a program ends. */
 SPW_MUST_CHECK spw_status spw_settle(spw_status status);
+
+/* Another run begins, as in a test. */
+void spw_forget_causes(void);
 
 /* Copies text of unknown origin for a message or a table: what is not fit to be shown (base/text.h), tabs and line feeds
  * become '?'. */

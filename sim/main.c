@@ -4,7 +4,9 @@
 #include "sim/input/cluster.h"
 #include "sim/input/job.h"
 
+#include <errno.h>
 #include <hdf5.h>
+#include <jansson.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -55,6 +57,20 @@ static spw_status help(const char *topic) {
     return SPW_OK;
 }
 
+spw_status spw_command_said(void) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return SPW_OK;
+    return spw_fail(SPW_EIO, "standard output cannot be written%s%s", errno != 0 ? ": " : "",
+                    errno != 0 ? strerror(errno) : "");
+}
+
+/* jansson tells a text that is wrong from one that it had no memory for by chance only. */
+static void *allocate_json(size_t bytes) {
+    void *memory = malloc(bytes);
+    if (memory == NULL) spw_note_cause(SPW_ENOMEM, "out of memory");
+    return memory;
+}
+
 /* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
  * slower with one other process on 2 cores). The OpenMP library reads its setting before main, so the program starts
  * itself once more with it. */
@@ -73,11 +89,10 @@ static void limit_threads(void) {
 
 static bool finished;
 
-/* What was printed must have arrived. */
 static int finish(spw_status status) {
     finished = true;
-    if (status == SPW_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = spw_fail(SPW_EIO, "standard output cannot be written");
+    status = spw_settle(status);
+    if (status == SPW_OK) status = spw_command_said();
     if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
     return spw_status_exit(status);
 }
@@ -91,6 +106,7 @@ static void finish_help(void) {
 static int run(int argc, char **argv) {
     limit_threads();
     (void)atexit(finish_help);
+    json_set_alloc_funcs(allocate_json, free);
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
@@ -101,7 +117,7 @@ static int run(int argc, char **argv) {
         char name[64];
         (void)snprintf(name, sizeof name, "spillway %s", commands[i].name);
         argv[1] = name; /* what argp calls the program */
-        return finish(spw_settle(commands[i].run(argc - 1, argv + 1)));
+        return finish(commands[i].run(argc - 1, argv + 1));
     }
     if (argc > 1) {
         char plain[256];

@@ -70,7 +70,7 @@ static spw_status copy_block(hid_t source, hid_t target, hid_t type, int rank, c
         good = H5Sselect_hyperslab(out, H5S_SELECT_SET, to, NULL, count, NULL) >= 0 &&
                H5Dwrite(target, type, memory, out, H5P_DEFAULT, data) >= 0;
     (void)H5Dvlen_reclaim(type, memory, H5P_DEFAULT, data);
-    if (!good) status = spw_fail(SPW_EIO, "cannot be copied");
+    if (!good) status = spw_fail(SPW_EIO, "cannot be copied (disk full, or out of memory?)");
 
 cleanup:
     spw_free(data);
@@ -152,7 +152,8 @@ static spw_status copy_dataset(const copy *c, const char *path, const char *cons
         for (size_t i = 0; i < runs->used; i++) extent[0] += runs->run[i].count;
     }
     if (c->out != NULL) target = create_like(c, type, path, rank, extent);
-    if (c->out != NULL && target < 0) SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created", path));
+    if (c->out != NULL && target < 0)
+        SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created (out of memory?)", path));
     status = row_bytes > 0 ? copy_runs(source.id, target, type, rank, runs, range, row_bytes) : SPW_OK;
     if (status != SPW_OK) status = spw_fail_within(status, "/%s", path);
 
@@ -178,7 +179,7 @@ static spw_status copy_attribute(hid_t from, hid_t to, const char *name) {
     SPW_TRY(spw_alloc(bytes, 1, &data));
     if (to >= 0) target = H5Acreate2(to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     if (H5Aread(source, type, data) < 0 || (to >= 0 && (target < 0 || H5Awrite(target, type, data) < 0))) {
-        status = spw_fail(SPW_EIO, "attribute %s cannot be copied", name);
+        status = spw_fail(SPW_EIO, "attribute %s cannot be copied (disk full, or out of memory?)", name);
     }
     (void)H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
 

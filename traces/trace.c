@@ -31,7 +31,10 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     SPW_TRY(spw_trace_probe(trace));
     SPW_TRY(spw_hdf5_open_file(path, &trace->file));
     status = spw_trace_read_header(trace);
-    if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s", path);
+    if (status == SPW_EFORMAT) /* the probe has read the same */
+        status = spw_fail(SPW_ENOMEM,
+                          "%s: could be read once and not again: out of memory, or it is being changed (%s)",
+                          path, spw_last_error());
     if (status != SPW_OK) goto cleanup;
     *out = trace;
     trace = NULL; /* ownership moved to the caller */
@@ -53,8 +56,11 @@ void spw_trace_close(spw_trace *trace) {
         spw_free(datasets[i]->buffer.data);
     }
     spw_worker_pool_destroy(trace->pool);
-    if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
-    if (trace->file >= 0) (void)H5Fclose(trace->file);
+    H5E_BEGIN_TRY { /* nothing is lost by a file that was only read */
+        if (trace->half_type >= 0) (void)H5Tclose(trace->half_type);
+        if (trace->file >= 0) (void)H5Fclose(trace->file);
+    }
+    H5E_END_TRY
     void *owned[] = {trace->path,        trace->layer_id,   trace->layer_experts,
                      trace->layer_top_k, trace->step_id,    trace->step_tokens,
                      trace->step_offset, trace->step_phase, trace->histogram};

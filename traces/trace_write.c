@@ -61,7 +61,8 @@ spw_status spw_trace_writer_create(const char *path, const spw_trace_write_setti
     SPW_TRY(spw_file_begin(path, &writer->target));
     writer->file = create_file(writer->target.temporary);
     writer->half_type = spw_hdf5_half_type();
-    if (writer->file < 0 || writer->half_type < 0) SPW_TRY(spw_fail(SPW_EIO, "cannot be created"));
+    if (writer->file < 0 || writer->half_type < 0)
+        SPW_TRY(spw_fail(SPW_EIO, "cannot be created (out of memory?)"));
     SPW_TRY(spw_trace_write_header(writer, settings));
     *out = writer;
     writer = NULL;
@@ -84,7 +85,8 @@ static spw_status close_handles(spw_trace_writer *writer) {
     if (writer->half_type >= 0) (void)H5Tclose(writer->half_type);
     if (writer->file >= 0 && H5Fclose(writer->file) < 0) bad = -1;
     writer->half_type = writer->file = H5I_INVALID_HID;
-    return bad < 0 ? spw_fail(SPW_EIO, "cannot be written to its end (disk full?)") : SPW_OK;
+    return bad < 0 ? spw_fail(SPW_EIO, "cannot be written to its end (disk full, or out of memory?)")
+                   : SPW_OK;
 }
 
 void spw_trace_writer_abandon(spw_trace_writer *writer) {
@@ -168,7 +170,7 @@ static spw_status append(hid_t dataset, int rank, const hsize_t *extent, const h
         if (space >= 0) (void)H5Sclose(space);
         if (memory >= 0) (void)H5Sclose(memory);
     }
-    return good ? SPW_OK : spw_fail(SPW_EIO, "cannot be written (disk full?)");
+    return good ? SPW_OK : spw_fail(SPW_EIO, "cannot be written (disk full, or out of memory?)");
 }
 
 spw_status spw_trace_writer_begin_step(spw_trace_writer *writer, const spw_trace_write_step *step) {

@@ -93,7 +93,7 @@ static spw_status drain(spw_chunk_writer *chunks) {
         if (job->packed_bytes == 0)
             return spw_fail(SPW_ENOMEM, "libdeflate has no memory to compress a chunk");
         if (H5Dwrite_chunk(chunks->dataset, H5P_DEFAULT, 0, offset, job->packed_bytes, job->packed) < 0) {
-            return spw_fail(SPW_EIO, "a chunk cannot be written (disk full?)");
+            return spw_fail(SPW_EIO, "a chunk cannot be written (disk full, or out of memory?)");
         }
     }
     return SPW_OK;

@@ -2,6 +2,7 @@
 #include "traces/trace_write_internal.h"
 
 #include "base/memory.h"
+#include "traces/hdf5_error.h"
 
 #include <hdf5_hl.h>
 #include <string.h>
@@ -20,7 +21,7 @@ spw_status spw_trace_write_array(hid_t file, const char *path, hid_t file_type, 
     if (dataset >= 0) (void)H5Dclose(dataset);
     if (list >= 0) (void)H5Pclose(list);
     if (space >= 0) (void)H5Sclose(space);
-    return good ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be written", path);
+    return good ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be written (disk full, or out of memory?)", path);
 }
 
 static spw_status set_attribute(hid_t file, const char *object, const char *name, hid_t file_type,
@@ -32,7 +33,9 @@ static spw_status set_attribute(hid_t file, const char *object, const char *name
     if (attribute >= 0) (void)H5Aclose(attribute);
     if (space >= 0) (void)H5Sclose(space);
     if (holder >= 0) (void)H5Oclose(holder);
-    return good ? SPW_OK : spw_fail(SPW_EIO, "attribute %s of %s: cannot be written", name, object);
+    return good ? SPW_OK
+                : spw_fail(SPW_EIO, "attribute %s of %s: cannot be written (disk full, or out of memory?)",
+                           name, object);
 }
 
 spw_status spw_trace_writer_set_text(spw_trace_writer *writer, const char *object, const char *name,
@@ -109,7 +112,8 @@ static spw_status write_scale(spw_trace_writer *writer, const char *path, const 
     for (size_t i = 0; i < count; i++) numbers[i] = values != NULL ? values[i] : (int32_t)i;
     SPW_TRY(spw_trace_write_array(writer->file, path, H5T_STD_I32LE, H5T_NATIVE_INT32, count, numbers));
     hid_t dataset = H5Dopen2(writer->file, path, H5P_DEFAULT);
-    if (H5DSset_scale(dataset, name) < 0) status = spw_fail(SPW_EIO, "/%s: cannot be a scale", path);
+    if (H5DSset_scale(dataset, name) < 0)
+        status = spw_fail(SPW_EIO, "/%s: cannot be a scale (disk full, or out of memory?)", path);
     if (dataset >= 0) (void)H5Dclose(dataset);
 
 cleanup:
@@ -154,7 +158,7 @@ static spw_status create_growing(spw_trace_writer *writer, const char *path, hid
     (void)H5Sclose(space);
     (void)H5Pclose(list);
     (void)H5Pclose(access_list);
-    return *out >= 0 ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be created", path);
+    return *out >= 0 ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be created (out of memory?)", path);
 }
 
 /* Rows of a chunk of expert_id: 8192, fewer where the file is short or all layers under way would be too
@@ -233,7 +237,7 @@ spw_status spw_trace_write_header(spw_trace_writer *writer, const spw_trace_writ
     const char *groups[] = {"model", "steps", "counts", "parallel", "tokens"};
     for (size_t i = 0; i < (writer->has_tokens ? 5u : 4u); i++) {
         hid_t group = H5Gcreate2(writer->file, groups[i], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        if (group < 0) SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created", groups[i]));
+        if (group < 0) SPW_TRY(spw_fail(SPW_EIO, "/%s: cannot be created (out of memory?)", groups[i]));
         (void)H5Gclose(group);
     }
     SPW_TRY(write_attributes(writer, settings));
@@ -250,8 +254,11 @@ static spw_status attach(spw_trace_writer *writer, hid_t dataset, const char *co
         if (scales[i] == NULL) continue;
         hid_t scale = H5Dopen2(writer->file, scales[i], H5P_DEFAULT);
         bool good = scale >= 0 && H5DSattach_scale(dataset, scale, i) >= 0;
+        if (!good) spw_hdf5_look();
         if (scale >= 0) (void)H5Dclose(scale);
-        if (!good) return spw_fail(SPW_EIO, "/%s: cannot be attached as a scale", scales[i]);
+        if (!good)
+            return spw_fail(SPW_EIO, "/%s: cannot be attached as a scale (disk full, or out of memory?)",
+                            scales[i]);
     }
     return SPW_OK;
 }
@@ -274,7 +281,8 @@ spw_status spw_trace_write_steps(spw_trace_writer *writer) {
         spw_trace_write_array(file, "step", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps, writer->step_id));
     for (int i = 0; i < 2 && status == SPW_OK; i++) {
         hid_t step = H5Dopen2(file, i == 0 ? "step" : "steps/id", H5P_DEFAULT);
-        if (H5DSset_scale(step, "step") < 0) status = spw_fail(SPW_EIO, "/steps/id: cannot be a scale");
+        if (H5DSset_scale(step, "step") < 0)
+            status = spw_fail(SPW_EIO, "/steps/id: cannot be a scale (disk full, or out of memory?)");
         if (step >= 0) (void)H5Dclose(step);
     }
     if (status != SPW_OK) goto cleanup;

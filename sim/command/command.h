@@ -24,6 +24,9 @@ spw_status spw_command_bench_allocator(int argc, char **argv);
 spw_status spw_command_bench_dispatch(int argc, char **argv);
 spw_status spw_command_bench_layer(int argc, char **argv);
 
+/* What was printed has arrived; SPW_EIO. To be asked before a file is replaced, so that a run either does both or fails. */
+SPW_MUST_CHECK spw_status spw_command_said(void);
+
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. */
 SPW_MUST_CHECK spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state);

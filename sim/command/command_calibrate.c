@@ -116,6 +116,7 @@ static spw_status calibrate_memory(int argc, char **argv) {
         SPW_TRY(print_residuals(c));
         print_summary(c);
     }
+    SPW_TRY(spw_command_said());
     if (o.output != NULL) SPW_TRY(spw_stack_write(&c->fitted, o.output));
 
 cleanup:

@@ -92,6 +92,7 @@ spw_status spw_command_calibrate_megatron(int argc, char **argv) {
         SPW_TRY(spw_measured_time_print(&c.time, stdout));
         SPW_TRY(print_left_out(&c));
     }
+    SPW_TRY(spw_command_said());
     if (o.output != NULL) {
         SPW_TRY(spw_calibrate_path(o.output, c.fitted.name, sizeof path, path));
         SPW_TRY(spw_megatron_coefficients_write(&c.fitted, path));

@@ -113,6 +113,7 @@ spw_status spw_command_calibrate_time(int argc, char **argv) {
         SPW_TRY(print_residuals(c));
         print_summary(c);
     }
+    SPW_TRY(spw_command_said());
     if (o.output != NULL) SPW_TRY(write_stacks(c, o.output));
 
 cleanup:

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/temporary.h"
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
@@ -188,9 +189,10 @@ static spw_status count_steps(const spw_distribution *distribution, const char *
     return SPW_OK;
 }
 
-/* A trace of one sequence a GPU and two layers, in the folder for temporary files; the caller removes it. */
+/* A trace of one sequence a GPU and two layers, in the folder for temporary files; the caller removes it,
+ * after a failure, too. */
 static spw_status make_trace(const spw_job *job, const char *routing, const char *steps, uint64_t seed,
-                             char *path, size_t size) {
+                             char **path) {
     const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
     spw_generate_settings settings = {.experts = job->model.experts,
                                       .top_k = job->model.top_k,
@@ -204,11 +206,15 @@ static spw_status make_trace(const spw_job *job, const char *routing, const char
     spw_status status = spw_distribution_parse(routing, &settings.distribution);
     if (status == SPW_OK) status = count_steps(&settings.distribution, steps, &settings.steps);
     if (status != SPW_OK) return status;
-    (void)snprintf(path, size, "%s/spillway-plan-XXXXXX", folder);
-    const int file = mkstemp(path);
-    if (file < 0) return spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder);
-    (void)close(file);
-    return spw_generate_trace(&settings, path);
+    char wanted[4096];
+    int file = -1;
+    (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);
+    SPW_TRY(spw_temporary_create(wanted, path, &file));
+    if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
+    SPW_TRY(spw_generate_trace(&settings, *path));
+
+cleanup:
+    return status;
 }
 
 static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
@@ -279,7 +285,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_result result = {.rows = 0};
     spw_plan_request request = {.trace = NULL};
     spw_software *software = NULL;
-    char made[4096] = "", routing[512];
+    char *made = NULL, routing[512];
     const char *splits = NULL;
     double tokens = 0.0, drop_most = 0.01;
     uint64_t seed = 1;
@@ -316,8 +322,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_software(o->stack, &o->job, software, &request));
     if (o->trace_path == NULL)
-        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, made,
-                           sizeof made));
+        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, &made));
     SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
     request.trace = trace;
     request.job = job;
@@ -358,7 +363,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
 cleanup:
-    if (made[0] != '\0') (void)unlink(made);
+    if (made != NULL) spw_temporary_remove(made);
+    spw_free(made);
     spw_result_clear(&result);
     spw_trace_close(trace);
     spw_free(software);

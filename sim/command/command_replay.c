@@ -192,8 +192,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
     if (o->each_step && result.row != NULL)
         qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
-    if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
     SPW_TRY(spw_result_print(&result, &settings, o->job.format, stdout));
+    SPW_TRY(spw_command_said());
+    if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
 
 cleanup:
     spw_result_file_discard(file);

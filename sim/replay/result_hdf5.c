@@ -41,7 +41,7 @@ struct spw_result_file {
 };
 
 static spw_status broken(const spw_result_file *f, const char *what) {
-    return spw_fail(SPW_EIO, "%s: %s cannot be written; is the disk full?", f->target.path, what);
+    return spw_fail(SPW_EIO, "%s: %s cannot be written; is the disk full, or memory?", f->target.path, what);
 }
 
 static spw_status set_text(spw_result_file *f, hid_t object, const char *name, const char *text) {

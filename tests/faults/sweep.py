@@ -13,6 +13,7 @@ sweep.py SPILLWAY FAIL_CALL.so SCRATCH [--command NAME]... [--operation NAME]...
 import argparse
 import concurrent.futures
 import errno
+import io
 import os
 import pathlib
 import re
@@ -22,6 +23,8 @@ import subprocess
 import sys
 import threading
 import time
+
+import h5py
 
 import cases
 
@@ -79,6 +82,30 @@ class Worker:
         return status, out, err, files, struct.unpack(f"{len(OPERATIONS) + 1}Q", self.counts.read_bytes())
 
 
+def content(data):
+    """What an HDF5 file says, whatever its bytes: without memory HDF5 stores a chunk uncompressed."""
+    said = {}
+
+    def take(name, item):
+        said[name] = {key: repr(value) for key, value in item.attrs.items() if key not in ("DIMENSION_LIST", "REFERENCE_LIST")}
+        if isinstance(item, h5py.Dataset):
+            said[name]["content"] = (str(item.dtype), item.shape, item[()].tobytes() if item.dtype.kind != "O" else repr(item[()]))
+
+    with h5py.File(io.BytesIO(data), "r") as file:
+        take("/", file)
+        file.visititems(take)
+    return said
+
+
+def same(name, got, want):
+    if got == want:
+        return True
+    try:
+        return got is not None and name.endswith(".h5") and content(got) == content(want)
+    except (OSError, RuntimeError, KeyError):
+        return False
+
+
 def judge(case, operation, clean, got):
     """The class of an ending, and what is wrong with it (None: nothing)."""
     status, out, err, files, _ = got
@@ -94,7 +121,7 @@ def judge(case, operation, clean, got):
         if err != clean[2]:
             return "silent", f"says {text.strip()[:120]}"
         for name in case.outputs:
-            if files.get(name) != clean[3][name]:
+            if not same(name, files.get(name), clean[3][name]):
                 return "silent", f"{name} differs"
         return ("leftovers", " ".join(left)) if left else ("right", None)
     if status != 3:

@@ -98,6 +98,28 @@ static void test_memory(void) {
     CHECK_STATUS(SPW_ALLOC(1, &numbers), SPW_ENOMEM);
     CHECK_OK(SPW_ALLOC(1, &numbers));
     spw_free(numbers);
+    spw_forget_causes();
+}
+
+/* What a library met stands behind what is blamed on a file, and no run succeeds that met it. */
+static void test_causes(void) {
+    CHECK(spw_settle(SPW_OK) == SPW_OK && spw_settle(SPW_EMISMATCH) == SPW_EMISMATCH);
+    spw_note_cause(SPW_ENOMEM, "out of memory in a library");
+    spw_note_cause(SPW_EIO, "later, and of the same");
+    CHECK(spw_fail(SPW_EFORMAT, "f.h5: damaged") == SPW_ENOMEM);
+    CHECK(strcmp(spw_last_error(), "f.h5: out of memory in a library") == 0);
+    CHECK(spw_fail(SPW_EARG, "no such option") == SPW_EARG);
+    CHECK(spw_settle(SPW_OK) == SPW_ENOMEM && spw_settle(SPW_EMISMATCH) == SPW_ENOMEM);
+    CHECK(spw_settle(SPW_EIO) == SPW_EIO);
+    spw_forget_causes();
+    CHECK(spw_fail(SPW_EFORMAT, "f.h5: damaged") == SPW_EFORMAT && spw_settle(SPW_OK) == SPW_OK);
+    char *memory = NULL;
+    spw_alloc_fail_after(0);
+    CHECK_STATUS(SPW_ALLOC(1, &memory), SPW_ENOMEM);
+    CHECK(spw_settle(SPW_OK) == SPW_ENOMEM); /* whoever may have swallowed it */
+    CHECK(spw_fail(SPW_EFORMAT, "f.h5: damaged") == SPW_EFORMAT);
+    spw_alloc_fail_after(-1);
+    CHECK(spw_settle(SPW_OK) == SPW_OK);
 }
 
 /* A library may end the program: its temporary files go, but a child's end takes none of them. */
@@ -339,6 +361,7 @@ int main(int argc, char **argv) {
     test_plain_text();
     test_numbers();
     test_memory();
+    test_causes();
     test_child();
     test_inputs(argv[1]);
     test_stale(argv[1]);

@@ -271,13 +271,14 @@ cleanup:
     return status;
 }
 
-static void check_job(spw_score_cell *out) {
+static spw_status check_job(spw_score_cell *out) {
     const spw_layer_shape shape = spw_layer_shape_of(&out->job, out->job.sequences_per_gpu[0]);
-    if (spw_job_check(&out->job) != SPW_OK || spw_scheme_check(&out->scheme, &shape) != SPW_OK) {
-        (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
-    } else if (spw_compiled_memory_check(&out->job, &out->scheme) != SPW_OK) {
-        (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
-    }
+    spw_status status = spw_job_check(&out->job);
+    if (status == SPW_OK) status = spw_scheme_check(&out->scheme, &shape);
+    if (status == SPW_OK) status = spw_compiled_memory_check(&out->job, &out->scheme);
+    if (status == SPW_ENOMEM) return status; /* says nothing of the row */
+    if (status != SPW_OK) (void)snprintf(out->skipped, sizeof out->skipped, "%s", spw_last_error());
+    return SPW_OK;
 }
 
 spw_status spw_score_cell_read(const spw_csv *csv, size_t row, const spw_score_stacks *stacks,
@@ -296,7 +297,7 @@ spw_status spw_score_cell_read(const spw_csv *csv, size_t row, const spw_score_s
     SPW_TRY(read_names(&f, stacks, out));
     if (out->skipped[0] != '\0') goto cleanup;
     out->job.memory_fraction = isnan(fraction) ? 0.93 : fraction;
-    check_job(out);
+    SPW_TRY(check_job(out));
     out->budget_bytes = out->job.memory_fraction * out->job.cluster.hbm_gib.value * GIB;
     if (!isnan(pool_gib)) out->budget_bytes = pool_gib * GIB;
     out->pool_bytes = out->budget_bytes;
