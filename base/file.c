@@ -227,7 +227,7 @@ spw_status spw_file_read(const char *path, size_t limit, char **text, size_t *le
     for (;;) {
         used += fread(buffer + used, 1, capacity - 1 - used, file);
         if (ferror(file)) {
-            spw_note_cause(SPW_EIO, strerror(errno));
+            if (errno == EIO) spw_note_cause(SPW_EIO, strerror(errno)); /* not: a folder */
             SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
         }
         if (used + 1 < capacity) break;
