@@ -127,6 +127,18 @@ static pid_t owner_of(const char *name, const char *prefix) {
     return owner > 1 && owner <= INT32_MAX && end[0] == '-' && strlen(end) == 7 ? (pid_t)owner : 0;
 }
 
+/* Ended, though its parent may not have asked for its status yet, as in a container without an init. */
+static bool is_gone(pid_t process) {
+    char path[64], text[512] = "";
+    if (kill(process, 0) != 0) return errno == ESRCH;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t bytes = file >= 0 ? read(file, text, sizeof text - 1) : 0;
+    if (file >= 0) (void)close(file);
+    const char *state = bytes > 0 ? strrchr(text, ')') : NULL; /* its name may hold anything */
+    return state != NULL && (strncmp(state, ") Z", 3) == 0 || strncmp(state, ") X", 3) == 0);
+}
+
 /* Removes what processes that are gone left in `folder` under names that begin with `prefix`. */
 static void remove_stale(const char *folder, const char *prefix) {
     DIR *list = opendir(folder);
