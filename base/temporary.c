@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 16, PATH_BYTES = 4096, MOST_NAME = 200, SUFFIX_BYTES = 48 };
+enum { MOST_FILES = 16, PATH_BYTES = 4096, MOST_NAME = 200, SUFFIX_BYTES = 48, RANDOM_BYTES = 7 };
 
 /* A file under way. A path that does not fit is removed by its owner only when all goes well. */
 typedef struct entry {
@@ -124,7 +124,10 @@ static pid_t owner_of(const char *name, const char *prefix) {
     char *end = NULL;
     if (strncmp(name, prefix, length) != 0) return 0;
     const long owner = strtol(name + length, &end, 10);
-    return owner > 1 && owner <= INT32_MAX && end[0] == '-' && strlen(end) == 7 ? (pid_t)owner : 0;
+    const bool named =
+        end[0] == '-' && strlen(end) >= RANDOM_BYTES &&
+        (end[RANDOM_BYTES] == '\0' || strncmp(end + RANDOM_BYTES, ".spw-", 5) == 0); /* or its own */
+    return named && owner > 1 && owner <= INT32_MAX ? (pid_t)owner : 0;
 }
 
 /* Ended, though its parent may not have asked for its status yet, as in a container without an init. */
@@ -144,7 +147,7 @@ static void remove_stale(const char *folder, const char *prefix) {
     DIR *list = opendir(folder);
     for (const struct dirent *at = NULL; list != NULL && (at = readdir(list)) != NULL;) {
         const pid_t owner = owner_of(at->d_name, prefix);
-        if (owner != 0 && kill(owner, 0) != 0 && errno == ESRCH) (void)unlinkat(dirfd(list), at->d_name, 0);
+        if (owner != 0 && is_gone(owner)) (void)unlinkat(dirfd(list), at->d_name, 0);
     }
     if (list != NULL) (void)closedir(list);
 }

@@ -38,7 +38,10 @@ static herr_t note(hid_t stack, void *nothing) {
 }
 
 spw_status spw_hdf5_listen(void) {
-    if (H5Eset_auto2(H5E_DEFAULT, note, NULL) >= 0) return SPW_OK;
+    /* short of memory HDF5 begins without the driver of its files, says nothing, and takes every file for a foreign one */
+    if (H5open() >= 0 && H5Eset_auto2(H5E_DEFAULT, note, NULL) >= 0 &&
+        H5Iget_type(H5Pget_driver(H5P_FILE_ACCESS_DEFAULT)) == H5I_VFL)
+        return SPW_OK;
     return spw_fail(SPW_ENOMEM, "out of memory: HDF5 cannot begin");
 }
 

@@ -29,8 +29,8 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
     SPW_TRY(spw_trace_probe(trace));
-    SPW_TRY(spw_hdf5_open_file(path, &trace->file));
-    status = spw_trace_read_header(trace);
+    status = spw_hdf5_open_file(path, &trace->file);
+    if (status == SPW_OK) status = spw_trace_read_header(trace);
     if (status == SPW_EFORMAT) /* the probe has read the same */
         status = spw_fail(SPW_ENOMEM,
                           "%s: could be read once and not again: out of memory, or it is being changed (%s)",
