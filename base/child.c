@@ -120,15 +120,13 @@ static spw_status no_answer(const char *path, int state, bool broken) {
                     code);
 }
 
-spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
-                         void *context, char **reply, size_t *bytes) {
+static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
+                           void *context, char **reply, size_t *bytes) {
     spw_status status = SPW_OK;
     reply_head head = {.code = 0};
     int ends[2] = {-1, -1}, state = 0;
     *reply = NULL;
     *bytes = 0;
-    status = spw_file_reads(path); /* the child's own list ends with it */
-    if (status != SPW_OK) return status;
     if (pipe(ends) != 0) return spw_fail(SPW_EIO, "%s: no pipe: %s", path, strerror(errno));
     (void)fflush(NULL); /* or the child might print what waits in a buffer here */
     const pid_t child = fork();
@@ -157,5 +155,14 @@ spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_byt
         spw_free(*reply);
         *reply = NULL;
     }
+    return status;
+}
+
+/* Damaged is what two readings find damaged: a library that is short of memory errs, too. */
+spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
+                         void *context, char **reply, size_t *bytes) {
+    spw_status status = spw_file_reads(path); /* the child's own list ends with it */
+    if (status == SPW_OK) status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes);
+    if (status == SPW_EFORMAT) status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes);
     return status;
 }

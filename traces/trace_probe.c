@@ -27,11 +27,7 @@ spw_status spw_trace_probe(spw_trace *trace) {
     spw_status status = SPW_OK;
     char *reply = NULL;
     size_t bytes = 0, at = 0;
-    status = spw_child_run(trace->path, CPU_SECONDS, REPLY_BYTES, read_header, trace, &reply, &bytes);
-    if (status ==
-        SPW_EFORMAT) /* damaged is what two readings find damaged: a library short of memory errs, too */
-        status = spw_child_run(trace->path, CPU_SECONDS, REPLY_BYTES, read_header, trace, &reply, &bytes);
-    if (status != SPW_OK) goto cleanup;
+    SPW_TRY(spw_child_run(trace->path, CPU_SECONDS, REPLY_BYTES, read_header, trace, &reply, &bytes));
     for (size_t i = 0; i < SPW_TRACE_TEXTS; i++) {
         const size_t length = strnlen(reply + at, bytes - at); /* at <= bytes; the reply ends with a zero */
         SPW_TRY(SPW_ALLOC(length + 1, &trace->text[i]));
