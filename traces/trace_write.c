@@ -95,6 +95,7 @@ void spw_trace_writer_abandon(spw_trace_writer *writer) {
     spw_chunk_writer_destroy(writer->weights);
     (void)close_handles(writer);
     spw_file_discard(&writer->target);
+    spw_hdf5_ledger_clear(&writer->ledger);
     void *owned[] = {writer->layer_experts,  writer->layer_done, writer->routed_counts,
                      writer->by_rank_counts, writer->step_id,    writer->step_tokens,
                      writer->step_offset,    writer->step_phase};
@@ -110,6 +111,7 @@ spw_status spw_trace_writer_finish(spw_trace_writer *writer) {
     if (writer->weights != NULL) SPW_TRY(spw_chunk_writer_flush(writer->weights));
     SPW_TRY(spw_trace_write_steps(writer));
     SPW_TRY(close_handles(writer));
+    SPW_TRY(spw_hdf5_ledger_check(&writer->ledger, writer->target.temporary));
     SPW_TRY(spw_file_commit(&writer->target));
 
 cleanup:
@@ -157,8 +159,8 @@ cleanup:
 }
 
 /* Grows a dataset to `extent` and writes its last block [count] there. data NULL: only grows. */
-static spw_status append(hid_t dataset, int rank, const hsize_t *extent, const hsize_t *count, hid_t type,
-                         const void *data) {
+static spw_status append(spw_trace_writer *writer, const char *path, hid_t dataset, int rank,
+                         const hsize_t *extent, const hsize_t *count, hid_t type, const void *data) {
     hsize_t start[4] = {0};
     start[0] = extent[0] - count[0];
     bool good = H5Dset_extent(dataset, extent) >= 0;
@@ -170,7 +172,11 @@ static spw_status append(hid_t dataset, int rank, const hsize_t *extent, const h
         if (space >= 0) (void)H5Sclose(space);
         if (memory >= 0) (void)H5Sclose(memory);
     }
-    return good ? SPW_OK : spw_fail(SPW_EIO, "cannot be written (disk full, or out of memory?)");
+    if (!good) return spw_fail(SPW_EIO, "cannot be written (disk full, or out of memory?)");
+    size_t bytes = type >= 0 ? H5Tget_size(type) : 0;
+    for (int i = 0; i < rank; i++) bytes *= (size_t)(i == 0 ? count[0] : extent[i]);
+    if (data == NULL || bytes == 0) return SPW_OK;
+    return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, type, 0, 0, data, bytes);
 }
 
 spw_status spw_trace_writer_begin_step(spw_trace_writer *writer, const spw_trace_write_step *step) {
@@ -190,14 +196,20 @@ spw_status spw_trace_writer_begin_step(spw_trace_writer *writer, const spw_trace
     if (kept) {
         const hsize_t rows = writer->rows + step->tokens, count = step->tokens;
         const hsize_t extent[] = {rows, writer->layers, writer->top_k};
-        SPW_TRY(append(writer->expert_id, 3, extent, &count, H5I_INVALID_HID, NULL));
-        if (writer->has_weights) SPW_TRY(append(writer->weight, 3, extent, &count, H5I_INVALID_HID, NULL));
+        SPW_TRY(
+            append(writer, "tokens/expert_id", writer->expert_id, 3, extent, &count, H5I_INVALID_HID, NULL));
+        if (writer->has_weights)
+            SPW_TRY(
+                append(writer, "tokens/weight", writer->weight, 3, extent, &count, H5I_INVALID_HID, NULL));
         if (writer->source_rank >= 0) {
-            SPW_TRY(append(writer->source_rank, 1, &rows, &count, H5T_NATIVE_UINT16, step->source_rank));
+            SPW_TRY(append(writer, "tokens/source_rank", writer->source_rank, 1, &rows, &count,
+                           H5T_NATIVE_UINT16, step->source_rank));
         }
         if (writer->has_sequences) {
-            SPW_TRY(append(writer->sequence, 1, &rows, &count, H5T_NATIVE_INT32, step->sequence));
-            SPW_TRY(append(writer->position, 1, &rows, &count, H5T_NATIVE_INT32, step->position));
+            SPW_TRY(append(writer, "tokens/sequence", writer->sequence, 1, &rows, &count, H5T_NATIVE_INT32,
+                           step->sequence));
+            SPW_TRY(append(writer, "tokens/position", writer->position, 1, &rows, &count, H5T_NATIVE_INT32,
+                           step->position));
         }
         writer->rows = rows;
     }
@@ -293,11 +305,13 @@ spw_status spw_trace_writer_end_step(spw_trace_writer *writer) {
     }
     const hsize_t extent[] = {at + 1, writer->layers, writer->experts},
                   count[] = {1, writer->layers, writer->experts};
-    SPW_TRY(append(writer->routed, 3, extent, count, H5T_NATIVE_UINT32, writer->routed_counts));
+    SPW_TRY(append(writer, "counts/routed", writer->routed, 3, extent, count, H5T_NATIVE_UINT32,
+                   writer->routed_counts));
     if (writer->has_by_rank) {
         const hsize_t whole[] = {at + 1, writer->ranks, writer->layers, writer->experts};
         const hsize_t part[] = {1, writer->ranks, writer->layers, writer->experts};
-        SPW_TRY(append(writer->by_rank, 4, whole, part, H5T_NATIVE_UINT32, writer->by_rank_counts));
+        SPW_TRY(append(writer, "counts/by_rank", writer->by_rank, 4, whole, part, H5T_NATIVE_UINT32,
+                       writer->by_rank_counts));
     }
     writer->step_id[at] = writer->step.id;
     writer->step_tokens[at] = (int64_t)writer->step.tokens;

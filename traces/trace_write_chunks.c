@@ -20,13 +20,16 @@ static size_t packed_bound(const spw_chunk_writer *chunks) {
     return libdeflate_zlib_compress_bound(NULL, chunks->chunk_bytes);
 }
 
-spw_status spw_chunk_writer_create(hid_t dataset, size_t layers, size_t top_k, size_t element_bytes,
-                                   size_t chunk_rows, int level, spw_chunk_writer **out) {
+spw_status spw_chunk_writer_create(hid_t dataset, const char *path, spw_hdf5_ledger *ledger, size_t layers,
+                                   size_t top_k, size_t element_bytes, size_t chunk_rows, int level,
+                                   spw_chunk_writer **out) {
     spw_status status = SPW_OK;
     spw_chunk_writer *chunks = NULL;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &chunks));
     *chunks = (spw_chunk_writer){.dataset = dataset,
+                                 .path = path,
+                                 .ledger = ledger,
                                  .layers = layers,
                                  .top_k = top_k,
                                  .element_bytes = element_bytes,
@@ -78,6 +81,7 @@ static void pack(const spw_chunk_writer *chunks, spw_chunk_job *job,
 }
 
 static spw_status drain(spw_chunk_writer *chunks) {
+    spw_status status = SPW_OK;
     size_t count = chunks->queued;
     chunks->queued = 0;
 #pragma omp parallel if (count > 1)
@@ -95,8 +99,12 @@ static spw_status drain(spw_chunk_writer *chunks) {
         if (H5Dwrite_chunk(chunks->dataset, H5P_DEFAULT, 0, offset, job->packed_bytes, job->packed) < 0) {
             return spw_fail(SPW_EIO, "a chunk cannot be written (disk full, or out of memory?)");
         }
+        SPW_TRY(spw_hdf5_ledger_note(chunks->ledger, chunks->path, SPW_HDF5_CHUNKS, H5I_INVALID_HID,
+                                     offset[0], offset[1], job->packed, job->packed_bytes));
     }
-    return SPW_OK;
+
+cleanup:
+    return status;
 }
 
 /* Moves the filled chunk of a layer into the queue; the queue's spare buffer takes its place. */

@@ -10,18 +10,20 @@
 
 enum { COLUMN_CHUNK = 65536, IDS_CHUNK_ROWS = 8192, COUNTS_CHUNK_BYTES = 1 << 20, FILLING_BYTES = 64 << 20 };
 
-spw_status spw_trace_write_array(hid_t file, const char *path, hid_t file_type, hid_t memory_type,
-                                 size_t count, const void *data) {
+spw_status spw_trace_write_array(spw_trace_writer *writer, const char *path, hid_t file_type,
+                                 hid_t memory_type, size_t count, const void *data) {
     hsize_t extent = count;
     hid_t space = H5Screate_simple(1, &extent, NULL);
     hid_t list = H5Pcreate(H5P_DATASET_CREATE);
     (void)H5Pset_obj_track_times(list, false); /* the same content gives the same bytes */
-    hid_t dataset = H5Dcreate2(file, path, file_type, space, H5P_DEFAULT, list, H5P_DEFAULT);
+    hid_t dataset = H5Dcreate2(writer->file, path, file_type, space, H5P_DEFAULT, list, H5P_DEFAULT);
     bool good = dataset >= 0 && H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) (void)H5Dclose(dataset);
     if (list >= 0) (void)H5Pclose(list);
     if (space >= 0) (void)H5Sclose(space);
-    return good ? SPW_OK : spw_fail(SPW_EIO, "/%s: cannot be written (disk full, or out of memory?)", path);
+    if (!good) return spw_fail(SPW_EIO, "/%s: cannot be written (disk full, or out of memory?)", path);
+    return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, memory_type, 0, 0, data,
+                                count * H5Tget_size(memory_type));
 }
 
 static spw_status set_attribute(hid_t file, const char *object, const char *name, hid_t file_type,
@@ -45,6 +47,10 @@ spw_status spw_trace_writer_set_text(spw_trace_writer *writer, const char *objec
     (void)H5Tset_cset(type, H5T_CSET_UTF8);
     spw_status status = set_attribute(writer->file, object, name, type, type, &text);
     (void)H5Tclose(type);
+    if (status != SPW_OK) return status;
+    const hid_t holder = H5Oopen(writer->file, object, H5P_DEFAULT);
+    status = spw_hdf5_ledger_note_text(&writer->ledger, holder, name, text);
+    if (holder >= 0) (void)H5Oclose(holder);
     return status;
 }
 
@@ -110,7 +116,7 @@ static spw_status write_scale(spw_trace_writer *writer, const char *path, const 
     int32_t *numbers = NULL;
     SPW_TRY(SPW_ALLOC(count, &numbers));
     for (size_t i = 0; i < count; i++) numbers[i] = values != NULL ? values[i] : (int32_t)i;
-    SPW_TRY(spw_trace_write_array(writer->file, path, H5T_STD_I32LE, H5T_NATIVE_INT32, count, numbers));
+    SPW_TRY(spw_trace_write_array(writer, path, H5T_STD_I32LE, H5T_NATIVE_INT32, count, numbers));
     hid_t dataset = H5Dopen2(writer->file, path, H5P_DEFAULT);
     if (H5DSset_scale(dataset, name) < 0)
         status = spw_fail(SPW_EIO, "/%s: cannot be a scale (disk full, or out of memory?)", path);
@@ -127,9 +133,9 @@ static spw_status write_layers(spw_trace_writer *writer, const spw_trace_info *i
     SPW_TRY(write_scale(writer, "expert", "expert", info->experts, NULL));
     SPW_TRY(write_scale(writer, "k", "k", info->top_k, NULL));
     if (info->ranks > 0) SPW_TRY(write_scale(writer, "rank", "rank", info->ranks, NULL));
-    SPW_TRY(spw_trace_write_array(writer->file, "model/num_experts", H5T_STD_I32LE, H5T_NATIVE_UINT32,
-                                  info->layers, info->layer_experts));
-    SPW_TRY(spw_trace_write_array(writer->file, "model/top_k", H5T_STD_I32LE, H5T_NATIVE_UINT32, info->layers,
+    SPW_TRY(spw_trace_write_array(writer, "model/num_experts", H5T_STD_I32LE, H5T_NATIVE_UINT32, info->layers,
+                                  info->layer_experts));
+    SPW_TRY(spw_trace_write_array(writer, "model/top_k", H5T_STD_I32LE, H5T_NATIVE_UINT32, info->layers,
                                   info->layer_top_k));
 
 cleanup:
@@ -178,8 +184,8 @@ static spw_status create_tokens(spw_trace_writer *writer, const spw_trace_write_
     const hsize_t extent[] = {0, layers, top_k}, chunk[] = {rows, 1, top_k}, column = COLUMN_CHUNK;
     SPW_TRY(
         create_growing(writer, "tokens/expert_id", id_type, 3, extent, chunk, 2, true, &writer->expert_id));
-    SPW_TRY(spw_chunk_writer_create(writer->expert_id, layers, top_k, writer->id_bytes, rows, level,
-                                    &writer->ids));
+    SPW_TRY(spw_chunk_writer_create(writer->expert_id, "tokens/expert_id", &writer->ledger, layers, top_k,
+                                    writer->id_bytes, rows, level, &writer->ids));
     SPW_TRY(spw_trace_writer_set_integer(writer, "tokens/expert_id", "missing_value",
                                          writer->id_bytes == 1 ? UINT8_MAX : UINT16_MAX));
     SPW_TRY(spw_trace_writer_set_text(writer, "tokens/expert_id", "order",
@@ -188,7 +194,8 @@ static spw_status create_tokens(spw_trace_writer *writer, const spw_trace_write_
     if (writer->has_weights) {
         SPW_TRY(create_growing(writer, "tokens/weight", writer->half_type, 3, extent, chunk, 2, false,
                                &writer->weight));
-        SPW_TRY(spw_chunk_writer_create(writer->weight, layers, top_k, 2, rows, level, &writer->weights));
+        SPW_TRY(spw_chunk_writer_create(writer->weight, "tokens/weight", &writer->ledger, layers, top_k, 2,
+                                        rows, level, &writer->weights));
     }
     if (writer->ranks > 0) {
         SPW_TRY(create_growing(writer, "tokens/source_rank", H5T_STD_U16LE, 1, &column, &column, 2, false,
@@ -266,19 +273,19 @@ static spw_status attach(spw_trace_writer *writer, hid_t dataset, const char *co
 spw_status spw_trace_write_steps(spw_trace_writer *writer) {
     spw_status status = SPW_OK;
     hid_t file = writer->file;
-    SPW_TRY(spw_trace_write_array(file, "steps/id", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps,
+    SPW_TRY(spw_trace_write_array(writer, "steps/id", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps,
                                   writer->step_id));
-    SPW_TRY(spw_trace_write_array(file, "steps/num_tokens", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps,
+    SPW_TRY(spw_trace_write_array(writer, "steps/num_tokens", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps,
                                   writer->step_tokens));
-    SPW_TRY(spw_trace_write_array(file, "steps/phase", H5T_STD_U8LE, H5T_NATIVE_UINT8, writer->steps,
+    SPW_TRY(spw_trace_write_array(writer, "steps/phase", H5T_STD_U8LE, H5T_NATIVE_UINT8, writer->steps,
                                   writer->step_phase));
     if (writer->has_tokens) {
-        SPW_TRY(spw_trace_write_array(file, "tokens/step_offset", H5T_STD_I64LE, H5T_NATIVE_INT64,
+        SPW_TRY(spw_trace_write_array(writer, "tokens/step_offset", H5T_STD_I64LE, H5T_NATIVE_INT64,
                                       writer->steps + 1, writer->step_offset));
     }
     /* Again in the root: netCDF readers look for the scales of /counts there and upwards, not in /steps. */
-    SPW_TRY(
-        spw_trace_write_array(file, "step", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps, writer->step_id));
+    SPW_TRY(spw_trace_write_array(writer, "step", H5T_STD_I64LE, H5T_NATIVE_INT64, writer->steps,
+                                  writer->step_id));
     for (int i = 0; i < 2 && status == SPW_OK; i++) {
         hid_t step = H5Dopen2(file, i == 0 ? "step" : "steps/id", H5P_DEFAULT);
         if (H5DSset_scale(step, "step") < 0)

@@ -3,6 +3,7 @@
 #define SPW_TRACES_TRACE_WRITE_INTERNAL_H
 
 #include "base/file.h"
+#include "traces/hdf5_ledger.h"
 #include "traces/trace_write.h"
 
 #include <hdf5.h>
@@ -11,6 +12,8 @@
  * in a queue; a full queue is compressed in parallel and written. */
 typedef struct spw_chunk_writer {
     hid_t dataset;
+    const char *path;
+    spw_hdf5_ledger *ledger; /* of the file */
     size_t layers, top_k, element_bytes, chunk_rows, chunk_bytes;
     int level;
     uint64_t *rows;          /* [layers] rows given so far */
@@ -19,9 +22,9 @@ typedef struct spw_chunk_writer {
     size_t queued, capacity;
 } spw_chunk_writer;
 
-SPW_MUST_CHECK spw_status spw_chunk_writer_create(hid_t dataset, size_t layers, size_t top_k,
-                                                  size_t element_bytes, size_t chunk_rows, int level,
-                                                  spw_chunk_writer **out);
+SPW_MUST_CHECK spw_status spw_chunk_writer_create(hid_t dataset, const char *path, spw_hdf5_ledger *ledger,
+                                                  size_t layers, size_t top_k, size_t element_bytes,
+                                                  size_t chunk_rows, int level, spw_chunk_writer **out);
 void spw_chunk_writer_destroy(spw_chunk_writer *chunks); /* NULL is fine */
 /* Appends data [rows][top_k], narrowed to uint8_t where element_bytes is 1. */
 SPW_MUST_CHECK spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer,
@@ -31,6 +34,7 @@ SPW_MUST_CHECK spw_status spw_chunk_writer_flush(spw_chunk_writer *chunks);
 
 struct spw_trace_writer {
     spw_file target;
+    spw_hdf5_ledger ledger;
     hid_t file, half_type;
     bool has_tokens, has_weights, has_sequences, has_by_rank;
     size_t layers, experts, top_k, ranks, id_bytes;
@@ -57,7 +61,7 @@ SPW_MUST_CHECK spw_status spw_trace_write_header(spw_trace_writer *writer,
 SPW_MUST_CHECK spw_status spw_trace_write_steps(spw_trace_writer *writer);
 
 /* Writes data [count] as a whole 1-D dataset. */
-SPW_MUST_CHECK spw_status spw_trace_write_array(hid_t file, const char *path, hid_t file_type,
+SPW_MUST_CHECK spw_status spw_trace_write_array(spw_trace_writer *writer, const char *path, hid_t file_type,
                                                 hid_t memory_type, size_t count, const void *data);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/replay/result_json.h"
+#include "traces/hdf5_ledger.h"
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
@@ -34,6 +35,7 @@ static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 
 struct spw_result_file {
     spw_file target;
+    spw_hdf5_ledger ledger;
     hid_t file, value[VALUES], step, memory[MEMORIES];
     const spw_run_settings *settings;
     const spw_scheme *scheme;
@@ -53,7 +55,7 @@ static spw_status set_text(spw_result_file *f, hid_t object, const char *name, c
     if (attribute >= 0) (void)H5Aclose(attribute);
     (void)H5Sclose(space);
     (void)H5Tclose(type);
-    return good ? SPW_OK : broken(f, name);
+    return good ? spw_hdf5_ledger_note_text(&f->ledger, object, name, text) : broken(f, name);
 }
 
 /* Without the time of its making: the same run gives the same bytes. */
@@ -74,7 +76,9 @@ static spw_status set_long_text(spw_result_file *f, const char *name, const char
     if (dataset >= 0) (void)H5Dclose(dataset);
     (void)H5Sclose(space);
     (void)H5Tclose(type);
-    return good ? SPW_OK : broken(f, name);
+    if (!good) return broken(f, name);
+    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, H5I_INVALID_HID, 0, 0, text,
+                                strlen(text));
 }
 
 static hid_t create_dataset(spw_result_file *f, const char *name, hid_t type, int axes, const hsize_t *extent,
@@ -106,7 +110,10 @@ static spw_status write_array(spw_result_file *f, const char *name, hid_t type, 
     hid_t dataset = create_dataset(f, name, type, 1, &extent, -1);
     bool good = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) (void)H5Dclose(dataset);
-    return good ? SPW_OK : broken(f, name);
+    if (!good) return broken(f, name);
+    if (H5Tis_variable_str(type) > 0) return SPW_OK;
+    return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, type, 0, 0, data,
+                                count * H5Tget_size(type));
 }
 
 spw_status spw_result_file_create(const char *path, const spw_run_settings *settings,
@@ -229,7 +236,9 @@ static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
     for (int v = 0; v < VALUES && good; v++) good = H5Dset_extent(f->value[v], cells) >= 0;
     for (int v = 0; v < MEMORIES && good; v++) good = H5Dset_extent(f->memory[v], cells) >= 0;
     f->steps = step->step + 1;
-    return good ? SPW_OK : broken(f, "a step");
+    if (!good) return broken(f, "a step");
+    return spw_hdf5_ledger_note(&f->ledger, "step", SPW_HDF5_IN_ORDER, H5T_NATIVE_INT64, 0, 0, &step->step_id,
+                                sizeof step->step_id);
 }
 
 static spw_status take(void *state, const spw_replay_step *step) {
@@ -245,9 +254,14 @@ static spw_status take(void *state, const spw_replay_step *step) {
     for (int v = 0; v < MEMORIES && good; v++) {
         const double gib = (double)held[v] / (1024.0 * 1024.0 * 1024.0);
         good = write_slab(f->memory[v], 2, start, count, H5T_NATIVE_DOUBLE, &gib);
+        SPW_TRY(spw_hdf5_ledger_note(&f->ledger, memories[v].name, SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE,
+                                     start[0], start[1], &gib, sizeof gib));
     }
-    for (int v = 0; v < VALUES && good; v++)
+    for (int v = 0; v < VALUES && good; v++) {
         good = write_slab(f->value[v], AXES, start, count, H5T_NATIVE_UINT64, data[v]);
+        SPW_TRY(spw_hdf5_ledger_note(&f->ledger, values[v].name, SPW_HDF5_PARTS, H5T_NATIVE_UINT64, start[0],
+                                     start[1], data[v], f->layers * f->ranks * sizeof *data[v]));
+    }
     if (!good) SPW_TRY(broken(f, "a step"));
 
 cleanup:
@@ -300,6 +314,10 @@ spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) 
     free(summary);
     if (status == SPW_OK && !attach_scales(f)) status = broken(f, "the axes");
     if (!close_all(f) && status == SPW_OK) status = broken(f, "the file");
+    if (status == SPW_OK) {
+        status = spw_hdf5_ledger_check(&f->ledger, f->target.temporary);
+        if (status != SPW_OK) status = spw_fail_within(status, "%s", f->target.path);
+    }
     return status == SPW_OK ? spw_file_commit(&f->target) : status;
 }
 
@@ -307,5 +325,6 @@ void spw_result_file_discard(spw_result_file *f) {
     if (f == NULL) return;
     (void)close_all(f);
     spw_file_discard(&f->target);
+    spw_hdf5_ledger_clear(&f->ledger);
     spw_free(f);
 }

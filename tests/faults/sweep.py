@@ -28,7 +28,7 @@ import h5py
 
 import cases
 
-OPERATIONS = ["alloc", "write", "read", "close", "sync", "rename", "truncate", "open", "create", "fork", "pipe", "thread"]
+OPERATIONS = ["alloc", "write", "read", "close", "sync", "rename", "truncate", "open", "create", "fork", "pipe", "thread", "lose"]
 # The ways in which a call of an operation fails: errno (0: half of the bytes), and whether all calls after it do too.
 WAYS = {
     "alloc": [(errno.ENOMEM, ""), (errno.ENOMEM, ":on")],
@@ -43,6 +43,7 @@ WAYS = {
     "fork": [(errno.EAGAIN, "")],
     "pipe": [(errno.EMFILE, "")],
     "thread": [(errno.EAGAIN, ""), (errno.EAGAIN, ":on")],
+    "lose": [(0, "")],
 }
 MEMORY = re.compile(r"memory|allocate")
 SLANDER = re.compile(r"damaged|not YAML|not JSON|not HDF5|no HDF5|cut short|wrong checksum")

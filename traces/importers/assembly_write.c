@@ -296,8 +296,8 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
         if (texts[i].text != NULL && texts[i].text[0] != '\0')
             SPW_TRY(spw_trace_writer_set_text(*out, "/", texts[i].name, texts[i].text));
     }
-    SPW_TRY(spw_trace_write_array((*out)->file, "model/block", H5T_STD_U8LE, H5T_NATIVE_UINT8,
-                                  assembly->layers, assembly->layer_block));
+    SPW_TRY(spw_trace_write_array(*out, "model/block", H5T_STD_U8LE, H5T_NATIVE_UINT8, assembly->layers,
+                                  assembly->layer_block));
 
 cleanup:
     spw_free(experts);
@@ -331,7 +331,7 @@ spw_status spw_assembly_write(spw_assembly *assembly, const spw_importer *import
     for (size_t step = 0; step < assembly->steps; step++)
         SPW_TRY(write_step(&w, assembly, step, phase, writer));
     if (assembly->shape.micro_batches > 1) {
-        SPW_TRY(spw_trace_write_array(writer->file, "steps/microbatch", H5T_STD_I32LE, H5T_NATIVE_INT32,
+        SPW_TRY(spw_trace_write_array(writer, "steps/microbatch", H5T_STD_I32LE, H5T_NATIVE_INT32,
                                       assembly->steps, w.micro));
     }
     status = spw_trace_writer_finish(writer);
