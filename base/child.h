@@ -9,8 +9,8 @@
 
 typedef spw_status (*spw_child_work)(void *context, FILE *out);
 
-/* Runs `work`, and once more when it finds SPW_EFORMAT, in a copy of this process that may use so many seconds of CPU time; *reply [*bytes] is what it wrote to
- * `out`, the caller's to spw_free(); NULL when it failed. Its status and message are those of this call; what it
+/* Runs `work`, and once more when it finds SPW_EFORMAT, in a copy of this process that may use so many seconds of CPU
+ * time; *reply [*bytes] is what it wrote to `out`, the caller's to spw_free(); NULL when it failed. Its status and message are those of this call; what it
  * prints on standard error goes nowhere. A child that crashes, or writes more than `most_bytes`, is SPW_EFORMAT:
  * "path: damaged ...", one that a library ends by exit() SPW_ENOMEM. To be called while the process has one thread. */
 SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,

@@ -28,14 +28,16 @@ spw_status spw_npz_open(const char *path, spw_npz **out) {
     if (stat(path, &there) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: %s", path, strerror(errno)));
     if (!S_ISREG(there.st_mode)) SPW_TRY(spw_fail(SPW_EIO, "%s: is no regular file", path));
     npz->bytes = (uint64_t)there.st_size;
-    npz->zip = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
+    for (int tries = 0; tries < 2 && npz->zip == NULL; tries++) /* short of memory it sees no zip archive */
+        npz->zip = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
     if (npz->zip == NULL) {
         zip_error_t error;
         zip_error_init_with_code(&error, code);
-        status = spw_fail(code == ZIP_ER_MEMORY                         ? SPW_ENOMEM
-                          : code == ZIP_ER_OPEN || code == ZIP_ER_NOENT ? SPW_EIO
-                                                                        : SPW_EFORMAT,
-                          "%s: %s", path, zip_error_strerror(&error));
+        status =
+            spw_fail(code == ZIP_ER_MEMORY                         ? SPW_ENOMEM
+                     : code == ZIP_ER_OPEN || code == ZIP_ER_NOENT ? SPW_EIO
+                                                                   : SPW_EFORMAT,
+                     "%s: %s", path, code == ZIP_ER_MEMORY ? "out of memory" : zip_error_strerror(&error));
         zip_error_fini(&error);
         goto cleanup;
     }
@@ -104,6 +106,13 @@ static spw_status check_entry(const spw_npz *npz, zip_uint64_t index, const char
     return SPW_OK;
 }
 
+/* What libzip says of its last failure. */
+static spw_status refused(const spw_npz *npz, const char *where) {
+    if (zip_error_code_zip(zip_get_error(npz->zip)) == ZIP_ER_MEMORY)
+        return spw_fail(SPW_ENOMEM, "%s: out of memory", where);
+    return spw_fail(SPW_EFORMAT, "%s: %s", where, zip_strerror(npz->zip));
+}
+
 spw_status spw_npz_read(spw_npz *npz, const char *name, spw_npy *out) {
     spw_status status = SPW_OK;
     zip_uint64_t index = 0;
@@ -117,7 +126,7 @@ spw_status spw_npz_read(spw_npz *npz, const char *name, spw_npy *out) {
     out->length = (size_t)entry.size;
     SPW_TRY(SPW_ALLOC(out->length, &out->bytes));
     file = zip_fopen_index(npz->zip, index, 0);
-    if (file == NULL) SPW_TRY(spw_fail(SPW_EFORMAT, "%s: %s", out->where, zip_strerror(npz->zip)));
+    if (file == NULL) SPW_TRY(refused(npz, out->where));
     if (zip_fread(file, out->bytes, entry.size) != (zip_int64_t)entry.size || zip_fread(file, &extra, 1) != 0)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s: damaged, or cut short", out->where));
     SPW_TRY(spw_npy_parse(out));
