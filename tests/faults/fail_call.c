@@ -27,7 +27,8 @@
 
 #define OPERATIONS(X) \
     X(alloc) \
-    X(write) X(read) X(close) X(sync) X(rename) X(truncate) X(open) X(create) X(fork) X(pipe) X(thread) X(lose)
+    X(write) \
+    X(read) X(close) X(sync) X(rename) X(truncate) X(open) X(create) X(fork) X(pipe) X(thread) X(lose)
 
 #define ENTRY(name) op_##name,
 enum { OPERATIONS(ENTRY) OPERATION_COUNT };
