@@ -88,20 +88,6 @@ static const struct argp argp = {
     .children = children,
 };
 
-static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *result) {
-    if (!o->each_step) return spw_replay_run(request, result);
-    spw_status status = SPW_OK;
-    const size_t last = request->step_end > 0 ? request->step_end : spw_trace_get_info(request->trace)->steps;
-    for (size_t step = request->step_begin; step < last && status == SPW_OK; step++) {
-        spw_replay_request one = *request;
-        one.step_begin = step;
-        one.step_end = step + 1;
-        one.first_row = result->rows;
-        status = spw_replay_run(&one, result);
-    }
-    return status;
-}
-
 /* Rows of one scheme stand together when every step has its own. */
 static int by_scheme(const void *left, const void *right, void *context) {
     const spw_result_row *a = left, *b = right;
@@ -114,6 +100,30 @@ static int by_scheme(const void *left, const void *right, void *context) {
     }
     if (ia != ib) return ia < ib ? -1 : 1;
     return a->first_step < b->first_step ? -1 : a->first_step > b->first_step;
+}
+
+/* Rows of every step, apart from those over all. */
+static spw_status replay_steps(replay_options *o, const spw_replay_request *request, spw_result *steps) {
+    spw_status status = SPW_OK;
+    for (size_t step = request->step_begin; step < request->step_end && status == SPW_OK; step++) {
+        spw_replay_request one = *request;
+        one.step_begin = step;
+        one.step_end = step + 1;
+        one.allocator = false; /* its state goes from step to step */
+        one.sink = (spw_replay_sink){.state = NULL};
+        one.first_row = steps->rows;
+        status = spw_replay_run(&one, steps);
+    }
+    if (steps->row != NULL) qsort_r(steps->row, steps->rows, sizeof *steps->row, by_scheme, &o->job);
+    return status;
+}
+
+/* What is wrong with the trace is said of its file. */
+static spw_status within_trace(const replay_options *o, spw_status status) {
+    const bool of_trace = status == SPW_EFORMAT || status == SPW_EIO;
+    return of_trace && strstr(spw_last_error(), o->trace_path) == NULL
+               ? spw_fail_within(status, "%s", o->trace_path)
+               : status;
 }
 
 static void say_if_idle(const spw_result *result) {
@@ -130,7 +140,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
     spw_trace *trace = NULL;
-    spw_result result = {.rows = 0};
+    spw_result result = {.rows = 0}, steps = {.rows = 0}, shown; /* shown: borrows of both */
     spw_result_file *file = NULL;
     spw_software *software = NULL;
     uint64_t seed = 1;
@@ -166,8 +176,6 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.megatron_fit = software->megatron ? &software->megatron_stack : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
-    if (o->output != NULL && o->each_step)
-        SPW_TRY(spw_fail(SPW_EARG, "--output holds every step already; leave --each-step out"));
     if (o->output != NULL) SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
     const spw_replay_request request = {.trace = trace,
                                         .job = settings.job,
@@ -178,27 +186,30 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
-                                        .allocator = !o->each_step, /* its state goes from step to step */
+                                        .allocator = true,
                                         .stack = software->compiled ? &software->stack : NULL,
                                         .time_stack = software->timed ? &software->time_stack : NULL,
                                         .megatron = software->megatron ? &software->megatron_stack : NULL,
                                         .sink = spw_result_file_sink(file)};
-    status = replay_steps(o, &request, &result);
-    if ((status == SPW_EFORMAT || status == SPW_EIO) && strstr(spw_last_error(), o->trace_path) == NULL)
-        status = spw_fail_within(status, "%s", o->trace_path);
-    if (status != SPW_OK) goto cleanup;
+    if (!o->each_step || file != NULL) status = spw_replay_run(&request, &result);
+    SPW_TRY(within_trace(o, status));
     if (o->allocator != NULL) say_if_idle(&result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
-    if (o->each_step && result.row != NULL)
-        qsort_r(result.row, result.rows, sizeof *result.row, by_scheme, &o->job);
-    SPW_TRY(spw_result_print(&result, &settings, o->job.format, stdout));
+    shown = result;
+    if (o->each_step) {
+        SPW_TRY(within_trace(o, replay_steps(o, &request, &steps)));
+        shown.row = steps.row, shown.rows = steps.rows;
+        shown.refusal = steps.refusal, shown.refusals = steps.refusals;
+    }
+    SPW_TRY(spw_result_print(&shown, &settings, o->job.format, stdout));
     SPW_TRY(spw_command_said());
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
 
 cleanup:
     spw_result_file_discard(file);
     spw_result_clear(&result);
+    spw_result_clear(&steps);
     spw_trace_close(trace);
     spw_free(software);
     spw_free(o);

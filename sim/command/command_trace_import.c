@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
+#include "sim/command/trace_options.h"
 #include "traces/importers/importer.h"
 
 #include <stdint.h>
@@ -266,6 +267,7 @@ spw_status spw_command_trace_import(int argc, char **argv) {
     o.settings.input = o.input;
     o.settings.facts_text = o.facts;
     SPW_TRY(spw_trace_import(o.importer, &o.settings));
+    SPW_TRY(spw_print_trace_written(o.settings.output));
 
 cleanup:
     spw_free(o.input);

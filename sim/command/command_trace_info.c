@@ -162,16 +162,7 @@ static void print_line(const char *name, const char *text) {
 static spw_status print_person(const char *path, const spw_trace_info *info,
                                const spw_layer_statistics *layers) {
     spw_status status = SPW_OK;
-    char plain[4096];
-    spw_plain_text(path, plain, sizeof plain);
-    printf("%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", plain, info->steps,
-           info->steps == 1 ? "" : "s", info->layers, info->layers == 1 ? "" : "s", info->top_k,
-           info->experts);
-    if (info->has_tokens)
-        printf(", %" PRIu64 " tokens%s", info->tokens, info->has_weights ? " with weights" : "");
-    if (!info->has_tokens) printf(", counts only");
-    if (info->ranks > 0) printf(", %zu source ranks", info->ranks);
-    printf(info->synthetic ? ", synthetic\n" : "\n");
+    spw_print_trace_line(path, info, stdout);
     print_line("model", info->model_name);
     print_line("source", info->source);
     print_line("commit", info->source_commit);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/command/job_options.h"
+#include "sim/command/trace_options.h"
 #include "sim/verify/trace_record.h"
 #include "traces/slice.h"
 #include "traces/trace.h"
@@ -142,6 +143,8 @@ static spw_status write_record(const slice_options *o) {
         *numbers[i].out = (size_t)value;
     }
     SPW_TRY(spw_trace_record_save(o->in, o->record, &settings));
+    printf("wrote %s: expert-parallel group %zu of step position %zu, layer position %zu\n", o->record,
+           settings.group, settings.step, settings.layer);
 
 cleanup:
     return status;
@@ -178,6 +181,7 @@ spw_status spw_command_trace_slice(int argc, char **argv) {
     spw_trace_close(trace);
     trace = NULL;
     SPW_TRY(spw_trace_slice(o.in, o.out, &settings));
+    SPW_TRY(spw_print_trace_written(o.out));
 
 cleanup:
     spw_trace_close(trace);

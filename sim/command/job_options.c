@@ -96,6 +96,12 @@ static spw_status set_sequences(spw_job *job, const char *text) {
 static spw_status set_expert_parallel(spw_job *job, const char *text) {
     uint64_t value = 0;
     const size_t data = job->expert * job->fsdp;
+    if (strcmp(text, "all") == 0 || strchr(text, ',') != NULL)
+        return spw_fail(
+            SPW_EARG,
+            "--expert-parallel %s: one size at a time here; spillway plan --job JOB.yaml --trace TRACE.h5 "
+            "--expert-parallel %s takes several",
+            text, text);
     spw_status status = spw_parse_count("--expert-parallel", text, 1 << 20, &value);
     if (status != SPW_OK) return status;
     if (value == 0 || data % value != 0)

@@ -1,5 +1,7 @@
 #include "sim/command/trace_options.h"
 
+#include <inttypes.h>
+
 static const struct argp_option options[] = {
     {"format", SPW_TRACE_OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
@@ -25,4 +27,29 @@ const struct argp spw_trace_argp = {.options = options, .parser = parse};
 spw_status spw_trace_options_format(const spw_trace_options *o, spw_format *out) {
     *out = SPW_FORMAT_TABLE;
     return o->format_text != NULL ? spw_format_parse(o->format_text, out) : SPW_OK;
+}
+
+void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *out) {
+    char plain[4096];
+    spw_plain_text(path, plain, sizeof plain);
+    fprintf(out, "%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", plain, info->steps,
+            info->steps == 1 ? "" : "s", info->layers, info->layers == 1 ? "" : "s", info->top_k,
+            info->experts);
+    if (info->has_tokens)
+        fprintf(out, ", %" PRIu64 " token%s%s", info->tokens, info->tokens == 1 ? "" : "s",
+                info->has_weights ? " with weights" : "");
+    if (!info->has_tokens) fprintf(out, ", counts only");
+    if (info->ranks > 0) fprintf(out, ", %zu source rank%s", info->ranks, info->ranks == 1 ? "" : "s");
+    fprintf(out, info->synthetic ? ", synthetic\n" : "\n");
+}
+
+spw_status spw_print_trace_written(const char *path) {
+    spw_trace *trace = NULL;
+    const spw_status status = spw_trace_open(path, &trace);
+    if (status == SPW_OK) {
+        printf("wrote ");
+        spw_print_trace_line(path, spw_trace_get_info(trace), stdout);
+    }
+    spw_trace_close(trace);
+    return status;
 }

@@ -4,8 +4,10 @@
 
 #include "base/status.h"
 #include "sim/print/table.h"
+#include "traces/trace.h"
 
 #include <argp.h>
+#include <stdio.h>
 
 typedef struct spw_trace_options {
     const char *path, *format_text;
@@ -18,5 +20,10 @@ extern const struct argp spw_trace_argp;
 
 /* As asked; a table when nothing was. */
 SPW_MUST_CHECK spw_status spw_trace_options_format(const spw_trace_options *options, spw_format *out);
+
+/* One line: what a trace holds. */
+void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *out);
+/* The same of a trace that was just written, which it opens, to stdout. */
+SPW_MUST_CHECK spw_status spw_print_trace_written(const char *path);
 
 #endif

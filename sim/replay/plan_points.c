@@ -76,23 +76,8 @@ spw_replay_request spw_plan_point_request(const spw_plan_request *q, const spw_j
 }
 
 const char *spw_plan_no_time(const spw_plan_request *q, const spw_result_row *row) {
-    const spw_job *job = q->job;
-    if (row->timed) return NULL;
-    const bool megatron = row->scheme.type->megatron.timed,
-               compiled = row->scheme.type->compiled.list != NULL;
-    if (!megatron && !compiled) return "schemes of PyTorch without a time model";
-    if (q->stack == NULL && q->megatron == NULL) return "--stack none";
-    if (!spw_precision_is_timed(job))
-        return job->precision.activations == 4 ? "products of activations in fp32"
-                                               : "fp8: its products, casts and scales are not modelled";
-    if (megatron && q->megatron == NULL) return "--stack names none of Megatron-Core";
-    if (megatron)
-        return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
-    if (q->stack == NULL) return "--stack names none of compiled programs";
-    if (q->time_stack == NULL) return "this software's speed was not fitted";
-    if (job->pipeline > 1) return "pipeline stages";
-    if (job->micro_batches > 1) return "micro-batches";
-    return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
+    const spw_fits fits = {q->stack, q->time_stack, q->megatron};
+    return row->timed ? NULL : spw_why_no_time(q->job, &row->scheme, &fits);
 }
 
 double spw_plan_max_over_mean(const spw_result_row *row) {

@@ -1,6 +1,8 @@
 #include "sim/replay/replay_time.h"
 
 #include "base/memory.h"
+#include "sim/input/precision.h"
+#include "sim/input/remat.h"
 
 #include <string.h>
 
@@ -154,4 +156,24 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
 
 cleanup:
     return status;
+}
+
+const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
+    const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
+    if (!megatron && !compiled) return "schemes of PyTorch without a time model";
+    if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
+    if (!spw_precision_is_timed(job))
+        return job->precision.activations == 4 ? "products of activations in fp32"
+                                               : "fp8: its products, casts and scales are not modelled";
+    if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
+    if (megatron)
+        return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
+    if (fits->stack == NULL) return "--stack names none of compiled programs";
+    if (fits->time_stack == NULL) return "this software's speed was not fitted";
+    if (job->pipeline > 1) return "pipeline stages of a compiled program";
+    if (job->micro_batches > 1)
+        return "micro-batches of a compiled program (the fits know a batch that is run at once; with the "
+               "sequences of "
+               "one micro-batch as sequences_per_gpu they give its time and memory)";
+    return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
 }

@@ -62,4 +62,14 @@ typedef struct spw_replay_times {
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
 
+/* Software whose coefficients were given; NULL = none. */
+typedef struct spw_fits {
+    const spw_stack *stack;
+    const spw_time_stack *time_stack;
+    const spw_megatron_coefficients *megatron;
+} spw_fits;
+
+/* Why a scheme of this job has no time, as a person reads it. Only for one that has none. */
+const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits);
+
 #endif

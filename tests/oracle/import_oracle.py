@@ -58,8 +58,9 @@ def fresh(name):
 def imported(form, files, *options):
     """The trace that came of it, which must be one that can be true."""
     OUT.unlink(missing_ok=True)
-    code, _, error = run(SPILLWAY, "trace", "import", form, *files, "--output", OUT, *options)
+    code, out, error = run(SPILLWAY, "trace", "import", form, *files, "--output", OUT, *options)
     check(code == 0, f"{form} {options}: {error}")
+    check(out.startswith(f"wrote {OUT}: ") and out.count("\n") == 1 and " MoE layer" in out, f"what it wrote: {out!r}")
     check(sorted(p.name for p in SCRATCH.iterdir() if p.is_file() and p.name.startswith("out.h5")) == ["out.h5"], "left over")
     for part in ("verify", "info"):
         code, out, error = run(SPILLWAY, "trace", part, OUT)
@@ -209,6 +210,17 @@ def test_router_repeats():
             "--micro-batches", 2, "--recompute")
 
 
+def test_router_without_stage():
+    """Older recorders do not write `stage`; what they write is from the same place."""
+    ids = choose(2, 3, 10, experts=16, top_k=4)  # [rank][layer][token]
+    folder = fresh("router")
+    for r in range(2):
+        write_lines(folder / f"router_trace_rank{r}.jsonl",
+                    ({k: v for k, v in router_record(0, layer, r, ids[r, layer]).items() if k != "stage"} for layer in range(3)))
+    with imported("megatron-router", inputs("router"), *ROUTER, "--ranks", 2) as h:
+        check_ids(h, [ids.transpose(0, 2, 1, 3)], range(3), 2)
+
+
 def test_router_stages():
     """Layers of a pipeline stage count from 0; multi-token prediction stands on the last stage."""
     ids = choose(2, 2, 3, 10, experts=16, top_k=4)  # [stage][rank][layer][token]
@@ -246,7 +258,7 @@ def test_router_damage():
         return lambda records: records[rank][line].__setitem__(key, value)
 
     where = "router_trace_rank1.jsonl:3: "
-    for key in ("step", "stage", "block", "layer", "rank", "num_tokens", "topk", "top_indices"):
+    for key in ("step", "block", "layer", "rank", "num_tokens", "topk", "top_indices"):
         damaged(f"{where}key '{key}' is missing", lambda records, key=key: records["1"][2].pop(key))
     for key, value in itertools.product(("step", "layer", "rank", "num_tokens", "topk"), ("1", 1.0, None, True, [1], -1, 1 << 62)):
         if (key, value) != ("step", 1 << 62):
@@ -438,7 +450,7 @@ def test_mcore_load():
     damaged("[layer_numbers][forwards][experts]", put("layer_numbers", np.asarray([2, 7], "i4")))
     damaged("[layer_numbers][forwards][experts]", put("loads", np.zeros((3, 4, 9), "i4")))
     damaged("with 3 axes", put("loads", np.zeros((3, 8), "i4")))
-    damaged("elements of type '<f4'", put("loads", loads[1].astype("f4")))
+    damaged("must be whole numbers with 3 axes", put("loads", loads[1].astype("f4")))
     damaged("no plain number", put("loads", np.zeros(3, [("a", "i4")])))
     damaged("count -1", put("loads", -np.ones((3, 4, 8), "i4")))
     damaged("but ep_group_ranks names", put("global_rank", np.int32(0)))
@@ -524,7 +536,52 @@ def test_array_ids():
                   "routed_experts") as h:
         check_ids(h, [full[0, :1, 0, :, :, :1]], range(layers))
     refused("array 'other' is missing", "array", [folder / "request.npz"], *options, "--axes", "tokens,layers,k", "--array", "other")
-    refused("is no .npy array", "array", [folder / "request.npz"], *options, "--axes", "tokens,layers,k")
+    refused("the arrays of an .npz are its layers; --array names one", "array", [folder / "request.npz"], *options, "--axes", "tokens,layers,k", code=2)
+
+
+def test_layers_of_an_npz():
+    """One array a layer: ids, or the router logits that Transformers hands out; the number in the name is the layer's."""
+    fresh("array")
+    options = ("--experts", 16, "--top-k", 3)
+    logits = rng.normal(size=(4, 20, 16))
+    logits[:, :, 5] = logits[:, :, 9]  # equal ones: the lower number first
+    logits[1, 3, :8] = -np.inf
+    path = SCRATCH / "array" / "logits.npz"
+    for save_all, dtype in ((np.savez, "f4"), (np.savez_compressed, "f2"), (np.savez, ">f8")):
+        given = [x.astype(dtype) for x in logits]
+        save_all(path, *given)  # arr_0, arr_1 ...
+        want = np.stack([np.argsort(-x.astype("f8"), axis=1, kind="stable")[:, :3] for x in given], axis=1)
+        with imported("array", [path], *options, "--axes", "tokens,experts") as h:
+            check_ids(h, [[want]], range(4))
+            check(h["tokens/expert_id"].attrs["order"] == "descending_weight", "the order of logits")
+    with imported("array", [path], *options, "--axes", "tokens,experts", "--layers", "3,5,7,9", "--tokens-per-rank", 5) as h:
+        check_ids(h, [want.reshape(4, 5, 4, 3)], (3, 5, 7, 9), 4)
+    # batches of sequences, and steps of several files
+    np.savez(path, *logits.reshape(4, 2, 10, 16).astype("f4"))
+    other = SCRATCH / "array" / "more.npz"
+    np.savez(other, *logits[:, ::-1].reshape(4, 2, 10, 16).astype("f4"))
+    want = np.stack([np.argsort(-x.astype("f4"), axis=1, kind="stable")[:, :3] for x in logits], axis=1)
+    with imported("array", [path, other], *options, "--axes", "sequences,tokens,experts", "--files", "steps") as h:
+        check_ids(h, [[want], [want[::-1]]], range(4), sequence=10)
+    # ids, in the order of the numbers and not of the names
+    np.savez(path, **{f"model.layers.{l}.mlp.gate": want[:, i] for i, l in enumerate((2, 3, 10))})
+    with imported("array", [path], *options, "--axes", "tokens,k") as h:
+        check_ids(h, [[want[:, :3]]], (2, 3, 10))
+    ids = want[:, 0]
+    for arrays, message, axes in (
+            ({"gate": ids}, "array 'gate' has no number in its name", "tokens,k"),
+            ({"a1": ids, "b1": ids}, "arrays 'a1' and 'b1' have one number", "tokens,k"),
+            ({"a1": ids[:0]}, "no tokens", "tokens,k"),
+            ({"a1": logits[0]}, "(router logits have the axes tokens,experts)", "tokens,k"),
+            ({"a1": ids}, "names 2 of floats, the router's logits", "tokens,experts"),
+            ({"a1": np.where(np.arange(16) == 3, np.nan, logits[0])}, "the logit of expert 3 is no number", "tokens,experts"),
+            ({"a1": logits[0, :, :9]}, "axis experts has 9 elements", "tokens,experts")):
+        np.savez(path, **arrays)
+        refused(message, "array", [path], *options, "--axes", axes)
+    refused("the arrays of an .npz are its layers", "array", [path], *options, "--axes", "layers,tokens,k", code=2)
+    refused("which have no k", "array", [path], *options, "--axes", "tokens,experts,k", code=2)
+    np.savez(path, ids, ids), np.savez(other, ids)
+    refused("every file must have one a layer", "array", [path, other], *options, "--axes", "tokens,k", "--files", "steps")
 
 
 def test_array_layers():
@@ -568,8 +625,9 @@ def test_array_layers():
     rest = options[:4]
     for axes, message in (("tokens,layer,k", "'layer' is no axis"), ("tokens,tokens,k", "'tokens' is there twice"), ("", "'' is no axis"),
                           ("tokens,layers,k,", "'' is no axis"), ("layers,k", "ids need tokens and k"), ("tokens,k", "layers are missing"),
-                          ("tokens,layers,experts", "counts of experts have no tokens"), ("tokens,layers", "ids need tokens and k")):
+                          ("layers,k,experts", "counts of experts have no tokens"), ("tokens,layers", "ids need tokens and k")):
         refused(message, "array", good, *rest, "--axes", axes, code=2)
+    refused("names 3 of floats, the router's logits", "array", good, *rest, "--axes", "tokens,layers,experts")
     refused("3 axes of whole numbers; --axes tokens,steps,layers,k names 4", "array", good, *rest, "--axes", "tokens,steps,layers,k")
     refused("axis k has 5 elements; --top-k says otherwise", "array", good, *rest, "--axes", "tokens,layers,k".replace("layers,k", "k,layers"))
     refused("--files must say", "array", good + [save("more.npy", ids)], *options, code=2)
@@ -630,7 +688,7 @@ def test_array_damage():
                               ("(40, 3, 2)", "(4294967296, 4294967296, 4294967296)", "overflows"), ("(40, 3, 2)", "(40, 3, 2", "whole numbers"),
                               ("(40, 3, 2)", "[40, 3, 2]", "tuple"), ("(40, 3, 2)", "(" + "1, " * 9 + ")", "more than 8 axes"),
                               ("(40, 3, 2)", "(40, 6)", "2 axes"), ("(40, 3, 2)", "(99999999999999999999, 0, 2)", "whole numbers|not closed"),
-                              ("<i4", "|O", "elements of type '|O'"), ("<i4", "<f4", "elements of type '<f4'"), ("<i4", "<i3", "elements of type"),
+                              ("<i4", "|O", "elements of type '|O'"), ("<i4", "<f4", "of floats; --axes"), ("<i4", "<c8", "elements of type '<c8'"), ("<i4", "<i3", "elements of type"),
                               ("'<i4'", "[('a', '<i4')]", "no plain number"), ("False", "0", "True or False"), ("'shape'", "'shapes'", "once each"),
                               ("'fortran_order': False, ", "", "and nothing else"), ("'descr': '<i4', ", "'descr': '<i4', 'descr': '<i4', ", "once each"),
                               (", }", ", } x", "and nothing else"), ("{", "(", "dictionary"), ("<i4", "<i4\\x00", "no plain number")):

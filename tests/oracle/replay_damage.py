@@ -279,7 +279,6 @@ def options():
     bad("seed", ["--seed"], "--seed", "-1")
     bad("a buffer factor for one rank", ["buffer_factor"], "--expert-parallel", "1", "--scheme",
         "gmm:buffer_factor=1")
-    bad("each step and output", ["--each-step"], "--each-step", "--output", folder / "out.h5")
     bad("output in no folder", ["nowhere/out.h5"], "--output", "nowhere/out.h5", status=FILE)
     bad("output onto a folder", [], "--output", folder, status=FILE)
     few = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))

@@ -225,6 +225,7 @@ cleanup:
 
 static const char *order_of(const spw_assembly *assembly) {
     if (assembly->settings->order != NULL) return assembly->settings->order;
+    if (assembly->shape.order != NULL) return assembly->shape.order;
     return assembly->ascending && assembly->shape.top_k > 1 ? "ascending_id" : "unspecified";
 }
 

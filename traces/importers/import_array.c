@@ -1,4 +1,4 @@
-/* Arrays of ids or counts whose axes the user names: recorders of Transformers, vLLM, SGLang and the frameworks of reinforcement
+/* Arrays of ids, counts or router logits whose axes the user names: recorders of Transformers, vLLM, SGLang and the frameworks of reinforcement
  * learning differ in nothing but their order. Layers without experts, which some of them fill with 0, must be named. */
 #include "traces/importers/assembly.h"
 #include "traces/importers/npy.h"
@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,10 +15,14 @@ typedef enum axis { STEPS, RANKS, SEQUENCES, TOKENS, LAYERS, K, EXPERTS, AXES } 
 static const char *const axis_name[AXES] = {"steps",  "ranks", "sequences", "tokens",
                                             "layers", "k",     "experts"};
 
+/* One array: of a file, or of those in an .npz that hold a layer each. */
 typedef struct reader {
     const spw_import_settings *settings;
     spw_assembly *assembly;
     spw_npy npy;
+    bool packed, logits; /* packed: every array of an .npz is a layer; logits: axes tokens and experts */
+    spw_npz_name *name;  /* [names] of the .npz under way */
+    size_t names;
     bool has[AXES];
     size_t place[AXES]; /* of an axis in the array */
     axis files;         /* that several files make; AXES: none */
@@ -28,6 +33,8 @@ typedef struct reader {
     size_t file;
     uint16_t *id;    /* [rank_tokens][top_k] */
     uint32_t *count; /* [experts] */
+    double *logit;   /* [top_k] of the choices so far */
+    bool begun;      /* the first array was read */
     size_t id_capacity;
     bool *used; /* [MAX_LAYERS] something but 0 was seen */
 } reader;
@@ -42,6 +49,39 @@ static axis find_axis(const char *text, size_t length) {
     int i = 0;
     while (i < AXES && !same_word(text, length, axis_name[i])) i++;
     return (axis)i;
+}
+
+static bool is_npz(const char *path) {
+    const size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".npz") == 0;
+}
+
+static spw_status check_axes(const reader *r) {
+    const spw_import_settings *settings = r->settings;
+    const bool counts = r->has[EXPERTS] && !r->logits;
+    if (counts && (r->has[K] || r->has[SEQUENCES] || settings->tokens_per_rank > 0))
+        return spw_fail(SPW_EARG, "--axes %s: counts of experts have no tokens, sequences and k",
+                        settings->axes);
+    if (r->logits && r->has[K])
+        return spw_fail(SPW_EARG, "--axes %s: tokens and experts are router logits, which have no k",
+                        settings->axes);
+    if (!r->has[EXPERTS] && (!r->has[TOKENS] || (!r->has[K] && settings->top_k != 1)))
+        return spw_fail(
+            SPW_EARG,
+            "--axes %s: ids need tokens and k (or tokens alone for top-1), router logits tokens and "
+            "experts, counts experts",
+            settings->axes);
+    if (r->packed && (r->has[LAYERS] || r->files == LAYERS))
+        return spw_fail(
+            SPW_EARG,
+            "--axes %s: the arrays of an .npz are its layers; --array names one that holds them all",
+            settings->axes);
+    if (!r->packed && !r->has[LAYERS] && r->files != LAYERS)
+        return spw_fail(SPW_EARG, "--axes %s: layers are missing; one file a layer is --files layers",
+                        settings->axes);
+    if (settings->tokens_per_rank > 0 && (r->has[RANKS] || r->files == RANKS))
+        return spw_fail(SPW_EARG, "--tokens-per-rank cuts tokens into ranks, but there is an axis of ranks");
+    return SPW_OK;
 }
 
 static spw_status parse_axes(reader *r) {
@@ -66,34 +106,29 @@ static spw_status parse_axes(reader *r) {
         return spw_fail(SPW_EARG, "--files %s: files may be steps, ranks or layers", settings->files);
     if (settings->inputs > 1 && settings->files == NULL)
         return spw_fail(SPW_EARG, "several files: --files must say whether they are steps, ranks or layers");
-    const bool counts = r->has[EXPERTS];
-    if (counts && (r->has[K] || r->has[TOKENS] || r->has[SEQUENCES] || settings->tokens_per_rank > 0))
-        return spw_fail(SPW_EARG, "--axes %s: counts of experts have no tokens, sequences and k",
-                        settings->axes);
-    if (!counts && (!r->has[TOKENS] || (!r->has[K] && settings->top_k != 1)))
-        return spw_fail(SPW_EARG,
-                        "--axes %s: ids need tokens and k (or tokens alone for top-1), counts need experts",
-                        settings->axes);
-    if (!r->has[LAYERS] && r->files != LAYERS)
-        return spw_fail(SPW_EARG, "--axes %s: layers are missing; one file a layer is --files layers",
-                        settings->axes);
-    if (settings->tokens_per_rank > 0 && (r->has[RANKS] || r->files == RANKS))
-        return spw_fail(SPW_EARG, "--tokens-per-rank cuts tokens into ranks, but there is an axis of ranks");
-    return SPW_OK;
+    r->logits = r->has[EXPERTS] && r->has[TOKENS];
+    r->packed = settings->array == NULL && is_npz(settings->input[0]);
+    return check_axes(r);
 }
 
 /* Extents of the file just opened. */
 static spw_status read_extents(reader *r) {
     size_t axes = 0;
     for (int i = 0; i < AXES; i++) axes += r->has[i];
-    if (r->npy.kind == 'U' || r->npy.rank != axes)
-        return spw_fail(SPW_EFORMAT, "%s: %zu axes of %s; --axes %s names %zu of whole numbers", r->npy.where,
-                        r->npy.rank, r->npy.kind == 'U' ? "text" : "whole numbers", r->settings->axes, axes);
+    const bool whole = spw_npy_is_whole(&r->npy), real = r->npy.kind == 'f';
+    if ((r->logits ? !real : !whole) || r->npy.rank != axes)
+        return spw_fail(SPW_EFORMAT, "%s: %zu axes of %s; --axes %s names %zu of %s%s", r->npy.where,
+                        r->npy.rank,
+                        whole  ? "whole numbers"
+                        : real ? "floats"
+                               : "text",
+                        r->settings->axes, axes, r->logits ? "floats, the router's logits" : "whole numbers",
+                        real && !r->logits ? " (router logits have the axes tokens,experts)" : "");
     for (int i = 0; i < AXES; i++) {
         r->extent[i] = r->has[i] ? r->npy.extent[r->place[i]] : 1;
         r->stride[i] = r->has[i] ? r->npy.stride[r->place[i]] : 0;
         if (r->extent[i] < 1) return spw_fail(SPW_EFORMAT, "%s: no %s", r->npy.where, axis_name[i]);
-        if (r->file == 0) r->first[i] = r->extent[i];
+        if (!r->begun) r->first[i] = r->extent[i];
         const bool may_differ = i == (int)r->files || (i == TOKENS && r->settings->tokens_per_rank == 0);
         if (r->extent[i] != r->first[i] && !may_differ)
             return spw_fail(SPW_EFORMAT, "%s: %zu %s; the first file has %zu", r->npy.where, r->extent[i],
@@ -131,7 +166,8 @@ static spw_status find_shape(reader *r, spw_assembly_shape *shape) {
                         "%s: --ranks %zu, but the array has %zu (an axis ranks, --files ranks or "
                         "--tokens-per-rank make them)",
                         r->npy.where, settings->ranks, shape->sources ? r->ranks : 0);
-    shape->counts = r->has[EXPERTS];
+    shape->counts = r->has[EXPERTS] && !r->logits;
+    shape->order = r->logits ? "descending_weight" : NULL;
     shape->ranks = r->ranks;
     if (r->has[SEQUENCES])
         shape->sequences = per_rank > 0 ? per_rank / r->extent[TOKENS] : r->extent[SEQUENCES];
@@ -210,6 +246,37 @@ cleanup:
     return status;
 }
 
+/* The experts of the largest logits, the largest first; of equal ones the one with the lower number. */
+static spw_status choose(reader *r, const spw_assembly_place *place, size_t row, uint16_t *id) {
+    const size_t experts = r->settings->experts, top_k = r->settings->top_k;
+    size_t chosen = 0;
+    for (size_t x = 0; x < experts; x++) {
+        const double logit = spw_npy_real_at(&r->npy, row + x * r->stride[EXPERTS]);
+        if (isnan(logit))
+            return spw_assembly_fail(r->settings, place, "the logit of expert %zu is no number", x);
+        size_t at = chosen < top_k ? chosen++ : top_k;
+        while (at > 0 && logit > r->logit[at - 1]) {
+            if (at < top_k) r->logit[at] = r->logit[at - 1], id[at] = id[at - 1];
+            at--;
+        }
+        if (at < top_k) r->logit[at] = logit, id[at] = (uint16_t)x;
+    }
+    return SPW_OK;
+}
+
+static spw_status add_logits(reader *r, const spw_assembly_place *place, size_t at, size_t first,
+                             size_t layer) {
+    const size_t top_k = r->settings->top_k;
+    for (size_t t = 0; t < r->rank_tokens; t++) {
+        const size_t token = first + t, row = at + token / r->extent[TOKENS] * r->stride[SEQUENCES] +
+                                              token % r->extent[TOKENS] * r->stride[TOKENS];
+        const spw_status status = choose(r, place, row, r->id + t * top_k);
+        if (status != SPW_OK) return status;
+    }
+    r->used[layer] = true;
+    return spw_assembly_add_ids(r->assembly, place, r->rank_tokens, r->id);
+}
+
 static spw_status add_counts(reader *r, const spw_assembly_place *place, size_t at, size_t layer) {
     spw_status status = SPW_OK;
     for (size_t x = 0; x < r->settings->experts; x++) {
@@ -236,7 +303,7 @@ static spw_status add_part(reader *r, size_t step, size_t rank, size_t layer) {
     spw_assembly_place place = {.step = (int64_t)(r->base[STEPS] + step),
                                 .rank = (uint32_t)(r->base[RANKS] + rank),
                                 .file = r->file,
-                                .layer = (int32_t)number};
+                                .layer = r->packed ? r->name[number].number : (int32_t)number};
     if (settings->layers.count > 0 && number >= settings->layers.count)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s: --layers names %zu layers; there are more", r->npy.where,
                          settings->layers.count));
@@ -244,8 +311,12 @@ static spw_status add_part(reader *r, size_t step, size_t rank, size_t layer) {
     if (listed(&settings->dense_layers, place.layer)) {
         r->used[number] = true;
         const bool counts = r->has[EXPERTS];
+        if (r->logits)
+            SPW_TRY(spw_fail(SPW_EARG, "--dense-layers: a layer without experts has no router logits"));
         SPW_TRY(check_dense(r, &place, at, counts ? 1 : r->rank_tokens, first,
                             counts ? settings->experts : settings->top_k, counts ? EXPERTS : K));
+    } else if (r->logits) {
+        SPW_TRY(add_logits(r, &place, at, first, number));
     } else if (r->has[EXPERTS]) {
         SPW_TRY(add_counts(r, &place, at, number));
     } else {
@@ -261,7 +332,7 @@ static spw_status add_file(reader *r) {
     const bool cut = r->settings->tokens_per_rank > 0;
     const size_t ranks = cut ? r->ranks : r->extent[RANKS], tokens = r->extent[SEQUENCES] * r->extent[TOKENS];
     r->rank_tokens = cut ? r->settings->tokens_per_rank : tokens;
-    if (!r->has[EXPERTS] && r->rank_tokens > r->id_capacity) {
+    if ((!r->has[EXPERTS] || r->logits) && r->rank_tokens > r->id_capacity) {
         spw_free(r->id);
         r->id_capacity = 0;
         SPW_TRY(SPW_ALLOC(r->rank_tokens * r->settings->top_k, &r->id));
@@ -273,42 +344,90 @@ static spw_status add_file(reader *r) {
                 SPW_TRY(add_part(r, step, rank, layer));
         }
     }
-    if (r->files != AXES) r->base[r->files] += r->extent[r->files];
 
 cleanup:
     return status;
 }
 
-static spw_status open_file(reader *r) {
+/* The array just opened. */
+static spw_status add_array(reader *r, spw_assembly_shape *shape, spw_assembly **out) {
+    spw_status status = SPW_OK;
+    SPW_TRY(read_extents(r));
+    if (!r->begun) {
+        SPW_TRY(find_shape(r, shape));
+        SPW_TRY(spw_assembly_create(r->settings, shape, out));
+        r->assembly = *out;
+        r->begun = true;
+    }
+    SPW_TRY(add_file(r));
+    spw_npy_close(&r->npy);
+
+cleanup:
+    return status;
+}
+
+/* All arrays of an .npz, each a layer; every file has the same. */
+static spw_status add_packed(reader *r, spw_npz *npz, spw_assembly_shape *shape, spw_assembly **out) {
+    const size_t before = r->names;
+    spw_status status = SPW_OK;
+    spw_free(r->name);
+    r->name = NULL;
+    SPW_TRY(spw_npz_list(npz, &r->name, &r->names));
+    if (r->names == 0 || r->names > SPW_TRACE_MAX_LAYERS || (r->begun && r->names != before))
+        SPW_TRY(
+            spw_fail(SPW_EFORMAT,
+                     "%s: %zu arrays; every file must have one a layer, 1 to %d and as many as the others",
+                     r->settings->input[r->file], r->names, SPW_TRACE_MAX_LAYERS));
+    for (size_t i = 0; i < r->names; i++) {
+        r->base[LAYERS] = i;
+        SPW_TRY(spw_npz_read(npz, r->name[i].text, &r->npy));
+        SPW_TRY(add_array(r, shape, out));
+    }
+
+cleanup:
+    return status;
+}
+
+static spw_status add_input(reader *r, spw_assembly_shape *shape, spw_assembly **out) {
     spw_status status = SPW_OK;
     const char *path = r->settings->input[r->file];
     spw_npz *npz = NULL;
-    if (r->settings->array == NULL) return spw_npy_open(path, &r->npy);
-    SPW_TRY(spw_npz_open(path, &npz));
-    SPW_TRY(spw_npz_read(npz, r->settings->array, &r->npy));
+    if (r->packed || r->settings->array != NULL) SPW_TRY(spw_npz_open(path, &npz));
+    if (r->packed) {
+        SPW_TRY(add_packed(r, npz, shape, out));
+    } else {
+        SPW_TRY(npz != NULL ? spw_npz_read(npz, r->settings->array, &r->npy) : spw_npy_open(path, &r->npy));
+        SPW_TRY(add_array(r, shape, out));
+    }
+    if (r->files != AXES) r->base[r->files] += r->extent[r->files];
 
 cleanup:
     spw_npz_close(npz);
     return status;
 }
 
+/* Index in the model of the layer at place `i` of the arrays. */
+static int32_t layer_at(const reader *r, size_t i) {
+    if (r->settings->layers.count > 0) return r->settings->layers.value[i];
+    return r->packed ? r->name[i].number : (int32_t)i;
+}
+
 /* Layers that were 0 all over, and names of layers that do not exist. */
 static spw_status check_layers(const reader *r) {
     const spw_import_settings *settings = r->settings;
-    const size_t layers = r->files == LAYERS ? r->base[LAYERS] : r->extent[LAYERS];
+    const size_t layers = r->packed ? r->names : r->files == LAYERS ? r->base[LAYERS] : r->extent[LAYERS];
     if (settings->layers.count > 0 && settings->layers.count != layers)
         return spw_fail(SPW_EFORMAT, "%s: %zu layers; --layers names %zu", settings->input[0], layers,
                         settings->layers.count);
     for (size_t i = 0; i < layers; i++) {
-        const spw_assembly_place place = {.layer = settings->layers.count > 0 ? settings->layers.value[i]
-                                                                              : (int32_t)i};
+        const spw_assembly_place place = {.layer = layer_at(r, i)};
         if (!r->used[i] && settings->experts > 1) return fail_zeros(r, &place);
     }
     for (size_t i = 0; i < settings->dense_layers.count; i++) {
         const int32_t layer = settings->dense_layers.value[i];
-        const bool there = settings->layers.count > 0 ? listed(&settings->layers, layer)
-                                                      : layer >= 0 && (size_t)layer < layers;
-        if (!there) return spw_fail(SPW_EARG, "--dense-layers: there is no layer %d", layer);
+        size_t at = 0;
+        while (at < layers && layer_at(r, at) != layer) at++;
+        if (at == layers) return spw_fail(SPW_EARG, "--dense-layers: there is no layer %d", layer);
     }
     return SPW_OK;
 }
@@ -320,23 +439,16 @@ spw_status spw_import_array(const spw_import_settings *settings, spw_assembly **
     SPW_TRY(parse_axes(&r));
     SPW_TRY(SPW_ALLOC(SPW_TRACE_MAX_LAYERS, &r.used));
     SPW_TRY(SPW_ALLOC(settings->experts, &r.count));
-    for (r.file = 0; r.file < settings->inputs; r.file++) {
-        SPW_TRY(open_file(&r));
-        SPW_TRY(read_extents(&r));
-        if (r.file == 0) {
-            SPW_TRY(find_shape(&r, &shape));
-            SPW_TRY(spw_assembly_create(settings, &shape, out));
-            r.assembly = *out;
-        }
-        SPW_TRY(add_file(&r));
-        spw_npy_close(&r.npy);
-    }
+    SPW_TRY(SPW_ALLOC(settings->top_k, &r.logit));
+    for (r.file = 0; r.file < settings->inputs; r.file++) SPW_TRY(add_input(&r, &shape, out));
     SPW_TRY(check_layers(&r));
 
 cleanup:
     spw_npy_close(&r.npy);
     spw_free(r.id);
     spw_free(r.count);
+    spw_free(r.logit);
+    spw_free(r.name);
     spw_free(r.used);
     return status;
 }

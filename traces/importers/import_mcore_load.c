@@ -53,7 +53,7 @@ static spw_status number(const spw_npy *npy, size_t at, int64_t most, int64_t *o
 
 static spw_status read_array(const dump *d, const char *name, size_t rank, spw_npy *out) {
     const spw_status status = spw_npz_read(d->npz, name, out);
-    if (status != SPW_OK || (out->rank == rank && out->kind != 'U')) return status;
+    if (status != SPW_OK || (out->rank == rank && spw_npy_is_whole(out))) return status;
     return spw_fail(SPW_EFORMAT, "%s: must be whole numbers with %zu axes", out->where, rank);
 }
 

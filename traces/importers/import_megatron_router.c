@@ -28,10 +28,10 @@ typedef struct reader {
 
 static spw_status read_place(reader *r, json_t *object, spw_assembly_place *place) {
     spw_status status = SPW_OK;
-    const char *block = NULL, *stage = NULL;
+    const char *block = NULL, *stage = "pre_dispatch"; /* older recorders do not write it */
     int64_t layer = 0, rank = 0, depth = 0;
     SPW_TRY(spw_json_check_keys(r->lines, object, known));
-    SPW_TRY(spw_json_word(r->lines, object, "stage", &stage));
+    if (json_object_get(object, "stage") != NULL) SPW_TRY(spw_json_word(r->lines, object, "stage", &stage));
     SPW_TRY(spw_json_word(r->lines, object, "block", &block));
     SPW_TRY(spw_json_whole(r->lines, object, "step", 0, INT64_MAX, &place->step));
     SPW_TRY(spw_json_whole(r->lines, object, "layer", 0, SPW_ASSEMBLY_MAX_LAYER, &layer));

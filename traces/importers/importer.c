@@ -44,8 +44,8 @@ static const spw_importer importers[] = {
      "mcore_ep_loads_rank{N}_*.npz of every rank", "counts, source ranks",
      "which tokens chose an expert; training iterations", TRAIN, SHAPE | SPW_FACT_RANKS, OF_RANKS,
      spw_import_mcore_load},
-    {"array", "arrays of numpy", ".npy, or one array of an .npz, axes as stated",
-     "ids (axis k) or counts (axis experts), source ranks where stated",
+    {"array", "arrays of numpy", ".npy, or .npz (one array, or one a layer), axes as stated",
+     "ids (of router logits too) or counts, source ranks where stated",
      "what the arrays do not hold: router weights", MIXED, SHAPE | SPW_FACT_AXES,
      SPW_FACT_LAYERS | SPW_FACT_DENSE_LAYERS | SPW_FACT_RANKS | SPW_FACT_TOKENS_PER_RANK | SPW_FACT_FILES |
          SPW_FACT_ARRAY | SPW_FACT_MISSING | SPW_FACT_ORDER,

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "traces/importers/npy_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,14 +64,15 @@ static spw_status read_type(cursor *c, spw_npy *npy) {
         return fail(npy, "its type is no plain number (a record, or an object?)");
     cursor number = {npy, text + 2, text + strlen(text)};
     const bool known = text[0] != '\0' && strchr("<>|=", text[0]) != NULL && text[1] != '\0' &&
-                       strchr("iuU", text[1]) != NULL;
+                       strchr("iufU", text[1]) != NULL;
     if (!known || !take_number(&number, &width) || number.at != number.end || width < 1)
         return spw_fail(SPW_EFORMAT, "%s: elements of type '%s'; whole numbers would be right", npy->where,
                         text);
     npy->kind = text[1];
     npy->big_endian = text[0] == '>';
     npy->element_bytes = npy->kind == 'U' ? width * 4 : width;
-    if (npy->kind == 'U' ? width > 256 : width != 1 && width != 2 && width != 4 && width != 8)
+    const bool plain = width == 1 || width == 2 || width == 4 || width == 8;
+    if (npy->kind == 'U' ? width > 256 : !plain || (npy->kind == 'f' && width == 1))
         return spw_fail(SPW_EFORMAT, "%s: elements of type '%s'", npy->where, text);
     return SPW_OK;
 }
@@ -194,13 +196,39 @@ void spw_npy_close(spw_npy *npy) {
     *npy = (spw_npy){.bytes = NULL};
 }
 
-int64_t spw_npy_at(const spw_npy *npy, size_t at, bool *fits) {
+bool spw_npy_is_whole(const spw_npy *npy) { return npy->kind == 'i' || npy->kind == 'u'; }
+
+static uint64_t bits_at(const spw_npy *npy, size_t at) {
     const unsigned char *byte = npy->data + at * npy->element_bytes;
     const size_t bytes = npy->element_bytes;
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; i++)
         value |= (uint64_t)byte[npy->big_endian ? bytes - 1 - i : i] << (8 * i);
-    const bool negative = npy->kind == 'i' && byte[npy->big_endian ? 0 : bytes - 1] >= 128;
+    return value;
+}
+
+static double of_half(uint64_t bits) {
+    const int exponent = (int)(bits >> 10 & 31);
+    const double mantissa = (double)(bits & 1023), sign = bits >> 15 ? -1.0 : 1.0;
+    if (exponent == 31) return mantissa > 0.0 ? (double)NAN : sign * INFINITY;
+    return sign * (exponent == 0 ? ldexp(mantissa, -24) : ldexp(mantissa + 1024.0, exponent - 25));
+}
+
+double spw_npy_real_at(const spw_npy *npy, size_t at) {
+    const uint64_t bits = bits_at(npy, at);
+    const uint32_t half_bits = (uint32_t)bits;
+    double whole = 0.0;
+    float single = 0.0f;
+    if (npy->element_bytes == 2) return of_half(bits);
+    memcpy(&single, &half_bits, sizeof single);
+    memcpy(&whole, &bits, sizeof whole);
+    return npy->element_bytes == 4 ? (double)single : whole;
+}
+
+int64_t spw_npy_at(const spw_npy *npy, size_t at, bool *fits) {
+    const size_t bytes = npy->element_bytes;
+    uint64_t value = bits_at(npy, at);
+    const bool negative = npy->kind == 'i' && (value >> (8 * bytes - 1) & 1) != 0;
     if (negative && bytes < sizeof value) value |= UINT64_MAX << (8 * bytes);
     *fits = negative || value <= INT64_MAX;
     return (int64_t)value;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zip.h>
@@ -74,6 +75,62 @@ spw_status spw_npz_check_names(spw_npz *npz, const char *const *known) {
         return spw_fail(SPW_EFORMAT, "%s: holds '%s', which is not known to this format", npz->path, plain);
     }
     return SPW_OK;
+}
+
+/* The last number in a name; -1: there is none that fits. */
+static int32_t last_number(const char *name) {
+    size_t end = strlen(name);
+    int64_t number = 0, scale = 1;
+    while (end > 0 && (name[end - 1] < '0' || name[end - 1] > '9')) end--;
+    if (end == 0) return -1;
+    for (; end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9'; end--, scale *= 10) {
+        if (scale > 1000000) return -1;
+        number += (name[end - 1] - '0') * scale;
+    }
+    return (int32_t)number;
+}
+
+static int by_number(const void *left, const void *right) {
+    const spw_npz_name *a = left, *b = right;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+spw_status spw_npz_list(spw_npz *npz, spw_npz_name **out, size_t *count) {
+    const size_t entries = (size_t)zip_get_num_entries(npz->zip, 0);
+    spw_npz_name *names = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(entries, &names));
+    for (size_t i = 0; i < entries; i++) {
+        const char *entry = zip_get_name(npz->zip, i, 0);
+        const size_t length = entry != NULL ? strlen(entry) : 0;
+        if (length < 5 || length - 4 >= sizeof names[i].text || strcmp(entry + length - 4, ".npy") != 0)
+            SPW_TRY(
+                spw_fail(SPW_EFORMAT,
+                         "%s: entry %zu is no array that numpy wrote, or has a name of over %zu characters",
+                         npz->path, i, sizeof names[i].text));
+        memcpy(names[i].text, entry, length - 4);
+        names[i].number = last_number(names[i].text);
+        if (names[i].number < 0)
+            SPW_TRY(spw_fail(
+                SPW_EFORMAT,
+                "%s: array '%.60s' has no number in its name, which would be that of its layer; name one "
+                "array with --array",
+                npz->path, names[i].text));
+    }
+    qsort(names, entries, sizeof *names, by_number);
+    for (size_t i = 1; i < entries; i++) {
+        if (names[i].number == names[i - 1].number)
+            SPW_TRY(spw_fail(SPW_EFORMAT,
+                             "%s: arrays '%.60s' and '%.60s' have one number; each layer needs its own",
+                             npz->path, names[i - 1].text, names[i].text));
+    }
+    *out = names, *count = entries;
+    names = NULL;
+
+cleanup:
+    spw_free(names);
+    return status;
 }
 
 /* *index of the one entry `name`.npy. */
