@@ -40,7 +40,8 @@ static const struct {
 } topics[] = {{"job", spw_job_describe}, {"cluster", spw_cluster_describe}};
 
 static void usage(FILE *out) {
-    fprintf(out, "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more)\n");
+    fprintf(out,
+            "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more; spillway --version)\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "  %-9s %s\n", "help", "this list; help job and help cluster list the keys of those files");
 }
@@ -110,8 +111,11 @@ static int run(int argc, char **argv) {
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
-        return finish(help(argv[2]));
+    if (argc > 1 && spw_asks_for_help(argv[1])) return finish(help(argv[2]));
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("spillway " SPW_VERSION "\n");
+        return finish(SPW_OK);
+    }
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name) != 0) continue;
         char name[64];

@@ -70,3 +70,11 @@ cleanup:
     if (p.out != NULL) (void)fclose(p.out);
     return status;
 }
+
+bool spw_asks_for_help(const char *word) {
+    static const char *const words[] = {"--help", "-?", "help"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], word) == 0) return true;
+    }
+    return false;
+}

@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <argp.h>
+#include <stdbool.h>
 
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
@@ -26,6 +27,9 @@ spw_status spw_command_bench_layer(int argc, char **argv);
 
 /* What was printed has arrived; SPW_EIO. To be asked before a file is replaced, so that a run either does both or fails. */
 SPW_MUST_CHECK spw_status spw_command_said(void);
+
+/* "--help", "-?" or "help" in the place of a command or of its part. */
+bool spw_asks_for_help(const char *word);
 
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. */

@@ -6,6 +6,11 @@
 #include <string.h>
 
 static spw_status bench_kernels(int argc, char **argv) {
+    if (argc > 1 && spw_asks_for_help(argv[1])) {
+        printf("usage: spillway bench kernels [gemm | local]\n"
+               "The GPU's kernels beside its ceilings; needs a build with SPW_CUDA.\n");
+        return SPW_OK;
+    }
     const spw_status status = spw_bench_device(argc > 1 ? argv[1] : "");
     return status == SPW_OK ? SPW_OK : spw_fail_within(status, "bench kernels");
 }
@@ -34,7 +39,7 @@ spw_status spw_command_bench(int argc, char **argv) {
     for (int i = 0; argc > 1 && i < BENCHES; i++) {
         if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1);
     }
-    FILE *out = argc > 1 && strcmp(argv[1], "--help") == 0 ? stdout : stderr;
+    FILE *out = argc > 1 && spw_asks_for_help(argv[1]) ? stdout : stderr;
     fprintf(out, "usage: spillway bench WHAT [OPTION]...\n");
     for (int i = 0; i < BENCHES; i++) fprintf(out, "  %-10s %s\n", benches[i].name, benches[i].help);
     if (out == stdout) return SPW_OK;

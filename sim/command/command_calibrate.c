@@ -142,6 +142,13 @@ spw_status spw_command_calibrate(int argc, char **argv) {
         char *name;
         spw_status (*run)(int argc, char **argv);
     } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, calibrate_time}};
+    if (argc > 1 && spw_asks_for_help(argv[1])) {
+        printf("usage: spillway calibrate WHAT TABLE.csv... --stack NAME (spillway calibrate WHAT --help "
+               "tells more)\n"
+               "  memory  of compiled programs, from tables of runs\n"
+               "  time    of compiled programs, or of Megatron-Core from tables of measured stacks\n");
+        return SPW_OK;
+    }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc > 1; i++) {
         if (strcmp(argv[1], kinds[i].what) != 0) continue;
         argv[1] = kinds[i].name;

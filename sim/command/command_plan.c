@@ -8,6 +8,7 @@
 #include "sim/command/plan_print.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
+#include "sim/print/plural.h"
 #include "sim/replay/plan_points.h"
 #include "sim/time/megatron_load.h"
 #include "traces/generate.h"
@@ -261,8 +262,9 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
     spw_plain_text(info->model_name, name, sizeof name);
     if (o->trace_path != NULL) {
         spw_plain_text(o->trace_path, path, sizeof path);
-        (void)snprintf(out, size, "%s: %s, %zu steps x %zu layers, top-%zu of %zu", path, name, info->steps,
-                       info->layers, info->top_k, info->experts);
+        (void)snprintf(out, size, "%s: %s, %zu step%s x %zu layer%s, top-%zu of %zu", path, name, info->steps,
+                       spw_plural(info->steps), info->layers, spw_plural(info->layers), info->top_k,
+                       info->experts);
     } else {
         (void)snprintf(out, size, "%s, made by a seed", o->routing != NULL ? o->routing : "uniform");
         if (info->steps > 1)

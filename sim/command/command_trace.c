@@ -25,7 +25,7 @@ static void usage(FILE *out) {
 }
 
 spw_status spw_command_trace(int argc, char **argv) {
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
+    if (argc > 1 && spw_asks_for_help(argv[1])) {
         usage(stdout);
         return SPW_OK;
     }

@@ -3,6 +3,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/print/plural.h"
 #include "sim/replay/plan_answers.h"
 
 #include <math.h>
@@ -201,7 +202,7 @@ enum { POINT_NAME = SPW_SCHEME_TEXT + 64 };
 
 static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
     (void)snprintf(name, POINT_NAME, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
-                   r->sequences == 1 ? "" : "s");
+                   spw_plural(r->sequences));
     return name;
 }
 

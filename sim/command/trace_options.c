@@ -1,4 +1,5 @@
 #include "sim/command/trace_options.h"
+#include "sim/print/plural.h"
 
 #include <inttypes.h>
 
@@ -33,13 +34,12 @@ void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *ou
     char plain[4096];
     spw_plain_text(path, plain, sizeof plain);
     fprintf(out, "%s: %zu step%s, %zu MoE layer%s, top-%zu of %zu experts", plain, info->steps,
-            info->steps == 1 ? "" : "s", info->layers, info->layers == 1 ? "" : "s", info->top_k,
-            info->experts);
+            spw_plural(info->steps), info->layers, spw_plural(info->layers), info->top_k, info->experts);
     if (info->has_tokens)
-        fprintf(out, ", %" PRIu64 " token%s%s", info->tokens, info->tokens == 1 ? "" : "s",
+        fprintf(out, ", %" PRIu64 " token%s%s", info->tokens, spw_plural(info->tokens),
                 info->has_weights ? " with weights" : "");
     if (!info->has_tokens) fprintf(out, ", counts only");
-    if (info->ranks > 0) fprintf(out, ", %zu source rank%s", info->ranks, info->ranks == 1 ? "" : "s");
+    if (info->ranks > 0) fprintf(out, ", %zu source rank%s", info->ranks, spw_plural(info->ranks));
     fprintf(out, info->synthetic ? ", synthetic\n" : "\n");
 }
 

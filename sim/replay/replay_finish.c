@@ -2,6 +2,7 @@
 
 #include "sim/input/precision.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/print/plural.h"
 #include "sim/statistics/quantiles.h"
 
 #include <math.h>
@@ -134,8 +135,8 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
 static void assume_parts(const spw_replay_row *row, const spw_footprint *footprint, spw_assumptions *list) {
     const spw_replay_frame *f = row->frame;
     if (f->micro_batches > 1)
-        spw_assume(list, "%zu micro-batches of %zu sequences; rows, dispatch and combine are of one of them",
-                   f->micro_batches, row->shape.sequences);
+        spw_assume(list, "%zu micro-batches of %zu sequence%s; rows, dispatch and combine are of one of them",
+                   f->micro_batches, row->shape.sequences, spw_plural(row->shape.sequences));
     if (f->stages > 1)
         spw_assume(list, "%zu stages; memory is that of stage %zu, which needs most", f->stages,
                    footprint->stage.index);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/memory/advice.h"
+#include "sim/print/plural.h"
 #include "sim/replay/result_json.h"
 
 #include <inttypes.h>
@@ -133,10 +134,11 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
         char name[128], path[512];
         spw_plain_text(s->trace_path, path, sizeof path);
         spw_plain_text(s->trace->model_name, name, sizeof name);
-        fprintf(out, "trace     %s: %s, %zu steps x %zu layers, top-%zu of %zu", path,
-                name[0] != '\0' ? name : "no model named", s->trace->steps, s->trace->layers, s->trace->top_k,
-                s->trace->experts);
-        if (s->trace->ranks > 0) fprintf(out, ", %zu source ranks", s->trace->ranks);
+        fprintf(out, "trace     %s: %s, %zu step%s x %zu layer%s, top-%zu of %zu", path,
+                name[0] != '\0' ? name : "no model named", s->trace->steps, spw_plural(s->trace->steps),
+                s->trace->layers, spw_plural(s->trace->layers), s->trace->top_k, s->trace->experts);
+        if (s->trace->ranks > 0)
+            fprintf(out, ", %zu source rank%s", s->trace->ranks, spw_plural(s->trace->ranks));
         fprintf(out, "\n");
     }
     fprintf(out, "job       %s on %s, expert %zu x fsdp %zu", job->model.name, job->cluster.name, job->expert,

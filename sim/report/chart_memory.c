@@ -28,7 +28,9 @@ static void write_bar(const spw_report *report, const spw_report_row *row, const
     spw_bar_mark(s, "budget", row->budget / GIB, 0, HIGH, out);
     spw_bar_close(s, longest(row), out);
     (void)fputs("<td class=\"number\">", out);
-    spw_html_number(out, row->held.most, "%.2f GiB", most);
+    const bool runs_out =
+        row->replayed && row->oom > 0.0 && most <= row->budget / GIB; /* of what is reserved on top */
+    spw_html_number(out, row->held.most, runs_out ? "&ge;%.2f GiB" : "%.2f GiB", most);
     (void)fputs("</td></tr>", out);
 }
 

@@ -30,3 +30,10 @@ void spw_html_number(FILE *out, double exact, const char *format, double shown) 
     (void)fprintf(out, format, shown);
     (void)fputs("</data>", out);
 }
+
+int spw_percent_digits(double share) {
+    const double percent = 100.0 * share;
+    int digits = 0;
+    for (double next = 9.95; percent > 0.0 && percent < next && digits < 6; next /= 10.0) digits++;
+    return digits;
+}

@@ -12,4 +12,7 @@ void spw_html_part(FILE *out, const char *text, size_t length); /* so many bytes
 /* <data value="exact">shown</data>: what a person sees, and the number as it is in the result. `format` is of one double. */
 void spw_html_number(FILE *out, double exact, const char *format, double shown);
 
+/* Digits behind the point that show two figures of a share as a percentage, and 100 as 100. */
+int spw_percent_digits(double share);
+
 #endif

@@ -1,5 +1,6 @@
 #include "sim/report/report_page.h"
 
+#include "sim/print/plural.h"
 #include "sim/report/chart.h"
 #include "sim/report/html.h"
 
@@ -78,8 +79,8 @@ static void write_figures(const spw_report_row *row, FILE *out) {
         (void)fputs("; it drops nothing", out);
     }
     if (row->oom_high > row->oom_low && !(row->oom > 0.0))
-        (void)fprintf(out, "; no replayed step runs out of memory (95 %%: at most %.2g %% of steps do)",
-                      100.0 * row->oom_high);
+        (void)fprintf(out, "; no replayed step runs out of memory (95 %%: at most %.*f %% of steps do)",
+                      spw_percent_digits(row->oom_high), 100.0 * row->oom_high);
 }
 
 /* Why a choice is not sure, and the one that is. */
@@ -94,7 +95,8 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     (void)fputs("<p class=\"doubt\">", out);
     write_name(report, row, out);
     if (row->oom > 0.0) {
-        (void)fprintf(out, " runs out of memory in %.3g %% of the steps", 100.0 * row->oom);
+        (void)fprintf(out, " runs out of memory in %.*f %% of the steps", spw_percent_digits(row->oom),
+                      100.0 * row->oom);
     } else if (row->high > row->budget) {
         (void)fprintf(out, " may not fit: the fit's interval is %.1f to %.1f GiB", row->low / GIB,
                       row->high / GIB);
@@ -134,8 +136,9 @@ static void write_searches(const spw_report *report, FILE *out) {
         if (scheme == NULL || option == NULL) continue;
         (void)fputs("<p><b>", out);
         spw_html_text(out, scheme);
-        (void)fprintf(out, "</b> at %.0f sequences a GPU: ",
-                      json_number_value(json_object_get(item, "sequences_per_gpu")));
+        (void)fprintf(out, "</b> at %.0f sequence%s a GPU: ",
+                      json_number_value(json_object_get(item, "sequences_per_gpu")),
+                      spw_plural((size_t)json_integer_value(json_object_get(item, "sequences_per_gpu"))));
         const double most = 100.0 * json_number_value(json_object_get(item, "drop_at_most"));
         if (json_is_number(factor)) {
             (void)fputs("the smallest ", out);

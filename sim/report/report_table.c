@@ -62,8 +62,8 @@ static void write_probability(const spw_report_row *row, FILE *out) {
     (void)fputs("<td class=\"number\">", out);
     spw_html_number(out, row->oom, "%.3g&nbsp;%%", 100.0 * row->oom);
     if (row->oom_high > row->oom_low)
-        (void)fprintf(out, "<br><small>95&nbsp;%%: %.2g to %.2g</small>", 100.0 * row->oom_low,
-                      100.0 * row->oom_high);
+        (void)fprintf(out, "<br><small>95&nbsp;%%: %.*f to %.*f</small>", spw_percent_digits(row->oom_low),
+                      100.0 * row->oom_low, spw_percent_digits(row->oom_high), 100.0 * row->oom_high);
     (void)fputs("</td>", out);
 }
 

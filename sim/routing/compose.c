@@ -1,6 +1,7 @@
 #include "sim/routing/compose.h"
 
 #include "base/memory.h"
+#include "sim/print/plural.h"
 #include "sim/routing/counted_tokens.h"
 #include "sim/routing/model_match.h"
 #include "sim/routing/token_runs.h"
@@ -91,12 +92,12 @@ static void match_layers(spw_composer *c) {
     if (whole) return;
     if (c->layers < model->moe_layers) {
         (void)snprintf(text, sizeof text,
-                       "%zu layers of the trace stand for the %zu MoE layers of the job, in turn", c->layers,
-                       model->moe_layers);
+                       "%zu layer%s of the trace stand%s for the %zu MoE layers of the job, in turn",
+                       c->layers, spw_plural(c->layers), c->layers == 1 ? "s" : "", model->moe_layers);
     } else {
         (void)snprintf(text, sizeof text,
-                       "the job has %zu MoE layers: step totals take the first of the trace's %zu",
-                       model->moe_layers, c->layers);
+                       "the job has %zu MoE layer%s: step totals take the first of the trace's %zu",
+                       model->moe_layers, spw_plural(model->moe_layers), c->layers);
     }
     assume_all(c, text);
 }

@@ -162,6 +162,17 @@ def bars(section):
                 yield end, tr
 
 
+def check_scales(what, page):
+    """Numbers of a scale have room on a phone, where every second one is left out and the name stands above the bar."""
+    pixels, a_digit = 360 - 2 * 16 - 84, 7
+    for table in page.root.all("table", "bars"):
+        spans = list(table.all("span"))[::2]
+        at = [pixels * float(re.search(r"[\d.]+", span.attributes["style"])[0]) / 100 for span in spans]
+        for i in range(1, len(spans)):
+            room = at[i] - at[i - 1]
+            expect(what, room > a_digit * (len(spans[i].text()) + len(spans[i - 1].text())) / 2, f"{spans[i].text()}: {room:.0f} pixels")
+
+
 def check_bars(what, page, answer):
     """Lengths of bars, in thousandths of the scale that the page writes below them."""
     for (end, tr), row in zip(bars(page.section("Memory against the budget")), answer["rows"]):
@@ -173,6 +184,8 @@ def check_bars(what, page, answer):
         expect(what, abs(held - min(1000.0, 1000 * memory["max_bytes"] / GIB / end)) < 0.02, f"{row['scheme']}: {held} of {end}")
         expect(what, abs(x["budget"] - 1000 * memory["budget_bytes"] / GIB / end) < 0.02, f"{x} of {end}")
         expect(what, tr.values() == [memory["max_bytes"]], tr.text())
+        below = memory["max_bytes"] <= memory["budget_bytes"] and memory["allocator"] and memory["oom_probability"] > 0.0
+        expect(what, ("≥" in tr.text()) == bool(below), f"out of memory, although the bar ends before the budget: {tr.text()}")
         expect(what, (memory["max_bytes"] / GIB > end) <= bool(list(tr.all("path", "cut"))), "a bar is cut and does not say so")
     for head, key, unit, part in (("What fills the memory", "memory", GIB, float), ("What crosses the links", "traffic", 1e9, float),
                                   ("What a step waits for", "time", 1.0, lambda c: c["exposed_s"])):
@@ -350,6 +363,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_answer(what, page, answer)
     check_table(what, page, answer)
     check_bars(what, page, answer)
+    check_scales(what, page)
     check_steps(what, page, result)
     check_rows(what, page, result, answer)
     check_basis(what, page, answer)
@@ -514,6 +528,12 @@ def case_long():
     lost = max(gib[s] - gib[s + 1] for s in range(149) if bins[s] == bins[s + 1])
     expect("long", lost > 0.01 * gib.max(), f"no bin has its largest step first: {lost}")
     expect("long", "150 steps in 120 bins" in page.root.text(), "bins are not said")
+    budget = 1.002 * answer["rows"][0]["memory"]["max_bytes"] / GIB  # what is live fits, what the allocator reserves does not
+    job.write_text(job.read_text().replace("memory_fraction: 0.05", f"memory_fraction: {budget}"))
+    result, answer = replayed("short", folder / "long_trace.h5", job, "--allocator", "max_split_size_mb:64")
+    memory = answer["rows"][0]["memory"]
+    expect("short", memory["verdict"] == "oom" and memory["max_bytes"] <= memory["budget_bytes"], "the case is none")
+    whole_check("short", result, answer)
     files = root / "tests/cli/files"
     shutil.copytree(files, folder / "files")
     run(program, *shlex.split((files / "trace.arguments").read_text()), cwd=folder / "files")

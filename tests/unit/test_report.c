@@ -39,6 +39,20 @@ static void test_text(void) {
     expect_text("\xef\xbf\xbe", REPLACED);                                /* no character */
 }
 
+static void test_percent(void) {
+    static const struct {
+        double share;
+        const char *want;
+    } cases[] = {{0.0, "0"},     {1.0, "100"},   {0.996, "100"},   {0.29, "29"},         {0.0994, "9.9"},
+                 {0.0996, "10"}, {0.053, "5.3"}, {0.0053, "0.53"}, {0.0000531, "0.0053"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        (void)snprintf(text, sizeof text, "%.*f", spw_percent_digits(cases[i].share), 100.0 * cases[i].share);
+        CHECK(strcmp(text, cases[i].want) == 0);
+        if (strcmp(text, cases[i].want) != 0) fprintf(stderr, "'%s', want '%s'\n", text, cases[i].want);
+    }
+}
+
 static void test_scale(void) {
     double tick[SPW_CHART_TICKS], lengths[] = {3.0, 1.0, 100.0, 2.0};
     const size_t ticks = spw_chart_ticks(267.8, 4, tick);
@@ -92,6 +106,7 @@ static void test_no_memory(const char *path) {
 int main(int argc, char **argv) {
     test_text();
     test_scale();
+    test_percent();
     if (argc > 1) test_no_memory(argv[1]);
     return check_done();
 }

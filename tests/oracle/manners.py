@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Manners of the command line: --help of every command and of every part of one ends with status 0 and says something on
+stdout alone; the version is the one of CMakeLists.txt and CHANGELOG.md; one thing is no "1 things".
+
+manners.py SPILLWAY ROOT"""
+import pathlib
+import re
+import subprocess
+import sys
+
+program, root = sys.argv[1], pathlib.Path(sys.argv[2])
+failures, checks = [], 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        failures.append(what)
+
+
+def run(*words):
+    return subprocess.run([program, *words], capture_output=True, text=True)
+
+
+def helped(*words):
+    """The help of a command; the words that begin its indented lines, which may be its parts."""
+    for asked in ("--help", "-?", "help") if not words else ("--help",):
+        if words or asked != "-?":
+            done = run(*words, asked)
+            check(done.returncode == 0 and done.stdout.lower().startswith("usage: ") and not done.stderr,
+                  f"{' '.join(words)} {asked}: {done.returncode} {done.stdout[:80]!r} {done.stderr!r}")
+    return re.findall(r"^  ([a-z]+) ", done.stdout, re.M)
+
+
+commands = helped()
+check({"trace", "replay", "calibrate", "bench"} <= set(commands), f"commands: {commands}")
+for command in commands:
+    parts = helped(command)
+    for part in parts if command in ("trace", "calibrate", "bench") else []:
+        helped(command, part)
+    check(len(parts) > 1 or command not in ("trace", "calibrate", "bench"), f"{command} has the parts {parts}")
+
+version = re.search(r"project\(spillway VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text())[1]
+done = run("--version")
+check((done.returncode, done.stdout, done.stderr) == (0, f"spillway {version}\n", ""), f"--version: {done}")
+check(re.search(r"^## ([\d.]+)", (root / "CHANGELOG.md").read_text(), re.M)[1] == version, "CHANGELOG.md begins with another version")
+
+things = r"(sequences|steps|layers|MoE layers|source ranks|micro-batches|stages|tokens)"
+for path in sorted((root / "tests/cli").rglob("*.*")):
+    if path.suffix in (".out", ".err"):
+        for line in path.read_text().splitlines():
+            check(not re.search(rf"(?<![\d.x:-])(?<!x )\b1 {things}\b(?! a GPU)", line), f"{path.name}: {line}")
+
+print("\n".join(failures))
+print(f"{checks} checks, {len(failures)} failed")
+sys.exit(1 if failures or not checks else 0)
