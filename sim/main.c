@@ -47,6 +47,7 @@ static void usage(FILE *out) {
 }
 
 static spw_status help(const char *topic) {
+    if (topic != NULL && spw_asks_for_help(topic)) topic = NULL;
     for (size_t i = 0; topic != NULL && i < sizeof topics / sizeof *topics; i++) {
         if (strcmp(topic, topics[i].name) != 0) continue;
         topics[i].describe(stdout);

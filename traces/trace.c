@@ -119,6 +119,24 @@ static spw_status read_column(spw_trace *trace, spw_trace_dataset *dataset, uint
     return read_block(trace, dataset, &first, &tokens, type, dataset->buffer.data);
 }
 
+spw_status spw_trace_count_flagged(spw_trace *trace, uint64_t *out) {
+    const spw_trace_info *info = &trace->info;
+    const bool kept = trace->keep_contradictions;
+    spw_status status = SPW_OK;
+    *out = 0;
+    trace->keep_contradictions = true; /* a step of nothing else is counted too */
+    for (size_t step = 0; trace->flags.id >= 0 && step < info->steps && status == SPW_OK; step++) {
+        const void *flags = NULL;
+        size_t flagged = 0;
+        status = read_column(trace, &trace->flags, info->step_offset[step],
+                             info->step_offset[step + 1] - info->step_offset[step], H5T_NATIVE_UINT8, &flags);
+        if (status == SPW_OK) status = spw_trace_check_flags(trace, step, 1, flags, &flagged);
+        *out += flagged;
+    }
+    trace->keep_contradictions = kept;
+    return status;
+}
+
 spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, spw_trace_columns *out) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = &trace->info;
@@ -210,6 +228,27 @@ cleanup:
     return status;
 }
 
+/* Where the trace says that a token's slots fall by weight, they do; halves of 0 and above compare as their bits. */
+static spw_status check_order(const spw_trace *trace, uint64_t first, size_t layer,
+                              const spw_trace_record *record) {
+    const uint8_t *narrow = record->expert_id;
+    const uint16_t *wide = record->expert_id;
+    if (strcmp(trace->info.order, "descending_weight") != 0) return SPW_OK;
+    for (size_t i = 1; i < record->tokens * record->top_k; i++) {
+        const bool chosen = (record->id_bytes == 1 ? narrow[i] : wide[i]) < record->experts &&
+                            (record->id_bytes == 1 ? narrow[i - 1] : wide[i - 1]) < record->experts;
+        if (i % record->top_k == 0 || !chosen || record->weight[i] <= record->weight[i - 1]) continue;
+        const uint64_t row = first + i / record->top_k;
+        return spw_fail(
+            SPW_EFORMAT,
+            "%s: /tokens/weight, step %" PRId64 ", layer %d, token row %" PRIu64
+            ", slot %zu: above the slot before it; the order of /tokens/expert_id says descending_weight",
+            trace->path, trace->info.step_id[spw_trace_step_of_row(&trace->info, row)],
+            trace->info.layer_id[layer], row, i % record->top_k);
+    }
+    return SPW_OK;
+}
+
 /* Finite and not below 0, where a choice is; bits of IEEE halves. */
 static spw_status check_weights(const spw_trace *trace, uint64_t first, size_t layer,
                                 const spw_trace_record *record) {
@@ -279,6 +318,7 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
         SPW_TRY(read_choices(trace, &trace->weight, first, tokens, layer, &weight, &suspect));
         out->weight = weight;
         SPW_TRY(check_weights(trace, first, layer, out));
+        SPW_TRY(check_order(trace, first, layer, out));
     }
 
 cleanup:

@@ -82,10 +82,13 @@ void spw_trace_keep_contradictions(spw_trace *trace);
 SPW_MUST_CHECK spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps,
                                                  spw_trace_columns *out);
 
+/* Tokens of the whole trace that /tokens/flags calls padding or of a dummy run. */
+SPW_MUST_CHECK spw_status spw_trace_count_flagged(spw_trace *trace, uint64_t *out);
+
 /* Choices of steps [step, step + steps) in layer position `layer`; weights only if asked for. Valid until the
  * next spw_trace_read_record() or close. Cheapest in the order: for each step, each layer upwards. Every id
  * is checked: SPW_EFORMAT names step, layer, token and id, also of an expert that a token chooses twice. So is every
- * weight: finite, not below 0. Where the trace has counts/routed of the same tokens, the sum of the ids must be theirs. */
+ * weight: finite, not below 0, falling where the order says so. Where the trace has counts/routed of the same tokens, the sum of the ids must be theirs. */
 SPW_MUST_CHECK spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, size_t layer,
                                                 bool weights, spw_trace_record *out);
 

@@ -255,6 +255,43 @@ static const struct argp argp = {
     .help_filter = list_formats,
 };
 
+/* Experts that no layer of many choices ever names: more were stated than there are, or ids that count from 1. */
+static spw_status say_unused(const char *path) {
+    enum { PLENTY = 64 }; /* choices an expert */
+    spw_status status = SPW_OK;
+    spw_trace *trace = NULL;
+    uint32_t *routed = NULL;
+    bool *used = NULL;
+    uint64_t choices = 0;
+    SPW_TRY(spw_trace_open(path, &trace));
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    size_t first = 0, last = info->experts, unused = 0;
+    SPW_TRY(SPW_ALLOC(info->experts, &routed));
+    SPW_TRY(SPW_ALLOC(info->experts, &used));
+    for (size_t i = 0; i < info->steps * info->layers; i++) {
+        SPW_TRY(spw_trace_read_routed(trace, i / info->layers, i % info->layers, routed));
+        for (size_t x = 0; x < info->experts; x++) {
+            choices += routed[x];
+            used[x] = used[x] || routed[x] > 0;
+        }
+    }
+    for (size_t x = 0; x < info->experts; x++) unused += !used[x];
+    while (first < info->experts && used[first]) first++;
+    while (last > first && used[last - 1]) last--;
+    if (unused > 0 && choices >= PLENTY * info->experts)
+        fprintf(stderr,
+                "spillway: %zu expert%s of %zu, from %zu to %zu, %s in no layer: is --experts right, and do "
+                "the ids count "
+                "from 0?\n",
+                unused, unused == 1 ? "" : "s", info->experts, first, last - 1, unused == 1 ? "is" : "are");
+
+cleanup:
+    spw_free(routed);
+    spw_free(used);
+    spw_trace_close(trace);
+    return status;
+}
+
 spw_status spw_command_trace_import(int argc, char **argv) {
     spw_status status = SPW_OK;
     import_options o = {.settings = {.phase = -1}};
@@ -268,6 +305,7 @@ spw_status spw_command_trace_import(int argc, char **argv) {
     o.settings.facts_text = o.facts;
     SPW_TRY(spw_trace_import(o.importer, &o.settings));
     SPW_TRY(spw_print_trace_written(o.settings.output));
+    SPW_TRY(say_unused(o.settings.output));
 
 cleanup:
     spw_free(o.input);

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
@@ -159,7 +160,25 @@ static void print_line(const char *name, const char *text) {
     printf("  %-10s %s\n", name, plain);
 }
 
-static spw_status print_person(const char *path, const spw_trace_info *info,
+/* Steps of each phase, where any is not of training; and what is flagged as no token of the data. */
+static void print_kinds(const spw_trace_info *info, uint64_t flagged) {
+    static const char *const phases[] = {"train", "eval", "prefill", "decode", "mixed"};
+    size_t count[sizeof phases / sizeof *phases] = {0};
+    char text[128] = "", flags[96];
+    for (size_t s = 0; s < info->steps; s++) count[info->step_phase[s]]++;
+    for (size_t p = 0; p < sizeof phases / sizeof *phases; p++) {
+        const size_t used = strlen(text);
+        if (count[p] > 0)
+            (void)snprintf(text + used, sizeof text - used, "%s%zu %s", used > 0 ? ", " : "", count[p],
+                           phases[p]);
+    }
+    if (count[0] < info->steps) print_line("phases", text);
+    (void)snprintf(flags, sizeof flags,
+                   "%" PRIu64 " of the tokens are padding or of a dummy run, and count here", flagged);
+    if (flagged > 0) print_line("flags", flags);
+}
+
+static spw_status print_person(const char *path, const spw_trace_info *info, uint64_t flagged,
                                const spw_layer_statistics *layers) {
     spw_status status = SPW_OK;
     spw_print_trace_line(path, info, stdout);
@@ -170,6 +189,7 @@ static spw_status print_person(const char *path, const spw_trace_info *info,
     print_line("generator", info->generator);
     print_line("created", info->created);
     print_line("note", info->note);
+    print_kinds(info, flagged);
     printf("\nBalance: the most loaded expert over the mean, coefficient of variation, Gini, entropy (even: "
            "%.2f bits), "
            "dead experts;\nthen the most loaded expert-parallel rank over the mean. Means over steps, and "
@@ -204,7 +224,7 @@ static spw_status layers_json(const spw_trace_info *info, const spw_layer_statis
     return status;
 }
 
-static spw_status print_json(const char *path, const spw_trace_info *info,
+static spw_status print_json(const char *path, const spw_trace_info *info, uint64_t flagged,
                              const spw_layer_statistics *layers) {
     spw_status status = SPW_OK;
     spw_json json = {.failed = false};
@@ -230,7 +250,8 @@ static spw_status print_json(const char *path, const spw_trace_info *info,
         const char *key;
         uint64_t value;
     } counts[] = {{"steps", info->steps}, {"layers", info->layers}, {"experts", info->experts},
-                  {"top_k", info->top_k}, {"ranks", info->ranks},   {"tokens", info->tokens}};
+                  {"top_k", info->top_k}, {"ranks", info->ranks},   {"tokens", info->tokens},
+                  {"flagged", flagged}};
     SPW_TRY(layers_json(info, layers, &list));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         spw_json_put(&json, trace, texts[i].key, spw_json_text(texts[i].value));
@@ -258,14 +279,16 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     spw_format format = SPW_FORMAT_TABLE;
     spw_trace *trace = NULL;
     spw_layer_statistics *layers = NULL;
+    uint64_t flagged = 0;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     SPW_TRY(spw_trace_options_format(&o, &format));
     SPW_TRY(spw_trace_open(o.path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     SPW_TRY(SPW_ALLOC(info->layers, &layers));
     SPW_TRY(spw_trace_statistics(trace, layers));
-    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.path, info, layers));
-    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.path, info, layers));
+    SPW_TRY(spw_trace_count_flagged(trace, &flagged));
+    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.path, info, flagged, layers));
+    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.path, info, flagged, layers));
     if (format == SPW_FORMAT_CSV) SPW_TRY(print_table(all_columns, add_all, info, layers, format, stdout));
 
 cleanup:

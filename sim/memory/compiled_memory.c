@@ -104,7 +104,8 @@ static void count_unseen(const step *s, spw_compiled_memory *m) {
         m->unseen++;
     }
     if (!spw_has_word(k->turns, turn)) {
-        spw_outside_add(m->outside, "%s layers per turn of the scan not in the fitted tables", turn);
+        spw_outside_add(m->outside, "%s layer%s per turn of the scan not in the fitted tables", turn,
+                        strcmp(turn, "1") == 0 ? "" : "s");
         m->unseen++;
     }
 }

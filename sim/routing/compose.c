@@ -28,7 +28,7 @@ struct spw_composer {
     spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
-    bool flagged;                /* some tokens of a step were */
+    bool flagged, repeated;      /* some tokens of a step were */
 };
 
 static void assume_all(spw_composer *c, const char *text) {
@@ -107,6 +107,23 @@ static bool is_training(const spw_trace_info *info, size_t step) {
     return info->ranks > 0 || phase == PHASE_TRAIN || phase == PHASE_MIXED;
 }
 
+/* Whoever trains does not evaluate or decode. */
+static void doubt_phases(spw_composer *c) {
+    static const char *const phases[] = {"train", "eval", "prefill", "decode"};
+    size_t steps[sizeof phases / sizeof *phases] = {0};
+    char text[SPW_ASSUMPTION_TEXT];
+    for (size_t s = c->request.step_begin; s < c->request.step_end; s++) {
+        if (c->info->step_phase[s] < sizeof phases / sizeof *phases) steps[c->info->step_phase[s]]++;
+    }
+    for (size_t p = PHASE_TRAIN + 1; p < sizeof phases / sizeof *phases; p++) {
+        if (steps[p] == 0) continue;
+        (void)snprintf(text, sizeof text, "%zu step%s of phase %s %s replayed as of training", steps[p],
+                       spw_plural(steps[p]), phases[p], steps[p] == 1 ? "is" : "are");
+        assume_all(c, text);
+        worsen(&c->layer_match, SPW_MATCH_FOLDED);
+    }
+}
+
 /* A training step is a step. Steps of an inference trace are pooled until they fill the largest batch. */
 static spw_status plan_steps(spw_composer *c) {
     const spw_composer_request *r = &c->request;
@@ -153,6 +170,7 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
     if (c->info->has_routed || c->info->has_by_rank)
         SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
     match_layers(c);
+    doubt_phases(c);
     if (c->info->synthetic) assume_all(c, "the trace is synthetic");
     SPW_TRY(plan_steps(c));
     *out = c;
@@ -275,22 +293,32 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
     return status;
 }
 
-static void assume_flagged(spw_composer *c, size_t step) {
-    for (size_t b = 0; b < c->request.batches && !c->flagged; b++)
-        spw_assume(
-            &c->assumptions[b],
-            "tokens that the trace flags as padding or as of a dummy run are replayed like the others: %zu "
-            "of them at step %" PRId64,
-            c->runs.flagged, c->info->step_id[step]);
-    c->flagged = true;
-    worsen(&c->layer_match, SPW_MATCH_FOLDED);
+/* What the columns of a step say that a job's tokens would not; the first step says it for all. */
+static void doubt_tokens(spw_composer *c, size_t step) {
+    const int64_t id = c->info->step_id[step];
+    for (size_t b = 0; b < c->request.batches; b++) {
+        if (c->runs.flagged > 0 && !c->flagged)
+            spw_assume(
+                &c->assumptions[b],
+                "tokens that the trace flags as padding or as of a dummy run are replayed like the others: "
+                "%zu of them at step %" PRId64,
+                c->runs.flagged, id);
+        if (c->runs.repeated && !c->repeated)
+            spw_assume(&c->assumptions[b],
+                       "several tokens have one place in a sequence, at step %" PRId64
+                       " first: they are taken as they stand in the trace",
+                       id);
+    }
+    c->flagged = c->flagged || c->runs.flagged > 0;
+    c->repeated = c->repeated || c->runs.repeated;
+    if (c->flagged || c->repeated) worsen(&c->layer_match, SPW_MATCH_FOLDED);
 }
 
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
     const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
     spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
-    if (c->runs.flagged > 0) assume_flagged(c, begin);
+    if (status == SPW_OK) doubt_tokens(c, begin);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;

@@ -53,6 +53,12 @@ spw_status spw_token_runs_read(spw_token_runs *r, spw_trace *trace, size_t begin
         }
     }
     qsort(r->run, r->runs, sizeof *r->run, compare_runs);
+    r->repeated = false;
+    for (size_t i = 1; i < r->runs; i++) {
+        const spw_token_run *a = &r->run[i - 1], *b = &r->run[i];
+        r->repeated |= a->rank == b->rank && a->sequence == b->sequence &&
+                       a->position + (int64_t)a->tokens > b->position;
+    }
     return r->runs > 0
                ? SPW_OK
                : spw_fail(SPW_EFORMAT, "step %" PRId64 " of the trace has no tokens", info->step_id[begin]);

@@ -24,6 +24,7 @@ typedef struct spw_token_runs {
     size_t runs, run_capacity;
     size_t *piece; /* [pieces + 1] first run of each, once they are cut */
     size_t pieces;
+    bool repeated;  /* two tokens of a rank have one place in one sequence */
     size_t flagged; /* tokens that the trace calls padding or of a dummy run */
 } spw_token_runs;
 

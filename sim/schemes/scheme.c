@@ -202,7 +202,8 @@ bool spw_scheme_is_stacked_megatron(const spw_scheme *scheme) {
 
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     for (size_t i = 0; i < schemes; i++) {
-        if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT) return true;
+        if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT || scheme[i].type->routing.by_choice_rank)
+            return true;
     }
     return false;
 }

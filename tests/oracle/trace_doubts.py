@@ -101,6 +101,55 @@ for name, evidence, words in (("mistralai/Mixtral-8x7B-v0.1", "exact", []), ("Mi
                               ("Qwen/Qwen3-30B-A3B", "folded", ["another model, Qwen/Qwen3-30B-A3B:"])):
     answer(name, dict(name=name, num_layers=32), evidence, words, None, mixtral_job, of_mixtral)
 
+def repeated(f):
+    f["tokens/sequence"] = np.repeat(np.arange(8), 8).astype(np.int32)
+    f["tokens/position"] = np.tile([0, 1, 2, 3, 4, 5, 6, 6], 8).astype(np.int32)
+
+
+answer("two tokens at one place", SAME, "folded", ["several tokens have one place in a sequence, at step 0 first"], repeated)
+answer("evaluation", SAME, "folded", ["1 step of phase eval is replayed as of training"],
+       lambda f: f["steps/phase"].__setitem__(0, 1))
+answer("no phase", SAME, "exact", [], lambda f: f["steps/phase"].__setitem__(0, 4))
+
+
+def weighted(order, *weights):
+    def change(f):
+        f["tokens/weight"] = np.tile(np.array(weights, np.float16), (64, 2, 1))
+        f["tokens/expert_id"].attrs["order"] = order
+    path = folder / "weighted.h5"
+    shutil.copy(good, path)
+    with h5py.File(path, "r+") as f:
+        change(f)
+    return run(program, "replay", path, "--job", job, "--scheme", "tutel:capacity_factor=1"), run(program, "trace", "verify", path)
+
+
+for order, weights, status in (("descending_weight", (0.2, 0.8), 3), ("descending_weight", (0.8, 0.2), 0),
+                               ("descending_weight", (0.5, 0.5), 0), ("unspecified", (0.2, 0.8), 0)):
+    done, verified = weighted(order, *weights)
+    check(done.returncode == status and ("above the slot before it" in done.stderr) == (status == 3), f"{order} {weights}: {done.stderr}")
+    check(verified.returncode == (status == 3), f"verify, {order} {weights}: {verified.stdout}")
+
+
+def info_of(change):
+    path = folder / "info.h5"
+    shutil.copy(good, path)
+    with h5py.File(path, "r+") as f:
+        change(f)
+    return run(program, "trace", "info", path).stdout
+
+
+text = info_of(flagged)
+check("flags      2 of the tokens are padding or of a dummy run" in text and "phases" not in text, f"info: {text}")
+check("phases     1 decode" in info_of(lambda f: f["steps/phase"].__setitem__(0, 3)), "info: phases")
+
+# Imports: experts that nobody chooses.
+ids = np.argsort(np.random.default_rng(2).random((600, 2, 8)), axis=2)[:, :, :2].astype(np.int32)
+for shift, experts, words in ((0, 8, ""), (1, 9, "1 expert of 9, from 0 to 0, is in no layer"), (0, 16, "8 experts of 16, from 8 to 15, are in no layer")):
+    np.save(folder / "ids.npy", ids + shift)
+    done = run(program, "trace", "import", "array", folder / "ids.npy", "--output", folder / "ids.h5", "--experts", experts, "--top-k", 2,
+               "--axes", "tokens,layers,k")
+    check(done.returncode == 0 and (words in done.stderr if words else not done.stderr), f"{shift} {experts}: {done.stderr!r}")
+
 # Counts alone: a layer of which nothing was counted is no even layer, and a rank of none has the others' shares.
 ids = h5py.File(good)["tokens/expert_id"][:]
 by_rank = np.array([[np.bincount(ids[r * 16:r * 16 + 16, layer].ravel(), minlength=6) for layer in range(2)] for r in range(4)],

@@ -234,6 +234,7 @@ def test_contradictions():
     damage(bad, "/layer: 1 at position 2 stands there twice", set_at("layer", 2, 1))
     damage(bad, "/layer: 5000 at position 2 stands there twice", set_at("layer", whole, [5000, 1, 5000]))
     damage(bad, "/layer: -1 at position 0; must be an index", set_at("layer", 0, -1))
+    damage(bad, "/rank: 0 at position 1; must rise", set_at("rank", 1, 0), ranks=2)
     damage(bad, "/steps/id: falls from 3 to 2", set_at("steps/id", whole, [0, 1, 3, 2, 4]))
     damage(bad, "/steps/id: 1 at step positions 1 and 2", set_at("steps/id", whole, [0, 1, 1, 2, 3]))
     for micro in ([0, 0, 1, 0, 0], [0, 0, 0, 0, 0]):  # as many as there are steps, rising or not

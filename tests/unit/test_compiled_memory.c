@@ -261,7 +261,7 @@ static void test_interval(void) {
          "wider");
     (void)snprintf(stack.turns, sizeof stack.turns, "2");
     m = predict(&stack, "ring", 4, UNBOUNDED);
-    CHECK(m.unseen == 2 && strstr(m.outside, "1 layers per turn of the scan") != NULL);
+    CHECK(m.unseen == 2 && strstr(m.outside, "1 layer per turn of the scan") != NULL);
     stack.latency_hiding = true;
     m = predict(&stack, "gmm", 4, UNBOUNDED);
     near(m.high_bytes,

@@ -285,12 +285,12 @@ static void test_layers(void) {
     sketch s = regular(GPUS, LENGTH);
     CHECK(match_of(&s, NULL) == SPW_MATCH_EXACT);
     s.layers = 1; /* one of the model's own two */
-    CHECK(match_of(&s, "of the trace stand for the 2 MoE layers of the job") == SPW_MATCH_EXACT);
-    s.layer_id[0] = 2;                                    /* a layer that is dense in the model */
-    CHECK(match_of(&s, "stand for") == SPW_MATCH_FOLDED); /* in turn; nothing is drawn */
+    CHECK(match_of(&s, "of the trace stands for the 2 MoE layers of the job") == SPW_MATCH_EXACT);
+    s.layer_id[0] = 2;                                     /* a layer that is dense in the model */
+    CHECK(match_of(&s, "stands for") == SPW_MATCH_FOLDED); /* in turn; nothing is drawn */
     s.layer_id[0] = 1;
     s.model_layers = 7; /* another model */
-    CHECK(match_of(&s, "stand for") == SPW_MATCH_FOLDED);
+    CHECK(match_of(&s, "stands for") == SPW_MATCH_FOLDED);
     s.layers = 3;
     s.layer_id[2] = 5;
     CHECK(match_of(&s, "step totals take the first of the trace's 3") == SPW_MATCH_FOLDED);
