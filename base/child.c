@@ -50,8 +50,10 @@ static bool take(int pipe, void *data, size_t bytes, bool *broken) {
 
 #ifdef SPW_SANITIZED
 /* What HDF5 does to forged files inside of itself is known, and is why there is a child. The sanitizer asks for this by name. */
-const char *__asan_default_suppressions(void);
-const char *__asan_default_suppressions(void) { return "interceptor_via_lib:libhdf5\n"; }
+const char *__asan_default_suppressions(void);  /* NOLINT(bugprone-reserved-identifier) */
+const char *__asan_default_suppressions(void) { /* NOLINT(bugprone-reserved-identifier) */
+    return "interceptor_via_lib:libhdf5\n";
+}
 
 /* A sanitizer's word must be seen: the child keeps standard error, and an exit that a sanitizer made ends the parent too. A
  * library that runs into a wild pointer dies by its signal, as it does without a sanitizer. */

@@ -38,9 +38,9 @@ const char *spw_last_error(void);
  * A message says what was found, where (file, line, dataset), and what would be right. */
 spw_status spw_fail(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A library that only says that it failed has met `cause`, which `text` words: it ran out of memory, or the system gave an
+/* A library that only says that it failed has met `status`, which `text` words: it ran out of memory, or the system gave an
  * error. From now on what spw_fail() is told to blame a file or a setting for is blamed on that, with that status. */
-void spw_note_cause(spw_status cause, const char *text);
+void spw_note_cause(spw_status status, const char *text);
 
 /* The status with which a run may end that would end with `status`: memory that ran out, or a noted cause, is the run's
  * failure even when nobody passed it on, since something may be missing in what was made. To be asked before an

@@ -54,7 +54,10 @@ static spw_status help(const char *topic) {
         return SPW_OK;
     }
     if (topic != NULL)
-        return spw_fail(SPW_EARG, "there is no help on '%s'; topics are job and cluster", topic);
+        return spw_fail(
+            SPW_EARG,
+            "there is no help on '%s'; topics are job and cluster, and COMMAND --help tells of a command",
+            topic);
     usage(stdout);
     return SPW_OK;
 }

@@ -59,7 +59,7 @@ static double rows_bytes(const spw_layer *layer, size_t event) {
 static void find_moments(const step *s, spw_compiled_memory *m) {
     spw_layer_moment found[MOMENTS];
     const size_t count = spw_layer_moments(&s->layer, NULL, found, MOMENTS);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && s->layer.event != NULL; i++) {
         const spw_event *event = &s->layer.event[found[i].event];
         spw_compiled_moment moment = {.moment = event->phase == SPW_PHASE_FORWARD ? SPW_STEP_FORWARD
                                                                                   : SPW_STEP_BACKWARD,
@@ -205,7 +205,7 @@ static spw_status collect(const step *s, const spw_compiled_moment *moment, spw_
     SPW_TRY(SPW_ALLOC(s->layer.tensors, &live));
     SPW_TRY(SPW_ALLOC(s->layer.tensors + SPW_STEP_TENSORS, &list));
     if (moment->event != SIZE_MAX) lives = spw_layer_live_tensors(&s->layer, NULL, moment->event, live);
-    for (size_t i = 0; i < lives; i++) {
+    for (size_t i = 0; i < lives && s->layer.tensor != NULL; i++) {
         const spw_layer_tensor *t = &s->layer.tensor[live[i]];
         if (t->bytes == 0) continue;
         spw_compiled_tensor *row = &list[(*count)++];

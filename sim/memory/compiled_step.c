@@ -129,7 +129,7 @@ static void put_dense_layers(const symbols *s) {
     put(s, LOOPS, "embedding_exchange", "T H b", rows);
     if (m->attention == SPW_ATTENTION_MLA)
         put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
-            8.0 * s->tokens * (double)m->heads * (double)(m->rope_dim / 2));
+            4.0 * s->tokens * (double)m->heads * (double)m->rope_dim);
 }
 
 /* One turn of the backward loop: attention and residuals of its layers. */

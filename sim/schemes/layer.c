@@ -107,6 +107,7 @@ const char *spw_layer_step(const spw_layer *layer, size_t event) {
 }
 
 bool spw_layer_is_live(const spw_layer *layer, size_t tensor, size_t event) {
+    if (event >= layer->events) return false; /* a layer that holds nothing has no fullest event */
     const bool forward = layer->event[event].phase == SPW_PHASE_FORWARD;
     for (size_t i = event + 1; i-- > 0;) {
         if (!forward && layer->event[i].phase == SPW_PHASE_FORWARD) return false;

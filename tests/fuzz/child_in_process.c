@@ -7,8 +7,10 @@
 #include <string.h>
 
 /* As in base/child.c, in whose place this stands. */
-const char *__asan_default_suppressions(void);
-const char *__asan_default_suppressions(void) { return "interceptor_via_lib:libhdf5\n"; }
+const char *__asan_default_suppressions(void);  /* NOLINT(bugprone-reserved-identifier) */
+const char *__asan_default_suppressions(void) { /* NOLINT(bugprone-reserved-identifier) */
+    return "interceptor_via_lib:libhdf5\n";
+}
 
 spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
                          void *context, char **reply, size_t *bytes) {
