@@ -64,7 +64,7 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
     (void)setvbuf(p.out, NULL, _IOLBF, 0);
     plainly.parser = parse_plainly;
     const int error = argp_parse(&plainly, argc, argv, 0, NULL, &p);
-    if (error != 0) status = spw_fail(SPW_EARG, "%s", strerror(error));
+    if (error != 0) status = spw_fail(error == ENOMEM ? SPW_ENOMEM : SPW_EARG, "%s", strerror(error));
 
 cleanup:
     if (p.out != NULL) (void)fclose(p.out);
