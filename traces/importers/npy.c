@@ -228,7 +228,7 @@ double spw_npy_real_at(const spw_npy *npy, size_t at) {
 int64_t spw_npy_at(const spw_npy *npy, size_t at, bool *fits) {
     const size_t bytes = npy->element_bytes;
     uint64_t value = bits_at(npy, at);
-    const bool negative = npy->kind == 'i' && (value >> (8 * bytes - 1) & 1) != 0;
+    const bool negative = npy->kind == 'i' && bytes > 0 && (value >> (8 * bytes - 1) & 1) != 0;
     if (negative && bytes < sizeof value) value |= UINT64_MAX << (8 * bytes);
     *fits = negative || value <= INT64_MAX;
     return (int64_t)value;

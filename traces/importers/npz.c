@@ -104,7 +104,8 @@ spw_status spw_npz_list(spw_npz *npz, spw_npz_name **out, size_t *count) {
     for (size_t i = 0; i < entries; i++) {
         const char *entry = zip_get_name(npz->zip, i, 0);
         const size_t length = entry != NULL ? strlen(entry) : 0;
-        if (length < 5 || length - 4 >= sizeof names[i].text || strcmp(entry + length - 4, ".npy") != 0)
+        if (entry == NULL || length < 5 || length - 4 >= sizeof names[i].text ||
+            strcmp(entry + length - 4, ".npy") != 0)
             SPW_TRY(
                 spw_fail(SPW_EFORMAT,
                          "%s: entry %zu is no array that numpy wrote, or has a name of over %zu characters",
