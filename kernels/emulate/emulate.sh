@@ -39,7 +39,7 @@ spw_emulate_host() {
 spw_emulate_check_program() {
     root=$(spw_rocm_root) && out=$(spw_kernels_out hip-host) || return 1
     ${CC:-cc} -std=c11 -O1 -D_GNU_SOURCE -DSPW_HIP -D__HIP_PLATFORM_AMD__ -Wall -Wextra -I. -isystem "$root/include" tests/kernels/hip_check.c \
-        "$out/device.o" "$out/status.o" "$SPW_KERNELS_BUILD/hip/numbers.hip.o" "-L$root/lib" "-Wl,-rpath,$root/lib" -lamdhip64 -o "$out/hip_check"
+        "$out/device.o" "$out/status.o" "$out/text.o" "$SPW_KERNELS_BUILD/hip/numbers.hip.o" "-L$root/lib" "-Wl,-rpath,$root/lib" -lamdhip64 -o "$out/hip_check"
 }
 
 # A program that must find no GPU: exit status 3 and the reason.

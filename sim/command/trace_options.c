@@ -47,8 +47,8 @@ spw_status spw_print_trace_written(const char *path) {
     spw_trace *trace = NULL;
     const spw_status status = spw_trace_open(path, &trace);
     if (status == SPW_OK) {
-        printf("wrote ");
-        spw_print_trace_line(path, spw_trace_get_info(trace), stdout);
+        fprintf(stderr, "wrote ");
+        spw_print_trace_line(path, spw_trace_get_info(trace), stderr);
     }
     spw_trace_close(trace);
     return status;

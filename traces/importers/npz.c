@@ -105,11 +105,13 @@ spw_status spw_npz_list(spw_npz *npz, spw_npz_name **out, size_t *count) {
         const char *entry = zip_get_name(npz->zip, i, 0);
         const size_t length = entry != NULL ? strlen(entry) : 0;
         if (entry == NULL || length < 5 || length - 4 >= sizeof names[i].text ||
-            strcmp(entry + length - 4, ".npy") != 0)
-            SPW_TRY(
+            strcmp(entry + length - 4, ".npy") != 0) {
+            status =
                 spw_fail(SPW_EFORMAT,
                          "%s: entry %zu is no array that numpy wrote, or has a name of over %zu characters",
-                         npz->path, i, sizeof names[i].text));
+                         npz->path, i, sizeof names[i].text);
+            goto cleanup;
+        }
         memcpy(names[i].text, entry, length - 4);
         names[i].number = last_number(names[i].text);
         if (names[i].number < 0)
