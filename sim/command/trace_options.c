@@ -43,13 +43,16 @@ void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *ou
     fprintf(out, info->synthetic ? ", synthetic\n" : "\n");
 }
 
-spw_status spw_print_trace_written(const char *path) {
+void spw_print_trace_written(const char *path) {
     spw_trace *trace = NULL;
-    const spw_status status = spw_trace_open(path, &trace);
-    if (status == SPW_OK) {
+    char plain[4096];
+    spw_plain_text(path, plain, sizeof plain);
+    if (spw_trace_open(path, &trace) == SPW_OK) {
         fprintf(stderr, "wrote ");
         spw_print_trace_line(path, spw_trace_get_info(trace), stderr);
+    } else {
+        fprintf(stderr, "wrote %s\n", plain);
     }
     spw_trace_close(trace);
-    return status;
+    spw_forget_causes();
 }
