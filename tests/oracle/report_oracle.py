@@ -736,8 +736,9 @@ def options():
     refused("onto a folder", FILE, [], "report", good, "--output", folder)
     page_path.write_text("the page before")
     small_files = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-    refused("a full disk", FILE, ["page.html", "written"], "report", good, "--output", page_path, preexec_fn=small_files)
-    expect("a full disk", page_path.read_text() == "the page before", "the page is gone")
+    if "thread" not in os.environ.get("SPW_SANITIZE", ""):  # ThreadSanitizer's own memory dies of this limit
+        refused("a full disk", FILE, ["page.html", "written"], "report", good, "--output", page_path, preexec_fn=small_files)
+        expect("a full disk", page_path.read_text() == "the page before", "the page is gone")
 
 
 case_small()
