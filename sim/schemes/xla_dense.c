@@ -70,16 +70,7 @@ static void forward(const form *f, const spw_layer_shape *s, spw_layer_builder *
     spw_layer_pass(b, SPW_PHASE_FORWARD);
     gather_weights(f, s, b);
     dispatch(f, s, b);
-    spw_xla_up(b);
-    spw_layer_dies(b, "gemm w1", "x");
-    spw_xla_swiglu(b);
-    spw_layer_dies(b, "swiglu", "w0_out");
-    spw_layer_dies(b, "swiglu", "w1_out");
-    spw_layer_born(b, "gemm wo", y);
-    spw_layer_dies(b, "gemm wo", "act");
-    spw_layer_dies(b, "gemm wo", "wi_0");
-    spw_layer_dies(b, "gemm wo", "wi_1");
-    spw_layer_dies(b, "gemm wo", "wo");
+    spw_xla_experts_forward(b, false, y);
     spw_layer_born(b, "transpose of y", y_sent);
     spw_layer_dies(b, "transpose of y", "y");
     spw_layer_dies(b, "combine", "y_transposed");

@@ -28,6 +28,8 @@ void spw_xla_scatter_gradients(spw_layer_builder *b); /* d_wi_0, d_wi_1, d_wo di
 /* w0_out, w1_out; then act, which leaves them alive. */
 void spw_xla_up(spw_layer_builder *b);
 void spw_xla_swiglu(spw_layer_builder *b);
+/* The experts of the forward pass, from x to `y`: nothing else of them is left. masked: ragged_dot's masked operands. */
+void spw_xla_experts_forward(spw_layer_builder *b, bool masked, spw_tensor y);
 /* d_act is born; then d_w0_out and d_w1_out take the place of w0_out and w1_out. Where act was not kept it is made again in
  * the place of d_act, which dies in any case. */
 void spw_xla_swiglu_gradient(spw_layer_builder *b, bool act_kept);

@@ -53,3 +53,15 @@ void spw_xla_mask(spw_layer_builder *b, const char *step) {
     for (size_t i = 0; i < 3; i++) spw_layer_born(b, step, masked[i]);
     for (size_t i = 0; i < 3; i++) spw_layer_dies(b, step, masked[i].name);
 }
+
+void spw_xla_experts_forward(spw_layer_builder *b, bool masked, spw_tensor y) {
+    static const char *const used[] = {"act", "wi_0", "wi_1", "wo"};
+    spw_xla_up(b);
+    if (masked) spw_xla_mask(b, "gemm w1");
+    spw_layer_dies(b, "gemm w1", "x");
+    spw_xla_swiglu(b);
+    spw_layer_dies(b, "swiglu", "w0_out");
+    spw_layer_dies(b, "swiglu", "w1_out");
+    spw_layer_born(b, "gemm wo", y);
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++) spw_layer_dies(b, "gemm wo", used[i]);
+}

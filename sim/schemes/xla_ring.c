@@ -23,17 +23,7 @@ static void forward(const form *f, const spw_layer_shape *s, spw_layer_builder *
     spw_layer_pass(b, SPW_PHASE_FORWARD);
     spw_xla_gather_weights(s, b);
     dispatch(b);
-    spw_xla_up(b);
-    if (f->masked) spw_xla_mask(b, "gemm w1");
-    spw_layer_dies(b, "gemm w1", "x");
-    spw_xla_swiglu(b);
-    spw_layer_dies(b, "swiglu", "w0_out");
-    spw_layer_dies(b, "swiglu", "w1_out");
-    spw_layer_born(b, "gemm wo", y);
-    spw_layer_dies(b, "gemm wo", "act");
-    spw_layer_dies(b, "gemm wo", "wi_0");
-    spw_layer_dies(b, "gemm wo", "wi_1");
-    spw_layer_dies(b, "gemm wo", "wo");
+    spw_xla_experts_forward(b, f->masked, y);
     if (f->sorted) {
         const uint64_t choices = (uint64_t)(s->ranks * s->assignments);
         spw_layer_passes(b, "unsort",
