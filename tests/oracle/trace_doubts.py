@@ -148,7 +148,9 @@ for shift, experts, words in ((0, 8, ""), (1, 9, "1 expert of 9, from 0 to 0, is
     np.save(folder / "ids.npy", ids + shift)
     done = run(program, "trace", "import", "array", folder / "ids.npy", "--output", folder / "ids.h5", "--experts", experts, "--top-k", 2,
                "--axes", "tokens,layers,k")
-    check(done.returncode == 0 and (words in done.stderr if words else not done.stderr), f"{shift} {experts}: {done.stderr!r}")
+    wrote, *rest = done.stderr.splitlines()
+    check(done.returncode == 0 and wrote.startswith("wrote ") and words in "".join(rest) and len(rest) == (words != ""),
+          f"{shift} {experts}: {done.stderr!r}")
 
 # Counts alone: a layer of which nothing was counted is no even layer, and a rank of none has the others' shares.
 ids = h5py.File(good)["tokens/expert_id"][:]
