@@ -48,11 +48,6 @@ cleanup:
     return status;
 }
 
-static bool is_weight(size_t kind) {
-    return kind == SPW_BARE_NORM_WEIGHT || kind == SPW_BARE_ROUTER_WEIGHT || kind == SPW_BARE_FC1_WEIGHT ||
-           kind == SPW_BARE_FC2_WEIGHT;
-}
-
 spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                             spw_footprint *f) {
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
@@ -68,12 +63,12 @@ spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t
     f->moment = SPW_MOMENT_MOE_LAYER;
     (void)snprintf(f->place, sizeof f->place, "%s pass of layer %u of %zu (5.9)",
                    at.backward ? "backward" : "forward", at.layer + 1u, stack.layers);
-    for (size_t k = 0; k < SPW_TENSOR_KINDS && f->components < SPW_COMPONENTS; k++) {
+    for (size_t k = 0; spw_megatron_kind(k) != NULL && f->components < SPW_COMPONENTS; k++) {
+        const spw_tensor_kind *kind = spw_megatron_kind(k);
         if (bytes[k] <= 0) continue;
-        const spw_tensor_kind *kind = &spw_megatron_kinds[k];
         spw_component *c = &f->component[f->components++];
         *c = (spw_component){.bytes = (uint64_t)bytes[k],
-                             .argument = is_weight(k),
+                             .argument = spw_megatron_kind_is_weight(k),
                              .live = {true, false, false},
                              .source = kind->source};
         (void)snprintf(c->name, sizeof c->name, "%s", kind->name);

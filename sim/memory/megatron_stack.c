@@ -2,35 +2,72 @@
 
 #include "base/memory.h"
 #include "sim/memory/megatron_tensors.h"
+#include "sim/schemes/scheme.h"
+
+#include <stdio.h>
 
 enum { WORKSPACE_MIB = 32, MOST = 1 << 24 };
 #define NO_SLOT UINT32_MAX
+
+/* Tensors of the layers around their experts, and of the process. */
+typedef enum own_tensor {
+    NORM_WEIGHT,
+    ROUTER_WEIGHT,
+    FC1_WEIGHT,
+    FC2_WEIGHT,
+    INITIAL_WEIGHT,
+    DENSE_GRAD,
+    EXPERT_GRAD,
+    INPUT,
+    D_OUTPUT,
+    EXPERT_IDS,
+    WORKSPACE,
+    OTHER_WORKSPACE,
+    SCALAR,
+    LAYER_OUTPUT,
+    NORM,
+    NORM_RSTD,
+    D_LAYER_OUTPUT,
+    D_NORM_INPUT,
+    OWN_TENSORS
+} own_tensor;
+static const char *const own_names[OWN_TENSORS] = {
+    "norm_weight", "router_weight", "fc1_weight", "fc2_weight", "initial_weight", "dense_grad",
+    "expert_grad", "input",         "d_output",   "expert_ids", "workspace",      "other_workspace",
+    "scalar",      "layer_output",  "norm",       "norm_rstd",  "d_layer_output", "d_norm_input"};
 
 typedef struct live_tensor {
     uint64_t bytes;
     uint32_t slot;
 } live_tensor;
 
+/* A tensor of a layer, or of the process where the layer is `layers`; `piece` 0 is the whole, or the expert. */
+typedef struct place {
+    size_t tensor, layer, piece;
+} place;
+
 struct spw_megatron_stack {
     spw_megatron_shape shape;
-    live_tensor *live; /* [kinds][layers + 1][pieces] */
-    size_t pieces;     /* 1, or 1 + experts_per_rank: the whole, then what belongs to one expert */
+    spw_layer layer;                   /* of megatron-alltoall, as PyTorch's allocator sees it */
+    size_t begin[SPW_PHASE_COUNT + 1]; /* events of a pass */
+    size_t output, d_input;            /* what a layer hands on: who takes it frees it */
+    size_t tensors;    /* OWN_TENSORS, those of the layer, and those of the layer that an attribute keeps */
+    uint16_t *kind;    /* [tensors] */
+    size_t *first;     /* [tensors + 1] cell of a tensor's first piece in its layer */
+    live_tensor *live; /* [layers + 1][first[tensors]] */
     uint32_t *spare;   /* slots that are free */
     size_t spares, slots;
+    uint64_t *bytes; /* [layer.tensors] of the layer under way */
     /* Of the list under way. */
     spw_event_list *list;
     spw_status status;         /* the first failure; events after it are left out */
     const uint64_t *of_expert; /* [layers][experts_per_rank] of a sequential step */
     bool backward;
-    uint64_t T, K, E, e, H, F;
 };
 
-spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatron_stack **out) {
+static spw_status check_shape(const spw_megatron_shape *shape) {
     const size_t figure[] = {shape->layers,           shape->tokens, shape->top_k, shape->experts,
                              shape->experts_per_rank, shape->hidden, shape->ffn};
-    spw_megatron_stack *s = NULL;
-    spw_status status = SPW_OK;
-    *out = NULL;
     for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
         if (figure[i] == 0 || figure[i] > MOST)
             return spw_fail(SPW_EARG,
@@ -52,16 +89,88 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
         return spw_fail(SPW_EARG, "%zu sequential experts on a rank: at most %d", shape->experts_per_rank,
                         (int)SPW_MEGATRON_SEQUENTIAL_EXPERTS);
     if (shape->padded && shape->capacity == 0) return spw_fail(SPW_EARG, "padding needs a capacity");
+    return SPW_OK;
+}
+
+/* --- The layer --- */
+
+/* The scheme whose layers these are. Half a slot less than `capacity` rounds up to it, whatever its factor rounds to. */
+static spw_status scheme_of(const spw_megatron_shape *shape, spw_scheme *out) {
+    char text[SPW_SCHEME_TEXT];
+    const double balanced = (double)(shape->tokens * shape->top_k) / (double)shape->experts;
+    if (shape->capacity == 0) return spw_scheme_parse("megatron-alltoall", out);
+    (void)snprintf(text, sizeof text, "megatron-alltoall:capacity_factor=%.17g,pad=%s",
+                   ((double)shape->capacity - 0.5) / balanced, shape->padded ? "true" : "false");
+    return spw_scheme_parse(text, out);
+}
+
+static spw_status build_layer(spw_megatron_stack *s) {
+    static const spw_remat remats[] = {[SPW_RECOMPUTE_NONE] = SPW_REMAT_NONE,
+                                       [SPW_RECOMPUTE_MOE_ACT] = SPW_REMAT_MOE_ACT,
+                                       [SPW_RECOMPUTE_MOE] = SPW_REMAT_MOE};
+    const spw_megatron_shape *m = &s->shape;
+    const spw_layer_shape shape = {.ranks = m->experts / m->experts_per_rank,
+                                   .experts = m->experts,
+                                   .experts_per_rank = m->experts_per_rank,
+                                   .top_k = m->top_k,
+                                   .hidden = m->hidden,
+                                   .ffn = m->ffn,
+                                   .sequences = 1,
+                                   .sequence_length = m->tokens,
+                                   .tokens = m->tokens,
+                                   .assignments = m->tokens * m->top_k,
+                                   .element_bytes = 2,
+                                   .sequential_experts = m->sequential,
+                                   .remat = remats[m->recompute]};
+    spw_scheme scheme;
+    spw_status status = scheme_of(m, &scheme);
+    if (status == SPW_OK) status = spw_layer_build(&scheme, &shape, SPW_FLAVOUR_TORCH, &s->layer);
+    if (status != SPW_OK) return status;
+    s->output = OWN_TENSORS + spw_layer_find(&s->layer, "output");
+    s->d_input = OWN_TENSORS + spw_layer_find(&s->layer, "dx");
+    for (size_t i = 0; i < s->layer.events; i++) s->begin[s->layer.event[i].phase + 1] = i + 1;
+    return SPW_OK;
+}
+
+/* Cells of a layer: a tensor that single experts have takes one for each of them beside its own. */
+static void place_tensors(spw_megatron_stack *s) {
+    const size_t pieces = s->shape.sequential ? 1 + s->shape.experts_per_rank : 1;
+    for (size_t t = 0; t < s->tensors; t++) s->first[t + 1] = 1;
+    s->first[FC1_WEIGHT + 1] = s->first[FC2_WEIGHT + 1] = pieces;
+    for (size_t i = 0; i < s->layer.events; i++) {
+        const spw_event *event = &s->layer.event[i];
+        if (event->expert > 0) s->first[OWN_TENSORS + event->tensor + 1] = pieces;
+    }
+    for (size_t t = 0; t < s->tensors; t++) s->first[t + 1] += s->first[t];
+}
+
+static spw_status name_kinds(spw_megatron_stack *s) {
+    spw_status status = SPW_OK;
+    for (size_t t = 0; t < OWN_TENSORS && status == SPW_OK; t++)
+        status = spw_megatron_kind_of(own_names[t], &s->kind[t]);
+    for (size_t t = 0; t < s->layer.tensors && status == SPW_OK; t++) {
+        uint16_t *kind = &s->kind[OWN_TENSORS + t];
+        status = spw_megatron_kind_of(s->layer.tensor[t].name, kind);
+        kind[s->layer.tensors] = *kind;
+    }
+    return status;
+}
+
+spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatron_stack **out) {
+    spw_megatron_stack *s = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(check_shape(shape));
     SPW_TRY(SPW_ALLOC(1, &s));
     s->shape = *shape;
-    s->T = shape->tokens;
-    s->K = shape->top_k;
-    s->E = shape->experts;
-    s->e = shape->experts_per_rank;
-    s->H = shape->hidden;
-    s->F = shape->ffn;
-    s->pieces = shape->sequential ? 1 + shape->experts_per_rank : 1;
-    s->slots = SPW_BARE_KINDS * (shape->layers + 1) * s->pieces;
+    SPW_TRY(build_layer(s));
+    s->tensors = OWN_TENSORS + 2 * s->layer.tensors;
+    SPW_TRY(SPW_ALLOC(s->layer.tensors, &s->bytes));
+    SPW_TRY(SPW_ALLOC(s->tensors, &s->kind));
+    SPW_TRY(SPW_ALLOC(s->tensors + 1, &s->first));
+    SPW_TRY(name_kinds(s));
+    place_tensors(s);
+    s->slots = s->first[s->tensors] * (shape->layers + 1);
     SPW_TRY(SPW_ALLOC(s->slots, &s->live));
     SPW_TRY(SPW_ALLOC(s->slots, &s->spare));
     for (size_t i = 0; i < s->slots; i++) {
@@ -78,6 +187,10 @@ cleanup:
 
 void spw_megatron_stack_destroy(spw_megatron_stack *s) {
     if (s == NULL) return;
+    spw_layer_destroy(&s->layer);
+    spw_free(s->bytes);
+    spw_free(s->kind);
+    spw_free(s->first);
     spw_free(s->live);
     spw_free(s->spare);
     spw_free(s);
@@ -85,352 +198,149 @@ void spw_megatron_stack_destroy(spw_megatron_stack *s) {
 
 size_t spw_megatron_stack_slots(const spw_megatron_stack *s) { return s->slots; }
 
-/* --- Events. A tensor is known by its kind and layer; `layers` stands for what belongs to none. --- */
+/* --- Events --- */
 
-static live_tensor *piece_of(spw_megatron_stack *s, int kind, size_t layer, size_t piece) {
-    return &s->live[((size_t)kind * (s->shape.layers + 1) + layer) * s->pieces + piece];
+static live_tensor *tensor_at(spw_megatron_stack *s, place at) {
+    return &s->live[at.layer * s->first[s->tensors] + s->first[at.tensor] + at.piece];
 }
 
-static live_tensor *tensor_of(spw_megatron_stack *s, int kind, size_t layer) {
-    return piece_of(s, kind, layer, 0);
-}
-
-static void say(spw_megatron_stack *s, int kind, size_t layer, live_tensor tensor, bool born) {
+static void say(spw_megatron_stack *s, place at, live_tensor tensor, bool born) {
     if (s->status != SPW_OK) return;
     s->status = spw_event_list_append(s->list, (spw_memory_event){.bytes = tensor.bytes,
                                                                   .slot = tensor.slot,
-                                                                  .kind = (uint16_t)kind,
-                                                                  .layer = (uint16_t)layer,
+                                                                  .kind = s->kind[at.tensor],
+                                                                  .layer = (uint16_t)at.layer,
                                                                   .born = born,
                                                                   .backward = s->backward});
 }
 
-static void die_piece(spw_megatron_stack *s, int kind, size_t layer, size_t piece) {
-    live_tensor *t = piece_of(s, kind, layer, piece);
+static void born_at(spw_megatron_stack *s, place at, uint64_t bytes) {
+    live_tensor *t = tensor_at(s, at);
+    *t = (live_tensor){bytes, s->spare[--s->spares]};
+    say(s, at, *t, true);
+}
+
+/* What is not there changes nothing: the first step has nothing to replace. */
+static void die_at(spw_megatron_stack *s, place at) {
+    live_tensor *t = tensor_at(s, at);
     if (t->slot == NO_SLOT) return;
-    say(s, kind, layer, *t, false);
+    say(s, at, *t, false);
     s->spare[s->spares++] = t->slot;
     t->slot = NO_SLOT;
 }
 
-static void born_piece(spw_megatron_stack *s, int kind, size_t layer, size_t piece, uint64_t bytes) {
-    live_tensor *t = piece_of(s, kind, layer, piece);
-    *t = (live_tensor){bytes, s->spare[--s->spares]};
-    say(s, kind, layer, *t, true);
+static void born(spw_megatron_stack *s, own_tensor tensor, size_t layer, uint64_t bytes) {
+    born_at(s, (place){tensor, layer, 0}, bytes);
 }
 
-static void die(spw_megatron_stack *s, int kind, size_t layer) { die_piece(s, kind, layer, 0); }
+static void die(spw_megatron_stack *s, size_t tensor, size_t layer) { die_at(s, (place){tensor, layer, 0}); }
 
-static void born(spw_megatron_stack *s, int kind, size_t layer, uint64_t bytes) {
-    born_piece(s, kind, layer, 0, bytes);
-}
-
-/* Those of the experts; the whole stays. */
-static void die_pieces(spw_megatron_stack *s, int kind, size_t layer) {
-    for (size_t x = 1; x < s->pieces; x++) die_piece(s, kind, layer, x);
-}
-
-static void pass(spw_megatron_stack *s, int kind, size_t layer, uint64_t bytes) {
-    born(s, kind, layer, bytes);
-    die(s, kind, layer);
-}
-
-/* An attribute gets a new tensor: the old one dies. The new one is known by the attribute from its birth on. */
-static void become(spw_megatron_stack *s, int from, int to, size_t layer) {
-    live_tensor *t = tensor_of(s, from, layer), *kept = tensor_of(s, to, layer);
-    if (kept->slot != NO_SLOT) die(s, to, layer);
-    for (size_t i = s->list->events; i-- > 0 && s->status == SPW_OK;) {
-        spw_memory_event *event = &s->list->event[i];
-        if (event->born && event->slot == t->slot) {
-            event->kind = (uint16_t)to;
-            break;
-        }
-    }
-    *kept = *t;
+/* An attribute gets a new tensor: the old one dies. */
+static void keep(spw_megatron_stack *s, place at) {
+    const place attribute = {at.tensor + s->layer.tensors, at.layer, at.piece};
+    live_tensor *t = tensor_at(s, at);
+    die_at(s, attribute);
+    *tensor_at(s, attribute) = *t;
     t->slot = NO_SLOT;
 }
 
 /* In which order a process sets itself up is assumed; of the orders tried, this one puts the most measured runs within
  * 1 MB. It moves allocated bytes by at most 1 MB and reserved bytes by about 0.6 %. */
 spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list) {
-    const size_t layers = s->shape.layers;
-    const uint64_t H = s->H, F = s->F, E = s->E, e = s->e, L = layers;
+    const spw_megatron_shape *m = &s->shape;
+    const uint64_t H = m->hidden, F = m->ffn, E = m->experts, e = m->experts_per_rank, L = m->layers,
+                   TH = m->tokens * H;
+    const size_t process = m->layers;
     spw_event_list_clear(list);
     s->list = list;
     s->status = SPW_OK;
     s->backward = false;
-    pass(s, SPW_BARE_INITIAL, layers, 12 * H * F);
-    for (size_t l = 0; l < layers; l++) {
-        born(s, SPW_BARE_NORM_WEIGHT, l, 2 * H);
-        born(s, SPW_BARE_ROUTER_WEIGHT, l, 2 * H * E);
-        if (s->shape.sequential) {
-            for (size_t x = 1; x < s->pieces; x++) {
-                born_piece(s, SPW_BARE_FC1_WEIGHT, l, x, 4 * H * F);
-                born_piece(s, SPW_BARE_FC2_WEIGHT, l, x, 2 * H * F);
-            }
-            continue;
+    born(s, INITIAL_WEIGHT, process, 12 * H * F);
+    die(s, INITIAL_WEIGHT, process);
+    for (size_t l = 0; l < m->layers; l++) {
+        born(s, NORM_WEIGHT, l, 2 * H);
+        born(s, ROUTER_WEIGHT, l, 2 * H * E);
+        for (size_t x = 1; x <= e && m->sequential; x++) {
+            born_at(s, (place){FC1_WEIGHT, l, x}, 4 * H * F);
+            born_at(s, (place){FC2_WEIGHT, l, x}, 2 * H * F);
         }
-        born(s, SPW_BARE_FC1_WEIGHT, l, 4 * e * H * F);
-        born(s, SPW_BARE_FC2_WEIGHT, l, 2 * e * H * F);
+        if (m->sequential) continue;
+        born(s, FC1_WEIGHT, l, 4 * e * H * F);
+        born(s, FC2_WEIGHT, l, 2 * e * H * F);
     }
-    born(s, SPW_BARE_WORKSPACE, 0, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, SPW_BARE_WORKSPACE, layers, (uint64_t)WORKSPACE_MIB << 20);
-    born(s, SPW_BARE_SCALAR, layers, 1);
-    born(s, SPW_BARE_DENSE_GRAD, layers, 4 * L * (H + H * E));
-    born(s, SPW_BARE_EXPERT_GRAD, layers, 12 * L * e * H * F);
-    born(s, SPW_BARE_CHOICES, layers, 8 * L * s->T * s->K);
-    born(s, SPW_BARE_INPUT, 0, 2 * s->T * H);
-    born(s, SPW_BARE_INPUT, layers, 2 * s->T * H);
+    born(s, WORKSPACE, process, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, OTHER_WORKSPACE, process, (uint64_t)WORKSPACE_MIB << 20);
+    born(s, SCALAR, process, 1);
+    born(s, DENSE_GRAD, process, 4 * L * (H + H * E));
+    born(s, EXPERT_GRAD, process, 12 * L * e * H * F);
+    born(s, EXPERT_IDS, process, 8 * L * m->tokens * m->top_k);
+    born(s, INPUT, process, 2 * TH);
+    born(s, D_OUTPUT, process, 2 * TH);
     return s->status;
 }
 
-/* --- Forward --- */
+/* --- A step --- */
 
-static void drop_over_capacity(spw_megatron_stack *s, size_t l) {
-    const uint64_t C = s->shape.capacity, TE = s->T * s->E;
-    if (C == 0 || C > s->T) return;
-    born(s, SPW_BARE_CAPACITY_VALUES, l, 4 * C * s->E);
-    born(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers, 8 * C * s->E);
-    pass(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, SPW_BARE_CAPACITY_VALUES, l);
-    die(s, SPW_BARE_CAPACITY_VALUES, s->shape.layers);
+static uint64_t bytes_of(const spw_megatron_stack *s, size_t layer, const spw_event *event) {
+    const spw_layer_tensor *t = &s->layer.tensor[event->tensor];
+    if (event->expert == 0) return s->bytes[event->tensor];
+    return spw_layer_row_bytes(t, s->of_expert[layer * s->shape.experts_per_rank + event->expert - 1]);
 }
 
-static void route(spw_megatron_stack *s, size_t l) {
-    const uint64_t TE = s->T * s->E, TK = s->T * s->K;
-    const size_t other = s->shape.layers; /* a second temporary of the same kind */
-    born(s, SPW_BARE_NORM_FP32, l, 4 * s->T * s->H);
-    born(s, SPW_BARE_LOGITS, l, 4 * TE);
-    die(s, SPW_BARE_NORM_FP32, l);
-    born(s, SPW_BARE_SCORES, l, 4 * TK);
-    born(s, SPW_BARE_CHOSEN_PROBS, l, 4 * TK);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_BARE_PROBS_NEW, l, 4 * TE);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
-    born(s, SPW_BARE_MAP_NEW, l, TE);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
-    die(s, SPW_BARE_SCORES, l);
-    drop_over_capacity(s, l);
-    become(s, SPW_BARE_PROBS_NEW, SPW_BARE_PROBS_KEPT, l);
-    become(s, SPW_BARE_MAP_NEW, SPW_BARE_MAP_KEPT, l);
-    born(s, SPW_BARE_SPLITS, l, 64);
-    born(s, SPW_BARE_COUNTS, l, 64);
-}
-
-static void permute(spw_megatron_stack *s, size_t l, uint64_t N) {
-    const uint64_t TE = s->T * s->E;
-    const size_t other = s->shape.layers;
-    born(s, SPW_BARE_MAP_COLUMNS, l, TE);
-    born(s, SPW_BARE_SORTED, l, 8 * TE);
-    born(s, SPW_BARE_SORT_TEMPORARY, l, TE);
-    pass(s, SPW_BARE_SORT_TEMPORARY, other, 8 * TE);
-    die(s, SPW_BARE_SORT_TEMPORARY, l);
-    born(s, SPW_BARE_MAPPING_NEW, l, 8 * N);
-    if (s->shape.padded) die(s, SPW_BARE_SORTED, l);
-    born(s, SPW_BARE_PROB_COLUMNS, l, 4 * TE);
-    if (s->shape.padded) born(s, SPW_BARE_PROB_INDEX, l, 8 * N);
-    born(s, SPW_BARE_SENT_PROBS, l, 4 * N);
-    die(s, SPW_BARE_PROB_COLUMNS, l);
-    born(s, SPW_BARE_SENT, l, 2 * N * s->H);
-    die(s, SPW_BARE_MAP_COLUMNS, l);
-    become(s, SPW_BARE_MAPPING_NEW, SPW_BARE_MAPPING_KEPT, l);
-}
-
-static void grouped_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
-    born(s, SPW_BARE_FC1_OUTPUT, l, 4 * M * s->F);
-    born(s, SPW_BARE_FC2_INPUT, l, 2 * M * s->F);
-    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT || !saving) die(s, SPW_BARE_FC2_INPUT, l);
-    if (!saving) die(s, SPW_BARE_FC1_OUTPUT, l);
-}
-
-/* One expert after the other; their outputs wait in a list until all are joined. */
-static void sequential_experts(spw_megatron_stack *s, size_t l, uint64_t M, bool saving) {
-    const uint64_t *rows = s->of_expert + l * s->e;
-    for (size_t x = 1; x < s->pieces; x++) {
-        born_piece(s, SPW_BARE_FC1_OUTPUT, l, x, 4 * rows[x - 1] * s->F);
-        born_piece(s, SPW_BARE_FC2_INPUT, l, x, 2 * rows[x - 1] * s->F);
-        if (!saving) die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
-        born_piece(s, SPW_BARE_FC2_OUTPUT, l, x, 2 * rows[x - 1] * s->H);
-        if (!saving) die_piece(s, SPW_BARE_FC2_INPUT, l, x);
-    }
-    born(s, SPW_BARE_FC2_OUTPUT, l, 2 * M * s->H);
-    die_pieces(s, SPW_BARE_FC2_OUTPUT, l);
-}
-
-/* Without `saving` (the first pass of a layer that is recomputed) a tensor dies when its last name does. */
-static void experts(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
-    const uint64_t H = s->H;
-    born(s, SPW_BARE_RECEIVED, l, 2 * M * H);
-    born(s, SPW_BARE_RECEIVED_PROBS, l, 4 * M);
-    die(s, SPW_BARE_SENT_PROBS, l);
-    born(s, SPW_BARE_FC1_INPUT, l, 2 * M * H);
-    born(s, SPW_BARE_ROW_PROBS, l, 4 * M);
-    if (s->shape.sequential) {
-        sequential_experts(s, l, M, saving);
-    } else {
-        grouped_experts(s, l, M, saving);
-    }
-    born(s, SPW_BARE_UNSORTED, l, 2 * M * H);
-    die(s, SPW_BARE_FC2_OUTPUT, l);
-    if (!saving) {
-        die(s, SPW_BARE_FC1_INPUT, l);
-        die(s, SPW_BARE_ROW_PROBS, l);
-    }
-    born(s, SPW_BARE_COMBINED, l, 2 * N * H);
-    die(s, SPW_BARE_UNSORTED, l);
-    born(s, SPW_BARE_MOE_OUTPUT, l, 2 * s->T * H);
-    die(s, SPW_BARE_COMBINED, l);
-    die(s, SPW_BARE_SENT, l);
-    die(s, SPW_BARE_RECEIVED, l);
-    die(s, SPW_BARE_RECEIVED_PROBS, l);
-}
-
-static void free_routing(spw_megatron_stack *s, size_t l) {
-    die(s, SPW_BARE_SORTED, l);
-    die(s, SPW_BARE_PROB_INDEX, l);
-    die(s, SPW_BARE_LOGITS, l);
-    die(s, SPW_BARE_CHOSEN_PROBS, l);
-    die(s, SPW_BARE_SPLITS, l);
-    die(s, SPW_BARE_COUNTS, l);
-}
-
-static void moe_layer(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N, bool saving) {
-    route(s, l);
-    permute(s, l, N);
-    experts(s, l, M, N, saving);
-    if (!saving) free_routing(s, l);
-}
-
-static void forward(spw_megatron_stack *s, const uint64_t *received, const uint64_t *sent) {
-    const bool saving = s->shape.recompute != SPW_RECOMPUTE_MOE;
-    for (size_t l = 0; l < s->shape.layers && !saving;
-         l++) { /* what the last step's checkpoints still hold */
-        die(s, SPW_BARE_NORM, l);
-        die(s, SPW_BARE_LAYER_OUTPUT, l);
-    }
-    for (size_t l = 0; l < s->shape.layers; l++) {
-        born(s, SPW_BARE_NORM, l, 2 * s->T * s->H);
-        born(s, SPW_BARE_NORM_RSTD, l, 4 * s->T);
-        moe_layer(s, l, received[l], sent[l], saving);
-        born(s, SPW_BARE_LAYER_OUTPUT, l, 2 * s->T * s->H);
-        die(s, SPW_BARE_MOE_OUTPUT, l);
+/* One pass of one layer of experts. */
+static void run(spw_megatron_stack *s, size_t layer, spw_phase phase, const spw_megatron_rows *of) {
+    const spw_rank_rows rows = {of->received[layer], of->received[layer], of->sent[layer]};
+    for (size_t t = 0; t < s->layer.tensors; t++) s->bytes[t] = spw_layer_bytes(&s->layer.tensor[t], &rows);
+    for (size_t i = s->begin[phase]; i < s->begin[phase + 1]; i++) {
+        const spw_event *event = &s->layer.event[i];
+        const place at = {OWN_TENSORS + event->tensor, layer, event->expert};
+        const bool handed_on = at.tensor == s->output || at.tensor == s->d_input;
+        if (event->sign > 0) {
+            born_at(s, at, bytes_of(s, layer, event));
+        } else if (event->sign == 0) {
+            keep(s, at);
+        } else if (!handed_on) {
+            die_at(s, at);
+        }
     }
 }
 
-/* --- Backward --- */
-
-static void grouped_experts_backward(spw_megatron_stack *s, size_t l, uint64_t M) {
-    const uint64_t H = s->H, F = s->F, e = s->e;
-    if (s->shape.recompute == SPW_RECOMPUTE_MOE_ACT) born(s, SPW_BARE_FC2_INPUT, l, 2 * M * F);
-    born(s, SPW_BARE_D_FC2_INPUT, l, 2 * M * F);
-    born(s, SPW_BARE_D_FC2_WEIGHT, l, 2 * e * F * H);
-    die(s, SPW_BARE_FC2_INPUT, l);
-    die(s, SPW_BARE_D_FC2_OUTPUT, l);
-    die(s, SPW_BARE_D_FC2_WEIGHT, l);
-    born(s, SPW_BARE_D_FC1_OUTPUT, l, 4 * M * F);
-    born(s, SPW_BARE_D_PROBS, l, 4 * M);
-    die(s, SPW_BARE_FC1_OUTPUT, l);
-    die(s, SPW_BARE_D_FC2_INPUT, l);
-    die(s, SPW_BARE_ROW_PROBS, l);
-    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
-    born(s, SPW_BARE_D_FC1_WEIGHT, l, 4 * e * F * H);
-    die(s, SPW_BARE_D_FC1_OUTPUT, l);
-    die(s, SPW_BARE_FC1_INPUT, l);
-    die(s, SPW_BARE_D_FC1_WEIGHT, l);
-}
-
-/* Last expert first. All of them share the storage of the fc1 input and of the gradient of the fc2 output. */
-static void sequential_experts_backward(spw_megatron_stack *s, size_t l, uint64_t M) {
-    const uint64_t H = s->H, F = s->F, *rows = s->of_expert + l * s->e;
-    for (size_t x = s->pieces - 1; x > 0; x--) {
-        const uint64_t m = rows[x - 1];
-        born_piece(s, SPW_BARE_D_FC2_INPUT, l, x, 2 * m * F);
-        born_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x, 2 * F * H);
-        die_piece(s, SPW_BARE_FC2_INPUT, l, x);
-        if (x == 1) die(s, SPW_BARE_D_FC2_OUTPUT, l);
-        die_piece(s, SPW_BARE_D_FC2_WEIGHT, l, x);
-        born_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x, 4 * m * F);
-        born_piece(s, SPW_BARE_D_PROBS, l, x, 4 * m);
-        die_piece(s, SPW_BARE_FC1_OUTPUT, l, x);
-        die_piece(s, SPW_BARE_D_FC2_INPUT, l, x);
-        born_piece(s, SPW_BARE_D_FC1_INPUT, l, x, 2 * m * H);
-        born_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x, 4 * F * H);
-        die_piece(s, SPW_BARE_D_FC1_OUTPUT, l, x);
-        if (x == 1) die(s, SPW_BARE_FC1_INPUT, l);
-        die_piece(s, SPW_BARE_D_FC1_WEIGHT, l, x);
-    }
-    die(s, SPW_BARE_ROW_PROBS, l);
-    born(s, SPW_BARE_D_PROBS, l, 4 * M);
-    die_pieces(s, SPW_BARE_D_PROBS, l);
-    born(s, SPW_BARE_D_FC1_INPUT, l, 2 * M * H);
-    die_pieces(s, SPW_BARE_D_FC1_INPUT, l);
-}
-
-static void experts_backward(spw_megatron_stack *s, size_t l, uint64_t M, uint64_t N) {
-    const uint64_t H = s->H;
-    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
-    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
-    die(s, SPW_BARE_D_SENT, l);
-    born(s, SPW_BARE_D_FC2_OUTPUT, l, 2 * M * H);
-    die(s, SPW_BARE_D_ROWS, l);
-    if (s->shape.sequential) {
-        sequential_experts_backward(s, l, M);
-    } else {
-        grouped_experts_backward(s, l, M);
-    }
-    born(s, SPW_BARE_D_ROWS, l, 2 * M * H);
-    die(s, SPW_BARE_D_FC1_INPUT, l);
-    pass(s, SPW_BARE_ROW_PROBS, l, 4 * M); /* gradients of probs, unsorted */
-    die(s, SPW_BARE_D_PROBS, l);
-    born(s, SPW_BARE_D_SENT, l, 2 * N * H);
-    die(s, SPW_BARE_D_ROWS, l);
-}
-
-static void router_backward(spw_megatron_stack *s, size_t l) {
-    const uint64_t TE = s->T * s->E, TH = s->T * s->H;
-    const size_t other = s->shape.layers;
-    born(s, SPW_BARE_D_NORM, l, 2 * TH);
-    die(s, SPW_BARE_D_SENT, l);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, l, 4 * TE);
-    born(s, SPW_BARE_ROUTE_TEMPORARY, other, 4 * TE);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, l);
-    die(s, SPW_BARE_ROUTE_TEMPORARY, other);
-    born(s, SPW_BARE_D_LOGITS, l, 4 * TE);
-    born(s, SPW_BARE_D_NORM_FP32, l, 4 * TH);
-    born(s, SPW_BARE_D_NORM_ROUTER, l, 2 * TH);
-    die(s, SPW_BARE_D_NORM_FP32, l);
-    pass(s, SPW_BARE_NORM_FP32, l, 4 * TH);
-    die(s, SPW_BARE_D_LOGITS, l);
-    die(s, SPW_BARE_D_NORM_ROUTER, l);
-    free_routing(s, l);
-}
-
-static void backward(spw_megatron_stack *s, const uint64_t *received, const uint64_t *sent) {
+/* The first pass of a layer that is recomputed saves nothing; any other leaves what the backward pass needs. */
+static void forward(spw_megatron_stack *s, const spw_megatron_rows *rows) {
     const size_t layers = s->shape.layers;
-    const uint64_t TH = s->T * s->H;
+    const uint64_t T = s->shape.tokens, H = s->shape.hidden;
+    const bool again = s->shape.recompute == SPW_RECOMPUTE_MOE;
+    for (size_t l = 0; l < layers && again; l++) { /* what the last step's checkpoints still hold */
+        die(s, NORM, l);
+        die(s, LAYER_OUTPUT, l);
+    }
+    for (size_t l = 0; l < layers; l++) {
+        born(s, NORM, l, 2 * T * H);
+        born(s, NORM_RSTD, l, 4 * T);
+        run(s, l, again ? SPW_PHASE_FORWARD : SPW_PHASE_RECOMPUTE, rows);
+        born(s, LAYER_OUTPUT, l, 2 * T * H);
+        die(s, s->output, l);
+    }
+}
+
+static void backward(spw_megatron_stack *s, const spw_megatron_rows *rows) {
+    const uint64_t TH = s->shape.tokens * s->shape.hidden;
     const bool again = s->shape.recompute == SPW_RECOMPUTE_MOE;
     s->backward = true;
-    for (size_t l = layers; l-- > 0;) {
-        if (again) moe_layer(s, l, received[l], sent[l], true);
-        experts_backward(s, l, received[l], sent[l]);
-        router_backward(s, l);
-        die(s, SPW_BARE_MOE_OUTPUT, l);
-        born(s, SPW_BARE_D_NORM_INPUT, l, 2 * TH);
-        die(s, SPW_BARE_D_NORM, l);
-        if (!again) die(s, SPW_BARE_NORM, l);
-        die(s, SPW_BARE_NORM_RSTD, l);
-        born(s, SPW_BARE_D_X, l, 2 * TH);
-        die(s, SPW_BARE_D_NORM_INPUT, l);
-        die(s, SPW_BARE_D_X, l + 1);
-        if (!again) die(s, SPW_BARE_LAYER_OUTPUT, l);
+    for (size_t l = s->shape.layers; l-- > 0;) {
+        if (again) run(s, l, SPW_PHASE_RECOMPUTE, rows);
+        run(s, l, SPW_PHASE_BACKWARD, rows);
+        die(s, s->output, l);
+        born(s, D_NORM_INPUT, l, 2 * TH);
+        die(s, s->d_input, l);
+        if (!again) die(s, NORM, l);
+        die(s, NORM_RSTD, l);
+        born(s, D_LAYER_OUTPUT, l, 2 * TH);
+        die(s, D_NORM_INPUT, l);
+        die(s, D_LAYER_OUTPUT, l + 1);
+        if (!again) die(s, LAYER_OUTPUT, l);
     }
-    die(s, SPW_BARE_D_X, 0);
+    die(s, D_LAYER_OUTPUT, 0);
 }
 
 static spw_status check_rows(const spw_megatron_shape *shape, const spw_megatron_rows *rows) {
@@ -458,8 +368,8 @@ spw_status spw_megatron_stack_step(spw_megatron_stack *s, const spw_megatron_row
     s->status = SPW_OK;
     s->backward = false;
     s->of_expert = rows->of_expert;
-    forward(s, rows->received, rows->sent);
-    backward(s, rows->received, rows->sent);
+    forward(s, rows);
+    backward(s, rows);
     s->of_expert = NULL;
     return s->status;
 }

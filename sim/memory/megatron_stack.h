@@ -1,11 +1,13 @@
-/* The tensors of a bare stack of Megatron-Core MoE layers, `x + MoELayer(RMSNorm(x))`, one forward and one backward a
+/* The tensors of bare Megatron-Core MoE layers, `x + MoELayer(RMSNorm(x))`, one forward and one backward a
  * step: all-to-all dispatcher, PyTorch permutation, experts in bf16 (grouped, or one after the other), router in fp32, data parallelism with
  * fp32 main_grad. Every layer has its own rows: M received and N sent (after drops, with padding).
  *
  * Read in NVIDIA/Megatron-LM d98e8a64, megatron/core/transformer/moe: moe_layer.py (MoELayer.forward: which names hold
  * which tensors), token_dispatcher.py (MoEAlltoAllTokenDispatcher), moe_utils.py (permute, unpermute,
  * sort_chunks_by_idxs, topk_routing_with_score_function, apply_router_token_dropping), experts.py
- * (TEGroupedMLP.forward, SequentialMLP.forward); what autograd keeps and in which order it runs is PyTorch's. */
+ * (TEGroupedMLP.forward, SequentialMLP.forward); what autograd keeps and in which order it runs is PyTorch's. The layer
+ * itself is described once, in sim/schemes/megatron_alltoall.c, and comes from there under SPW_FLAVOUR_TORCH; here stands
+ * what is around it: the process, the norm and the residual. */
 #ifndef SPW_SIM_MEMORY_MEGATRON_STACK_H
 #define SPW_SIM_MEMORY_MEGATRON_STACK_H
 
@@ -52,7 +54,8 @@ SPW_MUST_CHECK spw_status spw_megatron_stack_step(spw_megatron_stack *stack, con
  *   S(l)        = saved(1) + ... + saved(l)
  *   forward(l)  = S(l) - 2 T H + 4 M + max(2H (N + 3M), 2H (2N + 2M), 2H (2N + M + T))
  *   backward(l) = S(l) + 4 e F H + 2 (H - F) M + (2 T H if l < layers)  (moe_act: 2 H M)
- * It holds while these moments are the largest, which they are for N = T K, ffn <= hidden / 2 and a few rows a layer. */
+ * It holds while these moments are the largest, which they are for N = T K, ffn <= hidden / 2, more than one expert a rank
+ * and a few rows a layer. */
 typedef struct spw_megatron_bytes {
     uint64_t after_forward_bytes, forward_bytes, backward_bytes, peak_bytes;
 } spw_megatron_bytes;

@@ -21,7 +21,8 @@ void spw_layer_destroy(spw_layer *layer) {
 }
 
 bool spw_rows_follow_routing(spw_rows rows) {
-    return rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT;
+    return rows == SPW_ROWS_HELD || rows == SPW_ROWS_RECEIVED || rows == SPW_ROWS_SENT ||
+           rows == SPW_ROWS_EXPERT;
 }
 
 bool spw_layer_is_dynamic(const spw_layer *layer) {
@@ -34,14 +35,24 @@ bool spw_layer_is_dynamic(const spw_layer *layer) {
 /* --- Sizes --- */
 
 static uint64_t routed_rows(spw_rows rows, const spw_rank_rows *routed) {
-    if (routed == NULL) return 0;
+    if (routed == NULL || rows == SPW_ROWS_EXPERT) return 0;
     if (rows == SPW_ROWS_HELD) return routed->held;
     return rows == SPW_ROWS_RECEIVED ? routed->received : routed->sent;
 }
 
+uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows) {
+    return spw_rows_follow_routing(t->rows) ? spw_saturated_product(t->bytes, rows) : t->bytes;
+}
+
 uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed) {
-    if (!spw_rows_follow_routing(t->rows)) return t->bytes;
-    return spw_saturated_product(t->bytes, routed_rows(t->rows, routed));
+    return spw_layer_row_bytes(t, routed_rows(t->rows, routed));
+}
+
+size_t spw_layer_find(const spw_layer *layer, const char *name) {
+    for (size_t i = 0; i < layer->tensors; i++) {
+        if (strcmp(layer->tensor[i].name, name) == 0) return i;
+    }
+    return SIZE_MAX;
 }
 
 /* Appends to a text of `used` characters and returns how many it has then. */
@@ -79,6 +90,7 @@ static uint64_t live_after(const spw_layer *layer, const spw_rank_rows *rows, si
     const uint64_t bytes = spw_layer_bytes(&layer->tensor[event->tensor], rows);
     const bool anew = i > 0 && event->phase != SPW_PHASE_FORWARD && event[-1].phase == SPW_PHASE_FORWARD;
     const uint64_t rest = anew ? 0 : before; /* the forward pass leaves nothing */
+    if (event->sign == 0) return rest;
     return event->sign > 0 ? spw_saturated_sum(rest, bytes) : rest - bytes;
 }
 
@@ -111,7 +123,7 @@ bool spw_layer_is_live(const spw_layer *layer, size_t tensor, size_t event) {
     const bool forward = layer->event[event].phase == SPW_PHASE_FORWARD;
     for (size_t i = event + 1; i-- > 0;) {
         if (!forward && layer->event[i].phase == SPW_PHASE_FORWARD) return false;
-        if (layer->event[i].tensor == tensor) return layer->event[i].sign > 0;
+        if (layer->event[i].tensor == tensor) return layer->event[i].sign >= 0;
     }
     return false;
 }

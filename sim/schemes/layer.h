@@ -23,11 +23,12 @@ typedef enum spw_phase {
 } spw_phase;
 const char *spw_phase_name(spw_phase phase);
 
-/* For whom a layer is described. A scheme whose code does nothing beyond the mathematics gives all three the same. */
+/* For whom a layer is described. A scheme whose code does nothing beyond the mathematics gives all of them the same. */
 typedef enum spw_flavour {
-    SPW_FLAVOUR_LIVE,       /* what must live: the tensors that the code as written keeps */
-    SPW_FLAVOUR_TORCH,      /* what PyTorch's allocator sees: temporaries and names held by Python too */
-    SPW_FLAVOUR_XLA,        /* what XLA holds: what a compiler adds or leaves out */
+    SPW_FLAVOUR_LIVE,  /* what must live: the tensors that the code as written keeps */
+    SPW_FLAVOUR_TORCH, /* what PyTorch's allocator sees: temporaries and what attributes keep until they are
+                               replaced too. Only megatron-alltoall says more here than LIVE does in all its parts */
+    SPW_FLAVOUR_XLA,   /* what XLA holds: what a compiler adds or leaves out */
     SPW_FLAVOUR_XLA_HIDING, /* the same under its latency-hiding scheduler, which lets weight gradients wait */
     SPW_FLAVOUR_COUNT
 } spw_flavour;
@@ -45,7 +46,8 @@ typedef enum spw_rows {
     SPW_ROWS_SENT,        /* rows that leave, the rank's own included */
     SPW_ROWS_OWN_0,       /* own_rows(0) and own_rows(1) of the scheme, from the shape */
     SPW_ROWS_OWN_1,
-    SPW_ROWS_GIVEN, /* the tensor is the product of spw_tensor.dim: weights, and what else has no rows */
+    SPW_ROWS_EXPERT, /* rows of one expert, where experts run one after the other (spw_layer_expert) */
+    SPW_ROWS_GIVEN,  /* the tensor is the product of spw_tensor.dim: weights, and what else has no rows */
     SPW_ROWS_COUNT
 } spw_rows;
 typedef enum spw_width {
@@ -87,7 +89,8 @@ typedef struct spw_tensor {
     spw_dim dim[SPW_TENSOR_DIMS]; /* as many as have a symbol */
 } spw_tensor;
 
-/* The same in a layer: every factor has its number but the rows that follow the routing. */
+/* The same in a layer: every factor has its number but the rows that follow the routing. A tensor of one expert after the
+ * other stands here once. */
 typedef struct spw_layer_tensor {
     const char *name;
     spw_rows rows;
@@ -104,7 +107,8 @@ typedef struct spw_event {
     spw_phase phase;
     const char *step;
     size_t tensor;
-    int sign; /* +1 born, -1 dies */
+    int sign; /* +1 born, -1 dies, 0 kept: what was kept in its place dies, and it lives on until it is replaced */
+    size_t expert; /* from 1; 0: the tensor belongs to all of them */
 } spw_event;
 
 /* Read by everybody, changed by nobody. Texts live as long as the layer. */
@@ -126,8 +130,13 @@ bool spw_rows_follow_routing(spw_rows rows);
 /* Do any of its tensors? */
 bool spw_layer_is_dynamic(const spw_layer *layer);
 
-/* Bytes of one tensor; UINT64_MAX when they do not fit in 64 bits. rows NULL: none where they follow the routing. */
+/* Bytes of one tensor; UINT64_MAX when they do not fit in 64 bits. rows NULL: none where they follow the routing. Of
+ * SPW_ROWS_EXPERT: 0, as rows of single experts are not among them; spw_layer_row_bytes() times those rows is right. */
 uint64_t spw_layer_bytes(const spw_layer_tensor *t, const spw_rank_rows *routed);
+/* Of a tensor with `rows` rows, whatever the routing says; of all of it where rows follow from the shape. */
+uint64_t spw_layer_row_bytes(const spw_layer_tensor *t, uint64_t rows);
+/* The position of a tensor; SIZE_MAX: none has that name. */
+size_t spw_layer_find(const spw_layer *layer, const char *name);
 /* As "[D, H] x 2 B = 40960 x 7168 x 2". */
 void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, char *out, size_t size);
 

@@ -17,7 +17,9 @@ struct spw_layer_builder {
     uint64_t element_bytes;
     spw_dim rows[SPW_ROWS_COUNT], width[SPW_WIDTH_COUNT]; /* in this shape */
     spw_layer *out;
-    bool *alive; /* [tensor_room] */
+    bool *alive;           /* [tensor_room][pieces] */
+    bool *kept;            /* the same: it is dead to the layer, an attribute has it */
+    size_t expert, pieces; /* 1, or 1 + experts_per_rank */
     size_t tensor_room, event_room, text_room;
     spw_status status; /* the first failure */
 };
@@ -25,6 +27,7 @@ struct spw_layer_builder {
 spw_flavour spw_layer_flavour(const spw_layer_builder *b) { return b->flavour; }
 spw_phase spw_layer_phase(const spw_layer_builder *b) { return b->phase; }
 void spw_layer_prefix(spw_layer_builder *b, const char *prefix) { b->prefix = prefix; }
+void spw_layer_expert(spw_layer_builder *b, size_t expert) { b->expert = expert; }
 
 /* Makes room for one more of `used`. */
 static spw_status grow(void *array, size_t *room, size_t used, size_t first, size_t size) {
@@ -92,6 +95,7 @@ static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
         [SPW_ROWS_HELD] = {"rows held", 0},
         [SPW_ROWS_RECEIVED] = {"rows received", 0},
         [SPW_ROWS_SENT] = {"rows sent", 0},
+        [SPW_ROWS_EXPERT] = {"rows of the expert", 0},
         [SPW_ROWS_OWN_0] = {type->memory.own_rows_formula[0], own_rows(scheme, s, 0)},
         [SPW_ROWS_OWN_1] = {type->memory.own_rows_formula[1], own_rows(scheme, s, 1)},
     };
@@ -143,15 +147,18 @@ static const char *step_of(spw_layer_builder *b, const char *step) {
     return last != NULL && is_called(b, last, step) ? last : text_of(b, step);
 }
 
-static void note(spw_layer_builder *b, const char *step, size_t tensor, bool born) {
+static size_t piece_of(const spw_layer_builder *b, size_t tensor) { return tensor * b->pieces + b->expert; }
+
+static void note(spw_layer_builder *b, const char *step, size_t tensor, int sign) {
     spw_layer *out = b->out;
     const char *text = step_of(b, step);
     if (text == NULL) return;
     b->status = grow(&out->event, &b->event_room, out->events, FIRST_EVENTS, sizeof *out->event);
     if (b->status != SPW_OK) return;
-    out->event[out->events++] = (spw_event){b->phase, text, tensor, born ? 1 : -1};
-    if (b->phase == SPW_PHASE_RECOMPUTE) out->tensor[tensor].needed = born;
-    b->alive[tensor] = born;
+    out->event[out->events++] = (spw_event){b->phase, text, tensor, sign, b->expert};
+    if (b->phase == SPW_PHASE_RECOMPUTE) out->tensor[tensor].needed = sign >= 0;
+    b->alive[piece_of(b, tensor)] = sign > 0;
+    b->kept[piece_of(b, tensor)] = sign == 0;
 }
 
 static bool same_size(const spw_layer_tensor *a, const spw_layer_tensor *b) {
@@ -161,10 +168,12 @@ static bool same_size(const spw_layer_tensor *a, const spw_layer_tensor *b) {
 /* The position of a tensor that is met for the first time, or SIZE_MAX. */
 static size_t append(spw_layer_builder *b, const char *name, spw_layer_tensor tensor) {
     spw_layer *out = b->out;
-    size_t room = b->tensor_room;
+    size_t room = b->tensor_room, same_room = room;
     tensor.name = text_of(b, name);
     if (tensor.name == NULL) return SIZE_MAX;
-    b->status = grow(&b->alive, &room, out->tensors, FIRST_TENSORS, sizeof *b->alive);
+    b->status = grow(&b->alive, &room, out->tensors, FIRST_TENSORS, b->pieces * sizeof *b->alive);
+    if (b->status == SPW_OK)
+        b->status = grow(&b->kept, &same_room, out->tensors, FIRST_TENSORS, b->pieces * sizeof *b->kept);
     if (b->status == SPW_OK)
         b->status = grow(&out->tensor, &b->tensor_room, out->tensors, FIRST_TENSORS, sizeof *out->tensor);
     if (b->status != SPW_OK) return SIZE_MAX;
@@ -179,24 +188,35 @@ void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor) {
     if (i == SIZE_MAX) {
         i = append(b, tensor.name, t);
         if (i == SIZE_MAX) return;
-    } else if (b->alive[i]) {
+    } else if (b->alive[piece_of(b, i)]) {
         refuse(b, step, tensor.name, "is born while it lives; it should die first, or have another name");
         return;
     } else if (!same_size(&b->out->tensor[i], &t)) {
         refuse(b, step, tensor.name, "had another size before; another size needs another name");
         return;
     }
-    note(b, step, i, true);
+    note(b, step, i, 1);
 }
 
 void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor) {
     if (b->status != SPW_OK) return;
     const size_t i = find(b, tensor);
-    if (i == SIZE_MAX || !b->alive[i]) {
+    if (i != SIZE_MAX && b->kept[piece_of(b, i)]) return;
+    if (i == SIZE_MAX || !b->alive[piece_of(b, i)]) {
         refuse(b, step, tensor, "dies without living; it should be born in an earlier step");
         return;
     }
-    note(b, step, i, false);
+    note(b, step, i, -1);
+}
+
+void spw_layer_keeps(spw_layer_builder *b, const char *step, const char *tensor) {
+    if (b->status != SPW_OK || b->flavour != SPW_FLAVOUR_TORCH) return;
+    const size_t i = find(b, tensor);
+    if (i == SIZE_MAX || !b->alive[piece_of(b, i)]) {
+        refuse(b, step, tensor, "is kept without living; it should be born in an earlier step");
+        return;
+    }
+    note(b, step, i, 0);
 }
 
 void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor) {
@@ -206,9 +226,10 @@ void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor)
 
 static void expect_nothing(spw_layer_builder *b) {
     b->prefix = "";
-    for (size_t i = 0; i < b->out->tensors && b->status == SPW_OK; i++) {
+    for (size_t i = 0; i < b->out->tensors * b->pieces && b->status == SPW_OK; i++) {
         if (b->alive[i])
-            refuse(b, "end of the pass", b->out->tensor[i].name, "is left over; it should die before");
+            refuse(b, "end of the pass", b->out->tensor[i / b->pieces].name,
+                   "is left over; it should die before");
     }
 }
 
@@ -226,7 +247,8 @@ void spw_layer_pass(spw_layer_builder *b, spw_phase phase) {
 
 spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shape, spw_flavour flavour,
                            spw_layer *out) {
-    spw_layer_builder b = {.scheme = scheme, .flavour = flavour, .prefix = "", .out = out};
+    spw_layer_builder b = {.scheme = scheme, .flavour = flavour, .prefix = "", .out = out, .pieces = 1};
+    if (shape->sequential_experts) b.pieces += shape->experts_per_rank;
     *out = (spw_layer){.tensors = 0};
     measure(&b, shape);
     const bool xla = flavour == SPW_FLAVOUR_XLA || flavour == SPW_FLAVOUR_XLA_HIDING;
@@ -237,6 +259,7 @@ spw_status spw_layer_build(const spw_scheme *scheme, const spw_layer_shape *shap
     }
     if (b.status == SPW_OK) expect_nothing(&b);
     spw_free(b.alive);
+    spw_free(b.kept);
     if (b.status != SPW_OK) spw_layer_destroy(out);
     return b.status;
 }

@@ -22,6 +22,15 @@ void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor);
 /* Born and dead within one step. */
 void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor);
 
+/* An attribute of the framework's module takes a living tensor, which it keeps until the next one takes its place, in
+ * a later pass or step: spw_layer_dies() lets nothing go. PyTorch's allocator sees that (SPW_FLAVOUR_TORCH), under
+ * other flavours nothing is kept. */
+void spw_layer_keeps(spw_layer_builder *b, const char *step, const char *tensor);
+
+/* From here on tensors belong to one expert (1 to experts_per_rank) of those that run one after the other, where
+ * shape.sequential_experts; 0: to all again. */
+void spw_layer_expert(spw_layer_builder *b, size_t expert);
+
 /* Put before every name and step from here on, "" but for a second set of the same tensors. Borrowed. */
 void spw_layer_prefix(spw_layer_builder *b, const char *prefix);
 

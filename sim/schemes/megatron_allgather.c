@@ -100,7 +100,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
-    const spw_megatron_experts experts = {.rows = SPW_ROWS_HELD, .again = s->remat == SPW_REMAT_MOE_ACT};
+    const spw_megatron_experts experts = {.shape = s, .rows = SPW_ROWS_HELD};
     (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);

@@ -21,16 +21,41 @@ static bool experts_pad(const spw_scheme *scheme) {
 
 static bool fills_slots(const spw_scheme *scheme) { return spw_scheme_option_is(scheme, "pad", "true"); }
 
-/* --- The layer. Python names hold sent_rows and received_rows until it returns, and the dispatcher probs, routing_map and
- * permutation until its next forward pass. --- */
+/* --- The layer. Python names hold sent_rows and received_rows until it returns, and the dispatcher's attributes probs,
+ * routing_map and permutation until its next forward pass. --- */
 
 typedef struct layout {
     bool fused;  /* router and permutations are one kernel each */
     bool slots;  /* experts are filled to their capacity */
     bool many;   /* more than one expert a rank: rows are sorted by expert */
     bool copied; /* what arrives is not what fc1 reads: sorted or padded */
+    bool torch;  /* what PyTorch's allocator sees */
     spw_megatron_experts experts;
 } layout;
+
+/* Splits and counts of a few experts; their sizes are fitted to the byte (docs/reserved.md). */
+static void preprocess(spw_layer_builder *b, layout c) {
+    const spw_dim bytes = {"64", 64};
+    spw_layer_keeps(b, "preprocess", "probs");
+    spw_layer_keeps(b, "preprocess", "routing_map");
+    if (!c.torch) return;
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"splits", SPW_ROWS_GIVEN, .dim = {bytes}, .element_bytes = 1});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"counts", SPW_ROWS_GIVEN, .dim = {bytes}, .element_bytes = 1});
+}
+
+/* A stable sort of the map works on a copy, with indices of its own. */
+static void sort_map(spw_layer_builder *b, layout c) {
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"argsort", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
+    if (!c.torch) return;
+    spw_layer_born(b, "permute",
+                   (spw_tensor){"sorted_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    spw_layer_passes(b, "permute",
+                     (spw_tensor){"sort_indices", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
+    spw_layer_dies(b, "permute", "sorted_map");
+}
 
 static void permute(spw_layer_builder *b, layout c) {
     if (c.fused) {
@@ -39,8 +64,7 @@ static void permute(spw_layer_builder *b, layout c) {
     } else {
         spw_layer_born(b, "permute",
                        (spw_tensor){"map_by_expert", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
-        spw_layer_born(b, "permute",
-                       (spw_tensor){"argsort", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
+        sort_map(b, c);
         spw_layer_born(b, "permute",
                        (spw_tensor){"permutation", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 8});
         if (c.slots) spw_layer_dies(b, "permute", "argsort");
@@ -55,7 +79,9 @@ static void permute(spw_layer_builder *b, layout c) {
                    (spw_tensor){"sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
     if (!c.fused) spw_layer_dies(b, "permute", "probs_by_expert");
     spw_layer_born(b, "permute", (spw_tensor){"sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
-    if (!c.fused) spw_layer_dies(b, "permute", "map_by_expert");
+    if (c.fused) return;
+    spw_layer_dies(b, "permute", "map_by_expert");
+    spw_layer_keeps(b, "permute", "permutation");
 }
 
 static void dispatch(spw_layer_builder *b, layout c) {
@@ -100,6 +126,24 @@ static void combine(spw_layer_builder *b, layout c) {
     spw_layer_dies(b, "unpermute", "combined_rows");
 }
 
+/* What autograd saved for the map's gradients. */
+static void end_permutation(spw_layer_builder *b, const char *step, layout c) {
+    spw_layer_dies(b, step, c.fused ? "row_id_map" : c.slots ? "prob_index" : "argsort");
+}
+
+static void end_counts(spw_layer_builder *b, layout c) {
+    if (!c.torch) return;
+    spw_layer_dies(b, "layer end", "splits");
+    spw_layer_dies(b, "layer end", "counts");
+}
+
+/* The dispatcher's attributes, which under PyTorch live on. */
+static void end_routing(spw_layer_builder *b, layout c) {
+    spw_layer_dies(b, "layer end", "probs");
+    spw_layer_dies(b, "layer end", "routing_map");
+    if (!c.fused) spw_layer_dies(b, "layer end", "permutation");
+}
+
 /* What the backward pass does not need, and in the forward pass all of it. */
 static void end(spw_layer_builder *b, layout c) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
@@ -113,12 +157,11 @@ static void end(spw_layer_builder *b, layout c) {
     }
     if (forward) {
         if (c.many && c.fused) spw_layer_dies(b, "layer end", "sort_id_map");
-        spw_layer_dies(b, "layer end", c.fused ? "row_id_map" : c.slots ? "prob_index" : "argsort");
+        end_permutation(b, "layer end", c);
         spw_layer_dies(b, "layer end", "logits");
         if (!c.fused) spw_layer_dies(b, "layer end", "chosen_probs");
-        spw_layer_dies(b, "layer end", "probs");
-        spw_layer_dies(b, "layer end", "routing_map");
-        if (!c.fused) spw_layer_dies(b, "layer end", "permutation");
+        end_counts(b, c);
+        end_routing(b, c);
     }
     spw_layer_dies(b, "layer end", "output");
 }
@@ -150,12 +193,17 @@ static void dispatch_gradient(spw_layer_builder *b, layout c) {
         spw_layer_born(
             b, "sort gradient",
             (spw_tensor){"d_received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+        if (c.torch) spw_layer_dies(b, "sort gradient", "d_received_probs");
         spw_layer_dies(b, "sort gradient", d_probs);
         if (c.fused) spw_layer_dies(b, "sort gradient", "sort_id_map");
     }
-    spw_layer_born(b, "dispatch gradient",
-                   (spw_tensor){"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
-    spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_probs" : d_probs);
+    if (!c.torch) {
+        spw_layer_born(b, "dispatch gradient",
+                       (spw_tensor){"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
+        spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_probs" : d_probs);
+    } else if (!c.many) {
+        spw_layer_dies(b, "dispatch gradient", d_probs);
+    }
     spw_layer_born(b, "dispatch gradient", (spw_tensor){"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "dispatch gradient", c.many ? "d_received_rows" : dx);
 }
@@ -165,8 +213,9 @@ static void permute_gradient(spw_layer_builder *b, layout c) {
     spw_layer_dies(b, "permute gradient", "d_sent_rows");
     spw_layer_born(b, "permute gradient",
                    (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    if (c.torch) return; /* what permute saved waits for the router's gradient */
     spw_layer_dies(b, "permute gradient", "d_sent_probs");
-    spw_layer_dies(b, "permute gradient", c.fused ? "row_id_map" : c.slots ? "prob_index" : "argsort");
+    end_permutation(b, "permute gradient", c);
 }
 
 void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b,
@@ -176,10 +225,13 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
                       .slots = fills_slots(scheme),
                       .many = many,
                       .copied = many || padded,
-                      .experts = {SPW_ROWS_HELD, s->remat == SPW_REMAT_MOE_ACT, padded}};
+                      .torch = spw_layer_flavour(b) == SPW_FLAVOUR_TORCH,
+                      .experts = {s, SPW_ROWS_HELD, padded}};
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         spw_megatron_layer_router(b, fused);
+        spw_megatron_layer_drop(b, s, spw_megatron_capacity(scheme, s));
+        preprocess(b, c);
         permute(b, c);
         dispatch(b, c);
         spw_megatron_layer_experts(b, c.experts);
@@ -192,9 +244,9 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
     dispatch_gradient(b, c);
     permute_gradient(b, c);
     spw_megatron_layer_router_gradient(b, fused);
-    spw_layer_dies(b, "layer end", "probs");
-    spw_layer_dies(b, "layer end", "routing_map");
-    if (!fused) spw_layer_dies(b, "layer end", "permutation");
+    if (c.torch) end_permutation(b, "layer end", c);
+    end_counts(b, c);
+    end_routing(b, c);
     spw_layer_dies(b, "layer end", "dx");
 }
 

@@ -180,7 +180,7 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
     };
     const bool hybrid = kind == SPW_MEGATRON_HYBRIDEP;
     layout c = kinds[kind];
-    c.experts.again = s->remat == SPW_REMAT_MOE_ACT;
+    c.experts.shape = s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         if (hybrid) {

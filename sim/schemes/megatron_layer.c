@@ -93,59 +93,173 @@ void spw_megatron_flow_begin(const spw_scheme *scheme, const spw_layer_shape *s,
     memcpy(out->limit, c->routed + group * s->ranks * s->experts, s->ranks * s->experts * sizeof *out->limit);
 }
 
-/* --- Parts of a layer --- */
+/* --- Router --- */
+
+static bool is_torch(const spw_layer_builder *b) { return spw_layer_flavour(b) == SPW_FLAVOUR_TORCH; }
+
+/* A temporary of the router, as it fills maps of tokens by experts. */
+static spw_tensor router_map(const char *name) {
+    return (spw_tensor){name, SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4};
+}
+
+static const spw_tensor router_input = {"router_input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN,
+                                        .element_bytes = 4};
+
+/* Zeros, then the chosen probabilities scattered into them; the same for the map, through integers. */
+static void scatter_choices(spw_layer_builder *b) {
+    const char *step = "router";
+    if (is_torch(b)) spw_layer_born(b, step, router_map("zero_probs"));
+    spw_layer_born(b, step, router_map("probs"));
+    if (is_torch(b)) {
+        spw_layer_dies(b, step, "zero_probs");
+        spw_layer_born(b, step, router_map("zero_map"));
+        spw_layer_born(b, step, router_map("int_map"));
+        spw_layer_dies(b, step, "zero_map");
+        spw_layer_born(b, step, router_map("chosen_map"));
+        spw_layer_dies(b, step, "int_map");
+    }
+    spw_layer_born(b, step,
+                   (spw_tensor){"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    if (!is_torch(b)) return;
+    spw_layer_dies(b, step, "chosen_map");
+    spw_layer_dies(b, step, "chosen_logits");
+}
 
 void spw_megatron_layer_router(spw_layer_builder *b, bool fused) {
-    spw_layer_born(b, "router",
-                   (spw_tensor){"logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
-    if (!fused)
-        spw_layer_born(b, "router",
-                       (spw_tensor){"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
-    spw_layer_born(b, "router",
-                   (spw_tensor){"probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
-    spw_layer_born(b, "router",
-                   (spw_tensor){"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    const char *step = "router";
+    const bool whole = is_torch(b) && !fused;
+    if (whole) spw_layer_born(b, step, router_input);
+    spw_layer_born(b, step, router_map("logits"));
+    if (fused) {
+        spw_layer_born(b, step, router_map("probs"));
+        spw_layer_born(b, step,
+                       (spw_tensor){"routing_map", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+        return;
+    }
+    if (whole) {
+        spw_layer_dies(b, step, router_input.name);
+        spw_layer_born(b, step,
+                       (spw_tensor){"chosen_logits", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    }
+    spw_layer_born(b, step,
+                   (spw_tensor){"chosen_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    scatter_choices(b);
+}
+
+void spw_megatron_layer_drop(spw_layer_builder *b, const spw_layer_shape *s, size_t capacity) {
+    const char *step = "drop";
+    const spw_dim slots = {"C", capacity}, experts = {"E", s->experts};
+    if (!is_torch(b) || capacity > s->tokens) return;
+    spw_layer_born(b, step,
+                   (spw_tensor){"top_values", SPW_ROWS_GIVEN, .dim = {slots, experts}, .element_bytes = 4});
+    spw_layer_born(b, step,
+                   (spw_tensor){"top_indices", SPW_ROWS_GIVEN, .dim = {slots, experts}, .element_bytes = 8});
+    spw_layer_passes(b, step, router_map("kept_map"));
+    spw_layer_dies(b, step, "top_values");
+    spw_layer_dies(b, step, "top_indices");
+}
+
+/* The input's gradient comes in fp32, from an input that is made fp32 again. */
+static void router_gradient_whole(spw_layer_builder *b) {
+    const char *step = "router gradient";
+    spw_layer_born(b, step, router_map("d_chosen_map"));
+    spw_layer_dies(b, step, "d_probs");
+    spw_layer_dies(b, step, "d_chosen_map");
+    spw_layer_born(b, step, router_map("d_logits"));
+    spw_layer_born(
+        b, step, (spw_tensor){"d_router_input_fp32", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_born(b, step, (spw_tensor){"d_router_input", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, step, "d_router_input_fp32");
+    spw_layer_passes(b, step, router_input);
+    spw_layer_dies(b, step, "d_logits");
+    spw_layer_dies(b, step, "d_router_input");
+    spw_layer_dies(b, step, "logits");
+    spw_layer_dies(b, step, "chosen_probs");
 }
 
 void spw_megatron_layer_router_gradient(spw_layer_builder *b, bool fused) {
-    spw_layer_born(b, "router gradient",
-                   (spw_tensor){"d_logits", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    if (is_torch(b) && !fused) {
+        router_gradient_whole(b);
+        return;
+    }
+    spw_layer_born(b, "router gradient", router_map("d_logits"));
     spw_layer_dies(b, "router gradient", "d_probs");
     spw_layer_dies(b, "router gradient", "logits");
     if (!fused) spw_layer_dies(b, "router gradient", "chosen_probs");
     spw_layer_dies(b, "router gradient", "d_logits");
 }
 
+/* --- Experts --- */
+
 void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows) {
     spw_layer_born(b, step, (spw_tensor){"fc1_input", rows, SPW_WIDTH_HIDDEN});
     spw_layer_born(b, step, (spw_tensor){"row_probs", rows, SPW_WIDTH_ONE, .element_bytes = 4});
 }
 
-void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
+/* In bf16, before it is added to main_grad: of all experts, or of one. */
+static spw_tensor weight_gradient(const char *name, const spw_layer_shape *s, bool of_one, uint8_t times) {
+    return (spw_tensor){
+        name,
+        SPW_ROWS_GIVEN,
+        .times = times,
+        .dim = {{"e", of_one ? 1 : s->experts_per_rank}, {"F", s->ffn}, {"H", s->hidden}},
+    };
+}
+
+static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
-    if (x.padded) spw_megatron_layer_take(b, "pad", x.rows);
     spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
-    if (forward || x.again) spw_layer_dies(b, "fc2", "fc2_input");
+    if (forward || x.shape->remat == SPW_REMAT_MOE_ACT) spw_layer_dies(b, "fc2", "fc2_input");
     if (forward) spw_layer_dies(b, "fc2", "fc1_output");
+}
+
+static void one_by_one(spw_layer_builder *b, spw_megatron_experts x) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    const size_t experts = x.shape->experts_per_rank;
+    for (size_t i = 1; i <= experts; i++) {
+        spw_layer_expert(b, i);
+        spw_layer_born(b, "fc1",
+                       (spw_tensor){"expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = 2});
+        spw_layer_born(b, "swiglu", (spw_tensor){"expert_fc2_input", SPW_ROWS_EXPERT, SPW_WIDTH_FFN});
+        if (forward) spw_layer_dies(b, "swiglu", "expert_fc1_output");
+        spw_layer_born(b, "fc2", (spw_tensor){"expert_fc2_output", SPW_ROWS_EXPERT, SPW_WIDTH_HIDDEN});
+        if (forward) spw_layer_dies(b, "fc2", "expert_fc2_input");
+    }
+    spw_layer_expert(b, 0);
+    spw_layer_born(b, "join", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
+    for (size_t i = 1; i <= experts; i++) {
+        spw_layer_expert(b, i);
+        spw_layer_dies(b, "join", "expert_fc2_output");
+    }
+    spw_layer_expert(b, 0);
+}
+
+void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
+    if (x.padded) spw_megatron_layer_take(b, "pad", x.rows);
+    if (x.shape->sequential_experts) {
+        one_by_one(b, x);
+    } else {
+        grouped(b, x);
+    }
     if (!x.padded) return;
     spw_layer_born(b, "unpad", (spw_tensor){"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "unpad", "fc2_output");
-    if (!forward) return;
+    if (spw_layer_phase(b) != SPW_PHASE_FORWARD) return;
     spw_layer_dies(b, "unpad", "fc1_input");
     spw_layer_dies(b, "unpad", "row_probs");
 }
 
-void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x) {
-    if (x.padded) {
-        spw_layer_born(b, "unpad gradient", (spw_tensor){"d_fc2_output", x.rows, SPW_WIDTH_HIDDEN});
-        spw_layer_dies(b, "unpad gradient", "d_unpadded_rows");
-    }
-    if (x.again) spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
+static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
+    if (x.shape->remat == SPW_REMAT_MOE_ACT)
+        spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});
+    if (is_torch(b))
+        spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
     spw_layer_dies(b, "fc2 weight gradient", "fc2_input");
     spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
+    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
     spw_layer_born(b, "swiglu gradient",
                    (spw_tensor){"d_row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4});
@@ -153,8 +267,73 @@ void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_expe
     spw_layer_dies(b, "swiglu gradient", "d_fc2_input");
     spw_layer_dies(b, "swiglu gradient", "row_probs");
     spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
+    if (is_torch(b))
+        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
     spw_layer_dies(b, "fc1 weight gradient", "fc1_input");
+    if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
+}
+
+/* What the experts share dies with the first one, which comes last. */
+static void one_gradient(spw_layer_builder *b, const spw_layer_shape *s, size_t expert) {
+    const bool last = expert == 1;
+    spw_layer_expert(b, expert);
+    spw_layer_born(b, "fc2 input gradient",
+                   (spw_tensor){"d_expert_fc2_input", SPW_ROWS_EXPERT, SPW_WIDTH_FFN});
+    if (is_torch(b))
+        spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_expert_fc2_weight", s, true, 1));
+    spw_layer_dies(b, "fc2 weight gradient", "expert_fc2_input");
+    spw_layer_expert(b, 0);
+    if (last) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
+    spw_layer_expert(b, expert);
+    if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_expert_fc2_weight");
+    spw_layer_born(b, "swiglu gradient",
+                   (spw_tensor){"d_expert_fc1_output", SPW_ROWS_EXPERT, SPW_WIDTH_FFN, .times = 2});
+    spw_layer_born(b, "swiglu gradient",
+                   (spw_tensor){"d_expert_probs", SPW_ROWS_EXPERT, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, "swiglu gradient", "expert_fc1_output");
+    spw_layer_dies(b, "swiglu gradient", "d_expert_fc2_input");
+    spw_layer_born(b, "fc1 input gradient",
+                   (spw_tensor){"d_expert_fc1_input", SPW_ROWS_EXPERT, SPW_WIDTH_HIDDEN});
+    if (is_torch(b))
+        spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_expert_fc1_weight", s, true, 2));
+    spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_output");
+    spw_layer_expert(b, 0);
+    if (last) spw_layer_dies(b, "fc1 weight gradient", "fc1_input");
+    spw_layer_expert(b, expert);
+    if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_expert_fc1_weight");
+    spw_layer_expert(b, 0);
+}
+
+static void join_gradients(spw_layer_builder *b, size_t experts, spw_tensor whole, const char *piece) {
+    spw_layer_born(b, "join gradients", whole);
+    for (size_t i = 1; i <= experts; i++) {
+        spw_layer_expert(b, i);
+        spw_layer_dies(b, "join gradients", piece);
+    }
+    spw_layer_expert(b, 0);
+}
+
+/* Last expert first. All of them share the storage of fc1_input and of d_fc2_output. */
+static void one_by_one_gradient(spw_layer_builder *b, spw_megatron_experts x) {
+    const size_t experts = x.shape->experts_per_rank;
+    for (size_t i = experts; i > 0; i--) one_gradient(b, x.shape, i);
+    spw_layer_dies(b, "join gradients", "row_probs");
+    join_gradients(b, experts, (spw_tensor){"d_row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4},
+                   "d_expert_probs");
+    join_gradients(b, experts, (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN}, "d_expert_fc1_input");
+}
+
+void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x) {
+    if (x.padded) {
+        spw_layer_born(b, "unpad gradient", (spw_tensor){"d_fc2_output", x.rows, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "unpad gradient", "d_unpadded_rows");
+    }
+    if (x.shape->sequential_experts) {
+        one_by_one_gradient(b, x);
+    } else {
+        grouped_gradient(b, x);
+    }
     if (!x.padded) return;
     spw_layer_born(b, "pad gradient", (spw_tensor){"d_sorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "pad gradient", "d_fc1_input");

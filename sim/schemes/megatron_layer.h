@@ -1,8 +1,9 @@
 /* What Megatron-Core's dispatchers share: router, capacity, alignment, and the experts between dispatch and combine
  * (fc1 [rows, 2 F], activation times router weight [rows, F], fc2 [rows, H]). docs/schemes.md, section 5.
  * Tensors stand under the names of their list, in the order in which PyTorch allocates and frees them; read in
- * NVIDIA/Megatron-LM megatron/core/transformer/moe (moe_layer.py, moe_utils.py, experts.py TEGroupedMLP). Left out: what
- * lives within one call of the router, the weight gradients (the footprint has them), and what the allocator adds. */
+ * NVIDIA/Megatron-LM megatron/core/transformer/moe (moe_layer.py, moe_utils.py, experts.py TEGroupedMLP, SequentialMLP);
+ * what autograd keeps and in which order it runs is PyTorch's. Only SPW_FLAVOUR_TORCH has what lives within one call of the
+ * router and the weight gradients (in a footprint these are a component of their own). */
 #ifndef SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 #define SPW_SIM_SCHEMES_MEGATRON_LAYER_H
 
@@ -14,18 +15,21 @@
 
 /* logits, probs and routing_map; chosen_probs where the router is not one fused kernel. */
 void spw_megatron_layer_router(spw_layer_builder *b, bool fused);
+/* SPW_FLAVOUR_TORCH: what the router holds while it drops what is over `capacity` (of spw_megatron_capacity). */
+void spw_megatron_layer_drop(spw_layer_builder *b, const spw_layer_shape *shape, size_t capacity);
 void spw_megatron_layer_router_gradient(spw_layer_builder *b,
                                         bool fused); /* from d_probs to d_logits, and no further */
 
 typedef struct spw_megatron_experts {
+    const spw_layer_shape *shape;
     spw_rows rows; /* of their tensors */
-    bool again;    /* remat moe_act: the activation is computed again */
     bool padded;   /* the expert module pads its rows, into copies of sorted_rows and sorted_probs */
 } spw_megatron_experts;
 
 /* fc1_input and row_probs, where a dispatcher makes them itself. */
 void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows);
-/* To fc2_output, or to unpadded_rows where they pad. */
+/* To fc2_output, or to unpadded_rows where they pad. Remat moe_act computes the activation again. Where
+ * shape.sequential_experts their outputs wait in a list until all are joined. */
 void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x);
 /* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
  * d_sorted_probs. */

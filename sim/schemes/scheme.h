@@ -33,6 +33,7 @@ struct spw_layer_shape {
     size_t node_ranks;       /* ranks of the group on one node */
     size_t gpus;             /* G, of the whole job */
     size_t waiting_layers;   /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
+    bool sequential_experts; /* each runs by itself, one after the other (Megatron's SequentialMLP) */
     bool expert_bias;        /* of the expert GEMMs, behind which the activation is kept in two pieces */
     spw_remat remat;
 };

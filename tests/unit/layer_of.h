@@ -47,13 +47,13 @@ static inline uint64_t bytes_of_tensor(const spw_scheme *scheme, const spw_layer
     return bytes;
 }
 
-/* It can be executed: passes in order, a tensor is born dead and dies alive, none is left over when a forward pass or the
- * layer ends, some wait for the backward pass. */
+/* It can be executed: passes in order, a tensor is born dead and dies or is kept alive, none is left over when a forward
+ * pass or the layer ends, some wait for the backward pass. */
 static inline void check_layer(const spw_layer *layer) {
     size_t living = 0, first = 0; /* event of the pass under way from which tensors are looked for */
     for (size_t i = 0; i < layer->events; i++) {
         const spw_event *event = &layer->event[i];
-        CHECK(event->tensor < layer->tensors && (event->sign == 1 || event->sign == -1));
+        CHECK(event->tensor < layer->tensors && event->sign >= -1 && event->sign <= 1);
         if (i > 0 && event->phase != event[-1].phase) {
             CHECK(event->phase > event[-1].phase);
             CHECK((living == 0) == (event[-1].phase == SPW_PHASE_FORWARD));
@@ -61,9 +61,10 @@ static inline void check_layer(const spw_layer *layer) {
         }
         bool alive = false;
         for (size_t j = first; j < i; j++) {
-            if (layer->event[j].tensor == event->tensor) alive = layer->event[j].sign > 0;
+            if (layer->event[j].tensor == event->tensor && layer->event[j].expert == event->expert)
+                alive = layer->event[j].sign > 0;
         }
-        CHECK(alive == (event->sign < 0));
+        CHECK(alive == (event->sign <= 0));
         living = event->sign > 0 ? living + 1 : living - 1;
     }
     CHECK(layer->events > 0 && living == 0);

@@ -28,7 +28,8 @@ static const spw_layer_shape shape = {.ranks = 2,
                                       .worst_rows = 16,
                                       .element_bytes = 2};
 
-static spw_status build(layer_function function, spw_flavour flavour, spw_layer *out) {
+static spw_status build_in(const spw_layer_shape *s, layer_function function, spw_flavour flavour,
+                           spw_layer *out) {
     static const spw_scheme_option options[] = {{.name = NULL}};
     const spw_scheme_type type = {.name = "hand",
                                   .options = options,
@@ -36,7 +37,11 @@ static spw_status build(layer_function function, spw_flavour flavour, spw_layer 
                                   .memory.buffer_rows = buffer_rows,
                                   .memory.buffer_formula = "B"};
     const spw_scheme scheme = {.type = &type, .text = "hand"};
-    return spw_layer_build(&scheme, &shape, flavour, out);
+    return spw_layer_build(&scheme, s, flavour, out);
+}
+
+static spw_status build(layer_function function, spw_flavour flavour, spw_layer *out) {
+    return build_in(&shape, function, flavour, out);
 }
 
 /* --- By hand --- */
@@ -234,6 +239,62 @@ static void test_many(void) {
     spw_layer_destroy(&layer);
 }
 
+/* --- What is kept, and experts one after the other --- */
+
+/* `map` of 12 B goes to an attribute in every pass; two experts have a tensor `part` each. */
+static void kept_and_parts(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    (void)scheme;
+    for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
+        spw_layer_pass(b, phase);
+        spw_layer_born(b, "route",
+                       (spw_tensor){"map", SPW_ROWS_GIVEN, .dim = {{"n", 3}}, .element_bytes = 4});
+        spw_layer_keeps(b, "route", "map");
+        for (size_t x = 1; x <= s->experts_per_rank; x++) {
+            spw_layer_expert(b, x);
+            spw_layer_born(b, "experts",
+                           (spw_tensor){"part", SPW_ROWS_EXPERT, SPW_WIDTH_ONE, .element_bytes = 8});
+        }
+        spw_layer_expert(b, 0);
+        for (size_t x = 1; x <= s->experts_per_rank && phase == SPW_PHASE_FORWARD; x++) {
+            spw_layer_expert(b, x);
+            spw_layer_dies(b, "experts", "part");
+        }
+        spw_layer_expert(b, 0);
+        if (phase == SPW_PHASE_FORWARD) spw_layer_dies(b, "end", "map");
+    }
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    for (size_t x = s->experts_per_rank; x > 0; x--) {
+        spw_layer_expert(b, x);
+        spw_layer_dies(b, "experts", "part");
+    }
+    spw_layer_expert(b, 0);
+    spw_layer_dies(b, "end", "map");
+}
+
+static void test_kept(void) {
+    spw_layer_shape s = shape;
+    spw_layer live, torch;
+    s.sequential_experts = true;
+    s.experts_per_rank = 2;
+    CHECK_OK(build_in(&s, kept_and_parts, SPW_FLAVOUR_LIVE, &live));
+    CHECK_OK(build_in(&s, kept_and_parts, SPW_FLAVOUR_TORCH, &torch));
+    check_layer(&live);
+    check_layer(&torch);
+    CHECK(live.tensors == 2 && live.events == 2 * (1 + 2 + 1) + 4);
+    CHECK(torch.tensors == 2 && torch.events == 2 * (2 + 2) + 4); /* kept twice instead of dying twice */
+    CHECK(torch.event[1].sign == 0 && torch.event[1].tensor == 0 && torch.tensor[0].needed);
+    CHECK(spw_layer_is_live(&torch, 0, 5));
+    CHECK(torch.event[2].expert == 1 && torch.event[3].expert == 2 && torch.event[1].expert == 0);
+    const size_t part = spw_layer_find(&torch, "part");
+    const spw_rank_rows rows = {100, 100, 100};
+    CHECK(part == 1 && spw_layer_find(&torch, "parts") == SIZE_MAX);
+    CHECK(spw_layer_bytes(&torch.tensor[part], &rows) == 0 && spw_layer_is_dynamic(&torch));
+    CHECK(spw_layer_row_bytes(&torch.tensor[part], 5) == 40 &&
+          spw_layer_row_bytes(&torch.tensor[0], 5) == 12);
+    spw_layer_destroy(&live);
+    spw_layer_destroy(&torch);
+}
+
 /* --- Every scheme --- */
 
 /* With each word of each option in turn, one expert a rank or several, one choice or several. */
@@ -282,6 +343,7 @@ int main(void) {
     test_moments();
     test_refusals();
     test_many();
+    test_kept();
     test_schemes();
     return check_done();
 }

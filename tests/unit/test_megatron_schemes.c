@@ -81,6 +81,40 @@ static void test_event_lists(void) {
     }
 }
 
+/* --- Flavours --- */
+
+static size_t next_birth(const spw_layer *layer, size_t i, spw_phase until) {
+    while (i < layer->events && (layer->event[i].sign <= 0 || layer->event[i].phase > until)) i++;
+    return i;
+}
+
+/* PyTorch's allocator sees what must live, in the same order, and more: temporaries, and what attributes keep. */
+static void test_torch(void) {
+    for (size_t local = 1; local <= 4; local *= 4) {
+        const spw_scheme s = scheme_of("megatron-alltoall");
+        const spw_layer_shape shape = shape_of(4, 4 * local, 2, 8, 8, 16);
+        spw_layer live = layer_of(&s, &shape), torch;
+        CHECK_OK(spw_layer_build(&s, &shape, SPW_FLAVOUR_TORCH, &torch));
+        check_layer(&torch);
+        size_t kept = 0;
+        for (size_t i = 0; i < torch.events; i++) kept += torch.event[i].sign == 0;
+        CHECK(kept == 2 * 3); /* probs, routing_map and permutation, in both passes over the layer */
+        size_t j = 0;
+        for (size_t i = next_birth(&live, 0, SPW_PHASE_RECOMPUTE); i < live.events;
+             i = next_birth(&live, i + 1, SPW_PHASE_RECOMPUTE)) {
+            const char *name = live.tensor[live.event[i].tensor].name;
+            while (j < torch.events &&
+                   (torch.event[j].sign <= 0 || strcmp(torch.tensor[torch.event[j].tensor].name, name) != 0))
+                j++;
+            CHECK(j < torch.events && torch.event[j].phase == live.event[i].phase);
+            j++;
+        }
+        CHECK(torch.events > live.events + 20);
+        spw_layer_destroy(&live);
+        spw_layer_destroy(&torch);
+    }
+}
+
 /* --- The measured stack's closed form --- */
 
 /* What the closed form has per layer and the layer's own list has not: the norm's output and the residual stream, 4 T H;
@@ -572,6 +606,7 @@ static void test_remat(void) {
 
 int main(void) {
     test_event_lists();
+    test_torch();
     test_closed_form();
     test_saved();
     test_saved_forms();
