@@ -7,6 +7,7 @@
 #include "sim/memory/allocator_conf.h"
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/smallest_factor.h"
@@ -196,10 +197,12 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->allocator != NULL) say_if_idle(&result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
+    SPW_TRY(spw_result_answer(&result, o->drops != NULL ? drops : SPW_DROP_MOST));
     shown = result;
     if (o->each_step) {
         SPW_TRY(within_trace(o, replay_steps(o, &request, &steps)));
         shown.row = steps.row, shown.rows = steps.rows;
+        shown.answers = (spw_result_answers){.there = false}; /* those are of rows over all steps */
         shown.refusal = steps.refusal, shown.refusals = steps.refusals;
     }
     SPW_TRY(spw_result_print(&shown, &settings, o->job.format, stdout));

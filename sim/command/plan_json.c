@@ -5,9 +5,18 @@
 #include "sim/replay/result_json.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
-static json_t *position(const spw_plan_view *v, const spw_result_row *row) {
-    return row != NULL ? json_integer(row - v->result->row) : json_null();
+static json_t *position(size_t row) { return row != SPW_NO_ROW ? spw_json_count(row) : json_null(); }
+
+/* A number as `name`, its interval as `name`_low and _high. */
+static void put_figure(spw_json *json, json_t *object, const char *name, const spw_plan_figure *figure) {
+    char key[48];
+    spw_json_put(json, object, name, spw_json_real(figure->value));
+    (void)snprintf(key, sizeof key, "%s_low", name);
+    spw_json_put(json, object, key, spw_json_real(figure->low));
+    (void)snprintf(key, sizeof key, "%s_high", name);
+    spw_json_put(json, object, key, spw_json_real(figure->high));
 }
 
 static json_t *costs(spw_json *json, const spw_plan_view *v, const spw_result_row *row) {
@@ -17,9 +26,9 @@ static json_t *costs(spw_json *json, const spw_plan_view *v, const spw_result_ro
         return json_null();
     }
     const spw_plan_cost cost = spw_plan_cost_of(row, (double)spw_job_gpus(v->request->job), v->tokens);
-    spw_json_put(json, object, "tokens_per_day", spw_json_real(cost.tokens_per_day));
-    spw_json_put(json, object, "gpu_hours", spw_json_real(cost.gpu_hours));
-    spw_json_put(json, object, "days", spw_json_real(cost.days));
+    put_figure(json, object, "tokens_per_day", &cost.tokens_per_day);
+    put_figure(json, object, "gpu_hours", &cost.gpu_hours);
+    put_figure(json, object, "days", &cost.days);
     return object;
 }
 
@@ -49,6 +58,10 @@ static json_t *needs(spw_json *json, const spw_plan_tries *tries) {
         spw_json_put(json, object, "fits", found ? json_boolean(n->fits) : json_null());
         spw_json_put(json, object, "tokens_per_s_per_gpu",
                      found && n->timed ? spw_json_real(n->tokens_per_s_per_gpu) : json_null());
+        spw_json_put(json, object, "tokens_per_s_low",
+                     found && n->timed ? spw_json_real(n->tokens_per_s_low) : json_null());
+        spw_json_put(json, object, "tokens_per_s_high",
+                     found && n->timed ? spw_json_real(n->tokens_per_s_high) : json_null());
         spw_json_add(json, list, object);
     }
     return list;
@@ -67,29 +80,26 @@ static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
     return list;
 }
 
-spw_status spw_plan_print_json(const spw_plan_view *v, const bool *front, FILE *out) {
+spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
     spw_json writer = {.failed = false}, *json = &writer;
-    json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object(),
-           *list = json_array();
-    const spw_result_row *fastest = spw_plan_fastest(v->result, v->drop_most, false),
-                         *dropless = spw_plan_fastest(v->result, 0.0, false);
-    for (size_t i = 0; i < v->result->rows; i++) {
-        if (front[i]) spw_json_add(json, list, json_integer((json_int_t)i));
-    }
-    spw_json_put(json, plan, "front", list);
-    spw_json_put(json, plan, "fastest", position(v, fastest));
-    spw_json_put(json, plan, "fastest_dropless", position(v, dropless));
-    spw_json_put(json, plan, "fastest_sure", position(v, spw_plan_fastest(v->result, v->drop_most, true)));
-    spw_json_put(json, plan, "fastest_dropless_sure", position(v, spw_plan_fastest(v->result, 0.0, true)));
+    json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object();
+    spw_json_put(json, plan, "front",
+                 json_incref(json_object_get(json_object_get(object, "answers"), "front")));
+    spw_json_put(json, plan, "fastest", position(a->fastest));
+    spw_json_put(json, plan, "fastest_dropless", position(a->fastest_dropless));
+    spw_json_put(json, plan, "fastest_sure", position(a->fastest_sure));
+    spw_json_put(json, plan, "fastest_dropless_sure", position(a->fastest_dropless_sure));
     spw_json_put(json, plan, "break_even_capacity_factor", spw_json_real(v->tries->break_even_factor));
     spw_json_put(json, plan, "break_even_drop_fraction", spw_json_real(v->tries->break_even_fraction));
-    spw_json_put(json, plan, "drop_at_most", spw_json_real(v->drop_most));
-    spw_json_put(json, plan, "fastest_whatever_drops", position(v, spw_plan_fastest(v->result, 1.0, false)));
+    spw_json_put(json, plan, "drop_at_most", spw_json_real(a->drop_most));
+    spw_json_put(json, plan, "fastest_whatever_drops", position(a->fastest_whatever_drops));
     spw_json_put(json, plan, "drops_too_much", needs(json, v->tries));
     spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
     spw_json_put(json, plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
-    spw_json_put(json, plan, "fastest_cost", costs(json, v, fastest));
-    spw_json_put(json, plan, "fastest_dropless_cost", costs(json, v, dropless));
+    spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));
+    spw_json_put(json, plan, "fastest_dropless_cost",
+                 costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));
     if (v->result->refusals > 0) spw_json_put(json, plan, "refused", refusals(json, v->result));
     spw_json_put(json, object, "plan", plan);
     return spw_json_print(json, object, JSON_INDENT(1), "the plan", out);

@@ -8,6 +8,6 @@
 
 #include <stdio.h>
 
-SPW_MUST_CHECK spw_status spw_plan_print_json(const spw_plan_view *view, const bool *front, FILE *out);
+SPW_MUST_CHECK spw_status spw_plan_print_json(const spw_plan_view *view, FILE *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/print/plural.h"
+#include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ bool spw_plan_any_drops(const spw_result *result) {
 size_t spw_plan_steps(const spw_plan_view *v) { return v->result->row[0].steps; }
 
 void spw_plan_drops_text(const spw_result_row *row, char *out, size_t size) {
-    const double percent = 100.0 * spw_point_drop_fraction(row);
+    const double percent = 100.0 * row->drops.fraction;
     out[0] = '\0';
     if (!spw_point_drops(row)) return;
     const int used = snprintf(out, size, "drops %s%.2f %%", row->drops.at_least ? "at least " : "", percent);
@@ -53,12 +54,10 @@ static bool any_of_kind(const spw_result *result, spw_memory_kind kind) {
 
 const char *spw_plan_routing_word(const spw_plan_view *v) {
     if (v->request->imbalance > 0.0) return "stated";
-    return v->traced ? "real" : "made";
+    return v->traced ? "real" : "generated";
 }
 
 int spw_plan_digits(double speed) { return speed < 10.0 ? 2 : speed < 100.0 ? 1 : 0; }
-
-const char *spw_plan_seconds_format(double seconds) { return seconds < 9.995 ? "%#.3g" : "%.2f"; }
 
 /* --- Reasons, each once --- */
 
@@ -77,13 +76,6 @@ static void add_reason(reasons *list, const char *text, size_t length) {
         if (strcmp(list->text[i], last) == 0) return;
     }
     list->count++;
-}
-
-/* The reasons of one note, which stand between semicolons. */
-static void add_reasons(reasons *list, const char *note) {
-    for (const char *end = strstr(note, "; "); end != NULL; note = end + 2, end = strstr(note, "; "))
-        add_reason(list, note, (size_t)(end - note));
-    add_reason(list, note, strlen(note));
 }
 
 static void print_reasons(const char *what, const reasons *list, FILE *out) {
@@ -115,9 +107,11 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         const spw_result_row *row = &v->result->row[i];
         const char *why = spw_plan_no_time(v->request, row);
         const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme);
-        if (sharded != NULL) add_reasons(&state, sharded);
-        add_reasons(&outside, row->memory_outside);
-        if (row->timed) add_reasons(&outside, row->time.outside);
+        if (sharded != NULL) add_reason(&state, sharded, strlen(sharded));
+        for (size_t j = 0; j < row->outside_fit.count; j++) {
+            const char *feature = row->outside_fit.item[j].feature;
+            add_reason(&outside, feature, strlen(feature));
+        }
         if (why != NULL) add_reason(&untimed, why, strlen(why));
     }
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
@@ -161,9 +155,10 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         fit += spw_point_fits(row);
         live += spw_point_fits(row) && spw_point_is_live_alone(row);
     }
-    fprintf(out,
-            "plan      %s on %s (%zu GPUs), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n",
-            job->model.name, job->cluster.name, spw_job_gpus(job), job->sequence_length,
+    fprintf(out, "plan      %s on %s (%zu GPUs", job->model.name, job->cluster.name, spw_job_gpus(job));
+    if (v->request->splits <= 1)
+        fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
+    fprintf(out, "), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n", job->sequence_length,
             spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->routing);
@@ -172,14 +167,54 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     if (spw_plan_any_drops(v->result))
         fprintf(out,
                 "drops     at most %g %% of the assignments in what is called fastest (--drop-at-most)\n",
-                100.0 * v->drop_most);
+                100.0 * v->result->answers.drop_most);
     fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
     if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
     fprintf(out, "\n\n");
 }
 
+/* How far the speeds of a scheme may be off; "" without a time. */
+static void describe_intervals(const spw_result *result, const char *scheme, char *out, size_t size) {
+    double less = 0.0, more = 0.0;
+    bool timed = false;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        if (!r->timed || strcmp(r->scheme.text, scheme) != 0) continue;
+        less = fmax(less, 1.0 - r->tokens_per_s_low / r->time.tokens_per_s_per_gpu);
+        more = fmax(more, r->tokens_per_s_high / r->time.tokens_per_s_per_gpu - 1.0);
+        timed = true;
+    }
+    out[0] = '\0';
+    if (timed) (void)snprintf(out, size, "-%.1f to +%.1f %%", 100.0 * less, 100.0 * more);
+}
+
+/* The intervals of the table of speeds: schemes of the same widest interval stand together. */
+static void print_intervals(const spw_plan_view *v, FILE *out) {
+    const spw_plan_request *q = v->request;
+    char own[48], other[48];
+    for (size_t s = 0; s < q->schemes; s++) {
+        bool said = false;
+        size_t at = 0;
+        describe_intervals(v->result, q->scheme[s].text, own, sizeof own);
+        for (size_t o = 0; o < s && !said; o++) {
+            describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
+            said = strcmp(own, other) == 0;
+        }
+        if (own[0] == '\0' || said) continue;
+        at = (size_t)fprintf(out, "intervals of tokens/s: at most %s (", own);
+        for (size_t o = s; o < q->schemes; o++) {
+            describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
+            if (strcmp(own, other) != 0) continue;
+            if (at + strlen(q->scheme[o].text) > WIDTH) at = (size_t)fprintf(out, "\n%*s", INDENT, "") - 1;
+            at += (size_t)fprintf(out, "%s%s", o > s ? ", " : "", q->scheme[o].text);
+        }
+        fprintf(out, ")\n");
+    }
+}
+
 void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
+    print_intervals(v, out);
     if (any_of_kind(v->result, SPW_MEMORY_LIVE))
         fprintf(out,
                 "*: what must be live; what PyTorch's allocator reserves (%s) or a compiler adds "
@@ -206,27 +241,53 @@ static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
     return name;
 }
 
+/* "972 tokens/s a GPU (949 to 996)" */
+static void print_speed(double speed, double low, double high, FILE *out) {
+    char text[SPW_SPAN_TEXT];
+    fprintf(out, "%.*f tokens/s a GPU (%s)", spw_plan_digits(speed), speed,
+            spw_span_text(low, high, " to ", text));
+}
+
+static void print_row_speed(const spw_result_row *r, FILE *out) {
+    print_speed(r->time.tokens_per_s_per_gpu, r->tokens_per_s_low, r->tokens_per_s_high, out);
+}
+
+static void print_seconds(const spw_step_span *span, FILE *out) {
+    char step[SPW_SPAN_TEXT], interval[SPW_SPAN_TEXT];
+    fprintf(out, "%s s (%s)", spw_figure_text(span->step_s, step),
+            spw_span_text(span->low_s, span->high_s, " to ", interval));
+}
+
+static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
+    const spw_plan_cost cost = spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens);
+    char days[SPW_SPAN_TEXT];
+    fprintf(out,
+            "%-17s %.3g tokens: %.3g tokens a day (%.3g to %.3g), %.1f days (%s), %.3g GPU-hours (%.3g to "
+            "%.3g)\n",
+            "", v->tokens, cost.tokens_per_day.value, cost.tokens_per_day.low, cost.tokens_per_day.high,
+            cost.days.value, spw_span_text(cost.days.low, cost.days.high, " to ", days), cost.gpu_hours.value,
+            cost.gpu_hours.low, cost.gpu_hours.high);
+}
+
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    char step[32], name[POINT_NAME];
-    (void)snprintf(step, sizeof step, spw_plan_seconds_format(r->time.step_s), r->time.step_s);
-    fprintf(out, "%-17s %s: %.*f tokens/s a GPU, step %s s, %.1f GiB", what, point_name(r, name),
-            spw_plan_digits(r->time.tokens_per_s_per_gpu), r->time.tokens_per_s_per_gpu, step,
-            (double)r->memory.max_bytes / GIB);
-    char drops[64];
+    const spw_step_span span = {r->time.step_s, r->time.low_s, r->time.high_s};
+    char name[POINT_NAME], drops[64];
+    fprintf(out, "%-17s %s: ", what, point_name(r, name));
+    print_row_speed(r, out);
+    fprintf(out, ", step ");
+    print_seconds(&span, out);
     spw_plan_drops_text(r, drops, sizeof drops);
-    fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
-            spw_point_outside_fit(r) ? " (outside the fit)" : "");
-    if (v->tokens > 0.0) {
-        const spw_plan_cost cost = spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens);
-        fprintf(out, "%-17s %.3g tokens: %.3g tokens a day, %.1f days, %.3g GPU-hours\n", "", v->tokens,
-                cost.tokens_per_day, cost.days, cost.gpu_hours);
-    }
+    fprintf(out, ", %.1f GiB%s%s%s%s\n", (double)r->memory.max_bytes / GIB,
+            spw_point_is_live_alone(r) ? " live" : "", drops[0] != '\0' ? ", " : "", drops,
+            r->outside_fit.count > 0 ? " (outside the fit)" : "");
+    if (v->tokens > 0.0) print_cost(v, r, out);
 }
 
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */
-static void print_choice(const char *what, const spw_plan_view *v, double most, FILE *out) {
-    const spw_result_row *r = spw_plan_fastest(v->result, most, false),
-                         *sure = spw_plan_fastest(v->result, most, true);
+static void print_choice(const char *what, const spw_plan_view *v, size_t best, size_t surely, double most,
+                         FILE *out) {
+    const spw_result_row *r = spw_result_row_at(v->result, best),
+                         *sure = spw_result_row_at(v->result, surely);
     if (r == NULL) {
         fprintf(out, "%-17s none of the points that fit", what);
         if (spw_plan_any_drops(v->result))
@@ -237,19 +298,20 @@ static void print_choice(const char *what, const spw_plan_view *v, double most, 
     print_point(what, v, r, out);
     const bool tight = spw_result_verdict(r) == SPW_VERDICT_TIGHT;
     if (!tight && r == sure) return;
-    fprintf(out, "%-17s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "tight: " : "",
+    fprintf(out, "%-17s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "it is tight: " : "it needs ",
             (double)r->footprint.low_bytes / GIB, (double)r->footprint.high_bytes / GIB,
-            (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ": may not fit; ");
+            (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ", and may not fit; ");
     if (r == sure) return;
     if (sure == NULL) {
-        fprintf(out, "no point surely does\n");
+        fprintf(out, "no point surely fits\n");
         return;
     }
     char drops[64], name[POINT_NAME];
     spw_plan_drops_text(sure, drops, sizeof drops);
-    fprintf(out, "surely does: %s, %.*f tokens/s a GPU%s%s%s\n", point_name(sure, name),
-            spw_plan_digits(sure->time.tokens_per_s_per_gpu), sure->time.tokens_per_s_per_gpu,
-            drops[0] != '\0' ? ", " : "", drops, spw_point_outside_fit(sure) ? " (outside the fit)" : "");
+    fprintf(out, "the fastest that surely fits is %s: ", point_name(sure, name));
+    print_row_speed(sure, out);
+    fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
+            sure->outside_fit.count > 0 ? " (outside the fit)" : "");
 }
 
 /* A scheme that would be faster but drops more than may be dropped, and what it needs to stay within that. */
@@ -257,37 +319,40 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
     const spw_result_row *r = &v->result->row[n->row];
     char drops[64], name[POINT_NAME];
     spw_plan_drops_text(r, drops, sizeof drops);
-    fprintf(out, "%-17s %s: %.*f tokens/s a GPU, but %s; ", "drops too much", point_name(r, name),
-            spw_plan_digits(r->time.tokens_per_s_per_gpu), r->time.tokens_per_s_per_gpu, drops);
+    const double most = v->result->answers.drop_most;
+    fprintf(out, "%-17s %s: ", "drops too much", point_name(r, name));
+    print_row_speed(r, out);
+    fprintf(out, ", but %s; ", drops);
     if (n->option == NULL) {
         fprintf(out, "it has no factor to raise\n");
     } else if (!(n->factor > 0.0)) {
-        fprintf(out, "no %s brings it to %g %%\n", n->option, 100.0 * v->drop_most);
+        fprintf(out, "no %s brings it to %g %%\n", n->option, 100.0 * most);
     } else {
-        fprintf(out, "within %g %% %s %s=%g, ", 100.0 * v->drop_most,
-                r->drops.at_least ? "not before" : "from", n->option, n->factor);
+        fprintf(out, "within %g %% %s %s=%g, ", 100.0 * most, r->drops.at_least ? "not before" : "from",
+                n->option, n->factor);
         if (!n->fits) {
             fprintf(out, "where it needs %.0f GiB and does not fit\n", (double)n->bytes / GIB);
         } else if (n->timed) {
-            fprintf(out, "at %.*f tokens/s a GPU\n", spw_plan_digits(n->tokens_per_s_per_gpu),
-                    n->tokens_per_s_per_gpu);
+            fprintf(out, "at ");
+            print_speed(n->tokens_per_s_per_gpu, n->tokens_per_s_low, n->tokens_per_s_high, out);
+            fprintf(out, "\n");
         } else {
             fprintf(out, "without a time\n");
         }
     }
 }
 
-/* Real or made over balanced routing, in the mean over the steps and in the worst of them. */
+/* The routing of the plan over balanced routing, in the mean over the steps and in the worst of them. */
 static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    char label[32], step[32];
+    char label[32];
     (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
                    v->request->imbalance > 0.0 ? "imbalance" : "routing");
-    (void)snprintf(step, sizeof step, spw_plan_seconds_format(r->balanced_step_s), r->balanced_step_s);
-    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing (%s s)", label, r->scheme.text,
-            r->time.step_s / r->balanced_step_s, step);
+    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
+            r->time.step_s / r->balanced.step_s);
+    print_seconds(&r->balanced, out);
     if (r->steps > 1 && !(v->request->imbalance > 0.0))
-        fprintf(out, " in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,
-                r->worst_step_s / r->balanced_step_s, (long long)r->worst_time_step);
+        fprintf(out, ", in the mean of %zu steps, %.3f times in the worst, step %lld", r->steps,
+                r->worst.step_s / r->balanced.step_s, (long long)r->worst_time_step);
     fprintf(out, "\n");
     if (r->straddling > 0)
         fprintf(out,
@@ -295,20 +360,21 @@ static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *o
                 "times what "
                 "groups that begin with a node take\n",
                 "straddling", r->straddling, r->groups, r->expert, v->request->job->cluster.gpus_per_node,
-                r->balanced_step_s / r->aligned_step_s);
+                r->balanced.step_s / r->aligned.step_s);
 }
 
 void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     const spw_plan_tries *tries = v->tries;
+    const spw_result_answers *a = &v->result->answers;
+    const spw_result_row *dropless = spw_result_row_at(v->result, a->fastest_dropless);
     char name[POINT_NAME];
-    const spw_result_row *fastest = spw_plan_fastest(v->result, v->drop_most, false),
-                         *dropless = spw_plan_fastest(v->result, 0.0, false);
     if (!spw_plan_any_timed(v->result)) {
         fprintf(out, "%-17s no point has a time\n", "fastest");
         return;
     }
-    print_choice("fastest", v, v->drop_most, out);
-    if (dropless != fastest) print_choice("without drops", v, 0.0, out);
+    print_choice("fastest", v, a->fastest, a->fastest_sure, a->drop_most, out);
+    if (a->fastest_dropless != a->fastest)
+        print_choice("without drops", v, a->fastest_dropless, a->fastest_dropless_sure, 0.0, out);
     for (size_t i = 0; i < tries->needs; i++) print_need(v, &tries->need[i], out);
     if (dropless == NULL) return;
     print_ratio(v, dropless, out);

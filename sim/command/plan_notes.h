@@ -11,8 +11,7 @@ bool spw_plan_any_drops(const spw_result *result);
 size_t spw_plan_steps(const spw_plan_view *view); /* of the replay */
 /* "drops 1.25 %", "drops at least 1.25 %"; "" when the point drops nothing. */
 void spw_plan_drops_text(const spw_result_row *row, char *out, size_t size);
-const char *spw_plan_routing_word(const spw_plan_view *view); /* "real", "stated" or "made" */
-const char *spw_plan_seconds_format(double seconds);          /* three digits or more that count */
+const char *spw_plan_routing_word(const spw_plan_view *view); /* "real", "stated" or "generated" */
 
 int spw_plan_digits(double speed); /* behind the point of tokens/s */
 

@@ -1,12 +1,10 @@
 #include "sim/command/plan_print.h"
 
-#include "base/memory.h"
 #include "sim/command/plan_json.h"
 #include "sim/command/plan_notes.h"
 #include "sim/replay/plan_answers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -30,8 +28,10 @@ static const spw_column point_columns[] = {
     {"drop_fraction", "dropped"},
     {"max_over_mean", "max/mean"},
     {"step_s", "step s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
     {"balanced_step_s", NULL},
-    {"real_over_balanced", "real/balanced"},
+    {"real_over_balanced", "over balanced"},
     {"worst_step_s", NULL},
     {"worst_over_balanced", "worst"},
     {"tokens_per_s_per_gpu", "tok/s/GPU"},
@@ -39,6 +39,15 @@ static const spw_column point_columns[] = {
     {"gpu_hours", "GPU-hours"},
     {"front", NULL},
     {"evidence", NULL},
+    {"balanced_low_s", NULL},
+    {"balanced_high_s", NULL},
+    {"worst_low_s", NULL},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"gpu_hours_low", NULL},
+    {"gpu_hours_high", NULL},
+    {"surely_fits", NULL},
     {NULL, NULL},
 };
 
@@ -50,7 +59,27 @@ static void add_real(spw_table *t, double value, const char *format) {
     }
 }
 
-static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, bool front) {
+/* The step and its interval; nothing without a time. */
+static void add_step(spw_table *t, const spw_result_row *r) {
+    char text[SPW_SPAN_TEXT];
+    if (r->timed) {
+        spw_table_real_shown(t, r->time.step_s, spw_figure_text(r->time.step_s, text));
+        spw_table_interval(t, r->time.low_s, r->time.high_s);
+    } else {
+        for (int i = 0; i < 3; i++) spw_table_none(t);
+    }
+}
+
+/* What only CSV has: the ends of the other intervals. */
+static void add_ends(spw_table *t, const spw_result_row *r, const spw_plan_cost *cost) {
+    const double ends[] = {r->balanced.low_s,   r->balanced.high_s,  r->worst.low_s,
+                           r->worst.high_s,     r->tokens_per_s_low, r->tokens_per_s_high,
+                           cost->gpu_hours.low, cost->gpu_hours.high};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) add_real(t, r->timed ? ends[i] : NAN, NULL);
+    spw_table_text(t, r->surely_fits ? "yes" : "no");
+}
+
+static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r) {
     const spw_plan_cost cost =
         spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens > 0.0 ? v->tokens : NAN);
     static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
@@ -72,27 +101,20 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     } else {
         spw_table_none(t);
     }
-    spw_table_scaled(t, spw_point_drop_fraction(r), 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    spw_table_scaled(t, r->drops.fraction, 0.01, r->drops.at_least ? ">=%.2f %%" : "%.2f %%");
     add_real(t, spw_plan_max_over_mean(r), "%.2f");
-    add_real(t, r->timed ? r->time.step_s : NAN, spw_plan_seconds_format(r->time.step_s));
-    add_real(t, r->timed ? r->balanced_step_s : NAN, NULL);
-    add_real(t, r->timed ? r->time.step_s / r->balanced_step_s : NAN, "%.3f");
-    add_real(t, r->timed ? r->worst_step_s : NAN, NULL);
-    add_real(t, r->timed ? r->worst_step_s / r->balanced_step_s : NAN, "%.3f");
+    add_step(t, r);
+    add_real(t, r->timed ? r->balanced.step_s : NAN, NULL);
+    add_real(t, r->timed ? r->time.step_s / r->balanced.step_s : NAN, "%.3f");
+    add_real(t, r->timed ? r->worst.step_s : NAN, NULL);
+    add_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
              speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
-    add_real(t, cost.tokens_per_day, "%.3g");
-    add_real(t, cost.gpu_hours, "%.3g");
-    spw_table_text(t, front ? "yes" : "no");
+    add_real(t, cost.tokens_per_day.value, "%.3g");
+    add_real(t, cost.gpu_hours.value, "%.3g");
+    spw_table_text(t, v->result->answers.front[r - v->result->row] ? "yes" : "no");
     spw_table_text(t, spw_match_name(r->match));
-}
-
-static int faster_first(const void *a, const void *b) {
-    const spw_result_row *x = *(const spw_result_row *const *)a, *y = *(const spw_result_row *const *)b;
-    const double sx = x->timed ? x->time.tokens_per_s_per_gpu : 0.0,
-                 sy = y->timed ? y->time.tokens_per_s_per_gpu : 0.0;
-    if (sx > sy || sx < sy) return sx > sy ? -1 : 1;
-    return (x->memory.max_bytes > y->memory.max_bytes) - (x->memory.max_bytes < y->memory.max_bytes);
+    add_ends(t, r, &cost);
 }
 
 static void set_heading(spw_column *column, const char *key, const char *heading) {
@@ -100,36 +122,40 @@ static void set_heading(spw_column *column, const char *key, const char *heading
     column->heading = heading;
 }
 
-/* The front, fastest first, or all points in their order. */
-static spw_status print_points(const spw_plan_view *v, const bool *front, spw_format format, FILE *out) {
+/* A column that says nothing for a person here is left out. */
+static void choose_columns(const spw_plan_view *v, spw_column *columns) {
+    const bool timed = spw_plan_any_timed(v->result);
+    if (v->request->splits <= 1) set_heading(columns, "expert_parallel", NULL);
+    if (v->request->splits <= 1) set_heading(columns, "fsdp", NULL);
+    if (!timed) set_heading(columns, "low_s", NULL);
+    if (!(v->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
+    if (!(v->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
+    if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
+    if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
+}
+
+/* The front, the best first, or all points in their order. */
+static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *out) {
+    const spw_result *result = v->result;
+    const bool few = format == SPW_FORMAT_TABLE && !v->all;
     spw_status status = SPW_OK;
     spw_table *table = NULL;
     spw_column columns[sizeof point_columns / sizeof *point_columns];
-    const spw_result_row **row = NULL;
-    char heading[32];
     size_t rows = 0;
     memcpy(columns, point_columns, sizeof columns);
-    (void)snprintf(heading, sizeof heading, "%s/balanced", spw_plan_routing_word(v));
-    if (!(v->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
-    if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
-    if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
-    set_heading(columns, "real_over_balanced", heading);
-    SPW_TRY(SPW_ALLOC(v->result->rows, &row));
+    choose_columns(v, columns);
     SPW_TRY(spw_table_create(columns, &table));
-    for (size_t i = 0; i < v->result->rows; i++) {
-        if (v->all || format != SPW_FORMAT_TABLE || front[i]) row[rows++] = &v->result->row[i];
+    for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
+        const size_t row = few ? result->answers.order[i] : i;
+        if (few && !result->answers.front[row]) continue;
+        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row]);
     }
-    const bool few = format == SPW_FORMAT_TABLE && !v->all;
-    if (few) qsort(row, rows, sizeof *row, faster_first);
-    for (size_t i = 0; i < rows && (!few || i < FRONT_LINES); i++)
-        add_point(table, v, row[i], front[row[i] - v->result->row]);
     SPW_TRY(spw_table_print(table, format, out));
-    if (few && rows > FRONT_LINES)
+    if (rows > FRONT_LINES)
         fprintf(out, "... and %zu more points that nothing beats: --all\n", rows - FRONT_LINES);
 
 cleanup:
     spw_table_destroy(table);
-    spw_free(row);
     return status;
 }
 
@@ -147,7 +173,7 @@ static void speed_cell(spw_table *t, const spw_result_row *r) {
     const double gib = (double)(reserved ? r->reserved.as_set.reserved.max_bytes : r->memory.max_bytes) / GIB;
     if (spw_point_fits(r) && r->timed) {
         (void)snprintf(text, sizeof text, "%.*f%s", spw_plan_digits(r->time.tokens_per_s_per_gpu),
-                       r->time.tokens_per_s_per_gpu, spw_point_surely_fits(r) ? "" : "?");
+                       r->time.tokens_per_s_per_gpu, r->surely_fits ? "" : "?");
     } else {
         (void)snprintf(text, sizeof text, "%s %.*f%s", spw_verdict_name(spw_result_verdict(r)),
                        gib < 9.95 ? 1 : 0, gib,
@@ -174,11 +200,11 @@ static void drop_cell(spw_table *t, const spw_plan_view *v, const char *scheme, 
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *r = &v->result->row[i];
         if (r->expert != expert || strcmp(r->scheme.text, scheme) != 0 || !spw_point_drops(r)) continue;
-        if (most == NULL || spw_point_drop_fraction(r) > spw_point_drop_fraction(most)) most = r;
+        if (most == NULL || r->drops.fraction > most->drops.fraction) most = r;
     }
     if (most != NULL)
         (void)snprintf(text, sizeof text, "%s%.2f %%", most->drops.at_least ? ">=" : "",
-                       100.0 * spw_point_drop_fraction(most));
+                       100.0 * most->drops.fraction);
     spw_table_shown(t, 0, text);
 }
 
@@ -243,35 +269,20 @@ static void print_misfit(const spw_plan_view *v, const spw_plan_misfit_advice *m
 }
 
 spw_status spw_plan_print(const spw_plan_view *v, spw_format format, FILE *out) {
-    spw_status status = SPW_OK;
-    bool *front = NULL;
     if (v->result->rows == 0)
         return spw_fail(SPW_ECONFIG, "no point of this plan can be; EP %zu: %s", v->result->refusal[0].expert,
                         v->result->refusal[0].reason);
-    SPW_TRY(SPW_ALLOC(v->result->rows, &front));
-    spw_plan_front(v->result, front);
-    if (format == SPW_FORMAT_JSON) {
-        status = spw_plan_print_json(v, front, out);
-        goto cleanup;
-    }
-    if (format == SPW_FORMAT_CSV) {
-        status = print_points(v, front, format, out);
-        goto cleanup;
-    }
+    if (format == SPW_FORMAT_JSON) return spw_plan_print_json(v, out);
+    if (format == SPW_FORMAT_CSV) return print_points(v, format, out);
     spw_plan_print_heading(v, out);
-    SPW_TRY(print_speeds(v, out));
+    const spw_status status = print_speeds(v, out);
+    if (status != SPW_OK) return status;
     spw_plan_print_legend(v, out);
     fprintf(out, "\n");
     spw_plan_print_answers(v, out);
     if (v->tries->misfits > 0) fprintf(out, "does not fit, and the smallest change\n");
     for (size_t i = 0; i < v->tries->misfits; i++) print_misfit(v, &v->tries->misfit[i], out);
-    bool any = v->all;
-    for (size_t i = 0; i < v->result->rows; i++) any = any || front[i];
-    if (!any) goto cleanup; /* nothing fits */
+    if (!v->all && v->result->answers.fits == 0) return SPW_OK;
     fprintf(out, v->all ? "\nevery point\n" : "\npoints that no other beats in memory, speed and drops\n");
-    SPW_TRY(print_points(v, front, format, out));
-
-cleanup:
-    spw_free(front);
-    return status;
+    return print_points(v, format, out);
 }

@@ -119,6 +119,33 @@ void spw_table_shown(spw_table *table, uint64_t value, const char *shown) {
     add(table, CELL_COUNT, shown, value, 0.0);
 }
 
+void spw_table_real_shown(spw_table *table, double value, const char *shown) {
+    add(table, isfinite(value) ? CELL_REAL : CELL_NONE, shown, 0, value);
+}
+
+const char *spw_figure_text(double value, char out[SPW_SPAN_TEXT]) {
+    const double size = fabs(value);
+    if (size < 0.9995) {
+        (void)snprintf(out, SPW_SPAN_TEXT, "%#.3g", value);
+    } else {
+        (void)snprintf(out, SPW_SPAN_TEXT, "%.*f", size < 9.995 ? 2 : size < 99.95 ? 1 : 0, value);
+    }
+    return out;
+}
+
+const char *spw_span_text(double low, double high, const char *between, char out[SPW_SPAN_TEXT]) {
+    char ends[2][SPW_SPAN_TEXT];
+    (void)snprintf(out, SPW_SPAN_TEXT, "%.20s%s%.20s", spw_figure_text(low, ends[0]), between,
+                   spw_figure_text(high, ends[1]));
+    return out;
+}
+
+void spw_table_interval(spw_table *table, double low, double high) {
+    char text[SPW_SPAN_TEXT];
+    spw_table_real_shown(table, low, spw_span_text(low, high, "-", text));
+    spw_table_real_shown(table, high, "");
+}
+
 static void print_padded(FILE *out, const char *text, size_t width, bool left, bool last) {
     size_t length = 0; /* in characters, not bytes */
     for (const char *c = text; *c != '\0'; c++) length += ((unsigned char)*c & 0xC0) != 0x80;

@@ -14,6 +14,12 @@ SPW_MUST_CHECK spw_status spw_format_parse(const char *text, spw_format *out);
 
 typedef struct spw_table spw_table;
 
+enum { SPW_SPAN_TEXT = 64 };
+/* A positive number with three digits that count or all before the point. Returns `out`. */
+const char *spw_figure_text(double value, char out[SPW_SPAN_TEXT]);
+/* Two of them with `between` in the middle. */
+const char *spw_span_text(double low, double high, const char *between, char out[SPW_SPAN_TEXT]);
+
 /* One column: the key of JSON and CSV, the heading a person sees (NULL: not shown to a person). Text columns
  * are set flush left, numbers flush right. */
 typedef struct spw_column {
@@ -31,9 +37,12 @@ void spw_table_count(spw_table *table, uint64_t value);
 void spw_table_whole(spw_table *table, int64_t value);                         /* may be below 0 */
 void spw_table_real(spw_table *table, double value, const char *shown_format); /* e.g. "%.2f" */
 void spw_table_scaled(spw_table *table, double value, double unit,
-                      const char *shown_format);                           /* shown / unit */
-void spw_table_shown(spw_table *table, uint64_t value, const char *shown); /* a person sees `shown` */
-void spw_table_none(spw_table *table);                                     /* null, empty, "-" */
+                      const char *shown_format);                              /* shown / unit */
+void spw_table_shown(spw_table *table, uint64_t value, const char *shown);    /* a person sees `shown` */
+void spw_table_real_shown(spw_table *table, double value, const char *shown); /* the same */
+/* The smaller end of an interval; a person sees both, "6.12-6.98", and nothing of the column that follows: the larger end. */
+void spw_table_interval(spw_table *table, double low, double high);
+void spw_table_none(spw_table *table); /* null, empty, "-" */
 
 /* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings, a rule, rows. */
 SPW_MUST_CHECK spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out);

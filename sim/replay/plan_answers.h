@@ -1,41 +1,24 @@
-/* What follows from the points of a plan: which of them are worth a look, which is fastest, what an amount of training
- * costs, and what would make a point fit. A point is a row of the result: scheme x split x batch. */
+/* What a plan says of its points beyond the answers of every result: what an amount of training costs, and what would make a
+ * point fit. A point is a row of the result: scheme x split x batch. */
 #ifndef SPW_SIM_REPLAY_PLAN_ANSWERS_H
 #define SPW_SIM_REPLAY_PLAN_ANSWERS_H
 
-#include "sim/replay/result.h"
+#include "sim/replay/result_answers.h"
 
 #include <stdbool.h>
-
-bool spw_point_fits(const spw_result_row *row); /* tight fits, too */
-bool spw_point_surely_fits(
-    const spw_result_row
-        *row); /* its whole interval does; where the allocator was replayed, no step retried */
-bool spw_point_is_live_alone(
-    const spw_result_row *row); /* nothing says what comes on top of its live memory */
-bool spw_point_drops(const spw_result_row *row);
-double spw_point_drop_fraction(const spw_result_row *row);
-
-/* Is the point outside of what the stack was fitted on, in memory or time? */
-bool spw_point_outside_fit(const spw_result_row *row);
-
-/* The fastest point that fits and drops at most the share `most` of the assignments, NULL when none does. 0: it drops
- * nothing, for certain; `surely`: of those that surely fit. Equal speed: less memory. */
-const spw_result_row *spw_plan_fastest(const spw_result *result, double most, bool surely);
-/* The same of one scheme, whatever it drops. */
-const spw_result_row *spw_plan_fastest_of(const spw_result *result, const char *scheme);
 
 /* Of a scheme's points that do not fit the one of the smallest batch, at the expert-parallel size `expert` if it is there;
  * NULL when all fit. */
 const spw_result_row *spw_plan_misfit(const spw_result *result, const char *scheme, size_t expert);
 
-/* front [result->rows]: true where no other point that fits, its memory of the same kind, is at least as good in memory (peak), speed (tokens/s) and
- * drops, and better in one. Points without a time are compared by memory and drops among themselves. */
-void spw_plan_front(const spw_result *result, bool *front);
+/* A number and its interval. */
+typedef struct spw_plan_figure {
+    double value, low, high;
+} spw_plan_figure;
 
 /* Training of `tokens` tokens at a row's speed on `gpus`. */
 typedef struct spw_plan_cost {
-    double tokens_per_day, gpu_hours, days; /* NAN without a time */
+    spw_plan_figure tokens_per_day, gpu_hours, days; /* NAN without a time */
 } spw_plan_cost;
 spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double tokens);
 

@@ -52,6 +52,8 @@ static spw_status try_factor(const spw_plan_request *q, const spw_job *job, cons
     out->fits = spw_point_fits(&with.row[0]);
     out->timed = with.row[0].timed;
     out->tokens_per_s_per_gpu = with.row[0].time.tokens_per_s_per_gpu;
+    out->tokens_per_s_low = with.row[0].tokens_per_s_low;
+    out->tokens_per_s_high = with.row[0].tokens_per_s_high;
     out->bytes = with.row[0].memory.max_bytes;
 
 cleanup:
@@ -78,13 +80,13 @@ cleanup:
 }
 
 /* Of the schemes that would be the fastest if drops did not count. */
-static spw_status find_needs(const spw_plan_request *q, const spw_result *result, double most,
-                             spw_plan_tries *out) {
-    const spw_result_row *fastest = spw_plan_fastest(result, most, false);
+static spw_status find_needs(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
+    const double most = result->answers.drop_most;
+    const spw_result_row *fastest = spw_result_row_at(result, result->answers.fastest);
     spw_status status = SPW_OK;
     for (size_t s = 0; s < q->schemes && status == SPW_OK; s++) {
-        const spw_result_row *row = spw_plan_fastest_of(result, q->scheme[s].text);
-        if (row == NULL || spw_point_drop_fraction(row) <= most) continue;
+        const spw_result_row *row = spw_result_fastest_of(result, q->scheme[s].text);
+        if (row == NULL || row->drops.fraction <= most) continue;
         if (fastest != NULL && row->time.tokens_per_s_per_gpu <= fastest->time.tokens_per_s_per_gpu) continue;
         status = find_need(q, result, row, most, &out->need[out->needs++]);
     }
@@ -92,7 +94,7 @@ static spw_status find_needs(const spw_plan_request *q, const spw_result *result
 }
 
 static spw_status find_break_even(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
-    const spw_result_row *row = spw_plan_fastest(result, 0.0, false);
+    const spw_result_row *row = spw_result_row_at(result, result->answers.fastest_dropless);
     spw_result with = {.rows = 0};
     spw_job *job = NULL;
     spw_scheme dense;
@@ -107,7 +109,7 @@ static spw_status find_break_even(const spw_plan_request *q, const spw_result *r
     job_of(q, row, job);
     SPW_TRY(spw_scheme_parse(text, &dense));
     SPW_TRY(replay_point(q, job, &dense, false, false, &with, &there));
-    if (there) out->break_even_fraction = spw_point_drop_fraction(&with.row[0]);
+    if (there) out->break_even_fraction = with.row[0].drops.fraction;
 
 cleanup:
     spw_result_clear(&with);
@@ -267,7 +269,7 @@ static spw_status try_change(attempt *a, size_t t, size_t amount) {
         row->reserved.there == a->row->reserved.there) {
         a->tried = true;
         a->fits = spw_point_fits(row);
-        if (a->fits && spw_point_surely_fits(row))
+        if (a->fits && row->surely_fits)
             (void)snprintf(a->out->advice, sizeof a->out->advice, "%s would do%s (%.1f GiB)", what, live(row),
                            (double)row->memory.max_bytes / GIB);
         else if (a->fits)
@@ -319,7 +321,7 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     char *text = out->advice;
     const size_t size = sizeof out->advice;
     const bool moves = c.kind == SPW_CHANGE_SEQUENCES || c.kind == SPW_CHANGE_SPLIT;
-    const bool sure = moves ? spw_point_surely_fits(c.to)
+    const bool sure = moves ? c.to->surely_fits
                             : (double)row->footprint.high_bytes <=
                                   ceil(100.0 * c.fraction) / 100.0 * q->job->cluster.hbm_gib.value * GIB;
     const char *would = !sure                ? "may do: its interval reaches over the budget"
@@ -345,11 +347,10 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     return SPW_OK;
 }
 
-spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, double most,
-                        spw_plan_tries *out) {
+spw_status spw_plan_try(const spw_plan_request *q, const spw_result *result, spw_plan_tries *out) {
     spw_status status = SPW_OK;
     *out = (spw_plan_tries){.needs = 0};
-    SPW_TRY(find_needs(q, result, most, out));
+    SPW_TRY(find_needs(q, result, out));
     SPW_TRY(find_break_even(q, result, out));
     for (size_t s = 0; s < q->schemes; s++) {
         const spw_result_row *row = spw_plan_misfit(result, q->scheme[s].text, q->job->expert);

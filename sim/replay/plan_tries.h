@@ -16,7 +16,7 @@ typedef struct spw_plan_need {
     double factor;      /* the smallest that stays within the limit at that split and batch; 0: none does */
     double fraction;    /* dropped with it */
     bool fits, timed;   /* with it */
-    double tokens_per_s_per_gpu;
+    double tokens_per_s_per_gpu, tokens_per_s_low, tokens_per_s_high;
     uint64_t bytes;
 } spw_plan_need;
 
@@ -35,8 +35,8 @@ typedef struct spw_plan_tries {
     double break_even_fraction; /* what dense drops with it */
 } spw_plan_tries;
 
-/* most: the share of the assignments that a recommended point may drop. */
-SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result, double most,
+/* The result has its answers: a recommended point drops no more than they allow. */
+SPW_MUST_CHECK spw_status spw_plan_try(const spw_plan_request *request, const spw_result *result,
                                        spw_plan_tries *out);
 
 #endif

@@ -3,7 +3,9 @@
 #include "sim/input/precision.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
+#include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"
+#include "sim/time/step_traffic.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,6 +57,7 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
         status = finish_allocator(row, out);
         if (status != SPW_OK) return status;
         oom = out->reserved.oom;
+        spw_advice(&out->reserved, out->advice);
     }
     out->memory.oom_probability = oom.value;
     out->memory.oom_low = m->routed ? oom.low : oom.value;
@@ -151,14 +154,39 @@ static void state_rows(const spw_replay_row *row, spw_result_row *out) {
     out->drops.worst_fraction = row->stated.dropped;
 }
 
+/* What one GPU sends in the whole step. How XLA combines collectives differs between stacks; what crosses the wire does
+ * not (tests/unit/test_step_traffic.c). */
+static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) {
+    const double exchanges = out->step_bytes_per_gpu;
+    spw_step_traffic step;
+    out->purpose_bytes[SPW_PURPOSE_EXCHANGE] = out->whole_step_bytes = exchanges;
+    out->purpose_said[SPW_PURPOSE_EXCHANGE] = true;
+    if (row->job->part == SPW_PART_EXPERT_LAYERS) return; /* its weights stay, and it has no optimizer */
+    if (spw_step_traffic_of(row->job, row->scheme, row->job->sequences_per_gpu[row->batch],
+                            &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step) != SPW_OK) {
+        out->purpose_said[SPW_PURPOSE_EXCHANGE] = false;
+        out->whole_step_bytes = NAN;
+        return;
+    }
+    for (int p = 0; p < SPW_PURPOSES; p++) {
+        if (p == SPW_PURPOSE_EXCHANGE) continue;
+        out->purpose_said[p] = true;
+        out->purpose_bytes[p] = spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
+        out->whole_step_bytes += out->purpose_bytes[p];
+    }
+}
+
 static spw_status finish_time(spw_replay_row *row, spw_result_row *out) {
     spw_replay_times times;
     const spw_status status = spw_replay_time_finish(&row->time, &times);
     if (status != SPW_OK) return status;
     out->time = times.mean;
-    out->balanced_step_s = times.balanced_step_s;
-    out->aligned_step_s = times.aligned_step_s;
-    out->worst_step_s = times.worst_step_s;
+    out->tokens_per_s_low = out->time.tokens_per_s_per_gpu * out->time.step_s / out->time.high_s;
+    out->tokens_per_s_high = out->time.tokens_per_s_per_gpu * out->time.step_s / out->time.low_s;
+    out->balanced = times.balanced;
+    out->aligned = times.aligned;
+    out->worst = times.worst_span;
+    spw_outside_fit_add(&out->outside_fit, "time", out->time.outside);
     out->worst_time_step = spw_composer_step_id(row->frame->composer, times.worst);
     return SPW_OK;
 }
@@ -191,11 +219,12 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->layers = f->layers;
     SPW_TRY(finish_memory(row, out));
     out->memory_kind = row->compiled ? SPW_MEMORY_ARENA : SPW_MEMORY_LIVE;
-    memcpy(out->memory_outside, row->outside, sizeof out->memory_outside);
+    spw_outside_fit_add(&out->outside_fit, "memory", row->outside);
     out->timed = row->timed;
     if (row->timed) SPW_TRY(finish_time(row, out));
     out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
     out->drops = row->drops;
+    finish_purposes(row, &out->traffic);
     if (f->request->imbalance > 0.0) state_rows(row, out);
     out->drops.lost_unknown =
         out->drops.at_least || (f->request->skips_lost_tokens && row->drops.dropped > 0);
@@ -210,6 +239,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     assume_time(row, out);
     assume_memory(row, &out->assumptions);
     assume_parts(row, &out->footprint, &out->assumptions);
+    spw_result_row_judge(out);
 
 cleanup:
     return status;

@@ -123,11 +123,15 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
     sum->high_s += step->high_s;
 }
 
+static spw_step_span span_of(const spw_timeline *time) {
+    return (spw_step_span){time->step_s, time->low_s, time->high_s};
+}
+
 spw_status spw_replay_time_end(spw_replay_time *t) {
     spw_timeline step;
     const spw_status status = predict(t, REPLAYED, &step);
     if (status != SPW_OK) return status;
-    if (step.step_s > t->worst_s) t->worst_s = step.step_s, t->worst = t->steps;
+    if (step.step_s > t->longest.step_s) t->longest = span_of(&step), t->worst = t->steps;
     if (t->steps++ == 0) {
         t->sum = step;
     } else {
@@ -149,9 +153,9 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
     mean->tokens_per_s_per_gpu = balanced.tokens_per_s_per_gpu * balanced.step_s / mean->step_s;
-    out->balanced_step_s = balanced.step_s;
-    out->aligned_step_s = aligned.step_s;
-    out->worst_step_s = t->worst_s;
+    out->balanced = span_of(&balanced);
+    out->aligned = span_of(&aligned);
+    out->worst_span = t->longest;
     out->worst = t->worst;
 
 cleanup:

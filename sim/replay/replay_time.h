@@ -4,6 +4,7 @@
 #define SPW_SIM_REPLAY_REPLAY_TIME_H
 
 #include "base/status.h"
+#include "sim/replay/result.h"
 #include "sim/routing/counts.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
@@ -35,7 +36,7 @@ typedef struct spw_replay_time {
     double *scratch;                /* [experts] */
     spw_megatron_load *even, *busy; /* [positions][job->expert]; busy: of the stated imbalance, else NULL */
     spw_timeline sum;               /* over the steps done */
-    double worst_s;                 /* the longest of them, and its position */
+    spw_step_span longest;          /* of them, and its position */
     size_t worst;
 } spw_replay_time;
 
@@ -55,10 +56,10 @@ SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
 
 typedef struct spw_replay_times {
     spw_timeline mean; /* over the steps */
-    double worst_step_s;
+    spw_step_span worst_span;
     size_t worst;           /* position of the longest step */
-    double balanced_step_s; /* with every expert chosen alike, in groups where they lie */
-    double aligned_step_s;  /* the same if every group began with a node */
+    spw_step_span balanced; /* with every expert chosen alike, in groups where they lie */
+    spw_step_span aligned;  /* the same if every group began with a node */
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
 

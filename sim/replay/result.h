@@ -7,10 +7,13 @@
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
+#include "sim/memory/advice.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/replay/outside_fit.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/scheme.h"
+#include "sim/time/step_items.h"
 #include "sim/time/timeline.h"
 
 #include <stdbool.h>
@@ -35,10 +38,16 @@ typedef struct spw_result_traffic {
     uint64_t max_link_bytes;                   /* of one dispatch, the busiest GPU port, one way */
     uint64_t rows_max;
     double rows_mean;
+    /* All that one GPU sends in one step, by purpose: the exchanges as replayed, the other collectives as they follow from
+     * the job. Purposes that the job's part does not have are not said. */
+    double purpose_bytes[SPW_PURPOSES];
+    bool purpose_said[SPW_PURPOSES];
+    double whole_step_bytes; /* their sum; NAN: not known, and no purpose is said */
 } spw_result_traffic;
 
 typedef struct spw_result_drops {
     uint64_t assignments, dropped, tokens_fully_dropped; /* totals over the replayed steps and layers */
+    double fraction;                                     /* dropped / assignments */
     bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
     double worst_fraction;                               /* dropped in the step that drops most, and its id */
     int64_t worst_step;
@@ -52,6 +61,11 @@ typedef enum spw_memory_kind {
 } spw_memory_kind;
 const char *spw_memory_kind_name(spw_memory_kind kind); /* "live", "arena" */
 
+/* A step time with its interval. */
+typedef struct spw_step_span {
+    double step_s, low_s, high_s;
+} spw_step_span;
+
 typedef struct spw_result_row {
     spw_scheme scheme;
     size_t sequences, expert, fsdp;
@@ -60,16 +74,19 @@ typedef struct spw_result_row {
     spw_footprint footprint;
     spw_result_memory memory;
     spw_reserved_summary reserved;
+    char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
-    char
-        memory_outside[SPW_OUTSIDE_TEXT]; /* why the stack's fit does not cover the memory; "" when it does */
+    bool
+        surely_fits; /* it fits, and so does its whole interval; where the allocator was replayed, no step retried */
+    spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
     spw_result_traffic traffic;
     spw_result_drops drops;
-    bool timed;                /* the time model speaks of this scheme */
-    spw_timeline time;         /* mean over the steps */
-    double balanced_step_s;    /* the same job with every expert chosen alike */
-    double aligned_step_s;     /* the same if every expert-parallel group began with a node */
-    double worst_step_s;       /* the longest of the steps */
+    bool timed;                                 /* the time model speaks of this scheme */
+    spw_timeline time;                          /* mean over the steps */
+    double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
+    spw_step_span balanced;                     /* the same job with every expert chosen alike */
+    spw_step_span aligned;     /* the same if every expert-parallel group began with a node */
+    spw_step_span worst;       /* the longest of the steps */
     int64_t worst_time_step;   /* its id */
     size_t groups, straddling; /* expert-parallel groups, and those on more nodes than they need */
     spw_match match;
@@ -104,12 +121,25 @@ typedef struct spw_refusal {
     char reason[SPW_REFUSAL_TEXT];
 } spw_refusal;
 
+/* Which rows answer a question, by their positions (sim/replay/result_answers.h). */
+#define SPW_NO_ROW SIZE_MAX
+typedef struct spw_result_answers {
+    bool there;
+    double drop_most; /* share of the assignments that `fastest` may drop */
+    size_t *order;    /* [fits] the rows that fit, the best first */
+    size_t fits;
+    bool *front; /* [rows] no other beats it */
+    size_t fastest, fastest_sure, fastest_dropless, fastest_dropless_sure, fastest_whatever_drops;
+    size_t least_memory; /* of the rows that fit; of all rows where none does */
+} spw_result_answers;
+
 typedef struct spw_result {
     spw_result_row *row;
     size_t rows, capacity;
-    spw_factor_answer *factor; /* [factors]; only where asked for */
-    spw_batch_answer *batch;   /* [batches]; only where asked for */
-    spw_refusal *refusal;      /* [refusals] in the order of the rows that they would be */
+    spw_result_answers answers; /* only where they were asked for */
+    spw_factor_answer *factor;  /* [factors]; only where asked for */
+    spw_batch_answer *batch;    /* [batches]; only where asked for */
+    spw_refusal *refusal;       /* [refusals] in the order of the rows that they would be */
     size_t factors, batches, refusals;
 } spw_result;
 

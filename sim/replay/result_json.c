@@ -1,13 +1,10 @@
 #include "sim/replay/result_json.h"
 
 #include "sim/input/precision.h"
-#include "sim/memory/advice.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/result_sources.h"
-#include "sim/time/step_traffic.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 
 enum { VERSION = 1 };
@@ -126,11 +123,9 @@ static json_t *outcome_json(spw_json *json, const spw_reserved_outcome *o) {
 }
 
 static json_t *allocator_json(spw_json *json, const spw_result_row *r) {
-    char advice[SPW_ADVICE_TEXT];
     json_t *object = outcome_json(json, &r->reserved.as_set);
     spw_json_put(json, object, "with_expandable_segments", outcome_json(json, &r->reserved.expandable));
-    spw_advice(&r->reserved, advice);
-    spw_json_put(json, object, "advice", spw_json_text(advice));
+    spw_json_put(json, object, "advice", spw_json_text(r->advice));
     return object;
 }
 
@@ -138,6 +133,7 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
     spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_name(spw_result_verdict(r))));
+    spw_json_put(json, object, "surely_fits", json_boolean(r->surely_fits));
     spw_json_put(json, object, "kind", spw_json_text(spw_memory_kind_name(r->memory_kind)));
     spw_json_put(json, object, "budget_bytes", spw_json_count(f->budget_bytes));
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
@@ -165,40 +161,18 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
-/* The exchanges as replayed; the other collectives of the step as they follow from the job. */
-static json_t *step_json(spw_json *json, const spw_result_row *r, const spw_job *job, double *whole) {
-    spw_step_traffic step;
-    spw_job split = *job;
-    json_t *components = json_object();
-    split.expert = r->expert;
-    split.fsdp = r->fsdp;
-    if (job->part == SPW_PART_EXPERT_LAYERS) { /* its weights stay where they are, and it has no optimizer */
-        spw_json_put(json, components, spw_purpose_name(SPW_PURPOSE_EXCHANGE),
-                     spw_json_real(r->traffic.step_bytes_per_gpu));
-        *whole = r->traffic.step_bytes_per_gpu;
-        return components;
-    }
-    const spw_status status = spw_step_traffic_of(&split, &r->scheme, r->sequences,
-                                                  &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step);
-    *whole = status == SPW_OK ? 0.0 : INFINITY;
-    for (int p = 0; p < SPW_PURPOSES && status == SPW_OK; p++) {
-        const double bytes = p == SPW_PURPOSE_EXCHANGE ? r->traffic.step_bytes_per_gpu
-                                                       : spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
-        spw_json_put(json, components, spw_purpose_name((spw_purpose)p), spw_json_real(bytes));
-        *whole += bytes;
-    }
-    return components;
-}
-
-static json_t *traffic_json(spw_json *json, const spw_result_row *r, const spw_job *job) {
+static json_t *traffic_json(spw_json *json, const spw_result_row *r) {
     const spw_result_traffic *t = &r->traffic;
-    double whole = 0.0;
-    json_t *object = json_object(), *components = step_json(json, r, job, &whole);
+    json_t *object = json_object(), *components = json_object();
+    for (int p = 0; p < SPW_PURPOSES; p++) {
+        if (t->purpose_said[p])
+            spw_json_put(json, components, spw_purpose_name((spw_purpose)p),
+                         spw_json_real(t->purpose_bytes[p]));
+    }
     spw_json_put(json, object, "dispatch_bytes_per_gpu", spw_json_real(t->dispatch_bytes_per_gpu));
     spw_json_put(json, object, "combine_bytes_per_gpu", spw_json_real(t->combine_bytes_per_gpu));
     spw_json_put(json, object, "step_bytes_per_gpu", spw_json_real(t->step_bytes_per_gpu));
-    spw_json_put(json, object, "whole_step_bytes_per_gpu",
-                 isfinite(whole) ? spw_json_real(whole) : json_null());
+    spw_json_put(json, object, "whole_step_bytes_per_gpu", spw_json_real(t->whole_step_bytes));
     spw_json_put(json, object, "components", components);
     spw_json_put(json, object, "intra_node_bytes", spw_json_real(t->intra_node_bytes));
     spw_json_put(json, object, "inter_node_bytes", spw_json_real(t->inter_node_bytes));
@@ -212,8 +186,7 @@ static json_t *drops_json(spw_json *json, const spw_result_drops *d) {
     json_t *object = json_object();
     spw_json_put(json, object, "assignments", spw_json_count(d->assignments));
     spw_json_put(json, object, "dropped", spw_json_count(d->dropped));
-    spw_json_put(json, object, "fraction",
-                 spw_json_real(d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0));
+    spw_json_put(json, object, "fraction", spw_json_real(d->fraction));
     spw_json_put(json, object, "worst_fraction", spw_json_real(d->worst_fraction));
     spw_json_put(json, object, "worst_step", json_integer(d->worst_step));
     if (d->at_least)
@@ -225,24 +198,31 @@ static json_t *drops_json(spw_json *json, const spw_result_drops *d) {
 
 /* Seconds that the step waits for, by component; null without a time model of the scheme. */
 static json_t *time_json(spw_json *json, const spw_result_row *r) {
-    static const char *const keys[] = {"step_s",         "tokens_per_s_per_gpu", "balanced_step_s",
-                                       "aligned_step_s", "worst_step_s",         "worst_step",
-                                       "components"};
-    json_t *object = json_object(), *components = NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !r->timed; i++)
-        spw_json_put(json, object, keys[i], json_null());
-    if (!r->timed) return object;
-    spw_json_put(json, object, "step_s", spw_json_real(r->time.step_s));
-    spw_json_put(json, object, "low_s", spw_json_real(r->time.low_s));
-    spw_json_put(json, object, "high_s", spw_json_real(r->time.high_s));
-    spw_json_put(json, object, "tokens_per_s_per_gpu", spw_json_real(r->time.tokens_per_s_per_gpu));
-    spw_json_put(json, object, "balanced_step_s", spw_json_real(r->balanced_step_s));
-    spw_json_put(json, object, "aligned_step_s", spw_json_real(r->aligned_step_s));
-    spw_json_put(json, object, "worst_step_s", spw_json_real(r->worst_step_s));
-    spw_json_put(json, object, "worst_step", json_integer(r->worst_time_step));
-    components = json_object();
-    for (size_t i = 0; i < r->time.components; i++) {
-        const spw_time_component *c = &r->time.component[i];
+    const spw_timeline *time = &r->time;
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"step_s", time->step_s},
+                   {"low_s", time->low_s},
+                   {"high_s", time->high_s},
+                   {"tokens_per_s_per_gpu", time->tokens_per_s_per_gpu},
+                   {"tokens_per_s_low", r->tokens_per_s_low},
+                   {"tokens_per_s_high", r->tokens_per_s_high},
+                   {"balanced_step_s", r->balanced.step_s},
+                   {"balanced_low_s", r->balanced.low_s},
+                   {"balanced_high_s", r->balanced.high_s},
+                   {"aligned_step_s", r->aligned.step_s},
+                   {"aligned_low_s", r->aligned.low_s},
+                   {"aligned_high_s", r->aligned.high_s},
+                   {"worst_step_s", r->worst.step_s},
+                   {"worst_low_s", r->worst.low_s},
+                   {"worst_high_s", r->worst.high_s}};
+    json_t *object = json_object(), *components = r->timed ? json_object() : json_null();
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        spw_json_put(json, object, numbers[i].key, r->timed ? spw_json_real(numbers[i].value) : json_null());
+    spw_json_put(json, object, "worst_step", r->timed ? json_integer(r->worst_time_step) : json_null());
+    for (size_t i = 0; i < time->components && r->timed; i++) {
+        const spw_time_component *c = &time->component[i];
         json_t *part = json_object();
         spw_json_put(json, part, "seconds", spw_json_real(c->seconds));
         spw_json_put(json, part, "exposed_s", spw_json_real(c->exposed_s));
@@ -250,6 +230,17 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
     }
     spw_json_put(json, object, "components", components);
     return object;
+}
+
+static json_t *outside_json(spw_json *json, const spw_outside_fit *outside) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < outside->count; i++) {
+        json_t *item = json_object();
+        spw_json_put(json, item, "of", spw_json_text(outside->item[i].of));
+        spw_json_put(json, item, "feature", spw_json_text(outside->item[i].feature));
+        spw_json_add(json, list, item);
+    }
+    return list;
 }
 
 static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_job *job) {
@@ -269,9 +260,10 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_job *
     spw_json_put(json, object, "steps", steps);
     spw_json_put(json, object, "layers", spw_json_count(r->layers));
     spw_json_put(json, object, "memory", memory_json(json, r));
-    spw_json_put(json, object, "traffic", traffic_json(json, r, job));
+    spw_json_put(json, object, "traffic", traffic_json(json, r));
     spw_json_put(json, object, "drops", drops_json(json, &r->drops));
     spw_json_put(json, object, "time", time_json(json, r));
+    spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
     spw_json_put(json, object, "evidence", spw_json_text(spw_match_name(r->match)));
     for (size_t i = 0; i < r->assumptions.count; i++)
         spw_json_add(json, assumptions, spw_json_text(r->assumptions.text[i]));
@@ -313,16 +305,41 @@ static json_t *batches_json(spw_json *json, const spw_result *result) {
     return list;
 }
 
+static json_t *position_json(size_t row) { return row != SPW_NO_ROW ? spw_json_count(row) : json_null(); }
+
+static json_t *answers_json(spw_json *json, const spw_result *result) {
+    const spw_result_answers *a = &result->answers;
+    if (!a->there) return json_null();
+    json_t *object = json_object(), *order = json_array(), *front = json_array();
+    for (size_t i = 0; i < a->fits; i++) spw_json_add(json, order, spw_json_count(a->order[i]));
+    for (size_t i = 0; i < result->rows; i++)
+        if (a->front[i]) spw_json_add(json, front, spw_json_count(i));
+    spw_json_put(json, object, "drop_at_most", spw_json_real(a->drop_most));
+    spw_json_put(json, object, "fastest", position_json(a->fastest));
+    spw_json_put(json, object, "fastest_sure", position_json(a->fastest_sure));
+    spw_json_put(json, object, "fastest_dropless", position_json(a->fastest_dropless));
+    spw_json_put(json, object, "fastest_dropless_sure", position_json(a->fastest_dropless_sure));
+    spw_json_put(json, object, "fastest_whatever_drops", position_json(a->fastest_whatever_drops));
+    spw_json_put(json, object, "least_memory", position_json(a->least_memory));
+    spw_json_put(json, object, "order", order);
+    spw_json_put(json, object, "front", front);
+    return object;
+}
+
 json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings) {
     json_t *object = json_object(), *rows = json_array();
+    char precision[SPW_PRECISION_TEXT];
     spw_json_put(json, object, "format", spw_json_text("spillway-result"));
     spw_json_put(json, object, "version", spw_json_count(VERSION));
     spw_json_put(json, object, "settings", settings_json(json, settings));
     spw_json_put(json, object, "trace", trace_json(json, settings));
+    spw_json_put(json, object, "precision_note",
+                 spw_precision_note(settings->job, precision) ? spw_json_text(precision) : json_null());
     spw_json_put(json, object, "sources", spw_result_sources_json(json, result, settings));
     for (size_t i = 0; i < result->rows; i++)
         spw_json_add(json, rows, row_json(json, &result->row[i], settings->job));
     spw_json_put(json, object, "rows", rows);
+    spw_json_put(json, object, "answers", answers_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));
     if (result->batches > 0) spw_json_put(json, object, "largest_batches", batches_json(json, result));
     return object;

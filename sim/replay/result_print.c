@@ -1,7 +1,6 @@
 #include "sim/replay/result_print.h"
 
 #include "base/memory.h"
-#include "sim/memory/advice.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_json.h"
 
@@ -11,14 +10,7 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum {
-    STEP_COLUMN = 1,
-    SEQUENCES_COLUMN = 3,
-    ALLOCATED_COLUMN = 10,
-    NODES_COLUMN = 17,
-    TIME_COLUMN = 24,
-    COLUMNS = 28
-};
+enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, ALLOCATED_COLUMN = 10, NODES_COLUMN = 17, COLUMNS = 39 };
 static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"first_step", "step"},
@@ -44,29 +36,60 @@ static const spw_column all_columns[COLUMNS] = {
     {"dropped", NULL},
     {"drop_fraction", "dropped"},
     {"tokens_fully_dropped", NULL},
-    {"step_s", "time s"},
-    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"step_s", NULL},
+    {"tokens_per_s_per_gpu", NULL},
     {"evidence", NULL},
+    {"low_s", NULL},
+    {"high_s", NULL},
+    {"balanced_step_s", NULL},
+    {"balanced_low_s", NULL},
+    {"balanced_high_s", NULL},
+    {"worst_step_s", NULL},
+    {"worst_low_s", NULL},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"surely_fits", NULL},
     {NULL, NULL},
 };
 
+/* Step times have a table of their own: every number with its interval. */
+enum { TIME_COLUMNS = 16 };
+static const spw_column time_columns[TIME_COLUMNS] = {
+    {"scheme", "scheme"},
+    {"first_step", "step"},
+    {"last_step", NULL},
+    {"sequences_per_gpu", "seq/GPU"},
+    {"step_s", "time s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
+    {"balanced_step_s", "balanced s"},
+    {"balanced_low_s", "low-high"},
+    {"balanced_high_s", NULL},
+    {"worst_step_s", "longest s"},
+    {"worst_low_s", "low-high"},
+    {"worst_high_s", NULL},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"tokens_per_s_low", "low-high"},
+    {NULL, NULL},
+};
+enum { WORST_COLUMN = 10 };
+
 /* A column whose cells all say the same is left out for a person; the heading above the table says it. */
 static void choose_columns(const spw_result *result, spw_column *columns) {
-    bool step = false, sequences = false, nodes = false, reserved = false, timed = false;
+    bool step = false, sequences = false, nodes = false, reserved = false;
     for (size_t i = 0; i < result->rows; i++) {
         const spw_result_row *row = &result->row[i], *first = &result->row[0];
         step = step || row->first_step != first->first_step || row->last_step != first->last_step;
         sequences = sequences || row->sequences != first->sequences;
         nodes = nodes || row->traffic.inter_node_bytes > 0.0;
         reserved = reserved || row->reserved.there;
-        timed = timed || row->timed;
     }
     memcpy(columns, all_columns, sizeof all_columns);
     if (!step) columns[STEP_COLUMN].heading = NULL;
     if (!sequences) columns[SEQUENCES_COLUMN].heading = NULL;
     if (!nodes) columns[NODES_COLUMN].heading = NULL;
     if (!reserved) columns[ALLOCATED_COLUMN].heading = columns[ALLOCATED_COLUMN + 1].heading = NULL;
-    for (size_t i = TIME_COLUMN; i < TIME_COLUMN + 2 && !timed; i++) columns[i].heading = NULL;
 }
 
 static void add_steps(spw_table *t, const spw_result_row *r) {
@@ -88,8 +111,6 @@ static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes)
 
 static void add_row(spw_table *t, const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
-    const double fraction =
-        r->drops.assignments > 0 ? (double)r->drops.dropped / (double)r->drops.assignments : 0.0;
     spw_table_text(t, r->scheme.text);
     add_steps(t, r);
     spw_table_count(t, r->sequences);
@@ -112,16 +133,67 @@ static void add_row(spw_table *t, const spw_result_row *r) {
     spw_table_scaled(t, r->traffic.step_bytes_per_gpu, 1e9, "%.3f");
     spw_table_count(t, r->drops.assignments);
     spw_table_count(t, r->drops.dropped);
-    spw_table_scaled(t, fraction, 0.01, "%.2f %%");
+    spw_table_scaled(t, r->drops.fraction, 0.01, "%.2f %%");
     spw_table_count(t, r->drops.tokens_fully_dropped);
-    if (r->timed) {
-        spw_table_real(t, r->time.step_s, "%.3f");
-        spw_table_real(t, r->time.tokens_per_s_per_gpu, "%.0f");
-    } else {
-        spw_table_none(t);
-        spw_table_none(t);
+    const double times[] = {r->time.step_s,      r->time.tokens_per_s_per_gpu,
+                            r->time.low_s,       r->time.high_s,
+                            r->balanced.step_s,  r->balanced.low_s,
+                            r->balanced.high_s,  r->worst.step_s,
+                            r->worst.low_s,      r->worst.high_s,
+                            r->tokens_per_s_low, r->tokens_per_s_high};
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        if (i == 2) spw_table_text(t, spw_match_name(r->match));
+        if (r->timed) {
+            spw_table_real(t, times[i], NULL);
+        } else {
+            spw_table_none(t);
+        }
     }
-    spw_table_text(t, spw_match_name(r->match));
+    spw_table_text(t, r->surely_fits ? "yes" : "no");
+}
+
+static void add_span(spw_table *t, const spw_step_span *span) {
+    char text[SPW_SPAN_TEXT];
+    spw_table_real_shown(t, span->step_s, spw_figure_text(span->step_s, text));
+    spw_table_interval(t, span->low_s, span->high_s);
+}
+
+/* The step times of the rows that have one; nothing where none has. */
+static spw_status print_times(const spw_result *result, const spw_column *shown, FILE *out) {
+    spw_column columns[TIME_COLUMNS];
+    spw_table *table = NULL;
+    char text[SPW_SPAN_TEXT];
+    size_t timed = 0;
+    bool several = false;
+    for (size_t i = 0; i < result->rows; i++) {
+        timed += result->row[i].timed;
+        several = several || result->row[i].steps > 1;
+    }
+    if (timed == 0) return SPW_OK;
+    memcpy(columns, time_columns, sizeof columns);
+    columns[STEP_COLUMN].heading = shown[STEP_COLUMN].heading;
+    columns[SEQUENCES_COLUMN].heading = shown[SEQUENCES_COLUMN].heading;
+    for (size_t i = WORST_COLUMN; i < WORST_COLUMN + 2 && !several; i++) columns[i].heading = NULL;
+    const spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        const spw_step_span step = {r->time.step_s, r->time.low_s, r->time.high_s};
+        if (!r->timed) continue;
+        spw_table_text(table, r->scheme.text);
+        add_steps(table, r);
+        spw_table_count(table, r->sequences);
+        add_span(table, &step);
+        add_span(table, &r->balanced);
+        add_span(table, &r->worst);
+        spw_table_real(table, r->time.tokens_per_s_per_gpu, "%.0f");
+        spw_table_real_shown(table, r->tokens_per_s_low,
+                             spw_span_text(r->tokens_per_s_low, r->tokens_per_s_high, "-", text));
+    }
+    fputs("\nstep times with their intervals\n", out);
+    const spw_status printed = spw_table_print(table, SPW_FORMAT_TABLE, out);
+    spw_table_destroy(table);
+    return printed;
 }
 
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
@@ -198,7 +270,6 @@ static spw_status print_evidence(const spw_result *result, FILE *out) {
 static void print_reserved(const spw_result_row *r, FILE *out) {
     const spw_reserved_outcome *o = &r->reserved.as_set;
     const char *const least = o->failed_steps > 0 ? " at least" : "";
-    char advice[SPW_ADVICE_TEXT];
     if (!r->reserved.there) return;
     fprintf(out, "\n%s at %zu seq/GPU, GiB over %zu steps (p50, p99, most): live %.2f %.2f %.2f",
             r->scheme.text, r->sequences, r->steps, (double)r->memory.p50_bytes / GIB,
@@ -214,8 +285,7 @@ static void print_reserved(const spw_result_row *r, FILE *out) {
             " retries in %zu steps; largest stranded block %.2f GiB\n",
             r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high, o->retries, o->retried_steps,
             (double)o->stranded_bytes / GIB);
-    spw_advice(&r->reserved, advice);
-    if (advice[0] != '\0') fprintf(out, "  %s\n", advice);
+    if (r->advice[0] != '\0') fprintf(out, "  %s\n", r->advice);
 }
 
 static void print_answers(const spw_result *result, FILE *out) {
@@ -262,6 +332,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         fputc('\n', out);
     }
     if (status == SPW_OK) status = spw_table_print(table, format, out);
+    if (status == SPW_OK && format == SPW_FORMAT_TABLE) status = print_times(result, columns, out);
     if (format == SPW_FORMAT_TABLE) {
         for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
         print_answers(result, out);

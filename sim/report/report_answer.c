@@ -10,49 +10,6 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* Which of two rows that may be chosen is better: the faster, of equally fast ones that of less memory, as in a plan;
- * without times the larger batch, then less memory. */
-static bool is_better(const spw_report_row *a, const spw_report_row *b) {
-    if (a->timed != b->timed) return a->timed;
-    if (a->timed && (a->tokens > b->tokens || a->tokens < b->tokens)) return a->tokens > b->tokens;
-    if (a->timed) return a->held.most < b->held.most;
-    if (a->sequences > b->sequences || a->sequences < b->sequences) return a->sequences > b->sequences;
-    return a->held.most < b->held.most;
-}
-
-/* Of the rows that drop at most the share `most`, of all assignments; NULL when no row may be chosen. */
-static const spw_report_row *best(const spw_report *report, double most, bool surely) {
-    const spw_report_row *found = NULL;
-    for (size_t i = 0; i < report->rows; i++) {
-        const spw_report_row *row = &report->row[i];
-        if (!spw_report_row_fits(row) || row->fraction > most || (most <= 0.0 && row->dropped > 0.0))
-            continue;
-        if (surely && !spw_report_row_surely_fits(row)) continue;
-        if (found == NULL || is_better(row, found)) found = row;
-    }
-    return found;
-}
-
-static const spw_report_row *smallest(const spw_report *report) {
-    const spw_report_row *found = &report->row[0];
-    for (size_t i = 1; i < report->rows; i++) {
-        if (report->row[i].held.most / report->row[i].budget < found->held.most / found->budget)
-            found = &report->row[i];
-    }
-    return found;
-}
-
-static bool is_outside(const spw_report_row *row) {
-    size_t i;
-    json_t *sentence;
-    json_array_foreach(row->assumptions, i, sentence) {
-        const char *text = json_string_value(sentence);
-        const bool own = strncmp(text, row->scheme, strlen(row->scheme)) == 0;
-        if (own && strstr(text, "beyond what was fitted") != NULL) return true;
-    }
-    return false;
-}
-
 static void write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
     (void)fputs("<b>", out);
     spw_chart_label(report, row, out);
@@ -68,7 +25,9 @@ static void write_figures(const spw_report_row *row, FILE *out) {
                       row->reserved.most / GIB);
     if (row->timed) {
         const double cost = 100.0 * (spw_report_row_cost(row) - 1.0);
-        (void)fprintf(out, ", a step in %.2f s (%.0f tokens/s a GPU)", row->step_s, row->tokens);
+        (void)fprintf(out, ", a step in %.2f s (%.2f to %.2f), %.0f tokens/s a GPU", row->step_s, row->low_s,
+                      row->high_s, row->tokens);
+        if (row->tokens_low > 0.0) (void)fprintf(out, " (%.0f to %.0f)", row->tokens_low, row->tokens_high);
         if (fabs(cost) >= 0.05)
             (void)fprintf(out, ", %.1f %% %s than with balanced routing", fabs(cost),
                           cost > 0.0 ? "longer" : "shorter");
@@ -85,32 +44,33 @@ static void write_figures(const spw_report_row *row, FILE *out) {
 
 /* Why a choice is not sure, and the one that is. */
 static void write_doubt(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
-    const spw_report_row *sure = best(report, most, true);
-    if (is_outside(row)) {
+    const spw_report_row *sure = spw_report_best(report, most, true);
+    if (row->outside_fit) {
         (void)fputs("<p class=\"doubt\">The coefficients were not fitted on a job like ", out);
         write_name(report, row, out);
         (void)fputs(" (see what was assumed): try it before you book.</p>", out);
     }
-    if (spw_report_row_surely_fits(row)) return;
+    if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
     (void)fputs("<p class=\"doubt\">", out);
     write_name(report, row, out);
-    if (row->oom > 0.0) {
-        (void)fprintf(out, " runs out of memory in %.*f %% of the steps", spw_percent_digits(row->oom),
-                      100.0 * row->oom);
-    } else if (row->high > row->budget) {
-        (void)fprintf(out, " may not fit: the fit's interval is %.1f to %.1f GiB", row->low / GIB,
-                      row->high / GIB);
+    if (row->surely_fits) {
+        (void)fputs(" is tight: less than 5 % of what may be used stays free.</p>", out);
+        return;
+    }
+    if (row->replayed) {
+        (void)fputs(" is tight: PyTorch&#39;s allocator has to give memory back to go on", out);
     } else {
-        (void)fputs(" is tight", out);
+        (void)fprintf(out, " may not fit: the fit&#39;s interval is %.1f to %.1f GiB", row->low / GIB,
+                      row->high / GIB);
     }
     if (sure != NULL) {
-        (void)fputs(". With room to spare: ", out);
+        (void)fputs(". The best that surely fits: ", out);
         write_name(report, sure, out);
         (void)fputs(", ", out);
         write_figures(sure, out);
         (void)fputs(".</p>", out);
     } else {
-        (void)fprintf(out, ". Nothing%s fits with room to spare.</p>",
+        (void)fprintf(out, ". Nothing%s surely fits.</p>",
                       most <= 0.0  ? " that drops nothing"
                       : most < 1.0 ? " that drops as little"
                                    : "");
@@ -208,8 +168,9 @@ static void write_tempting(const spw_report *report, const spw_report_row *row, 
 /* Of those that fit: the best that drops little, the best that drops nothing, and what would be chosen if drops did not
  * count. */
 static void write_choices(const spw_report *report, FILE *out) {
-    const spw_report_row *any = best(report, report->drop_most, false), *whole = best(report, 0.0, false),
-                         *tempting = best(report, 1.0, false);
+    const spw_report_row *any = spw_report_best(report, report->drop_most, false),
+                         *whole = spw_report_best(report, 0.0, false),
+                         *tempting = spw_report_best(report, 1.0, false);
     const bool batches = spw_report_has_batches(report), timed = tempting->timed;
     if (any == NULL) {
         (void)fprintf(out, "<p>Nothing fits that drops at most %g %% of the assignments.</p>",
@@ -247,17 +208,11 @@ static void write_choices(const spw_report *report, FILE *out) {
                     out);
 }
 
-/* What is said of number formats: a sentence of every row. */
 static void write_precision(const spw_report *report, FILE *out) {
-    size_t i;
-    json_t *sentence;
-    json_array_foreach(report->row[0].assumptions, i, sentence) {
-        const char *text = json_string_value(sentence);
-        if (strncmp(text, "fp8 ", 4) != 0) continue;
-        (void)fputs("<p class=\"doubt\">", out);
-        spw_html_text(out, text);
-        (void)fputs(".</p>", out);
-    }
+    if (report->precision_note == NULL) return;
+    (void)fputs("<p class=\"doubt\">", out);
+    spw_html_text(out, report->precision_note);
+    (void)fputs(".</p>", out);
 }
 
 /* What of the routing is not the job's own. */
@@ -268,7 +223,7 @@ static void write_routing(const spw_report *report, FILE *out) {
         if (strcmp(report->row[i].evidence, "exact") != 0) word = report->row[i].evidence;
     if (!made && word == NULL) return;
     (void)fputs("<p class=\"doubt\">", out);
-    if (made) (void)fputs("The routing is synthetic: made, not recorded. ", out);
+    if (made) (void)fputs("The routing is synthetic: it was generated, not recorded. ", out);
     if (word != NULL) {
         (void)fputs("The trace is not of this job: it is <b>", out);
         spw_html_text(out, word);
@@ -277,18 +232,24 @@ static void write_routing(const spw_report *report, FILE *out) {
     (void)fputs("</p>", out);
 }
 
+static void write_least(const spw_report *report, FILE *out) {
+    const spw_report_row *least = &report->row[report->least_memory];
+    (void)fputs(" Least is missing for ", out);
+    write_name(report, least, out);
+    (void)fprintf(out, ": %.1f GiB a GPU, and %.1f may be used.", least->held.most / GIB,
+                  least->budget / GIB);
+}
+
 void spw_report_write_answer(const spw_report *report, FILE *out) {
     const bool several = report->rows > 1;
     size_t fit = 0;
     for (size_t i = 0; i < report->rows; i++) fit += spw_report_row_fits(&report->row[i]);
     (void)fputs("<section class=\"answer\"><p class=\"lead\">", out);
     if (fit == 0) {
-        const spw_report_row *least = smallest(report);
-        (void)fprintf(out, "%s on these %.0f GPUs. Least is missing for ",
-                      several ? "Nothing fits" : "It does not fit", report->gpus);
-        write_name(report, least, out);
-        (void)fprintf(out, ": %.1f GiB a GPU, and %.1f may be used.</p>", least->held.most / GIB,
-                      least->budget / GIB);
+        (void)fprintf(out, "%s on these %.0f GPUs.", several ? "Nothing fits" : "It does not fit",
+                      report->gpus);
+        if (report->answered) write_least(report, out);
+        (void)fputs("</p>", out);
     } else if (fit == report->rows) {
         (void)fprintf(out, "%s on these %.0f GPUs%s</p>", several ? "Every scheme fits" : "It fits",
                       report->gpus, several ? "." : "");
@@ -297,7 +258,13 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
                       spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
                       report->gpus);
     }
-    if (fit > 0) write_choices(report, out);
+    if (!report->answered)
+        (void)fputs(
+            "<p class=\"doubt\">This result is of a version before 1.2, which does not say which row is "
+            "best, which surely fits and what the coefficients were not fitted on; replay again to have "
+            "that here.</p>",
+            out);
+    if (report->answered && fit > 0) write_choices(report, out);
     write_searches(report, out);
     write_precision(report, out);
     write_routing(report, out);

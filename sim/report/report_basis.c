@@ -47,7 +47,7 @@ static spw_status write_evidence(const spw_report *report, FILE *out) {
                             "taken in turn, nothing is drawn"},
                  {"resampled", "ranks are composed of whole sequences of the trace or of its counts, dealt "
                                "in order or drawn by a seed"},
-                 {"synthetic", "routing was made, not recorded"}};
+                 {"synthetic", "routing was generated, not recorded"}};
     (void)fputs("<ul>", out);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         bool any = false;

@@ -87,6 +87,7 @@ static spw_status take_memory(json_t *row, spw_report_row *out) {
     SPW_TRY(take_quantiles(memory, where, NULL, &out->held));
     SPW_TRY(take_verdict(memory, &out->verdict));
     SPW_TRY(take_text(memory, where, "kind", &out->kind));
+    out->surely_fits = json_is_true(json_object_get(memory, "surely_fits"));
     SPW_TRY(take_bytes(memory, where, &out->components[0]));
     out->advice = "";
     allocator = json_object_get(memory, "allocator");
@@ -123,7 +124,7 @@ cleanup:
     return status;
 }
 
-static spw_status take_time(json_t *row, spw_report_row *out) {
+static spw_status take_time(json_t *row, bool answered, spw_report_row *out) {
     spw_status status = SPW_OK;
     const char *name;
     json_t *time = NULL, *value;
@@ -135,7 +136,12 @@ static spw_status take_time(json_t *row, spw_report_row *out) {
                            {"high_s", &out->high_s, LARGEST},
                            {"tokens_per_s_per_gpu", &out->tokens, LARGEST},
                            {"balanced_step_s", &out->balanced_s, LARGEST}};
+    const number ends[] = {{"tokens_per_s_low", &out->tokens_low, LARGEST},
+                           {"tokens_per_s_high", &out->tokens_high, LARGEST},
+                           {"balanced_low_s", &out->balanced_low, LARGEST},
+                           {"balanced_high_s", &out->balanced_high, LARGEST}};
     SPW_TRY(TAKE_NUMBERS(time, "rows.time", list));
+    if (answered) SPW_TRY(TAKE_NUMBERS(time, "rows.time", ends));
     SPW_TRY(take_object(time, "rows.time", "components", &out->components[2]));
     if (json_object_size(out->components[2]) > MOST_COMPONENTS)
         SPW_TRY(spw_fail(SPW_EFORMAT, "rows.time.components: more than %d", MOST_COMPONENTS));
@@ -171,7 +177,8 @@ static spw_status take_row(const spw_report *report, json_t *row, size_t index, 
             out->sequences, steps, layers, (double)out->picture->sequences, p->steps, p->layers));
     SPW_TRY(take_memory(row, out));
     SPW_TRY(take_traffic(row, out));
-    SPW_TRY(take_time(row, out));
+    SPW_TRY(take_time(row, report->answered, out));
+    out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
     out->assumptions = json_object_get(row, "assumptions");
     if (!json_is_array(out->assumptions) || json_array_size(out->assumptions) > MOST_ASSUMPTIONS)
         SPW_TRY(spw_fail(SPW_EFORMAT, "rows.assumptions: must be a list, of at most %d", MOST_ASSUMPTIONS));
@@ -211,6 +218,42 @@ cleanup:
     return status;
 }
 
+/* A position of a row; SPW_EFORMAT when it is none. */
+static spw_status take_position(const spw_report *r, const json_t *value, const char *key, size_t *out) {
+    const json_int_t position = json_integer_value(value);
+    if (!json_is_integer(value) || position < 0 || (size_t)position >= r->rows)
+        return spw_fail(SPW_EFORMAT, "answers.%s: must be a row from 0 to %zu", key, r->rows - 1);
+    *out = (size_t)position;
+    return SPW_OK;
+}
+
+/* The order names every row that fits once, and no other. */
+static spw_status take_answers(spw_report *r) {
+    json_t *answers = json_object_get(r->root, "answers"), *order = json_object_get(answers, "order"), *item;
+    size_t i, fit = 0;
+    bool *seen = NULL;
+    spw_status status = SPW_OK;
+    if (!r->answered) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(r->rows, &r->order));
+    SPW_TRY(SPW_ALLOC(r->rows, &seen));
+    for (i = 0; i < r->rows; i++) fit += spw_report_row_fits(&r->row[i]);
+    if (json_array_size(order) != fit)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "answers.order: must list the %zu rows that fit", fit));
+    json_array_foreach(order, i, item) {
+        size_t row = 0;
+        SPW_TRY(take_position(r, item, "order", &row));
+        if (seen[row] || !spw_report_row_fits(&r->row[row]))
+            SPW_TRY(spw_fail(SPW_EFORMAT, "answers.order: row %zu stands twice, or does not fit", row));
+        seen[row] = true;
+        r->order[r->fits++] = row;
+    }
+    SPW_TRY(take_position(r, json_object_get(answers, "least_memory"), "least_memory", &r->least_memory));
+
+cleanup:
+    spw_free(seen);
+    return status;
+}
+
 /* A value is 40 to 100 bytes in memory and may be 2 in the file. Every value but the first of a list or object stands behind a
  * comma. */
 static size_t count_values(const char *text, size_t bytes) {
@@ -245,6 +288,8 @@ static spw_status take_summary(spw_report *r) {
     SPW_TRY(take_settings(r));
     r->trace = json_object_get(r->root, "trace");
     r->sources = json_object_get(r->root, "sources");
+    r->answered = json_is_object(json_object_get(r->root, "answers"));
+    r->precision_note = json_string_value(json_object_get(r->root, "precision_note"));
     json_t *rows = json_object_get(r->root, "rows");
     r->rows = json_array_size(rows);
     if (r->rows != r->pictures.results)
@@ -256,6 +301,7 @@ static spw_status take_summary(spw_report *r) {
         r->least_sequences = i == 0 ? r->row[i].sequences : fmin(r->least_sequences, r->row[i].sequences);
         r->most_sequences = fmax(r->most_sequences, r->row[i].sequences);
     }
+    SPW_TRY(take_answers(r));
 
 cleanup:
     return status;
@@ -274,6 +320,7 @@ spw_status spw_report_read(const char *path, spw_report *out) {
 void spw_report_clear(spw_report *report) {
     json_decref(report->root);
     spw_free(report->row);
+    spw_free(report->order);
     spw_result_pictures_clear(&report->pictures);
     *report = (spw_report){.rows = 0};
 }
@@ -284,8 +331,13 @@ bool spw_report_has_batches(const spw_report *report) {
 
 bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }
 
-bool spw_report_row_surely_fits(const spw_report_row *row) {
-    return row->verdict == SPW_VERDICT_FITS && row->high <= row->budget && !(row->oom > 0.0);
+const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely) {
+    for (size_t i = 0; i < report->fits; i++) {
+        const spw_report_row *row = &report->row[report->order[i]];
+        if (row->fraction > most || (!(most > 0.0) && row->dropped > 0.0)) continue;
+        if (!surely || row->surely_fits) return row;
+    }
+    return NULL;
 }
 
 double spw_report_row_cost(const spw_report_row *row) {

@@ -18,6 +18,8 @@ typedef struct spw_report_row {
     const char *scheme, *kind, *evidence; /* kind of memory: "live" or "arena" */
     double sequences;
     spw_verdict verdict;
+    bool surely_fits; /* as the replay judged; false in a file without answers */
+    bool outside_fit; /* there is something that the coefficients were not fitted on */
     double budget, argument, peak, low, high; /* bytes; low to high: the interval of the peak */
     spw_report_quantiles held;                /* bytes, over ranks and steps */
     double oom, oom_low, oom_high;            /* probability that a step runs out of memory, 95 % interval */
@@ -28,18 +30,23 @@ typedef struct spw_report_row {
     double dispatch, combine, port, step_bytes, whole_bytes; /* whole_bytes NAN: not known */
     double rows_max, rows_mean;
     bool timed;
-    double step_s, low_s, high_s, tokens, balanced_s;
+    double step_s, low_s, high_s, tokens, tokens_low, tokens_high; /* of one GPU and second */
+    double balanced_s, balanced_low, balanced_high;                /* low 0: not said */
     json_t *components[3]; /* memory, traffic, time: objects of name: bytes, bytes, {exposed_s} */
     json_t *assumptions;   /* texts */
     const spw_result_picture *picture;
 } spw_report_row;
 
 typedef struct spw_report {
-    double drop_most; /* share of the assignments that what is called fastest may drop; the reader sets it */
+    double drop_most; /* share of the assignments that what is called best may drop; the reader sets it */
     spw_result_pictures pictures;
     json_t *root;
     spw_report_row *row; /* [rows] */
     size_t rows;
+    bool answered; /* the file says which rows answer what: since version 1.2 */
+    size_t *order; /* [fits] positions of the rows that fit, the best first */
+    size_t fits, least_memory;
+    const char *precision_note;             /* what is to be said of number formats; NULL: nothing */
     double least_sequences, most_sequences; /* of the rows: one batch when they are equal */
     const char *model, *cluster, *remat;
     double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
@@ -52,9 +59,10 @@ SPW_MUST_CHECK spw_status spw_report_read(const char *path, spw_report *out);
 void spw_report_clear(spw_report *report); /* a zeroed one is fine */
 
 bool spw_report_has_batches(const spw_report *report); /* several */
+/* The first row of the replay's order that drops at most the share `most` of the assignments (0: nothing), of those that
+ * surely fit if so asked; NULL when there is none, or no order. */
+const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely);
 bool spw_report_row_fits(const spw_report_row *row);   /* tight fits, too */
-bool spw_report_row_surely_fits(
-    const spw_report_row *row);                        /* never tight, never over in its interval or a step */
 double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */
 
 #endif

@@ -1,5 +1,6 @@
 #include "sim/report/report_page.h"
 
+#include "sim/print/table.h"
 #include "sim/report/chart.h"
 #include "sim/report/html.h"
 
@@ -13,14 +14,23 @@ typedef struct shown {
     bool reserved, timed;
 } shown;
 
-static void cell(FILE *out, bool there, double exact, const char *format, double value) {
+/* With the interval below it, where it is known. */
+static void cell_of(FILE *out, bool there, double exact, const char *format, double value, double low,
+                    double high) {
+    char interval[SPW_SPAN_TEXT];
     (void)fputs("<td class=\"number\">", out);
     if (there) {
         spw_html_number(out, exact, format, value);
     } else {
         (void)fputs("&#8211;", out);
     }
+    if (there && low > 0.0)
+        (void)fprintf(out, "<br><small>%s</small>", spw_span_text(low, high, " to ", interval));
     (void)fputs("</td>", out);
+}
+
+static void cell(FILE *out, bool there, double exact, const char *format, double value) {
+    cell_of(out, there, exact, format, value, 0.0, 0.0);
 }
 
 /* `at_least`: of steps that ran out, which would have gone on. */
@@ -92,9 +102,10 @@ static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
     cell(out, true, row->port, "%.2f", row->port / 1e6);
     cell(out, true, row->step_bytes, "%.3f", row->step_bytes / 1e9);
     if (s->timed) {
-        cell(out, row->timed, row->step_s, "%.3f", row->step_s);
-        cell(out, !isnan(spw_report_row_cost(row)), row->balanced_s, "%.3f&times;", spw_report_row_cost(row));
-        cell(out, row->timed, row->tokens, "%.0f", row->tokens);
+        cell_of(out, row->timed, row->step_s, "%.3f", row->step_s, row->low_s, row->high_s);
+        cell_of(out, !isnan(spw_report_row_cost(row)), row->balanced_s, "%.3f&times;",
+                spw_report_row_cost(row), row->balanced_low, row->balanced_high);
+        cell_of(out, row->timed, row->tokens, "%.0f", row->tokens, row->tokens_low, row->tokens_high);
     }
     (void)fputs("</tr>", out);
 }
@@ -126,7 +137,10 @@ void spw_report_write_table(const spw_report *report, FILE *out) {
                 "exchanges of all MoE layers, forward to backward, out of one GPU.",
                 out);
     if (s.timed)
-        (void)fputs(" Over balanced: the step beside the same step with every expert chosen alike.", out);
+        (void)fputs(
+            " Below a step, its speed and, under over balanced, the balanced step: the interval. Over "
+            "balanced: the step beside the same step with every expert chosen alike.",
+            out);
     (void)fputs("</p>", out);
     for (size_t i = 0; i < report->rows; i++) {
         if (report->row[i].advice[0] == '\0') continue;

@@ -19,7 +19,7 @@ static spw_status wrong_format(const char *format, const char *version) {
                         "attribute format is '%s'; must be 'spillway-result' (spillway replay --output)",
                         plain[0]);
     return spw_fail(SPW_EFORMAT, "attribute format_version is '%s'; must be 1.x, as in %s", plain[1],
-                    "1.1.0");
+                    "1.2.0");
 }
 
 static spw_status check_format(hid_t file) {

@@ -88,9 +88,48 @@ def judge(plan, job, *extra):
     return judge_answers(plan)
 
 
+def rank(rows, i):
+    """Less is better: with a time, faster, less memory; without one the larger batch, less memory; then the order of the rows."""
+    time, memory = rows[i]["time"], rows[i]["memory"]["max_bytes"]
+    if time["step_s"] is None:
+        return 1, -rows[i]["sequences_per_gpu"], memory, i
+    return 0, -time["tokens_per_s_per_gpu"], memory, i
+
+
+def judge_times(row):
+    """Every number of a step time has an interval around it, and tokens/s are those of the ends."""
+    time = row["time"]
+    if time["step_s"] is None:
+        check(all(value is None for value in time.values()), f"{key(row)}: a time of a row without one: {time}")
+        return
+    for name, low, high in (("step_s", "low_s", "high_s"), ("balanced_step_s", "balanced_low_s", "balanced_high_s"),
+                            ("aligned_step_s", "aligned_low_s", "aligned_high_s"), ("worst_step_s", "worst_low_s", "worst_high_s"),
+                            ("tokens_per_s_per_gpu", "tokens_per_s_low", "tokens_per_s_high")):
+        check(0 < time[low] < time[name] < time[high], f"{key(row)}: {name} is {time[name]}, between {time[low]} and {time[high]}")
+    for speed, step in (("tokens_per_s_low", "high_s"), ("tokens_per_s_high", "low_s"), ("tokens_per_s_per_gpu", "step_s")):
+        check(math.isclose(time[speed] * time[step], row["sequences_per_gpu"] * row["sequence_length"], rel_tol=1e-9), f"{key(row)}: {speed}")
+
+
+def judge_outside(row):
+    """The list names every feature that the sentences name, memory and time apart."""
+    for of, words in (("memory", ": beyond what was fitted: "), ("time", ": times beyond what was fitted: ")):
+        told = [text.split(words)[1].split("; ") for text in row["assumptions"] if text.startswith(row["scheme"] + words)]
+        named = [item["feature"] for item in row["outside_fit"] if item["of"] == of]
+        check(sorted(named) == sorted(feature for part in told for feature in part), f"{key(row)}: outside the fit {named}, told {told}")
+
+
 def judge_answers(plan):
-    rows = plan["rows"]
-    check(plan["plan"]["front"] == front(rows), "the front is not that of a search over all points")
+    rows, answers = plan["rows"], plan["answers"]
+    check(plan["plan"]["front"] == answers["front"] == front(rows), "the front is not that of a search over all points")
+    check(answers["order"] == sorted((i for i, row in enumerate(rows) if fits(row)), key=lambda i: rank(rows, i)),
+          f"the order {answers['order']} is not that of a search")
+    check(answers["drop_at_most"] == plan["plan"]["drop_at_most"], "two limits of drops")
+    room = [i for i, row in enumerate(rows) if fits(row)] or range(len(rows))
+    check(answers["least_memory"] == min(room, key=lambda i: (rows[i]["memory"]["max_bytes"], i)), f"least memory {answers['least_memory']}")
+    for row in rows:
+        check(row["memory"]["surely_fits"] == (fits(row) and surely_fits(row)), f"{key(row)}: surely fits")
+        judge_times(row)
+        judge_outside(row)
     timed = [i for i, row in enumerate(rows) if fits(row) and row["time"]["step_s"] is not None]
     most = plan["plan"]["drop_at_most"]
     within = [i for i in timed if rows[i]["drops"]["fraction"] <= most]
@@ -99,12 +138,8 @@ def judge_answers(plan):
                         ("fastest_dropless", [i for i in timed if rows[i]["drops"]["dropped"] == 0]),
                         ("fastest_dropless_sure",
                          [i for i in timed if rows[i]["drops"]["dropped"] == 0 and surely_fits(rows[i])])):
-        best = max(among, key=lambda i: rows[i]["time"]["tokens_per_s_per_gpu"], default=None)
-        got = plan["plan"][name]
-        check((got is None) == (best is None), f"{name}: {got}, by search {best}")
-        if got is not None and best is not None:
-            check(rows[got]["time"]["tokens_per_s_per_gpu"] == rows[best]["time"]["tokens_per_s_per_gpu"],
-                  f"{name}: point {got}, by search {best}")
+        best = min(among, key=lambda i: rank(rows, i), default=None)
+        check(plan["plan"][name] == answers[name] == best, f"{name}: {plan['plan'][name]}, {answers[name]}, by search {best}")
     for i in timed:
         time = rows[i]["time"]
         check(math.isclose(sum(c["exposed_s"] for c in time["components"].values()), time["step_s"],
@@ -164,11 +199,11 @@ def says(job):
     check("model not" in limits and "expert-parallel sizes other than 8 16" in limits, f"outside the fit: '{limits}'")
     check("(outside the fit)" in line(text, "fastest"), "the fastest point is not said to be outside the fit")
     check("PyTorch" in line(text, "no times"), "why a scheme has no time is not said")
-    check(line(text, "real routing") != "" and line(text, "made routing") == "", "a trace is real routing")
+    check(line(text, "real routing") != "" and line(text, "generated routing") == "", "a trace is real routing")
     text = run("plan", "--job", job)
-    check(line(text, "made routing") != "" and "expert-parallel sizes" not in text, "made routing, EP 8")
+    check(line(text, "generated routing") != "" and "expert-parallel sizes" not in text, "generated routing, EP 8")
     text = run("plan", "--job", job, "--imbalance", "1.5", "--all")
-    check(line(text, "stated imbalance") != "" and "stated/balanced" in text, "a stated imbalance is called so")
+    check(line(text, "stated imbalance") != "" and "over balanced" in text, "a stated imbalance is called so")
     rows = [row.split() for row in text.split("every point")[1].splitlines() if row.startswith(("gmm", "dense", "mega"))]
     ratios = {row[0]: row[-5] for row in rows}  # max/mean
     check(ratios == {"gmm": "1.50", "dense:capacity_factor=2": "1.00", "megablocks": "1.50"}, f"max/mean {ratios}")
@@ -200,8 +235,19 @@ def says(job):
     check(best is not sure, "the fastest point surely fits: the test sees nothing")
     lines = run("plan", "--job", job).splitlines()
     at = next(i for i, text in enumerate(lines) if text.startswith("without drops"))
-    check("tight" in lines[at + 1] and f"surely does: {sure['scheme']}, EP 8, {sure['sequences_per_gpu']} " in lines[at + 1],
+    check("tight" in lines[at + 1] and f"the fastest that surely fits is {sure['scheme']}, EP 8, {sure['sequences_per_gpu']} " in lines[at + 1],
           f"how sure the fastest is: '{lines[at + 1]}'")
+    for row, told in ((best, lines[at]), (sure, lines[at + 1])):
+        time = row["time"]
+        check(f"{time['tokens_per_s_per_gpu']:.0f} tokens/s a GPU ({time['tokens_per_s_low']:.0f} to {time['tokens_per_s_high']:.0f})" in told, told)
+    time = best["time"]
+    check(f"step {time['step_s']:.1f} s ({time['low_s']:.1f} to {time['high_s']:.1f})" in lines[at], lines[at])
+    ratio = next(text for text in lines if text.startswith("generated routing"))
+    check(f"{time['balanced_step_s']:.1f} s ({time['balanced_low_s']:.1f} to {time['balanced_high_s']:.1f})" in ratio, ratio)
+    points = "\n".join(lines).split("points that no other beats")[1]
+    check(f" {time['low_s']:.1f}-{time['high_s']:.1f} " in points, f"no interval of a point: {points}")
+    spread = 100 * (time["tokens_per_s_high"] / time["tokens_per_s_per_gpu"] - 1)
+    check(f"to +{spread:.1f} % (" in line("\n".join(lines), "intervals of tokens/s: "), "the table of speeds has no intervals")
     even = next(text for text in lines if text.startswith("break-even"))
     check(f"{best['scheme']}, EP 8, {best['sequences_per_gpu']} sequences" in even, f"'{even}'")
 
@@ -326,7 +372,7 @@ def changing(job):
             check(row["drops"]["worst_fraction"] == max(lost), f"{routing}: {key(row)}: the step that drops most")
         text = run("plan", "--job", job, "--routing", routing, "--sequences-per-gpu", 1)
         check((f"its first {steps} steps (--routing-steps)" in line(text, "routing ")) == (steps > 1), line(text, "routing "))
-        check((f"in the mean of {steps} steps" in line(text, "made routing")) == (steps > 1), line(text, "made routing"))
+        check((f"in the mean of {steps} steps" in line(text, "generated routing")) == (steps > 1), line(text, "generated routing"))
         if routing == "collapse:peak=8":
             gmm = made["rows"][0]["time"]
             check(gmm["step_s"] > 1.02 * gmm["balanced_step_s"] and gmm["worst_step_s"] > gmm["step_s"], f"a collapse costs nothing: {gmm}")
@@ -495,6 +541,10 @@ def main():
     rate = 64 * fastest["time"]["tokens_per_s_per_gpu"]
     check(math.isclose(cost["gpu_hours"], 64e12 / rate / 3600, rel_tol=1e-9), "GPU-hours of 10^12 tokens")
     check(math.isclose(cost["tokens_per_day"], rate * 86400, rel_tol=1e-9), "tokens a day")
+    slowest, quickest = (64 * fastest["time"][end] for end in ("tokens_per_s_low", "tokens_per_s_high"))
+    check(math.isclose(cost["gpu_hours_high"], 64e12 / slowest / 3600, rel_tol=1e-9) and
+          math.isclose(cost["days_low"], 1e12 / quickest / 86400, rel_tol=1e-9) and
+          math.isclose(cost["tokens_per_day_low"], slowest * 86400, rel_tol=1e-9), "the interval of what training costs")
 
     factor = plan["plan"]["break_even_capacity_factor"]
     if factor is not None:  # dense with a little less is faster than the fastest without drops, with a little more slower

@@ -151,6 +151,9 @@ def check_table(what, page, answer):
             expect(what, text in shown, f"{row['scheme']}: no {text} in {shown}")
         if time["step_s"] is not None:
             expect(what, f"{time['step_s']:.3f}" in shown and f"{time['step_s'] / time['balanced_step_s']:.3f}×" in shown, shown)
+            below = [tuple(map(float, small.text().split(" to "))) for small in tr.all("small") if re.fullmatch(r"[\d.]+ to [\d.]+", small.text())]
+            for low, high in (("low_s", "high_s"), ("balanced_low_s", "balanced_high_s"), ("tokens_per_s_low", "tokens_per_s_high")):
+                expect(what, any(close(a, time[low], 0.006) and close(b, time[high], 0.006) for a, b in below), f"{low}: {below} of {time}")
 
 
 def bars(section):
@@ -318,6 +321,34 @@ def check_again(what, page, answer, cwd):
     expect(what, done.returncode == 0 and json.loads(done.stdout)["rows"] == answer["rows"], f"{command}: {done.returncode} {done.stderr}")
 
 
+def label(answer, row):
+    """How the page names a row: its scheme, and its batch where there are several."""
+    batches = {r["sequences_per_gpu"] for r in answer["rows"]}
+    return row["scheme"] + (f" {row['sequences_per_gpu']} seq" if len(batches) > 1 else "")
+
+
+def check_choices(what, section, answer, most):
+    """Who is named is the first of the replay's order that may be; where the limit is the replay's, its own answer."""
+    rows, order = answer["rows"], answer["answers"]["order"]
+    first = lambda may: next((i for i in order if may(rows[i])), None)
+    any_, whole = first(lambda r: r["drops"]["fraction"] <= most), first(lambda r: r["drops"]["dropped"] == 0)
+    sure = first(lambda r: r["drops"]["dropped"] == 0 and r["memory"]["surely_fits"])
+    if most == answer["answers"]["drop_at_most"] and rows[order[0] if order else 0]["time"]["step_s"] is not None:
+        expect(what, (any_, whole, sure) == tuple(answer["answers"][name] for name in ("fastest", "fastest_dropless", "fastest_dropless_sure")),
+               f"{any_} {whole} {sure}, answers {answer['answers']}")
+    named = chosen(section)
+    for i in (any_, whole):
+        if i is not None and rows[i]["time"]["step_s"] is not None:
+            time = rows[i]["time"]
+            expect(what, any(name.startswith(label(answer, rows[i])) for name in named), f"{label(answer, rows[i])} is not chosen: {named}")
+            expect(what, f"a step in {time['step_s']:.2f} s ({time['low_s']:.2f} to {time['high_s']:.2f}), {time['tokens_per_s_per_gpu']:.0f} tokens/s "
+                   f"a GPU ({time['tokens_per_s_low']:.0f} to {time['tokens_per_s_high']:.0f})" in section.text(), section.text())
+    if whole is not None and sure not in (None, whole):
+        expect(what, f"surely fits: {rows[sure]['scheme']}" in section.text(), section.text())
+    if not order:
+        expect(what, rows[answer["answers"]["least_memory"]]["scheme"] in next(section.all("p", "lead")).text(), section.text())
+
+
 def check_answer(what, page, answer, most=0.01):
     section = next(page.root.all("section", "answer"))
     words = {row["evidence"] for row in answer["rows"]} - {"exact"}
@@ -333,6 +364,7 @@ def check_answer(what, page, answer, most=0.01):
         expect(what, "Every scheme fits" in lead or "It fits" in lead, lead)
     else:
         expect(what, lead.startswith(f"{len(fit)} of {len(answer['rows'])} "), lead)
+    check_choices(what, section, answer, most)
     timed = [r for r in fit if r["time"]["step_s"] is not None]
     whole = [r for r in timed if r["drops"]["dropped"] == 0]
     named = [b.text().split(" ")[0] for b in section.all("b")]
@@ -436,13 +468,14 @@ def case_timed():
     whole_check("fp8", result, answer)
 
 
-def edited(result, change):
-    """The page of the same result after a change of its rows."""
+def edited(result, change, whole=lambda answer: None):
+    """The page of the same result after a change of its rows, and then of the whole."""
     copy = folder / "edited.h5"
     shutil.copy(result, copy)
     with h5py.File(copy, "r+") as f:
         answer = json.loads(f["summary_json"][()])
         change(answer["rows"])
+        whole(answer)
         text = json.dumps(answer).encode()
         del f["summary_json"]
         f.create_dataset("summary_json", data=text, dtype=h5py.string_dtype("utf-8", len(text)))
@@ -461,30 +494,18 @@ def chosen(section):
     return [next(p.all("b")).text() for p in section.all("p") if "class" not in p.attributes and list(p.all("b"))]
 
 
-def case_ties():
-    """Equal speed: less memory; equal in both: the first, as in a plan. Without times: the larger batch, then less memory."""
+def case_order():
+    """The page names the first of the replay's order, whatever the numbers of the rows say: it derives nothing itself."""
     result, answer = replayed("ties", small_trace, small_job, "--sequences-per-gpu", "1,2", "--scheme", "gmm", "--scheme", "gmm-deepep",
                               "--scheme", "ring")
     names = [row["scheme"] for row in answer["rows"]]
-    expect("ties", len(answer["rows"]) == 6 and all(row["time"]["step_s"] is None for row in answer["rows"]), "six rows without times")
-
-    def choice(tokens, memory):
-        def change(rows):
-            for row, speed, bytes_ in zip(rows, tokens, memory):
-                row["memory"].update(max_bytes=bytes_, peak_bytes=bytes_, p99_bytes=bytes_, p50_bytes=bytes_, low_bytes=bytes_, high_bytes=bytes_)
-                if speed:
-                    row["time"].update(step_s=1.0, low_s=1.0, high_s=1.0, tokens_per_s_per_gpu=speed, balanced_step_s=1.0, components={})
-        return chosen(edited(result, change))[0]
-
-    def is_row(name, i):
-        return name.split()[0] == names[i] and (i < 3) == ("1 seq" in name)
-
-    for tokens, memory, want in (((9, 9, 9, 9, 9, 9), (6, 5, 4, 3, 2, 1), 5), ((9, 9, 9, 9, 9, 9), (1, 2, 3, 4, 5, 6), 0),
-                                 ((9, 9, 9, 9, 9, 9), (2, 1, 2, 2, 1, 2), 1), ((7, 9, 9, 8, 8, 9), (1, 3, 2, 1, 1, 2), 2),
-                                 ((9, 9, 9, 9, 9, 9), (4, 4, 4, 4, 4, 4), 0), ((0, 0, 0, 0, 0, 0), (1, 1, 1, 9, 7, 8), 4),
-                                 ((0, 0, 0, 0, 0, 0), (1, 1, 1, 7, 7, 7), 3), ((0, 0, 0, 0, 0, 5), (1, 1, 1, 1, 1, 9), 5)):
-        name = choice(tokens, [2**20 * m for m in memory])
-        expect("ties", is_row(name, want), f"tokens/s {tokens}, MiB {memory}: {name}, not row {want}")
+    expect("order", len(answer["rows"]) == 6 and all(row["time"]["step_s"] is None for row in answer["rows"]), "six rows without times")
+    want = sorted(range(6), key=lambda i: (-answer["rows"][i]["sequences_per_gpu"], answer["rows"][i]["memory"]["max_bytes"], i))
+    expect("order", answer["answers"]["order"] == want, f"{answer['answers']['order']}, without times the larger batch, then less memory: {want}")
+    expect("order", answer["answers"]["fastest"] is None, "fastest without a time")
+    for order in ([5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5], [3, 0, 1, 2, 4, 5]):
+        name = chosen(edited(result, lambda rows: None, lambda a: a["answers"].update(order=order)))[0]
+        expect("order", name.split()[0] == names[order[0]] and (order[0] < 3) == ("1 seq" in name), f"order {order}: {name}")
 
 
 def case_doubts():
@@ -502,14 +523,16 @@ def case_doubts():
     budget = answer["rows"][0]["memory"]["budget_bytes"]
     unnamed = doubts(edited(result, lambda rows: None))  # of the routing, which is generated and folded
     expect("doubts", "gmm" not in unnamed, f"a choice inside of the fit is doubted: {unnamed}")
-    for change, want in ((dict(high_bytes=budget + 1), 1), (dict(high_bytes=budget), 0), (dict(verdict="tight"), 1),
-                         (dict(verdict="tight", high_bytes=budget + 2**30), 1)):
+    for change, want in ((dict(high_bytes=budget + 1, surely_fits=False), 1), (dict(high_bytes=budget), 0), (dict(verdict="tight"), 1),
+                         (dict(verdict="tight", high_bytes=budget + 2**30, surely_fits=False), 1)):
         got = doubts(edited(result, lambda rows: rows[0]["memory"].update(change)))
         expect("doubts", got == ["gmm"] * want + unnamed, f"{change}: doubts of {got}")
     result, answer = answered("gmm", "--expert-parallel", "4")  # published runs have 8 and 16
     got = doubts(edited(result, lambda rows: None))
     expect("doubts", got == ["gmm"] + unnamed, f"4 ranks, which were not fitted: doubts of {got}; {answer['rows'][0]['assumptions']}")
-    got = doubts(edited(result, lambda rows: rows[0]["memory"].update(high_bytes=budget + 1)))
+    got = doubts(edited(result, lambda rows: rows[0].update(assumptions=["gmm: beyond what was fitted: nothing"], outside_fit=[])))
+    expect("doubts", got == unnamed, f"a sentence alone is no doubt: {got}")
+    got = doubts(edited(result, lambda rows: rows[0]["memory"].update(high_bytes=budget + 1, surely_fits=False)))
     expect("doubts", got == ["gmm"] * 2 + unnamed, f"4 ranks and an interval over the budget: doubts of {got}")
 
 
@@ -699,12 +722,19 @@ def damage():
                                (("rows", 1, "traffic", "components", "exchanges"), -5, "components"), (("rows", 1, "steps", "count"), 4, "steps"),
                                (("rows", 1, "sequences_per_gpu"), 9, "9 sequences"), (("rows", 1, "assumptions"), [1], "assumptions"),
                                (("rows", 1, "scheme"), None, "scheme"), (("settings", "parallel", "expert"), 8, "8 x 2 ranks"),
+                               (("answers", "order"), [0, 1, 2, 3], "5 rows"), (("answers", "order"), [0, 1, 2, 3, 3], "twice"),
+                               (("answers", "order"), [0, 1, 2, 3, 5], "from 0 to 4"), (("answers", "order"), [0, 1, 2, 3, -1], "from 0 to 4"),
+                               (("answers", "order"), [0, 1, 2, 3, "x"], "from 0 to 4"), (("answers", "order"), None, "5 rows"),
+                               (("answers", "least_memory"), 5, "least_memory"),
                                (("settings",), None, "settings"), (("rows", 0, "time"), {"step_s": 1.0}, "low_s")):
         bad_file(f"{path} = {value}", ["/summary_json", words], set_in(*path, to=value))
 
     # what is not damage
     old = bad_file("1.0", [], summary(lambda a: a.pop("sources") and None), accepted=True)
     expect("a file of version 1.0", "version 1.0" in old.section("Sources").text(), old.section("Sources").text())
+    older = bad_file("1.1", [], summary(lambda a: [a.pop("answers"), *(row["memory"].pop("surely_fits") for row in a["rows"])] and None), accepted=True)
+    told = next(older.root.all("section", "answer"))
+    expect("a file of version 1.1", "version before 1.2" in told.text() and not chosen(told) and "Every scheme fits" in told.text(), told.text())
     bad_file("1.9", [], lambda f: f.attrs.__setitem__("format_version", "1.9.3"), accepted=True)
     bad_file("sources of another form", [], set_in("sources", to={"figures": [1, None, {"what": 3}], "schemes": {}, "fits": "x"}), accepted=True)
     bad_file("settings of another form", [], summary(lambda a: a["settings"].update(steps=["x"], schemes=[3], seed="x", allocator=[])),
@@ -745,7 +775,7 @@ def options():
 
 case_small()
 case_timed()
-case_ties()
+case_order()
 case_doubts()
 case_long()
 case_hostile()

@@ -132,7 +132,7 @@ static size_t check_case(const even_case *c, const spw_time_stack *stack,
     for (size_t i = 0; i < result.rows; i++) {
         const spw_result_row *row = &result.row[i];
         if (!row->timed) continue;
-        const double ratio = row->time.step_s / row->balanced_step_s;
+        const double ratio = row->time.step_s / row->balanced.step_s;
         timed++;
         CHECK(fabs(ratio - 1.0) <= 0.002 && row->drops.dropped == 0);
         if (!(fabs(ratio - 1.0) <= 0.002))
@@ -140,8 +140,8 @@ static size_t check_case(const even_case *c, const spw_time_stack *stack,
                     ratio, c->expert, c->nodes, c->gpus_per_node, c->top_k, c->experts);
         const bool straddles = c->gpus_per_node % c->expert != 0 && c->expert % c->gpus_per_node != 0;
         CHECK(row->straddling == 0 || (straddles && row->groups > 1));
-        CHECK(row->straddling > 0 || row->aligned_step_s == row->balanced_step_s);
-        CHECK(row->aligned_step_s <= row->balanced_step_s * (1.0 + 1e-12));
+        CHECK(row->straddling > 0 || row->aligned.step_s == row->balanced.step_s);
+        CHECK(row->aligned.step_s <= row->balanced.step_s * (1.0 + 1e-12));
     }
     spw_result_clear(&result);
     spw_trace_close(trace);

@@ -32,13 +32,14 @@ static spw_result made(const point *points, size_t count) {
         row->expert = points[i].expert;
         row->drops.assignments = 100;
         row->drops.dropped = points[i].dropped;
+        spw_result_row_judge(row);
     }
     return result;
 }
 
 /* The position of the fastest point that drops nothing, -1 for none. */
 static int fastest(const spw_result *result, bool surely) {
-    const spw_result_row *row = spw_plan_fastest(result, 0.0, surely);
+    const spw_result_row *row = spw_result_fastest(result, 0.0, surely);
     return row == NULL ? -1 : (int)(row - result->row);
 }
 
@@ -76,14 +77,15 @@ static void test_drops(void) {
     const point slow = {"a", 10, 100, 0, 1, 8, 0}, some = {"b", 20, 100, 0, 1, 8, 1},
                 many = {"c", 30, 100, 0, 1, 8, 40};
     spw_result result = made((point[]){slow, some, many}, 3);
-    CHECK(spw_plan_fastest(&result, 0.0, false) == &result.row[0]);
-    CHECK(spw_plan_fastest(&result, 0.009, false) == &result.row[0]);
-    CHECK(spw_plan_fastest(&result, 0.01, false) == &result.row[1]);
-    CHECK(spw_plan_fastest(&result, 0.399, false) == &result.row[1]);
-    CHECK(spw_plan_fastest(&result, 1.0, false) == &result.row[2]);
-    CHECK(spw_plan_fastest_of(&result, "c") == &result.row[2] && spw_plan_fastest_of(&result, "d") == NULL);
+    CHECK(spw_result_fastest(&result, 0.0, false) == &result.row[0]);
+    CHECK(spw_result_fastest(&result, 0.009, false) == &result.row[0]);
+    CHECK(spw_result_fastest(&result, 0.01, false) == &result.row[1]);
+    CHECK(spw_result_fastest(&result, 0.399, false) == &result.row[1]);
+    CHECK(spw_result_fastest(&result, 1.0, false) == &result.row[2]);
+    CHECK(spw_result_fastest_of(&result, "c") == &result.row[2] &&
+          spw_result_fastest_of(&result, "d") == NULL);
     result.row[0].drops.at_least = true;
-    CHECK(spw_plan_fastest(&result, 0.0, false) == NULL);
+    CHECK(spw_result_fastest(&result, 0.0, false) == NULL);
     spw_result_clear(&result);
 }
 
@@ -100,9 +102,8 @@ static void test_misfit(void) {
 
 static void expect_front(const point *points, size_t count, const bool *want) {
     spw_result result = made(points, count);
-    bool front[8] = {false};
-    spw_plan_front(&result, front);
-    for (size_t i = 0; i < count; i++) CHECK(front[i] == want[i]);
+    CHECK_OK(spw_result_answer(&result, 0.01));
+    for (size_t i = 0; i < count; i++) CHECK(result.answers.front[i] == want[i]);
     spw_result_clear(&result);
 }
 
@@ -119,7 +120,78 @@ static void test_front(void) {
     expect_front((point[]){a, untimed}, 2, (bool[]){true, true}); /* they are not compared */
 }
 
+/* `want`: positions, best first. */
+static void expect_order(const point *points, size_t count, const size_t *want, size_t fits, size_t least) {
+    spw_result result = made(points, count);
+    CHECK_OK(spw_result_answer(&result, 0.01));
+    CHECK(result.answers.fits == fits && result.answers.least_memory == least);
+    for (size_t i = 0; i < fits && i < result.answers.fits; i++) CHECK(result.answers.order[i] == want[i]);
+    spw_result_clear(&result);
+}
+
+static void test_order(void) {
+    const point slow = {"a", 10, 100, 0, 1, 8, 0}, fast = {"b", 20, 500, 0, 2, 8, 0},
+                small = {"c", 20, 400, 0, 4, 8, 0}, twin = {"d", 20, 400, 0, 1, 8, 50},
+                large = {"e", 90, 1001, 0, 1, 8, 0}, untimed = {"f", 0, 10, 0, 1, 8, 0},
+                batch = {"g", 0, 90, 0, 2, 8, 0}, lighter = {"h", 0, 80, 0, 2, 8, 0},
+                larger = {"i", 0, 2000, 0, 1, 8, 0};
+    expect_order((point[]){slow, fast, small, twin, large}, 5, (size_t[]){2, 3, 1, 0}, 4, 0);
+    expect_order((point[]){untimed, slow, batch, lighter}, 4, (size_t[]){1, 3, 2, 0}, 4, 0);
+    expect_order((point[]){larger, large}, 2, NULL, 0, 1); /* nothing fits: least of all */
+    expect_order((point[]){untimed, untimed}, 2, (size_t[]){0, 1}, 2, 0);
+    spw_result result = made((point[]){slow, twin, fast}, 3);
+    CHECK_OK(spw_result_answer(&result, 0.01));
+    CHECK(result.answers.fastest == 2 && result.answers.fastest_whatever_drops == 1);
+    spw_result_clear(&result);
+    result = made((point[]){untimed}, 1);
+    CHECK_OK(spw_result_answer(&result, 0.01));
+    CHECK(result.answers.fastest == SPW_NO_ROW && spw_result_row_at(&result, SPW_NO_ROW) == NULL);
+    spw_result_clear(&result);
+}
+
+/* An allocator's word counts, not the interval; a step that had to give memory back is not sure. */
+static void test_surely(void) {
+    const point wide = {"a", 10, 900, 1100, 1, 8, 0}, tight = {"b", 10, 990, 1000, 1, 8, 0};
+    spw_result result = made((point[]){wide, tight}, 2);
+    spw_result_row *row = result.row;
+    CHECK(!row[0].surely_fits && row[1].surely_fits && spw_result_verdict(&row[1]) == SPW_VERDICT_TIGHT);
+    row[0].reserved.there = true;
+    row[0].reserved.settings.device_bytes = BUDGET;
+    spw_result_row_judge(&row[0]);
+    CHECK(row[0].surely_fits);
+    row[0].reserved.as_set.retried_steps = 1;
+    spw_result_row_judge(&row[0]);
+    CHECK(!row[0].surely_fits && spw_point_fits(&row[0]));
+    spw_result_clear(&result);
+}
+
+static void test_outside(void) {
+    spw_outside_fit list = {.count = 0};
+    spw_outside_fit_add(&list, "memory", "");
+    CHECK(list.count == 0);
+    spw_outside_fit_add(&list, "memory",
+                        "model not in the fitted tables; attention, head: counted, not fitted");
+    spw_outside_fit_add(&list, "time", "pipelines");
+    CHECK(list.count == 3 && strcmp(list.item[1].feature, "attention, head: counted, not fitted") == 0);
+    CHECK(strcmp(list.item[2].of, "time") == 0 && strcmp(list.item[2].feature, "pipelines") == 0);
+    for (int i = 0; i < SPW_OUTSIDE_ITEMS; i++) spw_outside_fit_add(&list, "time", "more");
+    CHECK(list.count == SPW_OUTSIDE_ITEMS);
+}
+
+static void test_cost(void) {
+    spw_result_row row = {.timed = true, .tokens_per_s_low = 50.0, .tokens_per_s_high = 200.0};
+    row.time.tokens_per_s_per_gpu = 100.0;
+    const spw_plan_cost cost = spw_plan_cost_of(&row, 2.0, 200.0 * 86400.0);
+    CHECK(cost.days.value == 1.0 && cost.days.low == 0.5 && cost.days.high == 2.0);
+    CHECK(cost.gpu_hours.value == 48.0 && cost.gpu_hours.low == 24.0 && cost.gpu_hours.high == 96.0);
+    CHECK(cost.tokens_per_day.low == 100.0 * 86400.0 && cost.tokens_per_day.high == 400.0 * 86400.0);
+}
+
 int main(void) {
+    test_order();
+    test_surely();
+    test_outside();
+    test_cost();
     test_fastest();
     test_drops();
     test_misfit();

@@ -1,0 +1,122 @@
+#include "sim/replay/result_answers.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool spw_point_fits(const spw_result_row *row) { return spw_result_verdict(row) != SPW_VERDICT_OOM; }
+
+bool spw_point_is_live_alone(const spw_result_row *row) {
+    return row->memory_kind == SPW_MEMORY_LIVE && !row->reserved.there;
+}
+
+bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0 || row->drops.at_least; }
+
+void spw_result_row_judge(spw_result_row *row) {
+    spw_result_drops *d = &row->drops;
+    d->fraction = d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
+    row->surely_fits = spw_point_fits(row) &&
+                       (row->reserved.there ? row->reserved.as_set.retried_steps == 0
+                                            : row->footprint.high_bytes <= row->footprint.budget_bytes);
+}
+
+static double speed(const spw_result_row *row) { return row->timed ? row->time.tokens_per_s_per_gpu : 0.0; }
+
+/* Below 0: a is the better row. */
+static int compare(const spw_result_row *a, const spw_result_row *b) {
+    if (a->timed != b->timed) return a->timed ? -1 : 1;
+    if (speed(a) > speed(b) || speed(a) < speed(b)) return speed(a) > speed(b) ? -1 : 1;
+    if (!a->timed && a->sequences != b->sequences) return a->sequences > b->sequences ? -1 : 1;
+    return (a->memory.max_bytes > b->memory.max_bytes) - (a->memory.max_bytes < b->memory.max_bytes);
+}
+
+static bool drops_at_most(const spw_result_row *row, double most) {
+    return most > 0.0 ? row->drops.fraction <= most : !spw_point_drops(row);
+}
+
+const spw_result_row *spw_result_fastest(const spw_result *result, double most, bool surely) {
+    const spw_result_row *best = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (!row->timed || !spw_point_fits(row) || !drops_at_most(row, most)) continue;
+        if (surely && !row->surely_fits) continue;
+        if (best == NULL || compare(row, best) < 0) best = row;
+    }
+    return best;
+}
+
+const spw_result_row *spw_result_fastest_of(const spw_result *result, const char *scheme) {
+    const spw_result_row *best = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (strcmp(row->scheme.text, scheme) != 0 || !row->timed || !spw_point_fits(row)) continue;
+        if (best == NULL || compare(row, best) < 0) best = row;
+    }
+    return best;
+}
+
+/* At least as good in everything, and better in something. */
+static bool beats(const spw_result_row *a, const spw_result_row *b) {
+    const double drops_a = a->drops.fraction, drops_b = b->drops.fraction;
+    if (a->timed != b->timed || a->memory_kind != b->memory_kind) return false;
+    if (a->memory.max_bytes > b->memory.max_bytes || speed(a) < speed(b) || drops_a > drops_b) return false;
+    return a->memory.max_bytes < b->memory.max_bytes || speed(a) > speed(b) || drops_a < drops_b;
+}
+
+static void find_front(spw_result *result) {
+    bool *front = result->answers.front;
+    for (size_t i = 0; i < result->rows; i++) {
+        front[i] = spw_point_fits(&result->row[i]);
+        for (size_t j = 0; j < result->rows && front[i]; j++)
+            front[i] = !(spw_point_fits(&result->row[j]) && beats(&result->row[j], &result->row[i]));
+    }
+}
+
+static int best_first(const void *a, const void *b, void *rows) {
+    const spw_result_row *row = rows;
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    const int order = compare(&row[x], &row[y]);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+static size_t position(const spw_result *result, const spw_result_row *row) {
+    return row != NULL ? (size_t)(row - result->row) : SPW_NO_ROW;
+}
+
+static size_t least_memory(const spw_result *result) {
+    const spw_result_row *least = NULL;
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        if (result->answers.fits > 0 && !spw_point_fits(row)) continue;
+        if (least == NULL || row->memory.max_bytes < least->memory.max_bytes) least = row;
+    }
+    return position(result, least);
+}
+
+spw_status spw_result_answer(spw_result *result, double drop_most) {
+    spw_result_answers *a = &result->answers;
+    spw_status status = SPW_OK;
+    if (result->rows == 0) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(result->rows, &a->order));
+    SPW_TRY(SPW_ALLOC(result->rows, &a->front));
+    for (size_t i = 0; i < result->rows; i++)
+        if (spw_point_fits(&result->row[i])) a->order[a->fits++] = i;
+    qsort_r(a->order, a->fits, sizeof *a->order, best_first, result->row);
+    find_front(result);
+    a->there = true;
+    a->drop_most = drop_most;
+    a->fastest = position(result, spw_result_fastest(result, drop_most, false));
+    a->fastest_sure = position(result, spw_result_fastest(result, drop_most, true));
+    a->fastest_dropless = position(result, spw_result_fastest(result, 0.0, false));
+    a->fastest_dropless_sure = position(result, spw_result_fastest(result, 0.0, true));
+    a->fastest_whatever_drops = position(result, spw_result_fastest(result, 1.0, false));
+    a->least_memory = least_memory(result);
+
+cleanup:
+    return status;
+}
+
+const spw_result_row *spw_result_row_at(const spw_result *result, size_t row) {
+    return row < result->rows ? &result->row[row] : NULL;
+}

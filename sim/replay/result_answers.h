@@ -1,0 +1,38 @@
+/* What follows from the rows of a result: which of them fit, which is best, which are worth a look. Computed once: plan,
+ * replay and report draw it. */
+#ifndef SPW_SIM_REPLAY_RESULT_ANSWERS_H
+#define SPW_SIM_REPLAY_RESULT_ANSWERS_H
+
+#include "base/status.h"
+#include "sim/replay/result.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What is called fastest drops at most this share of the assignments unless the user says otherwise. */
+#define SPW_DROP_MOST 0.01
+
+bool spw_point_fits(const spw_result_row *row); /* tight fits, too */
+bool spw_point_is_live_alone(
+    const spw_result_row *row);                  /* nothing says what comes on top of its live memory */
+bool spw_point_drops(const spw_result_row *row); /* for certain none: false */
+
+/* Fills row->surely_fits and drops.fraction from what the row holds otherwise. */
+void spw_result_row_judge(spw_result_row *row);
+
+/* The fastest row that has a time, fits and drops at most the share `most` of the assignments; NULL when none does.
+ * most 0: it drops nothing, for certain; surely: of those that surely fit. Equal speed: less memory, then the first. */
+const spw_result_row *spw_result_fastest(const spw_result *result, double most, bool surely);
+/* The same of one scheme, whatever it drops. */
+const spw_result_row *spw_result_fastest_of(const spw_result *result, const char *scheme);
+
+/* Fills result->answers; call it when all rows are there. Best first: rows with a time, faster first, then less memory; then
+ * rows without one, the larger batch first, then less memory; equals in the order of the rows. A row is in front where no
+ * other that fits, its memory of the same kind, is at least as good in memory (peak), speed and drops, and better in one;
+ * rows without a time are compared by memory and drops among themselves. */
+SPW_MUST_CHECK spw_status spw_result_answer(spw_result *result, double drop_most);
+
+/* A row by its position in an answer; NULL for SPW_NO_ROW. */
+const spw_result_row *spw_result_row_at(const spw_result *result, size_t position);
+
+#endif
