@@ -5,8 +5,8 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/command/job_options.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/memory/event_list.h"
-#include "sim/memory/megatron_stack.h"
 #include "sim/print/table.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ typedef struct tally {
 static spw_status measure(const run *what, size_t steps, tally *out) {
     const spw_megatron_shape shape = {LAYERS, TOKENS, TOP_K, EXPERTS,           LOCAL, HIDDEN, FFN,
                                       0,      false,  false, SPW_RECOMPUTE_NONE};
-    spw_megatron_stack *stack = NULL;
+    spw_bare_layers *bare = NULL;
     spw_allocator *allocator = NULL;
     spw_allocation *live = NULL;
     spw_event_list list = {.events = 0};
@@ -87,11 +87,11 @@ static spw_status measure(const run *what, size_t steps, tally *out) {
     uint64_t received[LAYERS], sent[LAYERS], state = 20;
     spw_status status = SPW_OK;
     *out = (tally){.seconds = 0.0};
-    SPW_TRY(spw_megatron_stack_create(&shape, &stack));
+    SPW_TRY(spw_bare_layers_create(&shape, &bare));
     SPW_TRY(spw_allocator_create(&what->settings, &allocator));
-    SPW_TRY(SPW_ALLOC(spw_megatron_stack_slots(stack), &live));
-    for (size_t i = 0; i < spw_megatron_stack_slots(stack); i++) live[i].block = SPW_ALLOCATION_EMPTY;
-    SPW_TRY(spw_megatron_stack_begin(stack, &list));
+    SPW_TRY(SPW_ALLOC(spw_bare_layers_slots(bare), &live));
+    for (size_t i = 0; i < spw_bare_layers_slots(bare); i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    SPW_TRY(spw_bare_layers_begin(bare, &list));
     SPW_TRY(spw_event_list_replay(&list, allocator, live, &replay));
     const double start = spw_clock_s();
     for (size_t step = 0; step < steps; step++) {
@@ -99,7 +99,7 @@ static spw_status measure(const run *what, size_t steps, tally *out) {
             sent[l] = (uint64_t)TOKENS * TOP_K;
             received[l] = sent[l] / 2 + next_random(&state) % (2 * sent[l]);
         }
-        SPW_TRY(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
+        SPW_TRY(spw_bare_layers_step(bare, &(spw_megatron_rows){received, sent, NULL}, &list));
         out->events += list.events;
         if (!what->replays) continue;
         SPW_TRY(spw_event_list_replay(&list, allocator, live, &replay));
@@ -114,7 +114,7 @@ cleanup:
     spw_free(live);
     spw_allocator_destroy(allocator);
     spw_event_list_destroy(&list);
-    spw_megatron_stack_destroy(stack);
+    spw_bare_layers_destroy(bare);
     return status;
 }
 

@@ -125,7 +125,7 @@ cleanup:
     return status;
 }
 
-/* Tables of measured stacks have a fit of their own. */
+/* Tables of measured Megatron-Core layers have a fit of their own. */
 static spw_status calibrate_time(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const spw_table_kind kind = spw_table_kind_of(argv[i]);

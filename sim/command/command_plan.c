@@ -231,7 +231,7 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
     if (software->compiled) request->stack = &software->stack;
     if (software->timed) request->time_stack = &software->time_stack;
-    if (software->megatron) request->megatron = &software->megatron_stack;
+    if (software->megatron) request->megatron = &software->megatron_coefficients;
     return SPW_OK;
 }
 

@@ -174,7 +174,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.stack = o->stack;
     settings.memory_fit = software->compiled ? &software->stack : NULL;
     settings.time_fit = software->timed ? &software->time_stack : NULL;
-    settings.megatron_fit = software->megatron ? &software->megatron_stack : NULL;
+    settings.megatron_fit = software->megatron ? &software->megatron_coefficients : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
     if (o->output != NULL) SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
@@ -190,7 +190,8 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .allocator = true,
                                         .stack = software->compiled ? &software->stack : NULL,
                                         .time_stack = software->timed ? &software->time_stack : NULL,
-                                        .megatron = software->megatron ? &software->megatron_stack : NULL,
+                                        .megatron =
+                                            software->megatron ? &software->megatron_coefficients : NULL,
                                         .sink = spw_result_file_sink(file)};
     if (!o->each_step || file != NULL) status = spw_replay_run(&request, &result);
     SPW_TRY(within_trace(o, status));

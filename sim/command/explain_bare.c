@@ -1,8 +1,8 @@
 #include "sim/command/explain_bare.h"
 
 #include "base/memory.h"
+#include "sim/memory/bare_tensors.h"
 #include "sim/memory/megatron_job.h"
-#include "sim/memory/megatron_tensors.h"
 
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ static void add_left(const spw_event_list *list, int64_t bytes[SPW_TENSOR_KINDS]
 /* bytes [SPW_TENSOR_KINDS] at the peak of the second step, reached with the event *at. */
 static spw_status peak_by_kind(const spw_megatron_shape *shape, const spw_rank_rows *balanced,
                                int64_t bytes[SPW_TENSOR_KINDS], spw_memory_event *at) {
-    spw_megatron_stack *stack = NULL;
+    spw_bare_layers *bare = NULL;
     spw_event_list list = {.events = 0};
     uint64_t *received = NULL, *sent = NULL;
     int64_t step[SPW_TENSOR_KINDS];
@@ -29,12 +29,12 @@ static spw_status peak_by_kind(const spw_megatron_shape *shape, const spw_rank_r
         sent[l] = balanced->sent;
     }
     const spw_megatron_rows rows = {received, sent, NULL};
-    SPW_TRY(spw_megatron_stack_create(shape, &stack));
-    SPW_TRY(spw_megatron_stack_begin(stack, &list));
+    SPW_TRY(spw_bare_layers_create(shape, &bare));
+    SPW_TRY(spw_bare_layers_begin(bare, &list));
     add_left(&list, bytes);
-    SPW_TRY(spw_megatron_stack_step(stack, &rows, &list));
+    SPW_TRY(spw_bare_layers_step(bare, &rows, &list));
     add_left(&list, bytes);
-    SPW_TRY(spw_megatron_stack_step(stack, &rows, &list));
+    SPW_TRY(spw_bare_layers_step(bare, &rows, &list));
     const spw_list_peak peak = spw_event_list_peak(&list);
     spw_event_list_waterfall(&list, &peak, step);
     for (size_t k = 0; k < SPW_TENSOR_KINDS; k++) bytes[k] += step[k];
@@ -42,7 +42,7 @@ static spw_status peak_by_kind(const spw_megatron_shape *shape, const spw_rank_r
 
 cleanup:
     spw_event_list_destroy(&list);
-    spw_megatron_stack_destroy(stack);
+    spw_bare_layers_destroy(bare);
     spw_free(received);
     spw_free(sent);
     return status;
@@ -53,22 +53,22 @@ spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
     int64_t bytes[SPW_TENSOR_KINDS] = {0};
-    spw_megatron_shape stack;
-    if (!spw_megatron_job_stack(job, scheme, &shape, &stack)) return SPW_OK;
+    spw_megatron_shape bare;
+    if (!spw_megatron_job_layers(job, scheme, &shape, &bare)) return SPW_OK;
     spw_memory_event at = {.born = false};
-    const spw_status status = peak_by_kind(&stack, &balanced, bytes, &at);
+    const spw_status status = peak_by_kind(&bare, &balanced, bytes, &at);
     if (status != SPW_OK) return status;
     f->components = 0;
     f->argument_bytes = f->peak_bytes = 0;
     f->moment = SPW_MOMENT_MOE_LAYER;
     (void)snprintf(f->place, sizeof f->place, "%s pass of layer %u of %zu (5.9)",
-                   at.backward ? "backward" : "forward", at.layer + 1u, stack.layers);
-    for (size_t k = 0; spw_megatron_kind(k) != NULL && f->components < SPW_COMPONENTS; k++) {
-        const spw_tensor_kind *kind = spw_megatron_kind(k);
+                   at.backward ? "backward" : "forward", at.layer + 1u, bare.layers);
+    for (size_t k = 0; spw_bare_kind(k) != NULL && f->components < SPW_COMPONENTS; k++) {
+        const spw_tensor_kind *kind = spw_bare_kind(k);
         if (bytes[k] <= 0) continue;
         spw_component *c = &f->component[f->components++];
         *c = (spw_component){.bytes = (uint64_t)bytes[k],
-                             .argument = spw_megatron_kind_is_weight(k),
+                             .argument = spw_bare_kind_is_weight(k),
                              .live = {true, false, false},
                              .source = kind->source};
         (void)snprintf(c->name, sizeof c->name, "%s", kind->name);

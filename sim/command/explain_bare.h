@@ -1,4 +1,4 @@
-/* What the peak of a bare Megatron stack is made of, tensor by tensor, from the list that `replay` runs. */
+/* What the peak of bare Megatron-Core layers is made of, tensor by tensor, from the list that `replay` runs. */
 #ifndef SPW_SIM_COMMAND_EXPLAIN_BARE_H
 #define SPW_SIM_COMMAND_EXPLAIN_BARE_H
 

@@ -170,14 +170,14 @@ static const spw_setting rows[] = {
      .size = sizeof(spw_model_part),
      .choices = parts,
      .fallback = "whole",
-     .help = "expert_layers: a bare stack of MoE layers, no attention, no optimizer"},
+     .help = "expert_layers: bare MoE layers, without attention and optimizer"},
     {.key = "layers",
      .kind = SPW_SETTING_COUNT,
      .offset = offsetof(job_text, job.layers),
      .minimum = 0,
      .maximum = SPW_MODEL_MAX_LAYERS,
      .fallback = "0",
-     .help = "of a bare stack; 0 for as many as the model has MoE layers"},
+     .help = "how many bare layers; 0 for as many as the model has MoE layers"},
     {.key = "remat",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.remat),
@@ -304,18 +304,18 @@ static spw_status check_part(const spw_job *job, const char **key) {
     *key = "layers";
     if (job->part == SPW_PART_WHOLE && job->layers > 0)
         return spw_fail(SPW_ECONFIG,
-                        "layers %zu is for a bare stack; add model_part: expert_layers, or leave layers out",
+                        "layers %zu is for bare layers; add model_part: expert_layers, or leave layers out",
                         job->layers);
     *key = "parallel";
     if (job->part == SPW_PART_EXPERT_LAYERS && (job->pipeline > 1 || job->micro_batches > 1))
         return spw_fail(
             SPW_ECONFIG,
-            "a bare stack has no pipeline and no micro-batches; pipeline is %zu and micro_batches "
+            "bare layers have no pipeline and no micro-batches; pipeline is %zu and micro_batches "
             "%zu, make both 1",
             job->pipeline, job->micro_batches);
     if (job->part == SPW_PART_EXPERT_LAYERS && job->fsdp > 1)
         return spw_fail(SPW_ECONFIG,
-                        "a bare stack is one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
+                        "bare layers are one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
                         job->fsdp, job->expert * job->fsdp);
     return SPW_OK;
 }

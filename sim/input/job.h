@@ -58,7 +58,7 @@ typedef struct spw_job_allocator {
     size_t roundup_power2_divisions;     /* 0 = off */
 } spw_job_allocator;
 
-/* What is trained: the whole model, or a bare stack of its MoE layers, x + MoE(norm(x)), without attention, shared
+/* What is trained: the whole model, or its bare MoE layers, x + MoE(norm(x)), without attention, shared
  * experts, embedding and optimizer. */
 typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
 const char *spw_model_part_name(spw_model_part part);
@@ -73,7 +73,7 @@ typedef struct spw_job {
     size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1 */
     spw_model_part part;
     size_t
-        layers; /* 0 = the model's; else of a bare stack, and then model.layers and moe_layers say the same */
+        layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */
     spw_job_allocator allocator;
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */

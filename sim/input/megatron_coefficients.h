@@ -1,4 +1,4 @@
-/* What a step of a bare Megatron-Core stack takes on one machine, in a few physical figures (sim/time/megatron_time.h).
+/* What a step of bare Megatron-Core layers takes on one machine, in a few physical figures (sim/time/megatron_time.h).
  * Presets are YAML files in sim/megatron_stacks/, compiled in and written by `spillway calibrate time`. */
 #ifndef SPW_SIM_INPUT_MEGATRON_COEFFICIENTS_H
 #define SPW_SIM_INPUT_MEGATRON_COEFFICIENTS_H
@@ -48,7 +48,7 @@
     X(ranks_half_width, 0, 1, \
       "the same on top: other numbers of ranks, or of tokens, than those of the tables")
 
-/* For rows of a job, beyond the bare stacks that were measured (sim/time/megatron_job_time.h); as above. */
+/* For rows of a job, beyond the bare layers that were measured (sim/time/megatron_job_time.h); as above. */
 #define SPW_MEGATRON_JOB_LIST(X) \
     X(dense_flops_share, 0.01, 1, "products outside the experts: share of the dense bf16 peak") \
     X(attention_flops_share, 0.01, 1, "scores of attention: share of the dense bf16 peak") \

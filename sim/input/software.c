@@ -7,7 +7,7 @@
 
 static void name_all(spw_software *s) {
     (void)snprintf(s->names, sizeof s->names, "%s%s%s", s->compiled ? s->stack.name : "",
-                   s->compiled && s->megatron ? "," : "", s->megatron ? s->megatron_stack.name : "");
+                   s->compiled && s->megatron ? "," : "", s->megatron ? s->megatron_coefficients.name : "");
 }
 
 /* --- By name --- */
@@ -54,7 +54,7 @@ static spw_status add(const char *name, spw_software *out) {
     SPW_TRY(is_megatron(name, &megatron));
     if (megatron) {
         if (out->megatron) return twice("Megatron-Core", name);
-        SPW_TRY(spw_megatron_coefficients_read(name, NULL, &out->megatron_stack));
+        SPW_TRY(spw_megatron_coefficients_read(name, NULL, &out->megatron_coefficients));
         out->megatron = true;
         return SPW_OK;
     }

@@ -18,7 +18,7 @@ typedef struct spw_software {
     bool compiled, timed, megatron; /* what of the following is there */
     spw_stack stack;
     spw_time_stack time_stack;
-    spw_megatron_coefficients megatron_stack;
+    spw_megatron_coefficients megatron_coefficients;
 } spw_software;
 
 /* `names`: presets or YAML files between commas, at most one of each kind. SPW_ECONFIG, SPW_EIO. */

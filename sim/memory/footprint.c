@@ -103,7 +103,7 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
     LIVE(c, ALWAYS);
 }
 
-/* A bare stack of expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
+/* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
 static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
                               const spw_layer_shape *s) {
     const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,

@@ -19,8 +19,8 @@ static bool recompute_of(spw_remat remat, spw_recompute *out) {
     return false;
 }
 
-bool spw_megatron_job_stack(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                            spw_megatron_shape *out) {
+bool spw_megatron_job_layers(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
+                             spw_megatron_shape *out) {
     const size_t capacity = scheme->type->routing.expert_capacity != NULL
                                 ? scheme->type->routing.expert_capacity(scheme, shape)
                                 : SIZE_MAX;
@@ -34,6 +34,6 @@ bool spw_megatron_job_stack(const spw_job *job, const spw_scheme *scheme, const 
                                 .ffn = shape->ffn,
                                 .capacity = capacity != SIZE_MAX ? capacity : 0,
                                 .padded = spw_scheme_fills_slots(scheme)};
-    return job->part == SPW_PART_EXPERT_LAYERS && spw_scheme_is_stacked_megatron(scheme) && p->weights == 2 &&
+    return job->part == SPW_PART_EXPERT_LAYERS && spw_scheme_is_bare_megatron(scheme) && p->weights == 2 &&
            p->gradients == 4 && p->activations == 2 && recompute_of(job->remat, &out->recompute);
 }

@@ -21,7 +21,7 @@ struct spw_step_memory {
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
     spw_event_list *out;
-    spw_megatron_stack *stack; /* its list takes the place of all the above; NULL: none */
+    spw_bare_layers *bare;     /* its list takes the place of all the above; NULL: none */
     uint64_t *received, *sent; /* [layers], of it */
 };
 
@@ -47,9 +47,9 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
         SPW_TRY(spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->layer.tensors));
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
-    spw_megatron_shape stack;
-    if (spw_megatron_job_stack(job, scheme, shape, &stack)) {
-        SPW_TRY(spw_megatron_stack_create(&stack, &m->stack));
+    spw_megatron_shape bare;
+    if (spw_megatron_job_layers(job, scheme, shape, &bare)) {
+        SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
         SPW_TRY(SPW_ALLOC(m->layers, &m->received));
         SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
     }
@@ -63,7 +63,7 @@ cleanup:
 
 void spw_step_memory_destroy(spw_step_memory *m) {
     if (m == NULL) return;
-    spw_megatron_stack_destroy(m->stack);
+    spw_bare_layers_destroy(m->bare);
     spw_free(m->received);
     spw_free(m->sent);
     spw_free(m->live);
@@ -73,7 +73,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
-    if (m->stack != NULL) return spw_megatron_stack_slots(m->stack);
+    if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
     return SPW_COMPONENTS + m->layers * m->layer.tensors;
 }
 
@@ -150,7 +150,7 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
 }
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
-    if (m->stack != NULL) return spw_megatron_stack_begin(m->stack, list);
+    if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
     spw_event_list_clear(list);
     m->out = list;
     spw_status status = SPW_OK;
@@ -164,12 +164,12 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, s
                                 spw_event_list *list) {
     spw_status status = SPW_OK;
     if (layers == 0) return spw_fail(SPW_EARG, "no layers");
-    if (m->stack != NULL) {
+    if (m->bare != NULL) {
         for (size_t l = 0; l < m->layers; l++) {
             m->received[l] = rows[l % layers].held;
             m->sent[l] = rows[l % layers].sent;
         }
-        return spw_megatron_stack_step(m->stack, &(spw_megatron_rows){m->received, m->sent, NULL}, list);
+        return spw_bare_layers_step(m->bare, &(spw_megatron_rows){m->received, m->sent, NULL}, list);
     }
     spw_event_list_clear(list);
     m->out = list;

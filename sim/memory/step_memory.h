@@ -5,8 +5,8 @@
  *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events
  *   dense layers           what the footprint has there
  * What does not follow the routing (weights, optimizer, attention, ...) has the same size in every step and is allocated
- * as one tensor a component. A bare stack of Megatron-Core layers has its own list,
- * tensor by tensor (sim/memory/megatron_stack.h). */
+ * as one tensor a component. Bare Megatron-Core layers have a list of their own,
+ * tensor by tensor (sim/memory/bare_layers.h). */
 #ifndef SPW_SIM_MEMORY_STEP_MEMORY_H
 #define SPW_SIM_MEMORY_STEP_MEMORY_H
 

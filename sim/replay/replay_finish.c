@@ -26,7 +26,7 @@ static void name_worst(const spw_replay_row *row, size_t step, size_t layer, siz
     out->worst_rank = rank;
 }
 
-/* The allocator's word on memory. Of a bare stack it is followed tensor by tensor, and says what is live too. */
+/* The allocator's word on memory. Of bare layers it is followed tensor by tensor, and says what is live too. */
 static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
     const spw_reserved_outcome *as_set = &out->reserved.as_set;

@@ -15,8 +15,8 @@
 
 static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
-    spw_megatron_shape stack;
-    row->exact = spw_megatron_job_stack(row->job, row->scheme, &row->shape, &stack);
+    spw_megatron_shape bare;
+    row->exact = spw_megatron_job_layers(row->job, row->scheme, &row->shape, &bare);
     return spw_reserved_memory_create(row->job, row->scheme, &row->shape, row->memory.footprint, f->layers,
                                       f->steps, &row->reserved);
 }

@@ -341,7 +341,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .options = options,
     .routing.factor = "capacity_factor",
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_stacked = is_unpadded},
+                 .as_bare = is_unpadded},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

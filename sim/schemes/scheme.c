@@ -196,8 +196,8 @@ bool spw_scheme_is_timed_megatron(const spw_scheme *scheme) {
     return m->timed && (m->as_timed == NULL || m->as_timed(scheme));
 }
 
-bool spw_scheme_is_stacked_megatron(const spw_scheme *scheme) {
-    return scheme->type->megatron.as_stacked != NULL && scheme->type->megatron.as_stacked(scheme);
+bool spw_scheme_is_bare_megatron(const spw_scheme *scheme) {
+    return scheme->type->megatron.as_bare != NULL && scheme->type->megatron.as_bare(scheme);
 }
 
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {

@@ -165,8 +165,7 @@ typedef struct spw_scheme_megatron {
     spw_megatron_dispatcher dispatcher;
     bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
     bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
-    bool (*as_stacked)(
-        const spw_scheme *scheme); /* is it the layer of the bare stack (sim/memory/megatron_stack.h) under
+    bool (*as_bare)(const spw_scheme *scheme);     /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;
 
@@ -205,7 +204,7 @@ double spw_scheme_factor(const spw_scheme *scheme);
 /* The facts of spw_scheme_megatron under the options as set. */
 bool spw_scheme_fills_slots(const spw_scheme *scheme);
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);
-bool spw_scheme_is_stacked_megatron(const spw_scheme *scheme);
+bool spw_scheme_is_bare_megatron(const spw_scheme *scheme);
 
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);

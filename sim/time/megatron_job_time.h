@@ -1,4 +1,4 @@
-/* The time of a training step of a Megatron-Core job: its MoE layers by the model that was fitted to bare stacks
+/* The time of a training step of a Megatron-Core job: its MoE layers by the model that was fitted to bare layers
  * (sim/time/megatron_time.h), the rest of the model by counted work (sim/time/model_work.h).
  *
  *   a block      the layers of one chunk of a pipeline stage: the stack's clocks over its MoE layers, plus

@@ -1,4 +1,4 @@
-/* The time of one step, forward and backward, of a bare stack of Megatron-Core MoE layers (sim/memory/megatron_stack.h), without
+/* The time of one step, forward and backward, of bare Megatron-Core MoE layers (sim/memory/bare_layers.h), without
  * Transformer Engine and without overlap: kernels one behind the other on one stream a GPU, one process a GPU.
  *
  * Every rank has a clock of its GPU and one of its host. A phase adds its seconds to the GPU's; an all-to-all begins when the
@@ -46,7 +46,7 @@
 #define SPW_SIM_TIME_MEGATRON_TIME_H
 
 #include "sim/input/megatron_coefficients.h"
-#include "sim/memory/megatron_stack.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/schemes/scheme.h"
 
 #define SPW_MEGATRON_PHASE_LIST(X) \
@@ -102,7 +102,7 @@ typedef struct spw_megatron_time {
         host_wait_s[SPW_MEGATRON_PHASES]; /* of phase_s: for other ranks, for the host */
 } spw_megatron_time;
 
-/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_megatron_stack_create takes it;
+/* load [layers][ranks]; phase_s [layers][ranks][SPW_MEGATRON_PHASES] or NULL. `shape` as spw_bare_layers_create takes it;
  * SPW_EARG for a shape that is empty, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c,
                                                     const spw_megatron_shape *shape,

@@ -43,7 +43,7 @@ static void test_defaults(void) {
           strcmp(spw_remat_name(SPW_REMAT_COUNT), "?") == 0);
 }
 
-/* A bare stack has as many layers as is said, all of them MoE layers; one expert-parallel group. */
+/* There are as many bare layers as is said, all of them MoE layers; one expert-parallel group. */
 static void test_expert_layers(void) {
     spw_job job;
     CHECK_OK(
@@ -57,10 +57,10 @@ static void test_expert_layers(void) {
                    &job));
     CHECK(job.model.layers == 58 && job.model.moe_layers == 58);
     refuse(JOB "layers: 4\n",
-           "job.yaml:5: layers 4 is for a bare stack; add model_part: expert_layers, or leave layers "
+           "job.yaml:5: layers 4 is for bare layers; add model_part: expert_layers, or leave layers "
            "out");
     refuse(JOB "model_part: expert_layers\n",
-           "job.yaml:3: a bare stack is one expert-parallel group; fsdp is 8, make it 1 and expert 64");
+           "job.yaml:3: bare layers are one expert-parallel group; fsdp is 8, make it 1 and expert 64");
     refuse(JOB "allocator: {max_split_size_mb: 20}\n",
            "job.yaml:5: max_split_size_mb 20; PyTorch takes more than 20");
     refuse(JOB "allocator: {roundup_power2_divisions: 6}\n",

@@ -1,7 +1,7 @@
 /* The schemes of Megatron-Core and Primus: event lists, figures of the catalogue, who is dropped and who pads. */
 #include "sim/input/remat.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/memory/footprint.h"
-#include "sim/memory/megatron_stack.h"
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
 #include "tests/unit/check.h"
@@ -115,7 +115,7 @@ static void test_torch(void) {
     }
 }
 
-/* --- The measured stack's closed form --- */
+/* --- The closed form of bare layers --- */
 
 /* What the closed form has per layer and the layer's own list has not: the norm's output and the residual stream, 4 T H;
  * the norm's rstd, 4 T; two rows of 64 bytes of counts. What the list has and the closed form counts as held before the

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "sim/input/csv.h"
 #include "sim/memory/allocator.h"
-#include "sim/memory/megatron_stack.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/score/megatron/measured_batch.h"
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 #include "sim/score/megatron/measured_score.h"
 
 #include "base/memory.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/memory/event_list.h"
-#include "sim/memory/megatron_stack.h"
 #include "sim/score/megatron/measured_batch.h"
 
 #include <errno.h>
@@ -13,21 +13,21 @@
 
 enum { WARM_STEPS = 1 };
 
-/* --- A process: stack, allocator and what is live --- */
+/* --- A process: layers, allocator and what is live --- */
 
 typedef struct process {
-    spw_megatron_stack *stack;
+    spw_bare_layers *layers;
     spw_allocator *allocator;
     spw_allocation *live;
     spw_event_list list;
 } process;
 
 static void process_end(process *p) {
-    spw_megatron_stack_destroy(p->stack);
+    spw_bare_layers_destroy(p->layers);
     spw_allocator_destroy(p->allocator);
     spw_free(p->live);
     spw_event_list_destroy(&p->list);
-    *p = (process){.stack = NULL};
+    *p = (process){.layers = NULL};
 }
 
 static spw_status process_begin(const spw_measured_run *run, process *p) {
@@ -45,12 +45,12 @@ static spw_status process_begin(const spw_measured_run *run, process *p) {
                                       .recompute = run->recompute};
     spw_list_replay replay;
     spw_status status = SPW_OK;
-    *p = (process){.stack = NULL};
-    SPW_TRY(spw_megatron_stack_create(&shape, &p->stack));
+    *p = (process){.layers = NULL};
+    SPW_TRY(spw_bare_layers_create(&shape, &p->layers));
     SPW_TRY(spw_allocator_create(&run->settings, &p->allocator));
-    SPW_TRY(SPW_ALLOC(spw_megatron_stack_slots(p->stack), &p->live));
-    for (size_t i = 0; i < spw_megatron_stack_slots(p->stack); i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
-    SPW_TRY(spw_megatron_stack_begin(p->stack, &p->list));
+    SPW_TRY(SPW_ALLOC(spw_bare_layers_slots(p->layers), &p->live));
+    for (size_t i = 0; i < spw_bare_layers_slots(p->layers); i++) p->live[i].block = SPW_ALLOCATION_EMPTY;
+    SPW_TRY(spw_bare_layers_begin(p->layers, &p->list));
     SPW_TRY(spw_event_list_replay(&p->list, p->allocator, p->live, &replay));
 
 cleanup:
@@ -59,7 +59,7 @@ cleanup:
 }
 
 static spw_status process_step(process *p, const spw_megatron_rows *rows, spw_list_replay *out) {
-    spw_status status = spw_megatron_stack_step(p->stack, rows, &p->list);
+    spw_status status = spw_bare_layers_step(p->layers, rows, &p->list);
     return status == SPW_OK ? spw_event_list_replay(&p->list, p->allocator, p->live, out) : status;
 }
 
@@ -150,7 +150,7 @@ static spw_status score_run(const spw_measured_score *score, size_t row, const s
     uint64_t received[SPW_MEASURED_LAYERS], sent[SPW_MEASURED_LAYERS], *of_expert = NULL;
     spw_measured_rows layer[SPW_MEASURED_LAYERS];
     spw_measured_run replayed = *run;
-    process p = {.stack = NULL};
+    process p = {.layers = NULL};
     spw_list_replay replay;
     spw_status status = SPW_OK;
     cell->composed = known;
@@ -284,7 +284,7 @@ static spw_status score_step(spw_measured_score *score, size_t row, const spw_me
     SPW_TRY(read_rows(score, row, run, now, received));
     for (size_t l = 0; l < run->batch.layers; l++) sent[l] = run->batch.tokens * run->batch.top_k;
     process *p = &s->p[cell->rank];
-    if (p->stack == NULL) SPW_TRY(process_begin(run, p));
+    if (p->layers == NULL) SPW_TRY(process_begin(run, p));
     SPW_TRY(process_step(p, &(spw_megatron_rows){received, sent, NULL}, &replay));
     SPW_TRY(set_figures(score->table, row, &replay, true, cell));
     if (replay.refused || replay.before.refused > 0) process_end(p); /* the next step begins anew */

@@ -1,4 +1,4 @@
-/* Measured runs of bare Megatron-Core stacks beside what the event list and the allocator say of them. Two kinds of
+/* Measured runs of bare Megatron-Core layers beside what the event list and the allocator say of them. Two kinds of
  * table: runs (a row is run x rank; every run begins with an empty cache) and sequences (a row is step x rank of one
  * process with changing routing; has a column "sequence"). Columns: notebooks_data/measured/README.md. */
 #ifndef SPW_SIM_SCORE_MEGATRON_MEASURED_SCORE_H
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "sim/input/csv.h"
 #include "sim/memory/allocator.h"
-#include "sim/memory/megatron_stack.h"
+#include "sim/memory/bare_layers.h"
 #include "sim/score/megatron/measured_run.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* The event list of a Megatron stack: one step by pencil and paper, then the list against the closed form for random
+/* The event list of bare Megatron-Core layers: one step by pencil and paper, then the list against the closed form for random
  * rows, then the allocator over steps. */
-#include "sim/memory/megatron_stack.h"
+#include "sim/memory/bare_layers.h"
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
@@ -38,18 +38,18 @@ static void test_by_hand(void) {
     CHECK(closed.after_forward_bytes == 296);
     CHECK(closed.forward_bytes == 360);
     CHECK(closed.backward_bytes == 296 + 8 + 8);
-    spw_megatron_stack *stack = NULL;
+    spw_bare_layers *bare = NULL;
     spw_event_list list = {.events = 0};
-    CHECK_OK(spw_megatron_stack_create(&shape, &stack));
-    CHECK_OK(spw_megatron_stack_begin(stack, &list));
+    CHECK_OK(spw_bare_layers_create(&shape, &bare));
+    CHECK_OK(spw_bare_layers_begin(bare, &list));
     for (int step = 0; step < 2; step++) {
-        CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){rows, rows, NULL}, &list));
+        CHECK_OK(spw_bare_layers_step(bare, &(spw_megatron_rows){rows, rows, NULL}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         const int64_t kept = step == 0 ? 4 * 4 + 4 + 8 * 4 : 0; /* the first step has nothing to replace */
         CHECK(peak.after_forward_bytes == 296 + kept);
     }
     spw_event_list_destroy(&list);
-    spw_megatron_stack_destroy(stack);
+    spw_bare_layers_destroy(bare);
 }
 
 static void test_closed_form(void) {
@@ -60,16 +60,16 @@ static void test_closed_form(void) {
         shape.padded = round % 6 >= 4;
         shape.capacity = shape.padded ? 160 : 0;
         uint64_t received[LAYERS], sent[LAYERS];
-        spw_megatron_stack *stack = NULL;
+        spw_bare_layers *bare = NULL;
         spw_event_list list = {.events = 0};
-        CHECK_OK(spw_megatron_stack_create(&shape, &stack));
-        CHECK_OK(spw_megatron_stack_begin(stack, &list));
+        CHECK_OK(spw_bare_layers_create(&shape, &bare));
+        CHECK_OK(spw_bare_layers_begin(bare, &list));
         for (int step = 0; step < 3; step++) {
             for (size_t l = 0; l < LAYERS; l++) {
                 sent[l] = shape.padded ? shape.experts * shape.capacity : shape.tokens * shape.top_k;
                 received[l] = shape.padded ? sent[l] : 2048 + next_random(&state) % 30000;
             }
-            CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
+            CHECK_OK(spw_bare_layers_step(bare, &(spw_megatron_rows){received, sent, NULL}, &list));
             if (step == 0) continue;
             const spw_list_peak peak = spw_event_list_peak(&list);
             const spw_megatron_bytes closed = spw_megatron_closed_form(&shape, received, sent);
@@ -82,7 +82,7 @@ static void test_closed_form(void) {
             CHECK(sum == peak.peak_bytes);
         }
         spw_event_list_destroy(&list);
-        spw_megatron_stack_destroy(stack);
+        spw_bare_layers_destroy(bare);
     }
 }
 
@@ -90,11 +90,11 @@ static void test_closed_form(void) {
 static void test_sequential(void) {
     uint64_t state = 23, received[LAYERS], sent[LAYERS], of_expert[LAYERS * 16];
     spw_megatron_shape shape = small_shape(SPW_RECOMPUTE_NONE);
-    spw_megatron_stack *grouped = NULL, *sequential = NULL;
+    spw_bare_layers *grouped = NULL, *sequential = NULL;
     spw_event_list one = {.events = 0}, other = {.events = 0};
-    CHECK_OK(spw_megatron_stack_create(&shape, &grouped));
+    CHECK_OK(spw_bare_layers_create(&shape, &grouped));
     shape.sequential = true;
-    CHECK_OK(spw_megatron_stack_create(&shape, &sequential));
+    CHECK_OK(spw_bare_layers_create(&shape, &sequential));
     for (int step = 0; step < 4; step++) {
         for (size_t l = 0; l < LAYERS; l++) {
             received[l] = 0;
@@ -104,25 +104,24 @@ static void test_sequential(void) {
                 received[l] += of_expert[16 * l + x];
             }
         }
-        CHECK_OK(spw_megatron_stack_step(grouped, &(spw_megatron_rows){received, sent, NULL}, &one));
-        CHECK_OK(
-            spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other));
+        CHECK_OK(spw_bare_layers_step(grouped, &(spw_megatron_rows){received, sent, NULL}, &one));
+        CHECK_OK(spw_bare_layers_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other));
         const spw_list_peak a = spw_event_list_peak(&one), b = spw_event_list_peak(&other);
         CHECK(a.after_forward_bytes == b.after_forward_bytes);
         CHECK(a.forward_bytes == b.forward_bytes);
         CHECK(other.events > one.events);
     }
-    CHECK_STATUS(spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, NULL}, &other),
+    CHECK_STATUS(spw_bare_layers_step(sequential, &(spw_megatron_rows){received, sent, NULL}, &other),
                  SPW_EARG);
     of_expert[5]++;
-    CHECK_STATUS(spw_megatron_stack_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other),
+    CHECK_STATUS(spw_bare_layers_step(sequential, &(spw_megatron_rows){received, sent, of_expert}, &other),
                  SPW_EARG);
     spw_event_list_destroy(&one);
     spw_event_list_destroy(&other);
-    spw_megatron_stack_destroy(grouped);
-    spw_megatron_stack_destroy(sequential);
+    spw_bare_layers_destroy(grouped);
+    spw_bare_layers_destroy(sequential);
     shape.recompute = SPW_RECOMPUTE_MOE_ACT;
-    CHECK_STATUS(spw_megatron_stack_create(&shape, &sequential), SPW_EARG);
+    CHECK_STATUS(spw_bare_layers_create(&shape, &sequential), SPW_EARG);
 }
 
 typedef struct outcome {
@@ -135,16 +134,16 @@ static void replay(spw_recompute recompute, const uint64_t seeds[6], bool expand
     shape.tokens = 4096; /* sizes beside which a page of 20 MiB is small */
     shape.hidden = 2048;
     shape.ffn = 1024;
-    spw_megatron_stack *stack = NULL;
+    spw_bare_layers *bare = NULL;
     spw_event_list list = {.events = 0};
     spw_allocator *allocator = NULL;
     spw_allocation *live = NULL;
     spw_list_replay result;
-    CHECK_OK(spw_megatron_stack_create(&shape, &stack));
+    CHECK_OK(spw_bare_layers_create(&shape, &bare));
     CHECK_OK(spw_allocator_create(&(spw_allocator_settings){.expandable_segments = expandable}, &allocator));
-    CHECK_OK(SPW_ALLOC(spw_megatron_stack_slots(stack), &live));
-    for (size_t i = 0; i < spw_megatron_stack_slots(stack); i++) live[i].block = SPW_ALLOCATION_EMPTY;
-    CHECK_OK(spw_megatron_stack_begin(stack, &list));
+    CHECK_OK(SPW_ALLOC(spw_bare_layers_slots(bare), &live));
+    for (size_t i = 0; i < spw_bare_layers_slots(bare); i++) live[i].block = SPW_ALLOCATION_EMPTY;
+    CHECK_OK(spw_bare_layers_begin(bare, &list));
     CHECK_OK(spw_event_list_replay(&list, allocator, live, &result));
     for (size_t step = 0; step < 6; step++) {
         uint64_t state = seeds[step], received[LAYERS], sent[LAYERS];
@@ -152,7 +151,7 @@ static void replay(spw_recompute recompute, const uint64_t seeds[6], bool expand
             received[l] = next_random(&state) % 120000;
             sent[l] = shape.tokens * shape.top_k;
         }
-        CHECK_OK(spw_megatron_stack_step(stack, &(spw_megatron_rows){received, sent, NULL}, &list));
+        CHECK_OK(spw_bare_layers_step(bare, &(spw_megatron_rows){received, sent, NULL}, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
         CHECK_OK(spw_event_list_replay(&list, allocator, live, &result));
         CHECK((int64_t)(result.after.requested_peak_bytes - result.before.requested_bytes) ==
@@ -164,15 +163,14 @@ static void replay(spw_recompute recompute, const uint64_t seeds[6], bool expand
         CHECK(result.after.allocated_peak_bytes <= result.after.reserved_bytes);
         out[step] = (outcome){result.after.allocated_peak_bytes, result.after.reserved_bytes};
     }
-    for (size_t i = 0; i < spw_megatron_stack_slots(stack); i++)
-        CHECK_OK(spw_allocator_free(allocator, live[i]));
+    for (size_t i = 0; i < spw_bare_layers_slots(bare); i++) CHECK_OK(spw_allocator_free(allocator, live[i]));
     CHECK(spw_allocator_get_stats(allocator).allocated_bytes == 0);
     CHECK_OK(spw_allocator_empty_cache(allocator));
     CHECK(spw_allocator_get_stats(allocator).reserved_bytes == 0);
     spw_free(live);
     spw_allocator_destroy(allocator);
     spw_event_list_destroy(&list);
-    spw_megatron_stack_destroy(stack);
+    spw_bare_layers_destroy(bare);
 }
 
 static void test_allocator(void) {
@@ -192,24 +190,24 @@ static void test_allocator(void) {
 }
 
 static void test_refusals(void) {
-    spw_megatron_stack *stack = NULL;
+    spw_bare_layers *bare = NULL;
     spw_megatron_shape shape = small_shape(SPW_RECOMPUTE_NONE);
     shape.padded = true;
-    CHECK_STATUS(spw_megatron_stack_create(&shape, &stack), SPW_EARG);
+    CHECK_STATUS(spw_bare_layers_create(&shape, &bare), SPW_EARG);
     shape = small_shape(SPW_RECOMPUTE_NONE);
     shape.hidden = 0;
-    CHECK_STATUS(spw_megatron_stack_create(&shape, &stack), SPW_EARG);
+    CHECK_STATUS(spw_bare_layers_create(&shape, &bare), SPW_EARG);
     shape = small_shape(SPW_RECOMPUTE_NONE);
     for (int n = 0; n < 4; n++) {
         spw_event_list list = {.events = 0};
         spw_alloc_fail_after(n);
-        spw_status status = spw_megatron_stack_create(&shape, &stack);
-        if (status == SPW_OK) status = spw_megatron_stack_begin(stack, &list);
+        spw_status status = spw_bare_layers_create(&shape, &bare);
+        if (status == SPW_OK) status = spw_bare_layers_begin(bare, &list);
         spw_alloc_fail_after(-1);
         CHECK(status == (n < 4 ? SPW_ENOMEM : SPW_OK));
         spw_event_list_destroy(&list);
-        spw_megatron_stack_destroy(stack);
-        stack = NULL;
+        spw_bare_layers_destroy(bare);
+        bare = NULL;
     }
 }
 

@@ -8,8 +8,8 @@
  * (TEGroupedMLP.forward, SequentialMLP.forward); what autograd keeps and in which order it runs is PyTorch's. The layer
  * itself is described once, in sim/schemes/megatron_alltoall.c, and comes from there under SPW_FLAVOUR_TORCH; here stands
  * what is around it: the process, the norm and the residual. */
-#ifndef SPW_SIM_MEMORY_MEGATRON_STACK_H
-#define SPW_SIM_MEMORY_MEGATRON_STACK_H
+#ifndef SPW_SIM_MEMORY_BARE_LAYERS_H
+#define SPW_SIM_MEMORY_BARE_LAYERS_H
 
 #include "base/status.h"
 #include "sim/memory/event_list.h"
@@ -27,16 +27,15 @@ typedef struct spw_megatron_shape {
 
 enum { SPW_MEGATRON_SEQUENTIAL_EXPERTS = 1024 };
 
-typedef struct spw_megatron_stack spw_megatron_stack;
+typedef struct spw_bare_layers spw_bare_layers;
 
 /* SPW_EARG when a shape is empty, too large, or padded without capacity. */
-SPW_MUST_CHECK spw_status spw_megatron_stack_create(const spw_megatron_shape *shape,
-                                                    spw_megatron_stack **out);
-void spw_megatron_stack_destroy(spw_megatron_stack *stack); /* NULL is fine */
-size_t spw_megatron_stack_slots(const spw_megatron_stack *stack);
+SPW_MUST_CHECK spw_status spw_bare_layers_create(const spw_megatron_shape *shape, spw_bare_layers **out);
+void spw_bare_layers_destroy(spw_bare_layers *bare); /* NULL is fine */
+size_t spw_bare_layers_slots(const spw_bare_layers *bare);
 
 /* Overwrites `list` with what happens before the first step: weights, gradients, inputs, workspaces. */
-SPW_MUST_CHECK spw_status spw_megatron_stack_begin(spw_megatron_stack *stack, spw_event_list *list);
+SPW_MUST_CHECK spw_status spw_bare_layers_begin(spw_bare_layers *bare, spw_event_list *list);
 /* Rows of one rank, layer by layer. */
 typedef struct spw_megatron_rows {
     const uint64_t *received, *sent; /* [layers] */
@@ -44,8 +43,8 @@ typedef struct spw_megatron_rows {
 } spw_megatron_rows;
 
 /* Overwrites `list` with one step. A step leaves what the dispatcher keeps until the next step replaces it. */
-SPW_MUST_CHECK spw_status spw_megatron_stack_step(spw_megatron_stack *stack, const spw_megatron_rows *rows,
-                                                  spw_event_list *list);
+SPW_MUST_CHECK spw_status spw_bare_layers_step(spw_bare_layers *bare, const spw_megatron_rows *rows,
+                                               spw_event_list *list);
 
 /* The same without a list, for recompute none and moe_act, in requested bytes above a step's beginning, while what
  * the dispatcher keeps has the size it had (e = experts_per_rank):

@@ -1,7 +1,7 @@
-#include "sim/memory/megatron_stack.h"
+#include "sim/memory/bare_layers.h"
 
 #include "base/memory.h"
-#include "sim/memory/megatron_tensors.h"
+#include "sim/memory/bare_tensors.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ typedef struct place {
     size_t tensor, layer, piece;
 } place;
 
-struct spw_megatron_stack {
+struct spw_bare_layers {
     spw_megatron_shape shape;
     spw_layer layer;                   /* of megatron-alltoall, as PyTorch's allocator sees it */
     size_t begin[SPW_PHASE_COUNT + 1]; /* events of a pass */
@@ -71,7 +71,7 @@ static spw_status check_shape(const spw_megatron_shape *shape) {
     for (size_t i = 0; i < sizeof figure / sizeof *figure; i++) {
         if (figure[i] == 0 || figure[i] > MOST)
             return spw_fail(SPW_EARG,
-                            "a stack of %zu layers, %zu tokens, %zu of %zu experts, hidden %zu, ffn %zu: "
+                            "%zu bare layers of %zu tokens, %zu of %zu experts, hidden %zu, ffn %zu: "
                             "all between 1 and %d",
                             shape->layers, shape->tokens, shape->top_k, shape->experts, shape->hidden,
                             shape->ffn, (int)MOST);
@@ -82,7 +82,7 @@ static spw_status check_shape(const spw_megatron_shape *shape) {
                            (double)shape->hidden * (double)shape->ffn,
                  routing = 8.0 * (double)shape->layers * (double)shape->tokens *
                            ((double)shape->experts + (double)shape->top_k + (double)shape->hidden);
-    if (weights > 1e17 || routing > 1e17) return spw_fail(SPW_EARG, "a stack of more than 10^17 bytes");
+    if (weights > 1e17 || routing > 1e17) return spw_fail(SPW_EARG, "bare layers of more than 10^17 bytes");
     if (shape->sequential && shape->recompute == SPW_RECOMPUTE_MOE_ACT)
         return spw_fail(SPW_EARG, "moe_act recompute is for grouped experts");
     if (shape->sequential && shape->experts_per_rank > SPW_MEGATRON_SEQUENTIAL_EXPERTS)
@@ -104,7 +104,7 @@ static spw_status scheme_of(const spw_megatron_shape *shape, spw_scheme *out) {
     return spw_scheme_parse(text, out);
 }
 
-static spw_status build_layer(spw_megatron_stack *s) {
+static spw_status build_layer(spw_bare_layers *s) {
     static const spw_remat remats[] = {[SPW_RECOMPUTE_NONE] = SPW_REMAT_NONE,
                                        [SPW_RECOMPUTE_MOE_ACT] = SPW_REMAT_MOE_ACT,
                                        [SPW_RECOMPUTE_MOE] = SPW_REMAT_MOE};
@@ -133,7 +133,7 @@ static spw_status build_layer(spw_megatron_stack *s) {
 }
 
 /* Cells of a layer: a tensor that single experts have takes one for each of them beside its own. */
-static void place_tensors(spw_megatron_stack *s) {
+static void place_tensors(spw_bare_layers *s) {
     const size_t pieces = s->shape.sequential ? 1 + s->shape.experts_per_rank : 1;
     for (size_t t = 0; t < s->tensors; t++) s->first[t + 1] = 1;
     s->first[FC1_WEIGHT + 1] = s->first[FC2_WEIGHT + 1] = pieces;
@@ -144,20 +144,20 @@ static void place_tensors(spw_megatron_stack *s) {
     for (size_t t = 0; t < s->tensors; t++) s->first[t + 1] += s->first[t];
 }
 
-static spw_status name_kinds(spw_megatron_stack *s) {
+static spw_status name_kinds(spw_bare_layers *s) {
     spw_status status = SPW_OK;
     for (size_t t = 0; t < OWN_TENSORS && status == SPW_OK; t++)
-        status = spw_megatron_kind_of(own_names[t], &s->kind[t]);
+        status = spw_bare_kind_of(own_names[t], &s->kind[t]);
     for (size_t t = 0; t < s->layer.tensors && status == SPW_OK; t++) {
         uint16_t *kind = &s->kind[OWN_TENSORS + t];
-        status = spw_megatron_kind_of(s->layer.tensor[t].name, kind);
+        status = spw_bare_kind_of(s->layer.tensor[t].name, kind);
         kind[s->layer.tensors] = *kind;
     }
     return status;
 }
 
-spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatron_stack **out) {
-    spw_megatron_stack *s = NULL;
+spw_status spw_bare_layers_create(const spw_megatron_shape *shape, spw_bare_layers **out) {
+    spw_bare_layers *s = NULL;
     spw_status status = SPW_OK;
     *out = NULL;
     SPW_TRY(check_shape(shape));
@@ -181,11 +181,11 @@ spw_status spw_megatron_stack_create(const spw_megatron_shape *shape, spw_megatr
     s = NULL;
 
 cleanup:
-    spw_megatron_stack_destroy(s);
+    spw_bare_layers_destroy(s);
     return status;
 }
 
-void spw_megatron_stack_destroy(spw_megatron_stack *s) {
+void spw_bare_layers_destroy(spw_bare_layers *s) {
     if (s == NULL) return;
     spw_layer_destroy(&s->layer);
     spw_free(s->bytes);
@@ -196,15 +196,15 @@ void spw_megatron_stack_destroy(spw_megatron_stack *s) {
     spw_free(s);
 }
 
-size_t spw_megatron_stack_slots(const spw_megatron_stack *s) { return s->slots; }
+size_t spw_bare_layers_slots(const spw_bare_layers *s) { return s->slots; }
 
 /* --- Events --- */
 
-static live_tensor *tensor_at(spw_megatron_stack *s, place at) {
+static live_tensor *tensor_at(spw_bare_layers *s, place at) {
     return &s->live[at.layer * s->first[s->tensors] + s->first[at.tensor] + at.piece];
 }
 
-static void say(spw_megatron_stack *s, place at, live_tensor tensor, bool born) {
+static void say(spw_bare_layers *s, place at, live_tensor tensor, bool born) {
     if (s->status != SPW_OK) return;
     s->status = spw_event_list_append(s->list, (spw_memory_event){.bytes = tensor.bytes,
                                                                   .slot = tensor.slot,
@@ -214,14 +214,14 @@ static void say(spw_megatron_stack *s, place at, live_tensor tensor, bool born) 
                                                                   .backward = s->backward});
 }
 
-static void born_at(spw_megatron_stack *s, place at, uint64_t bytes) {
+static void born_at(spw_bare_layers *s, place at, uint64_t bytes) {
     live_tensor *t = tensor_at(s, at);
     *t = (live_tensor){bytes, s->spare[--s->spares]};
     say(s, at, *t, true);
 }
 
 /* What is not there changes nothing: the first step has nothing to replace. */
-static void die_at(spw_megatron_stack *s, place at) {
+static void die_at(spw_bare_layers *s, place at) {
     live_tensor *t = tensor_at(s, at);
     if (t->slot == NO_SLOT) return;
     say(s, at, *t, false);
@@ -229,14 +229,14 @@ static void die_at(spw_megatron_stack *s, place at) {
     t->slot = NO_SLOT;
 }
 
-static void born(spw_megatron_stack *s, own_tensor tensor, size_t layer, uint64_t bytes) {
+static void born(spw_bare_layers *s, own_tensor tensor, size_t layer, uint64_t bytes) {
     born_at(s, (place){tensor, layer, 0}, bytes);
 }
 
-static void die(spw_megatron_stack *s, size_t tensor, size_t layer) { die_at(s, (place){tensor, layer, 0}); }
+static void die(spw_bare_layers *s, size_t tensor, size_t layer) { die_at(s, (place){tensor, layer, 0}); }
 
 /* An attribute gets a new tensor: the old one dies. */
-static void keep(spw_megatron_stack *s, place at) {
+static void keep(spw_bare_layers *s, place at) {
     const place attribute = {at.tensor + s->layer.tensors, at.layer, at.piece};
     live_tensor *t = tensor_at(s, at);
     die_at(s, attribute);
@@ -246,7 +246,7 @@ static void keep(spw_megatron_stack *s, place at) {
 
 /* In which order a process sets itself up is assumed; of the orders tried, this one puts the most measured runs within
  * 1 MB. It moves allocated bytes by at most 1 MB and reserved bytes by about 0.6 %. */
-spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list) {
+spw_status spw_bare_layers_begin(spw_bare_layers *s, spw_event_list *list) {
     const spw_megatron_shape *m = &s->shape;
     const uint64_t H = m->hidden, F = m->ffn, E = m->experts, e = m->experts_per_rank, L = m->layers,
                    TH = m->tokens * H;
@@ -281,14 +281,14 @@ spw_status spw_megatron_stack_begin(spw_megatron_stack *s, spw_event_list *list)
 
 /* --- A step --- */
 
-static uint64_t bytes_of(const spw_megatron_stack *s, size_t layer, const spw_event *event) {
+static uint64_t bytes_of(const spw_bare_layers *s, size_t layer, const spw_event *event) {
     const spw_layer_tensor *t = &s->layer.tensor[event->tensor];
     if (event->expert == 0) return s->bytes[event->tensor];
     return spw_layer_row_bytes(t, s->of_expert[layer * s->shape.experts_per_rank + event->expert - 1]);
 }
 
 /* One pass of one layer of experts. */
-static void run(spw_megatron_stack *s, size_t layer, spw_phase phase, const spw_megatron_rows *of) {
+static void run(spw_bare_layers *s, size_t layer, spw_phase phase, const spw_megatron_rows *of) {
     const spw_rank_rows rows = {of->received[layer], of->received[layer], of->sent[layer]};
     for (size_t t = 0; t < s->layer.tensors; t++) s->bytes[t] = spw_layer_bytes(&s->layer.tensor[t], &rows);
     for (size_t i = s->begin[phase]; i < s->begin[phase + 1]; i++) {
@@ -306,7 +306,7 @@ static void run(spw_megatron_stack *s, size_t layer, spw_phase phase, const spw_
 }
 
 /* The first pass of a layer that is recomputed saves nothing; any other leaves what the backward pass needs. */
-static void forward(spw_megatron_stack *s, const spw_megatron_rows *rows) {
+static void forward(spw_bare_layers *s, const spw_megatron_rows *rows) {
     const size_t layers = s->shape.layers;
     const uint64_t T = s->shape.tokens, H = s->shape.hidden;
     const bool again = s->shape.recompute == SPW_RECOMPUTE_MOE;
@@ -323,7 +323,7 @@ static void forward(spw_megatron_stack *s, const spw_megatron_rows *rows) {
     }
 }
 
-static void backward(spw_megatron_stack *s, const spw_megatron_rows *rows) {
+static void backward(spw_bare_layers *s, const spw_megatron_rows *rows) {
     const uint64_t TH = s->shape.tokens * s->shape.hidden;
     const bool again = s->shape.recompute == SPW_RECOMPUTE_MOE;
     s->backward = true;
@@ -359,8 +359,7 @@ static spw_status check_rows(const spw_megatron_shape *shape, const spw_megatron
     return SPW_OK;
 }
 
-spw_status spw_megatron_stack_step(spw_megatron_stack *s, const spw_megatron_rows *rows,
-                                   spw_event_list *list) {
+spw_status spw_bare_layers_step(spw_bare_layers *s, const spw_megatron_rows *rows, spw_event_list *list) {
     spw_status status = check_rows(&s->shape, rows);
     if (status != SPW_OK) return status;
     spw_event_list_clear(list);

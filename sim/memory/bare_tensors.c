@@ -1,4 +1,4 @@
-#include "sim/memory/megatron_tensors.h"
+#include "sim/memory/bare_tensors.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #define EXPERTS "experts.py, TEGroupedMLP"
 #define AUTOGRAD "autograd of the line that made it"
 
-/* A kind and the tensors that are of it: those of the layer (sim/schemes/megatron_alltoall.c), and the stack's own. */
+/* A kind and the tensors that are of it: those of the layer (sim/schemes/megatron_alltoall.c), and those around it. */
 static const struct {
     spw_tensor_kind kind;
     const char *tensor[8];
@@ -83,11 +83,11 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds, NAMES = sizeof kinds[0].tensor / sizeof *kinds[0].tensor };
 _Static_assert((int)KINDS <= (int)SPW_TENSOR_KINDS, "SPW_TENSOR_KINDS is too small");
 
-const spw_tensor_kind *spw_megatron_kind(size_t kind) { return kind < KINDS ? &kinds[kind].kind : NULL; }
+const spw_tensor_kind *spw_bare_kind(size_t kind) { return kind < KINDS ? &kinds[kind].kind : NULL; }
 
-bool spw_megatron_kind_is_weight(size_t kind) { return strcmp(kinds[kind].kind.source, "model") == 0; }
+bool spw_bare_kind_is_weight(size_t kind) { return strcmp(kinds[kind].kind.source, "model") == 0; }
 
-spw_status spw_megatron_kind_of(const char *tensor, uint16_t *out) {
+spw_status spw_bare_kind_of(const char *tensor, uint16_t *out) {
     for (size_t k = 0; k < KINDS; k++) {
         for (size_t i = 0; i < NAMES && kinds[k].tensor[i] != NULL; i++) {
             if (strcmp(kinds[k].tensor[i], tensor) != 0) continue;
@@ -95,7 +95,7 @@ spw_status spw_megatron_kind_of(const char *tensor, uint16_t *out) {
             return SPW_OK;
         }
     }
-    return spw_fail(
-        SPW_EARG, "tensor '%s' of a Megatron layer has no kind; sim/memory/megatron_tensors.c should list it",
-        tensor);
+    return spw_fail(SPW_EARG,
+                    "tensor '%s' of a Megatron layer has no kind; sim/memory/bare_tensors.c should list it",
+                    tensor);
 }
