@@ -6,6 +6,7 @@
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/replay/largest_batch.h"
+#include "sim/replay/overload_print.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
@@ -25,19 +26,25 @@ enum {
     OPTION_DROPS,
     OPTION_FITS,
     OPTION_ALLOCATOR,
-    OPTION_STACK
+    OPTION_STACK,
+    OPTION_OVERLOAD
 };
 
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
-    bool each_step;
+    bool each_step, overload;
 } replay_options;
 
 static const struct argp_option own_options[] = {
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"each-step", OPTION_EACH_STEP, NULL, 0, "a row for every step instead of one over all", 0},
+    {"overload", OPTION_OVERLOAD, NULL, 0,
+     "also print overload factors by layer and over the steps, with the step time that each costs (CSV: "
+     "instead; JSON and "
+     "--output always have them)",
+     0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
@@ -67,6 +74,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_DROPS: o->drops = text; return 0;
     case OPTION_FITS: o->fits = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
+    case OPTION_OVERLOAD: o->overload = true; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -137,6 +145,16 @@ static void say_if_idle(const spw_result *result) {
         "what arrives, without micro-batches\n");
 }
 
+static spw_status print(const replay_options *o, const spw_result *shown, const spw_run_settings *settings) {
+    const spw_format format = o->job.format;
+    spw_status status = SPW_OK;
+    if (!o->overload || format != SPW_FORMAT_CSV) SPW_TRY(spw_result_print(shown, settings, format, stdout));
+    if (o->overload && format != SPW_FORMAT_JSON) SPW_TRY(spw_overload_print(shown, format, stdout));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
@@ -187,6 +205,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .layer_begin = settings.layer_begin,
                                         .layer_end = settings.layer_end,
                                         .seed = seed,
+                                        .overload = true,
                                         .allocator = true,
                                         .stack = software->compiled ? &software->stack : NULL,
                                         .time_stack = software->timed ? &software->time_stack : NULL,
@@ -206,7 +225,7 @@ spw_status spw_command_replay(int argc, char **argv) {
         shown.answers = (spw_result_answers){.there = false}; /* those are of rows over all steps */
         shown.refusal = steps.refusal, shown.refusals = steps.refusals;
     }
-    SPW_TRY(spw_result_print(&shown, &settings, o->job.format, stdout));
+    SPW_TRY(print(o, &shown, &settings));
     SPW_TRY(spw_command_said());
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
 

@@ -2,7 +2,9 @@
 
 #include "base/memory.h"
 #include "sim/command/command.h"
+#include "sim/command/job_options.h"
 #include "sim/command/trace_options.h"
+#include "sim/command/trace_overload.h"
 #include "sim/print/json_values.h"
 #include "sim/print/table.h"
 #include "traces/statistics.h"
@@ -15,8 +17,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OPTION_EXPERT = SPW_TRACE_OPTION_OWN };
+
+typedef struct info_options {
+    spw_trace_options trace;
+    const char *expert;
+} info_options;
+
+static const struct argp_option own_options[] = {
+    {"expert-parallel", OPTION_EXPERT, "N", 0,
+     "overload factors of N expert-parallel ranks (default: the trace's source ranks)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    info_options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->trace; return 0;
+    case OPTION_EXPERT: o->expert = text; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static const struct argp_child children[] = {{&spw_trace_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
+    .options = own_options,
+    .parser = parse,
     .args_doc = "TRACE.h5",
     .doc = "Says what a trace holds and how balanced its routing is.",
     .children = children,
@@ -179,7 +205,7 @@ static void print_kinds(const spw_trace_info *info, uint64_t flagged) {
 }
 
 static spw_status print_person(const char *path, const spw_trace_info *info, uint64_t flagged,
-                               const spw_layer_statistics *layers) {
+                               const spw_layer_statistics *layers, const spw_trace_overload *overload) {
     spw_status status = SPW_OK;
     spw_print_trace_line(path, info, stdout);
     print_line("model", info->model_name);
@@ -202,6 +228,7 @@ static spw_status print_person(const char *path, const spw_trace_info *info, uin
                SPW_STATISTICS_NODE_RANKS);
         SPW_TRY(print_table(touch_columns, add_touch, info, layers, SPW_FORMAT_TABLE, stdout));
     }
+    SPW_TRY(spw_trace_overload_print(overload, info, stdout));
 
 cleanup:
     return status;
@@ -225,7 +252,7 @@ static spw_status layers_json(const spw_trace_info *info, const spw_layer_statis
 }
 
 static spw_status print_json(const char *path, const spw_trace_info *info, uint64_t flagged,
-                             const spw_layer_statistics *layers) {
+                             const spw_layer_statistics *layers, const spw_trace_overload *overload) {
     spw_status status = SPW_OK;
     spw_json json = {.failed = false};
     json_t *list = NULL, *root = json_object(), *trace = json_object();
@@ -263,6 +290,7 @@ static spw_status print_json(const char *path, const spw_trace_info *info, uint6
     spw_json_put(&json, root, "version", spw_json_count(1));
     spw_json_put(&json, root, "trace", json_incref(trace));
     spw_json_put(&json, root, "layers", json_incref(list));
+    spw_json_put(&json, root, "overload", spw_trace_overload_json(&json, overload, info));
     status = spw_json_print(&json, root, JSON_INDENT(2), "the report", stdout);
     root = NULL;
 
@@ -275,23 +303,27 @@ cleanup:
 
 spw_status spw_command_trace_info(int argc, char **argv) {
     spw_status status = SPW_OK;
-    spw_trace_options o = {.path = NULL};
+    info_options o = {.expert = NULL};
     spw_format format = SPW_FORMAT_TABLE;
     spw_trace *trace = NULL;
     spw_layer_statistics *layers = NULL;
-    uint64_t flagged = 0;
+    spw_trace_overload overload = {.layer = NULL};
+    uint64_t flagged = 0, expert = 0;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    SPW_TRY(spw_trace_options_format(&o, &format));
-    SPW_TRY(spw_trace_open(o.path, &trace));
+    SPW_TRY(spw_trace_options_format(&o.trace, &format));
+    if (o.expert != NULL) SPW_TRY(spw_parse_count("--expert-parallel", o.expert, 1 << 16, &expert));
+    SPW_TRY(spw_trace_open(o.trace.path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     SPW_TRY(SPW_ALLOC(info->layers, &layers));
     SPW_TRY(spw_trace_statistics(trace, layers));
     SPW_TRY(spw_trace_count_flagged(trace, &flagged));
-    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.path, info, flagged, layers));
-    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.path, info, flagged, layers));
+    if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, &overload));
+    if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.trace.path, info, flagged, layers, &overload));
+    if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.trace.path, info, flagged, layers, &overload));
     if (format == SPW_FORMAT_CSV) SPW_TRY(print_table(all_columns, add_all, info, layers, format, stdout));
 
 cleanup:
+    spw_trace_overload_clear(&overload);
     spw_free(layers);
     spw_trace_close(trace);
     return status;

@@ -68,6 +68,18 @@ spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size
     return block;
 }
 
+void spw_pipeline_place_layers(const spw_pipeline *p, const spw_model *model, size_t layers, size_t *stage,
+                               size_t *chunk) {
+    size_t moe = 0;
+    for (size_t c = 0; c < p->chunks; c++) {
+        for (size_t s = 0; s < p->stages; s++) {
+            const spw_block block = spw_pipeline_block(p, model, s, c);
+            for (size_t i = 0; i < block.moe_layers; i++, moe++) stage[moe] = s, chunk[moe] = c;
+        }
+    }
+    for (size_t l = moe; l < layers && moe > 0; l++) stage[l] = stage[l - moe], chunk[l] = chunk[l - moe];
+}
+
 spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size_t stage) {
     spw_stage out = {
         .index = stage, .stages = p->stages, .embedding = stage == 0, .head = stage + 1 == p->stages};

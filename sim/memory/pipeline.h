@@ -47,6 +47,10 @@ typedef struct spw_block {
 spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                              size_t chunk);
 
+/* Where each MoE layer of the model is: stage and chunk [layers], `layers` at least the model's. Layers beyond those begin anew. */
+void spw_pipeline_place_layers(const spw_pipeline *pipeline, const spw_model *model, size_t layers,
+                               size_t *stage, size_t *chunk);
+
 /* What a stage holds, and what its passes in flight keep at most, counted in layers; the MoE layers among them
  * are those of that moment. */
 typedef struct spw_stage {

@@ -1,5 +1,6 @@
 #include "sim/replay/replay_finish.h"
 
+#include "base/memory.h"
 #include "sim/input/precision.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
@@ -191,6 +192,38 @@ static spw_status finish_time(spw_replay_row *row, spw_result_row *out) {
     return SPW_OK;
 }
 
+/* What the step takes if every layer is as uneven as `factor`; 0 where there is no time of it. */
+static spw_status time_at(const spw_replay_row *row, double factor, spw_step_span *out) {
+    *out = (spw_step_span){.step_s = 0.0};
+    return row->timed && factor > 0.0 ? spw_replay_time_stated(&row->time, factor, out) : SPW_OK;
+}
+
+/* After finish_time(). */
+static spw_status finish_overload(const spw_replay_row *row, spw_result_row *out) {
+    const spw_replay_frame *f = row->frame;
+    spw_result_overload *o = &out->overload;
+    spw_status status = SPW_OK;
+    if (!f->request->overload) return SPW_OK;
+    o->ranks = row->shape.ranks;
+    o->run = row->overload_run;
+    o->run_rank = spw_overload_run_rank(&row->overload);
+    spw_overload_run_finish(&o->run);
+    for (int i = 0; i < SPW_OVERLOADS; i++) SPW_TRY(time_at(row, o->run.mean[i], &o->stated[i]));
+    SPW_TRY(SPW_ALLOC(f->layers, &o->layer));
+    for (size_t l = 0; l < f->layers; l++) {
+        const spw_layer_overload layer = spw_overload_run_layer(&row->overload, l);
+        spw_step_span step;
+        SPW_TRY(time_at(row, layer.average, &step));
+        o->layer[l] =
+            (spw_result_layer){spw_composer_layer_id(f->composer, l), layer.average, layer.max, 0.0};
+        if (step.step_s > 0.0)
+            o->layer[l].cost_s = (step.step_s - out->balanced.step_s) / (double)row->job->model.moe_layers;
+    }
+
+cleanup:
+    return status;
+}
+
 /* Where expert-parallel groups lie on more nodes than they need. */
 static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
     const spw_placement p = {row->frame->ranks, row->job->expert, row->job->cluster.gpus_per_node,
@@ -222,6 +255,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     spw_outside_fit_add(&out->outside_fit, "memory", row->outside);
     out->timed = row->timed;
     if (row->timed) SPW_TRY(finish_time(row, out));
+    SPW_TRY(finish_overload(row, out));
     out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
     out->drops = row->drops;
     finish_purposes(row, &out->traffic);

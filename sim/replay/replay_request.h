@@ -7,6 +7,7 @@
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
+#include "sim/replay/overload.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
 
@@ -22,7 +23,10 @@ typedef struct spw_replay_step {
     const uint64_t *rows_received, *bytes_sent, *bytes_received, *dropped;
     uint64_t peak_bytes;
     uint64_t allocated_bytes,
-        reserved_bytes; /* of the rank that has most; 0 where no allocator was replayed */
+        reserved_bytes;           /* of the rank that has most; 0 where no allocator was replayed */
+    double step_s;                /* 0 where it has no time */
+    const spw_overload *overload; /* NULL: not asked for */
+    double factor[SPW_OVERLOADS];
 } spw_replay_step;
 
 typedef struct spw_replay_sink {
@@ -47,6 +51,7 @@ typedef struct spw_replay_request {
     const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
     const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
+    bool overload;                             /* overload factors, and what they cost */
     bool allocator;   /* replay PyTorch's allocator for schemes that allocate what arrives */
     size_t first_row; /* number of the first row for the sink */
     spw_replay_sink sink;

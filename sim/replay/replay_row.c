@@ -66,6 +66,11 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
     SPW_TRY(spw_stage_memory_create(job, scheme, sequences, f->ranks, f->layers, f->steps, &row->memory));
+    if (q->overload) {
+        const spw_overload_shape overload = {f->ranks, row->shape.ranks, f->layers, &job->model,
+                                             spw_pipeline_of(job)};
+        SPW_TRY(spw_overload_create(&overload, &row->overload));
+    }
     row->compiled = q->stack != NULL && spw_compiled_footprint_covers(job, scheme);
     if (row->compiled) {
         row->memory.routed = false;
@@ -85,6 +90,7 @@ void spw_replay_row_destroy(spw_replay_row *row) {
     spw_free(row->dropped);
     spw_free(row->sent);
     spw_free(row->received);
+    spw_overload_destroy(&row->overload);
     spw_stage_memory_destroy(&row->memory);
     spw_reserved_memory_destroy(row->reserved);
     spw_replay_time_destroy(&row->time);
@@ -102,6 +108,7 @@ void spw_replay_row_begin(spw_replay_row *row) {
     row->dropped_before = row->drops.dropped;
     row->assignments_before = row->drops.assignments;
     spw_stage_memory_begin(&row->memory);
+    if (row->frame->request->overload) spw_overload_begin(&row->overload);
     if (row->timed) spw_replay_time_begin(&row->time);
 }
 
@@ -151,6 +158,8 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
         row->drops.assignments += counts->assignments[first + d];
     }
     note_memory(row, flow, place, first);
+    if (f->request->overload)
+        spw_overload_add(&row->overload, place.layer, place.micro_batch, first, flow->rows);
     if (row->timed)
         spw_replay_time_layer(&row->time, place.layer, place.micro_batch, &row->shape,
                               spw_selection_counts(selection), group, flow, &traffic);
@@ -182,6 +191,11 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
     if (row->refused) return SPW_OK;
     note_drops(row, step);
     spw_stage_memory_end(&row->memory, step);
+    if (row->frame->request->overload) {
+        spw_overload_end(&row->overload, row->factor);
+        spw_overload_run_add(&row->overload_run, row->factor,
+                             spw_composer_step_id(row->frame->composer, step));
+    }
     if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
     if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
 
@@ -200,7 +214,12 @@ spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, siz
                             .bytes_sent = row->bytes_sent,
                             .bytes_received = row->bytes_received,
                             .dropped = row->dropped,
-                            .peak_bytes = row->memory.step_peak[step]};
+                            .peak_bytes = row->memory.step_peak[step],
+                            .step_s = row->time.last_s};
+    if (f->request->overload) {
+        done.overload = &row->overload;
+        memcpy(done.factor, row->factor, sizeof done.factor);
+    }
     if (row->reserved != NULL) {
         done.allocated_bytes = spw_reserved_memory_allocated(row->reserved, step);
         done.reserved_bytes = spw_reserved_memory_reserved(row->reserved, step);

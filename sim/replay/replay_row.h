@@ -4,6 +4,7 @@
 #define SPW_SIM_REPLAY_REPLAY_ROW_H
 
 #include "base/status.h"
+#include "sim/replay/overload.h"
 #include "sim/replay/replay_request.h"
 #include "sim/replay/replay_time.h"
 #include "sim/replay/result.h"
@@ -50,6 +51,9 @@ typedef struct spw_replay_row {
     bool timed;
     spw_replay_time time;
     spw_stated_rows stated; /* where the request states an imbalance */
+    spw_overload overload;  /* where the request asks for it */
+    spw_overload_run overload_run;
+    double factor[SPW_OVERLOADS]; /* of the step that ended last */
 } spw_replay_row;
 
 /* Where in the replay a record is: positions. */

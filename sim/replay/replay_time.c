@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool is_compiled(const spw_replay_time_request *q) {
@@ -131,6 +132,7 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
     spw_timeline step;
     const spw_status status = predict(t, REPLAYED, &step);
     if (status != SPW_OK) return status;
+    t->last_s = step.step_s;
     if (step.step_s > t->longest.step_s) t->longest = span_of(&step), t->worst = t->steps;
     if (t->steps++ == 0) {
         t->sum = step;
@@ -159,6 +161,29 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
     out->worst = t->worst;
 
 cleanup:
+    return status;
+}
+
+spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, spw_step_span *out) {
+    const spw_replay_time_request *q = &t->q;
+    const double factor = fmin(fmax(imbalance, 1.0), (double)q->job->expert);
+    spw_replay_time one = *t;
+    spw_megatron_load *load = NULL;
+    spw_timeline step;
+    spw_status status = SPW_OK;
+    if (t->scaled == NULL) {
+        SPW_TRY(stated_load(t, factor, t->positions, &one.balanced));
+    } else {
+        SPW_TRY(SPW_ALLOC(t->positions * q->job->expert, &load));
+        SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, q->sequences / q->micro_batches,
+                                         factor, t->positions, load));
+        one.even = load;
+    }
+    SPW_TRY(predict(&one, BALANCED, &step));
+    *out = span_of(&step);
+
+cleanup:
+    spw_free(load);
     return status;
 }
 

@@ -36,6 +36,7 @@ typedef struct spw_replay_time {
     double *scratch;                /* [experts] */
     spw_megatron_load *even, *busy; /* [positions][job->expert]; busy: of the stated imbalance, else NULL */
     spw_timeline sum;               /* over the steps done */
+    double last_s;                  /* the one that ended last */
     spw_step_span longest;          /* of them, and its position */
     size_t worst;
 } spw_replay_time;
@@ -62,6 +63,11 @@ typedef struct spw_replay_times {
     spw_step_span aligned;  /* the same if every group began with a node */
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
+
+/* A step in which one rank of every group holds `imbalance` times the mean in every layer (sim/time/routing_load.h), where
+ * groups lie; what is outside [1, the expert-parallel size] counts as the nearer end. */
+SPW_MUST_CHECK spw_status spw_replay_time_stated(const spw_replay_time *time, double imbalance,
+                                                 spw_step_span *out);
 
 /* Software whose coefficients were given; NULL = none. */
 typedef struct spw_fits {

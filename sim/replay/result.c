@@ -52,6 +52,7 @@ spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal) 
 }
 
 void spw_result_clear(spw_result *result) {
+    for (size_t i = 0; i < result->rows; i++) spw_free(result->row[i].overload.layer);
     spw_free(result->row);
     spw_free(result->factor);
     spw_free(result->batch);

@@ -11,6 +11,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/outside_fit.h"
+#include "sim/replay/overload.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/step_items.h"
@@ -54,17 +55,33 @@ typedef struct spw_result_drops {
     bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
 
+/* A step time with its interval. */
+typedef struct spw_step_span {
+    double step_s, low_s, high_s;
+} spw_step_span;
+
+/* One replayed layer: its factors over the steps, and the share of a step that they cost (0 where there is no time): what
+ * the step would take longer than balanced if all layers were as uneven as this one's average, over the MoE layers. */
+typedef struct spw_result_layer {
+    int32_t id;
+    double average, max, cost_s;
+} spw_result_layer;
+
+typedef struct spw_result_overload {
+    size_t ranks; /* of an expert-parallel group; 0: not asked for */
+    spw_overload_run run;
+    double run_rank; /* slowest_rank of all steps together */
+    /* the step if every layer were as uneven as the mean of this factor; 0: no time */
+    spw_step_span stated[SPW_OVERLOADS];
+    spw_result_layer *layer; /* [row.layers], owned */
+} spw_result_overload;
+
 /* What the figures of memory are of. */
 typedef enum spw_memory_kind {
     SPW_MEMORY_LIVE, /* what must be live; what an allocator or a compiler adds comes on top */
     SPW_MEMORY_ARENA /* XLA's arena, by a stack's coefficients */
 } spw_memory_kind;
 const char *spw_memory_kind_name(spw_memory_kind kind); /* "live", "arena" */
-
-/* A step time with its interval. */
-typedef struct spw_step_span {
-    double step_s, low_s, high_s;
-} spw_step_span;
 
 typedef struct spw_result_row {
     spw_scheme scheme;
@@ -89,6 +106,7 @@ typedef struct spw_result_row {
     spw_step_span worst;       /* the longest of the steps */
     int64_t worst_time_step;   /* its id */
     size_t groups, straddling; /* expert-parallel groups, and those on more nodes than they need */
+    spw_result_overload overload;
     spw_match match;
     spw_assumptions assumptions;
 } spw_result_row;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AXES = 4, STEP_AXIS = 1, VALUES = 4, MEMORIES = 3 };
+enum { AXES = 4, STEP_AXIS = 1, VALUES = 4, STEP_FIGURES = 4 + SPW_OVERLOADS, FIGURES = STEP_FIGURES + 2 };
 
 static const struct {
     const char *name, *units, *meaning;
@@ -20,9 +20,10 @@ static const struct {
     {"bytes_received", "bytes", "off-rank bytes a rank receives in one dispatch"},
     {"dropped", "assignments", "assignments of the rank's own tokens that are dropped"},
 };
+/* Real numbers: of a step, and the last ones of its layers. */
 static const struct {
     const char *name, *units, *meaning;
-} memories[MEMORIES] = {
+} figures[FIGURES] = {
     {"peak_gib", "GiB", "peak memory of the rank that needs most"},
     {"allocated_gib", "GiB",
      "peak of PyTorch's allocated memory, of the rank that has most; in a step that runs out, what it had "
@@ -30,16 +31,26 @@ static const struct {
     {"reserved_gib", "GiB",
      "peak of PyTorch's reserved memory, of the rank that has most; in a step that runs out, what it had "
      "reached"},
+    {"step_s", "s", "seconds of the step; 0 where there is no time of it"},
+    {"overload_max", "1", "overload factor: largest of any layer, micro-batch and expert-parallel group"},
+    {"overload_average", "1", "overload factor: mean over layers, micro-batches and groups"},
+    {"overload_cumulative", "1", "overload factor of the rows kept for the backward pass"},
+    {"overload_slowest_by_layer", "1", "overload factor where every layer waits for its own slowest rank"},
+    {"overload_slowest_rank", "1", "overload factor of the rows of all layers together"},
+    {"overload_layer_average", "1", "overload factor of a layer: mean over micro-batches and groups"},
+    {"overload_layer_max", "1", "overload factor of a layer: largest of any micro-batch and group"},
 };
+static int axes_of(int figure) { return figure < STEP_FIGURES ? 2 : 3; }
 static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 
 struct spw_result_file {
     spw_file target;
     spw_hdf5_ledger ledger;
-    hid_t file, value[VALUES], step, memory[MEMORIES];
+    hid_t file, value[VALUES], step, figure[FIGURES];
     const spw_run_settings *settings;
     const spw_scheme *scheme;
     size_t results, steps, layers, ranks; /* steps: written so far; layers 0 = datasets not created yet */
+    double *layer_figure;                 /* [layers] scratch */
 };
 
 static spw_status broken(const spw_result_file *f, const char *what) {
@@ -124,7 +135,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &f));
     f->file = f->step = H5I_INVALID_HID;
-    for (int v = 0; v < MEMORIES; v++) f->memory[v] = H5I_INVALID_HID;
+    for (int v = 0; v < FIGURES; v++) f->figure[v] = H5I_INVALID_HID;
     for (int v = 0; v < VALUES; v++) f->value[v] = H5I_INVALID_HID;
     f->settings = settings;
     f->scheme = scheme;
@@ -206,12 +217,13 @@ static spw_status create_datasets(spw_result_file *f, const spw_replay_step *ste
         SPW_TRY(set_text(f, f->value[v], "units", values[v].units));
         SPW_TRY(set_text(f, f->value[v], "long_name", values[v].meaning));
     }
-    for (int v = 0; v < MEMORIES; v++) {
-        f->memory[v] = create_dataset(f, memories[v].name, H5T_NATIVE_DOUBLE, 2, cells, STEP_AXIS);
-        if (f->memory[v] < 0) SPW_TRY(broken(f, memories[v].name));
-        SPW_TRY(set_text(f, f->memory[v], "units", memories[v].units));
-        SPW_TRY(set_text(f, f->memory[v], "long_name", memories[v].meaning));
+    for (int v = 0; v < FIGURES; v++) {
+        f->figure[v] = create_dataset(f, figures[v].name, H5T_NATIVE_DOUBLE, axes_of(v), cells, STEP_AXIS);
+        if (f->figure[v] < 0) SPW_TRY(broken(f, figures[v].name));
+        SPW_TRY(set_text(f, f->figure[v], "units", figures[v].units));
+        SPW_TRY(set_text(f, f->figure[v], "long_name", figures[v].meaning));
     }
+    SPW_TRY(SPW_ALLOC(f->layers, &f->layer_figure));
 
 cleanup:
     return status;
@@ -234,11 +246,39 @@ static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
     bool good = H5Dset_extent(f->step, &cells[STEP_AXIS]) >= 0 &&
                 write_slab(f->step, 1, &start, &count, H5T_NATIVE_INT64, &step->step_id);
     for (int v = 0; v < VALUES && good; v++) good = H5Dset_extent(f->value[v], cells) >= 0;
-    for (int v = 0; v < MEMORIES && good; v++) good = H5Dset_extent(f->memory[v], cells) >= 0;
+    for (int v = 0; v < FIGURES && good; v++) good = H5Dset_extent(f->figure[v], cells) >= 0;
     f->steps = step->step + 1;
     if (!good) return broken(f, "a step");
     return spw_hdf5_ledger_note(&f->ledger, "step", SPW_HDF5_IN_ORDER, H5T_NATIVE_INT64, 0, 0, &step->step_id,
                                 sizeof step->step_id);
+}
+
+static spw_status write_figure(spw_result_file *f, const spw_replay_step *step, int v, const double *data,
+                               size_t numbers) {
+    const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, numbers, 1};
+    if (!write_slab(f->figure[v], axes_of(v), start, count, H5T_NATIVE_DOUBLE, data))
+        return broken(f, figures[v].name);
+    return spw_hdf5_ledger_note(&f->ledger, figures[v].name, SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE, step->row,
+                                step->step, data, numbers * sizeof *data);
+}
+
+static spw_status write_figures(spw_result_file *f, const spw_replay_step *step) {
+    static const double GIB = 1024.0 * 1024.0 * 1024.0;
+    double value[STEP_FIGURES] = {(double)step->peak_bytes / GIB, (double)step->allocated_bytes / GIB,
+                                  (double)step->reserved_bytes / GIB, step->step_s};
+    spw_status status = SPW_OK;
+    memcpy(value + STEP_FIGURES - SPW_OVERLOADS, step->factor, sizeof step->factor);
+    for (int v = 0; v < STEP_FIGURES; v++) SPW_TRY(write_figure(f, step, v, &value[v], 1));
+    for (int v = STEP_FIGURES; v < FIGURES && step->overload != NULL; v++) {
+        for (size_t l = 0; l < f->layers; l++) {
+            const spw_layer_overload layer = spw_overload_step_layer(step->overload, l);
+            f->layer_figure[l] = v == STEP_FIGURES ? layer.average : layer.max;
+        }
+        SPW_TRY(write_figure(f, step, v, f->layer_figure, f->layers));
+    }
+
+cleanup:
+    return status;
 }
 
 static spw_status take(void *state, const spw_replay_step *step) {
@@ -249,14 +289,8 @@ static spw_status take(void *state, const spw_replay_step *step) {
     const uint64_t *const data[VALUES] = {step->rows_received, step->bytes_sent, step->bytes_received,
                                           step->dropped};
     const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, f->layers, f->ranks};
-    const uint64_t held[MEMORIES] = {step->peak_bytes, step->allocated_bytes, step->reserved_bytes};
     bool good = true;
-    for (int v = 0; v < MEMORIES && good; v++) {
-        const double gib = (double)held[v] / (1024.0 * 1024.0 * 1024.0);
-        good = write_slab(f->memory[v], 2, start, count, H5T_NATIVE_DOUBLE, &gib);
-        SPW_TRY(spw_hdf5_ledger_note(&f->ledger, memories[v].name, SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE,
-                                     start[0], start[1], &gib, sizeof gib));
-    }
+    SPW_TRY(write_figures(f, step));
     for (int v = 0; v < VALUES && good; v++) {
         good = write_slab(f->value[v], AXES, start, count, H5T_NATIVE_UINT64, data[v]);
         SPW_TRY(spw_hdf5_ledger_note(&f->ledger, values[v].name, SPW_HDF5_PARTS, H5T_NATIVE_UINT64, start[0],
@@ -277,8 +311,8 @@ static bool attach_scales(spw_result_file *f) {
         good = scale >= 0 && H5DSset_scale(scale, axis_names[a]) >= 0;
         for (int v = 0; v < VALUES && good; v++)
             good = H5DSattach_scale(f->value[v], scale, (unsigned)a) >= 0;
-        for (int v = 0; v < MEMORIES && a <= STEP_AXIS && good; v++)
-            good = H5DSattach_scale(f->memory[v], scale, (unsigned)a) >= 0;
+        for (int v = 0; v < FIGURES && good; v++)
+            good = a >= axes_of(v) || H5DSattach_scale(f->figure[v], scale, (unsigned)a) >= 0;
         for (int n = 0; n < 2 && a == 0 && good; n++) {
             hid_t named = H5Dopen2(f->file, n == 0 ? "scheme" : "sequences_per_gpu", H5P_DEFAULT);
             good = named >= 0 && H5DSattach_scale(named, scale, 0) >= 0;
@@ -289,14 +323,16 @@ static bool attach_scales(spw_result_file *f) {
     return good;
 }
 
+static bool close_dataset(hid_t *dataset) {
+    const bool good = *dataset < 0 || H5Dclose(*dataset) >= 0;
+    *dataset = H5I_INVALID_HID;
+    return good;
+}
+
 static bool close_all(spw_result_file *f) {
-    bool good = true;
-    hid_t *const open[] = {&f->step,     &f->value[0],  &f->value[1],  &f->value[2],
-                           &f->value[3], &f->memory[0], &f->memory[1], &f->memory[2]};
-    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
-        if (*open[i] >= 0) good = H5Dclose(*open[i]) >= 0 && good;
-        *open[i] = H5I_INVALID_HID;
-    }
+    bool good = close_dataset(&f->step);
+    for (int v = 0; v < VALUES; v++) good = close_dataset(&f->value[v]) && good;
+    for (int v = 0; v < FIGURES; v++) good = close_dataset(&f->figure[v]) && good;
     if (f->file >= 0) good = H5Fclose(f->file) >= 0 && good;
     f->file = H5I_INVALID_HID;
     return good;
@@ -326,5 +362,6 @@ void spw_result_file_discard(spw_result_file *f) {
     (void)close_all(f);
     spw_file_discard(&f->target);
     spw_hdf5_ledger_clear(&f->ledger);
+    spw_free(f->layer_figure);
     spw_free(f);
 }

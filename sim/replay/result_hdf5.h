@@ -6,7 +6,8 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/result.h"
 
-#define SPW_RESULT_FORMAT_VERSION "1.2.0" /* 1.2: `answers` in summary_json; docs/result_format.md */
+#define SPW_RESULT_FORMAT_VERSION \
+    "1.2.0" /* 1.2: `answers`, overload factors, step_s; docs/result_format.md */
 
 /* docs/result_format.md. Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
  * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib, allocated_gib and

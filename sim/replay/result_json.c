@@ -2,6 +2,7 @@
 
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/replay/overload_print.h"
 #include "sim/replay/result_sources.h"
 
 #include <jansson.h>
@@ -264,6 +265,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_job *
     spw_json_put(json, object, "drops", drops_json(json, &r->drops));
     spw_json_put(json, object, "time", time_json(json, r));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
+    if (r->overload.ranks > 0) spw_json_put(json, object, "overload", spw_overload_json(json, r));
     spw_json_put(json, object, "evidence", spw_json_text(spw_match_name(r->match)));
     for (size_t i = 0; i < r->assumptions.count; i++)
         spw_json_add(json, assumptions, spw_json_text(r->assumptions.text[i]));

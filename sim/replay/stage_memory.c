@@ -10,22 +10,13 @@ static size_t places_of(const spw_stage_memory *m) { return m->pipeline.stages *
 /* What one rank keeps in one stage is a figure for every micro-batch and chunk. */
 static size_t parts_of(const spw_stage_memory *m) { return m->pipeline.micro_batches * m->pipeline.chunks; }
 
-/* Where each MoE layer of the job is. The replayed layers beyond them begin anew. */
 static spw_status place_layers(spw_stage_memory *m) {
     const spw_model *model = &m->job->model;
     const size_t layers = m->layers > model->moe_layers ? m->layers : model->moe_layers;
     spw_status status = SPW_OK;
-    size_t moe = 0;
     SPW_TRY(SPW_ALLOC(layers, &m->stage));
     SPW_TRY(SPW_ALLOC(layers, &m->chunk));
-    for (size_t c = 0; c < m->pipeline.chunks; c++) {
-        for (size_t s = 0; s < m->pipeline.stages; s++) {
-            const spw_block block = spw_pipeline_block(&m->pipeline, model, s, c);
-            for (size_t i = 0; i < block.moe_layers; i++, moe++) m->stage[moe] = s, m->chunk[moe] = c;
-        }
-    }
-    for (size_t l = moe; l < layers && moe > 0; l++)
-        m->stage[l] = m->stage[l - moe], m->chunk[l] = m->chunk[l - moe];
+    spw_pipeline_place_layers(&m->pipeline, model, layers, m->stage, m->chunk);
 
 cleanup:
     return status;

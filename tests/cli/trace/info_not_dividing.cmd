@@ -1,0 +1,1 @@
+trace info trace.h5 --expert-parallel 5
