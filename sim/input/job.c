@@ -389,6 +389,7 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
         spw_model *model = &read->job.model;
         if (read->job.layers > 0) model->moe_layers = read->job.layers;
         model->layers = model->moe_layers;
+        model->other.layers = 0;
     }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));

@@ -1,5 +1,7 @@
 #include "sim/input/model.h"
 
+#include "base/saturate.h"
+#include "sim/input/model_mixer.h"
 #include "sim/input/preset.h"
 
 #include <stdio.h>
@@ -63,60 +65,106 @@ const char *const *spw_model_presets(void) { return spw_model_names; }
 
 /* --- Parameter counts; saturating, so that an absurd model is seen by its total --- */
 
-static uint64_t times(uint64_t a, uint64_t b) {
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+/* Attention of `heads` and `kv_heads`, keys and values of their own widths: q, k, v, o. */
+uint64_t spw_attention_projections(const spw_model *m, uint64_t heads, uint64_t kv_heads, uint64_t key,
+                                   uint64_t value) {
+    const uint64_t wide = spw_saturated_sum(spw_saturated_product(heads, key),
+                                            spw_saturated_product(kv_heads, key)),
+                   out = spw_saturated_sum(spw_saturated_product(kv_heads, value),
+                                           spw_saturated_product(heads, value));
+    return spw_saturated_product(m->hidden, spw_saturated_sum(wide, out));
 }
 
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
-/* Grouped-query attention: q, k, v, o, their biases, the norms of q and k, one sink a head (gpt-oss). */
+/* Grouped-query attention: projections, their biases, the norms of q and k, one sink a head (gpt-oss), a gate. */
 static uint64_t gqa(const spw_model *m) {
-    uint64_t q = times(m->heads, m->head_dim), kv = times(m->kv_heads, m->head_dim);
-    uint64_t sum = times(m->hidden, plus(times(2, q), times(2, kv)));
-    if (m->attention_bias) sum = plus(sum, plus(q, times(2, kv)));
-    if (m->output_bias) sum = plus(sum, m->hidden);
-    if (m->qk_norm) sum = plus(sum, m->qk_norm_per_head ? times(2, m->head_dim) : plus(q, kv));
-    if (m->attention_sinks) sum = plus(sum, m->heads);
+    const uint64_t q = spw_saturated_product(m->heads, m->head_dim),
+                   k = spw_saturated_product(m->kv_heads, m->head_dim),
+                   v = spw_saturated_product(m->kv_heads, m->v_head_dim);
+    uint64_t sum = spw_attention_projections(m, m->heads, m->kv_heads, m->head_dim, m->v_head_dim);
+    if (m->attention_bias) sum = spw_saturated_sum(sum, spw_saturated_sum(q, spw_saturated_sum(k, v)));
+    if (m->output_bias) sum = spw_saturated_sum(sum, m->hidden);
+    if (m->qk_norm)
+        sum = spw_saturated_sum(sum, m->qk_norm_per_head ? spw_saturated_product(2, m->head_dim)
+                                                         : spw_saturated_sum(q, k));
+    if (m->attention_sinks) sum = spw_saturated_sum(sum, m->heads);
+    if (m->query_gate) sum = spw_saturated_sum(sum, spw_saturated_product(m->hidden, q));
     return sum;
 }
 
 /* Multi-head latent attention (DeepSeek-V2, 2024, section 2.1): q down, norm, up; k and v down with the
  * rotary key, norm, up; o. Without a rank for q one plain projection. */
 static uint64_t mla(const spw_model *m) {
-    uint64_t q = times(m->heads, m->nope_dim + m->rope_dim), kv_down = m->kv_lora_rank + m->rope_dim;
-    uint64_t kv_up = times(m->heads, m->nope_dim + m->v_head_dim), o = times(m->heads, m->v_head_dim);
-    uint64_t sum = m->q_lora_rank == 0 ? times(m->hidden, q)
-                                       : plus(plus(times(m->hidden, m->q_lora_rank), m->q_lora_rank),
-                                              times(m->q_lora_rank, q));
-    sum = plus(sum, plus(times(m->hidden, kv_down), plus(m->kv_lora_rank, times(m->kv_lora_rank, kv_up))));
-    sum = plus(sum, times(o, m->hidden));
-    if (m->attention_bias) sum = plus(sum, plus(m->q_lora_rank, kv_down));
-    if (m->output_bias) sum = plus(sum, m->hidden);
+    uint64_t q = spw_saturated_product(m->heads, m->nope_dim + m->rope_dim),
+             kv_down = m->kv_lora_rank + m->rope_dim;
+    uint64_t kv_up = spw_saturated_product(m->heads, m->nope_dim + m->v_head_dim),
+             o = spw_saturated_product(m->heads, m->v_head_dim);
+    uint64_t sum = m->q_lora_rank == 0
+                       ? spw_saturated_product(m->hidden, q)
+                       : spw_saturated_sum(spw_saturated_sum(spw_saturated_product(m->hidden, m->q_lora_rank),
+                                                             m->q_lora_rank),
+                                           spw_saturated_product(m->q_lora_rank, q));
+    sum = spw_saturated_sum(
+        sum,
+        spw_saturated_sum(spw_saturated_product(m->hidden, kv_down),
+                          spw_saturated_sum(m->kv_lora_rank, spw_saturated_product(m->kv_lora_rank, kv_up))));
+    sum = spw_saturated_sum(sum, spw_saturated_product(o, m->hidden));
+    if (m->attention_bias) sum = spw_saturated_sum(sum, spw_saturated_sum(m->q_lora_rank, kv_down));
+    if (m->output_bias) sum = spw_saturated_sum(sum, m->hidden);
     return sum;
+}
+
+/* The lightning indexer of sparse attention (DeepSeek-V3.2, 2025, section 2.1): queries from q's latent, one key of the
+ * hidden state, its layer norm, a weight a head. */
+static uint64_t indexer(const spw_model *m) {
+    if (m->indexer_heads == 0) return 0;
+    const uint64_t queries =
+        spw_saturated_product(m->q_lora_rank, spw_saturated_product(m->indexer_heads, m->indexer_dim));
+    return spw_saturated_sum(spw_saturated_sum(queries, 2 * (uint64_t)m->indexer_dim),
+                             spw_saturated_product(m->hidden, m->indexer_dim + m->indexer_heads));
 }
 
 /* Gate, up and down projection; biases of width 2 ffn and hidden. */
 static uint64_t swiglu(const spw_model *m, uint64_t ffn, bool bias) {
-    return plus(times(3, times(m->hidden, ffn)), bias ? plus(times(2, ffn), m->hidden) : 0);
+    return spw_saturated_sum(spw_saturated_product(3, spw_saturated_product(m->hidden, ffn)),
+                             bias ? spw_saturated_sum(spw_saturated_product(2, ffn), m->hidden) : 0);
+}
+
+static uint64_t router(const spw_model *m) {
+    const uint64_t choices = m->experts + m->zero_experts;
+    const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
+    return spw_saturated_sum(spw_saturated_product(choices, m->hidden + each),
+                             spw_saturated_product((uint64_t)m->router_scales + m->moe_norm, m->hidden));
 }
 
 spw_parameters spw_model_parameters(const spw_model *m) {
-    uint64_t expert = swiglu(m, m->expert_ffn, m->expert_bias), dense_layers = m->layers - m->moe_layers;
-    spw_parameters p = {.embedding = times(m->vocab, m->hidden), .final_norm = m->hidden};
-    p.head = m->tied_embeddings ? 0 : p.embedding;
-    p.attention_per_layer = m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m);
-    p.norms_per_layer = times(2, m->hidden);
-    p.routed_per_layer = times(m->experts, expert);
-    p.shared_per_layer = plus(swiglu(m, m->shared_ffn, false), m->shared_gate ? m->hidden : 0);
-    p.router_per_layer = plus(times(m->experts, m->hidden),
-                              (m->router_bias ? m->experts : 0) + (m->selection_bias ? m->experts : 0));
+    const uint64_t expert = swiglu(m, m->expert_ffn, m->expert_bias),
+                   dense_layers = m->layers - m->moe_layers, others = m->other.layers,
+                   norm = spw_saturated_product(m->hidden, m->norm_bias ? 2 : 1);
+    spw_parameters p = {.embedding = spw_saturated_product(m->vocab, m->hidden), .final_norm = norm};
+    p.head = spw_saturated_sum(m->tied_embeddings ? 0 : p.embedding, m->head_bias ? m->vocab : 0);
+    p.indexer_per_layer = indexer(m);
+    p.attention_per_layer =
+        spw_saturated_sum(m->attention == SPW_ATTENTION_MLA ? mla(m) : gqa(m), p.indexer_per_layer);
+    p.other_mixer_per_layer = m->other.parameters;
+    p.mixers = spw_saturated_sum(spw_saturated_product(m->layers - others, p.attention_per_layer),
+                                 spw_saturated_product(others, p.other_mixer_per_layer));
+    p.mixer_most = others > 0 && (others == m->layers || p.other_mixer_per_layer > p.attention_per_layer)
+                       ? p.other_mixer_per_layer
+                       : p.attention_per_layer;
+    p.norms_per_layer = spw_saturated_sum(spw_saturated_product(m->layer_norms, norm), m->layer_scalar);
+    p.routed_per_layer = spw_saturated_product(m->experts, expert);
+    p.shared_per_layer = spw_saturated_sum(swiglu(m, m->shared_ffn, false), m->shared_gate ? m->hidden : 0);
+    p.router_per_layer = router(m);
     p.dense_ffn_per_layer = swiglu(m, m->dense_ffn, false);
-    uint64_t sum = plus(plus(p.embedding, p.head), p.final_norm);
-    sum = plus(sum, times(m->layers, plus(p.attention_per_layer, p.norms_per_layer)));
-    sum = plus(sum, times(dense_layers, p.dense_ffn_per_layer));
-    sum = plus(sum, times(m->moe_layers, plus(p.shared_per_layer, p.router_per_layer)));
-    p.total = plus(sum, times(m->moe_layers, p.routed_per_layer));
-    p.active = plus(sum, times(m->moe_layers, times(m->top_k, expert)));
+    uint64_t sum = spw_saturated_sum(spw_saturated_sum(p.embedding, p.head), p.final_norm);
+    sum = spw_saturated_sum(sum,
+                            spw_saturated_sum(p.mixers, spw_saturated_product(m->layers, p.norms_per_layer)));
+    sum = spw_saturated_sum(sum, spw_saturated_product(dense_layers, p.dense_ffn_per_layer));
+    sum = spw_saturated_sum(
+        sum, spw_saturated_product(m->moe_layers, spw_saturated_sum(p.shared_per_layer, p.router_per_layer)));
+    p.total = spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, p.routed_per_layer));
+    const uint64_t computed = m->top_k * m->experts / (m->experts + m->zero_experts);
+    p.active =
+        spw_saturated_sum(sum, spw_saturated_product(m->moe_layers, spw_saturated_product(computed, expert)));
     return p;
 }

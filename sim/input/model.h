@@ -13,30 +13,51 @@ enum {
     SPW_MODEL_MAX_LAYERS = 1024,
     SPW_MODEL_NAME = 64,
     SPW_MODEL_SOURCE = 256,
-    SPW_MODEL_DOUBTS = 3,
-    SPW_MODEL_DOUBT = 320
+    SPW_MODEL_DOUBTS = 8,
+    SPW_MODEL_DOUBT = 320,
+    SPW_MIXER_NAME = 64
 };
 
 typedef enum spw_attention { SPW_ATTENTION_GQA, SPW_ATTENTION_MLA } spw_attention;
+
+/* What mixes the tokens of the layers that do not attend like the model's attention: Mamba, linear attention, a convolution,
+ * or attention of another shape. One kind a model. */
+typedef struct spw_mixer {
+    char what[SPW_MIXER_NAME]; /* "Mamba" */
+    size_t layers;             /* 0 = none */
+    bool attends;              /* attention of another shape, not a recurrence */
+    uint64_t parameters;       /* of one layer, without the norms around it */
+    uint64_t state; /* elements that one sequence keeps in one layer, whatever its length; 0 if it attends */
+} spw_mixer;
 
 typedef struct spw_model {
     char name[SPW_MODEL_NAME], source[SPW_MODEL_SOURCE]; /* source: where the shapes were read */
     size_t layers, moe_layers;
     size_t
         layers_per_turn; /* of MaxText's scan over layers: the period of unlike layers, 1 where all are alike */
-    uint8_t is_moe[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: routed experts, 0: dense FFN */
+    uint8_t is_moe[SPW_MODEL_MAX_LAYERS];   /* [layers] 1: routed experts, 0: dense FFN */
+    uint8_t is_other[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: `other` mixes the tokens, 0: attention */
+    spw_mixer other;
     size_t hidden, vocab;
     size_t experts, top_k, expert_ffn;
     size_t shared_ffn;                   /* width of all shared experts together; 0 = none */
     size_t dense_ffn;                    /* width of the dense layers' FFN; 0 = none */
+    size_t zero_experts;                 /* choices that compute nothing (LongCat); beside `experts` */
     size_t groups, groups_kept;          /* group-limited routing; 1, 1 = off */
     bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
     spw_attention attention;
-    size_t heads, kv_heads, head_dim;                                 /* GQA */
+    size_t heads, kv_heads, head_dim;                                 /* GQA; values are v_head_dim wide */
     size_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim; /* MLA; q_lora_rank 0 = plain q */
     bool attention_bias, output_bias, qk_norm, expert_bias, router_bias, attention_sinks, tied_embeddings;
     bool qk_norm_per_head; /* qk_norm: weights of head_dim (Qwen3), else of the whole projection (OLMoE) */
     bool shared_gate;      /* Qwen2-MoE: a gate of [hidden] on the shared expert */
+    bool query_gate; /* attention's output is gated by a projection as wide as the queries (Qwen3-Next) */
+    size_t indexer_heads, indexer_dim; /* of a sparse indexer (DeepSeek-V3.2); 0 = none */
+    size_t layer_norms;                /* norms of [hidden] a layer */
+    bool norm_bias, head_bias;         /* layer norms with a bias (Phi-MoE); a bias of the head */
+    bool moe_norm;                     /* one more norm in layers with experts (A.X-K1) */
+    bool router_scales,
+        layer_scalar; /* Gemma 4: a scale of [hidden] and [experts] a router, one number a layer */
     char doubt[SPW_MODEL_DOUBTS]
               [SPW_MODEL_DOUBT]; /* sentences: what the file says and is not in the figures; "" = none */
 } spw_model;
@@ -44,12 +65,16 @@ typedef struct spw_model {
 /* Parameters, in units of one. Per layer where the name says so. */
 typedef struct spw_parameters {
     uint64_t embedding, head, final_norm; /* head = 0 when tied */
-    uint64_t attention_per_layer;         /* projections, biases, q/k norms */
+    uint64_t attention_per_layer;         /* projections, biases, q/k norms, gate, indexer */
+    uint64_t indexer_per_layer;           /* the indexer's share of them */
+    uint64_t other_mixer_per_layer;       /* of a layer in which `other` mixes */
+    uint64_t mixers, mixer_most;          /* of all layers, attention and other; of the layer that has most */
     uint64_t norms_per_layer;
     uint64_t routed_per_layer; /* all experts of one MoE layer, biases included */
     uint64_t shared_per_layer, router_per_layer;
     uint64_t dense_ffn_per_layer;
-    uint64_t total, active; /* active: embedding and head once, top_k experts */
+    uint64_t total,
+        active; /* active: embedding and head once, top_k experts; of LongCat's, those that compute if choices are even */
 } spw_parameters;
 
 /* `name` is a preset, an alias, or the path of a config.json (it contains a '/' or ends in ".json"; relative

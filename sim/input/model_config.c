@@ -1,182 +1,39 @@
-/* config.json to spw_model. What differs between families of models is in the two tables below. */
+/* config.json to spw_model. What differs between families of models is the table in model_family.c. */
 #include "sim/input/model.h"
 
 #include "base/text.h"
-#include "sim/input/model_family.h"
 #include "sim/input/model_keys.h"
+#include "sim/input/model_mixer.h"
+#include "sim/input/model_reading.h"
 #include "sim/input/settings.h"
 
-#include <jansson.h>
-#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { ABSENT = -1 };
-
-/* The text that is read, for messages. */
-typedef struct reading {
-    const char *where;
-    const json_t *root;
-    const spw_family *family;
-} reading;
-
-static const char *json_words(const json_t *value, char text[64]) {
-    static const char *const names[] = {[JSON_OBJECT] = "a mapping",
-                                        [JSON_ARRAY] = "a list",
-                                        [JSON_TRUE] = "true",
-                                        [JSON_FALSE] = "false",
-                                        [JSON_NULL] = "null"};
-    json_type type = json_typeof(value);
-    char shown[SPW_SETTINGS_SHOWN];
-    if (type == JSON_INTEGER)
-        (void)snprintf(text, 64, "%lld", (long long)json_integer_value(value));
-    else if (type == JSON_REAL)
-        (void)snprintf(text, 64, "%g", json_real_value(value));
-    else if (type != JSON_STRING)
-        return names[type];
-    else
-        (void)snprintf(text, 64, "'%s'",
-                       spw_settings_shown(json_string_value(value), json_string_length(value), shown));
-    return text;
-}
-
-/* null reads like an absent key, as it does in transformers. */
-static const json_t *lookup(const reading *in, const char *key) {
-    const json_t *value = json_object_get(in->root, key);
-    return value == NULL || json_is_null(value) ? NULL : value;
-}
-
-static spw_status read_count(const reading *in, const char *key, const spw_key_row *row, int64_t *out) {
-    const json_t *value = lookup(in, key);
-    char found[64];
-    if (value == NULL) {
-        *out = ABSENT;
-        if (!row->required) return SPW_OK;
-        return spw_fail(
-            SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [%lld, %lld]",
-            in->where, key, in->family->model_type, (long long)row->minimum, (long long)row->maximum);
-    }
-    const double real = json_number_value(value); /* 64.0 is whole */
-    const bool whole =
-        json_is_integer(value) || (json_is_real(value) && fabs(real) < 1e15 && real == floor(real));
-    *out = json_is_integer(value) ? json_integer_value(value) : whole ? (int64_t)real : 0;
-    if (whole && *out >= row->minimum && *out <= row->maximum) return SPW_OK;
-    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be a whole number in [%lld, %lld]", in->where, key,
-                    json_words(value, found), (long long)row->minimum, (long long)row->maximum);
-}
-
-static spw_status read_rows(const reading *in, const spw_key_row *row, spw_raw_config *raw) {
-    spw_status status = SPW_OK;
-    for (; status == SPW_OK && row->key != NULL; row++)
-        if (spw_family_has(in->family, row->part))
-            status = read_count(in, row->key, row, (int64_t *)(void *)((char *)raw + row->offset));
-    return status;
-}
-
-/* The first of several names that is there. */
-static spw_status read_either(const reading *in, const char *const keys[SPW_MODEL_KEYS], int64_t maximum,
-                              int64_t *out) {
-    char names[160] = "";
-    const spw_key_row row = {.minimum = 1, .maximum = maximum, .required = true};
-    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++) {
-        if (lookup(in, keys[i]) != NULL) return read_count(in, keys[i], &row, out);
-        size_t used = strlen(names);
-        (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
-    }
-    return spw_fail(SPW_ECONFIG, "%s: key %s is missing; a %s model needs it: a whole number in [1, %lld]",
-                    in->where, names, in->family->model_type, (long long)maximum);
-}
-
-static spw_status read_flag(const reading *in, const char *key, bool fallback, bool *out) {
-    const json_t *value = lookup(in, key);
-    char found[64];
-    *out = value != NULL ? json_is_true(value) : fallback;
-    if (value == NULL || json_is_boolean(value)) return SPW_OK;
-    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be true or false", in->where, key,
-                    json_words(value, found));
-}
-
-/* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed,
- * NULL: any. */
-static spw_status read_word(const reading *in, const char *key, const char *word, const char *other,
-                            bool fallback, bool *is) {
-    const json_t *value = lookup(in, key);
-    const char *text = json_string_value(value);
-    char found[64];
-    *is = value == NULL ? fallback : text != NULL && strcmp(text, word) == 0;
-    if (value == NULL || *is || (text != NULL && (other == NULL || strcmp(text, other) == 0))) return SPW_OK;
-    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be '%s'%s%s%s", in->where, key,
-                    json_words(value, found), word, other != NULL ? " or '" : "", other != NULL ? other : "",
-                    other != NULL ? "'" : "");
-}
-
-static size_t or_default(int64_t value, size_t fallback) {
-    return value == ABSENT ? fallback : (size_t)value;
-}
-
-/* --- Which layers are sparse --- */
-
-static spw_status mark_dense_list(const reading *in, spw_model *m) {
-    const json_t *list = lookup(in, "mlp_only_layers");
-    char found[64];
-    if (list != NULL && !json_is_array(list))
-        return spw_fail(SPW_ECONFIG,
-                        "%s: 'mlp_only_layers' is %s; it must be a list of layer numbers in [0, %zu]",
-                        in->where, json_words(list, found), m->layers - 1);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
-        json_int_t layer = json_integer_value(item);
-        if (!json_is_integer(item) || layer < 0 || (size_t)layer >= m->layers)
-            return spw_fail(
-                SPW_ECONFIG,
-                "%s: 'mlp_only_layers' has the entry %s; it must be a list of layer numbers in [0, %zu]",
-                in->where, json_words(item, found), m->layers - 1);
-        m->is_moe[layer] = 0;
-    }
-    return SPW_OK;
-}
-
-/* DeepSeek: layer i >= first_k_dense_replace with i a multiple of moe_layer_freq. Qwen: i + 1 a multiple of
- * decoder_sparse_step and i not in mlp_only_layers. */
-static spw_status mark_layers(const reading *in, const spw_raw_config *raw, spw_model *m) {
-    const size_t first = or_default(raw->first_dense, 0), every = or_default(raw->layer_freq, 1),
-                 step = or_default(raw->sparse_step, 1);
-    for (size_t i = 0; i < m->layers; i++) m->is_moe[i] = i >= first && i % every == 0 && (i + 1) % step == 0;
-    spw_status status = spw_family_has(in->family, SPW_BY_STEP) ? mark_dense_list(in, m) : SPW_OK;
-    if (status != SPW_OK) return status;
-    for (size_t i = 0; i < m->layers; i++) m->moe_layers += m->is_moe[i];
-    if (m->moe_layers == 0)
-        return spw_fail(SPW_ECONFIG,
-                        "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",
-                        in->where, m->layers);
-    return SPW_OK;
-}
-
-/* The smallest period of 'layer_types', which MaxText's scan takes in one turn; of a list of another length nothing is
- * learnt. */
-static void find_period(const reading *in, spw_model *m) {
-    const json_t *list = lookup(in, "layer_types");
-    const size_t count = json_array_size(list), first = m->layers - m->moe_layers;
-    m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
-    if (count != m->layers) return;
-    for (size_t period = 1; period <= m->moe_layers; period++) {
-        size_t i = first;
-        while (i + period < count && json_equal(json_array_get(list, i), json_array_get(list, i + period)))
-            i++;
-        m->layers_per_turn = period;
-        if (m->moe_layers % period == 0 && i + period >= count) return;
-    }
-}
-
 /* --- Parts of a model --- */
 
-static spw_status read_experts(const reading *in, spw_raw_config *raw, spw_model *m) {
+/* What runs beside the routed experts. */
+static void read_shared(const spw_family *f, const spw_raw_config *raw, spw_model *m) {
+    const size_t count = spw_or_default(raw->shared_experts, 0), width = spw_or_default(raw->shared_ffn, 0);
+    const size_t wide[] = {[SPW_SHARED_BY_COUNT] = count * m->expert_ffn,
+                           [SPW_SHARED_BY_WIDTH] = width,
+                           [SPW_SHARED_BY_GATED_WIDTH] = width,
+                           [SPW_SHARED_BY_BOTH] = count * (width > 0 ? width : m->expert_ffn),
+                           [SPW_SHARED_ONE] = m->expert_ffn,
+                           [SPW_SHARED_DENSE] = spw_or_default(raw->ffn, 0),
+                           [SPW_SHARED_HIDDEN] = m->hidden};
+    m->shared_ffn = wide[f->shared];
+    m->shared_gate = f->shared == SPW_SHARED_BY_GATED_WIDTH && m->shared_ffn > 0;
+}
+
+static spw_status read_experts(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
     bool greedy = false;
-    SPW_TRY(read_either(in, f->experts, SPW_MODEL_MOST_EXPERTS, &raw->experts));
-    SPW_TRY(read_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
-    SPW_TRY(read_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
+    SPW_TRY(spw_reading_either(in, f->experts, SPW_MODEL_MOST_EXPERTS, &raw->experts));
+    SPW_TRY(spw_reading_either(in, f->top_k, SPW_MODEL_MOST_EXPERTS, &raw->top_k));
+    SPW_TRY(spw_reading_either(in, f->expert_ffn, SPW_MODEL_WIDEST, &raw->expert_ffn));
     m->experts = (size_t)raw->experts;
     m->top_k = (size_t)raw->top_k;
     m->expert_ffn = (size_t)raw->expert_ffn;
@@ -184,16 +41,22 @@ static spw_status read_experts(const reading *in, spw_raw_config *raw, spw_model
         return spw_fail(SPW_ECONFIG,
                         "%s: %zu experts a token of %zu; a token cannot choose more than there are",
                         in->where, m->top_k, m->experts);
-    m->shared_ffn =
-        f->shared_width ? or_default(raw->shared_ffn, 0) : or_default(raw->shared_experts, 0) * m->expert_ffn;
-    m->shared_gate = f->shared_width && m->shared_ffn > 0;
+    read_shared(f, raw, m);
+    m->zero_experts = spw_or_default(raw->zero_experts, 0);
     m->expert_bias = f->expert_bias;
     m->router_bias = f->router_bias;
-    SPW_TRY(read_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router, &m->sigmoid_router));
-    SPW_TRY(read_word(in, "topk_method", "noaux_tc", NULL, f->sigmoid_router, &m->selection_bias));
-    SPW_TRY(read_word(in, "topk_method", "greedy", NULL, false, &greedy));
-    m->groups = greedy ? 1 : or_default(raw->groups, 1);
-    m->groups_kept = greedy ? 1 : or_default(raw->groups_kept, m->groups);
+    m->router_scales = f->router_scales;
+    m->moe_norm = f->moe_norm;
+    m->sigmoid_router = f->sigmoid_router;
+    m->selection_bias = f->selection_bias || (f->sigmoid_router && !f->no_selection_bias);
+    if (spw_family_has(f, SPW_SCORING)) {
+        SPW_TRY(spw_reading_word(in, "scoring_func", "sigmoid", "softmax", f->sigmoid_router,
+                                 &m->sigmoid_router));
+        SPW_TRY(spw_reading_word(in, "topk_method", "noaux_tc", NULL, m->selection_bias, &m->selection_bias));
+        SPW_TRY(spw_reading_word(in, "topk_method", "greedy", NULL, false, &greedy));
+    }
+    m->groups = greedy ? 1 : spw_or_default(raw->groups, 1);
+    m->groups_kept = greedy ? 1 : spw_or_default(raw->groups_kept, m->groups);
     if (m->experts % m->groups != 0 || m->groups_kept > m->groups ||
         m->top_k > m->groups_kept * (m->experts / m->groups))
         status = spw_fail(
@@ -206,10 +69,10 @@ cleanup:
     return status;
 }
 
-static spw_status read_mla(const reading *in, spw_raw_config *raw, spw_model *m) {
-    spw_status status = read_rows(in, spw_mla_keys, raw);
+static spw_status read_mla(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
+    spw_status status = spw_reading_rows(in, spw_mla_keys, raw);
     if (status != SPW_OK) return status;
-    m->q_lora_rank = or_default(raw->q_lora_rank, 0);
+    m->q_lora_rank = spw_or_default(raw->q_lora_rank, 0);
     m->kv_lora_rank = (size_t)raw->kv_lora_rank;
     m->nope_dim = (size_t)raw->nope_dim;
     m->rope_dim = (size_t)raw->rope_dim;
@@ -219,12 +82,13 @@ static spw_status read_mla(const reading *in, spw_raw_config *raw, spw_model *m)
     return SPW_OK;
 }
 
-static spw_status read_gqa(const reading *in, spw_raw_config *raw, spw_model *m) {
-    spw_status status = read_rows(in, spw_gqa_keys, raw);
+static spw_status read_gqa(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
+    spw_status status = spw_reading_rows(in, spw_gqa_keys, raw);
     if (status != SPW_OK) return status;
-    m->kv_heads = or_default(raw->kv_heads, m->heads);
-    m->head_dim = or_default(raw->head_dim, m->hidden / m->heads);
-    if (raw->head_dim == ABSENT && m->hidden % m->heads != 0)
+    m->kv_heads = spw_or_default(raw->kv_heads, m->heads);
+    m->head_dim = spw_or_default(raw->head_dim, m->hidden / m->heads);
+    m->v_head_dim = spw_or_default(raw->v_head_dim, m->head_dim);
+    if (raw->head_dim == SPW_ABSENT && m->hidden % m->heads != 0)
         return spw_fail(SPW_ECONFIG,
                         "%s: hidden_size %zu is not a multiple of num_attention_heads %zu; give 'head_dim'",
                         in->where, m->hidden, m->heads);
@@ -236,47 +100,82 @@ static spw_status read_gqa(const reading *in, spw_raw_config *raw, spw_model *m)
     return SPW_OK;
 }
 
-static spw_status read_attention(const reading *in, spw_raw_config *raw, spw_model *m) {
+static spw_status read_attention(const spw_reading *in, spw_raw_config *raw, spw_model *m) {
     spw_status status = SPW_OK;
     const spw_family *f = in->family;
-    bool bias = false, qkv_bias = f->qkv_bias,
-         latent = f->attention == SPW_ATTENTION_MLA ||
-                  (f->rule == SPW_ANY_RULE && lookup(in, "kv_lora_rank") != NULL);
+    bool bias = false, latent = f->attention == SPW_ATTENTION_MLA ||
+                                (f->any_attention && spw_reading_find(in, "kv_lora_rank", NULL) != NULL);
     m->attention = latent ? SPW_ATTENTION_MLA : SPW_ATTENTION_GQA;
     SPW_TRY(latent ? read_mla(in, raw, m) : read_gqa(in, raw, m));
-    SPW_TRY(read_flag(in, "attention_bias", false, &bias));
-    if (f->qkv_bias) SPW_TRY(read_flag(in, "qkv_bias", true, &qkv_bias));
-    m->attention_bias = bias || qkv_bias;
+    SPW_TRY(spw_reading_flag(in, "attention_bias", false, &bias));
+    m->attention_bias = bias || f->qkv_bias;
     m->output_bias = bias && !f->no_output_bias;
     m->qk_norm = f->qk_norm;
     m->qk_norm_per_head = f->qk_norm_per_head;
     m->attention_sinks = f->attention_sinks;
+    m->query_gate = f->query_gate;
+    m->indexer_heads = spw_or_default(raw->indexer_heads, 0);
+    m->indexer_dim = spw_or_default(raw->indexer_dim, 0);
+    if (m->indexer_heads > 0 && m->q_lora_rank == 0)
+        status =
+            spw_fail(SPW_ECONFIG,
+                     "%s: key 'q_lora_rank' is missing; the indexer of a %s model reads the queries' latent",
+                     in->where, f->model_type);
 
 cleanup:
     return status;
 }
 
-static spw_status read_model(const reading *in, spw_model *m) {
+/* Numbers of a norm and of the head, then whatever the file says of the family's flags. */
+static spw_status read_rest(const spw_reading *in, spw_model *m) {
+    const spw_family *f = in->family;
+    spw_status status = spw_reading_flag(in, "tie_word_embeddings", f->tied, &m->tied_embeddings);
+    m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
+    m->norm_bias = f->norm_bias;
+    m->layer_scalar = f->layer_scalar;
+    for (size_t i = 0; status == SPW_OK && i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
+        bool *const flag = (bool *)(void *)((char *)m + f->flags[i].offset);
+        status = spw_reading_flag(in, f->flags[i].key, *flag, flag);
+    }
+    return status;
+}
+
+static spw_status read_widths(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    const int64_t ffn = raw->dense_ffn != SPW_ABSENT ? raw->dense_ffn : raw->ffn;
+    const char *spelled = "intermediate_size";
+    (void)spw_reading_find(in, "intermediate_size", &spelled);
+    const bool needed = m->moe_layers < m->layers || in->family->shared == SPW_SHARED_DENSE;
+    if (needed && ffn == SPW_ABSENT)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: key '%s' is missing; %zu layers are dense and need it: a whole number in [1, %d]", in->where,
+            spelled, m->layers - m->moe_layers, SPW_MODEL_WIDEST);
+    if (m->moe_layers < m->layers) m->dense_ffn = (size_t)ffn;
+    return SPW_OK;
+}
+
+static spw_status read_model(const spw_reading *in, spw_model *m) {
     spw_status status = SPW_OK;
+    const spw_family *f = in->family;
     spw_raw_config raw;
-    memset(&raw, ABSENT, sizeof raw); /* -1 in every byte is -1 */
-    SPW_TRY(read_rows(in, spw_common_keys, &raw));
-    m->layers = (size_t)raw.layers;
+    memset(&raw, SPW_ABSENT, sizeof raw); /* -1 in every byte is -1 */
+    SPW_TRY(spw_reading_rows(in, spw_common_keys, &raw));
+    if (raw.last_sparse == -1) raw.last_sparse = SPW_ABSENT; /* ERNIE: -1 is the last layer */
+    m->layers = (size_t)raw.layers * (f->layer_copies > 1 ? f->layer_copies : 1);
+    if (m->layers > SPW_MODEL_MAX_LAYERS)
+        SPW_TRY(spw_fail(SPW_ECONFIG, "%s: %zu layers; a model has at most %d", in->where, m->layers,
+                         SPW_MODEL_MAX_LAYERS));
     m->hidden = (size_t)raw.hidden;
     m->vocab = (size_t)raw.vocab;
     m->heads = (size_t)raw.heads;
     SPW_TRY(read_experts(in, &raw, m));
     SPW_TRY(read_attention(in, &raw, m));
-    SPW_TRY(read_flag(in, "tie_word_embeddings", false, &m->tied_embeddings));
-    SPW_TRY(mark_layers(in, &raw, m));
-    find_period(in, m);
-    if (m->moe_layers < m->layers) {
-        if (raw.ffn == ABSENT)
-            return spw_fail(SPW_ECONFIG,
-                            "%s: key 'intermediate_size' is missing; %zu layers are dense and need it: a "
-                            "whole number in [1, %d]",
-                            in->where, m->layers - m->moe_layers, SPW_MODEL_WIDEST);
-        m->dense_ffn = (size_t)raw.ffn;
+    SPW_TRY(read_rest(in, m));
+    SPW_TRY(spw_reading_layers(in, &raw, m));
+    SPW_TRY(read_widths(in, &raw, m));
+    if (f->mixer != NULL && m->other.layers > 0) {
+        SPW_TRY(spw_reading_rows(in, f->mixer->keys, &raw));
+        spw_mixer_count(f->mixer, &raw, m);
     }
     if (spw_model_parameters(m).total > (uint64_t)1 << 52)
         status =
@@ -296,59 +195,134 @@ static uint64_t mtp_parameters(const spw_model *m, json_int_t layers) {
                                p.shared_per_layer + p.router_per_layer + 2 * hidden * hidden + 3 * hidden);
 }
 
-/* What the file asks for and is not in the figures. */
-static void note_doubts(const reading *in, const char *unknown, spw_model *m) {
-    const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
-    size_t used = 0;
-    if (mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS)
-        (void)snprintf(
-            m->doubt[used++], SPW_MODEL_DOUBT,
-            "the model's %lld layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
-            "count) %s not in these figures, neither memory and traffic nor time",
-            (long long)mtp, mtp == 1 ? "" : "s", (double)mtp_parameters(m, mtp) / 1e9,
-            (double)spw_model_parameters(m).total / 1e9, mtp == 1 ? "is" : "are");
-    if (window > 0)
-        (void)snprintf(
-            m->doubt[used++], SPW_MODEL_DOUBT,
-            "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
-            "the whole sequence in all of them",
-            (long long)window);
-    if (unknown[0] != '\0')
-        (void)snprintf(
-            m->doubt[used++], SPW_MODEL_DOUBT,
-            "keys of the model's file are not known (%.200s): what they add to it is not in these figures",
-            unknown);
+__attribute__((format(printf, 2, 3))) static void doubt(spw_model *m, const char *format, ...) {
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++) {
+        if (m->doubt[i][0] != '\0') continue;
+        va_list args;
+        va_start(args, format);
+        (void)vsnprintf(m->doubt[i], SPW_MODEL_DOUBT, format, args);
+        va_end(args);
+        return;
+    }
 }
 
-/* Every key is read, or known to hold no parameters; what is neither is refused in a generic model, which is nothing but its
- * keys, and noted in a family, whose parts are known. */
-static spw_status check_keys(const reading *in, spw_model *m) {
-    const bool latent = m->attention == SPW_ATTENTION_MLA, generic = in->family->rule == SPW_ANY_RULE;
-    char unknown[256] = "", found[64], shown[SPW_SETTINGS_SHOWN];
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
-        if (spw_family_reads(in->family, latent, key) || spw_model_key_is_quiet(key, value) ||
-            spw_model_key_is_mtp(key))
-            continue;
-        const bool elsewhere = spw_any_family_reads(key);
-        (void)spw_settings_shown(key, strlen(key), shown);
-        if (generic || elsewhere)
-            return spw_fail(
-                SPW_ECONFIG,
-                "%s: key '%s' (%s) %s, and it could hold parameters; docs/models.md lists what is read and "
-                "what is known to hold none",
-                in->where, shown, json_words(value, found),
-                elsewhere ? "is not read in a model of this kind" : "is not known");
-        const size_t used = strlen(unknown);
-        (void)snprintf(unknown + used, sizeof unknown - used, "%s%s", used > 0 ? ", " : "", shown);
+/* Layers of other kinds than attention and experts: counted, and what of them is not. */
+static void doubt_layers(spw_model *m) {
+    if (m->other.layers > 0 && m->other.attends)
+        doubt(m,
+              "%zu of the %zu layers have %s: their parameters count as they are, their activations and time "
+              "as those of the "
+              "other layers",
+              m->other.layers, m->layers, m->other.what);
+    else if (m->other.layers > 0)
+        doubt(m,
+              "%zu of the %zu layers have no attention but %s: their parameters count as they are, their "
+              "activations and "
+              "time as those of a layer with attention",
+              m->other.layers, m->layers, m->other.what);
+    if (m->indexer_heads > 0)
+        doubt(m, "attention reads what a sparse indexer chooses: its parameters count, its scores do not, "
+                 "and attention is "
+                 "counted over the whole sequence");
+    if (m->zero_experts > 0)
+        doubt(m,
+              "%zu of a token's %zu choices are experts that compute nothing: active parameters take choices "
+              "for even; rows "
+              "and traffic take all %zu for experts that compute",
+              m->zero_experts, m->experts + m->zero_experts, m->top_k);
+}
+
+/* What the file asks for and is not in the figures. */
+static void note_doubts(const spw_reading *in, spw_model *m) {
+    const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
+    if (mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS)
+        doubt(m,
+              "the model's %lld layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
+              "count) %s not in these figures, neither memory and traffic nor time",
+              (long long)mtp, mtp == 1 ? "" : "s", (double)mtp_parameters(m, mtp) / 1e9,
+              (double)spw_model_parameters(m).total / 1e9, mtp == 1 ? "is" : "are");
+    if (window > 0)
+        doubt(m,
+              "the model's attention looks back %lld tokens in some or all layers; its work is counted over "
+              "the whole sequence in all of them",
+              (long long)window);
+    doubt_layers(m);
+    if (in->outer != in->root)
+        doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
+                 "sound beside it");
+}
+
+/* Of a mapping within the file, such as DBRX's ffn_config, every key is looked at. */
+static bool is_taken_apart(const spw_reading *in, bool latent, const char *key, const json_t *value) {
+    const char *inner;
+    json_t *item;
+    char path[128];
+    bool any = false;
+    if (!json_is_object(value)) return false;
+    json_object_foreach((json_t *)(uintptr_t)value, inner, item) {
+        (void)snprintf(path, sizeof path, "%s.%s", key, inner);
+        any = any || spw_family_reads(in->family, latent, path);
     }
-    note_doubts(in, unknown, m);
+    return any;
+}
+
+static spw_status check_key(const spw_reading *in, bool latent, const char *key, const json_t *value) {
+    char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
+    const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
+    const bool generic = in->family->any_attention, elsewhere = spw_any_family_reads(key);
+    if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
+        spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key))
+        return SPW_OK;
+    if (!generic && !elsewhere && spw_model_value_is_small(value)) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "%s: key '%s' (%s) %s, and it could hold parameters; docs/models.md lists what is read and "
+        "what is known to hold none; if this one holds none, write '_%s'",
+        in->where, spw_settings_shown(key, strlen(key), shown), spw_json_words(value, found),
+        elsewhere ? "is not read in a model of this kind" : "is not known", shown);
+}
+
+/* Every key is read, or known to hold no parameters; what is neither is refused: in a generic model, which is nothing but its
+ * keys, whatever its value; in a family, whose parts are known, where the value could be a size. */
+static spw_status check_keys(const spw_reading *in, spw_model *m) {
+    const bool latent = m->attention == SPW_ATTENTION_MLA;
+    const char *key, *inner;
+    json_t *value, *item;
+    char path[128];
+    json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
+        if (!is_taken_apart(in, latent, key, value)) {
+            spw_status status = check_key(in, latent, key, value);
+            if (status != SPW_OK) return status;
+            continue;
+        }
+        json_object_foreach(value, inner, item) {
+            (void)snprintf(path, sizeof path, "%s.%s", key, inner);
+            spw_status status = check_key(in, latent, path, item);
+            if (status != SPW_OK) return status;
+        }
+    }
+    note_doubts(in, m);
     return SPW_OK;
 }
 
-static spw_status find_family(reading *in) {
-    char known[256] = "";
+/* Keys of a file of an unknown family that no known family reads: what a row for it would have to say. */
+static void name_strange_keys(const json_t *root, char *out, size_t size) {
+    const json_t *text = json_object_get(root, "text_config");
+    const char *key;
+    json_t *value;
+    size_t used = 0;
+    json_object_foreach((json_t *)(uintptr_t)(json_is_object(text) ? text : root), key, value) {
+        char shown[SPW_SETTINGS_SHOWN];
+        if (spw_any_family_reads(key) || spw_model_key_is_quiet(key, value) || spw_model_key_is_mtp(key) ||
+            spw_model_value_is_small(value) || used + 60 > size)
+            continue;
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "; no family reads its " : ", ",
+                                 spw_settings_shown(key, strlen(key), shown));
+    }
+}
+
+static spw_status find_family(spw_reading *in) {
+    char known[768] = "", strange[300] = "";
     const json_t *value = json_object_get(in->root, "model_type");
     const char *type = json_string_value(value);
     in->family = type != NULL ? spw_family_find(type) : NULL;
@@ -362,8 +336,24 @@ static spw_status find_family(reading *in) {
     if (type == NULL)
         return spw_fail(SPW_ECONFIG, "%s: key 'model_type' is missing; it must be one of: %s", in->where,
                         known);
-    return spw_fail(SPW_ECONFIG, "%s: model_type '%s' is unknown; known: %s", in->where,
-                    spw_settings_shown(type, strlen(type), shown), known);
+    name_strange_keys(in->root, strange, sizeof strange);
+    return spw_fail(SPW_ECONFIG,
+                    "%s: model_type '%s' is unknown: what its layers hold is missing%s; write its parts as a "
+                    "'generic' model "
+                    "(docs/models.md); known: %s",
+                    in->where, spw_settings_shown(type, strlen(type), shown), strange, known);
+}
+
+/* A model that reads images too has its language model's keys in text_config. */
+static spw_status enter_text(spw_reading *in) {
+    const json_t *text = json_object_get(in->root, "text_config");
+    char found[SPW_JSON_WORDS];
+    if (!in->family->text || text == NULL) return SPW_OK;
+    if (!json_is_object(text))
+        return spw_fail(SPW_ECONFIG, "%s: 'text_config' is %s; it must be a mapping", in->where,
+                        spw_json_words(text, found));
+    in->root = text;
+    return SPW_OK;
 }
 
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
@@ -375,11 +365,12 @@ spw_status spw_model_parse(const char *where, const char *text, size_t length, s
         return spw_fail(json_error_code(&error) == json_error_out_of_memory ? SPW_ENOMEM : SPW_ECONFIG,
                         "%s:%d: not JSON: %s", where, error.line, error.text);
     spw_status status = SPW_OK;
-    reading in = {.where = where, .root = root};
+    spw_reading in = {.where = where, .root = root, .outer = root};
     if (!json_is_object(root))
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
     status = find_family(&in);
     if (in.family == NULL) goto cleanup;
+    SPW_TRY(enter_text(&in));
     SPW_TRY(read_model(&in, out));
     SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));

@@ -2,49 +2,288 @@
 
 #include <string.h>
 
-/* --- Families: what a model_type implies without saying so in its config.json. Sources: transformers,
- * src/transformers/models/<model_type>/modeling_*.py and configuration_*.py --- */
+/* --- Families: what a model_type implies without saying so in its config.json. Sources: transformers 5.23,
+ * src/transformers/models/<model_type>/modeling_*.py and configuration_*.py; of bailing_moe and arctic the code beside their
+ * published weights. Checked in tests/models. --- */
 
-#define DEEPSEEK \
+#define NAMES_OF(e, k, f) .experts = {e}, .top_k = {k}, .expert_ffn = {f}
+#define ROUTED \
     .experts = {"n_routed_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
-    .expert_ffn = {"moe_intermediate_size"}, .attention = SPW_ATTENTION_MLA, .rule = SPW_FIRST_DENSE, \
-    .shared_count = true
+    .expert_ffn = {"moe_intermediate_size"}
+#define PLAIN \
+    .experts = {"num_experts", "num_local_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .expert_ffn = {"moe_intermediate_size"}
+#define WHOLE_WIDTH \
+    .experts = {"num_local_experts", "num_experts"}, .top_k = {"num_experts_per_tok"}, \
+    .expert_ffn = {"intermediate_size"}
+#define DEEPSEEK \
+    ROUTED, .attention = SPW_ATTENTION_MLA, \
+            .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING
+#define DEEPSEEK_SPARSE \
+    ROUTED, .attention = SPW_ATTENTION_MLA, \
+            .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_SCORING | SPW_INDEXER
+#define QK_NORMS .qk_norm = true, .qk_norm_per_head = true
 
 static const spw_family families[] = {
     {.model_type = "deepseek_v2", DEEPSEEK},
     {.model_type = "deepseek_v3", DEEPSEEK, .sigmoid_router = true},
+    {.model_type = "deepseek_v32", DEEPSEEK_SPARSE, .sigmoid_router = true},
     {.model_type = "kimi_k2", DEEPSEEK, .sigmoid_router = true},
+    {.model_type = "axk1", DEEPSEEK, .sigmoid_router = true, .first_dense = 1, .moe_norm = true},
+    {.model_type = "glm4_moe_lite", DEEPSEEK, .sigmoid_router = true, .first_dense = 1},
+    {.model_type = "glm_moe_dsa", DEEPSEEK_SPARSE, .sigmoid_router = true, .first_dense = 3},
+    {.model_type = "mistral4", DEEPSEEK},
+    {.model_type = "kimi_linear",
+     PLAIN,
+     .spelled = {{"num_experts_per_tok", "num_experts_per_token"},
+                 {"n_shared_experts", "num_shared_experts"},
+                 {"n_group", "num_expert_group"},
+                 {"full_attn_layers", "linear_attn_config.full_attn_layers"}},
+     .quiet = {"linear_attn_config.kda_layers", "use_grouped_topk", "mla_use_nope"},
+     .attention = SPW_ATTENTION_MLA,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY,
+     .mixer = &spw_kimi_delta,
+     .first_dense = 1,
+     .sigmoid_router = true},
+    {.model_type = "longcat_flash",
+     NAMES_OF("n_routed_experts", "moe_topk", "expert_ffn_hidden_size"),
+     .spelled = {{"num_hidden_layers", "num_layers"}, {"intermediate_size", "ffn_hidden_size"}},
+     .quiet = {"mla_scale_q_lora", "mla_scale_kv_lora"},
+     .attention = SPW_ATTENTION_MLA,
+     .parts = SPW_ZERO_EXPERTS,
+     .shared = SPW_SHARED_DENSE,
+     .layer_copies = 2,
+     .selection_bias = true},
+    {.model_type = "glm4_moe",
+     ROUTED,
+     .flags = {{"use_qk_norm", offsetof(spw_model, qk_norm)}},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_SCORING,
+     .qk_norm_per_head = true,
+     .no_output_bias = true,
+     .first_dense = 1,
+     .sigmoid_router = true},
+    {.model_type = "dots1",
+     ROUTED,
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY,
+     QK_NORMS,
+     .sigmoid_router = true},
+    {.model_type = "solar_open",
+     ROUTED,
+     .quiet = {"intermediate_size"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
+     .sigmoid_router = true},
+    {.model_type = "exaone_moe",
+     PLAIN,
+     .spelled = {{"n_shared_experts", "num_shared_experts"}},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
+     .list = "is_moe_layer",
+     QK_NORMS,
+     .first_dense = 1,
+     .sigmoid_router = true},
+    {.model_type = "mimo_v2_flash",
+     ROUTED,
+     .spelled = {{"layer_types", "hybrid_layer_pattern"}},
+     .quiet = {"add_swa_attention_sink_bias", "sliding_window_size", "attention_chunk_size",
+               "swa_rope_theta"},
+     .parts = SPW_VALUE_DIM | SPW_BY_FIRST | SPW_SHARED_COUNT,
+     .mixer = &spw_sliding,
+     .list = "moe_layer_freq",
+     .sigmoid_router = true},
+    {.model_type = "hy_v3",
+     PLAIN,
+     .spelled = {{"n_shared_experts", "num_shared_experts"}},
+     .quiet = {"enable_moe_fp32_combine"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
+     QK_NORMS,
+     .first_dense = 1,
+     .sigmoid_router = true},
+    {.model_type = "afmoe",
+     PLAIN,
+     .spelled = {{"n_shared_experts", "num_shared_experts"}, {"first_k_dense_replace", "num_dense_layers"}},
+     .quiet = {"global_attn_every_n_layers", "mup_enabled", "route_norm", "use_grouped_mm",
+               "num_expert_groups", "num_limited_groups"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST,
+     QK_NORMS,
+     .query_gate = true,
+     .layer_norms = 4,
+     .first_dense = 1,
+     .sigmoid_router = true},
+    {.model_type = "bailing_moe",
+     PLAIN,
+     .spelled = {{"n_shared_experts", "num_shared_experts"}},
+     .flags = {{"use_qkv_bias", offsetof(spw_model, attention_bias)},
+               {"use_bias", offsetof(spw_model, output_bias)}},
+     .quiet = {"norm_softmax"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST},
+    {.model_type = "bailing_moe_v2",
+     PLAIN,
+     .spelled = {{"n_shared_experts", "num_shared_experts"},
+                 {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"}},
+     .flags = {{"use_qkv_bias", offsetof(spw_model, attention_bias)},
+               {"use_bias", offsetof(spw_model, output_bias)},
+               {"moe_router_enable_expert_bias", offsetof(spw_model, selection_bias)}},
+     .quiet = {"norm_softmax", "use_rmsnorm", "use_qk_norm"},
+     .parts = SPW_SHARED_COUNT | SPW_SHARED_WIDTH | SPW_BY_FIRST,
+     .shared = SPW_SHARED_BY_BOTH,
+     QK_NORMS,
+     .sigmoid_router = true},
     {.model_type = "qwen2_moe",
      .experts = {"num_experts"},
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"moe_intermediate_size"},
-     .rule = SPW_SPARSE_STEP,
-     .shared_width = true,
+     .flags = {{"qkv_bias", offsetof(spw_model, attention_bias)}},
+     .parts = SPW_BY_STEP | SPW_SHARED_WIDTH | SPW_SCORING,
+     .shared = SPW_SHARED_BY_GATED_WIDTH,
      .qkv_bias = true,
      .no_output_bias = true},
-    {.model_type = "qwen3_moe",
-     .experts = {"num_experts", "num_local_experts"},
-     .top_k = {"num_experts_per_tok"},
-     .expert_ffn = {"moe_intermediate_size"},
-     .rule = SPW_SPARSE_STEP,
+    {.model_type = "qwen3_moe", PLAIN, .parts = SPW_BY_STEP | SPW_SCORING, QK_NORMS},
+    {.model_type = "qwen3_vl_moe", PLAIN, .parts = SPW_BY_STEP, .text = true, QK_NORMS},
+    {.model_type = "qwen3_next",
+     PLAIN,
+     .parts = SPW_BY_STEP | SPW_SHARED_WIDTH | SPW_INTERVAL,
+     .shared = SPW_SHARED_BY_GATED_WIDTH,
+     .mixer = &spw_gated_delta,
+     .interval = 4,
+     QK_NORMS,
+     .query_gate = true},
+    {.model_type = "qwen3_5_moe",
+     PLAIN,
+     .quiet = {"attn_output_gate", "mtp_use_dedicated_embeddings"},
+     .parts = SPW_BY_STEP | SPW_SHARED_WIDTH | SPW_INTERVAL,
+     .shared = SPW_SHARED_BY_GATED_WIDTH,
+     .mixer = &spw_gated_delta,
+     .interval = 4,
+     .text = true,
+     QK_NORMS,
+     .query_gate = true},
+    {.model_type = "minimax_m2",
+     WHOLE_WIDTH,
+     .flags = {{"use_routing_bias", offsetof(spw_model, selection_bias)},
+               {"use_qk_norm", offsetof(spw_model, qk_norm)}},
+     .quiet = {"attn_type_list", "mlp_intermediate_size", "mtp_transformer_layers", "use_mtp"},
+     .parts = SPW_SCORING,
      .qk_norm = true,
-     .qk_norm_per_head = true},
+     .sigmoid_router = true},
+    {.model_type = "minimax", WHOLE_WIDTH, .quiet = {"block_size"}, .mixer = &spw_lightning, .interval = 2},
+    {.model_type = "llama4",
+     WHOLE_WIDTH,
+     .spelled = {{"dense_intermediate_size", "intermediate_size_mlp"},
+                 {"decoder_sparse_step", "interleave_moe_layer_step"}},
+     .quiet = {"use_qk_norm", "attention_chunk_size", "no_rope_layers", "no_rope_layer_interval",
+               "floor_scale", "attn_temperature_tuning", "boi_token_index", "eoi_token_index",
+               "image_token_index"},
+     .parts = SPW_BY_STEP | SPW_LISTED | SPW_DENSE_WIDTH,
+     .shared = SPW_SHARED_ONE,
+     .text = true,
+     .sigmoid_router = true,
+     .no_selection_bias = true},
+    {.model_type = "hunyuan_v1_moe",
+     .experts = {"num_experts"},
+     .top_k = {"moe_topk", "num_experts_per_tok"},
+     .expert_ffn = {"moe_intermediate_size", "intermediate_size"},
+     .spelled = {{"n_shared_experts", "num_shared_expert"}},
+     .flags = {{"use_qk_norm", offsetof(spw_model, qk_norm)}},
+     .quiet = {"attention_head_dim", "cla_share_factor", "dense_list", "use_mixed_mlp_moe",
+               "use_rotary_pos_emb", "eod_token_id", "sep_token_id"},
+     .parts = SPW_SHARED_COUNT,
+     .lists = true,
+     QK_NORMS},
+    {.model_type = "ernie4_5_moe",
+     .experts = {"moe_num_experts"},
+     .top_k = {"moe_k"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .spelled = {{"n_shared_experts", "moe_num_shared_experts"},
+                 {"first_k_dense_replace", "moe_layer_start_index"},
+                 {"decoder_sparse_step", "moe_layer_interval"}},
+     .quiet = {"moe_capacity", "moe_use_aux_free"},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_STEP | SPW_BY_LAST,
+     .first_dense = 1,
+     .selection_bias = true,
+     .tied = true},
+    {.model_type = "phimoe",
+     WHOLE_WIDTH,
+     .flags = {{"lm_head_bias", offsetof(spw_model, head_bias)}},
+     .norm_bias = true},
+    {.model_type = "jamba",
+     .experts = {"num_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"intermediate_size"},
+     .quiet = {"mamba_conv_bias", "num_logits_to_keep", "use_mamba_kernels"},
+     .parts = SPW_BY_PERIOD,
+     .mixer = &spw_mamba},
+    {.model_type = "dbrx",
+     NAMES_OF("ffn_config.moe_num_experts", "ffn_config.moe_top_k", "ffn_config.ffn_hidden_size"),
+     .spelled = {{"hidden_size", "d_model"},
+                 {"num_attention_heads", "n_heads"},
+                 {"num_hidden_layers", "n_layers"},
+                 {"num_key_value_heads", "attn_config.kv_n_heads"}},
+     .quiet = {"attn_config.clip_qkv", "attn_config.rope_theta", "ffn_config.hidden_size",
+               "ffn_config.ffn_act_fn", "ffn_config.moe_normalize_expert_weights", "max_seq_len"}},
+    {.model_type = "granitemoe", WHOLE_WIDTH},
+    {.model_type = "granitemoeshared",
+     WHOLE_WIDTH,
+     .spelled = {{"shared_expert_intermediate_size", "shared_intermediate_size"}},
+     .parts = SPW_SHARED_WIDTH,
+     .shared = SPW_SHARED_BY_WIDTH},
+    {.model_type = "granitemoehybrid",
+     WHOLE_WIDTH,
+     .spelled = {{"shared_expert_intermediate_size", "shared_intermediate_size"}},
+     .quiet = {"mamba_chunk_size", "mamba_conv_bias", "mamba_expand"},
+     .parts = SPW_SHARED_WIDTH,
+     .shared = SPW_SHARED_BY_WIDTH,
+     .mixer = &spw_mamba2},
+    {.model_type = "lfm2_moe",
+     PLAIN,
+     .spelled = {{"first_k_dense_replace", "num_dense_layers"}, {"tie_word_embeddings", "tie_embedding"}},
+     .flags = {{"use_expert_bias", offsetof(spw_model, selection_bias)}},
+     .parts = SPW_BY_FIRST,
+     .mixer = &spw_short_convolution,
+     QK_NORMS,
+     .first_dense = 2,
+     .sigmoid_router = true,
+     .tied = true},
+    {.model_type = "gemma4",
+     .experts = {"num_experts"},
+     .top_k = {"top_k_experts"},
+     .expert_ffn = {"moe_intermediate_size"},
+     .quiet = {"attention_k_eq_v", "enable_moe_block", "final_logit_softcapping",
+               "vocab_size_per_layer_input"},
+     .shared = SPW_SHARED_DENSE,
+     .mixer = &spw_global,
+     .layer_norms = 7,
+     .text = true,
+     .tied = true,
+     QK_NORMS,
+     .router_scales = true,
+     .layer_scalar = true},
+    {.model_type = "arctic",
+     .experts = {"num_local_experts"},
+     .top_k = {"num_experts_per_tok"},
+     .expert_ffn = {"intermediate_size"},
+     .spelled = {{"moe_layer_freq", "moe_layer_frequency"}},
+     .quiet = {"max_sequence_length", "moe_eval_capacity_factor", "moe_train_capacity_factor",
+               "moe_min_capacity", "parallel_attn_mlp_res", "use_residual",
+               "enable_expert_tensor_parallelism"},
+     .parts = SPW_BY_FREQUENCY,
+     .shared = SPW_SHARED_HIDDEN,
+     .layer_norms = 3},
     {.model_type = "mixtral",
      .experts = {"num_local_experts"},
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"intermediate_size"},
-     .rule = SPW_ALL_LAYERS},
+     .parts = SPW_SCORING},
     {.model_type = "olmoe",
      .experts = {"num_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok"},
      .expert_ffn = {"intermediate_size"},
-     .rule = SPW_ALL_LAYERS,
+     .parts = SPW_SCORING,
      .qk_norm = true},
+    {.model_type = "flex_olmo", WHOLE_WIDTH, .qk_norm = true},
     {.model_type = "gpt_oss",
      .experts = {"num_local_experts", "num_experts"},
      .top_k = {"num_experts_per_tok", "experts_per_token"},
      .expert_ffn = {"intermediate_size"},
-     .rule = SPW_ALL_LAYERS,
+     .parts = SPW_SCORING,
      .expert_bias = true,
      .router_bias = true,
      .attention_sinks = true,
@@ -54,84 +293,99 @@ static const spw_family families[] = {
      .experts = {"num_experts", "n_routed_experts", "num_local_experts"},
      .top_k = {"num_experts_per_tok", "experts_per_token"},
      .expert_ffn = {"moe_intermediate_size"},
-     .rule = SPW_ANY_RULE,
-     .shared_count = true},
+     .parts = SPW_SHARED_COUNT | SPW_BY_FIRST | SPW_BY_FREQUENCY | SPW_BY_STEP | SPW_SCORING,
+     .any_attention = true},
 };
 
 /* --- Keys --- */
 
-#define KEY(name, field, low, high, needed) PART_KEY(SPW_ANY_PART, name, field, low, high, needed)
-#define PART_KEY(of, name, field, low, high, needed) \
-    { (name), offsetof(spw_raw_config, field), (low), (high), (needed), (of) }
-
 const spw_key_row spw_common_keys[] = {
-    KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, true),
-    KEY("hidden_size", hidden, 1, SPW_MODEL_WIDEST, true),
-    KEY("vocab_size", vocab, 1, SPW_MODEL_WIDEST, true),
-    KEY("num_attention_heads", heads, 1, 65535, true),
-    KEY("intermediate_size", ffn, 1, SPW_MODEL_WIDEST, false),
-    PART_KEY(SPW_SHARED_COUNT, "n_shared_experts", shared_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
-    PART_KEY(SPW_SHARED_WIDTH, "shared_expert_intermediate_size", shared_ffn, 0, SPW_MODEL_WIDEST, false),
-    PART_KEY(SPW_BY_FIRST, "first_k_dense_replace", first_dense, 0, SPW_MODEL_MAX_LAYERS, false),
-    PART_KEY(SPW_BY_FIRST, "moe_layer_freq", layer_freq, 1, SPW_MODEL_MAX_LAYERS, false),
-    PART_KEY(SPW_BY_STEP, "decoder_sparse_step", sparse_step, 1, SPW_MODEL_MAX_LAYERS, false),
-    KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
-    KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
+    SPW_KEY("num_hidden_layers", layers, 1, SPW_MODEL_MAX_LAYERS, true),
+    SPW_KEY("hidden_size", hidden, 1, SPW_MODEL_WIDEST, true),
+    SPW_KEY("vocab_size", vocab, 1, SPW_MODEL_WIDEST, true),
+    SPW_KEY("num_attention_heads", heads, 1, 65535, true),
+    SPW_KEY("intermediate_size", ffn, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_DENSE_WIDTH, "dense_intermediate_size", dense_ffn, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_SHARED_COUNT, "n_shared_experts", shared_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
+    SPW_PART_KEY(SPW_SHARED_WIDTH, "shared_expert_intermediate_size", shared_ffn, 0, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_BY_FIRST, "first_k_dense_replace", first_dense, 0, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_BY_FREQUENCY, "moe_layer_freq", layer_freq, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_BY_STEP, "decoder_sparse_step", sparse_step, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_BY_LAST, "moe_layer_end_index", last_sparse, -1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_BY_PERIOD, "expert_layer_period", expert_period, 1, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_BY_PERIOD, "expert_layer_offset", expert_offset, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_BY_PERIOD, "attn_layer_period", attention_period, 1, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_BY_PERIOD, "attn_layer_offset", attention_offset, 0, SPW_MODEL_MAX_LAYERS, true),
+    SPW_PART_KEY(SPW_INTERVAL, "full_attention_interval", interval, 1, SPW_MODEL_MAX_LAYERS, false),
+    SPW_PART_KEY(SPW_INDEXER, "index_n_heads", indexer_heads, 1, 65535, true),
+    SPW_PART_KEY(SPW_INDEXER, "index_head_dim", indexer_dim, 1, SPW_MODEL_WIDEST, true),
+    SPW_PART_KEY(SPW_ZERO_EXPERTS, "zero_expert_num", zero_experts, 0, SPW_MODEL_MOST_EXPERTS, false),
+    SPW_KEY("n_group", groups, 1, SPW_MODEL_MOST_EXPERTS, false),
+    SPW_KEY("topk_group", groups_kept, 1, SPW_MODEL_MOST_EXPERTS, false),
     {.key = NULL}};
 
 /* Read by name. */
 static const struct {
     const char *key;
-    spw_family_part part;
-} word_keys[] = {{"attention_bias", SPW_ANY_PART},
-                 {"tie_word_embeddings", SPW_ANY_PART},
-                 {"scoring_func", SPW_ANY_PART},
-                 {"topk_method", SPW_ANY_PART},
-                 {"mlp_only_layers", SPW_BY_STEP}};
+    unsigned part;
+} word_keys[] = {{"attention_bias", SPW_ANY_PART}, {"tie_word_embeddings", SPW_ANY_PART},
+                 {"scoring_func", SPW_SCORING},    {"topk_method", SPW_SCORING},
+                 {"mlp_only_layers", SPW_BY_STEP}, {"mlp_layer_types", SPW_BY_FIRST},
+                 {"moe_layers", SPW_LISTED}};
 
-const spw_key_row spw_gqa_keys[] = {KEY("num_key_value_heads", kv_heads, 1, 65535, false),
-                                    KEY("head_dim", head_dim, 1, SPW_MODEL_WIDEST, false),
+const spw_key_row spw_gqa_keys[] = {
+    SPW_KEY("num_key_value_heads", kv_heads, 1, 65535, false),
+    SPW_KEY("head_dim", head_dim, 1, SPW_MODEL_WIDEST, false),
+    SPW_PART_KEY(SPW_VALUE_DIM, "v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, false),
+    {.key = NULL}};
+
+const spw_key_row spw_mla_keys[] = {SPW_KEY("q_lora_rank", q_lora_rank, 1, SPW_MODEL_WIDEST, false),
+                                    SPW_KEY("kv_lora_rank", kv_lora_rank, 1, SPW_MODEL_WIDEST, true),
+                                    SPW_KEY("qk_nope_head_dim", nope_dim, 1, SPW_MODEL_WIDEST, true),
+                                    SPW_KEY("qk_rope_head_dim", rope_dim, 1, SPW_MODEL_WIDEST, true),
+                                    SPW_KEY("v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, true),
                                     {.key = NULL}};
 
-const spw_key_row spw_mla_keys[] = {KEY("q_lora_rank", q_lora_rank, 1, SPW_MODEL_WIDEST, false),
-                                    KEY("kv_lora_rank", kv_lora_rank, 1, SPW_MODEL_WIDEST, true),
-                                    KEY("qk_nope_head_dim", nope_dim, 1, SPW_MODEL_WIDEST, true),
-                                    KEY("qk_rope_head_dim", rope_dim, 1, SPW_MODEL_WIDEST, true),
-                                    KEY("v_head_dim", v_head_dim, 1, SPW_MODEL_WIDEST, true),
-                                    {.key = NULL}};
-
-bool spw_family_has(const spw_family *f, spw_family_part one) {
-    return one == SPW_ANY_PART || (one == SPW_SHARED_COUNT && f->shared_count) ||
-           (one == SPW_SHARED_WIDTH && f->shared_width) ||
-           (one == SPW_BY_FIRST && (f->rule == SPW_FIRST_DENSE || f->rule == SPW_ANY_RULE)) ||
-           (one == SPW_BY_STEP && (f->rule == SPW_SPARSE_STEP || f->rule == SPW_ANY_RULE));
+bool spw_family_has(const spw_family *f, unsigned part) {
+    return part == SPW_ANY_PART || (f->parts & part) != 0;
 }
 
 static bool is_row(const spw_key_row *row, const char *key, const spw_family *f) {
     for (; row->key != NULL; row++) {
-        if (strcmp(row->key, key) == 0) return f == NULL || spw_family_has(f, row->part);
+        if (strcmp(row->key, key) == 0) return spw_family_has(f, row->part);
     }
     return false;
 }
 
-static bool is_name(const char *const names[SPW_MODEL_KEYS], const char *key) {
-    for (size_t i = 0; i < SPW_MODEL_KEYS && names[i] != NULL; i++) {
+static bool is_name(const char *const *names, size_t count, const char *key) {
+    for (size_t i = 0; i < count && names[i] != NULL; i++) {
         if (strcmp(names[i], key) == 0) return true;
     }
     return false;
 }
 
-/* Whether a model of this family, with this attention, reads the key. */
-bool spw_family_reads(const spw_family *f, bool latent, const char *key) {
+/* By our name of the key. */
+static bool reads_ours(const spw_family *f, bool latent, const char *key) {
     for (size_t i = 0; i < sizeof word_keys / sizeof *word_keys; i++) {
         if (strcmp(word_keys[i].key, key) == 0) return spw_family_has(f, word_keys[i].part);
     }
+    for (size_t i = 0; i < SPW_MODEL_FLAGS && f->flags[i].key != NULL; i++) {
+        if (strcmp(f->flags[i].key, key) == 0) return true;
+    }
     return is_row(spw_common_keys, key, f) || is_row(latent ? spw_mla_keys : spw_gqa_keys, key, f) ||
-           is_name(f->experts, key) || is_name(f->top_k, key) || is_name(f->expert_ffn, key) ||
-           (f->qkv_bias && strcmp(key, "qkv_bias") == 0);
+           (f->mixer != NULL && is_row(f->mixer->keys, key, f)) || is_name(f->experts, SPW_MODEL_KEYS, key) ||
+           is_name(f->top_k, SPW_MODEL_KEYS, key) || is_name(f->expert_ffn, SPW_MODEL_KEYS, key) ||
+           (f->mixer != NULL && strcmp(key, "layer_types") == 0) ||
+           (f->list != NULL && strcmp(key, f->list) == 0) || (f->text && strcmp(key, "text_config") == 0);
 }
 
-/* Whether some model reads it. */
+bool spw_family_reads(const spw_family *f, bool latent, const char *key) {
+    for (size_t i = 0; i < SPW_MODEL_SPELLED && f->spelled[i][0] != NULL; i++) {
+        if (strcmp(f->spelled[i][1], key) == 0) return true;
+    }
+    return reads_ours(f, latent, key);
+}
+
 bool spw_any_family_reads(const char *key) {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (spw_family_reads(&families[i], false, key) || spw_family_reads(&families[i], true, key))
@@ -140,13 +394,22 @@ bool spw_any_family_reads(const char *key) {
     return false;
 }
 
+bool spw_family_is_quiet(const spw_family *f, const char *key) {
+    const bool scores = strcmp(key, "scoring_func") == 0 || strcmp(key, "topk_method") == 0;
+    return scores || is_name(f->quiet, SPW_MODEL_QUIET, key);
+}
+
 const spw_family *spw_family_at(size_t i) {
     return i < sizeof families / sizeof *families ? &families[i] : NULL;
 }
 
 const spw_family *spw_family_find(const char *model_type) {
+    size_t length = strlen(model_type);
+    if (length > 5 && strcmp(model_type + length - 5, "_text") == 0) length -= 5;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (strcmp(model_type, families[i].model_type) == 0) return &families[i];
+        const char *name = families[i].model_type;
+        const size_t need = families[i].text ? length : strlen(model_type);
+        if (strlen(name) == need && strncmp(model_type, name, need) == 0) return &families[i];
     }
     return NULL;
 }

@@ -1,67 +1,128 @@
-/* Families of models: what a model_type implies, and which keys of a config.json are read for it. */
+/* Families of models: what a model_type implies, and which keys of a config.json are read for it. One row a family. */
 #ifndef SPW_SIM_INPUT_MODEL_FAMILY_H
 #define SPW_SIM_INPUT_MODEL_FAMILY_H
 
 #include "sim/input/model.h"
 
-enum { SPW_MODEL_KEYS = 3, SPW_MODEL_WIDEST = 1 << 24, SPW_MODEL_MOST_EXPERTS = 65535 };
-
-typedef enum spw_sparse_rule {
-    SPW_ALL_LAYERS,
-    SPW_FIRST_DENSE,
-    SPW_SPARSE_STEP,
-    SPW_ANY_RULE
-} spw_sparse_rule;
-
-typedef struct spw_family {
-    const char *model_type;
-    const char *experts[SPW_MODEL_KEYS], *top_k[SPW_MODEL_KEYS],
-        *expert_ffn[SPW_MODEL_KEYS]; /* names of the keys, the first that is there counts */
-    spw_attention attention;
-    spw_sparse_rule rule;
-    bool shared_count;   /* n_shared_experts of the routed width each */
-    bool shared_width;   /* shared_expert_intermediate_size, with a gate */
-    bool qkv_bias;       /* always; else attention_bias says */
-    bool no_output_bias; /* attention_bias does not reach the output projection */
-    bool sigmoid_router; /* with a selection bias, unless scoring_func and topk_method say otherwise */
-    bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks;
-    size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
-} spw_family;
-
-typedef struct spw_raw_config {
-    int64_t layers, hidden, vocab, heads, kv_heads, head_dim, experts, top_k, expert_ffn, ffn;
-    int64_t shared_experts, shared_ffn, first_dense, layer_freq, sparse_step, groups, groups_kept;
-    int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
-} spw_raw_config;
+enum {
+    SPW_MODEL_KEYS = 3,
+    SPW_MODEL_WIDEST = 1 << 24,
+    SPW_MODEL_MOST_EXPERTS = 65535,
+    SPW_MODEL_SPELLED = 10,
+    SPW_MODEL_FLAGS = 3,
+    SPW_MODEL_QUIET = 14
+};
 
 /* Parts that only some families have; their keys are read, and may be there, in those alone. */
-typedef enum spw_family_part {
+enum {
     SPW_ANY_PART = 0,
-    SPW_SHARED_COUNT = 1,
-    SPW_SHARED_WIDTH = 2,
-    SPW_BY_FIRST = 4,
-    SPW_BY_STEP = 8,
-} spw_family_part;
+    SPW_SHARED_COUNT = 1 << 0,  /* n_shared_experts */
+    SPW_SHARED_WIDTH = 1 << 1,  /* shared_expert_intermediate_size */
+    SPW_BY_FIRST = 1 << 2,      /* first_k_dense_replace, mlp_layer_types */
+    SPW_BY_FREQUENCY = 1 << 3,  /* moe_layer_freq */
+    SPW_BY_STEP = 1 << 4,       /* decoder_sparse_step, mlp_only_layers */
+    SPW_BY_LAST = 1 << 5,       /* moe_layer_end_index */
+    SPW_BY_PERIOD = 1 << 6,     /* expert_layer_period, expert_layer_offset; of attention too */
+    SPW_SCORING = 1 << 7,       /* scoring_func, topk_method */
+    SPW_INDEXER = 1 << 8,       /* index_n_heads, index_head_dim */
+    SPW_INTERVAL = 1 << 9,      /* full_attention_interval */
+    SPW_ZERO_EXPERTS = 1 << 10, /* zero_expert_num */
+    SPW_VALUE_DIM = 1 << 11,    /* v_head_dim beside head_dim, without latent attention */
+    SPW_LISTED = 1 << 12,       /* moe_layers: the layers with experts */
+    SPW_DENSE_WIDTH =
+        1 << 13, /* dense_intermediate_size: of dense layers, where intermediate_size is the experts' */
+};
+
+/* How wide the shared experts, or what runs beside the routed ones, are. */
+typedef enum spw_shared_rule {
+    SPW_SHARED_BY_COUNT,       /* n_shared_experts of the routed width; without the part: none */
+    SPW_SHARED_BY_WIDTH,       /* shared_expert_intermediate_size */
+    SPW_SHARED_BY_GATED_WIDTH, /* with a gate (Qwen2-MoE) */
+    SPW_SHARED_BY_BOTH,        /* n_shared_experts of shared_expert_intermediate_size each (Ling 2.0) */
+    SPW_SHARED_ONE,            /* one of the routed width (Llama 4) */
+    SPW_SHARED_DENSE,          /* intermediate_size (Gemma 4, LongCat) */
+    SPW_SHARED_HIDDEN          /* hidden_size (Arctic) */
+} spw_shared_rule;
+
+typedef struct spw_raw_config {
+    int64_t layers, hidden, vocab, heads, kv_heads, head_dim, experts, top_k, expert_ffn, ffn, dense_ffn;
+    int64_t shared_experts, shared_ffn, first_dense, layer_freq, sparse_step, groups, groups_kept;
+    int64_t last_sparse, expert_period, expert_offset, attention_period, attention_offset, interval;
+    int64_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_head_dim;
+    int64_t indexer_heads, indexer_dim, zero_experts;
+    int64_t mixer_heads, mixer_kv_heads, mixer_value_heads, mixer_dim, mixer_value_dim, mixer_conv,
+        mixer_groups, mixer_state, mixer_expand, mixer_rank;
+} spw_raw_config;
 
 typedef struct spw_key_row {
     const char *key;
     size_t offset;
     int64_t minimum, maximum;
     bool required;
-    spw_family_part part;
+    unsigned part;
 } spw_key_row;
+
+#define SPW_PART_KEY(of, name, field, low, high, needed) \
+    { (name), offsetof(spw_raw_config, field), (low), (high), (needed), (of) }
+#define SPW_KEY(name, field, low, high, needed) SPW_PART_KEY(SPW_ANY_PART, name, field, low, high, needed)
+
+/* A layer that mixes tokens otherwise than the model's attention: the words for it in layer_types, its keys, its counts. */
+typedef struct spw_mixer_kind {
+    const char *what, *words[2];
+    const spw_key_row *keys;
+    void (*count)(const spw_raw_config *raw, spw_model *model);
+} spw_mixer_kind;
+extern const spw_mixer_kind spw_gated_delta, spw_kimi_delta, spw_lightning, spw_mamba, spw_mamba2,
+    spw_short_convolution, spw_sliding, spw_global;
+
+typedef struct spw_family {
+    const char *model_type;
+    const char *experts[SPW_MODEL_KEYS], *top_k[SPW_MODEL_KEYS],
+        *expert_ffn[SPW_MODEL_KEYS]; /* names of the keys, the first that is there counts */
+    const char
+        *spelled[SPW_MODEL_SPELLED][2]; /* other names of keys: ours, the file's; "a.b" is b within a */
+    const char *quiet[SPW_MODEL_QUIET]; /* keys of this family that hold no parameters */
+    struct {
+        const char *key;
+        size_t offset; /* of a bool in spw_model; without the key it is what the family says below */
+    } flags[SPW_MODEL_FLAGS];
+    unsigned parts;
+    spw_attention attention;
+    spw_shared_rule shared;
+    const spw_mixer_kind *mixer;
+    size_t interval;    /* of layers that attend, where the file does not say; 0: it must */
+    size_t first_dense; /* dense layers first, where the file does not say */
+    size_t
+        layer_copies; /* layers of ours in one of the file (LongCat has two attentions and FFNs); 0 counts as 1 */
+    const char *list;       /* a list of 0 or 1, or words, one a layer: whether it has experts */
+    size_t layer_norms;     /* 0 counts as 2 */
+    bool text;              /* the language model is within text_config, beside images or sound */
+    bool lists;             /* a number may be a list of equal numbers, one a layer (Hunyuan) */
+    bool any_attention;     /* generic: latent where the file has kv_lora_rank */
+    bool qkv_bias;          /* always; else attention_bias says */
+    bool no_output_bias;    /* attention_bias does not reach the output projection */
+    bool sigmoid_router;    /* with a selection bias, unless scoring_func and topk_method say otherwise */
+    bool no_selection_bias; /* a sigmoid router without it */
+    bool qk_norm, qk_norm_per_head, expert_bias, router_bias, attention_sinks, query_gate, tied, norm_bias,
+        moe_norm, router_scales, layer_scalar;
+    bool selection_bias; /* without a sigmoid router */
+    size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
+} spw_family;
 
 /* Ended by a row without a key. */
 extern const spw_key_row spw_common_keys[], spw_gqa_keys[], spw_mla_keys[];
 
-/* NULL: no such model_type. */
+/* NULL: no such model_type. "llama4_text" is llama4. */
 const spw_family *spw_family_find(const char *model_type);
 /* The i-th family, NULL behind the last. */
 const spw_family *spw_family_at(size_t i);
 
-bool spw_family_has(const spw_family *family, spw_family_part part);
-/* Whether a model of this family, with latent attention or without, reads the key; whether any model does. */
+bool spw_family_has(const spw_family *family, unsigned part);
+/* Whether a model of this family, with latent attention or without, reads the key; whether any model does. `key` may be
+ * "a.b", b within a. */
 bool spw_family_reads(const spw_family *family, bool latent, const char *key);
 bool spw_any_family_reads(const char *key);
+/* Whether the family says of a key that it holds no parameters. */
+bool spw_family_is_quiet(const spw_family *family, const char *key);
 
 #endif

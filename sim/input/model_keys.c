@@ -1,5 +1,6 @@
 #include "sim/input/model_keys.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Keys of Hugging Face's configurations that hold no parameters. */
@@ -25,7 +26,25 @@ static const char *const quiet[] = {
     "torch_dtype",
     "transformers_version",
     "use_cache",
+    "attn_implementation",
+    "audio_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "for_llm_compressor",
+    "image_token_id",
+    "is_composition",
+    "num_logits_to_keep",
+    "num_return_sequences",
+    "problem_type",
+    "sep_token_id",
+    "use_bfloat16",
+    "video_token_id",
+    "vision_end_token_id",
+    "vision_start_token_id",
     /* positions are rotary: an angle, no table of weights */
+    "model_max_length",
+    "original_max_position_embeddings",
+    "sliding_window_pattern",
     "initial_context_length",
     "max_position_embeddings",
     "partial_rotary_factor",
@@ -51,6 +70,18 @@ static const char *const quiet[] = {
     "embd_pdrop",
     "embedding_dropout",
     "expert_dropout",
+    "attention_multiplier",
+    "embedding_multiplier",
+    "logits_scaling",
+    "moe_renormalize",
+    "output_dropout",
+    "residual_multiplier",
+    "routing_scaling_factor",
+    "index_topk",
+    "indexer_rope_interleave",
+    "full_attn_alpha_factor",
+    "linear_attn_alpha_factor",
+    "mlp_alpha_factor",
     /* the loss, and what the router adds to it */
     "aux_loss_alpha",
     "output_attentions",
@@ -71,7 +102,7 @@ static const char *const quiet[] = {
 };
 
 static const char *const mtp[] = {"num_nextn_predict_layers", "mtp_num_layers", "num_mtp_layers",
-                                  "mtp_num_hidden_layers"};
+                                  "mtp_num_hidden_layers", "num_mtp_modules"};
 
 static bool is_among(const char *const *list, size_t count, const char *key) {
     for (size_t i = 0; i < count; i++) {
@@ -81,13 +112,14 @@ static bool is_among(const char *const *list, size_t count, const char *key) {
 }
 
 /* Layers that attend, all of them or the last so many tokens; a layer of another kind has other weights. */
+static const char *const attends[] = {"full_attention", "sliding_attention", "chunked_attention",
+                                      "indexed_attention"};
 static bool are_attention_layers(const json_t *list) {
     size_t i;
     json_t *kind;
     json_array_foreach(list, i, kind) {
         const char *text = json_string_value(kind);
-        if (text == NULL || (strcmp(text, "full_attention") != 0 && strcmp(text, "sliding_attention") != 0))
-            return false;
+        if (text == NULL || !is_among(attends, sizeof attends / sizeof *attends, text)) return false;
     }
     return json_is_array(list);
 }
@@ -100,6 +132,11 @@ bool spw_model_key_is_quiet(const char *key, const json_t *value) {
         return true;
     if (strcmp(key, "layer_types") == 0) return are_attention_layers(value);
     return is_among(quiet, sizeof quiet / sizeof *quiet, key);
+}
+
+bool spw_model_value_is_small(const json_t *value) {
+    const double number = json_number_value(value);
+    return json_is_string(value) || (json_is_number(value) && (number < 2.0 || number != floor(number)));
 }
 
 bool spw_model_key_is_mtp(const char *key) { return is_among(mtp, sizeof mtp / sizeof *mtp, key); }

@@ -9,6 +9,9 @@
  * because the value is null, false or 0. */
 bool spw_model_key_is_quiet(const char *key, const json_t *value);
 
+/* True when a value that nobody knows cannot be a size: a text, a number below 2, or a fraction. */
+bool spw_model_value_is_small(const json_t *value);
+
 /* Number of layers of multi-token prediction that the config asks for; 0 = none. */
 json_int_t spw_model_mtp_layers(const json_t *root);
 bool spw_model_key_is_mtp(const char *key);

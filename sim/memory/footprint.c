@@ -140,7 +140,7 @@ static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
     const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
-    const double common = (double)(parameters->attention_per_layer + parameters->norms_per_layer);
+    const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
     const double rest =
         several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
     const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;

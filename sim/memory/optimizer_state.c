@@ -4,12 +4,14 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     const spw_parameters p = spw_model_parameters(model);
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
     spw_held_parameters held = {.routed = moe * (double)p.routed_per_layer};
-    held.rest = layers * (double)(p.attention_per_layer + p.norms_per_layer) +
+    const double mixer =
+        (double)p.mixers / (double)model->layers; /* of a layer, on average where layers differ */
+    held.rest = layers * (mixer + (double)p.norms_per_layer) +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
                 (layers - moe) * (double)p.dense_ffn_per_layer;
     if (stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.rest += (double)(p.final_norm + p.head);
-    if (stage->head && !stage->embedding && p.head == 0) held.rest += (double)p.embedding;
+    if (stage->head && !stage->embedding && model->tied_embeddings) held.rest += (double)p.embedding;
     return held;
 }
 

@@ -21,6 +21,7 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
     const double layers = (double)m->layers, moe = (double)m->moe_layers, dense = layers - moe;
+    const double attending = layers - (m->other.attends ? 0.0 : (double)m->other.layers);
     const double hidden = (double)m->hidden, b = (double)job->precision.activations;
     const bool mla = m->attention == SPW_ATTENTION_MLA;
     const double key = (double)(mla ? m->nope_dim + m->rope_dim : m->head_dim);
@@ -28,9 +29,9 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     const double length = (double)job->sequence_length;
     const double tokens = (double)sequences * length;
     *out = (spw_model_work){.tokens = tokens};
-    out->projections = passes->layers * 2.0 * tokens * layers * (double)p.attention_per_layer;
-    out->attention =
-        passes->attention * layers * (double)sequences * length * length * (double)m->heads * (key + value);
+    out->projections = passes->layers * 2.0 * tokens * (double)p.mixers;
+    out->attention = passes->attention * attending * (double)sequences * length * length * (double)m->heads *
+                     (key + value);
     out->dense_ffn = passes->layers * 6.0 * tokens * dense * hidden * (double)m->dense_ffn;
     out->shared_expert = passes->shared * 6.0 * tokens * moe * hidden * (double)m->shared_ffn;
     out->router = passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;

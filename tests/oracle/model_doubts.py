@@ -48,8 +48,13 @@ def write(**more):
 write()
 done = run("replay", "t.h5", "--job", "job.yaml")
 check("multi-token" not in done.stdout and done.returncode == 0, f"nothing to say: {done.stdout} {done.stderr}")
-write(num_nextn_predict_layers=1, wonder_heads=3, sliding_window=32)
-for words in ("1 layer of multi-token prediction", "(wonder_heads)", "looks back 32 tokens"):
+for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("tower", {"width": 4}), ("mamba_d_state", 16), ("n_layers", 2)):
+    write(**{key: value})
+    done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
+    check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr and f"'_{key}'" in done.stderr,
+          f"{key}: {done.stderr!r}")
+write(num_nextn_predict_layers=1, sliding_window=32, wonder_factor=0.5, _wonder_heads=3)
+for words in ("1 layer of multi-token prediction", "looks back 32 tokens"):
     said(words, "replay", "t.h5", "--job", "job.yaml", "--output", "result.h5")
     said(words, "replay", "t.h5", "--job", "job.yaml", "--format", "json")
     check(run("report", "result.h5", "--output", "page.html").returncode == 0 and words in (folder / "page.html").read_text(), f"report: {words}")

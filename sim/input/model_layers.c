@@ -1,0 +1,160 @@
+/* Which layers of a model have experts, and in which something other than its attention mixes. */
+#include "sim/input/model_reading.h"
+
+#include <string.h>
+
+/* Sets is_moe of the layers whose numbers are in the list at `key`. */
+static spw_status mark_listed(const spw_reading *in, const char *key, uint8_t sparse, spw_model *m) {
+    const json_t *list = spw_reading_find(in, key, NULL);
+    char found[SPW_JSON_WORDS];
+    if (list != NULL && !json_is_array(list))
+        return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be a list of layer numbers in [0, %zu]",
+                        in->where, key, spw_json_words(list, found), m->layers - 1);
+    if (sparse != 0 && json_array_size(list) > 0) memset(m->is_moe, 0, m->layers);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || (size_t)layer >= m->layers)
+            return spw_fail(SPW_ECONFIG,
+                            "%s: '%s' has the entry %s; it must be a list of layer numbers in [0, %zu]",
+                            in->where, key, spw_json_words(item, found), m->layers - 1);
+        m->is_moe[layer] = sparse;
+    }
+    return SPW_OK;
+}
+
+/* 1, 0: the entry says yes or no by any of the words; -1: neither. */
+static int entry_says(const json_t *item, const char *const yes[2], const char *const no[2]) {
+    const char *text = json_string_value(item);
+    if (json_is_boolean(item)) return json_is_true(item);
+    if (json_is_integer(item))
+        return json_integer_value(item) == 0 ? 0 : json_integer_value(item) == 1 ? 1 : -1;
+    for (size_t i = 0; text != NULL && i < 2; i++) {
+        if (yes[i] != NULL && strcmp(text, yes[i]) == 0) return 1;
+        if (no[i] != NULL && strcmp(text, no[i]) == 0) return 0;
+    }
+    return -1;
+}
+
+/* One entry a layer: true, 1 or a word of `yes`; false, 0 or, when `no` has words, one of those. */
+static spw_status mark_each(const spw_reading *in, const char *key, const char *const yes[2],
+                            const char *const no[2], uint8_t *mark, size_t layers) {
+    const char *spelled = key;
+    const json_t *list = spw_reading_find(in, key, &spelled);
+    char found[SPW_JSON_WORDS];
+    if (list == NULL) return SPW_OK;
+    if (!json_is_array(list) || json_array_size(list) != layers)
+        return spw_fail(SPW_ECONFIG, "%s: '%s' must be a list of %zu entries, one a layer; it is %s of %zu",
+                        in->where, spelled, layers, spw_json_words(list, found), json_array_size(list));
+    for (size_t i = 0; i < layers; i++) {
+        const json_t *item = json_array_get(list, i);
+        const int says = entry_says(item, yes, no);
+        if (says < 0)
+            return spw_fail(
+                SPW_ECONFIG, "%s: '%s' has the entry %s at layer %zu; a %s model has '%s' and '%s' there",
+                in->where, spelled, spw_json_words(item, found), i, in->family->model_type, yes[0], no[0]);
+        mark[i] = (uint8_t)says;
+    }
+    return SPW_OK;
+}
+
+/* DeepSeek: layer i >= first_k_dense_replace with i a multiple of moe_layer_freq. Qwen: i + 1 a multiple of
+ * decoder_sparse_step and i not in mlp_only_layers. ERNIE has a last one. Jamba: i mod period is the offset. */
+static spw_status mark_sparse(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    static const char *const sparse[2] = {"sparse", "moe"}, *const dense[2] = {"dense", "mlp"};
+    const spw_family *f = in->family;
+    const bool by_first = spw_family_has(f, SPW_BY_FIRST);
+    const size_t first = by_first ? spw_or_default(raw->first_dense, f->first_dense) : 0,
+                 every = spw_or_default(raw->layer_freq, 1), step = spw_or_default(raw->sparse_step, 1),
+                 period = spw_or_default(raw->expert_period, 1),
+                 offset = spw_or_default(raw->expert_offset, 0),
+                 last = spw_or_default(raw->last_sparse, m->layers),
+                 copies = f->layer_copies > 1 ? f->layer_copies : 1;
+    for (size_t i = 0; i < m->layers; i++)
+        m->is_moe[i] = i >= first && i <= last && i % every == 0 && (i + 1) % step == 0 &&
+                       i % period == offset && i % copies == 0;
+    spw_status status = SPW_OK;
+    if (spw_family_has(f, SPW_BY_STEP)) SPW_TRY(mark_listed(in, "mlp_only_layers", 0, m));
+    if (spw_family_has(f, SPW_LISTED)) SPW_TRY(mark_listed(in, "moe_layers", 1, m));
+    if (by_first) SPW_TRY(mark_each(in, "mlp_layer_types", sparse, dense, m->is_moe, m->layers));
+    if (f->list != NULL) SPW_TRY(mark_each(in, f->list, sparse, dense, m->is_moe, m->layers));
+    for (size_t i = 0; i < m->layers; i++) m->moe_layers += m->is_moe[i];
+    if (m->moe_layers == 0)
+        status = spw_fail(SPW_ECONFIG,
+                          "%s: none of the %zu layers has experts; Spillway plans mixtures of experts only",
+                          in->where, m->layers);
+
+cleanup:
+    return status;
+}
+
+/* Kimi-Linear lists the layers that attend, counted from 1. */
+static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_model *m) {
+    memset(m->is_other, 1, m->layers);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_int_t layer = json_integer_value(item);
+        char found[SPW_JSON_WORDS];
+        if (!json_is_integer(item) || layer < 1 || (size_t)layer > m->layers)
+            return spw_fail(
+                SPW_ECONFIG,
+                "%s: 'full_attn_layers' has the entry %s; it must be a list of layer numbers in [1, %zu]",
+                in->where, spw_json_words(item, found), m->layers);
+        m->is_other[layer - 1] = 0;
+    }
+    return SPW_OK;
+}
+
+/* Layers in which the family's other mixer works. */
+static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    const spw_family *f = in->family;
+    spw_status status = SPW_OK;
+    if (f->mixer == NULL) return SPW_OK;
+    const char *word = f->mixer->words[0];
+    const bool full = strcmp(word, "full_attention") == 0;
+    const char *const attends[2] = {full ? "sliding_attention" : "full_attention", full ? NULL : "attention"};
+    const size_t interval = spw_or_default(raw->interval, f->interval);
+    const json_t *listed = spw_reading_find(in, "full_attn_layers", NULL);
+    if (spw_family_has(f, SPW_BY_PERIOD)) {
+        for (size_t i = 0; i < m->layers; i++)
+            m->is_other[i] = i % (size_t)raw->attention_period != (size_t)raw->attention_offset;
+    } else if (listed != NULL) {
+        SPW_TRY(mark_attending(in, listed, m));
+    } else if (spw_reading_find(in, "layer_types", NULL) != NULL) {
+        SPW_TRY(mark_each(in, "layer_types", f->mixer->words, attends, m->is_other, m->layers));
+    } else if (interval > 0) {
+        for (size_t i = 0; i < m->layers; i++) m->is_other[i] = (i + 1) % interval != 0;
+    } else {
+        SPW_TRY(spw_fail(SPW_ECONFIG,
+                         "%s: key 'layer_types' is missing; a %s model needs it: a list of '%s' and '%s'",
+                         in->where, f->model_type, word, attends[0]));
+    }
+    for (size_t i = 0; i < m->layers; i++) m->other.layers += m->is_other[i];
+
+cleanup:
+    return status;
+}
+
+/* The smallest period of unlike layers, by what mixes in them and by 'layer_types', which MaxText's scan takes in one turn; of a
+ * list of another length nothing is learnt. */
+static void find_period(const spw_reading *in, spw_model *m) {
+    const json_t *list = json_object_get(in->root, "layer_types");
+    const size_t count = json_array_size(list), first = m->layers - m->moe_layers;
+    m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
+    if (count != m->layers && m->other.layers == 0) return;
+    for (size_t period = 1; period <= m->moe_layers; period++) {
+        size_t i = first;
+        while (i + period < m->layers && m->is_other[i] == m->is_other[i + period] &&
+               (count != m->layers || json_equal(json_array_get(list, i), json_array_get(list, i + period))))
+            i++;
+        m->layers_per_turn = period;
+        if (m->moe_layers % period == 0 && i + period >= m->layers) return;
+    }
+}
+
+spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
+    spw_status status = mark_sparse(in, raw, m);
+    if (status == SPW_OK) status = mark_other(in, raw, m);
+    if (status == SPW_OK) find_period(in, m);
+    return status;
+}

@@ -1,0 +1,130 @@
+#include "sim/input/model_reading.h"
+
+#include "sim/input/settings.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *spw_json_words(const json_t *value, char text[SPW_JSON_WORDS]) {
+    static const char *const names[] = {[JSON_OBJECT] = "a mapping",
+                                        [JSON_ARRAY] = "a list",
+                                        [JSON_TRUE] = "true",
+                                        [JSON_FALSE] = "false",
+                                        [JSON_NULL] = "null"};
+    json_type type = json_typeof(value);
+    char shown[SPW_SETTINGS_SHOWN];
+    if (type == JSON_INTEGER)
+        (void)snprintf(text, SPW_JSON_WORDS, "%lld", (long long)json_integer_value(value));
+    else if (type == JSON_REAL)
+        (void)snprintf(text, SPW_JSON_WORDS, "%g", json_real_value(value));
+    else if (type != JSON_STRING)
+        return names[type];
+    else
+        (void)snprintf(text, SPW_JSON_WORDS, "'%s'",
+                       spw_settings_shown(json_string_value(value), json_string_length(value), shown));
+    return text;
+}
+
+/* "a.b" is b within a. */
+static const json_t *value_at(const json_t *root, const char *key) {
+    const char *dot = strchr(key, '.');
+    char outer[SPW_JSON_WORDS];
+    if (dot == NULL) return json_object_get(root, key);
+    (void)snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
+    return json_object_get(json_object_get(root, outer), dot + 1);
+}
+
+static bool is_there(const json_t *value) { return value != NULL && !json_is_null(value); }
+
+const json_t *spw_reading_find(const spw_reading *in, const char *key, const char **spelled) {
+    const char *name = key;
+    const json_t *value = NULL;
+    for (size_t i = 0; i < SPW_MODEL_SPELLED && in->family->spelled[i][0] != NULL && !is_there(value); i++) {
+        if (strcmp(in->family->spelled[i][0], key) != 0) continue;
+        name = in->family->spelled[i][1];
+        value = value_at(in->root, name);
+    }
+    if (!is_there(value)) {
+        const json_t *plain = value_at(in->root, key);
+        if (is_there(plain)) name = key;
+        value = plain;
+    }
+    if (!is_there(value) && in->outer != in->root && strcmp(key, "tie_word_embeddings") == 0)
+        value = json_object_get(in->outer, key);
+    if (spelled != NULL) *spelled = name;
+    return is_there(value) ? value : NULL;
+}
+
+/* A list of equal numbers is that number, where the family writes numbers so. */
+static const json_t *one_of_list(const spw_reading *in, const json_t *value) {
+    if (!in->family->lists || !json_is_array(value) || json_array_size(value) == 0) return value;
+    const json_t *first = json_array_get(value, 0);
+    for (size_t i = 1; i < json_array_size(value); i++)
+        if (!json_equal(first, json_array_get(value, i))) return value;
+    return first;
+}
+
+static spw_status read_count(const spw_reading *in, const char *key, const spw_key_row *row, int64_t *out) {
+    const char *spelled = key;
+    const json_t *value = one_of_list(in, spw_reading_find(in, key, &spelled));
+    char found[SPW_JSON_WORDS];
+    if (value == NULL) {
+        *out = SPW_ABSENT;
+        if (!row->required) return SPW_OK;
+        return spw_fail(
+            SPW_ECONFIG, "%s: key '%s' is missing; a %s model needs it: a whole number in [%lld, %lld]",
+            in->where, spelled, in->family->model_type, (long long)row->minimum, (long long)row->maximum);
+    }
+    const double real = json_number_value(value); /* 64.0 is whole */
+    const bool whole =
+        json_is_integer(value) || (json_is_real(value) && fabs(real) < 1e15 && real == floor(real));
+    *out = json_is_integer(value) ? json_integer_value(value) : whole ? (int64_t)real : 0;
+    if (whole && *out >= row->minimum && *out <= row->maximum) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be a whole number in [%lld, %lld]", in->where,
+                    spelled, spw_json_words(value, found), (long long)row->minimum, (long long)row->maximum);
+}
+
+spw_status spw_reading_rows(const spw_reading *in, const spw_key_row *row, spw_raw_config *raw) {
+    spw_status status = SPW_OK;
+    for (; status == SPW_OK && row->key != NULL; row++) {
+        const bool list = in->family->list != NULL && strcmp(in->family->list, row->key) == 0;
+        if (spw_family_has(in->family, row->part) && !list)
+            status = read_count(in, row->key, row, (int64_t *)(void *)((char *)raw + row->offset));
+    }
+    return status;
+}
+
+spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS], int64_t maximum,
+                              int64_t *out) {
+    char names[160] = "";
+    const spw_key_row row = {.minimum = 1, .maximum = maximum, .required = true};
+    for (size_t i = 0; i < SPW_MODEL_KEYS && keys[i] != NULL; i++) {
+        if (spw_reading_find(in, keys[i], NULL) != NULL) return read_count(in, keys[i], &row, out);
+        size_t used = strlen(names);
+        (void)snprintf(names + used, sizeof names - used, "%s'%s'", i == 0 ? "" : " or ", keys[i]);
+    }
+    return spw_fail(SPW_ECONFIG, "%s: key %s is missing; a %s model needs it: a whole number in [1, %lld]",
+                    in->where, names, in->family->model_type, (long long)maximum);
+}
+
+spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out) {
+    const json_t *value = spw_reading_find(in, key, NULL);
+    char found[SPW_JSON_WORDS];
+    *out = value != NULL ? json_is_true(value) : fallback;
+    if (value == NULL || json_is_boolean(value)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be true or false", in->where, key,
+                    spw_json_words(value, found));
+}
+
+spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word, const char *other,
+                            bool fallback, bool *is) {
+    const json_t *value = spw_reading_find(in, key, NULL);
+    const char *text = json_string_value(value);
+    char found[SPW_JSON_WORDS];
+    *is = value == NULL ? fallback : text != NULL && strcmp(text, word) == 0;
+    if (value == NULL || *is || (text != NULL && (other == NULL || strcmp(text, other) == 0))) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be '%s'%s%s%s", in->where, key,
+                    spw_json_words(value, found), word, other != NULL ? " or '" : "",
+                    other != NULL ? other : "", other != NULL ? "'" : "");
+}

@@ -1,0 +1,45 @@
+/* A config.json while it is read: finding keys under any of their names, and reading them strictly. */
+#ifndef SPW_SIM_INPUT_MODEL_READING_H
+#define SPW_SIM_INPUT_MODEL_READING_H
+
+#include "sim/input/model_family.h"
+
+#include <jansson.h>
+
+enum { SPW_ABSENT = -1, SPW_JSON_WORDS = 64 };
+
+typedef struct spw_reading {
+    const char *where;
+    const json_t *root;  /* of the language model's keys */
+    const json_t *outer; /* what encloses them, "text_config"; else the same */
+    const spw_family *family;
+} spw_reading;
+
+/* A value in a few words, in `text` or elsewhere. */
+const char *spw_json_words(const json_t *value, char text[SPW_JSON_WORDS]);
+
+/* The value at `key`, also where the family has another name for it; NULL when it is absent or null, as in transformers.
+ * `*spelled`, if not NULL, becomes the name that the file has, or would have. */
+const json_t *spw_reading_find(const spw_reading *in, const char *key, const char **spelled);
+
+/* Every row that the family has, into *raw; SPW_ABSENT where the file has no such key. SPW_ECONFIG names file, key, value and
+ * range. */
+SPW_MUST_CHECK spw_status spw_reading_rows(const spw_reading *in, const spw_key_row *row,
+                                           spw_raw_config *raw);
+/* The first of several names that is there; one must be. */
+SPW_MUST_CHECK spw_status spw_reading_either(const spw_reading *in, const char *const keys[SPW_MODEL_KEYS],
+                                             int64_t maximum, int64_t *out);
+SPW_MUST_CHECK spw_status spw_reading_flag(const spw_reading *in, const char *key, bool fallback, bool *out);
+/* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed, NULL: any. */
+SPW_MUST_CHECK spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word,
+                                           const char *other, bool fallback, bool *is);
+
+static inline size_t spw_or_default(int64_t value, size_t fallback) {
+    return value == SPW_ABSENT ? fallback : (size_t)value;
+}
+
+/* Which layers have experts, and in which something other than attention mixes. Fills is_moe, moe_layers, is_other,
+ * other.layers and layers_per_turn; layers and family are there. */
+SPW_MUST_CHECK spw_status spw_reading_layers(const spw_reading *in, const spw_raw_config *raw, spw_model *m);
+
+#endif
