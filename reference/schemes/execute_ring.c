@@ -2,6 +2,8 @@
  * weighted partial sums are reduce-scattered. With a buffer factor the rows are truncated, local experts served in order.
  * The two logits an expert that travel with a token let the receiver route again; a trace has no logits, so what
  * travels in their place is the slot (1 to top_k, 0: not chosen) and the weight of every expert. */
+#include "reference/schemes/execute_ring.h"
+
 #include "reference/capacity.h"
 #include "reference/schemes/execute_list.h"
 #include "reference/schemes/sorted_rows.h"
@@ -270,24 +272,28 @@ cleanup:
     return status;
 }
 
-spw_status spw_execute_ring(spw_execution *run) {
+spw_status spw_ring_execute(spw_execution *run, spw_ragged_forward *forward, spw_ragged_backward *backward) {
     ring *g = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(dispatch(run, g, "dispatch"));
-    SPW_TRY(spw_experts_forward(run, &g->experts, false));
+    SPW_TRY(forward(run, &g->experts, false));
     SPW_TRY(spw_unsort(run, &g->experts, &g->sorted));
     SPW_TRY(combine(run, g));
     run->pass = SPW_PASS_RECOMPUTE; /* the recomputed partial sums are needed by nothing */
     SPW_TRY(dispatch(run, g, "dispatch again"));
-    SPW_TRY(spw_experts_forward(run, &g->experts, true));
+    SPW_TRY(forward(run, &g->experts, true));
     SPW_TRY(spw_unsort(run, &g->experts, &g->sorted));
     run->pass = SPW_PASS_BACKWARD;
     SPW_TRY(combine_gradient(run, g));
-    SPW_TRY(spw_experts_backward(run, &g->experts));
+    SPW_TRY(backward(run, &g->experts));
     SPW_TRY(dispatch_gradient(run, g));
 cleanup:
     return status;
+}
+
+spw_status spw_execute_ring(spw_execution *run) {
+    return spw_ring_execute(run, spw_experts_forward, spw_experts_backward);
 }

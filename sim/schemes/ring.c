@@ -2,14 +2,17 @@
  * computes its own experts and the weighted partial sums are reduce-scattered. Volume does not depend on
  * routing. With buffer_factor (which needs MaxText's use_ragged_sort) the rows are truncated, the experts of
  * a rank served in order. */
+#include "sim/schemes/ring.h"
+
 #include "sim/schemes/ragged_exchange.h"
 #include "sim/schemes/xla_layers.h"
+
+#include <math.h>
 
 static const char *const no_yes[] = {"false", "true", NULL};
 
 static const spw_scheme_option options[] = {
-    {"buffer_factor", 0.0, 1e6, 0.0, false,
-     "rows kept for the experts as a multiple of the rows a rank routes; 0 = R T K, which never drops", NULL},
+    SPW_RING_OPTION_ROWS,
     {"ragged_sort", 0.0, 0.0, 0.0, false,
      "MaxText's use_ragged_sort: rows of other ranks' experts are left out of the sort; a buffer_factor "
      "implies it",
@@ -46,19 +49,18 @@ static void combine_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "unsort gradient", "dy_unsorted");
 }
 
-static void dispatch_gradient(spw_layer_builder *b) {
+static void dispatch_gradient(spw_layer_builder *b, const spw_experts *experts) {
     spw_layer_born(b, "sort gradient", (spw_tensor){"dx_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
-    spw_layer_dies(b, "sort gradient", spw_experts_grouped.dx);
+    spw_layer_dies(b, "sort gradient", experts->dx);
     spw_layer_born(b, "sum over choices", (spw_tensor){"dx_gathered", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "sum over choices", "dx_unsorted");
     spw_layer_dies(b, "reduce-scatter of dx", "dx_gathered");
     spw_layer_dies(b, "reduce-scatter of dx", "gathered");
 }
 
-static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
-    (void)scheme, (void)shape;
+void spw_ring_layer(spw_layer_builder *b, const spw_experts *experts) {
     dispatch(b);
-    spw_experts_grouped.forward(b);
+    experts->forward(b);
     unsort(b);
     spw_layer_born(b, "weighted partial sums",
                    (spw_tensor){"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
@@ -67,16 +69,21 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 
     spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
     dispatch(b);
-    spw_experts_grouped.again(b);
+    experts->again(b);
     unsort(b);
 
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     combine_gradient(b);
-    spw_experts_grouped.gradient(b);
-    dispatch_gradient(b);
+    experts->gradient(b);
+    dispatch_gradient(b, experts);
 }
 
-static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
+    (void)scheme, (void)shape;
+    spw_ring_layer(b, &spw_experts_grouped);
+}
+
+size_t spw_ring_buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     const size_t all = s->ranks * s->assignments;
     double factor = spw_scheme_option_value(scheme, "buffer_factor"), rows = (double)s->assignments * factor;
     return factor > 0.0 && rows < (double)all ? (size_t)rows : all;
@@ -85,9 +92,10 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
 /* The all-gather takes the tokens and two fp32 logits an expert along. The recomputed partial sums are needed
  * by nothing, so that reduce-scatter is dead code: 3 all-gathers and 2 reduce-scatters with remat full, which
  * is what XLA compiles. */
-static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
-                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const size_t chunks = (size_t)spw_scheme_option_value(scheme, "token_chunks");
+size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                          spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const double parts = spw_scheme_option_value(scheme, "token_chunks");
+    const size_t chunks = isnan(parts) ? 1 : (size_t)parts;
     const uint64_t row = s->hidden * s->element_bytes, logits = 2 * s->experts * sizeof(float);
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + logits, chunks},
@@ -104,9 +112,9 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
 
 /* Local experts are served in order of id, and for an expert the gathered tokens in order of rank and
  * position. */
-static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                 spw_flow *out) {
-    const size_t buffer = buffer_rows(scheme, s);
+void spw_ring_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                   spw_flow *out) {
+    const size_t buffer = spw_ring_buffer_rows(scheme, s);
     const uint32_t *n = c->routed + group * s->ranks * s->experts;
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
         out->wire[i] = c->tokens[group * s->ranks + i / s->ranks];
@@ -146,10 +154,10 @@ const spw_scheme_type spw_scheme_ring = {
     .options = options,
     .routing.factor = "buffer_factor",
     .memory.layer = layer,
-    .memory.buffer_rows = buffer_rows,
+    .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
-    .traffic.exchanges = exchanges,
-    .routing.flow = flow,
+    .traffic.exchanges = spw_ring_exchanges,
+    .routing.flow = spw_ring_flow,
     .compiled.layer = spw_xla_ring,
     .compiled.list = compiled,
     .check = spw_ragged_check,
