@@ -14,6 +14,7 @@ spw_status spw_execute_megatron_allgather(spw_execution *run);
 spw_status spw_execute_megatron_flex(spw_execution *run);   /* behind DeepEP or HybridEP */
 spw_status spw_execute_primus_syncfree(spw_execution *run); /* AMD's variants of the above */
 spw_status spw_execute_ragged_deepep(spw_execution *run);   /* ragged_dot behind DeepEP in JAX */
+spw_status spw_execute_ragged_ring(spw_execution *run);     /* ragged_dot in MaxText's ring of experts */
 spw_status spw_execute_deepep(spw_execution *run);          /* DeepEP with exact receive counts, in PyTorch */
 spw_status spw_execute_deepep_ll(spw_execution *run);       /* DeepEP, low latency */
 spw_status spw_execute_hybrid_ep(spw_execution *run);       /* HybridEP under Megatron-Core */

@@ -19,6 +19,7 @@ const spw_executor spw_executors[] = {
     {"megatron-flex", spw_execute_megatron_flex},
     {"primus-syncfree", spw_execute_primus_syncfree},
     {"ragged-deepep", spw_execute_ragged_deepep},
+    {"ragged-ring", spw_execute_ragged_ring},
     {"deepep", spw_execute_deepep},
     {"deepep-ll", spw_execute_deepep_ll},
     {"hybrid-ep", spw_execute_hybrid_ep},

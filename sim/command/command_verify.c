@@ -100,6 +100,8 @@ static const char *const default_schemes[] = {
     "primus-syncfree:level=2,align=32",
     "primus-syncfree:level=3",
     "ragged-deepep",
+    "ragged-ring",
+    "ragged-ring:buffer_factor=1",
     "moe-dedup:buffer_factor=1",
     "moe-dedup:buffer_factor=0.6,overflow_factor=0.5",
     "moe-dedup:buffer_factor=1,overflow_factor=1,max_shards=2",

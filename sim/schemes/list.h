@@ -16,6 +16,7 @@
     X(spw_scheme_megatron_flex) \
     X(spw_scheme_primus_syncfree) \
     X(spw_scheme_ragged_deepep) \
+    X(spw_scheme_ragged_ring) \
     X(spw_scheme_deepep) \
     X(spw_scheme_deepep_ll) \
     X(spw_scheme_hybrid_ep) \

@@ -30,13 +30,13 @@ def ragged_deepep(g, o):
     row = g.H * B
     sizes = [deepep_row(g, row, 4, True), deepep_row(g, row), deepep_row(g, row), deepep_row(g, row, 0, True)]
     out = Outcome(g.all_distinct, rows, None, exchanges(g, *sizes, combine_again=False), None, True, deepep_buffers(g, 32))
-    out.memory = lambda d: ragged_deepep_memory(g)
+    out.memory = lambda d: ragged_dot_memory(g, g.R * g.T * min(g.e, g.K))
     return out
 
 
-def ragged_deepep_memory(g):
-    """2.5: a product has a masked operand of its own, its gradient two."""
-    H, F, gathered, W, live = g.H, g.F, g.R * g.T, g.R * g.T * min(g.e, g.K), Live()
+def ragged_dot_memory(g, W):
+    """2.5: a product has a masked operand of its own, its gradient two. Between R T tokens that a rank has of all and W rows."""
+    H, F, gathered, live = g.H, g.F, g.R * g.T, Live()
     wide, narrow = dict(wide=g.e * W * H * B), dict(narrow=g.e * W * F * B)
     live.make(received=gathered * H * B).make(x=W * H * B)
     live.turn(dict(w0_out=W * F * B, **wide), "wide").turn(dict(w1_out=W * F * B, **wide), "wide").make(act=W * F * B)

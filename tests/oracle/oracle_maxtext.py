@@ -1,8 +1,8 @@
-"""MaxText's own schemes: dense, gmm, ragged, gmm-deepep and ring with their options (docs/schemes.md, sections 1 to 3.3), token
-by token. Live sets are the closed forms of the document."""
+"""MaxText's own schemes: dense, gmm, ragged, gmm-deepep, ring and ragged-ring with their options (docs/schemes.md, sections 1 to
+3.3), token by token. Live sets are the closed forms of the document."""
 import math
 
-from oracle_deepep import deepep_row, exchanges as deepep_exchanges
+from oracle_deepep import deepep_row, exchanges as deepep_exchanges, ragged_dot_memory
 from oracle_layer import B, Exchange, Live, Outcome, all_to_all
 from oracle_megatron import by_expert, deepep_buffers, local
 
@@ -86,7 +86,13 @@ def ring(g, o):
     return Outcome([[g.T] * g.R for _ in range(g.R)], rows, kept, passes, lambda d: live)
 
 
-SCHEMES = {"dense": dense, "gmm": gmm, "ragged": gmm, "gmm-deepep": gmm_deepep, "ring": ring}
+def ragged_ring(g, o):
+    out, rows = ring(g, o), min(buffer_rows(g, o) or math.inf, g.R * g.T * g.K)
+    out.memory = lambda d: ragged_dot_memory(g, rows)
+    return out
+
+
+SCHEMES = {"dense": dense, "gmm": gmm, "ragged": gmm, "gmm-deepep": gmm_deepep, "ring": ring, "ragged-ring": ragged_ring}
 NEED_WEIGHTS = ()
 
 
@@ -94,16 +100,16 @@ def random_schemes(rng, case):
     factor = round(float(rng.uniform(0.2, 3)), 3)
     schemes = [f"dense:capacity_factor={factor}"] + [f"dense:capacity_factor={factor},layout={layout}"
                                                      for layout in ("exchange", "gathered", "peeled")]
-    schemes += ["gmm", "gmm:exchange=rccl", "gmm:exchange=oneshot", "ragged", "ring", "ring:ragged_sort=true"]
+    schemes += ["gmm", "gmm:exchange=rccl", "gmm:exchange=oneshot", "ragged", "ring", "ring:ragged_sort=true", "ragged-ring"]
     schemes += ["gmm-deepep"] + [f"gmm-deepep:fan_in={fan_in}" for fan_in in ("gather", "scatter1", "scatter2")]
     if case.expert > 1:
         factor = max(factor / 2, 1.001 / (case.tokens * case.top_k))
         schemes += [f"gmm:exchange=oneshot,buffer_factor={factor:.4f}", f"ragged:buffer_factor={factor:.4f}",
-                    f"ring:ragged_sort=true,buffer_factor={factor:.4f}"]
+                    f"ring:ragged_sort=true,buffer_factor={factor:.4f}", f"ragged-ring:buffer_factor={factor:.4f}"]
     return schemes
 
 
 def real_schemes(case):
     buffer = ["gmm:buffer_factor=1.25", "ring:ragged_sort=true,buffer_factor=1.5"] if case.expert > 1 else []
     return ["dense:capacity_factor=1.25", "dense:capacity_factor=1.25,layout=gathered", "gmm:exchange=oneshot", "ragged",
-            "gmm-deepep:fan_in=scatter2", "ring", *buffer]
+            "gmm-deepep:fan_in=scatter2", "ring", "ragged-ring", *buffer]

@@ -11,7 +11,8 @@ from replay_oracle import Wrong
 
 # Schemes without padding: every choice is a row or dropped.
 CONSERVED = {
-    "maxtext": ("gmm", "ragged", "ring", "gmm-deepep", "gmm:buffer_factor=0.7", "ring:buffer_factor=0.7"),
+    "maxtext": ("gmm", "ragged", "ring", "gmm-deepep", "gmm:buffer_factor=0.7", "ring:buffer_factor=0.7",
+                "ragged-ring:buffer_factor=0.7"),
     "torch": ("megablocks", "megablocks:impl=memory_optimized"),
     "megatron": ("megatron-alltoall", "megatron-alltoall:capacity_factor=0.7", "megatron-allgather",
                  "megatron-allgather:capacity_factor=0.7,policy=position", "megatron-flex", "primus-syncfree:level=1",
@@ -22,7 +23,8 @@ CONSERVED = {
 # From little room to much; the last one must do what the scheme without a limit does.
 ROOM = ("0.4", "0.7", "1", "1.5", "1000")
 LADDERS = {
-    "maxtext": (("dense:capacity_factor={}", None), ("gmm:buffer_factor={}", "gmm"), ("ring:buffer_factor={}", "ring")),
+    "maxtext": (("dense:capacity_factor={}", None), ("gmm:buffer_factor={}", "gmm"), ("ring:buffer_factor={}", "ring"),
+                ("ragged-ring:buffer_factor={}", "ragged-ring")),
     "torch": (("tutel:capacity_factor={}", None), ("tutel:capacity_factor={},batch_prioritized=true", None)),
     "megatron": (("megatron-alltoall:capacity_factor={}", "megatron-alltoall"),
                  ("megatron-alltoall:capacity_factor={},policy=position", "megatron-alltoall"),

@@ -145,6 +145,7 @@ static void test_live_sets(void) {
         double forward, backward;
     } sets[] = {
         {"ragged-deepep", W * (H + 2 * F) + e * W * H, 3 * W * H + W * F + RT * H + e * W * (H + F)},
+        {"ragged-ring", W * (H + 2 * F) + e * W * H, 3 * W * H + W * F + RT * H + e * W * (H + F)},
         {"moe-dedup:buffer_factor=1.5", budget * H + RT * H, 2 * budget * H + 3 * budget * F + RT * H},
         {"moe-dedup:buffer_factor=1.25,overflow_factor=1", 2.25 * M * H + RT * H,
          4.5 * M * H + 6.75 * M * F + RT * H},
