@@ -76,20 +76,26 @@ static void *allocate_json(size_t bytes) {
     return memory;
 }
 
-/* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
- * slower with one other process on 2 cores). The OpenMP library reads its setting before main, so the program starts
- * itself once more with it. */
-static void wait_passively(char **argv) {
-    if (getenv("OMP_WAIT_POLICY") != NULL || setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
-    (void)execv("/proc/self/exe",
-                argv); /* comes back only when that is not possible, and then nothing is lost */
+/* More threads than these serve nothing, and far more of them find no stack. */
+static long most_threads(void) {
+    enum { LEAST = 64, A_PROCESSOR = 4 };
+    const long processors = A_PROCESSOR * sysconf(_SC_NPROCESSORS_ONLN);
+    return processors > LEAST ? processors : LEAST;
 }
 
-/* More threads than these serve nothing, and far more of them find no stack. */
-static void limit_threads(void) {
-    enum { LEAST = 64, A_PROCESSOR = 4 };
-    const int processors = A_PROCESSOR * omp_get_num_procs(), most = processors > LEAST ? processors : LEAST;
-    if (omp_get_max_threads() > most) omp_set_num_threads(most);
+/* Threads that wait must not spin: on a shared machine the spinning takes the core that the work needs (up to 10 times
+ * slower with one other process on 2 cores). OpenMP libraries read their settings before main, and some end the program
+ * over a number of threads that they cannot have, so the program starts itself once more with settings that will do.
+ * Where that is not possible, nothing is lost. */
+static void set_up_threads(char **argv) {
+    bool again = getenv("OMP_WAIT_POLICY") == NULL && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
+    const char *asked = getenv("OMP_NUM_THREADS");
+    if (asked != NULL && strtol(asked, NULL, 10) > most_threads()) {
+        char most[32];
+        (void)snprintf(most, sizeof most, "%ld", most_threads());
+        again = setenv("OMP_NUM_THREADS", most, 1) == 0 || again;
+    }
+    if (again) (void)execv("/proc/self/exe", argv);
 }
 
 static bool finished;
@@ -109,7 +115,6 @@ static void finish_help(void) {
 }
 
 static int run(int argc, char **argv) {
-    limit_threads();
     (void)atexit(finish_help);
     json_set_alloc_funcs(allocate_json, free);
     (void)
@@ -137,6 +142,6 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    wait_passively(argv);
+    set_up_threads(argv);
     return spw_supervise(argc, argv, run);
 }
