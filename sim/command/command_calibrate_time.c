@@ -78,14 +78,59 @@ static void print_summary(const spw_time_calibration *c) {
            c->runs, c->kernels, c->other_stack, c->silent, c->not_full, c->left_out);
     printf("|error| of the runs' tokens/s: mean %.1f %%, max %.1f %%; interval +-%.1f %%\n", 100.0 * c->mape,
            100.0 * c->max_error, 100.0 * expm1(c->stack[0].half_width.value));
-    for (size_t s = 0; s < c->schemes; s++) {
-        printf("%s: %zu runs", c->scheme[s].text, c->scheme[s].rows);
-        if (!isnan(c->scheme[s].mape))
-            printf("; by a fit without them: mean |error| %.1f %%", 100.0 * c->scheme[s].mape);
+}
+
+static const spw_column left_out_columns[] = {
+    {"label", "left out"}, {"name", "name"},     {"runs", "runs"},  {"mean", "mean %"},
+    {"most", "most %"},    {"inside", "inside"}, {"width", "+- %"}, {NULL, NULL},
+};
+
+static spw_status print_left_out(const spw_time_calibration *c) {
+    spw_table *t = NULL;
+    spw_status status = spw_table_create(left_out_columns, &t);
+    for (size_t i = 0; status == SPW_OK && i < c->groups; i++) {
+        const spw_time_left_out *g = &c->group[i];
+        spw_table_text(t, spw_time_label_name(g->label));
+        spw_table_text(t, g->name);
+        spw_table_count(t, g->runs);
+        spw_table_scaled(t, g->mape, 0.01, "%.1f");
+        spw_table_scaled(t, g->max_error, 0.01, "%.1f");
+        if (g->tried) {
+            spw_table_count(t, g->inside);
+        } else {
+            spw_table_text(t, "too few runs left to fit");
+        }
+        spw_table_scaled(t, expm1(g->half_width), 0.01, "%.1f");
+    }
+    if (status == SPW_OK && c->groups > 0) {
+        printf("\nSteps of what was left out of the fit, by the fit without it:\n\n");
+        status = spw_table_print(t, SPW_FORMAT_TABLE, stdout);
+    }
+    spw_table_destroy(t);
+    return status;
+}
+
+/* How much of its interval's side each run that was left out uses. */
+static void print_coverage(const spw_time_calibration *c) {
+    enum { BINS = 6, WIDTH = 60 };
+    size_t count[BINS] = {0}, most = 1, inside = 0;
+    for (size_t i = 0; i < c->verdicts; i++) {
+        const double used = fabs(c->verdict[i].error) / c->verdict[i].half_width;
+        const size_t bin = used < 1.25 ? (size_t)(used * 4.0) : BINS - 1;
+        inside += used <= 1.0;
+        count[bin]++;
+    }
+    if (c->verdicts == 0) return;
+    for (size_t b = 0; b < BINS; b++) most = count[b] > most ? count[b] : most;
+    printf("\nError over half of the interval, of all runs under every label (%zu of %zu inside):\n\n",
+           inside, c->verdicts);
+    for (size_t b = 0; b < BINS; b++) {
+        printf(b == BINS - 1 ? "from %.2f       " : "%.2f to %.2f    ", 0.25 * (double)b,
+               0.25 * (double)(b + 1));
+        printf("%5zu  ", count[b]);
+        for (size_t i = 0; i < (count[b] * WIDTH + most - 1) / most; i++) printf("#");
         printf("\n");
     }
-    if (!isnan(c->left_out_mape))
-        printf("every scheme by a fit without it: mean |error| %.1f %%\n", 100.0 * c->left_out_mape);
 }
 
 static spw_status write_stacks(const spw_time_calibration *c, const char *folder) {
@@ -112,6 +157,8 @@ spw_status spw_command_calibrate_time(int argc, char **argv) {
         printf("\n");
         SPW_TRY(print_residuals(c));
         print_summary(c);
+        SPW_TRY(print_left_out(c));
+        print_coverage(c);
     }
     SPW_TRY(spw_command_said());
     if (o.output != NULL) SPW_TRY(write_stacks(c, o.output));

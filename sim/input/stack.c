@@ -120,20 +120,26 @@ void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...) {
     va_end(args);
 }
 
-void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point) {
+spw_outside_count spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range,
+                                     const spw_fit_point *point) {
     char expert[24], length[24];
     (void)snprintf(expert, sizeof expert, "%zu", point->expert);
     (void)snprintf(length, sizeof length, "%zu", point->sequence_length);
-    if (!spw_has_word(range->models, point->model)) spw_outside_add(note, "model not in the fitted tables");
-    if (range->clusters[0] != '\0' && !spw_has_word(range->clusters, point->cluster))
-        spw_outside_add(note, "cluster not in the fitted tables");
-    if (range->expert_parallel[0] != '\0' && !spw_has_word(range->expert_parallel, expert))
-        spw_outside_add(note, "expert-parallel sizes other than %s", range->expert_parallel);
-    if (range->sequence_lengths[0] != '\0' && !spw_has_word(range->sequence_lengths, length))
-        spw_outside_add(note, "sequences of other than %s tokens", range->sequence_lengths);
+    const bool model = !spw_has_word(range->models, point->model);
+    const bool cluster = range->clusters[0] != '\0' && !spw_has_word(range->clusters, point->cluster);
+    const bool group = range->expert_parallel[0] != '\0' && !spw_has_word(range->expert_parallel, expert);
+    const bool tokens = range->sequence_lengths[0] != '\0' && !spw_has_word(range->sequence_lengths, length);
+    const bool batch = point->sequences < range->sequences_min || point->sequences > range->sequences_max;
+    if (model) spw_outside_add(note, "model not in the fitted tables");
+    if (cluster) spw_outside_add(note, "cluster not in the fitted tables");
+    if (group) spw_outside_add(note, "expert-parallel sizes other than %s", range->expert_parallel);
+    if (tokens) spw_outside_add(note, "sequences of other than %s tokens", range->sequence_lengths);
     if (!point->bf16) spw_outside_add(note, "precision other than bf16 throughout");
-    if (point->sequences < range->sequences_min || point->sequences > range->sequences_max)
+    if (batch)
         spw_outside_add(note, "sequences other than %zu to %zu", range->sequences_min, range->sequences_max);
+    return (spw_outside_count){.sizes = (size_t)group + batch,
+                               .places = (size_t)model + cluster + tokens + !point->bf16,
+                               .network = cluster || group};
 }
 
 static spw_status print(FILE *out, const void *what) {

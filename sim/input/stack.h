@@ -62,11 +62,19 @@ const char *const *spw_stack_presets(void); /* ended by NULL */
 bool spw_stack_covers(const spw_stack *stack, const char *name);
 bool spw_has_word(const char *words, const char *word); /* words stand between blanks */
 
+/* What of a point a range leaves out. */
+typedef struct spw_outside_count {
+    size_t sizes;  /* expert-parallel size, sequences */
+    size_t places; /* model, cluster, sequence length, precision */
+    bool network;  /* the cluster or the expert-parallel size is among them */
+} spw_outside_count;
+
 /* Adds one reason why a fit does not cover a job: "; " stands between two. spw_outside_ranges adds what the
- * range leaves out; a list that is empty says nothing. */
+ * range leaves out, and counts it; a list that is empty says nothing. */
 void spw_outside_add(char note[SPW_OUTSIDE_TEXT], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range, const spw_fit_point *point);
+spw_outside_count spw_outside_ranges(char note[SPW_OUTSIDE_TEXT], const spw_fit_range *range,
+                                     const spw_fit_point *point);
 
 /* Writes the stack as YAML that spw_stack_parse reads back. */
 SPW_MUST_CHECK spw_status spw_stack_write(const spw_stack *stack, const char *path);

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TIME_ROW(field, start, low, high, help) \
-    {#field, help, offsetof(spw_time_stack, field), start, low, high},
+#define TIME_ROW(field, start, low, high, doubt, hold, help) \
+    {#field, help, offsetof(spw_time_stack, field), start, low, high, doubt, hold},
 const spw_time_row spw_time_rows[SPW_TIME_ROWS] = {SPW_TIME_FITTED_LIST(TIME_ROW)
                                                        SPW_TIME_TEXT_LIST(TIME_ROW)};
 
@@ -17,9 +17,9 @@ spw_coefficient *spw_time_coefficient(spw_time_stack *stack, size_t row) {
     return (spw_coefficient *)(void *)((char *)stack + spw_time_rows[row].offset);
 }
 
-#define COEFFICIENT(field, start, low, high, text) \
+#define COEFFICIENT(field, start, low, high, doubt, hold, text) \
     SPW_STACK_COEFFICIENT(spw_time_stack, #field, field, spw_coefficient_settings, text),
-#define FIXED(field, text) COEFFICIENT(field, 0, 0, 0, text)
+#define FIXED(field, text) COEFFICIENT(field, 0, 0, 0, 0, 0, text)
 #define LINE(field, length, text) SPW_STACK_LINE(spw_time_stack, field, length, text)
 
 static const spw_setting rows[] = {
@@ -30,16 +30,20 @@ static const spw_setting rows[] = {
     LINE(schemes, SPW_STACK_TEXT, "kinds of schemes of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_time_stack, expert_parallel, SPW_STACK_TEXT,
                             "expert-parallel sizes of those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_time_stack, fsdp, SPW_STACK_TEXT, "fsdp sizes of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_time_stack, sequence_lengths, SPW_STACK_TEXT,
                             "tokens of a sequence of those tables"),
     SPW_STACK_COUNT(spw_time_stack, sequences_min, "smallest batch of those tables"),
     SPW_STACK_COUNT(spw_time_stack, sequences_max, "largest batch of those tables"),
     SPW_TIME_FITTED_LIST(COEFFICIENT) SPW_TIME_TEXT_LIST(COEFFICIENT)
         FIXED(gather_limit_gib, "GiB up to which all-gathers are combined")
-            FIXED(attention_share, "flash attention: share of the peak")
-                FIXED(library_share, "DeepEP: share of the cluster's measured exchange rates")
-                    FIXED(latency_s, "seconds of one hop of a collective")
-                        FIXED(half_width, "half width of the interval, as a logarithm"){.key = NULL}};
+            FIXED(attention_share, "flash attention: share of the peak") FIXED(
+                library_share, "DeepEP: share of the cluster's measured exchange rates")
+                FIXED(latency_s, "seconds of one hop of a collective") FIXED(
+                    serial_share, "exchanges over nodes: what the longer leg does not hide of the shorter")
+                    FIXED(half_width, "half width of the interval, as a logarithm")
+                        FIXED(half_width_unseen, "the same for what the tables do not have")
+                            FIXED(half_width_elsewhere, "the same for other jobs and clusters"){.key = NULL}};
 
 spw_status spw_time_stack_parse(const char *where, const char *text, size_t length, spw_time_stack *out) {
     spw_settings *settings = NULL;
@@ -85,6 +89,7 @@ static spw_status print(FILE *out, const void *what) {
             "\"%s\"\nschemes: \"%s\"\n",
             stack.name, stack.tables, stack.models, stack.clusters, stack.schemes);
     if (stack.expert_parallel[0] != '\0') fprintf(out, "expert_parallel: \"%s\"\n", stack.expert_parallel);
+    if (stack.fsdp[0] != '\0') fprintf(out, "fsdp: \"%s\"\n", stack.fsdp);
     if (stack.sequence_lengths[0] != '\0') fprintf(out, "sequence_lengths: \"%s\"\n", stack.sequence_lengths);
     fprintf(out, "sequences_min: %zu\nsequences_max: %zu\n", stack.sequences_min, stack.sequences_max);
     for (size_t i = 0; i < SPW_TIME_ROWS; i++)
@@ -93,7 +98,10 @@ static spw_status print(FILE *out, const void *what) {
     spw_coefficient_write(out, "attention_share", &stack.attention_share);
     spw_coefficient_write(out, "library_share", &stack.library_share);
     spw_coefficient_write(out, "latency_s", &stack.latency_s);
+    spw_coefficient_write(out, "serial_share", &stack.serial_share);
     spw_coefficient_write(out, "half_width", &stack.half_width);
+    spw_coefficient_write(out, "half_width_unseen", &stack.half_width_unseen);
+    spw_coefficient_write(out, "half_width_elsewhere", &stack.half_width_elsewhere);
     return SPW_OK;
 }
 

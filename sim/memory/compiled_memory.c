@@ -117,7 +117,7 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_fit_point point = {s->job->model.name, s->job->cluster.name,    s->job->expert,
                                  s->shape.sequences, s->job->sequence_length, spw_precision_is_bf16(s->job)};
     count_unseen(s, m);
-    spw_outside_ranges(m->outside, &range, &point);
+    (void)spw_outside_ranges(m->outside, &range, &point);
     m->unseen += !point.bf16;
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
 }

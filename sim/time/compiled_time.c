@@ -3,6 +3,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/routing/compose.h"
+#include "sim/time/compiled_doubt.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"
@@ -49,7 +50,7 @@ static double link_rate(const prediction *p, bool combine, double bytes) {
 /* All exchanges of the step's MoE layers. */
 static double exchange_seconds(const prediction *p) {
     const spw_layer_shape shape = spw_layer_shape_of(p->request->job, p->request->sequences);
-    const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
+    const double nic = p->stack->alltoall_share.value * p->cluster->nic_bytes_per_s.value;
     spw_exchange list[SPW_SCHEME_EXCHANGES];
     const size_t exchanges = p->request->scheme->type->traffic.exchanges(p->request->scheme, &shape, list);
     double seconds = 0.0;
@@ -60,8 +61,8 @@ static double exchange_seconds(const prediction *p) {
             const double nic_bytes = p->layer[l].nic_rows * (double)list[i].row_bytes;
             if (link_bytes + nic_bytes <= 0.0) continue;
             const double by_link = link_bytes / link_rate(p, list[i].back, link_bytes);
-            const double by_nic = nic_bytes / (nic * spw_exchange_fill(p->cluster, list[i].back, nic_bytes));
-            seconds += times * (p->stack->latency_s.value + fmax(by_link, by_nic));
+            seconds += times * (p->stack->latency_s.value +
+                                spw_exchange_legs(by_link, nic_bytes / nic, p->stack->serial_share.value));
         }
     }
     return seconds;
@@ -161,7 +162,8 @@ cleanup:
 
 /* --- What the fit covers --- */
 
-static void name_outside(const prediction *p) {
+/* Names what the tables do not have, and counts it. */
+static spw_compiled_far name_outside(const prediction *p) {
     const spw_time_stack *s = p->stack;
     const spw_job *job = p->request->job;
     const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
@@ -170,11 +172,41 @@ static void name_outside(const prediction *p) {
                                  p->request->sequences, job->sequence_length, spw_precision_is_bf16(job)};
     const char *kind = spw_compiled_kind(p->request->scheme);
     char *note = p->out->outside;
-    if (!spw_has_word(s->schemes, kind)) spw_outside_add(note, "%s not in the fitted tables", kind);
-    spw_outside_ranges(note, &range, &point);
-    if (job->remat != SPW_REMAT_FULL)
-        spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
+    const bool seen = spw_has_word(s->schemes, kind), full = job->remat == SPW_REMAT_FULL;
+    char fsdp[24];
+    (void)snprintf(fsdp, sizeof fsdp, "%zu", job->fsdp);
+    const bool sharded = s->fsdp[0] == '\0' || spw_has_word(s->fsdp, fsdp);
+    if (!seen) spw_outside_add(note, "%s not in the fitted tables", kind);
+    if (!sharded) spw_outside_add(note, "fsdp sizes other than %s", s->fsdp);
+    const spw_outside_count count = spw_outside_ranges(note, &range, &point);
+    if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
     if (job->pipeline > 1) spw_outside_add(note, "pipelines not in the fitted tables");
+    return (spw_compiled_far){.unseen = count.sizes + !seen + !sharded,
+                              .elsewhere = count.places + !full + (job->pipeline > 1),
+                              .network = count.network};
+}
+
+static spw_status predict(prediction *p) {
+    double outside = 0.0, products = 0.0;
+    spw_status status = SPW_OK;
+    spw_timeline_clear(p->out);
+    SPW_TRY(add_compute(p, &outside, &products));
+    SPW_TRY(add_collectives(p, outside, products));
+    SPW_TRY(add_pipeline(p));
+    SPW_TRY(spw_timeline_add(p->out, "input_wait", "the GPU waits for its input", SPW_STREAM_HOST,
+                             p->request->input_s, p->request->input_s));
+    spw_timeline_finish(p->out, p->work.model.tokens);
+
+cleanup:
+    return status;
+}
+
+static double step_with(const void *problem, const spw_time_stack *stack) {
+    prediction p = *(const prediction *)problem;
+    spw_timeline time;
+    p.stack = stack;
+    p.out = &time;
+    return predict(&p) == SPW_OK ? time.step_s : NAN;
 }
 
 spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *out) {
@@ -185,7 +217,6 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
                     .layer = q->layer,
                     .layers = q->layers,
                     .out = out};
-    double outside = 0.0, products = 0.0;
     spw_status status = SPW_OK;
     spw_timeline_clear(out);
     if (!spw_compiled_time_covers(q->job, q->scheme))
@@ -202,15 +233,9 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
         p.layers = 1;
     }
     spw_compiled_work_count(q->job, q->scheme, p.list, q->sequences, p.layer, p.layers, &p.work);
-    SPW_TRY(add_compute(&p, &outside, &products));
-    SPW_TRY(add_collectives(&p, outside, products));
-    SPW_TRY(add_pipeline(&p));
-    SPW_TRY(spw_timeline_add(out, "input_wait", "the GPU waits for its input", SPW_STREAM_HOST, q->input_s,
-                             q->input_s));
-    spw_timeline_finish(out, p.work.model.tokens);
-    out->low_s = out->step_s * exp(-q->stack->half_width.value);
-    out->high_s = out->step_s * exp(q->stack->half_width.value);
-    name_outside(&p);
+    SPW_TRY(predict(&p));
+    const spw_compiled_far far = name_outside(&p);
+    spw_compiled_doubt(q->stack, &far, step_with, &p, out);
 
 cleanup:
     return status;

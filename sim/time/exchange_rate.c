@@ -27,3 +27,7 @@ double spw_exchange_fill(const spw_cluster *cluster, bool combine, double bytes)
     const double rate = spw_exchange_rate(cluster, combine, bytes);
     return isnan(rate) ? 1.0 : rate / spw_exchange_rate(cluster, combine, 1e15);
 }
+
+double spw_exchange_legs(double link_s, double nic_s, double serial) {
+    return fmax(link_s, nic_s) + serial * fmin(link_s, nic_s);
+}

@@ -262,7 +262,29 @@ static void test_two_nodes(void) {
     faster = two_nodes;
     faster.cluster.link_bytes_per_s.value *= 2.0;
     t = predict(&faster, &stack, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&base, &t, "");
+    expect_moved(&base, &t, "exchanges"); /* by what the NIC does not hide of the shorter leg */
+    spw_time_stack with = stack;
+    with.serial_share.value = 0.0;
+    const spw_timeline hidden = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    t = predict(&faster, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&hidden, &t, "");
+    /* 65536 slots a sequence, 8 of 16 ranks beyond the node, 14336 B a row: six exchanges in each of 58 layers */
+    near(seconds(&hidden, "exchanges"),
+         58 * 6 * (stack.latency_s.value + 4 * 65536 / 2 * 14336.0 / (stack.alltoall_share.value * 50e9)),
+         1e-9, "bytes that leave the node over the NIC");
+    with.serial_share.value = 1.0;
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    near(seconds(&t, "exchanges") - seconds(&hidden, "exchanges"),
+         58 * 6 * (4 * 65536 * 7 / 16 * 14336.0 / (stack.link_share.value * 537.6e9)), 1e-9,
+         "the link after the NIC");
+    with = stack;
+    with.network_share.value /= 2.0; /* rings alone */
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "weight_gathers gradient_scatters");
+    with = stack;
+    with.alltoall_share.value /= 2.0;
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "exchanges");
 }
 
 /* The step is the sum of what is exposed; stragglers add up layer by layer. */
@@ -341,7 +363,8 @@ static void test_outside(void) {
     other.expert = 4, other.fsdp = 16;
     request.sequences = 17;
     CHECK_OK(spw_compiled_time_predict(&request, &t));
-    CHECK(strcmp(t.outside, "cluster not in the fitted tables; expert-parallel sizes other than 8 16; "
+    CHECK(strcmp(t.outside, "fsdp sizes other than 8 4; cluster not in the fitted tables; expert-parallel "
+                            "sizes other than 8 16; "
                             "sequences other than 1 to 16") == 0);
     other.expert = 16, other.fsdp = 4, other.cluster = job.cluster;
     request.sequences = 2;
@@ -363,7 +386,7 @@ static void test_rates(void) {
     CHECK(isnan(spw_exchange_rate(&none, false, 1e6)) && spw_exchange_fill(&none, false, 1e6) == 1.0);
 }
 
-/* At most twelve coefficients are fitted for all stacks together: what is fitted in two of them is one number. */
+/* At most thirteen coefficients are fitted for all stacks together: what is fitted in two of them is one number. */
 static void test_stacks(const char *scratch) {
     double values[64];
     size_t fitted = 0, stacks = 0;
@@ -392,7 +415,7 @@ static void test_stacks(const char *scratch) {
         }
         CHECK(s.latency_s.value == again.latency_s.value && s.half_width.value == again.half_width.value);
     }
-    CHECK(stacks == 2 && fitted > 0 && fitted <= 12);
+    CHECK(stacks == 2 && fitted > 0 && fitted <= 13);
     spw_time_stack s;
     CHECK_STATUS(spw_time_stack_read("no-such-stack", NULL, &s), SPW_ECONFIG);
     CHECK_STATUS(spw_time_stack_write(&stack, "/nowhere/at/all.yaml"), SPW_EIO);

@@ -37,12 +37,46 @@ spw_status spw_score_time_request(const spw_score_cell *c, const spw_time_stack 
                                    spw_stated_positions(&c->job), load);
 }
 
-static spw_status predict_time(spw_score_row *row) {
+static spw_status predict_by(const spw_score_cell *c, const spw_time_stack *stack, spw_timeline *out) {
     spw_routing_layer load;
     spw_time_request request;
+    const spw_status status = spw_score_time_request(c, stack, &load, &request);
+    return status == SPW_OK ? spw_compiled_time_predict(&request, out) : status;
+}
+
+/* Moves one coefficient of real text by `logarithm`, and adds to the interval what that does to the step. */
+static spw_status doubt_text(const spw_score_cell *c, const spw_time_stack *stack, size_t row,
+                             double logarithm, spw_timeline *out) {
+    spw_time_stack moved = *stack;
+    spw_coefficient *k = spw_time_coefficient(&moved, row);
+    spw_timeline time;
+    k->value = fmax(spw_time_rows[row].minimum, fmin(k->value * exp(logarithm), spw_time_rows[row].maximum));
+    if (row == SPW_TIME_FITTED) k->value = fmin(k->value, (double)c->job.expert); /* the imbalance */
+    const spw_status status = predict_by(c, &moved, &time);
+    if (status != SPW_OK) return status;
+    const double ratio = log(time.step_s / out->step_s);
+    double *end = ratio > 0.0 ? &out->high_s : &out->low_s;
+    const double width = log(*end / out->step_s);
+    *end = out->step_s * exp(copysign(hypot(width, ratio), ratio));
+    return SPW_OK;
+}
+
+spw_status spw_score_time_of(const spw_score_cell *c, const spw_time_stack *stack, spw_timeline *out) {
+    spw_status status = predict_by(c, stack, out);
+    for (size_t row = SPW_TIME_FITTED; c->real_text && row < SPW_TIME_ROWS; row++) {
+        spw_time_stack copy = *stack;
+        const spw_coefficient *k = spw_time_coefficient(&copy, row);
+        const double deviation = k->value > 0.0 ? 2.0 * k->uncertainty / k->value : 0.0;
+        if (k->evidence == SPW_EVIDENCE_FITTED || deviation <= 0.0) continue;
+        if (status == SPW_OK) status = doubt_text(c, stack, row, deviation, out);
+        if (status == SPW_OK) status = doubt_text(c, stack, row, -deviation, out);
+    }
+    return status;
+}
+
+static spw_status predict_time(spw_score_row *row) {
     if (row->cell.skipped[0] != '\0' || row->cell.time == NULL) return SPW_OK;
-    spw_status status = spw_score_time_request(&row->cell, row->cell.time, &load, &request);
-    return status == SPW_OK ? spw_compiled_time_predict(&request, &row->time) : status;
+    return spw_score_time_of(&row->cell, row->cell.time, &row->time);
 }
 
 static spw_status add_table(const char *path, spw_score *score, size_t *capacity) {

@@ -40,6 +40,10 @@ SPW_MUST_CHECK spw_status spw_score_has_rows(const spw_score *score, const char 
  * filled and borrowed by the request. */
 SPW_MUST_CHECK spw_status spw_score_time_request(const spw_score_cell *cell, const spw_time_stack *stack,
                                                  spw_routing_layer *load, spw_time_request *out);
+/* The row's step by a stack, as a user gets it. Where no run on real text was fitted, imbalance and wait are in doubt, and the
+ * interval is wider by what two standard deviations of each do to the step. */
+SPW_MUST_CHECK spw_status spw_score_time_of(const spw_score_cell *cell, const spw_time_stack *stack,
+                                            spw_timeline *out);
 double spw_score_throughput_error(const spw_score_row *row); /* tokens/s; NAN as above */
 /* Seconds of the row's family of kernels, predicted; NAN when it is no row of a profile. */
 double spw_score_kernel_seconds(const spw_score_cell *cell, const spw_timeline *time);
