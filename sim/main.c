@@ -23,6 +23,7 @@ static const struct {
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
     {"plan", spw_command_plan,
      "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
+    {"model", spw_command_model, "parameters, layers, weights and work of a model, from its config.json"},
     {"report", spw_command_report, "one HTML page of what a replay wrote, for whoever books the GPUs"},
     {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
     {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},

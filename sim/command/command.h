@@ -10,6 +10,7 @@
 
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
+spw_status spw_command_model(int argc, char **argv);
 spw_status spw_command_plan(int argc, char **argv);
 spw_status spw_command_explain(int argc, char **argv);
 spw_status spw_command_report(int argc, char **argv);

@@ -13,7 +13,6 @@
 #include "sim/time/megatron_load.h"
 #include "traces/generate.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,23 +97,6 @@ static const struct argp argp = {
            "--expert-parallel takes a list, as in 4,8,16, or `all`.",
     .children = children,
 };
-
-/* "300B", "1T", "1.5e12": K, M, B and T stand for 10^3, 10^6, 10^9, 10^12. */
-static spw_status parse_tokens(const char *text, double *out) {
-    static const char suffixes[] = "KMBT";
-    char *end = NULL;
-    double value = spw_text_number(text, &end);
-    for (size_t i = 0; end != text && *end != '\0' && i < sizeof suffixes - 1; i++) {
-        if (toupper((unsigned char)end[0]) != suffixes[i] || end[1] != '\0') continue;
-        for (size_t power = 0; power <= i; power++) value *= 1000.0;
-        end++;
-    }
-    if (*end != '\0' || !(value >= 1.0 && value <= 1e18))
-        return spw_fail(SPW_EARG, "--tokens %s: write a number of tokens from 1 to 1e18, as in 300B or 1T",
-                        text);
-    *out = value;
-    return SPW_OK;
-}
 
 static spw_status parse_imbalance(const char *text, double *out) {
     char *end = NULL;
@@ -303,7 +285,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(spw_fail(SPW_EARG,
                          "--routing-steps goes with generated routing; --steps chooses those of a trace"));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
-    if (o->tokens != NULL) SPW_TRY(parse_tokens(o->tokens, &tokens));
+    if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &tokens));
     if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     if (o->steps != NULL)

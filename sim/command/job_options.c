@@ -42,6 +42,22 @@ spw_status spw_parse_count(const char *option, const char *text, uint64_t most, 
     return SPW_OK;
 }
 
+spw_status spw_parse_amount(const char *option, const char *text, const char *what, double *out) {
+    static const char suffixes[] = "KMBT";
+    char *end = NULL;
+    double value = spw_text_number(text, &end);
+    for (size_t i = 0; end != text && *end != '\0' && i < sizeof suffixes - 1; i++) {
+        if (toupper((unsigned char)end[0]) != suffixes[i] || end[1] != '\0') continue;
+        for (size_t power = 0; power <= i; power++) value *= 1000.0;
+        end++;
+    }
+    if (*end != '\0' || !(value >= 1.0 && value <= 1e18))
+        return spw_fail(SPW_EARG, "%s %s: write a number of %s from 1 to 1e18, as in 300B or 1T", option,
+                        text, what);
+    *out = value;
+    return SPW_OK;
+}
+
 spw_status spw_parse_percent(const char *option, const char *text, double *out) {
     char *end = NULL;
     const double value = text[strspn(text, "0123456789.")] == '\0' ? spw_text_number(text, &end) : -1.0;

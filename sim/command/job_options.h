@@ -68,6 +68,9 @@ void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out
 SPW_MUST_CHECK spw_status spw_parse_range(const char *option, const char *text, size_t *begin, size_t *end);
 /* A whole number of at most `most`; SPW_EARG names the option. */
 SPW_MUST_CHECK spw_status spw_parse_count(const char *option, const char *text, uint64_t most, uint64_t *out);
+/* "300B", "1T", "1.5e12" of `what`: K, M, B and T stand for 10^3, 10^6, 10^9, 10^12; from 1 to 1e18. */
+SPW_MUST_CHECK spw_status spw_parse_amount(const char *option, const char *text, const char *what,
+                                           double *out);
 /* A share, from a percentage in [0, 100]. */
 SPW_MUST_CHECK spw_status spw_parse_percent(const char *option, const char *text, double *out);
 

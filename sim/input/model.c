@@ -27,6 +27,23 @@ static const struct alias {
     {"allenai/OLMoE-1B-7B-0924", "olmoe-1b-7b"},
     {"openai/gpt-oss-20b", "gpt-oss-20b"},
     {"openai/gpt-oss-120b", "gpt-oss-120b"},
+    {"zai-org/GLM-4.5", "glm-4.5"},
+    {"zai-org/GLM-4.6", "glm-4.5"},
+    {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
+    {"MiniMaxAI/MiniMax-M2", "minimax-m2"},
+    {"meta-llama/Llama-4-Scout-17B-16E", "llama-4-scout"},
+    {"meta-llama/Llama-4-Maverick-17B-128E", "llama-4-maverick"},
+    {"Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"},
+    {"deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"},
+    {"moonshotai/Kimi-Linear-48B-A3B-Instruct", "kimi-linear-48b-a3b"},
+    {"tencent/Hunyuan-A13B-Instruct", "hunyuan-a13b"},
+    {"baidu/ERNIE-4.5-300B-A47B-PT", "ernie-4.5-300b-a47b"},
+    {"rednote-hilab/dots.llm1.inst", "dots.llm1"},
+    {"inclusionAI/Ling-1T", "ling-1t"},
+    {"databricks/dbrx-base", "dbrx"},
+    {"microsoft/Phi-3.5-MoE-instruct", "phi-3.5-moe"},
+    {"ai21labs/AI21-Jamba-1.5-Large", "jamba-1.5-large"},
+    {"meituan-longcat/LongCat-Flash-Chat", "longcat-flash"},
 };
 
 static const char *const suffixes[] = {".json", NULL};

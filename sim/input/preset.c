@@ -34,7 +34,7 @@ cleanup:
 
 spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const char *folder,
                            spw_preset_text *out) {
-    char known[512] = "", guess[96] = "";
+    char known[1024] = "", guess[96] = "";
     size_t used = 0;
     spw_nearest nearest = {.text = name};
     *out = (spw_preset_text){.where = NULL};

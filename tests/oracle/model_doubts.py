@@ -83,6 +83,24 @@ done = run("replay", "t.h5", "--job", "job.yaml", "--format", "json")
 total = json.loads(done.stdout)["settings"]["parameters_total"] if done.returncode == 0 else 0
 check(abs(total / 400.7e9 - 1) < 0.005, f"Maverick has {total}: {done.stderr}")
 
+# `spillway model` by hand: Mixtral's shapes, and the state of a Gated DeltaNet layer (32 heads of 128 x 128, 4 steps of 8192 channels).
+said_of = json.loads(run("model", "mixtral-8x7b", "--format", "json", "--sequence-length", "1000").stdout)
+hidden, ffn, layers, vocabulary, length = 4096, 14336, 32, 32000, 1000
+attention, expert = hidden * hidden * 2 + hidden * 1024 * 2, 3 * hidden * ffn
+matrices = layers * (attention + 2 * expert + 8 * hidden) + vocabulary * hidden
+scores = layers * 32 * (128 + 128) * length
+forward = 2 * (matrices + layers * 2 * hidden + hidden) + scores
+check(said_of["parameters_total"] == 46702792704, f"Mixtral has {said_of['parameters_total']}")
+check(said_of["flops_per_token"] == dict(sequence_length=length, forward=forward, forward_scores=scores, training=3 * forward),
+      f"{said_of['flops_per_token']}, not {forward}")
+check(said_of["weight_bytes"] == dict(fp32=4 * 46702792704, bf16=2 * 46702792704, fp8=46702792704), f"{said_of['weight_bytes']}")
+check(sum(part["parameters"] for part in said_of["parts"]) == said_of["parameters_total"], "the parts are the whole")
+check(sum(part["active"] for part in said_of["parts"]) == said_of["parameters_active"], "the parts at work are what works")
+said_of = json.loads(run("model", "qwen3-next-80b-a3b", "--format", "json").stdout)
+check(said_of["layers"] == dict(all=48, with_experts=48, dense=0, attention=12, other_mixer=36, other_mixer_is="Gated DeltaNet, a linear attention",
+                                other_mixer_state=32 * 128 * 128 + 8192 * 4), f"{said_of['layers']}")
+check(said_of["flops_per_token"]["forward_scores"] == 12 * 4096 * 16 * 512, "only 12 layers have scores")
+
 print("\n".join(failures))
 print(f"{checks} checks, {len(failures)} failed")
 sys.exit(1 if failures or not checks else 0)

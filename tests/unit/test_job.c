@@ -195,14 +195,14 @@ static void test_types(void) {
 }
 
 static void test_names(void) {
-    refuse(
-        "cluster: mi355x-8x8\nmodel: deepseek_v3\n" SPLIT BATCH,
-        "job.yaml:2: model 'deepseek_v3' is unknown; did you mean 'deepseek-v3'? presets: deepseek-v2, "
-        "deepseek-v2-lite, deepseek-v3, flame-moe-290m, gpt-oss-120b, gpt-oss-20b, kimi-k2, mixtral-8x22b, "
-        "mixtral-8x7b, "
-        "olmoe-1b-7b, "
-        "qwen3-235b-a22b, qwen3-30b-a3b, qwen3-coder-480b-a35b, scratch-moe-e64; or give the path of a "
-        "Hugging Face config.json");
+    refuse("cluster: mi355x-8x8\nmodel: deepseek_v3\n" SPLIT BATCH,
+           "job.yaml:2: model 'deepseek_v3' is unknown; did you mean 'deepseek-v3'? presets: dbrx, "
+           "deepseek-v2-lite, deepseek-v2, deepseek-v3.2, deepseek-v3, dots.llm1, ernie-4.5-300b-a47b, "
+           "flame-moe-290m, glm-4.5-air, glm-4.5, gpt-oss-120b, gpt-oss-20b, hunyuan-a13b, jamba-1.5-large, "
+           "kimi-k2, kimi-linear-48b-a3b, ling-1t, llama-4-maverick, llama-4-scout, longcat-flash, "
+           "minimax-m2, mixtral-8x22b, mixtral-8x7b, olmoe-1b-7b, phi-3.5-moe, qwen3-235b-a22b, "
+           "qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, scratch-moe-e64; or give the path of a "
+           "Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
            "job.yaml:2: cluster 'tpu' is unknown; presets: b200-8x8, h100-8x8, h200-8x8, mi300x-8x8, "
            "mi355x-8x8; or give "

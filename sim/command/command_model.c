@@ -1,0 +1,75 @@
+#include "sim/command/command.h"
+
+#include "sim/command/job_options.h"
+#include "sim/command/model_print.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { OPTION_CHECK = 0x100, OPTION_LENGTH, OPTION_FORMAT, USUAL_LENGTH = 4096, LONGEST = 1 << 24 };
+static const double AGREES = 0.01;
+
+typedef struct model_options {
+    const char *name, *check, *length, *format;
+} model_options;
+
+static const struct argp_option options[] = {
+    {"check", OPTION_CHECK, "N", 0,
+     "a published total, as in 355e9 or 355B; exit status 1 when the model's is more than 1 % away", 0},
+    {"sequence-length", OPTION_LENGTH, "S", 0,
+     "tokens over which attention looks, for its work (default: 4096)", 0},
+    {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    model_options *o = state->input;
+    switch (key) {
+    case OPTION_CHECK: o->check = text; return 0;
+    case OPTION_LENGTH: o->length = text; return 0;
+    case OPTION_FORMAT: o->format = text; return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) argp_error(state, "one model at a time, '%s' is a second", text);
+        o->name = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (o->name == NULL)
+            argp_error(state, "which model? write: spillway model glm-4.5, or the path of a config.json");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "PRESET|CONFIG.json",
+    .doc = "What a model is made of: parameters in all and at work on a token, by part; layers by kind; "
+           "memory of the "
+           "weights; operations a token; what is not modelled. A model is a preset or the config.json of a "
+           "Hugging Face "
+           "repository.",
+};
+
+spw_status spw_command_model(int argc, char **argv) {
+    spw_status status = SPW_OK;
+    model_options o = {.name = NULL};
+    spw_model model;
+    spw_model_check check = {.published = 0.0};
+    spw_format format = SPW_FORMAT_TABLE;
+    uint64_t length = USUAL_LENGTH;
+    SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
+    if (o.format != NULL) SPW_TRY(spw_format_parse(o.format, &format));
+    if (o.length != NULL) SPW_TRY(spw_parse_count("--sequence-length", o.length, LONGEST, &length));
+    if (o.check != NULL) SPW_TRY(spw_parse_amount("--check", o.check, "parameters", &check.published));
+    SPW_TRY(spw_model_read(o.name, NULL, &model));
+    const double total = (double)spw_model_parameters(&model).total;
+    if (o.check != NULL) check.agrees = fabs(total / check.published - 1.0) <= AGREES;
+    SPW_TRY(spw_model_print(&model, (size_t)length, &check, format));
+    if (o.check != NULL && !check.agrees)
+        status = spw_fail(SPW_EMISMATCH, "%s: %.4g B parameters, not the %.4g B of --check", model.name,
+                          total / 1e9, check.published / 1e9);
+
+cleanup:
+    return status;
+}

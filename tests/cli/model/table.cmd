@@ -1,0 +1,1 @@
+model glm-4.5 --check 355B
