@@ -48,13 +48,11 @@ cleanup:
     return status;
 }
 
-spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                            spw_footprint *f) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-    const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
+spw_status spw_explain_bare(const spw_point *point, spw_footprint *f) {
+    const spw_rank_rows balanced = spw_balanced_rows(point->scheme, &point->shape);
     int64_t bytes[SPW_TENSOR_KINDS] = {0};
     spw_megatron_shape bare;
-    if (!spw_megatron_job_layers(job, scheme, &shape, &bare)) return SPW_OK;
+    if (!spw_megatron_job_layers(point, &bare)) return SPW_OK;
     spw_memory_event at = {.born = false};
     const spw_status status = peak_by_kind(&bare, &balanced, bytes, &at);
     if (status != SPW_OK) return status;

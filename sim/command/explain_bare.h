@@ -8,7 +8,6 @@
 /* Puts the kinds of the list that are live at the peak of a step with balanced routing in the place of f's components,
  * where the job is such a stack (sim/memory/megatron_job.h); else does nothing. The step is the second: the dispatchers hold
  * what the first one left. */
-SPW_MUST_CHECK spw_status spw_explain_bare(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                           spw_footprint *f);
+SPW_MUST_CHECK spw_status spw_explain_bare(const spw_point *point, spw_footprint *f);
 
 #endif

@@ -116,9 +116,9 @@ static spw_status describe_rows(const explained *e, const spw_explain_point *p, 
         .trace = e->trace, .job = job, .scheme = p->scheme, .schemes = 1, .seed = 1, .sink = {&r, take}};
     status = spw_replay_run(&request, &result);
     if (status == SPW_OK) {
-        const spw_layer_shape shape = spw_layer_shape_of(job, p->sequences);
+        const spw_point point = spw_point_of(job, p->scheme, p->sequences);
         const size_t rows =
-            e->footprint.follows_routing ? 0 : p->scheme->type->memory.buffer_rows(p->scheme, &shape);
+            e->footprint.follows_routing ? 0 : p->scheme->type->memory.buffer_rows(p->scheme, &point.shape);
         const int length = snprintf(line, size, "rank %zu holds %.0f rows in the mean and %llu at most",
                                     e->rank, r.sum / (double)r.records, (unsigned long long)r.most);
         const char *match = spw_match_name(result.row[0].match);
@@ -140,11 +140,11 @@ static spw_status describe_rows(const explained *e, const spw_explain_point *p, 
 
 static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
     explained *e = state;
-    const spw_layer_shape shape = spw_layer_shape_of(p->job, p->sequences);
+    const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     spw_status status = SPW_OK;
-    SPW_TRY(spw_scheme_check(p->scheme, &shape));
-    SPW_TRY(spw_footprint_compute(p->job, p->scheme, p->sequences, NULL, &e->footprint));
-    SPW_TRY(spw_explain_bare(p->job, p->scheme, p->sequences, &e->footprint));
+    SPW_TRY(spw_scheme_check(p->scheme, &point.shape));
+    SPW_TRY(spw_footprint_compute(&point, NULL, &e->footprint));
+    SPW_TRY(spw_explain_bare(&point, &e->footprint));
     add_components(table, p->scheme->text, p->sequences, &e->footprint);
     SPW_TRY(describe_rows(e, p, e->rows, sizeof e->rows));
 

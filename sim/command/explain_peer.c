@@ -81,14 +81,12 @@ cleanup:
 }
 
 static spw_status balanced(const spw_job_options *o, size_t batch, size_t scheme, our_side *out) {
-    const size_t sequences = o->job.sequences_per_gpu[batch];
-    const spw_pipeline p = spw_pipeline_of(&o->job);
-    const spw_layer_shape shape = spw_layer_shape_of(&o->job, sequences / p.micro_batches);
-    spw_status status = spw_scheme_check(&o->scheme[scheme], &shape);
+    const spw_point point = spw_point_of(&o->job, &o->scheme[scheme], o->job.sequences_per_gpu[batch]);
+    spw_status status = spw_scheme_check(point.scheme, &point.shape);
     if (status != SPW_OK) return status;
-    const spw_rank_rows rows = spw_balanced_rows(&o->scheme[scheme], &shape);
+    const spw_rank_rows rows = spw_balanced_rows(point.scheme, &point.shape);
     *out = (our_side){.rows_mean = (double)rows.held, .rows_max = (double)rows.held};
-    status = spw_footprint_compute(&o->job, &o->scheme[scheme], sequences, NULL, &out->footprint);
+    status = spw_footprint_compute(&point, NULL, &out->footprint);
     out->peak_bytes = (double)out->footprint.peak_bytes;
     return status;
 }

@@ -378,11 +378,13 @@ const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *schem
            "Megatron's own, optimizer: distributed, holds weights and gradients whole";
 }
 
-spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                  size_t index, const spw_routed_memory *routed, spw_footprint *out) {
+spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
+                                  spw_footprint *out) {
+    const spw_job *job = p->job;
+    const spw_scheme *scheme = p->scheme;
+    const spw_layer_shape *shape = &p->shape;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
     *out = (spw_footprint){.stage = stage};
     out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
@@ -393,32 +395,31 @@ spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme, 
             add_gathered(out, job, &stage,
                          scheme->type->compiled.list != NULL &&
                              scheme->type->compiled.list(scheme)->all_experts);
-        attention = add_activations(out, job, &stage, &shape);
+        attention = add_activations(out, job, &stage, shape);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);
-        add_expert_layers(out, job, &parameters, &shape);
+        add_expert_layers(out, job, &parameters, shape);
     }
-    const spw_rank_rows balanced = spw_balanced_rows(scheme, &shape);
-    const spw_status status = add_scheme(out, scheme, &shape, routed != NULL ? &routed->rows : &balanced);
+    const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
+    const spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)stage.kept_moe_layers;
-        if (whole) add_saved(out, job, &stage, &shape, attention);
+        if (whole) add_saved(out, job, &stage, shape, attention);
         add_saved_rows(out, job, &stage,
                        routed != NULL ? (double)routed->saved_bytes
                                       : layers * (double)out->live_set.saved_bytes);
     }
-    if (whole) add_policy(out, job, &stage, &shape);
+    if (whole) add_policy(out, job, &stage, shape);
     find_peak(out);
     return SPW_OK;
 }
 
-spw_status spw_footprint_compute(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                 const spw_routed_memory *routed, spw_footprint *out) {
-    const size_t stages = spw_pipeline_of(job).stages;
+spw_status spw_footprint_compute(const spw_point *p, const spw_routed_memory *routed, spw_footprint *out) {
+    const size_t stages = spw_pipeline_of(p->job).stages;
     for (size_t s = 0; s < stages; s++) {
         spw_footprint here;
-        const spw_status status = spw_footprint_of_stage(job, scheme, sequences, s, routed, &here);
+        const spw_status status = spw_footprint_of_stage(p, s, routed, &here);
         if (status != SPW_OK) return status;
         if (s == 0 || here.peak_bytes > out->peak_bytes) *out = here;
     }

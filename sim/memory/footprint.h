@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,15 +61,12 @@ SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_sche
 /* What to say where a PyTorch scheme's state is taken as sharded, which is the default and not Megatron's way; else NULL. */
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme);
 
-/* Of the pipeline stage that needs most. sequences: of one GPU in one step; a micro-batch has its share of them.
- * routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
+/* Of the pipeline stage that needs most. routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
  * SPW_ENOMEM; SPW_EARG for a layer with more tensors at its peak than there is room for. */
-SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_job *job, const spw_scheme *scheme,
-                                                size_t sequences, const spw_routed_memory *routed,
+SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_point *point, const spw_routed_memory *routed,
                                                 spw_footprint *out);
 /* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
-SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_job *job, const spw_scheme *scheme,
-                                                 size_t sequences, size_t index,
+SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_point *point, size_t index,
                                                  const spw_routed_memory *routed, spw_footprint *out);
 
 /* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'

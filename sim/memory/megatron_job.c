@@ -19,8 +19,10 @@ static bool recompute_of(spw_remat remat, spw_recompute *out) {
     return false;
 }
 
-bool spw_megatron_job_layers(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                             spw_megatron_shape *out) {
+bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out) {
+    const spw_job *job = point->job;
+    const spw_scheme *scheme = point->scheme;
+    const spw_layer_shape *shape = &point->shape;
     const size_t capacity = scheme->type->routing.expert_capacity != NULL
                                 ? scheme->type->routing.expert_capacity(scheme, shape)
                                 : SIZE_MAX;

@@ -4,14 +4,13 @@
 
 #include "sim/input/job.h"
 #include "sim/memory/bare_layers.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 
 #include <stdbool.h>
 
 /* Is it model_part expert_layers with megatron-alltoall, in bf16 with fp32 gradients, without alignment? Then *out is its
  * layers: remat none, moe_act, or moe; `selective` has no attention here and is none, `full` is moe. Of remat names that
  * only compiled programs know there is none. */
-bool spw_megatron_job_layers(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                             spw_megatron_shape *out);
+bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out);
 
 #endif

@@ -80,9 +80,9 @@ cleanup:
 
 /* --- The job --- */
 
-spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *scheme,
-                                      const spw_layer_shape *shape, const spw_footprint *footprint,
-                                      size_t layers, size_t steps, spw_reserved_memory **out) {
+spw_status spw_reserved_memory_create(const spw_point *point, const spw_footprint *footprint, size_t layers,
+                                      size_t steps, spw_reserved_memory **out) {
+    const spw_job *job = point->job;
     spw_reserved_memory *m = NULL;
     size_t cells = 0;
     spw_status status = SPW_OK;
@@ -103,7 +103,7 @@ spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *sche
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(steps, &m->record[v]));
     for (size_t r = 0; r < m->ranks; r++) {
         rank_state *rank = &m->rank[r];
-        SPW_TRY(spw_step_memory_create(job, scheme, shape, footprint, &rank->memory));
+        SPW_TRY(spw_step_memory_create(point, footprint, &rank->memory));
         SPW_TRY(spw_step_memory_begin(rank->memory, &m->begin));
         m->slots = spw_step_memory_slots(rank->memory);
         for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));

@@ -9,7 +9,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/statistics/oom_probability.h"
 #include "sim/statistics/quantiles.h"
 
@@ -40,11 +40,10 @@ typedef struct spw_reserved_summary {
 
 typedef struct spw_reserved_memory spw_reserved_memory;
 
-/* `layers` replayed layers stand for the job's MoE layers in turn. The device is the footprint's budget. The job, scheme and shape are borrowed, the footprint only now. */
-SPW_MUST_CHECK spw_status spw_reserved_memory_create(const spw_job *job, const spw_scheme *scheme,
-                                                     const spw_layer_shape *shape,
-                                                     const spw_footprint *footprint, size_t layers,
-                                                     size_t steps, spw_reserved_memory **out);
+/* `layers` replayed layers stand for the job's MoE layers in turn. The device is the footprint's budget. What
+ * the point names is borrowed, the footprint only now. */
+SPW_MUST_CHECK spw_status spw_reserved_memory_create(const spw_point *point, const spw_footprint *footprint,
+                                                     size_t layers, size_t steps, spw_reserved_memory **out);
 void spw_reserved_memory_destroy(spw_reserved_memory *memory); /* NULL is fine */
 
 /* What rank `rank` of the job does in replayed layer `layer` of the step under way. */

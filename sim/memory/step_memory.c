@@ -25,14 +25,15 @@ struct spw_step_memory {
     uint64_t *received, *sent; /* [layers], of it */
 };
 
-spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                                  const spw_footprint *footprint, spw_step_memory **out) {
+spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
+                                  spw_step_memory **out) {
+    const spw_job *job = point->job;
     spw_step_memory *m = NULL;
     size_t cells = 0;
     spw_status status = SPW_OK;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &m));
-    SPW_TRY(spw_layer_build(scheme, shape, SPW_FLAVOUR_LIVE, &m->layer));
+    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
     m->layers = job->model.moe_layers;
     m->saves = spw_remat_keeps_experts(job->remat);
     for (size_t i = 0; i < footprint->components; i++) {
@@ -48,7 +49,7 @@ spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme, 
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     spw_megatron_shape bare;
-    if (spw_megatron_job_layers(job, scheme, shape, &bare)) {
+    if (spw_megatron_job_layers(point, &bare)) {
         SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
         SPW_TRY(SPW_ALLOC(m->layers, &m->received));
         SPW_TRY(SPW_ALLOC(m->layers, &m->sent));

@@ -14,15 +14,14 @@
 #include "sim/input/job.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/footprint.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 
 #include <stddef.h>
 
 typedef struct spw_step_memory spw_step_memory;
 
-/* For one rank. footprint: of the same job and scheme. All arguments are borrowed until destruction. */
-SPW_MUST_CHECK spw_status spw_step_memory_create(const spw_job *job, const spw_scheme *scheme,
-                                                 const spw_layer_shape *shape, const spw_footprint *footprint,
+/* For one rank. footprint: of the same point. All arguments are borrowed until destruction. */
+SPW_MUST_CHECK spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
                                                  spw_step_memory **out);
 void spw_step_memory_destroy(spw_step_memory *memory); /* NULL is fine */
 size_t spw_step_memory_slots(const spw_step_memory *memory);

@@ -23,7 +23,8 @@ static spw_status fits_balanced(search *s, size_t units, bool *out) {
     s->job->sequences_per_gpu[0] = before;
     *out = false;
     if (!sound) return SPW_OK;
-    const spw_status status = spw_footprint_compute(s->job, s->request.scheme, sequences, NULL, &footprint);
+    const spw_point point = spw_point_of(s->job, s->request.scheme, sequences);
+    const spw_status status = spw_footprint_compute(&point, NULL, &footprint);
     s->follows_routing = footprint.follows_routing;
     *out = status == SPW_OK && footprint.peak_bytes <= footprint.budget_bytes;
     return status;

@@ -13,12 +13,11 @@
 
 /* --- Life --- */
 
-static spw_status create_allocator(spw_replay_row *row) {
+static spw_status create_allocator(spw_replay_row *row, const spw_point *point) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
-    row->exact = spw_megatron_job_layers(row->job, row->scheme, &row->shape, &bare);
-    return spw_reserved_memory_create(row->job, row->scheme, &row->shape, row->memory.footprint, f->layers,
-                                      f->steps, &row->reserved);
+    row->exact = spw_megatron_job_layers(point, &bare);
+    return spw_reserved_memory_create(point, row->memory.footprint, f->layers, f->steps, &row->reserved);
 }
 
 /* SPW_ECONFIG for a point that cannot be. */
@@ -39,7 +38,8 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     const spw_replay_request *q = f->request;
     const size_t sequences = job->sequences_per_gpu[batch], cells = f->layers * f->ranks;
     *row = (spw_replay_row){.frame = f, .job = job, .scheme = scheme, .batch = batch};
-    row->shape = spw_layer_shape_of(job, sequences / f->micro_batches);
+    const spw_point point = spw_point_of(job, scheme, sequences);
+    row->shape = point.shape;
     spw_status status = check(row);
     row->refused = status == SPW_ECONFIG && (q->splits > 1 || q->refuses);
     if (row->refused) {
@@ -65,7 +65,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(job, scheme, sequences, q->imbalance, &row->stated));
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
-    SPW_TRY(spw_stage_memory_create(job, scheme, sequences, f->ranks, f->layers, f->steps, &row->memory));
+    SPW_TRY(spw_stage_memory_create(&point, f->ranks, f->layers, f->steps, &row->memory));
     if (q->overload) {
         const spw_overload_shape overload = {f->ranks, row->shape.ranks, f->layers, &job->model,
                                              spw_pipeline_of(job)};
@@ -77,7 +77,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
         SPW_TRY(spw_compiled_footprint_compute(q->stack, job, scheme, sequences, row->memory.footprint,
                                                row->outside));
     }
-    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row));
+    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row, &point));
 
 cleanup:
     return status;

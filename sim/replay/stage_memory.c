@@ -11,7 +11,7 @@ static size_t places_of(const spw_stage_memory *m) { return m->pipeline.stages *
 static size_t parts_of(const spw_stage_memory *m) { return m->pipeline.micro_batches * m->pipeline.chunks; }
 
 static spw_status place_layers(spw_stage_memory *m) {
-    const spw_model *model = &m->job->model;
+    const spw_model *model = &m->point.job->model;
     const size_t layers = m->layers > model->moe_layers ? m->layers : model->moe_layers;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(layers, &m->stage));
@@ -22,22 +22,17 @@ cleanup:
     return status;
 }
 
-spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                   size_t ranks, size_t layers, size_t steps, spw_stage_memory *m) {
+spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers, size_t steps,
+                                   spw_stage_memory *m) {
     spw_status status = SPW_OK;
-    *m = (spw_stage_memory){.job = job,
-                            .scheme = scheme,
-                            .sequences = sequences,
-                            .pipeline = spw_pipeline_of(job),
-                            .ranks = ranks,
-                            .layers = layers};
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / m->pipeline.micro_batches);
-    SPW_TRY(spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &m->layer));
+    *m = (spw_stage_memory){
+        .point = *point, .pipeline = spw_pipeline_of(point->job), .ranks = ranks, .layers = layers};
+    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
     m->routed = spw_layer_is_dynamic(&m->layer);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     for (size_t s = 0; s < m->pipeline.stages; s++) {
-        SPW_TRY(spw_footprint_of_stage(job, scheme, sequences, s, NULL, &m->footprint[s]));
+        SPW_TRY(spw_footprint_of_stage(point, s, NULL, &m->footprint[s]));
         if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
     }
     if (m->routed) {
@@ -58,7 +53,7 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
     spw_free(m->chunk);
     spw_free(m->held);
     spw_free(m->kept);
-    *m = (spw_stage_memory){.job = NULL};
+    *m = (spw_stage_memory){.ranks = 0};
 }
 
 void spw_stage_memory_begin(spw_stage_memory *m) {
@@ -70,7 +65,7 @@ void spw_stage_memory_begin(spw_stage_memory *m) {
 
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                            spw_rank_rows rows) {
-    const size_t moe_layers = m->job->model.moe_layers;
+    const size_t moe_layers = m->point.job->model.moe_layers;
     if (!m->routed) return;
     const spw_live_set live = spw_layer_live_set(&m->layer, &rows);
     for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
@@ -84,7 +79,7 @@ void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch
 }
 
 void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
-    const bool saves = spw_remat_keeps_experts(m->job->remat);
+    const bool saves = spw_remat_keeps_experts(m->point.job->remat);
     if (!m->routed) m->step_peak[step] = m->footprint[m->worst_stage].peak_bytes;
     for (size_t place = 0; place < places_of(m) && m->routed; place++) {
         const size_t stage = place / m->ranks;
@@ -105,5 +100,5 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
 spw_status spw_stage_memory_footprint(const spw_stage_memory *m, spw_footprint *out) {
     *out = m->footprint[m->worst_stage];
     if (!m->routed) return SPW_OK;
-    return spw_footprint_of_stage(m->job, m->scheme, m->sequences, m->worst_stage, &m->worst, out);
+    return spw_footprint_of_stage(&m->point, m->worst_stage, &m->worst, out);
 }

@@ -22,10 +22,8 @@ typedef struct spw_stage_held {
 } spw_stage_held;
 
 typedef struct spw_stage_memory {
-    const spw_job *job;
-    const spw_scheme *scheme;
-    size_t sequences; /* of one GPU in one step */
-    spw_layer layer;  /* of a micro-batch */
+    spw_point point;
+    spw_layer layer; /* of a micro-batch */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */
     bool routed;              /* it follows the routing; else every step needs the footprint */
@@ -40,10 +38,9 @@ typedef struct spw_stage_memory {
     spw_routed_memory worst;
 } spw_stage_memory;
 
-/* Footprints with balanced routing. Job and scheme are borrowed. */
-SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_job *job, const spw_scheme *scheme,
-                                                  size_t sequences, size_t ranks, size_t layers, size_t steps,
-                                                  spw_stage_memory *out);
+/* Footprints with balanced routing. What the point names is borrowed. */
+SPW_MUST_CHECK spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers,
+                                                  size_t steps, spw_stage_memory *out);
 void spw_stage_memory_destroy(spw_stage_memory *memory); /* a zeroed one is fine */
 
 void spw_stage_memory_begin(spw_stage_memory *memory); /* a step */

@@ -24,7 +24,8 @@ static spw_footprint compute(const spw_job *job, const char *scheme_text, size_t
     spw_scheme scheme;
     spw_footprint f;
     CHECK_OK(spw_scheme_parse(scheme_text, &scheme));
-    CHECK_OK(spw_footprint_compute(job, &scheme, sequences, NULL, &f));
+    const spw_point point = spw_point_of(job, &scheme, sequences);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     return f;
 }
 
@@ -284,7 +285,8 @@ static void test_optimizer(void) {
         CHECK(spw_footprint_state_note(&bare, &scheme) == NULL);
         CHECK(spw_footprint_state_note(&sharded, &scheme) != NULL);
     }
-    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f)); /* the state alone is looked at */
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f)); /* the state alone is looked at */
     const double want = (6.0 + 12.0 / 8) * routed / 8 + (6.0 + 12.0 / 64) * rest;
     CHECK(fabs((double)f.argument_bytes / want - 1.0) < 1e-9);
     CHECK(component(&f, "gathered_expert_weights") == 0);

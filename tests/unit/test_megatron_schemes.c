@@ -577,7 +577,8 @@ static uint64_t peak_of(const char *scheme_text, const char *remat) {
     CHECK_OK(spw_job_parse("job", ".", text, strlen(text), &job));
     const spw_scheme scheme = scheme_of(scheme_text);
     spw_footprint f;
-    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     CHECK(f.moment == SPW_MOMENT_MOE_LAYER);
     return f.peak_bytes;
 }

@@ -153,7 +153,8 @@ static void test_memory(size_t stages) {
     uint64_t want = 0;
     for (size_t stage = 0; stage < stages; stage++) {
         spw_footprint f;
-        CHECK_OK(spw_footprint_of_stage(&job, &scheme, SEQUENCES, stage, NULL, &f));
+        const spw_point point = spw_point_of(&job, &scheme, SEQUENCES);
+        CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &f));
         for (size_t step = 0; step < STEPS; step++) {
             for (size_t rank = 0; rank < RANKS; rank++) {
                 uint64_t largest = 0;

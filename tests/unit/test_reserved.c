@@ -74,14 +74,14 @@ static spw_job make_job(spw_remat remat, double hbm_gib) {
 
 static void test_by_hand(void) {
     const spw_job job = make_job(SPW_REMAT_NONE, 1.0);
-    const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+    const spw_point point = spw_point_of(&job, &scheme, 1);
     const spw_rank_rows rows[LAYERS] = {{10, 10, 10}, {20, 20, 20}, {5, 5, 5}};
     const int64_t row = 2048; /* bytes of [1, H], and of [1, 2 F] */
     spw_footprint f;
     spw_step_memory *memory = NULL;
     spw_event_list list = {.events = 0};
-    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
-    CHECK_OK(spw_step_memory_create(&job, &scheme, &shape, &f, &memory));
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK_OK(spw_step_memory_create(&point, &f, &memory));
     CHECK_OK(spw_step_memory_begin(memory, &list));
     int64_t fixed = 0;
     for (size_t i = 0; i < list.events; i++) fixed += (int64_t)list.event[i].bytes;
@@ -114,23 +114,23 @@ static void test_against_footprint(void) {
             job.model.layers = LAYERS + 1; /* a dense one */
             job.model.dense_ffn = 2048;
         }
-        const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+        const spw_point point = spw_point_of(&job, &scheme, 1);
         const bool saves = job.remat == SPW_REMAT_NONE;
         spw_rank_rows rows[LAYERS];
         spw_footprint f;
         spw_step_memory *memory = NULL;
         spw_event_list list = {.events = 0};
-        CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
+        CHECK_OK(spw_footprint_compute(&point, NULL, &f));
         uint64_t saved = 0;
         spw_live_set most = {.backward_bytes = 0};
         for (size_t l = 0; l < LAYERS; l++) {
             const uint64_t held = next_random(&state) % 9000;
             rows[l] = (spw_rank_rows){held, held, held};
-            const spw_live_set live = live_set_of(&scheme, &shape, &rows[l]);
+            const spw_live_set live = live_set_of(&scheme, &point.shape, &rows[l]);
             saved += live.saved_bytes;
             if (live.backward_bytes >= most.backward_bytes) most = live;
         }
-        CHECK_OK(spw_step_memory_create(&job, &scheme, &shape, &f, &memory));
+        CHECK_OK(spw_step_memory_create(&point, &f, &memory));
         CHECK_OK(spw_step_memory_begin(memory, &list));
         int64_t begin = 0;
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
@@ -158,11 +158,11 @@ static void test_against_footprint(void) {
 
 static void replay(const spw_job *job, const uint64_t held[STEPS], spw_reserved_summary *out,
                    uint64_t allocated[STEPS]) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    const spw_point point = spw_point_of(job, &scheme, 1);
     spw_footprint f;
     spw_reserved_memory *memory = NULL;
-    CHECK_OK(spw_footprint_compute(job, &scheme, 1, NULL, &f));
-    CHECK_OK(spw_reserved_memory_create(job, &scheme, &shape, &f, LAYERS, STEPS, &memory));
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK_OK(spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory));
     for (size_t step = 0; step < STEPS; step++) {
         for (size_t rank = 0; rank < RANKS; rank++) {
             for (size_t l = 0; l < LAYERS; l++) {
@@ -311,15 +311,14 @@ static void test_conf(void) {
 
 static void test_host_memory(void) {
     const spw_job job = make_job(SPW_REMAT_FULL, 8.0);
-    const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+    const spw_point point = spw_point_of(&job, &scheme, 1);
     spw_footprint f;
-    CHECK_OK(spw_footprint_compute(&job, &scheme, 1, NULL, &f));
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
     bool succeeded = false;
     for (int n = 0; n < 100 && !succeeded; n++) {
         spw_reserved_memory *memory = NULL;
         spw_alloc_fail_after(n);
-        const spw_status status =
-            spw_reserved_memory_create(&job, &scheme, &shape, &f, LAYERS, STEPS, &memory);
+        const spw_status status = spw_reserved_memory_create(&point, &f, LAYERS, STEPS, &memory);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || (status == SPW_ENOMEM && memory == NULL));
         succeeded = status == SPW_OK;

@@ -1,0 +1,17 @@
+/* A point: a job under one of its schemes with one of its batches, which is what is planned, replayed, explained and
+ * timed. It is built once, where the choice is made, and passed on. */
+#ifndef SPW_SIM_SCHEMES_POINT_H
+#define SPW_SIM_SCHEMES_POINT_H
+
+#include "sim/schemes/scheme.h"
+
+typedef struct spw_point {
+    const spw_job *job;       /* borrowed, like the scheme */
+    const spw_scheme *scheme; /* one of the job's */
+    size_t sequences;         /* of one GPU in one step */
+    spw_layer_shape shape;    /* of a MoE layer under one micro-batch, which has its share of them */
+} spw_point;
+
+spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences);
+
+#endif
