@@ -8,6 +8,7 @@
 #include "sim/command/job_options.h"
 
 #include <errno.h>
+#include <string.h>
 
 enum { OPTION_TRACE = SPW_OPTION_OWN, OPTION_RANK, OPTION_STACK, OPTION_TRAFFIC, OPTION_AS };
 
@@ -20,8 +21,10 @@ typedef struct explain_options {
 static const struct argp_option own_options[] = {
     {"trace", OPTION_TRACE, "FILE.h5", 0, "say also what the rank receives on this trace", 0},
     {"rank", OPTION_RANK, "N", 0, "the rank to explain (default: 0)", 0},
-    {"stack", OPTION_STACK, "NAME|FILE", 0,
-     "the memory that XLA needs, by the coefficients of this stack, instead of what must be live", 0},
+    {"stack", OPTION_STACK, "NAME|FILE|none", 0,
+     "the memory that XLA needs, by the coefficients of this stack, instead of what must be live (default, "
+     "and none)",
+     0},
     {"as", OPTION_AS, "PLANNER", 0, "what the formulas of simumax, primus or megatron say, beside ours", 0},
     {"traffic", OPTION_TRAFFIC, NULL, 0, "every collective of a step instead of the memory", 0},
     {0},
@@ -33,7 +36,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->job; return 0;
     case OPTION_TRACE: o->trace_path = text; return 0;
     case OPTION_RANK: o->rank = text; return 0;
-    case OPTION_STACK: o->stack = text; return 0;
+    case OPTION_STACK: o->stack = strcmp(text, "none") != 0 ? text : NULL; return 0;
     case OPTION_AS: o->peer = text; return 0;
     case OPTION_TRAFFIC: o->traffic = true; return 0;
     case ARGP_KEY_ARG:

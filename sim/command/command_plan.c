@@ -201,9 +201,8 @@ cleanup:
 }
 
 static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
-                                  spw_plan_request *request) {
+                                  spw_software *other, spw_plan_request *request) {
     bool compiled = false, megatron = false;
-    if (names != NULL && strcmp(names, "none") == 0) return SPW_OK;
     for (size_t i = 0; i < o->job.schemes; i++) {
         compiled = compiled || (o->scheme[i].type->compiled.list != NULL && o->job.part == SPW_PART_WHOLE);
         megatron = megatron || o->scheme[i].type->megatron.timed;
@@ -214,7 +213,9 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     if (software->compiled) request->stack = &software->stack;
     if (software->timed) request->time_stack = &software->time_stack;
     if (software->megatron) request->megatron = &software->megatron_coefficients;
-    return SPW_OK;
+    return software->compiled
+               ? SPW_OK
+               : spw_newest_stack_read(&o->job, o->scheme, o->job.schemes, other, &request->newest);
 }
 
 /* A point is planned once, however often its batch, split or scheme is named. */
@@ -268,7 +269,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_result result = {.rows = 0};
     spw_plan_request request = {.trace = NULL};
-    spw_software *software = NULL;
+    spw_software *software = NULL, *other = NULL; /* other: beside what must be live */
     char *made = NULL, routing[512];
     const char *splits = NULL;
     double tokens = 0.0, drop_most = SPW_DROP_MOST;
@@ -277,6 +278,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
+    SPW_TRY(SPW_ALLOC(1, &other));
     o->job.schemes_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->trace_path != NULL && o->routing != NULL)
@@ -305,7 +307,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     const spw_job *job = &o->job.job;
     if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
-    SPW_TRY(choose_software(o->stack, &o->job, software, &request));
+    SPW_TRY(choose_software(o->stack, &o->job, software, other, &request));
     if (o->trace_path == NULL)
         SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, &made));
     SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
@@ -353,6 +355,7 @@ cleanup:
     spw_result_clear(&result);
     spw_trace_close(trace);
     spw_free(software);
+    spw_free(other);
     spw_free(tries);
     spw_free(o);
     return status;

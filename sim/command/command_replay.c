@@ -46,10 +46,10 @@ static const struct argp_option own_options[] = {
      "--output always have them)",
      0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
-    {"stack", OPTION_STACK, "NAME|FILE[,...]", 0,
+    {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
      "of "
-     "compiled programs and of Megatron-Core (default: what must be live, no times)",
+     "compiled programs and of Megatron-Core (default, and none: what must be live, no times)",
      0},
     {"seed", OPTION_SEED, "N", 0, "of the draws when the trace has to be resampled (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
@@ -161,11 +161,13 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_trace *trace = NULL;
     spw_result result = {.rows = 0}, steps = {.rows = 0}, shown; /* shown: borrows of both */
     spw_result_file *file = NULL;
-    spw_software *software = NULL;
+    spw_software *software = NULL, *other = NULL;
+    const spw_stack *newest = NULL;
     uint64_t seed = 1;
     double drops = 0.0, fits = 0.0;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &software));
+    SPW_TRY(SPW_ALLOC(1, &other));
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     spw_run_settings settings = {
         .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
@@ -187,9 +189,11 @@ spw_status spw_command_replay(int argc, char **argv) {
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
+    if (!software->compiled)
+        SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
-    settings.stack = o->stack;
+    settings.stack = software->names[0] != '\0' ? o->stack : NULL;
     settings.memory_fit = software->compiled ? &software->stack : NULL;
     settings.time_fit = software->timed ? &software->time_stack : NULL;
     settings.megatron_fit = software->megatron ? &software->megatron_coefficients : NULL;
@@ -208,6 +212,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .overload = true,
                                         .allocator = true,
                                         .stack = software->compiled ? &software->stack : NULL,
+                                        .newest = newest,
                                         .time_stack = software->timed ? &software->time_stack : NULL,
                                         .megatron =
                                             software->megatron ? &software->megatron_coefficients : NULL,
@@ -235,6 +240,7 @@ cleanup:
     spw_result_clear(&steps);
     spw_trace_close(trace);
     spw_free(software);
+    spw_free(other);
     spw_free(o);
     return status;
 }

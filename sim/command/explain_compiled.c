@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
@@ -68,13 +69,15 @@ static void print_moment(const char *which, const spw_compiled_moment *moment) {
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_stack *stack, const spw_compiled_memory *m, double budget) {
     const double peak = m->argument_bytes + m->temporary_bytes;
+    spw_footprint f;
+    spw_compiled_footprint_bytes(job, m, &f);
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
            scheme->text, job->model.name, job->cluster.name, job->expert, job->fsdp, sequences,
            job->sequence_length, spw_remat_name(job->remat), stack->name);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
            (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
-           spw_verdict_name(spw_footprint_verdict((uint64_t)peak, (uint64_t)budget)));
+           spw_verdict_text(spw_footprint_verdict(f.peak_bytes, f.budget_bytes), false));
     print_moment("fullest", &m->fullest);
     if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {

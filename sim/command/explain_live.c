@@ -6,6 +6,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/precision.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/newest_arena.h"
 #include "sim/replay/replay.h"
 
 #include <stdio.h>
@@ -67,7 +68,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,
-           spw_verdict_name(spw_footprint_verdict(f->peak_bytes, f->budget_bytes)));
+           spw_verdict_text(spw_footprint_verdict(f->peak_bytes, f->budget_bytes), true));
     printf("at the %s", f->place[0] != '\0' ? f->place : spw_moment_name(f->moment));
     if (f->moment == SPW_MOMENT_MOE_LAYER && f->place[0] == '\0') printf(" (%s)", f->step);
     printf("; %s; sections are those of docs/schemes.md\n",
@@ -97,7 +98,10 @@ typedef struct explained {
     const char *trace_path;
     spw_trace *trace; /* NULL without one */
     size_t rank;
+    spw_software software;
+    const spw_stack *newest; /* NULL: none */
     spw_footprint footprint; /* of the point added last */
+    spw_newest_arena arena;  /* the same */
     char rows[256];          /* how full the rank's buffers get there on the trace */
 } explained;
 
@@ -146,15 +150,26 @@ static spw_status add(void *state, const spw_explain_point *p, spw_table *table)
     SPW_TRY(spw_footprint_compute(&point, NULL, &e->footprint));
     SPW_TRY(spw_explain_bare(&point, &e->footprint));
     add_components(table, p->scheme->text, p->sequences, &e->footprint);
+    SPW_TRY(spw_newest_arena_of(e->newest, p->job, p->scheme, p->sequences, &e->arena));
     SPW_TRY(describe_rows(e, p, e->rows, sizeof e->rows));
 
 cleanup:
     return status;
 }
 
+static void print_newest(const explained *e) {
+    const spw_verdict live = spw_footprint_verdict(e->footprint.peak_bytes, e->footprint.budget_bytes);
+    char text[SPW_NEWEST_TEXT];
+    if (!spw_newest_arena_differs(&e->arena, live)) return;
+    printf("what must be live is a lower bound; by the arena of %s, the newest stack known for the cluster,\n"
+           "it %s (--stack %s explains it)\n",
+           e->arena.stack, spw_newest_arena_text(&e->arena, text), e->arena.stack);
+}
+
 static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
+    print_newest(e);
     const char *sharded = spw_footprint_state_note(p->job, p->scheme);
     char precision[SPW_PRECISION_TEXT];
     if (sharded != NULL) printf("assumed: %s\n", sharded);
@@ -169,6 +184,7 @@ spw_status spw_explain_live(const spw_job_options *o, const char *trace_path, si
     e->trace_path = trace_path;
     e->rank = rank;
     if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
+    SPW_TRY(spw_newest_stack_read(&o->job, o->scheme, o->job.schemes, &e->software, &e->newest));
     const spw_explanation what = {columns, e, add, head};
     SPW_TRY(spw_explain_points(o, &what));
 

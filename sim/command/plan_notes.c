@@ -6,6 +6,7 @@
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
+#include "sim/replay/result_print.h"
 
 #include <math.h>
 #include <string.h>
@@ -171,7 +172,9 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     fprintf(out, "points    %zu, %zu fit", v->result->rows, fit);
     if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
-    fprintf(out, "\n\n");
+    fprintf(out, "\n");
+    spw_result_print_newest(v->result, out);
+    fprintf(out, "\n");
 }
 
 /* How far the speeds of a scheme may be off; "" without a time. */
@@ -206,8 +209,9 @@ static void print_intervals(const spw_plan_view *v, FILE *out) {
         for (size_t o = s; o < q->schemes; o++) {
             describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
             if (strcmp(own, other) != 0) continue;
+            if (o > s) at += (size_t)fprintf(out, ", ");
             if (at + strlen(q->scheme[o].text) > WIDTH) at = (size_t)fprintf(out, "\n%*s", INDENT, "") - 1;
-            at += (size_t)fprintf(out, "%s%s", o > s ? ", " : "", q->scheme[o].text);
+            at += (size_t)fprintf(out, "%s", q->scheme[o].text);
         }
         fprintf(out, ")\n");
     }
@@ -300,15 +304,15 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
     if (!tight && r == sure) return;
     fprintf(out, "%-17s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "it is tight: " : "it needs ",
             (double)r->footprint.low_bytes / GIB, (double)r->footprint.high_bytes / GIB,
-            (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ", and may not fit; ");
+            (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ", and may not fit;\n");
     if (r == sure) return;
     if (sure == NULL) {
-        fprintf(out, "no point surely fits\n");
+        fprintf(out, "%-17s no point surely fits\n", "");
         return;
     }
     char drops[64], name[POINT_NAME];
     spw_plan_drops_text(sure, drops, sizeof drops);
-    fprintf(out, "the fastest that surely fits is %s: ", point_name(sure, name));
+    fprintf(out, "%-17s the fastest that surely fits is %s: ", "", point_name(sure, name));
     print_row_speed(sure, out);
     fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
             sure->outside_fit.count > 0 ? " (outside the fit)" : "");

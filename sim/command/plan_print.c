@@ -79,7 +79,8 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_plan_cost 
     spw_table_text(t, r->surely_fits ? "yes" : "no");
 }
 
-static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r) {
+static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
+    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
     const spw_plan_cost cost =
         spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens > 0.0 ? v->tokens : NAN);
     static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
@@ -87,7 +88,7 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     spw_table_count(t, r->expert);
     spw_table_count(t, r->fsdp);
     spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_name(spw_result_verdict(r)));
+    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
     spw_table_text(t, spw_memory_kind_name(r->memory_kind));
     spw_table_scaled(t, (double)r->memory.max_bytes, GIB,
                      r->memory_kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
@@ -124,10 +125,13 @@ static void set_heading(spw_column *column, const char *key, const char *heading
 
 /* A column that says nothing for a person here is left out. */
 static void choose_columns(const spw_plan_view *v, spw_column *columns) {
+    static const char *const of_time[] = {"step_s", "low_s", "real_over_balanced", "worst_over_balanced",
+                                          "tokens_per_s_per_gpu"};
     const bool timed = spw_plan_any_timed(v->result);
     if (v->request->splits <= 1) set_heading(columns, "expert_parallel", NULL);
     if (v->request->splits <= 1) set_heading(columns, "fsdp", NULL);
-    if (!timed) set_heading(columns, "low_s", NULL);
+    for (size_t i = 0; i < sizeof of_time / sizeof of_time[0] && !timed; i++)
+        set_heading(columns, of_time[i], NULL);
     if (!(v->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
     if (!(v->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
     if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
@@ -148,7 +152,7 @@ static spw_status print_points(const spw_plan_view *v, spw_format format, FILE *
     for (size_t i = 0; i < (few ? result->answers.fits : result->rows); i++) {
         const size_t row = few ? result->answers.order[i] : i;
         if (few && !result->answers.front[row]) continue;
-        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row]);
+        if (!few || rows++ < FRONT_LINES) add_point(table, v, &result->row[row], format);
     }
     SPW_TRY(spw_table_print(table, format, out));
     if (rows > FRONT_LINES)

@@ -73,6 +73,7 @@ cleanup:
 spw_status spw_software_read(const char *names, spw_software *out) {
     char copy[SPW_SOFTWARE_TEXT], *rest = NULL;
     memset(out, 0, sizeof *out);
+    if (strcmp(names, "none") == 0) return SPW_OK;
     if (strlen(names) >= sizeof copy)
         return spw_fail(SPW_EARG, "a list of over %zu characters", sizeof copy - 1);
     (void)snprintf(copy, sizeof copy, "%s", names);

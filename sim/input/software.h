@@ -21,7 +21,7 @@ typedef struct spw_software {
     spw_megatron_coefficients megatron_coefficients;
 } spw_software;
 
-/* `names`: presets or YAML files between commas, at most one of each kind. SPW_ECONFIG, SPW_EIO. */
+/* `names`: presets or YAML files between commas, at most one of each kind; "none": no software. SPW_ECONFIG, SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_software_read(const char *names, spw_software *out);
 
 /* Of the kinds asked for, the last preset that was fitted on the job's cluster, else the last of all: names end in a date. */

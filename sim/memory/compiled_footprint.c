@@ -40,6 +40,15 @@ static spw_status add_tensors(const spw_stack *stack, const spw_job *job, const 
     return status;
 }
 
+void spw_compiled_footprint_bytes(const spw_job *job, const spw_compiled_memory *m, spw_footprint *out) {
+    out->budget_bytes = (uint64_t)(job->memory_fraction * job->cluster.hbm_gib.value * GIB + 0.5);
+    out->argument_bytes = (uint64_t)(m->argument_bytes + 0.5);
+    out->temporary_bytes = (uint64_t)(m->temporary_bytes + 0.5);
+    out->peak_bytes = out->argument_bytes + out->temporary_bytes;
+    out->low_bytes = (uint64_t)(m->argument_bytes + m->low_bytes);
+    out->high_bytes = (uint64_t)(m->argument_bytes + m->high_bytes);
+}
+
 spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job *job,
                                           const spw_scheme *scheme, size_t sequences, spw_footprint *out,
                                           char outside[SPW_OUTSIDE_TEXT]) {
@@ -50,17 +59,13 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
     if (status == SPW_OK) status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
-    *out = (spw_footprint){.budget_bytes = (uint64_t)(budget + 0.5), .moment = SPW_MOMENT_MOE_LAYER};
+    *out = (spw_footprint){.moment = SPW_MOMENT_MOE_LAYER};
+    spw_compiled_footprint_bytes(job, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
     add(out, "arguments", m.argument_bytes, true, "P (w + 2 o) / G: weights and optimizer");
     status = add_tensors(stack, job, scheme, sequences, &m, out);
     if (status != SPW_OK) return status;
-    out->argument_bytes = (uint64_t)(m.argument_bytes + 0.5);
-    out->temporary_bytes = (uint64_t)(m.temporary_bytes + 0.5);
-    out->peak_bytes = out->argument_bytes + out->temporary_bytes;
-    out->low_bytes = (uint64_t)(m.argument_bytes + m.low_bytes);
-    out->high_bytes = (uint64_t)(m.argument_bytes + m.high_bytes);
     (void)snprintf(outside, SPW_OUTSIDE_TEXT, "%s", m.outside);
     return SPW_OK;
 }

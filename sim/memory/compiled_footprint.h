@@ -4,11 +4,15 @@
 #define SPW_SIM_MEMORY_COMPILED_FOOTPRINT_H
 
 #include "sim/input/stack.h"
+#include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
 
 /* Does the stack's model speak of this scheme and job? (It is a compiled program, without pipeline or tensor split, with a
  * remat policy.) */
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme);
+
+/* Fills the bytes of `out` that the verdict is of: the budget, the peak and its parts and interval. */
+void spw_compiled_footprint_bytes(const spw_job *job, const spw_compiled_memory *memory, spw_footprint *out);
 
 /* SPW_ECONFIG where spw_compiled_footprint_covers() is false. `outside` [SPW_OUTSIDE_TEXT]: why the fit does not cover it; "" when it
  * does. */

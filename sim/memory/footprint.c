@@ -34,6 +34,11 @@ const char *spw_verdict_name(spw_verdict verdict) {
     return names[verdict];
 }
 
+const char *spw_verdict_text(spw_verdict verdict, bool live) {
+    static const char *const bounds[] = {"live fits", "live tight", "oom"};
+    return live ? bounds[verdict] : spw_verdict_name(verdict);
+}
+
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
     if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
     return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;

@@ -34,6 +34,9 @@ typedef struct spw_component {
 typedef enum spw_verdict { SPW_VERDICT_FITS, SPW_VERDICT_TIGHT, SPW_VERDICT_OOM } spw_verdict;
 const char *
 spw_verdict_name(spw_verdict verdict); /* "fits", "tight" (less than 5 % of the budget free), "oom" */
+/* The same for a person. live: it is of what must be live alone, a lower bound, which fits more often than what runs: "live
+ * fits", "live tight"; a lower bound over the budget is "oom" all the same. */
+const char *spw_verdict_text(spw_verdict verdict, bool live);
 
 typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];

@@ -1,6 +1,7 @@
 #include "sim/replay/largest_batch.h"
 
 #include "base/memory.h"
+#include "sim/replay/result_answers.h"
 
 #include <stdio.h>
 
@@ -44,6 +45,7 @@ static spw_status fits(search *s, size_t units, bool *out) {
             s->answer.oom =
                 (spw_probability){row->memory.oom_probability, row->memory.oom_low, row->memory.oom_high};
             s->answer.routed = row->reserved.there;
+            s->answer.live = spw_point_is_live_alone(row);
         }
     }
     spw_result_clear(&result);
@@ -101,6 +103,7 @@ spw_status spw_largest_batches(const spw_replay_request *request, double at, spw
         s.request.schemes = s.request.splits = 1;
         s.request.skips_lost_tokens = true;
         s.request.time_stack = NULL;
+        s.request.newest = NULL;
         s.request.sink = (spw_replay_sink){.state = NULL};
         s.unit = s.job->micro_batches > 0 ? s.job->micro_batches : 1;
         s.answer = (spw_batch_answer){.at = at};

@@ -48,6 +48,7 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .imbalance = q->imbalance,
                                 .allocator = q->allocator,
                                 .stack = q->stack,
+                                .newest = q->newest,
                                 .time_stack = q->time_stack,
                                 .megatron = q->megatron};
 }

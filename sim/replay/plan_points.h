@@ -24,6 +24,7 @@ typedef struct spw_plan_request {
     double imbalance;                 /* of times and dynamic memory, instead of the routing's; 0 = none */
     bool allocator;                   /* replay PyTorch's for schemes that allocate what arrives */
     const spw_stack *stack;           /* NULL: what must be live */
+    const spw_stack *newest;          /* as in spw_replay_request */
     const spw_time_stack *time_stack; /* times of compiled programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
 } spw_plan_request;

@@ -274,6 +274,8 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     assume_memory(row, &out->assumptions);
     assume_parts(row, &out->footprint, &out->assumptions);
     spw_result_row_judge(out);
+    if (spw_point_is_live_alone(out))
+        SPW_TRY(spw_newest_arena_of(f->request->newest, row->job, row->scheme, out->sequences, &out->newest));
 
 cleanup:
     return status;

@@ -48,7 +48,9 @@ typedef struct spw_replay_request {
     double
         imbalance; /* >= 1: times, rows, drops and memory that follows the routing are those of a rank with so many
                       times the mean choices; bytes stay the routing's. 0: as the routing is */
-    const spw_stack *stack; /* memory of compiled programs by its coefficients; NULL: what must be live */
+    const spw_stack *stack;  /* memory of compiled programs by its coefficients; NULL: what must be live */
+    const spw_stack *newest; /* where `stack` says nothing: what this one would say beside
+                                                  what must be live; NULL: nothing */
     const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
     bool overload;                             /* overload factors, and what they cost */

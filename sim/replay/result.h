@@ -9,6 +9,7 @@
 #include "sim/input/time_stack.h"
 #include "sim/memory/advice.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/newest_arena.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/outside_fit.h"
 #include "sim/replay/overload.h"
@@ -93,6 +94,7 @@ typedef struct spw_result_row {
     spw_reserved_summary reserved;
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
+    spw_newest_arena newest; /* where the memory is what must be live alone */
     bool
         surely_fits; /* it fits, and so does its whole interval; where the allocator was replayed, no step retried */
     spw_outside_fit outside_fit; /* what of the job the coefficients were not fitted on */
@@ -129,6 +131,7 @@ typedef struct spw_batch_answer {
     bool at_least;  /* the search ended there, more may fit */
     size_t steps;
     bool routed; /* memory follows the routing: the probability is of the replayed steps */
+    bool live;   /* by what must be live alone, a lower bound */
     spw_probability oom;
 } spw_batch_answer;
 

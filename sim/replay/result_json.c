@@ -130,11 +130,23 @@ static json_t *allocator_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
+static json_t *newest_json(spw_json *json, const spw_newest_arena *a) {
+    if (!a->there) return json_null();
+    json_t *object = json_object();
+    spw_json_put(json, object, "stack", spw_json_text(a->stack));
+    spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_name(a->verdict)));
+    spw_json_put(json, object, "peak_bytes", spw_json_count(a->peak_bytes));
+    spw_json_put(json, object, "low_bytes", spw_json_count(a->low_bytes));
+    spw_json_put(json, object, "high_bytes", spw_json_count(a->high_bytes));
+    return object;
+}
+
 static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
     spw_json_put(json, object, "verdict", spw_json_text(spw_verdict_name(spw_result_verdict(r))));
     spw_json_put(json, object, "surely_fits", json_boolean(r->surely_fits));
+    spw_json_put(json, object, "by_newest_stack", newest_json(json, &r->newest));
     spw_json_put(json, object, "kind", spw_json_text(spw_memory_kind_name(r->memory_kind)));
     spw_json_put(json, object, "budget_bytes", spw_json_count(f->budget_bytes));
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
@@ -298,6 +310,7 @@ static json_t *batches_json(spw_json *json, const spw_result *result) {
         spw_json_put(json, object, "fits_at", spw_json_real(a->at));
         spw_json_put(json, object, "sequences_per_gpu", spw_json_count(a->largest));
         spw_json_put(json, object, "at_least", json_boolean(a->at_least));
+        spw_json_put(json, object, "live_alone", json_boolean(a->live));
         spw_json_put(json, object, "steps", spw_json_count(a->steps));
         spw_json_put(json, object, "oom_probability", spw_json_real(a->oom.value));
         spw_json_put(json, object, "oom_low", spw_json_real(a->oom.low));

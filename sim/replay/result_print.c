@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/print/plural.h"
+#include "sim/replay/result_answers.h"
 #include "sim/replay/result_json.h"
 
 #include <inttypes.h>
@@ -109,12 +110,13 @@ static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes)
     }
 }
 
-static void add_row(spw_table *t, const spw_result_row *r) {
+static void add_row(spw_table *t, const spw_result_row *r, spw_format format) {
+    const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
     const spw_footprint *f = &r->footprint;
     spw_table_text(t, r->scheme.text);
     add_steps(t, r);
     spw_table_count(t, r->sequences);
-    spw_table_text(t, spw_verdict_name(spw_result_verdict(r)));
+    spw_table_text(t, spw_verdict_text(spw_result_verdict(r), live));
     spw_table_scaled(t, (double)r->memory.max_bytes, GIB, "%.2f");
     spw_table_count(t, f->budget_bytes);
     spw_table_scaled(t, (double)f->argument_bytes, GIB, "%.2f");
@@ -227,6 +229,36 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
 }
 
+/* Is there a row before of the same scheme and batch? Of steps there are many. */
+static bool is_said(const spw_result *result, size_t row) {
+    const spw_result_row *r = &result->row[row];
+    for (size_t i = 0; i < row; i++) {
+        const spw_result_row *other = &result->row[i];
+        if (other->sequences == r->sequences && other->expert == r->expert &&
+            strcmp(other->scheme.text, r->scheme.text) == 0)
+            return true;
+    }
+    return false;
+}
+
+void spw_result_print_newest(const spw_result *result, FILE *out) {
+    bool said = false;
+    char text[SPW_NEWEST_TEXT];
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        if (!spw_newest_arena_differs(&r->newest, spw_result_verdict(r)) || is_said(result, i)) continue;
+        if (!said)
+            fprintf(
+                out,
+                "newest    what must be live is a lower bound; by the arena of %s, the newest stack known "
+                "for the cluster\n          (--stack %s uses it):\n",
+                r->newest.stack, r->newest.stack);
+        said = true;
+        fprintf(out, "          %s, expert %zu, %zu sequence%s a GPU, %s\n", r->scheme.text, r->expert,
+                r->sequences, spw_plural(r->sequences), spw_newest_arena_text(&r->newest, text));
+    }
+}
+
 /* Every sentence of every row, once. */
 static spw_status print_assumptions(const spw_result *result, FILE *out) {
     const char **said = NULL;
@@ -309,6 +341,7 @@ static void print_answers(const spw_result *result, FILE *out) {
         }
         fprintf(out, "the largest number of sequences per GPU that fits at %g %% is %s%zu%s", 100.0 * a->at,
                 a->at_least ? "at least " : "", a->largest, a->at_least ? " (not searched further)" : "");
+        if (a->live) fprintf(out, ", by what must be live alone, a lower bound");
         if (a->routed)
             fprintf(out, "; over %zu steps it runs out with probability %.4g (95 %%: %.4g to %.4g)", a->steps,
                     a->oom.value, a->oom.low, a->oom.high);
@@ -325,10 +358,11 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     choose_columns(result, columns);
     spw_status status = spw_table_create(columns, &table);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i]);
+    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i], format);
     if (format == SPW_FORMAT_TABLE) {
         print_heading(result, settings, out);
         status = print_evidence(result, out);
+        spw_result_print_newest(result, out);
         fputc('\n', out);
     }
     if (status == SPW_OK) status = spw_table_print(table, format, out);

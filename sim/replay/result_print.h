@@ -11,4 +11,7 @@
 SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings,
                                            spw_format format, FILE *out);
 
+/* Where the newest stack of the cluster says less than what must be live: a line a scheme and batch, under a heading. */
+void spw_result_print_newest(const spw_result *result, FILE *out);
+
 #endif

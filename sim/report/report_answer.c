@@ -126,8 +126,6 @@ static void write_searches(const spw_report *report, FILE *out) {
     }
 }
 
-static bool is_live(const spw_report_row *row) { return !row->replayed && strcmp(row->kind, "live") == 0; }
-
 /* The factor with which the scheme of a row stays within the limit, where the replay searched for it; else NAN. */
 static double factor_of(const spw_report *report, const spw_report_row *row) {
     size_t i;
@@ -201,11 +199,6 @@ static void write_choices(const spw_report *report, FILE *out) {
                     "(<code>--stack</code> has "
                     "them for programs that XLA compiles).</p>",
                     out);
-    if ((any != NULL && is_live(any)) || (whole != NULL && is_live(whole)))
-        (void)fputs("<p class=\"doubt\">Memory is what must be live, a lower bound: what a compiler or an "
-                    "allocator adds is not "
-                    "in it.</p>",
-                    out);
 }
 
 static void write_precision(const spw_report *report, FILE *out) {
@@ -232,6 +225,55 @@ static void write_routing(const spw_report *report, FILE *out) {
     (void)fputs("</p>", out);
 }
 
+/* Which rows are said to fit by a lower bound, and what the newest stack says of them. */
+static void write_live(const spw_report *report, FILE *out) {
+    const spw_report_row *doubted = NULL;
+    char text[SPW_NEWEST_TEXT];
+    bool live = false;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        live = live || (spw_report_row_live(row) && spw_report_row_fits(row));
+        if (spw_newest_arena_differs(&row->newest, row->verdict)) doubted = row;
+    }
+    if (live)
+        (void)fputs("<p class=\"doubt\">Memory is what must be live, a lower bound: what a compiler or an "
+                    "allocator adds is not in it.</p>",
+                    out);
+    if (doubted == NULL) return;
+    (void)fputs("<p class=\"doubt\">By the arena of ", out);
+    spw_html_text(out, doubted->newest.stack);
+    (void)fputs(", the newest stack known for the cluster (<code>--stack</code> uses it):</p><ul>", out);
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        if (!spw_newest_arena_differs(&row->newest, row->verdict)) continue;
+        (void)fputs("<li>", out);
+        write_name(report, row, out);
+        (void)fprintf(out, " %s</li>", spw_newest_arena_text(&row->newest, text));
+    }
+    (void)fputs("</ul>", out);
+}
+
+/* The end of the first sentence: where what fits is a lower bound, it says so, and how many the newest stack refuses. */
+static void write_bound(const spw_report *report, FILE *out) {
+    const spw_report_row *refused = NULL;
+    size_t live = 0, refusals = 0;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i];
+        if (!spw_report_row_fits(row) || !spw_report_row_live(row)) continue;
+        live++;
+        if (!row->newest.there || row->newest.verdict != SPW_VERDICT_OOM) continue;
+        refusals++;
+        refused = row;
+    }
+    if (live > 0) (void)fputs(" by what must be live", out);
+    if (refused != NULL) {
+        (void)fputs("; by the arena of ", out);
+        spw_html_text(out, refused->newest.stack);
+        (void)fprintf(out, " %zu of %zu %s not fit", refusals, report->rows, refusals == 1 ? "does" : "do");
+    }
+    (void)fputs(".</p>", out);
+}
+
 static void write_least(const spw_report *report, FILE *out) {
     const spw_report_row *least = &report->row[report->least_memory];
     (void)fputs(" Least is missing for ", out);
@@ -251,12 +293,13 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
         if (report->answered) write_least(report, out);
         (void)fputs("</p>", out);
     } else if (fit == report->rows) {
-        (void)fprintf(out, "%s on these %.0f GPUs%s</p>", several ? "Every scheme fits" : "It fits",
-                      report->gpus, several ? "." : "");
+        (void)fprintf(out, "%s on these %.0f GPUs", several ? "Every scheme fits" : "It fits", report->gpus);
+        write_bound(report, out);
     } else {
-        (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs.</p>", fit, report->rows,
+        (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs", fit, report->rows,
                       spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
                       report->gpus);
+        write_bound(report, out);
     }
     if (!report->answered)
         (void)fputs(
@@ -264,6 +307,7 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
             "best, which surely fits and what the coefficients were not fitted on; replay again to have "
             "that here.</p>",
             out);
+    write_live(report, out);
     if (report->answered && fit > 0) write_choices(report, out);
     write_searches(report, out);
     write_precision(report, out);

@@ -3,9 +3,10 @@
 #include "base/memory.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-static const double LARGEST = 1e24;
+static const double LARGEST = 1e24, MOST_BYTES = 9e18;
 enum { MOST_COMPONENTS = 1024, MOST_ASSUMPTIONS = 1024, MOST_VALUES = 1 << 22 };
 
 /* A number of the summary: its key, where it goes, and the largest that it can be. */
@@ -64,13 +65,39 @@ static spw_status take_quantiles(json_t *object, const char *where, const char *
     return status == SPW_OK ? TAKE_NUMBERS(from, where, list) : status;
 }
 
-static spw_status take_verdict(json_t *memory, spw_verdict *out) {
+static spw_status take_verdict(json_t *memory, const char *where, spw_verdict *out) {
     const char *name = json_string_value(json_object_get(memory, "verdict"));
     for (int v = SPW_VERDICT_FITS; v <= SPW_VERDICT_OOM && name != NULL; v++) {
         *out = (spw_verdict)v;
         if (strcmp(name, spw_verdict_name(*out)) == 0) return SPW_OK;
     }
-    return spw_fail(SPW_EFORMAT, "rows.memory.verdict: must be fits, tight or oom");
+    return spw_fail(SPW_EFORMAT, "%s.verdict: must be fits, tight or oom", where);
+}
+
+/* What the newest stack says, where the replay asked it. */
+static spw_status take_newest(json_t *memory, spw_report_row *out) {
+    static const char *const where = "rows.memory.by_newest_stack";
+    json_t *newest = json_object_get(memory, "by_newest_stack");
+    spw_newest_arena *a = &out->newest;
+    double peak = 0.0, low = 0.0, high = 0.0;
+    const number list[] = {{"peak_bytes", &peak, MOST_BYTES},
+                           {"low_bytes", &low, MOST_BYTES},
+                           {"high_bytes", &high, MOST_BYTES}};
+    const char *stack = NULL;
+    spw_status status = SPW_OK;
+    if (!json_is_object(newest)) return SPW_OK;
+    SPW_TRY(take_text(newest, where, "stack", &stack));
+    SPW_TRY(take_verdict(newest, where, &a->verdict));
+    SPW_TRY(TAKE_NUMBERS(newest, where, list));
+    a->there = true;
+    (void)snprintf(a->stack, sizeof a->stack, "%s", stack);
+    a->peak_bytes = (uint64_t)peak;
+    a->low_bytes = (uint64_t)low;
+    a->high_bytes = (uint64_t)high;
+    a->budget_bytes = (uint64_t)fmin(out->budget, MOST_BYTES);
+
+cleanup:
+    return status;
 }
 
 static spw_status take_memory(json_t *row, spw_report_row *out) {
@@ -85,7 +112,8 @@ static spw_status take_memory(json_t *row, spw_report_row *out) {
         {"oom_low", &out->oom_low, 1.0},         {"oom_high", &out->oom_high, 1.0}};
     SPW_TRY(TAKE_NUMBERS(memory, where, list));
     SPW_TRY(take_quantiles(memory, where, NULL, &out->held));
-    SPW_TRY(take_verdict(memory, &out->verdict));
+    SPW_TRY(take_verdict(memory, where, &out->verdict));
+    SPW_TRY(take_newest(memory, out));
     SPW_TRY(take_text(memory, where, "kind", &out->kind));
     out->surely_fits = json_is_true(json_object_get(memory, "surely_fits"));
     SPW_TRY(take_bytes(memory, where, &out->components[0]));
@@ -338,6 +366,10 @@ const spw_report_row *spw_report_best(const spw_report *report, double most, boo
         if (!surely || row->surely_fits) return row;
     }
     return NULL;
+}
+
+bool spw_report_row_live(const spw_report_row *row) {
+    return !row->replayed && strcmp(row->kind, "live") == 0;
 }
 
 double spw_report_row_cost(const spw_report_row *row) {

@@ -3,7 +3,7 @@
 #define SPW_SIM_REPORT_REPORT_ROWS_H
 
 #include "base/status.h"
-#include "sim/memory/footprint.h"
+#include "sim/memory/newest_arena.h"
 #include "sim/report/result_pictures.h"
 
 #include <jansson.h>
@@ -18,8 +18,9 @@ typedef struct spw_report_row {
     const char *scheme, *kind, *evidence; /* kind of memory: "live" or "arena" */
     double sequences;
     spw_verdict verdict;
-    bool surely_fits; /* as the replay judged; false in a file without answers */
-    bool outside_fit; /* there is something that the coefficients were not fitted on */
+    spw_newest_arena newest; /* where the memory is what must be live alone */
+    bool surely_fits;        /* as the replay judged; false in a file without answers */
+    bool outside_fit;        /* there is something that the coefficients were not fitted on */
     double budget, argument, peak, low, high; /* bytes; low to high: the interval of the peak */
     spw_report_quantiles held;                /* bytes, over ranks and steps */
     double oom, oom_low, oom_high;            /* probability that a step runs out of memory, 95 % interval */
@@ -62,6 +63,7 @@ bool spw_report_has_batches(const spw_report *report); /* several */
 /* The first row of the replay's order that drops at most the share `most` of the assignments (0: nothing), of those that
  * surely fit if so asked; NULL when there is none, or no order. */
 const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely);
+bool spw_report_row_live(const spw_report_row *row);   /* of what must be live alone, a lower bound */
 bool spw_report_row_fits(const spw_report_row *row);   /* tight fits, too */
 double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */
 

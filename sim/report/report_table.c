@@ -92,7 +92,15 @@ static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
     const char *verdict = spw_verdict_name(row->verdict);
     (void)fputs("<tr><th scope=\"row\">", out);
     spw_html_text(out, row->scheme);
-    (void)fprintf(out, "</th><td><span class=\"verdict %s\">%s</span></td>", verdict, verdict);
+    (void)fprintf(out, "</th><td>%s<span class=\"verdict %s\">%s</span>",
+                  spw_report_row_live(row) && spw_report_row_fits(row) ? "live " : "", verdict, verdict);
+    if (spw_newest_arena_differs(&row->newest, row->verdict)) {
+        (void)fputs("<br><small>", out);
+        spw_html_text(out, row->newest.stack);
+        (void)fprintf(out, ": %s, %.0f GiB</small>", spw_verdict_name(row->newest.verdict),
+                      (double)row->newest.peak_bytes / GIB);
+    }
+    (void)fputs("</td>", out);
     write_probability(row, out);
     quantiles(out, true, false, &row->held);
     write_share(row, out);
@@ -126,7 +134,7 @@ void spw_report_write_table(const spw_report *report, FILE *out) {
     (void)fputs("</tbody></table></div>", out);
     (void)fprintf(out,
                   "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
-                  "not fit. The budget is "
+                  "not fit; live: of what must be live alone, a lower bound. The budget is "
                   "%.2f GiB a GPU: %g of %.2f. ",
                   report->row[0].budget / GIB, report->memory_fraction, report->hbm_gib);
     (void)fputs("GiB: of the GPU that needs most, over the steps. Of the budget: the most of it, and below "

@@ -722,6 +722,9 @@ def damage():
                                (("rows", 1, "traffic", "components", "exchanges"), -5, "components"), (("rows", 1, "steps", "count"), 4, "steps"),
                                (("rows", 1, "sequences_per_gpu"), 9, "9 sequences"), (("rows", 1, "assumptions"), [1], "assumptions"),
                                (("rows", 1, "scheme"), None, "scheme"), (("settings", "parallel", "expert"), 8, "8 x 2 ranks"),
+                               (("rows", 1, "memory", "by_newest_stack"), {"stack": 1}, "by_newest_stack.stack"),
+                               (("rows", 1, "memory", "by_newest_stack"), {"stack": "x", "verdict": "?"}, "by_newest_stack.verdict"),
+                               (("rows", 1, "memory", "by_newest_stack"), {"stack": "x", "verdict": "oom", "peak_bytes": 1e19}, "peak_bytes"),
                                (("answers", "order"), [0, 1, 2, 3], "5 rows"), (("answers", "order"), [0, 1, 2, 3, 3], "twice"),
                                (("answers", "order"), [0, 1, 2, 3, 5], "from 0 to 4"), (("answers", "order"), [0, 1, 2, 3, -1], "from 0 to 4"),
                                (("answers", "order"), [0, 1, 2, 3, "x"], "from 0 to 4"), (("answers", "order"), None, "5 rows"),
@@ -735,6 +738,9 @@ def damage():
     older = bad_file("1.1", [], summary(lambda a: [a.pop("answers"), *(row["memory"].pop("surely_fits") for row in a["rows"])] and None), accepted=True)
     told = next(older.root.all("section", "answer"))
     expect("a file of version 1.1", "version before 1.2" in told.text() and not chosen(told) and "Every scheme fits" in told.text(), told.text())
+    arena = {"stack": "<b>" + "x" * 500 + "\u202e", "verdict": "oom", "peak_bytes": 9e18, "low_bytes": 0, "high_bytes": 9e18}
+    hostile = bad_file("a stack of any name", [], set_in("rows", 1, "memory", "by_newest_stack", to=arena), accepted=True)
+    expect("a stack of any name", "by the arena of <b>xxx" in next(hostile.root.all("p", "lead")).text(), "its name is not there as text")
     bad_file("1.9", [], lambda f: f.attrs.__setitem__("format_version", "1.9.3"), accepted=True)
     bad_file("sources of another form", [], set_in("sources", to={"figures": [1, None, {"what": 3}], "schemes": {}, "fits": "x"}), accepted=True)
     bad_file("settings of another form", [], summary(lambda a: a["settings"].update(steps=["x"], schemes=[3], seed="x", allocator=[])),

@@ -1,0 +1,58 @@
+#include "sim/memory/newest_arena.h"
+
+#include "base/memory.h"
+#include "sim/memory/compiled_footprint.h"
+
+#include <stdio.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+spw_status spw_newest_stack_read(const spw_job *job, const spw_scheme *scheme, size_t schemes,
+                                 spw_software *software, const spw_stack **out) {
+    bool any = false;
+    *out = NULL;
+    for (size_t i = 0; i < schemes; i++) any = any || scheme[i].type->compiled.list != NULL;
+    if (!any || job->part != SPW_PART_WHOLE) return SPW_OK;
+    const spw_status status = spw_software_newest(job, true, false, software);
+    if (status == SPW_OK) *out = &software->stack;
+    return status;
+}
+
+spw_status spw_newest_arena_of(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                               size_t sequences, spw_newest_arena *out) {
+    char outside[SPW_OUTSIDE_TEXT];
+    spw_footprint *f = NULL;
+    spw_status status = SPW_OK;
+    *out = (spw_newest_arena){.there = false};
+    if (stack == NULL || job->part != SPW_PART_WHOLE || !spw_compiled_footprint_covers(job, scheme))
+        return SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &f));
+    SPW_TRY(spw_compiled_footprint_compute(stack, job, scheme, sequences, f, outside));
+    *out = (spw_newest_arena){.there = true,
+                              .verdict = spw_footprint_verdict(f->peak_bytes, f->budget_bytes),
+                              .peak_bytes = f->peak_bytes,
+                              .low_bytes = f->low_bytes,
+                              .high_bytes = f->high_bytes,
+                              .budget_bytes = f->budget_bytes};
+    (void)snprintf(out->stack, sizeof out->stack, "%s", stack->name);
+
+cleanup:
+    spw_free(f);
+    return status;
+}
+
+bool spw_newest_arena_differs(const spw_newest_arena *a, spw_verdict live) {
+    return a->there &&
+           (a->verdict != live || (a->verdict != SPW_VERDICT_OOM && a->high_bytes > a->budget_bytes));
+}
+
+const char *spw_newest_arena_text(const spw_newest_arena *a, char out[SPW_NEWEST_TEXT]) {
+    const char *const says = a->verdict == SPW_VERDICT_OOM     ? "does not fit"
+                             : a->high_bytes > a->budget_bytes ? "may not fit"
+                             : a->verdict == SPW_VERDICT_TIGHT ? "is tight"
+                                                               : "fits";
+    (void)snprintf(out, SPW_NEWEST_TEXT, "%s: %.1f GiB (%.1f to %.1f) of %.1f", says,
+                   (double)a->peak_bytes / GIB, (double)a->low_bytes / GIB, (double)a->high_bytes / GIB,
+                   (double)a->budget_bytes / GIB);
+    return out;
+}
