@@ -209,8 +209,12 @@ static void print_intervals(const spw_plan_view *v, FILE *out) {
         for (size_t o = s; o < q->schemes; o++) {
             describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
             if (strcmp(own, other) != 0) continue;
-            if (o > s) at += (size_t)fprintf(out, ", ");
-            if (at + strlen(q->scheme[o].text) > WIDTH) at = (size_t)fprintf(out, "\n%*s", INDENT, "") - 1;
+            if (o > s) fprintf(out, ",");
+            if (at + strlen(q->scheme[o].text) > WIDTH) {
+                at = (size_t)fprintf(out, "\n%*s", INDENT, "");
+            } else if (o > s) {
+                at += 1 + (size_t)fprintf(out, " ");
+            }
             at += (size_t)fprintf(out, "%s", q->scheme[o].text);
         }
         fprintf(out, ")\n");
