@@ -63,12 +63,10 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
 
 static spw_status add(void *state, const spw_explain_point *p, spw_table *table) {
     spw_step_traffic *traffic = state;
-    const spw_layer_shape shape =
-        spw_layer_shape_of(p->job, p->sequences / spw_pipeline_of(p->job).micro_batches);
+    const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     spw_status status = SPW_OK;
-    SPW_TRY(spw_scheme_check(p->scheme, &shape));
-    SPW_TRY(spw_step_traffic_of(p->job, p->scheme, p->sequences, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD],
-                                traffic));
+    SPW_TRY(spw_scheme_check(p->scheme, &point.shape));
+    SPW_TRY(spw_step_traffic_of(&point, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], traffic));
     add_rows(table, p->scheme, p->sequences, traffic);
 
 cleanup:

@@ -163,8 +163,8 @@ static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) 
     out->purpose_bytes[SPW_PURPOSE_EXCHANGE] = out->whole_step_bytes = exchanges;
     out->purpose_said[SPW_PURPOSE_EXCHANGE] = true;
     if (row->job->part == SPW_PART_EXPERT_LAYERS) return; /* its weights stay, and it has no optimizer */
-    if (spw_step_traffic_of(row->job, row->scheme, row->job->sequences_per_gpu[row->batch],
-                            &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step) != SPW_OK) {
+    const spw_point point = spw_point_of(row->job, row->scheme, row->job->sequences_per_gpu[row->batch]);
+    if (spw_step_traffic_of(&point, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step) != SPW_OK) {
         out->purpose_said[SPW_PURPOSE_EXCHANGE] = false;
         out->whole_step_bytes = NAN;
         return;

@@ -101,10 +101,10 @@ static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *ou
     const spw_replay_time_request *q = &t->q;
     const spw_megatron_load *one = of != REPLAYED ? t->even : t->busy;
     if (t->scaled == NULL) return predict_compiled(t, of, out);
-    const spw_megatron_job_request megatron = {.stack = t->scaled,
-                                               .job = q->job,
-                                               .scheme = q->scheme,
-                                               .sequences = q->sequences,
+    const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
+    const spw_megatron_job_request megatron = {.coefficients = t->scaled,
+
+                                               .point = &point,
                                                .load = one != NULL ? one : t->rank_load,
                                                .micro_batches = one != NULL ? 1 : q->micro_batches,
                                                .groups = one == NULL     ? q->groups

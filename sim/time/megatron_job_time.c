@@ -62,14 +62,14 @@ typedef struct prediction {
     double send_s;
 } prediction;
 
-static void count_outside(prediction *p, size_t sequences) {
-    const spw_megatron_coefficients *c = p->q->stack;
-    const spw_model_passes passes = remats[remat_row(p->q->job)].passes;
+static void count_outside(prediction *p) {
+    const spw_megatron_coefficients *c = p->q->coefficients;
+    const spw_model_passes passes = remats[remat_row(p->q->point->job)].passes;
     const double dense = c->peak_flops.value * c->dense_flops_share.value,
                  scores = c->peak_flops.value * c->attention_flops_share.value;
     spw_model_work w;
-    if (p->q->job->part == SPW_PART_EXPERT_LAYERS) return;
-    spw_model_work_count(p->q->job, sequences, &passes, &w);
+    if (p->q->point->job->part == SPW_PART_EXPERT_LAYERS) return;
+    spw_model_work_count(p->q->point->job, p->q->point->shape.sequences, &passes, &w);
     const double seconds[PARTS] = {[PROJECTIONS] = w.projections / dense,
                                    [ATTENTION] = w.attention / scores,
                                    [DENSE_FFN] = w.dense_ffn / dense,
@@ -89,7 +89,7 @@ static void count_outside(prediction *p, size_t sequences) {
 /* Share of a part that a block has. */
 static double share_of(const prediction *p, outside part, const spw_block *block, size_t stage,
                        size_t chunk) {
-    const spw_model *m = &p->q->job->model;
+    const spw_model *m = &p->q->point->job->model;
     const size_t dense = m->layers - m->moe_layers;
     const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
     switch (part) {
@@ -109,14 +109,14 @@ static size_t block_index(const prediction *p, size_t stage, size_t micro, size_
 /* How many MoE layers stand before the block. */
 static size_t moe_layers_before(const prediction *p, const spw_block *block) {
     size_t before = 0;
-    for (size_t i = 0; i < block->first; i++) before += p->q->job->model.is_moe[i];
+    for (size_t i = 0; i < block->first; i++) before += p->q->point->job->model.is_moe[i];
     return before;
 }
 
 static spw_status time_block(prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
     const spw_megatron_job_request *q = p->q;
-    const spw_block block = spw_pipeline_block(&p->pipeline, &q->job->model, stage, chunk);
-    const size_t at = block_index(p, stage, micro, chunk), ranks = q->job->expert,
+    const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
+    const size_t at = block_index(p, stage, micro, chunk), ranks = q->point->job->expert,
                  first = moe_layers_before(p, &block);
     const spw_megatron_load *source =
         q->load + (micro % q->micro_batches * q->groups + group) * q->layers * ranks;
@@ -126,8 +126,8 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
         p->shape.layers = block.moe_layers;
         for (size_t l = 0; l < block.moe_layers; l++)
             memcpy(p->load + l * ranks, source + (first + l) % q->layers * ranks, ranks * sizeof *p->load);
-        const spw_status status =
-            spw_megatron_time_predict(q->stack, &p->shape, p->dispatcher, ranks, p->load, NULL, &p->time[at]);
+        const spw_status status = spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks,
+                                                            p->load, NULL, &p->time[at]);
         if (status != SPW_OK) return status;
         p->forward_s[at] = p->time[at].forward_s;
         p->backward_s[at] = p->time[at].backward_s;
@@ -210,7 +210,7 @@ static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *o
     for (outside i = 0; i < PARTS; i++) {
         double seconds = 0.0;
         for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
-            const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->job->model, stage, chunk);
+            const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
             seconds +=
                 (double)p->pipeline.micro_batches * p->part_s[i] * share_of(p, i, &block, stage, chunk);
         }
@@ -226,8 +226,8 @@ static double collective_s(const spw_megatron_coefficients *c, const spw_weight_
 
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
-    const spw_job *job = p->q->job;
-    const spw_megatron_coefficients *c = p->q->stack;
+    const spw_job *job = p->q->point->job;
+    const spw_megatron_coefficients *c = p->q->coefficients;
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
     const spw_held_parameters held = spw_stage_parameters(&job->model, &of);
     const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
@@ -277,7 +277,7 @@ static spw_status add_components(const prediction *p, double passes_s, spw_timel
     double busy = 0.0;
     spw_status status = SPW_OK;
     const size_t stage = busiest_stage(p, &busy);
-    const bool whole = p->q->job->part == SPW_PART_WHOLE;
+    const bool whole = p->q->point->job->part == SPW_PART_WHOLE;
     if (whole) SPW_TRY(add_outside(p, stage, out));
     SPW_TRY(add_layers(p, stage, out));
     if (p->pipeline.stages > 1)
@@ -292,16 +292,16 @@ cleanup:
 /* --- What the fit covers --- */
 
 static void name_outside(const prediction *p, char *note) {
-    const spw_job *job = p->q->job;
-    const spw_megatron_coefficients *c = p->q->stack;
+    const spw_job *job = p->q->point->job;
+    const spw_megatron_coefficients *c = p->q->coefficients;
     const char *dispatcher = spw_megatron_unmeasured(p->dispatcher);
-    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    const spw_layer_shape *shape = &p->q->point->shape;
     char size[24];
     (void)snprintf(size, sizeof size, "%zu", job->expert);
     if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
-    if (p->q->stack->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (p->q->coefficients->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
     if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
-    if (shape.node_ranks < shape.ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (!spw_has_word(c->expert_parallel, size))
         spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
     if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
@@ -310,13 +310,13 @@ static void name_outside(const prediction *p, char *note) {
 }
 
 static void doubt(const prediction *p, spw_timeline *out) {
-    const spw_megatron_coefficients *c = p->q->stack;
-    const spw_job *job = p->q->job;
-    const spw_layer_shape shape = spw_layer_shape_of(job, 1);
+    const spw_megatron_coefficients *c = p->q->coefficients;
+    const spw_job *job = p->q->point->job;
+    const spw_layer_shape *shape = &p->q->point->shape;
     const spw_megatron_far far = {.layers = spw_megatron_layers_half_width(c, job->expert, p->shape.tokens),
                                   .counted = job->part == SPW_PART_WHOLE,
                                   .dispatcher = spw_megatron_unmeasured(p->dispatcher) != NULL,
-                                  .network = shape.node_ranks < shape.ranks,
+                                  .network = shape->node_ranks < shape->ranks,
                                   .scaled = c->scaled};
     spw_megatron_doubt(c, &far, out);
 }
@@ -325,26 +325,26 @@ static void doubt(const prediction *p, spw_timeline *out) {
 
 static spw_status begin(prediction *p) {
     const spw_megatron_job_request *q = p->q;
-    const spw_job *job = q->job;
-    const size_t sequences = q->sequences / p->pipeline.micro_batches;
-    const spw_layer_shape s = spw_layer_shape_of(job, sequences);
-    const size_t capacity = q->scheme->type->routing.expert_capacity(q->scheme, &s);
+    const spw_job *job = q->point->job;
+    const spw_scheme *scheme = q->point->scheme;
+    const spw_layer_shape *s = &q->point->shape;
+    const size_t capacity = scheme->type->routing.expert_capacity(scheme, s);
     spw_status status = SPW_OK;
-    p->shape = (spw_megatron_shape){.tokens = s.tokens,
-                                    .top_k = s.top_k,
-                                    .experts = s.experts,
-                                    .experts_per_rank = s.experts_per_rank,
-                                    .hidden = s.hidden,
-                                    .ffn = s.ffn,
+    p->shape = (spw_megatron_shape){.tokens = s->tokens,
+                                    .top_k = s->top_k,
+                                    .experts = s->experts,
+                                    .experts_per_rank = s->experts_per_rank,
+                                    .hidden = s->hidden,
+                                    .ffn = s->ffn,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
-                                    .padded = spw_scheme_fills_slots(q->scheme),
+                                    .padded = spw_scheme_fills_slots(scheme),
                                     .recompute = remats[remat_row(job)].recompute};
-    p->dispatcher = q->scheme->type->megatron.dispatcher;
+    p->dispatcher = scheme->type->megatron.dispatcher;
     p->send_s = p->pipeline.stages > 1
-                    ? q->stack->exchange_latency_s.value +
-                          2.0 * (double)(s.tokens * s.hidden) / q->stack->network_bytes_per_s.value
+                    ? q->coefficients->exchange_latency_s.value +
+                          2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
                     : 0.0;
-    count_outside(p, sequences);
+    count_outside(p);
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
@@ -356,14 +356,14 @@ cleanup:
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
-    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->job)};
+    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
     spw_status status = SPW_OK;
     double worst = -1.0;
     size_t slowest = 0;
     spw_timeline_clear(out);
-    if (!spw_megatron_job_covers(q->job, q->scheme))
+    if (!spw_megatron_job_covers(q->point->job, q->point->scheme))
         return spw_fail(SPW_ECONFIG, "scheme '%s': no time model of such a Megatron-Core job",
-                        q->scheme->text);
+                        q->point->scheme->text);
     SPW_TRY(begin(&p));
     for (size_t group = 0; group <= q->groups; group++) { /* the slowest once more, to be told in detail */
         double passes_s = 0.0;
@@ -371,7 +371,8 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
         if (passes_s > worst) worst = passes_s, slowest = group;
     }
     SPW_TRY(add_components(&p, worst, out));
-    spw_timeline_finish(out, (double)(q->sequences * q->job->sequence_length) / (double)p.pipeline.stages);
+    spw_timeline_finish(out, (double)(q->point->sequences * q->point->job->sequence_length) /
+                                 (double)p.pipeline.stages);
     name_outside(&p, out->outside);
     doubt(&p, out);
 

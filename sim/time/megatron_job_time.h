@@ -15,7 +15,7 @@
 #define SPW_SIM_TIME_MEGATRON_JOB_TIME_H
 
 #include "sim/input/job.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/time/megatron_load.h"
 #include "sim/time/timeline.h"
 
@@ -26,10 +26,8 @@
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme);
 
 typedef struct spw_megatron_job_request {
-    const spw_megatron_coefficients *stack; /* scaled to the job's cluster */
-    const spw_job *job;
-    const spw_scheme *scheme;
-    size_t sequences; /* per GPU and step */
+    const spw_megatron_coefficients *coefficients; /* scaled to the job's cluster */
+    const spw_point *point;
     /* [micro_batches][groups][layers][job->expert]; each is taken in turn where the job has more */
     const spw_megatron_load *load;
     size_t micro_batches, groups, layers;

@@ -132,8 +132,10 @@ static void add_resharding(spw_step_traffic *out, uint64_t slots, uint64_t capac
     spw_step_add(out, item, s->ranks * s->tokens * s->experts, capacity);
 }
 
-void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *s,
-                            spw_step_traffic *out) {
+void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
+    const spw_job *job = point->job;
+    const spw_scheme *scheme = point->scheme;
+    const spw_layer_shape *s = &point->shape;
     const spw_compiled_layer *list = scheme->type->compiled.list(scheme);
     const uint64_t slots =
         scheme->type->memory.buffer_rows != NULL ? scheme->type->memory.buffer_rows(scheme, s) : 0;

@@ -6,12 +6,10 @@
 #ifndef SPW_SIM_TIME_STEP_EXCHANGES_H
 #define SPW_SIM_TIME_STEP_EXCHANGES_H
 
-#include "sim/input/job.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/time/step_items.h"
 
 /* Appends to `out` the items of a scheme that XLA compiles; none for an exchange by library call. */
-void spw_step_exchanges_add(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                            spw_step_traffic *out);
+void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out);
 
 #endif

@@ -197,12 +197,12 @@ static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *
     }
 }
 
-spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                               const spw_step_stack *stack, spw_step_traffic *out) {
+spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *stack, spw_step_traffic *out) {
+    const spw_job *job = point->job;
+    const spw_scheme *scheme = point->scheme;
     const spw_model *m = &job->model;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const size_t micro = pipeline.micro_batches;
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences / micro);
     const spw_compiled_layer *list =
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     builder b = {job, out};
@@ -215,11 +215,11 @@ spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, siz
     out->group_size[SPW_GROUP_FSDP] = job->fsdp;
     out->group_size[SPW_GROUP_ALL] = job->expert * job->fsdp;
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
-    if (list != NULL) spw_step_exchanges_add(job, scheme, &shape, out);
-    add_sends(&b, &pipeline, &shape);
+    if (list != NULL) spw_step_exchanges_add(point, out);
+    add_sends(&b, &pipeline, &point->shape);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
         add_sharded(&b, list, stack);
-        add_ends(&b, &shape);
+        add_ends(&b, &point->shape);
     } else {
         add_replicas(&b);
     }

@@ -6,8 +6,7 @@
 #ifndef SPW_SIM_TIME_STEP_TRAFFIC_H
 #define SPW_SIM_TIME_STEP_TRAFFIC_H
 
-#include "sim/input/job.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/time/step_items.h"
 
 #include <stdbool.h>
@@ -33,8 +32,8 @@ extern const char *const spw_step_stack_texts[SPW_STEP_STACKS]; /* as in the col
 
 /* Items whose group is one GPU are left out. A scheme that exchanges by library calls, or that XLA does not
  * compile, has no exchange items: replay counts its exchanges. SPW_ECONFIG: bytes that do not fit in 63 bits. */
-SPW_MUST_CHECK spw_status spw_step_traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                              const spw_step_stack *stack, spw_step_traffic *out);
+SPW_MUST_CHECK spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *stack,
+                                              spw_step_traffic *out);
 
 /* Operations and bytes of one place and pass once its families are combined as XLA does it: in order, a new
  * operation when the next tensor would take it past the limit, tensors past the limit alone. */

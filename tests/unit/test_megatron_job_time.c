@@ -167,7 +167,8 @@ static void test_covers(void) {
     }
     spw_job job = job_of("parallel: {expert: 8, fsdp: 8}\nremat: none\n");
     const spw_scheme scheme = scheme_of("megatron-alltoall");
-    const spw_megatron_job_request request = {.job = &job, .scheme = &scheme};
+    const spw_point point = spw_point_of(&job, &scheme, 1);
+    const spw_megatron_job_request request = {.point = &point};
     spw_timeline time;
     job.precision.weights = 1;
     CHECK(!spw_megatron_job_covers(&job, &scheme));
@@ -184,7 +185,8 @@ static void test_groups(void) {
     CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
     CHECK_OK(spw_megatron_load_stated(&c, &job, &scheme, 2, 1.0, 1, load[0]));
     memcpy(load[1], load[0], sizeof load[0]);
-    spw_megatron_job_request request = {&c, &job, &scheme, 2, &load[0][0], 1, 2, 1};
+    const spw_point point = spw_point_of(&job, &scheme, 2);
+    spw_megatron_job_request request = {&c, &point, &load[0][0], 1, 2, 1};
     CHECK_OK(spw_megatron_job_predict(&request, &even));
     load[1][3].received = load[1][3].tiled = 1.5 * load[1][3].received;
     CHECK_OK(spw_megatron_job_predict(&request, &one));

@@ -15,6 +15,12 @@
 
 enum { INDEXED = 5, SMALL = 1 << 20, COMPILED_OPERATIONS = SPW_OPERATION_SEND };
 
+static spw_status traffic_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
+                             const spw_step_stack *stack, spw_step_traffic *out) {
+    const spw_point point = spw_point_of(job, scheme, sequences);
+    return spw_step_traffic_of(&point, stack, out);
+}
+
 static double number(const spw_csv *csv, size_t row, const char *column) {
     const char *text = spw_csv_field(csv, row, column);
     CHECK(text != NULL);
@@ -176,7 +182,7 @@ static void test_compiled(const char *folder) {
             spw_scheme scheme;
             if (strcmp(spw_csv_field(memory, m, "id"), spw_csv_field(table, i, "id")) != 0) continue;
             const spw_step_stack *stack = read_program(memory, m, &job, &scheme);
-            CHECK_OK(spw_step_traffic_of(&job, &scheme, job.sequences_per_gpu[0], stack, &traffic));
+            CHECK_OK(traffic_of(&job, &scheme, job.sequences_per_gpu[0], stack, &traffic));
             leave_out_small(&traffic);
             CHECK(number(table, i, "moe_loop_trips") == (double)traffic.times[SPW_PLACE_MOE_LAYER]);
             for (int o = 0; o < COMPILED_OPERATIONS; o++) {
@@ -211,10 +217,10 @@ static void test_micro_batches(const spw_job *one, const spw_step_stack *stack) 
     spw_scheme scheme;
     job = *one;
     CHECK_OK(spw_scheme_parse("gmm", &scheme));
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &t));
+    CHECK_OK(traffic_of(&job, &scheme, 4, stack, &t));
     job.pipeline = job.virtual_stages = 2;
     job.micro_batches = 4;
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
     for (int p = 0; p < SPW_PURPOSES; p++) {
         const double whole = spw_step_purpose_wire_bytes(&t, (spw_purpose)p);
         const double parts = spw_step_purpose_wire_bytes(&four, (spw_purpose)p);
@@ -229,11 +235,11 @@ static void test_micro_batches(const spw_job *one, const spw_step_stack *stack) 
     const double routed = (double)(p.routed_per_layer * job.model.moe_layers) / 2;
     const double rest = (double)p.total - 2 * routed;
     job.optimizer = SPW_OPTIMIZER_DISTRIBUTED; /* fp32 gradients scattered, bf16 weights gathered */
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == (4 + 2) * routed / 2 / 2);
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_OTHER_WEIGHTS) == (4 + 2) * rest * 3 / 4 / 2);
     job.optimizer = SPW_OPTIMIZER_REPLICATED;
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 4, stack, &four));
+    CHECK_OK(traffic_of(&job, &scheme, 4, stack, &four));
     CHECK(spw_step_purpose_wire_bytes(&four, SPW_PURPOSE_EXPERT_WEIGHTS) == 2 * 4 * routed / 2 / 2);
 }
 
@@ -262,7 +268,7 @@ static void test_by_hand(void) {
     const spw_operation gather = SPW_OPERATION_ALL_GATHER, scatter = SPW_OPERATION_REDUCE_SCATTER;
 
     CHECK_OK(spw_scheme_parse("ring:token_chunks=2", &scheme));
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, stack, &t));
+    CHECK_OK(traffic_of(&job, &scheme, 1, stack, &t));
     const spw_step_item *item = find(&t, "expert_wo", scatter, true);
     CHECK(item != NULL && item->bytes == 2 * 16 * 4 * 4); /* e H F g */
     CHECK(item != NULL && spw_step_item_wire_bytes(&t, item) == 512.0 * 2 / 2);
@@ -276,8 +282,8 @@ static void test_by_hand(void) {
     item = find(&t, "embedded_tokens", SPW_OPERATION_ALL_TO_ALL, true); /* 8 < 100: the tokens travel */
     CHECK(item != NULL && item->bytes == 256 && find(&t, "embedding", gather, false) == NULL);
 
-    CHECK_OK(spw_scheme_parse("gmm", &scheme)); /* 16 x 16 x 2 bytes each way; sizes 4 x 2 x 4 */
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 16, stack, &t)); /* 128 tokens: the table travels */
+    CHECK_OK(spw_scheme_parse("gmm", &scheme));         /* 16 x 16 x 2 bytes each way; sizes 4 x 2 x 4 */
+    CHECK_OK(traffic_of(&job, &scheme, 16, stack, &t)); /* 128 tokens: the table travels */
     const spw_step_sum ragged =
         spw_step_combine(&t, stack, SPW_PLACE_MOE_LAYER, SPW_OPERATION_RAGGED_ALL_TO_ALL, true);
     CHECK(ragged.count == 4 && ragged.bytes == 4 * 16 * 512);
@@ -287,26 +293,26 @@ static void test_by_hand(void) {
           find(&t, "embedded_tokens", SPW_OPERATION_ALL_TO_ALL, true) == NULL);
 
     job.remat = SPW_REMAT_NONE; /* nothing runs twice */
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 16, stack, &t));
+    CHECK_OK(traffic_of(&job, &scheme, 16, stack, &t));
     CHECK(spw_step_combine(&t, stack, SPW_PLACE_MOE_LAYER, SPW_OPERATION_RAGGED_ALL_TO_ALL, true).count == 2);
     CHECK(find(&t, "sizes_by_rank", gather, true) == NULL &&
           find(&t, "sizes_by_rank", gather, false) != NULL);
     job.remat = SPW_REMAT_FULL;
 
     CHECK_OK(spw_scheme_parse("gmm-deepep", &scheme)); /* exchanges by library calls: none listed */
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, stack, &t));
+    CHECK_OK(traffic_of(&job, &scheme, 1, stack, &t));
     CHECK(spw_step_purpose_wire_bytes(&t, SPW_PURPOSE_EXCHANGE) == 0.0);
     CHECK(spw_step_purpose_wire_bytes(&t, SPW_PURPOSE_EXPERT_WEIGHTS) > 0.0);
 
     test_micro_batches(&job, stack);
     job.expert = job.fsdp = 1; /* one GPU: nothing travels */
-    CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, stack, &t));
+    CHECK_OK(traffic_of(&job, &scheme, 1, stack, &t));
     CHECK(t.items == 0);
 
     job.expert = job.fsdp = 2;
     job.sequence_length = (size_t)1 << 24; /* R T E C alone is 2^77 */
     CHECK_OK(spw_scheme_parse("dense:capacity_factor=1e6,layout=peeled", &scheme));
-    CHECK_STATUS(spw_step_traffic_of(&job, &scheme, 128, stack, &t), SPW_ECONFIG);
+    CHECK_STATUS(traffic_of(&job, &scheme, 128, stack, &t), SPW_ECONFIG);
 }
 
 /* Operations in the text of two published programs (profile_hlo_collective_counts: DeepSeek-V3, 6 sequences, 64 MI355X;
@@ -329,7 +335,7 @@ static void test_published_profile(void) {
         spw_scheme scheme;
         size_t counts[SPW_OPERATIONS] = {0}, in_layers = 0;
         CHECK_OK(spw_scheme_parse(rows[i].scheme, &scheme));
-        CHECK_OK(spw_step_traffic_of(&job, &scheme, 6, amd, &t));
+        CHECK_OK(traffic_of(&job, &scheme, 6, amd, &t));
         for (int o = 0; o < SPW_OPERATIONS; o++) {
             for (int way = 0; way < 2; way++) {
                 for (int place = 0; place < SPW_PLACES; place++)
@@ -361,7 +367,7 @@ static void test_families(void) {
                        models[i]);
         CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
         CHECK_OK(spw_scheme_parse("gmm", &scheme));
-        CHECK_OK(spw_step_traffic_of(&job, &scheme, 1, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &t));
+        CHECK_OK(traffic_of(&job, &scheme, 1, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &t));
         CHECK(spw_weight_families(&job, false, family) == 2);
         for (size_t k = 0; k < t.items; k++) {
             const spw_step_item *item = &t.item[k];
