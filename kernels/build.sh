@@ -1,8 +1,10 @@
 # Builds the device code with whatever GPU compilers are present. Sourced by ./run, or run alone on a bare GPU machine:
-#     bash kernels/build.sh [hip | verify | verify-amd]
+#     bash kernels/build.sh [hip | verify | verify-amd | jax | jax-cuda | jax-amd]
 #   hip          every kernel for every target whose compiler is there, and says which were not
 #   verify       spillway-verify and spillway-bench-kernels, for NVIDIA where nvcc is, else for AMD: no CMake, no HDF5, no GSL
 #   verify-amd   the same for AMD though nvcc is there: ROCm 6 or later, or clang-22 and HIP's headers (docs/install_rocm.md)
+#   jax          libspillway_jax.so, the CPU handlers that docs/jax.md describes; needs jaxlib's headers, found by $SPW_PYTHON (python3)
+#   jax-cuda     libspillway_jax_cuda.so, the same with the GPU handlers for NVIDIA; jax-amd: libspillway_jax_amd.so, for AMD
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 [ "$(basename -- "$0")" != build.sh ] || cd "$(dirname -- "$0")/.." || exit 3
 . kernels/rocm.sh
@@ -13,7 +15,7 @@ spw_kernels_nvidia="grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.
 spw_kernels_files() {
-    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' | sort | while read -r file; do
+    find kernels -name "$1" ! -name '*_none.c' ! -path 'kernels/emulate/*' ! -path 'kernels/jax/*.c' | sort | while read -r file; do
         case " $2 " in *" $(basename "$file") "*) ;; *) echo "${file%.*}" ;; esac
     done
 }
@@ -27,7 +29,7 @@ spw_kernels_out() { mkdir -p "$SPW_KERNELS_BUILD/$1" && echo "$SPW_KERNELS_BUILD
 spw_kernels_parallel() { xargs -r -P "${SPW_JOBS:-2}" -I{} sh -c '{}'; }
 
 # An object that is newer than its source and every header.
-spw_kernels_fresh() { [ "$1" -nt "$2" ] && [ -z "$(find kernels -name '*.h' -newer "$1")" ]; }
+spw_kernels_fresh() { [ "$1" -nt "$2" ] && [ -z "$(find base reference kernels -name '*.h' -newer "$1")" ]; }
 
 # One code object a kernel file: device code alone, no HIP header and no device library.
 spw_kernels_code_objects() {
@@ -42,23 +44,25 @@ spw_kernels_code_objects() {
     done | spw_kernels_parallel
 }
 
+# $@: kernels, all of them when none is named.
 spw_kernels_cuda_objects() {
     out=$(spw_kernels_out sm_90a)
-    for kernel in $(spw_kernels_of_nvidia); do
+    for kernel in ${*:-$(spw_kernels_of_nvidia)}; do
         object=$out/$(basename "$kernel").hip.o
         spw_kernels_fresh "$object" "$kernel.hip" && continue
-        echo "nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -lineinfo -I. -c $kernel.hip -o $object"
+        echo "nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -lineinfo -Xcompiler -fPIC -I. -c $kernel.hip -o $object"
     done | spw_kernels_parallel
 }
 
-# Kernels with host code for AMD, an object for all targets. $1: ROCm's root, $2: its clang.
+# Kernels with host code for AMD, an object for all targets. $1: ROCm's root, $2: its clang, then kernels, all of them when none is named.
 spw_kernels_hip_objects() {
     out=$(spw_kernels_out hip) flags=$(spw_rocm_targets "$2" | sed 's/^/--offload-arch=/' | paste -sd' ')
     [ -d "$1/amdgcn/bitcode" ] || flags="$flags -nogpulib"
-    for kernel in $(spw_kernels_of_amd) $(spw_kernels_hipblaslt "$1"); do
+    root=$1 compiler=$2 && shift 2
+    for kernel in ${*:-$(spw_kernels_of_amd) $(spw_kernels_hipblaslt "$root")}; do
         object=$out/$(basename "$kernel").hip.o
         spw_kernels_fresh "$object" "$kernel.hip" && continue
-        echo "$2 -x hip -DSPW_HIP --rocm-path=$1 $flags -O3 -std=c++17 -I. -Wall -Wextra -c $kernel.hip -o $object"
+        echo "$compiler -x hip -DSPW_HIP --rocm-path=$root $flags -O3 -std=c++17 -fPIC -I. -Wall -Wextra -c $kernel.hip -o $object"
     done | spw_kernels_parallel
 }
 spw_kernels_hipblaslt() { [ ! -f "$1/include/hipblaslt/hipblaslt.h" ] || echo kernels/bench/vendor_product_hipblaslt; }
@@ -125,11 +129,66 @@ spw_kernels_verify_amd() {
         "$(ls "$SPW_KERNELS_BUILD"/hip/*.o)" "${CC:-cc} -fopenmp" "$libraries"
 }
 
+# --- Handlers for JAX ---
+spw_jax_host="base/memory base/status base/text reference/bf16 reference/dispatch reference/grouped_gemm reference/grouped_gemm_plain
+reference/matrix_product kernels/jax/jax_calls kernels/jax/jax_cpu kernels/jax/jax_frame kernels/jax/jax_meeting"
+spw_jax_gpu_host="kernels/exchange/dispatch_gpu kernels/gemm/grouped_gemm_gpu kernels/gpu/device kernels/gpu/world kernels/gpu/world_link
+kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
+spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
+kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows"
+spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
+spw_jax_kernels_amd="kernels/gemm/grouped_gemm_mfma"
+
+spw_jax_include() {
+    "${SPW_PYTHON:-python3}" -c 'import jaxlib, os; print(os.path.join(os.path.dirname(jaxlib.__file__), "include"))' 2>/dev/null && return
+    echo "${SPW_PYTHON:-python3} has no jaxlib, whose headers the handlers need; pip install jax, or SPW_PYTHON, would be right" >&2
+    return 3
+}
+
+# $1: a name, $2: the compiler's flags, $3: files, $4: kernels, $5: where their objects are, $6: how to link, $7: libraries
+spw_jax_library() {
+    include=$(spw_jax_include) || return 3
+    out=$(spw_kernels_out "$1") objects=""
+    for file in $3; do
+        object=$out/$(basename "$file").o objects="$objects $out/$(basename "$file").o"
+        spw_kernels_fresh "$object" "$file.c" && continue
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -fvisibility=hidden -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. \
+-isystem $include $2 -c $file.c -o $object"
+    done >"$out/commands"
+    spw_kernels_parallel <"$out/commands" || return 1
+    for kernel in $4; do objects="$objects $5/$(basename "$kernel").hip.o"; done
+    # shellcheck disable=SC2086 # lists of files and flags
+    $6 -shared -o "$SPW_KERNELS_BUILD/lib$1.so" $objects $7 && echo "built $SPW_KERNELS_BUILD/lib$1.so"
+}
+
+spw_jax_cpu() { spw_jax_library spillway_jax "" "$spw_jax_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lpthread -lm"; }
+
+spw_jax_cuda() {
+    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
+    # shellcheck disable=SC2086
+    spw_kernels_cuda_objects $spw_jax_kernels $spw_jax_kernels_nvidia || return 1
+    spw_jax_library spillway_jax_cuda "-isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" \
+        "$spw_jax_host $spw_jax_gpu_host kernels/gemm/tensor_map" "$spw_jax_kernels $spw_jax_kernels_nvidia" "$SPW_KERNELS_BUILD/sm_90a" \
+        nvcc "-Xcompiler -fopenmp -lm"
+}
+
+spw_jax_amd() {
+    root=$(spw_rocm_root) && clang=$(spw_rocm_clang "$root") || return 3
+    # shellcheck disable=SC2086
+    spw_kernels_hip_objects "$root" "$clang" $spw_jax_kernels $spw_jax_kernels_amd || return 1
+    spw_jax_library spillway_jax_amd "-DSPW_HIP -D__HIP_PLATFORM_AMD__ -isystem $root/include" \
+        "$spw_jax_host $spw_jax_gpu_host" "$spw_jax_kernels $spw_jax_kernels_amd" "$SPW_KERNELS_BUILD/hip" \
+        "${CC:-cc}" "-fopenmp -L$root/lib -Wl,-rpath,$root/lib -lamdhip64 -lstdc++ -lm"
+}
+
 if [ "$(basename -- "$0")" = build.sh ]; then
     case ${1:-hip} in
     hip) spw_kernels_hip ;;
     verify) spw_kernels_verify ;;
     verify-amd) spw_kernels_verify_amd ;;
-    *) echo "usage: kernels/build.sh [hip | verify | verify-amd]" >&2 && exit 2 ;;
+    jax) spw_jax_cpu ;;
+    jax-cuda) spw_jax_cuda ;;
+    jax-amd) spw_jax_amd ;;
+    *) echo "usage: kernels/build.sh [hip | verify | verify-amd | jax | jax-cuda | jax-amd]" >&2 && exit 2 ;;
     esac
 fi

@@ -2,15 +2,21 @@
 
 #include "kernels/gpu/runtime.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 enum { GUARD_BYTES = 4096, GUARD_VALUE = 0xa5, POISON = 0xff };
 
+static struct cudaDeviceProp found;
+static bool known;
+static void ask(void) { known = cudaGetDeviceProperties(&found, 0) == cudaSuccess; }
+
+/* Threads that each serve a GPU may ask at once. */
 static const struct cudaDeviceProp *properties(void) {
-    static struct cudaDeviceProp found;
-    static int known;
-    if (!known && cudaGetDeviceProperties(&found, 0) == cudaSuccess) known = 1;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, ask);
     return known ? &found : NULL;
 }
 

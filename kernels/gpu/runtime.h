@@ -24,6 +24,8 @@
 #define cudaGetDeviceProperties hipGetDeviceProperties
 #define cudaGetErrorString hipGetErrorString
 #define cudaGetLastError hipGetLastError
+#define cudaHostAlloc hipHostMalloc
+#define cudaHostAllocDefault hipHostMallocDefault
 #define cudaIpcCloseMemHandle hipIpcCloseMemHandle
 #define cudaIpcGetMemHandle hipIpcGetMemHandle
 #define cudaIpcMemHandle_t hipIpcMemHandle_t

@@ -55,26 +55,32 @@ spw_status spw_world_use(const spw_world *world, size_t rank) {
     return spw_device_check((int)cudaSetDevice(world->device[rank]), "choose a GPU");
 }
 
+static spw_status enable_peer(int own, int other) {
+    spw_status status = SPW_OK;
+    int can = 1;
+    SPW_TRY_GPU(cudaDeviceCanAccessPeer(&can, own, other), "ask for peer access");
+    if (!can)
+        SPW_TRY(spw_fail(SPW_EDEVICE,
+                         "GPU %d cannot reach the memory of GPU %d; the exchange needs GPUs of one node", own,
+                         other));
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) {
+        (void)cudaGetLastError();
+    } else {
+        SPW_TRY_GPU(error, "enable peer access");
+    }
+cleanup:
+    return status;
+}
+
 /* Every GPU of this process may reach every other. */
 static spw_status enable_peers(const spw_world *world) {
     spw_status status = SPW_OK;
-    for (int a = 0; a < (int)world->gpus; a++) {
-        SPW_TRY_GPU(cudaSetDevice(a), "choose a GPU");
-        for (int b = 0; b < (int)world->gpus; b++) {
-            int can = 1;
-            if (a == b) continue;
-            SPW_TRY_GPU(cudaDeviceCanAccessPeer(&can, a, b), "ask for peer access");
-            if (!can)
-                SPW_TRY(spw_fail(
-                    SPW_EDEVICE,
-                    "GPU %d cannot reach the memory of GPU %d; the exchange needs GPUs of one node", a, b));
-            const cudaError_t error = cudaDeviceEnablePeerAccess(b, 0);
-            if (error == cudaErrorPeerAccessAlreadyEnabled) {
-                (void)cudaGetLastError();
-            } else {
-                SPW_TRY_GPU(error, "enable peer access");
-            }
-        }
+    for (size_t a = 0; a < world->ranks; a++) {
+        SPW_TRY(spw_world_use(world, a));
+        for (size_t b = 0; b < world->ranks; b++)
+            if (world->device[a] != world->device[b])
+                SPW_TRY(enable_peer(world->device[a], world->device[b]));
     }
 cleanup:
     return status;
@@ -129,6 +135,29 @@ spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **
     world->wait = !phases && (crowd == 1 || crowd <= most_side_by_side());
     if (spw_world_blocks(world) == 0) world->wait = false; /* more ranks than multiprocessors */
     for (size_t r = 0; r < ranks; r++) world->device[r] = (int)(r * gpus / ranks);
+    SPW_TRY(enable_peers(world));
+    SPW_TRY(equip(world));
+    *out = world;
+    return SPW_OK;
+cleanup:
+    spw_world_destroy(world);
+    return status;
+}
+
+spw_status spw_world_create_on(size_t ranks, const int *device, spw_world **out) {
+    spw_world *world = NULL;
+    spw_status status = SPW_OK;
+    const int there = spw_device_count();
+    *out = NULL;
+    if (ranks == 0 || ranks > SPW_WORLD_RANKS)
+        return spw_fail(SPW_EARG, "%zu ranks; a node holds 1 to %d", ranks, SPW_WORLD_RANKS);
+    for (size_t r = 0; r < ranks; r++)
+        if (device[r] < 0 || device[r] >= there)
+            return spw_fail(SPW_EDEVICE, "rank %zu on GPU %d; %d GPUs are there", r, device[r], there);
+    SPW_TRY(SPW_ALLOC(1, &world));
+    world->ranks = world->behind = world->gpus = ranks;
+    world->wait = true, world->patience_s = SPW_WORLD_PATIENCE_S;
+    memcpy(world->device, device, ranks * sizeof *device);
     SPW_TRY(enable_peers(world));
     SPW_TRY(equip(world));
     *out = world;

@@ -36,6 +36,9 @@ void spw_world_prepare(void);
  * GPUs than ranks; SPW_EDEVICE: fewer GPUs, or two that cannot reach each other's memory. */
 SPW_MUST_CHECK spw_status spw_world_create(size_t ranks, size_t gpus, bool phases, spw_world **out);
 
+/* One process: rank r on GPU device[r], each another one. SPW_EARG: ranks; SPW_EDEVICE as above. */
+SPW_MUST_CHECK spw_status spw_world_create_on(size_t ranks, const int *device, spw_world **out);
+
 /* A process a rank: the link is made first, then the processes are forked, before any of them has touched a GPU; each
  * joins. */
 SPW_MUST_CHECK spw_status spw_world_link_create(size_t ranks, spw_world_link **out);
