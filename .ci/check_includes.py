@@ -14,7 +14,7 @@ ALLOWED = {  # folder -> folders whose headers it may include (itself is always 
     "tests": {"base", "traces", "reference", "kernels", "sim"},
 }
 ROOMS = {  # folder -> its rooms in the order in which data flows: a room may include those before it
-    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "verify", "bench", "emulate"],
+    "kernels": ["gpu", "record", "local", "gemm", "exchange", "layer", "jax", "verify", "bench", "emulate"],
     "sim": ["print", "statistics", "input", "routing", "schemes", "memory", "time", "replay", "peers", "verify", "report", "score", "command"],
 }
 EXTERNAL = {  # library header -> the only folders that may know it
@@ -27,6 +27,7 @@ EXTERNAL = {  # library header -> the only folders that may know it
     "argp.h": {"sim"},
     "cuda": {"kernels"},
     "hip/": {"kernels"},
+    "xla/": {"kernels"},
     "omp.h": {"kernels", "reference", "sim", "tests", "traces"},
 }
 

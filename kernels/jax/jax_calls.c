@@ -96,7 +96,7 @@ spw_status spw_jax_read_exchange(const XLA_FFI_CallFrame *frame, spw_jax_exchang
     };
     if (kind == SPW_JAX_DISPATCH) {
         SPW_TRY(spw_jax_read_number(frame, "experts", 1, INT32_MAX, &e.experts));
-        if (e.experts % ranks != 0)
+        if (ranks == 0 || e.experts % ranks != 0)
             SPW_TRY(spw_fail(SPW_EARG, "%zu experts on %zu ranks; a multiple of the ranks would be right",
                              e.experts, ranks));
     }

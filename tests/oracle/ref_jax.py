@@ -3,44 +3,19 @@ its gradients (softmax and sigmoid routers) in fp64 and fp32, bf16 and e4m3fn ag
 
     ref_jax.py LIBRARY VENV
 
-runs itself with a Python that has jax: this one, or a virtual environment in VENV for which it installs jax from PyPI
-once. Without a network it fails; the build option SPW_JAX=OFF leaves it out, and CTest then lists it as not run. JAX alone and not PyTorch: the x86 wheel of PyTorch on PyPI is 0.5 GB and loads only beside
-gigabytes of CUDA libraries, while jax.grad gives all gradients for 100 MB.
+runs itself with a Python that has jax (jax_venv.py). JAX alone and not PyTorch: the x86 wheel of PyTorch on PyPI is
+0.5 GB and loads only beside gigabytes of CUDA libraries, while jax.grad gives all gradients for 100 MB.
 
 No tolerance is typed by hand. `Bounded` carries with each number a bound of the error that rounding can have made so
 far (running error analysis: Wilkinson 1963; Higham 2002, section 3.3): once for the reference, whose sums are rounded
 once, and once for fp32 JAX, whose sums are rounded at every term. The reference must stay within the first of fp64 JAX
 and within both together of fp32 JAX."""
 import ctypes
-import importlib.util
-import os
-import subprocess
 import sys
 
-PACKAGES = ["jax==0.10.2; python_version >= '3.11'", "jax; python_version < '3.11'"]
+import jax_venv
 
-
-def enter_venv(folder):
-    """Runs this program again with the Python of the virtual environment, which has jax."""
-    python = os.path.join(folder, "bin", "python")
-    done = os.path.join(folder, "complete")
-    if not os.path.exists(done):
-        steps = [[sys.executable, "-m", "venv", "--clear", folder],
-                 [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15",
-                  "--retries", "1", *PACKAGES]]
-        for step in steps:
-            result = subprocess.run(step, capture_output=True, text=True)
-            if result.returncode != 0:
-                reason = (result.stderr.strip() or result.stdout.strip()).splitlines()
-                sys.exit("jax cannot be installed here (cmake -DSPW_JAX=OFF leaves this test out): "
-                         + (reason[-1] if reason else " ".join(step)))
-        open(done, "w").close()
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.execv(python, [python, os.path.abspath(__file__), *sys.argv[1:], "inside"])
-
-
-if sys.argv[-1] != "inside" and importlib.util.find_spec("jax") is None:
-    enter_venv(sys.argv[2])
+jax_venv.enter(sys.argv[2])
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
