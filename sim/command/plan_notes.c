@@ -143,7 +143,7 @@ static void print_software(const spw_plan_view *v, FILE *out) {
         fprintf(out, "software  %s: it says nothing of these points\n", v->settings->stack);
         return;
     }
-    fprintf(out, "software  %s: %s%s%s by its fitted coefficients\n", v->settings->stack,
+    fprintf(out, "software  %s: %s%s%s by its coefficients\n", v->settings->stack,
             arena ? "memory of compiled programs" : "", arena && timed ? " and " : "",
             timed ? "step times" : "");
 }

@@ -88,16 +88,30 @@ spw_status spw_software_read(const char *names, spw_software *out) {
 
 /* --- By default --- */
 
+/* Is the cluster among those of the stack, whatever the number of its nodes ("h200-32x8": h200-8x8)? */
+static bool has_cluster(const char *clusters, const char *name) {
+    const char *end = strrchr(name, '-');
+    const size_t length = end != NULL ? (size_t)(end - name) + 1 : strlen(name);
+    for (const char *word = clusters; *word != '\0'; word += strcspn(word, " "), word += strspn(word, " ")) {
+        const char *last = word + strcspn(word, " ");
+        while (last > word && *last != '-') last--;
+        if ((size_t)(last - word) + 1 == length && strncmp(word, name, length) == 0) return true;
+    }
+    return false;
+}
+
+/* A stack of the cluster; else one that was fitted; of equals the last. */
 static spw_status newest_compiled(const spw_job *job, spw_software *out) {
     const char *const *names = spw_time_stack_presets();
     const char *chosen = names[0] != NULL ? names[0] : "";
-    bool fitted = false;
+    int rank = -1;
     for (size_t i = 0; names[i] != NULL; i++) {
         const spw_status status = spw_time_stack_read(names[i], NULL, &out->time_stack);
         if (status != SPW_OK) return status;
-        const bool here = spw_has_word(out->time_stack.clusters, job->cluster.name);
-        if (here < fitted || (here == fitted && strcmp(names[i], chosen) < 0)) continue;
-        chosen = names[i], fitted = here;
+        const int here = 2 * has_cluster(out->time_stack.clusters, job->cluster.name) +
+                         spw_time_stack_is_fitted(&out->time_stack);
+        if (here < rank || (here == rank && strcmp(names[i], chosen) < 0)) continue;
+        chosen = names[i], rank = here;
     }
     return add(chosen, out);
 }

@@ -24,7 +24,8 @@ typedef struct spw_software {
 /* `names`: presets or YAML files between commas, at most one of each kind; "none": no software. SPW_ECONFIG, SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_software_read(const char *names, spw_software *out);
 
-/* Of the kinds asked for, the last preset that was fitted on the job's cluster, else the last of all: names end in a date. */
+/* Of the kinds asked for, the last preset of the job's cluster (of any number of nodes), else the last that was fitted: names
+ * end in a date or a version. */
 SPW_MUST_CHECK spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
                                               spw_software *out);
 

@@ -82,6 +82,8 @@ bool spw_time_stack_knows(const char *name) {
     return false;
 }
 
+bool spw_time_stack_is_fitted(const spw_time_stack *stack) { return strcmp(stack->tables, "none") != 0; }
+
 static spw_status print(FILE *out, const void *what) {
     spw_time_stack stack = *(const spw_time_stack *)what;
     fprintf(out,

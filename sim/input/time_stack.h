@@ -37,7 +37,8 @@ enum { SPW_TIME_FITTED = 11, SPW_TIME_TEXT = 2, SPW_TIME_ROWS = SPW_TIME_FITTED 
 
 typedef struct spw_time_stack {
     char name[SPW_STACK_NAME];
-    char tables[SPW_STACK_TEXT]; /* what it was fitted on */
+    char tables
+        [SPW_STACK_TEXT]; /* what it was fitted on; "none": no run, coefficients are of kernels or assumed */
     char models[SPW_STACK_TEXT], clusters[SPW_STACK_TEXT], schemes[SPW_STACK_TEXT]; /* of those tables */
     char expert_parallel[SPW_STACK_TEXT];  /* sizes of those tables; "": any */
     char fsdp[SPW_STACK_TEXT];             /* sizes of those tables; "": any */
@@ -63,6 +64,7 @@ SPW_MUST_CHECK spw_status spw_time_stack_parse(const char *where, const char *te
                                                spw_time_stack *out);
 const char *const *spw_time_stack_presets(void); /* ended by NULL */
 bool spw_time_stack_knows(const char *name);     /* is there a preset of that name? */
+bool spw_time_stack_is_fitted(const spw_time_stack *stack);
 
 /* Writes YAML that spw_time_stack_parse reads back. */
 SPW_MUST_CHECK spw_status spw_time_stack_write(const spw_time_stack *stack, const char *path);

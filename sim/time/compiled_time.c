@@ -163,7 +163,7 @@ cleanup:
 /* --- What the fit covers --- */
 
 /* Names what the tables do not have, and counts it. */
-static spw_compiled_far name_outside(const prediction *p) {
+static spw_compiled_far name_ranges(const prediction *p) {
     const spw_time_stack *s = p->stack;
     const spw_job *job = p->request->job;
     const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
@@ -171,19 +171,36 @@ static spw_compiled_far name_outside(const prediction *p) {
     const spw_fit_point point = {job->model.name,       job->cluster.name,    job->expert,
                                  p->request->sequences, job->sequence_length, spw_precision_is_bf16(job)};
     const char *kind = spw_compiled_kind(p->request->scheme);
-    char *note = p->out->outside;
-    const bool seen = spw_has_word(s->schemes, kind), full = job->remat == SPW_REMAT_FULL;
-    char fsdp[24];
+    char *note = p->out->outside, fsdp[24];
     (void)snprintf(fsdp, sizeof fsdp, "%zu", job->fsdp);
-    const bool sharded = s->fsdp[0] == '\0' || spw_has_word(s->fsdp, fsdp);
+    const bool seen = spw_has_word(s->schemes, kind),
+               sharded = s->fsdp[0] == '\0' || spw_has_word(s->fsdp, fsdp);
     if (!seen) spw_outside_add(note, "%s not in the fitted tables", kind);
     if (!sharded) spw_outside_add(note, "fsdp sizes other than %s", s->fsdp);
     const spw_outside_count count = spw_outside_ranges(note, &range, &point);
+    return (spw_compiled_far){count.sizes + !seen + !sharded, count.places, count.network};
+}
+
+/* A stack that no run was fitted for has no ranges: it is outside as a whole, and its widths say so. */
+static spw_compiled_far name_outside(const prediction *p) {
+    const spw_job *job = p->request->job;
+    char *note = p->out->outside;
+    const bool full = job->remat == SPW_REMAT_FULL, staged = job->pipeline > 1;
+    spw_compiled_far far = {0, 0, true};
+    if (spw_time_stack_is_fitted(p->stack)) {
+        far = name_ranges(p);
+    } else {
+        const bool known = spw_has_word(p->stack->clusters, job->cluster.name);
+        spw_outside_add(note, "no run of %s was fitted: rates of single kernels and assumed shares",
+                        p->stack->name);
+        if (!known) spw_outside_add(note, "cluster other than %s", p->stack->clusters);
+        if (!spw_precision_is_bf16(job)) spw_outside_add(note, "precision other than bf16 throughout");
+        far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
+    }
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
-    if (job->pipeline > 1) spw_outside_add(note, "pipelines not in the fitted tables");
-    return (spw_compiled_far){.unseen = count.sizes + !seen + !sharded,
-                              .elsewhere = count.places + !full + (job->pipeline > 1),
-                              .network = count.network};
+    if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
+    far.elsewhere += (size_t)!full + staged;
+    return far;
 }
 
 static spw_status predict(prediction *p) {

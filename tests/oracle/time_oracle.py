@@ -304,7 +304,18 @@ def left_out(text):
     check(len(bins) == 6 and whole is not None and sum(bins) == int(whole[2]) and sum(bins[:4]) == int(whole[1]), f"histogram: {bins}")
 
 
+def nvidia():
+    """A run that nobody fitted, on 256 H200: with and without what its replicas exchange the truth lies inside."""
+    rows = score(data / "judged/mixtral_8x7b_h200_2025.csv")["rows"]
+    check(len(rows) == 2, "two readings of one run")
+    for r in rows:
+        t, truth = r["time"], 5 * S / 5958.57
+        check(t is not None and t["low_s"] < truth < t["high_s"], f"{r['id']}: {truth} outside {t}")
+        check(t is not None and t["high_s"] / t["step_s"] > 1.15 and "no run of" in t["outside_fit"], f"{r['id']}: {t}")
+
+
 same_model()
+nvidia()
 held_scores()
 published_order()
 real_text()

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/software.h"
 #include "sim/score/fit/calibrate_time.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
@@ -415,7 +416,7 @@ static void test_stacks(const char *scratch) {
         }
         CHECK(s.latency_s.value == again.latency_s.value && s.half_width.value == again.half_width.value);
     }
-    CHECK(stacks == 2 && fitted > 0 && fitted <= 13);
+    CHECK(stacks == 3 && fitted > 0 && fitted <= 13);
     spw_time_stack s;
     CHECK_STATUS(spw_time_stack_read("no-such-stack", NULL, &s), SPW_ECONFIG);
     CHECK_STATUS(spw_time_stack_write(&stack, "/nowhere/at/all.yaml"), SPW_EIO);
@@ -425,6 +426,61 @@ static void test_stacks(const char *scratch) {
     CHECK_OK(spw_time_stack_write(&s, path));
     CHECK_STATUS(spw_time_stack_read(path, NULL, &s), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "'dense_share' is 1.5; it must be in [0.01, 1]") != NULL);
+}
+
+/* --- NVIDIA --- */
+
+static void expect_software(const char *cluster, const char *want) {
+    spw_software software;
+    spw_job other = job;
+    (void)snprintf(other.cluster.name, sizeof other.cluster.name, "%s", cluster);
+    CHECK_OK(spw_software_newest(&other, true, false, &software));
+    CHECK(strcmp(software.names, want) == 0);
+    if (strcmp(software.names, want) != 0)
+        fprintf(stderr, "  %s: %s, want %s\n", cluster, software.names, want);
+}
+
+/* Times of programs that no run was fitted for: rates of their own, an interval that is wider than where runs were, and words
+ * for it. Twice the peak, twice as fast. */
+static void test_nvidia(void) {
+    static const char *const clusters[] = {"h100-8x8", "h200-8x8", "b200-8x8"};
+    static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "ragged", "gmm-deepep",
+                                          "ring"};
+    const spw_timeline fitted = predict(&job, &stack, "gmm", 4, 1.0);
+    const double seen = log(fitted.high_s / fitted.step_s);
+    spw_time_stack cuda;
+    CHECK_OK(spw_time_stack_read("xla-cuda-0.10.2", NULL, &cuda));
+    CHECK(!spw_time_stack_is_fitted(&cuda) && spw_time_stack_is_fitted(&stack));
+    for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
+        const spw_coefficient *k = spw_time_coefficient(&cuda, i);
+        CHECK(k->evidence != SPW_EVIDENCE_FITTED && k->uncertainty >= 0.05 * k->value);
+        CHECK(k->value != spw_time_coefficient(&stack, i)->value);
+    }
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t s = 0; s < 5; s++) {
+            spw_job other = job;
+            CHECK_OK(spw_cluster_read(clusters[c], NULL, &other.cluster));
+            const spw_timeline t = predict(&other, &cuda, schemes[s], 4, 1.0);
+            CHECK(log(t.high_s / t.step_s) > 1.5 * seen && log(t.step_s / t.low_s) > 1.5 * seen);
+            CHECK(strcmp(t.outside, "no run of xla-cuda-0.10.2 was fitted: rates of single kernels and "
+                                    "assumed shares") == 0);
+            other.cluster.bf16_flops.value *= 2.0;
+            const spw_timeline faster = predict(&other, &cuda, schemes[s], 4, 1.0);
+            near(seconds(&faster, "expert_products"), seconds(&t, "expert_products") / 2, 1e-12,
+                 "twice the peak");
+        }
+        expect_software(clusters[c], "xla-cuda-0.10.2");
+    }
+    spw_job large = job;
+    CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
+    large.fsdp = 32;
+    const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
+    CHECK(strstr(t.outside, "; cluster other than h100-8x8 h200-8x8 b200-8x8") != NULL);
+    expect_software("h200-32x8", "xla-cuda-0.10.2");
+    expect_software("mi355x-8x8", "maxtext-rocm-2026-05");
+    expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
+    expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
+    expect_software("h20-8x8", "maxtext-rocm-2026-05");
 }
 
 static void test_timeline(void) {
@@ -476,6 +532,7 @@ int main(int argc, char **argv) {
     test_outside();
     test_rates();
     test_stacks(argv[1]);
+    test_nvidia();
     test_fit_memory(argv[2]);
     return check_done();
 }
