@@ -146,7 +146,7 @@ static spw_status run_place(replay *r, size_t place, spw_replay_place at, const 
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
         spw_replay_row *row = &r->row[i];
         if (row->refused) continue;
-        SPW_TRY(spw_selection_run(r->selection[place], row->scheme, r->counts[place], record, layout));
+        SPW_TRY(spw_selection_run(r->selection[place], row->point.scheme, r->counts[place], record, layout));
         SPW_TRY(spw_replay_row_add(row, at, r->counts[place], r->selection[place]));
     }
 

@@ -31,7 +31,7 @@ static void name_worst(const spw_replay_row *row, size_t step, size_t layer, siz
 static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
     const spw_reserved_outcome *as_set = &out->reserved.as_set;
-    if (status != SPW_OK || row->job->part != SPW_PART_EXPERT_LAYERS) return status;
+    if (status != SPW_OK || row->point.job->part != SPW_PART_EXPERT_LAYERS) return status;
     set_peak(&as_set->requested, &out->memory);
     name_worst(row, as_set->live_step, as_set->live_layer % row->frame->layers, as_set->live_rank,
                &out->memory);
@@ -70,14 +70,14 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
 static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
     const spw_trace_info *info = spw_trace_get_info(row->frame->request->trace);
     const bool ranked = strcmp(info->order, "descending_weight") == 0;
-    if (row->scheme->type->routing.by_choice_rank && !ranked)
+    if (row->point.scheme->type->routing.by_choice_rank && !ranked)
         spw_assume(list,
                    "%s: a token's first slot is its first choice, which the trace does not say (order: %s)",
-                   row->scheme->text, info->order[0] != '\0' ? info->order : "not said");
-    if (spw_scheme_drop_rule(row->scheme) == SPW_DROP_BY_WEIGHT &&
+                   row->point.scheme->text, info->order[0] != '\0' ? info->order : "not said");
+    if (spw_scheme_drop_rule(row->point.scheme) == SPW_DROP_BY_WEIGHT &&
         strcmp(info->weight_kind, "gate_used") != 0)
         spw_assume(list, "%s: the gate uses the weights as the trace has them (weight_kind: %s)",
-                   row->scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
+                   row->point.scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
 }
 
 static void assume_time(const spw_replay_row *row, spw_result_row *out) {
@@ -85,35 +85,35 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     const spw_megatron_coefficients *stack = row->time.scaled;
     const spw_fits fits = {q->stack, q->time_stack, q->megatron};
     if (!row->timed && (q->stack != NULL || q->megatron != NULL))
-        spw_assume(&out->assumptions, "%s: no times: %s", row->scheme->text,
-                   spw_why_no_time(row->job, row->scheme, &fits));
+        spw_assume(&out->assumptions, "%s: no times: %s", row->point.scheme->text,
+                   spw_why_no_time(row->point.job, row->point.scheme, &fits));
     if (!row->timed) return;
     if (stack != NULL)
         spw_assume(
             &out->assumptions,
             "%s: time of the expert layers by stack %s, fitted to bare stacks on %s ranks of one machine",
-            row->scheme->text, stack->name, stack->expert_parallel);
-    if (stack != NULL && row->job->part == SPW_PART_WHOLE)
+            row->point.scheme->text, stack->name, stack->expert_parallel);
+    if (stack != NULL && row->point.job->part == SPW_PART_WHOLE)
         spw_assume(
             &out->assumptions,
             "%s: all else of the step is counted work; collectives of weights and gradients hide behind "
             "nothing",
-            row->scheme->text);
+            row->point.scheme->text);
     if (out->time.outside[0] != '\0')
-        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->scheme->text,
+        spw_assume(&out->assumptions, "%s: times beyond what was fitted: %s", row->point.scheme->text,
                    out->time.outside);
 }
 
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
-    const char *state = spw_footprint_state_note(row->job, row->scheme);
+    const char *state = spw_footprint_state_note(row->point.job, row->point.scheme);
     char precision[SPW_PRECISION_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
-    if (spw_precision_note(row->job, precision)) spw_assume(list, "%s", precision);
+    if (spw_precision_note(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);
         if (row->outside[0] != '\0')
-            spw_assume(list, "%s: beyond what was fitted: %s", row->scheme->text, row->outside);
+            spw_assume(list, "%s: beyond what was fitted: %s", row->point.scheme->text, row->outside);
         return;
     }
     spw_assume(list,
@@ -124,8 +124,8 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
             row->frame->parts
                 ? "the allocator reserves beyond that is not replayed with pipeline stages or micro-batches"
                 : "PyTorch's allocator reserves beyond that is not replayed here");
-    if (row->reserved != NULL && row->job->allocator.garbage_collection_threshold > 0.0 &&
-        row->job->allocator.per_process_memory_fraction == 0.0)
+    if (row->reserved != NULL && row->point.job->allocator.garbage_collection_threshold > 0.0 &&
+        row->point.job->allocator.per_process_memory_fraction == 0.0)
         spw_assume(list,
                    "allocator: garbage_collection_threshold does nothing: PyTorch collects only where a "
                    "fraction of the device was set (per_process_memory_fraction)");
@@ -140,7 +140,7 @@ static void assume_parts(const spw_replay_row *row, const spw_footprint *footpri
     const spw_replay_frame *f = row->frame;
     if (f->micro_batches > 1)
         spw_assume(list, "%zu micro-batches of %zu sequence%s; rows, dispatch and combine are of one of them",
-                   f->micro_batches, row->shape.sequences, spw_plural(row->shape.sequences));
+                   f->micro_batches, row->point.shape.sequences, spw_plural(row->point.shape.sequences));
     if (f->stages > 1)
         spw_assume(list, "%zu stages; memory is that of stage %zu, which needs most", f->stages,
                    footprint->stage.index);
@@ -162,9 +162,9 @@ static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) 
     spw_step_traffic step;
     out->purpose_bytes[SPW_PURPOSE_EXCHANGE] = out->whole_step_bytes = exchanges;
     out->purpose_said[SPW_PURPOSE_EXCHANGE] = true;
-    if (row->job->part == SPW_PART_EXPERT_LAYERS) return; /* its weights stay, and it has no optimizer */
-    const spw_point point = spw_point_of(row->job, row->scheme, row->job->sequences_per_gpu[row->batch]);
-    if (spw_step_traffic_of(&point, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step) != SPW_OK) {
+    if (row->point.job->part == SPW_PART_EXPERT_LAYERS)
+        return; /* its weights stay, and it has no optimizer */
+    if (spw_step_traffic_of(&row->point, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &step) != SPW_OK) {
         out->purpose_said[SPW_PURPOSE_EXCHANGE] = false;
         out->whole_step_bytes = NAN;
         return;
@@ -204,7 +204,7 @@ static spw_status finish_overload(const spw_replay_row *row, spw_result_row *out
     spw_result_overload *o = &out->overload;
     spw_status status = SPW_OK;
     if (!f->request->overload) return SPW_OK;
-    o->ranks = row->shape.ranks;
+    o->ranks = row->point.shape.ranks;
     o->run = row->overload_run;
     o->run_rank = spw_overload_run_rank(&row->overload);
     spw_overload_run_finish(&o->run);
@@ -217,7 +217,8 @@ static spw_status finish_overload(const spw_replay_row *row, spw_result_row *out
         o->layer[l] =
             (spw_result_layer){spw_composer_layer_id(f->composer, l), layer.average, layer.max, 0.0};
         if (step.step_s > 0.0)
-            o->layer[l].cost_s = (step.step_s - out->balanced.step_s) / (double)row->job->model.moe_layers;
+            o->layer[l].cost_s =
+                (step.step_s - out->balanced.step_s) / (double)row->point.job->model.moe_layers;
     }
 
 cleanup:
@@ -226,8 +227,8 @@ cleanup:
 
 /* Where expert-parallel groups lie on more nodes than they need. */
 static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
-    const spw_placement p = {row->frame->ranks, row->job->expert, row->job->cluster.gpus_per_node,
-                             row->job->model.experts};
+    const spw_placement p = {row->frame->ranks, row->point.job->expert, row->point.job->cluster.gpus_per_node,
+                             row->point.job->model.experts};
     out->groups = p.ranks / p.group_ranks;
     out->straddling = spw_placement_straddling(&p);
     if (out->straddling == 0) return;
@@ -242,10 +243,10 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     const double records = (double)f->steps * (double)f->layers * (double)f->micro_batches;
     const double gpus = (double)f->steps * (double)f->ranks * (double)f->stages;
     spw_status status = SPW_OK;
-    out->scheme = *row->scheme;
-    out->sequences = row->job->sequences_per_gpu[row->batch];
-    out->expert = row->job->expert;
-    out->fsdp = row->job->fsdp;
+    out->scheme = *row->point.scheme;
+    out->sequences = row->point.sequences;
+    out->expert = row->point.job->expert;
+    out->fsdp = row->point.job->fsdp;
     out->first_step = spw_composer_step_id(f->composer, 0);
     out->last_step = spw_composer_step_id(f->composer, f->steps - 1);
     out->steps = f->steps;
@@ -266,8 +267,8 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->assumptions = *spw_composer_assumptions(f->composer, row->batch);
     SPW_TRY(spw_choice_tally_assume(choices, &out->assumptions));
     for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
-        if (row->job->model.doubt[i][0] != '\0')
-            spw_assume(&out->assumptions, "%s", row->job->model.doubt[i]);
+        if (row->point.job->model.doubt[i][0] != '\0')
+            spw_assume(&out->assumptions, "%s", row->point.job->model.doubt[i]);
     finish_placement(row, out);
     assume_choices(row, &out->assumptions);
     assume_time(row, out);
@@ -275,14 +276,15 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     assume_parts(row, &out->footprint, &out->assumptions);
     spw_result_row_judge(out);
     if (spw_point_is_live_alone(out))
-        SPW_TRY(spw_newest_arena_of(f->request->newest, row->job, row->scheme, out->sequences, &out->newest));
+        SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,
+                                    &out->newest));
 
 cleanup:
     return status;
 }
 
 void spw_replay_row_refusal(const spw_replay_row *row, spw_refusal *out) {
-    *out = (spw_refusal){.sequences = row->job->sequences_per_gpu[row->batch], .expert = row->job->expert};
-    memcpy(out->scheme, row->scheme->text, sizeof out->scheme);
+    *out = (spw_refusal){.sequences = row->point.sequences, .expert = row->point.job->expert};
+    memcpy(out->scheme, row->point.scheme->text, sizeof out->scheme);
     memcpy(out->reason, row->refusal, sizeof out->reason);
 }

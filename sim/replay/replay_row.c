@@ -13,23 +13,24 @@
 
 /* --- Life --- */
 
-static spw_status create_allocator(spw_replay_row *row, const spw_point *point) {
+static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
-    row->exact = spw_megatron_job_layers(point, &bare);
-    return spw_reserved_memory_create(point, row->memory.footprint, f->layers, f->steps, &row->reserved);
+    row->exact = spw_megatron_job_layers(&row->point, &bare);
+    return spw_reserved_memory_create(&row->point, row->memory.footprint, f->layers, f->steps,
+                                      &row->reserved);
 }
 
 /* SPW_ECONFIG for a point that cannot be. */
 static spw_status check(const spw_replay_row *row) {
     const double imbalance = row->frame->request->imbalance;
     const bool weights = spw_trace_get_info(row->frame->request->trace)->has_weights;
-    spw_status status = spw_footprint_check(row->job, row->scheme);
-    if (status == SPW_OK) status = spw_scheme_check(row->scheme, &row->shape);
-    if (status == SPW_OK) status = spw_selection_check(row->scheme, weights);
-    if (status == SPW_OK && imbalance > (double)row->job->expert)
+    spw_status status = spw_footprint_check(row->point.job, row->point.scheme);
+    if (status == SPW_OK) status = spw_scheme_check(row->point.scheme, &row->point.shape);
+    if (status == SPW_OK) status = spw_selection_check(row->point.scheme, weights);
+    if (status == SPW_OK && imbalance > (double)row->point.job->expert)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                        imbalance, row->job->expert);
+                        imbalance, row->point.job->expert);
     return status;
 }
 
@@ -37,9 +38,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
                                  size_t batch, spw_replay_row *row) {
     const spw_replay_request *q = f->request;
     const size_t sequences = job->sequences_per_gpu[batch], cells = f->layers * f->ranks;
-    *row = (spw_replay_row){.frame = f, .job = job, .scheme = scheme, .batch = batch};
-    const spw_point point = spw_point_of(job, scheme, sequences);
-    row->shape = point.shape;
+    *row = (spw_replay_row){.frame = f, .point = spw_point_of(job, scheme, sequences), .batch = batch};
     spw_status status = check(row);
     row->refused = status == SPW_ECONFIG && (q->splits > 1 || q->refuses);
     if (row->refused) {
@@ -51,23 +50,21 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
-    SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->sent));
-    SPW_TRY(SPW_ALLOC(row->shape.ranks, &row->received));
+    SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->sent));
+    SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->received));
     const spw_replay_time_request time = {.stack = f->parts ? NULL : q->time_stack,
                                           .megatron = q->megatron,
-                                          .job = job,
-                                          .scheme = scheme,
-                                          .sequences = sequences,
+                                          .point = row->point,
                                           .layers = f->layers,
-                                          .groups = f->ranks / row->shape.ranks,
+                                          .groups = f->ranks / row->point.shape.ranks,
                                           .micro_batches = f->micro_batches,
                                           .imbalance = q->imbalance};
-    if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(job, scheme, sequences, q->imbalance, &row->stated));
+    if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(&row->point, q->imbalance, &row->stated));
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));
-    SPW_TRY(spw_stage_memory_create(&point, f->ranks, f->layers, f->steps, &row->memory));
+    SPW_TRY(spw_stage_memory_create(&row->point, f->ranks, f->layers, f->steps, &row->memory));
     if (q->overload) {
-        const spw_overload_shape overload = {f->ranks, row->shape.ranks, f->layers, &job->model,
+        const spw_overload_shape overload = {f->ranks, row->point.shape.ranks, f->layers, &job->model,
                                              spw_pipeline_of(job)};
         SPW_TRY(spw_overload_create(&overload, &row->overload));
     }
@@ -77,7 +74,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
         SPW_TRY(spw_compiled_footprint_compute(q->stack, job, scheme, sequences, row->memory.footprint,
                                                row->outside));
     }
-    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row, &point));
+    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row));
 
 cleanup:
     return status;
@@ -114,8 +111,8 @@ void spw_replay_row_begin(spw_replay_row *row) {
 
 /* A rank that holds and receives so many times the mean, as far as the scheme lets it. */
 static spw_rank_rows stated_rows(const spw_replay_row *row, double times) {
-    spw_rank_rows rows = spw_balanced_rows(row->scheme, &row->shape);
-    const uint64_t most = row->shape.ranks * row->shape.assignments;
+    spw_rank_rows rows = spw_balanced_rows(row->point.scheme, &row->point.shape);
+    const uint64_t most = row->point.shape.ranks * row->point.shape.assignments;
     const double held = times * (double)rows.held, received = times * (double)rows.received;
     rows.held = held < (double)most ? (uint64_t)held : most;
     rows.received = received < (double)most ? (uint64_t)received : most;
@@ -123,15 +120,15 @@ static spw_rank_rows stated_rows(const spw_replay_row *row, double times) {
     const spw_rank_rows *busy = &row->stated.busy;
     rows.held = busy->held < rows.held ? busy->held : rows.held;
     rows.received = busy->received < rows.received ? busy->received : rows.received;
-    if (spw_scheme_once_a_rank(row->scheme) && rows.received > rows.held) rows.received = rows.held;
+    if (spw_scheme_once_a_rank(row->point.scheme) && rows.received > rows.held) rows.received = rows.held;
     return rows;
 }
 
 static void note_memory(spw_replay_row *row, const spw_flow *flow, spw_replay_place place, size_t first) {
     const double times = row->frame->request->imbalance;
-    for (size_t d = 0; d < row->shape.ranks && row->memory.routed; d++) {
+    for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
         const spw_rank_rows rows =
-            times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->shape, flow, d);
+            times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->point.shape, flow, d);
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
         if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, place.layer, first + d, rows);
     }
@@ -141,12 +138,12 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
                       const spw_selection *selection, size_t group) {
     const spw_replay_frame *f = row->frame;
     const spw_flow *flow = spw_selection_flow(selection, group);
-    const size_t ranks = row->shape.ranks, first = group * ranks, cell = place.layer * f->ranks + first;
+    const size_t ranks = row->point.shape.ranks, first = group * ranks, cell = place.layer * f->ranks + first;
     spw_traffic traffic;
-    spw_traffic_compute(row->scheme, &row->shape, spw_selection_counts(selection), group, flow,
-                        !spw_remat_keeps_experts(row->job->remat), &traffic, row->sent, row->received);
+    spw_traffic_compute(row->point.scheme, &row->point.shape, spw_selection_counts(selection), group, flow,
+                        !spw_remat_keeps_experts(row->point.job->remat), &traffic, row->sent, row->received);
     spw_row_sums_add(&row->sums, &traffic,
-                     spw_layers_stood_for(row->job->model.moe_layers, f->layers, place.layer));
+                     spw_layers_stood_for(row->point.job->model.moe_layers, f->layers, place.layer));
     for (size_t d = 0; d < ranks; d++) {
         if (spw_row_sums_note(&row->sums, flow->rows[d]))
             row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
@@ -161,7 +158,7 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
     if (f->request->overload)
         spw_overload_add(&row->overload, place.layer, place.micro_batch, first, flow->rows);
     if (row->timed)
-        spw_replay_time_layer(&row->time, place.layer, place.micro_batch, &row->shape,
+        spw_replay_time_layer(&row->time, place.layer, place.micro_batch, &row->point.shape,
                               spw_selection_counts(selection), group, flow, &traffic);
 }
 
@@ -169,7 +166,8 @@ spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, const
                               spw_selection *selection) {
     const spw_replay_frame *f = row->frame;
     const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
-    for (size_t g = 0; g < f->ranks / row->shape.ranks; g++) add_group(row, place, counts, selection, g);
+    for (size_t g = 0; g < f->ranks / row->point.shape.ranks; g++)
+        add_group(row, place, counts, selection, g);
     if (row->drops.dropped == dropped_before || f->request->skips_lost_tokens) return SPW_OK;
     const spw_status status = spw_selection_lost_tokens(selection, &lost);
     for (size_t rank = 0; rank < f->ranks && status == SPW_OK; rank++)

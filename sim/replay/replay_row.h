@@ -30,12 +30,10 @@ typedef struct spw_replay_frame {
 
 typedef struct spw_replay_row {
     const spw_replay_frame *frame;
-    const spw_job *job;
-    const spw_scheme *scheme;
+    spw_point point;
     size_t batch;
     bool refused; /* the point cannot be; nothing but the reason is there then */
     char refusal[SPW_REFUSAL_TEXT];
-    spw_layer_shape shape; /* of a micro-batch */
     spw_row_sums sums;
     spw_result_drops drops;
     uint64_t dropped_before, assignments_before; /* the step under way */

@@ -8,27 +8,27 @@
 #include <string.h>
 
 static bool is_compiled(const spw_replay_time_request *q) {
-    return q->stack != NULL && q->micro_batches == 1 && spw_compiled_time_covers(q->job, q->scheme);
+    return q->stack != NULL && q->micro_batches == 1 &&
+           spw_compiled_time_covers(q->point.job, q->point.scheme);
 }
 
 bool spw_replay_time_covers(const spw_replay_time_request *q) {
-    return is_compiled(q) || (q->megatron != NULL && spw_megatron_job_covers(q->job, q->scheme));
+    return is_compiled(q) || (q->megatron != NULL && spw_megatron_job_covers(q->point.job, q->point.scheme));
 }
 
 static spw_status create_megatron(spw_replay_time *t) {
     const spw_replay_time_request *q = &t->q;
-    const size_t ranks = q->job->expert, sequences = q->sequences / q->micro_batches;
+    const size_t ranks = q->point.job->expert;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
-    SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->job->cluster, t->scaled));
+    SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->point.job->cluster, t->scaled));
     SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
-    SPW_TRY(SPW_ALLOC(q->job->model.experts, &t->scratch));
-    SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, sequences, 1.0, t->positions, t->even));
+    SPW_TRY(SPW_ALLOC(q->point.job->model.experts, &t->scratch));
+    SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
         SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
-        SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, sequences, q->imbalance, t->positions,
-                                         t->busy));
+        SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, q->imbalance, t->positions, t->busy));
     }
 
 cleanup:
@@ -37,12 +37,12 @@ cleanup:
 
 static spw_status stated_load(const spw_replay_time *t, double imbalance, size_t groups,
                               spw_routing_layer *out) {
-    return spw_routing_load_stated(t->q.job, t->q.scheme, t->q.sequences, imbalance, groups, out);
+    return spw_routing_load_stated(&t->q.point, imbalance, groups, out);
 }
 
 spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_time *out) {
     spw_status status = SPW_OK;
-    *out = (spw_replay_time){.q = *q, .positions = spw_stated_positions(q->job)};
+    *out = (spw_replay_time){.q = *q, .positions = spw_stated_positions(q->point.job)};
     if (!is_compiled(q)) return create_megatron(out);
     SPW_TRY(stated_load(out, 1.0, out->positions, &out->balanced));
     SPW_TRY(stated_load(out, 1.0, 1, &out->aligned));
@@ -73,12 +73,12 @@ void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch,
     const spw_replay_time_request *q = &t->q;
     if (t->scaled != NULL) {
         const size_t place = (micro_batch * q->groups + group) * q->layers + layer;
-        spw_megatron_load_of(t->scaled, q->scheme, shape, counts, group, flow, t->scratch,
+        spw_megatron_load_of(t->scaled, q->point.scheme, shape, counts, group, flow, t->scratch,
                              t->rank_load + place * shape->ranks);
     } else if (q->imbalance > 0.0) {
         t->load[layer] = t->stated;
     } else {
-        spw_routing_load_raise(q->scheme, shape, counts, group, flow, traffic, &t->load[layer]);
+        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic, &t->load[layer]);
     }
 }
 
@@ -87,9 +87,9 @@ typedef enum routing { REPLAYED, BALANCED, ALIGNED } routing;
 static spw_status predict_compiled(const spw_replay_time *t, routing of, spw_timeline *out) {
     const spw_replay_time_request *q = &t->q;
     const spw_time_request request = {.stack = q->stack,
-                                      .job = q->job,
-                                      .scheme = q->scheme,
-                                      .sequences = q->sequences,
+                                      .job = q->point.job,
+                                      .scheme = q->point.scheme,
+                                      .sequences = q->point.sequences,
                                       .layer = of == REPLAYED   ? t->load
                                                : of == BALANCED ? &t->balanced
                                                                 : &t->aligned,
@@ -101,10 +101,8 @@ static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *ou
     const spw_replay_time_request *q = &t->q;
     const spw_megatron_load *one = of != REPLAYED ? t->even : t->busy;
     if (t->scaled == NULL) return predict_compiled(t, of, out);
-    const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
     const spw_megatron_job_request megatron = {.coefficients = t->scaled,
-
-                                               .point = &point,
+                                               .point = &q->point,
                                                .load = one != NULL ? one : t->rank_load,
                                                .micro_batches = one != NULL ? 1 : q->micro_batches,
                                                .groups = one == NULL     ? q->groups
@@ -166,7 +164,7 @@ cleanup:
 
 spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, spw_step_span *out) {
     const spw_replay_time_request *q = &t->q;
-    const double factor = fmin(fmax(imbalance, 1.0), (double)q->job->expert);
+    const double factor = fmin(fmax(imbalance, 1.0), (double)q->point.job->expert);
     spw_replay_time one = *t;
     spw_megatron_load *load = NULL;
     spw_timeline step;
@@ -174,9 +172,8 @@ spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, sp
     if (t->scaled == NULL) {
         SPW_TRY(stated_load(t, factor, t->positions, &one.balanced));
     } else {
-        SPW_TRY(SPW_ALLOC(t->positions * q->job->expert, &load));
-        SPW_TRY(spw_megatron_load_stated(t->scaled, q->job, q->scheme, q->sequences / q->micro_batches,
-                                         factor, t->positions, load));
+        SPW_TRY(SPW_ALLOC(t->positions * q->point.job->expert, &load));
+        SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, factor, t->positions, load));
         one.even = load;
     }
     SPW_TRY(predict(&one, BALANCED, &step));

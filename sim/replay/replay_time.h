@@ -16,9 +16,7 @@
 typedef struct spw_replay_time_request {
     const spw_time_stack *stack;               /* NULL: compiled programs have no times */
     const spw_megatron_coefficients *megatron; /* NULL: Megatron-Core has none */
-    const spw_job *job;
-    const spw_scheme *scheme;
-    size_t sequences;                     /* of a GPU and step */
+    spw_point point;
     size_t layers, groups, micro_batches; /* of the replay; groups: of one stage */
     double
         imbalance; /* >= 1: the loads are those of a stated imbalance, whatever the flows; 0: of the flows */

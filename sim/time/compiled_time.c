@@ -244,8 +244,8 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
     p.list = q->scheme->type->compiled.list(q->scheme);
     if (p.layer == NULL || p.layers == 0) {
-        SPW_TRY(spw_routing_load_stated(q->job, q->scheme, q->sequences, 1.0, spw_stated_positions(q->job),
-                                        &balanced));
+        const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
+        SPW_TRY(spw_routing_load_stated(&point, 1.0, spw_stated_positions(q->job), &balanced));
         p.layer = &balanced;
         p.layers = 1;
     }

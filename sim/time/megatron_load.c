@@ -49,17 +49,17 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
     }
 }
 
-spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_job *job,
-                                    const spw_scheme *scheme, size_t sequences, double imbalance,
-                                    size_t groups, spw_megatron_load *load) {
+spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_point *point,
+                                    double imbalance, size_t groups, spw_megatron_load *load) {
     spw_stated_routing r = {.counts = NULL};
     double *scratch = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r));
+    SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
     SPW_TRY(SPW_ALLOC(r.shape.experts, &scratch));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
-        spw_megatron_load_of(c, scheme, &r.shape, r.counts, g, &r.flow, scratch, load + g * r.shape.ranks);
+        spw_megatron_load_of(c, point->scheme, &r.shape, r.counts, g, &r.flow, scratch,
+                             load + g * r.shape.ranks);
     }
 
 cleanup:

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/time/megatron_time.h"
 
 #include <stdbool.h>
@@ -21,8 +21,7 @@ void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_scheme *
 /* The loads of one layer, [groups][job->expert], where the experts of one rank get `imbalance` times the mean; 1 is
  * balanced. groups: as in spw_routing_load_stated.
  * SPW_ECONFIG as spw_routing_load_stated, SPW_ENOMEM. */
-SPW_MUST_CHECK spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_job *job,
-                                                   const spw_scheme *scheme, size_t sequences,
+SPW_MUST_CHECK spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_point *point,
                                                    double imbalance, size_t groups, spw_megatron_load *load);
 
 #endif

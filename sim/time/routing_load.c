@@ -107,14 +107,15 @@ size_t spw_stated_positions(const spw_job *job) {
     return spw_placement_positions(&placement);
 }
 
-spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                     double imbalance, size_t groups, spw_stated_routing *out) {
-    const spw_layer_shape s = spw_layer_shape_of(job, sequences);
-    const size_t units = scheme->type->routing.limit_per_sequence ? sequences : 1;
+spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
+                                     spw_stated_routing *out) {
+    const spw_scheme *scheme = point->scheme;
+    const spw_layer_shape s = point->shape;
+    const size_t units = scheme->type->routing.limit_per_sequence ? s.sequences : 1;
     const size_t limit = scheme->type->routing.expert_capacity != NULL
                              ? scheme->type->routing.expert_capacity(scheme, &s)
                              : SIZE_MAX;
-    spw_placement placement = placement_of(job);
+    spw_placement placement = placement_of(point->job);
     spw_status status = SPW_OK;
     *out = (spw_stated_routing){.shape = s, .scheme = scheme};
     placement.ranks = groups * s.ranks;
@@ -124,7 +125,7 @@ spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *schem
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);
-    SPW_TRY(spw_counts_create(placement, sequences, &out->counts));
+    SPW_TRY(spw_counts_create(placement, s.sequences, &out->counts));
     SPW_TRY(SPW_ALLOC(s.ranks * s.ranks, &out->flow.wire));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.rows));
     SPW_TRY(SPW_ALLOC(s.ranks, &out->flow.dropped));
@@ -151,12 +152,11 @@ void spw_stated_routing_destroy(spw_stated_routing *r) {
     *r = (spw_stated_routing){.counts = NULL};
 }
 
-spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                              double imbalance, spw_stated_rows *out) {
+spw_status spw_stated_rows_of(const spw_point *point, double imbalance, spw_stated_rows *out) {
     spw_stated_routing r;
     uint64_t lost = 0;
     *out = (spw_stated_rows){.mean = 0.0};
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, 1, &r);
+    const spw_status status = spw_stated_routing_create(point, imbalance, 1, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     const size_t ranks = r.shape.ranks;
     out->busy = spw_flow_rows(&r.shape, &r.flow, 0);
@@ -170,12 +170,13 @@ spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size
     return SPW_OK;
 }
 
-spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                   double imbalance, size_t groups, spw_routing_layer *out) {
+spw_status spw_routing_load_stated(const spw_point *point, double imbalance, size_t groups,
+                                   spw_routing_layer *out) {
+    const spw_scheme *scheme = point->scheme;
     spw_stated_routing r;
     spw_traffic traffic;
     *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
-    const spw_status status = spw_stated_routing_create(job, scheme, sequences, imbalance, groups, &r);
+    const spw_status status = spw_stated_routing_create(point, imbalance, groups, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);

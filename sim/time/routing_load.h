@@ -4,7 +4,7 @@
 #define SPW_SIM_TIME_ROUTING_LOAD_H
 
 #include "sim/routing/counts.h"
-#include "sim/schemes/scheme.h"
+#include "sim/schemes/point.h"
 #include "sim/schemes/traffic.h"
 #include "sim/time/timeline.h"
 
@@ -15,8 +15,7 @@
  * tile as full as chance makes it. What a scheme
  * fixes (the slots of a capacity, a gather of all tokens) stays. The load is the largest of the first `groups` groups,
  * where they lie: spw_stated_positions of them stand for all, 1 is a group that begins with a node. */
-SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_job *job, const spw_scheme *scheme,
-                                                  size_t sequences, double imbalance, size_t groups,
+SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_point *point, double imbalance, size_t groups,
                                                   spw_routing_layer *out);
 size_t spw_stated_positions(const spw_job *job); /* spw_placement_positions of the job */
 
@@ -28,8 +27,7 @@ typedef struct spw_stated_routing {
     spw_counts *counts;
     spw_flow flow;
 } spw_stated_routing;
-SPW_MUST_CHECK spw_status spw_stated_routing_create(const spw_job *job, const spw_scheme *scheme,
-                                                    size_t sequences, double imbalance, size_t groups,
+SPW_MUST_CHECK spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
                                                     spw_stated_routing *out);
 void spw_stated_routing_flow(spw_stated_routing *routing, size_t group);
 void spw_stated_routing_destroy(spw_stated_routing *routing); /* a zeroed one is fine */
@@ -40,8 +38,7 @@ typedef struct spw_stated_rows {
     spw_rank_rows busy;
     double mean, dropped;
 } spw_stated_rows;
-SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_job *job, const spw_scheme *scheme, size_t sequences,
-                                             double imbalance, spw_stated_rows *out);
+SPW_MUST_CHECK spw_status spw_stated_rows_of(const spw_point *point, double imbalance, spw_stated_rows *out);
 
 /* Raises `load` to what one group of a replayed layer needs. Begin with zeros. */
 void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

@@ -30,10 +30,16 @@ static void near(double value, double want, double share, const char *what) {
     if (!good) fprintf(stderr, "  %s: %.9g, want %.9g\n", what, value, want);
 }
 
+static spw_status stated(const spw_job *j, const spw_scheme *s, size_t sequences, double imbalance,
+                         spw_routing_layer *out) {
+    const spw_point point = spw_point_of(j, s, sequences);
+    return spw_routing_load_stated(&point, imbalance, 1, out);
+}
+
 static spw_routing_layer load_of(const spw_job *j, const char *text, size_t sequences, double imbalance) {
     const spw_scheme s = scheme_of(text);
     spw_routing_layer load;
-    CHECK_OK(spw_routing_load_stated(j, &s, sequences, imbalance, 1, &load));
+    CHECK_OK(stated(j, &s, sequences, imbalance, &load));
     return load;
 }
 
@@ -144,12 +150,12 @@ static void test_loads(void) {
     load = load_of(&few, "gmm", 1, 1.0);
     near(load.tiled_rows, 32 * 256 * (1.0 - exp(-4.0)), 1e-9, "tiles of a few rows");
     const spw_scheme gmm = scheme_of("gmm");
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 8.5, 1, &load), SPW_ECONFIG);
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, 0.9, 1, &load), SPW_ECONFIG);
-    CHECK_STATUS(spw_routing_load_stated(&job, &gmm, 1, NAN, 1, &load), SPW_ECONFIG);
+    CHECK_STATUS(stated(&job, &gmm, 1, 8.5, &load), SPW_ECONFIG);
+    CHECK_STATUS(stated(&job, &gmm, 1, 0.9, &load), SPW_ECONFIG);
+    CHECK_STATUS(stated(&job, &gmm, 1, NAN, &load), SPW_ECONFIG);
     for (int n = 0; n < 8; n++) {
         spw_alloc_fail_after(n);
-        spw_status status = spw_routing_load_stated(&job, &gmm, 1, 1.0, 1, &load);
+        spw_status status = stated(&job, &gmm, 1, 1.0, &load);
         spw_alloc_fail_after(-1);
         CHECK(status == SPW_OK || status == SPW_ENOMEM);
     }

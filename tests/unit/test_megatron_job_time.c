@@ -120,7 +120,8 @@ static void test_loads(void) {
         (void)snprintf(split, sizeof split, "parallel: %s\nremat: none\n", cases[i].split);
         const spw_job job = job_of(split);
         const spw_scheme scheme = scheme_of(cases[i].scheme);
-        CHECK_OK(spw_megatron_load_stated(&c, &job, &scheme, 2, 1.0, 1, load));
+        const spw_point point = spw_point_of(&job, &scheme, 2);
+        CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, load));
         for (size_t r = 0; r < job.expert; r++) {
             near(load[r].received, cases[i].received, 0.0, "received");
             near(load[r].tiled, cases[i].received, 0.0, "whole tiles");
@@ -137,11 +138,12 @@ static void test_loads(void) {
     spw_megatron_load load[8];
     double missed = 1.0;
     for (int j = 0; j < 6; j++) missed *= (56.0 - j) / (64.0 - j);
-    CHECK_OK(spw_megatron_load_stated(&c, &job, &flex, 2, 1.0, 1, load));
+    const spw_point point = spw_point_of(&job, &flex, 2);
+    CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, load));
     near(load[3].link_in, 7 * 8192 * (1.0 - missed), 1e-3, "tokens once a rank");
-    CHECK_OK(spw_megatron_load_stated(&c, &job, &flex, 2, 2.0, 1, load));
+    CHECK_OK(spw_megatron_load_stated(&c, &point, 2.0, 1, load));
     CHECK(load[0].received == 2 * 49152.0 && load[1].received < 49152.0);
-    CHECK_STATUS(spw_megatron_load_stated(&c, &job, &flex, 2, 9.0, 1, load), SPW_ECONFIG);
+    CHECK_STATUS(spw_megatron_load_stated(&c, &point, 9.0, 1, load), SPW_ECONFIG);
 }
 
 static void test_covers(void) {
@@ -183,9 +185,9 @@ static void test_groups(void) {
     spw_megatron_load load[2][8];
     spw_timeline even, one, both;
     CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
-    CHECK_OK(spw_megatron_load_stated(&c, &job, &scheme, 2, 1.0, 1, load[0]));
-    memcpy(load[1], load[0], sizeof load[0]);
     const spw_point point = spw_point_of(&job, &scheme, 2);
+    CHECK_OK(spw_megatron_load_stated(&c, &point, 1.0, 1, load[0]));
+    memcpy(load[1], load[0], sizeof load[0]);
     spw_megatron_job_request request = {&c, &point, &load[0][0], 1, 2, 1};
     CHECK_OK(spw_megatron_job_predict(&request, &even));
     load[1][3].received = load[1][3].tiled = 1.5 * load[1][3].received;

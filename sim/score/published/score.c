@@ -33,8 +33,8 @@ spw_status spw_score_time_request(const spw_score_cell *c, const spw_time_stack 
                               .layer = load,
                               .layers = 1,
                               .input_s = c->real_text ? stack->text_input_s.value : 0.0};
-    return spw_routing_load_stated(&c->job, &c->scheme, out->sequences, imbalance,
-                                   spw_stated_positions(&c->job), load);
+    const spw_point point = spw_point_of(&c->job, &c->scheme, out->sequences);
+    return spw_routing_load_stated(&point, imbalance, spw_stated_positions(&c->job), load);
 }
 
 static spw_status predict_by(const spw_score_cell *c, const spw_time_stack *stack, spw_timeline *out) {
