@@ -142,6 +142,9 @@ static const spw_setting kernel_rows[] = {
         .fields = name##_rows, .help = (text) \
     }
 
+static const spw_choice generations[] = {
+    {"other", SPW_GPU_OTHER}, {"hopper", SPW_GPU_HOPPER}, {"blackwell", SPW_GPU_BLACKWELL}, {NULL, 0}};
+
 static const spw_setting rows[] = {{.key = "name",
                                     .kind = SPW_SETTING_TEXT,
                                     .offset = offsetof(spw_cluster, name),
@@ -159,6 +162,13 @@ static const spw_setting rows[] = {{.key = "name",
                                     .minimum = 1,
                                     .maximum = 1024,
                                     .help = "GPUs a machine"},
+                                   {.key = "gpu_generation",
+                                    .kind = SPW_SETTING_CHOICE,
+                                    .offset = offsetof(spw_cluster, gpu_generation),
+                                    .size = sizeof(spw_gpu_generation),
+                                    .choices = generations,
+                                    .fallback = "other",
+                                    .help = "of the GPUs, which decides how fp8 recipes hold their operands"},
                                    FIGURE(hbm_gib, "GiB of device memory that a program sees"),
                                    FIGURE(bf16_flops, "dense bf16 peak"),
                                    FIGURE(fp8_flops, "dense fp8 peak"),

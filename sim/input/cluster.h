@@ -105,9 +105,13 @@ typedef struct spw_kernel_figures {
     char source[SPW_FIGURE_SOURCE];
 } spw_kernel_figures;
 
+/* Which fp8 layouts its products take (sim/input/fp8_recipe.h). */
+typedef enum spw_gpu_generation { SPW_GPU_OTHER, SPW_GPU_HOPPER, SPW_GPU_BLACKWELL } spw_gpu_generation;
+
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
+    spw_gpu_generation gpu_generation;
     spw_figure hbm_gib;               /* visible to a program, per GPU */
     spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
     spw_figure hbm_bytes_per_s;

@@ -54,6 +54,10 @@ static const spw_choice master_bytes[] = {
 #define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
 static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
 
+static const spw_choice recipes[] = {
+    {"none", SPW_FP8_NONE},           {"delayed", SPW_FP8_DELAYED}, {"tensorwise", SPW_FP8_TENSORWISE},
+    {"blockwise", SPW_FP8_BLOCKWISE}, {"mxfp8", SPW_FP8_MXFP8},     {NULL, 0}};
+
 #define COUNT_ROW(name, field, low, high, preset, text) \
     { \
         .key = (name), .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_job, field), .minimum = (low), \
@@ -101,6 +105,20 @@ static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
                                               .help =
                                                   "a second copy of the weights in the optimizer; auto: fp32 "
                                                   "unless the optimizer is sharded or the weights are fp32"},
+                                             {.key = "recipe",
+                                              .kind = SPW_SETTING_CHOICE,
+                                              .offset = offsetof(spw_job, precision.recipe),
+                                              .size = sizeof(spw_fp8_recipe),
+                                              .choices = recipes,
+                                              .fallback = "none",
+                                              .help = "fp8 products by TransformerEngine under "
+                                                      "Megatron-Core, as its --fp8-recipe; all else in bf16"},
+                                             {.key = "fp8_param_gather",
+                                              .kind = SPW_SETTING_FLAG,
+                                              .offset = offsetof(spw_job, precision.fp8_param_gather),
+                                              .fallback = "false",
+                                              .help = "with a recipe: weights of linear layers are fp8 "
+                                                      "themselves, as by Megatron's --fp8-param-gather"},
                                              {.key = NULL}};
 
 static const spw_choice parts[] = {
@@ -333,10 +351,54 @@ static spw_status check_allocator(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
+/* What a recipe goes with. */
+static spw_status check_recipe(const spw_job *job, const char **key) {
+    const spw_precision *p = &job->precision;
+    const char *name = spw_fp8_recipe_name(p->recipe);
+    spw_fp8_facts facts;
+    *key = "precision.fp8_param_gather";
+    if (p->fp8_param_gather && (p->recipe == SPW_FP8_NONE || job->optimizer != SPW_OPTIMIZER_DISTRIBUTED))
+        return spw_fail(
+            SPW_ECONFIG,
+            "fp8_param_gather needs a recipe and optimizer: distributed, as Megatron-Core does; it has "
+            "recipe %s and optimizer %s",
+            name, spw_optimizer_name(job->optimizer));
+    *key = "precision.recipe";
+    if (p->recipe == SPW_FP8_NONE) return SPW_OK;
+    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s casts weights and activations of bf16; leave precision.weights and "
+                        "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
+                        name);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+        return spw_fail(
+            SPW_ECONFIG,
+            "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "
+            "replicated",
+            name);
+    if (job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",
+                        name);
+    if (job->remat == SPW_REMAT_MOE_ACT)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s with remat moe_act is not modelled: TransformerEngine then keeps the "
+                        "activation's input "
+                        "in bf16 and casts it again; use remat: none, selective, moe or full",
+                        name);
+    if (job->model.other.layers > 0)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s: the products of %s layers are not described in fp8; use recipe: none",
+                        name, job->model.other.what);
+    *key = "cluster";
+    return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
+}
+
 static spw_status check(const spw_job *job, const char **key) {
     spw_status status = check_split(job, key);
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
+    if (status == SPW_OK) status = check_recipe(job, key);
     if (status != SPW_OK) return status;
     *key = "batch.sequences_per_gpu";
     if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)

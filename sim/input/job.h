@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/cluster.h"
+#include "sim/input/fp8_recipe.h"
 #include "sim/input/model.h"
 
 #include <stdbool.h>
@@ -39,6 +40,8 @@ enum { SPW_MASTER_AUTO = 255 };
 typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
     unsigned fp16; /* bit i: the i-th of them is fp16, not bf16 */
+    spw_fp8_recipe recipe;
+    bool fp8_param_gather; /* weights of linear layers are fp8 */
 } spw_precision;
 
 /* Who keeps weights, gradients and optimizer state: sim/memory/optimizer_state.h. */

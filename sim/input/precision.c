@@ -38,7 +38,7 @@ bool spw_precision_any_fp8(const spw_job *job) {
 
 bool spw_precision_is_timed(const spw_job *job) {
     const spw_precision *p = &job->precision;
-    return p->weights != 1 && p->gradients != 1 && p->activations == 2;
+    return p->recipe == SPW_FP8_NONE && p->weights != 1 && p->gradients != 1 && p->activations == 2;
 }
 
 /* As spw_master_bytes. */
@@ -49,6 +49,14 @@ static bool keeps_master(const spw_job *job) {
 
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     int used = snprintf(out, SPW_PRECISION_TEXT, "fp8");
+    if (job->precision.recipe != SPW_FP8_NONE) {
+        (void)snprintf(
+            out, SPW_PRECISION_TEXT,
+            "fp8 recipe %s: copies of linear layers' weights and inputs are counted tensor by tensor; scales "
+            "that are padded or laid out again for a product are not, and exchanges stay in bf16",
+            spw_fp8_recipe_name(job->precision.recipe));
+        return true;
+    }
     if (!spw_precision_any_fp8(job)) return false;
     for (size_t i = 0, named = 0; i < SPW_PRECISION_KINDS; i++) {
         if (bytes_of(&job->precision, i) != 1) continue;

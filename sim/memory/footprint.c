@@ -1,6 +1,7 @@
 #include "sim/memory/footprint.h"
 
 #include "sim/input/remat.h"
+#include "sim/memory/fp8_memory.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <inttypes.h>
@@ -78,6 +79,29 @@ static spw_component *add_part(spw_footprint *f, const char *name, double bytes,
                held->routed + held->rest, each, job->expert * job->fsdp * job->tensor);
 }
 
+/* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
+static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                          spw_component *weights) {
+    const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
+    const double linear = spw_fp8_linear_parameters(job, stage), bytes = spw_fp8_weight_bytes(job, stage);
+    const uint64_t replaced = to_bytes(spw_fp8_replaced_bytes(job, stage));
+    const size_t products = spw_fp8_products(job, stage), used = strlen(weights->formula);
+    if (job->precision.recipe == SPW_FP8_NONE) return;
+    if (replaced > 0) {
+        weights->bytes -= replaced < weights->bytes ? replaced : weights->bytes;
+        (void)snprintf(weights->formula + used, sizeof weights->formula - used,
+                       ", less %.6g of linear layers", linear);
+    }
+    spw_component *c = add(f, "fp8_weights", bytes, source, "%.6g x %.6g", linear, bytes / linear);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (job->precision.recipe != SPW_FP8_DELAYED) return;
+    c = add(f, "fp8_histories", (double)(products * SPW_FP8_PRODUCT_BYTES),
+            "scales and amax histories of one step (7.12)", "%zu products x 5 tensors x 2 x 4 B", products);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+}
+
 /* Gradient buffers of Megatron stay from step to step; those of a compiled step are its own. */
 static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
@@ -92,6 +116,7 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
     spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
     LIVE(c, ALWAYS);
+    add_fp8_state(f, job, stage, c);
     c = add_part(f, "optimizer", s.moments, source, job, &held, shared, true, 'o', p->optimizer);
     c->argument = true;
     LIVE(c, ALWAYS);
@@ -186,20 +211,27 @@ static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s)
     return (double)s->tokens * (double)(m->heads * sizeof(float));
 }
 
+static const char *inputs_note(const spw_job *job) {
+    return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
+}
+
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                               const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
+    const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
     const size_t elements = attention_elements(m);
-    const double attention = tokens * ((double)elements * b + (double)(m->heads * sizeof(float)));
+    const double attention =
+        tokens * ((double)elements * b + (double)(m->heads * sizeof(float)) + fp8.attention);
     LIVE(add(f, "carries", (double)stage->kept_layers * carry,
              stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
                                : "inputs of the layers, stacked by the scan (7.3)",
              "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
          ALWAYS);
     LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)",
-             "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)", s->tokens, elements, b, m->heads),
+             "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b, m->heads,
+             inputs_note(job)),
          AT_LAYERS);
     if (stage->head) {
         LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
@@ -208,15 +240,15 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
              AT_LOSS);
     }
     if (m->shared_ffn > 0) {
-        LIVE(add(f, "shared_expert", 3.0 * tokens * (double)m->shared_ffn * b,
-                 "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f", s->tokens,
-                 m->shared_ffn, b),
+        LIVE(add(f, "shared_expert", tokens * (3.0 * (double)m->shared_ffn * b + fp8.shared),
+                 "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f%s",
+                 s->tokens, m->shared_ffn, b, inputs_note(job)),
              AT_MOE_LAYER);
     }
     if (stage->moe_layers < stage->layers) {
-        LIVE(add(f, "dense_ffn", 4.0 * tokens * (double)m->dense_ffn * b,
-                 "w0, w1, act and one gradient of a dense FFN (7.3)", "4 T F_dense b = 4 x %zu x %zu x %.0f",
-                 s->tokens, m->dense_ffn, b),
+        LIVE(add(f, "dense_ffn", tokens * (4.0 * (double)m->dense_ffn * b + fp8.dense),
+                 "w0, w1, act and one gradient of a dense FFN (7.3)",
+                 "4 T F_dense b = 4 x %zu x %zu x %.0f%s", s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
     }
     return attention;
@@ -271,9 +303,12 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
     const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
-    const double shared = job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn;
+    const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
+    const double all = (double)s->tokens;
+    const double shared =
+        job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn + all * fp8.shared;
     const double moe = attention - repeated + shared;
-    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn;
+    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn + all * fp8.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
@@ -366,7 +401,31 @@ static void find_peak(spw_footprint *f) {
     f->low_bytes = f->high_bytes = f->peak_bytes;
 }
 
+/* Rows of an expert must come in the multiples that its products take. */
+static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
+    const char *name = spw_fp8_recipe_name(job->precision.recipe);
+    spw_fp8_facts facts;
+    spw_status status = spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts);
+    char align[16];
+    if (status != SPW_OK || job->precision.recipe == SPW_FP8_NONE) return status;
+    if (!scheme->type->megatron.fp8)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': recipe %s is of TransformerEngine under Megatron-Core; what this scheme's own "
+            "quantization keeps is not modelled: use megatron-alltoall or megatron-flex, or recipe: none",
+            scheme->text, name);
+    (void)snprintf(align, sizeof align, "%zu", facts.align);
+    if (!spw_scheme_option_is(scheme, "align", align))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write %s:align=%s",
+            scheme->text, name, align, scheme->type->name, align);
+    return SPW_OK;
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
+    const spw_status status = check_recipe(job, scheme);
+    if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "

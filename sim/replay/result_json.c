@@ -16,6 +16,10 @@ static json_t *precision_json(spw_json *json, const spw_job *job) {
     for (size_t i = 0; i < SPW_PRECISION_KINDS; i++)
         spw_json_put(json, object, spw_precision_kind(i),
                      spw_json_text(spw_precision_name(&job->precision, i)));
+    if (job->precision.recipe != SPW_FP8_NONE) {
+        spw_json_put(json, object, "recipe", spw_json_text(spw_fp8_recipe_name(job->precision.recipe)));
+        spw_json_put(json, object, "fp8_param_gather", json_boolean(job->precision.fp8_param_gather));
+    }
     spw_json_put(json, object, "master", spw_json_text(master == 4 ? "fp32" : master == 2 ? "bf16" : "none"));
     return object;
 }

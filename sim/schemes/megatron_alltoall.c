@@ -115,9 +115,8 @@ static void combine(spw_layer_builder *b, layout c) {
         if (c.experts.padded) {
             spw_layer_dies(b, "unsort chunks", "sorted_rows");
             spw_layer_dies(b, "unsort chunks", "sorted_probs");
-        } else if (spw_layer_phase(b) == SPW_PHASE_FORWARD) {
-            spw_layer_dies(b, "unsort chunks", "fc1_input");
-            spw_layer_dies(b, "unsort chunks", "row_probs");
+        } else {
+            spw_megatron_layer_taken(b, "unsort chunks", c.experts.shape);
         }
     }
     spw_layer_born(b, "combine", (spw_tensor){"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
@@ -151,9 +150,8 @@ static void end(spw_layer_builder *b, layout c) {
     if (c.copied) {
         spw_layer_dies(b, "layer end", "received_rows");
         spw_layer_dies(b, "layer end", "received_probs");
-    } else if (forward) {
-        spw_layer_dies(b, "layer end", "fc1_input");
-        spw_layer_dies(b, "layer end", "row_probs");
+    } else {
+        spw_megatron_layer_taken(b, "layer end", c.experts.shape);
     }
     if (forward) {
         if (c.many && c.fused) spw_layer_dies(b, "layer end", "sort_id_map");
@@ -341,7 +339,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .options = options,
     .routing.factor = "capacity_factor",
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded},
+                 .as_bare = is_unpadded, .fp8 = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

@@ -5,13 +5,13 @@
 /* --- HybridEP: rows arrive permuted --- */
 
 static void hybrid_forward(spw_layer_builder *b, spw_megatron_experts experts) {
-    static const char *const saved[] = {"fc1_input",   "row_probs", "probs",
-                                        "routing_map", "logits",    "chosen_probs"};
+    static const char *const saved[] = {"probs", "routing_map", "logits", "chosen_probs"};
     spw_megatron_layer_router(b, false);
     spw_megatron_layer_take(b, "dispatch", experts.rows);
     spw_megatron_layer_experts(b, experts);
     spw_layer_born(b, "combine", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "combine", "fc2_output");
+    spw_megatron_layer_taken(b, "layer end", experts.shape);
     for (size_t i = 0; i < SPW_COUNT_OF(saved) && spw_layer_phase(b) == SPW_PHASE_FORWARD; i++)
         spw_layer_dies(b, "layer end", saved[i]);
     spw_layer_dies(b, "layer end", "output");
@@ -91,10 +91,7 @@ static void combine(spw_layer_builder *b, layout c) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
     spw_layer_born(b, "unpermute", (spw_tensor){"restored_rows", c.rows, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "unpermute", "fc2_output");
-    if (forward) {
-        spw_layer_dies(b, "unpermute", "fc1_input");
-        spw_layer_dies(b, "unpermute", "row_probs");
-    }
+    spw_megatron_layer_taken(b, "unpermute", c.experts.shape);
     spw_layer_born(b, "combine", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "combine", "restored_rows");
     spw_layer_dies(b, "combine", "received_index");

@@ -196,6 +196,58 @@ void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows ro
     spw_layer_born(b, step, (spw_tensor){"row_probs", rows, SPW_WIDTH_ONE, .element_bytes = 4});
 }
 
+void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_layer_shape *s) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    if (forward || s->fp8_copies > 0) spw_layer_dies(b, step, "fc1_input");
+    if (forward) spw_layer_dies(b, step, "row_probs");
+}
+
+/* --- fp8 copies of an operand: without an fp8 recipe there are none --- */
+
+typedef struct operand {
+    const char *by_row, *by_column;
+    spw_width width;
+    uint8_t times;
+} operand;
+static const operand fc1_input = {"fc1_input_fp8", "fc1_input_fp8_t", SPW_WIDTH_HIDDEN, 1},
+                     fc2_input = {"fc2_input_fp8", "fc2_input_fp8_t", SPW_WIDTH_FFN, 1},
+                     d_fc2_output = {"d_fc2_output_fp8", "d_fc2_output_fp8_t", SPW_WIDTH_HIDDEN, 1},
+                     d_fc1_output = {"d_fc1_output_fp8", "d_fc1_output_fp8_t", SPW_WIDTH_FFN, 2};
+
+static bool splits(spw_megatron_experts x) { return x.shape->fp8_copies > 1; }
+
+static spw_tensor copy_of(const operand *o, const char *name, spw_megatron_experts x) {
+    const spw_width scaled = o->width == SPW_WIDTH_HIDDEN ? SPW_WIDTH_HIDDEN_SCALED : SPW_WIDTH_FFN_SCALED;
+    return (spw_tensor){name, x.rows, x.shape->fp8_scaled ? scaled : o->width, .times = o->times,
+                        .element_bytes = 1};
+}
+
+/* The forward pass, which autograd does not watch, needs the copy by row alone. */
+static void cast(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
+    if (x.shape->fp8_copies == 0) return;
+    spw_layer_born(b, step, copy_of(o, o->by_row, x));
+    if (splits(x) && spw_layer_phase(b) != SPW_PHASE_FORWARD)
+        spw_layer_born(b, step, copy_of(o, o->by_column, x));
+}
+
+/* After a product of the forward passes: what the backward pass needs stays. */
+static void multiplied(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
+    if (x.shape->fp8_copies > 0 && (splits(x) || spw_layer_phase(b) == SPW_PHASE_FORWARD))
+        spw_layer_dies(b, step, o->by_row);
+}
+
+/* What is left of the input and of the output's gradient, which live as bf16 where there is no recipe. */
+static void end_products(spw_layer_builder *b, const char *step, const operand *input,
+                         const operand *gradient, const char *input_bf16, spw_megatron_experts x) {
+    if (x.shape->fp8_copies == 0) {
+        spw_layer_dies(b, step, input_bf16);
+        return;
+    }
+    spw_layer_dies(b, step, splits(x) ? input->by_column : input->by_row);
+    spw_layer_dies(b, step, gradient->by_row);
+    if (splits(x)) spw_layer_dies(b, step, gradient->by_column);
+}
+
 /* In bf16, before it is added to main_grad: of all experts, or of one. */
 static spw_tensor weight_gradient(const char *name, const spw_layer_shape *s, bool of_one, uint8_t times) {
     return (spw_tensor){
@@ -208,10 +260,15 @@ static spw_tensor weight_gradient(const char *name, const spw_layer_shape *s, bo
 
 static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    cast(b, "fc1", &fc1_input, x);
     spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
+    multiplied(b, "fc1", &fc1_input, x);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
+    cast(b, "fc2", &fc2_input, x);
     spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
-    if (forward || x.shape->remat == SPW_REMAT_MOE_ACT) spw_layer_dies(b, "fc2", "fc2_input");
+    multiplied(b, "fc2", &fc2_input, x);
+    if (forward || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
+        spw_layer_dies(b, "fc2", "fc2_input");
     if (forward) spw_layer_dies(b, "fc2", "fc1_output");
 }
 
@@ -246,18 +303,17 @@ void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
     if (!x.padded) return;
     spw_layer_born(b, "unpad", (spw_tensor){"unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "unpad", "fc2_output");
-    if (spw_layer_phase(b) != SPW_PHASE_FORWARD) return;
-    spw_layer_dies(b, "unpad", "fc1_input");
-    spw_layer_dies(b, "unpad", "row_probs");
+    spw_megatron_layer_taken(b, "unpad", x.shape);
 }
 
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     if (x.shape->remat == SPW_REMAT_MOE_ACT)
         spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
+    cast(b, "fc2 input gradient", &d_fc2_output, x);
     spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});
     if (is_torch(b))
         spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
-    spw_layer_dies(b, "fc2 weight gradient", "fc2_input");
+    end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
     spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
     if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
@@ -266,11 +322,12 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     spw_layer_dies(b, "swiglu gradient", "fc1_output");
     spw_layer_dies(b, "swiglu gradient", "d_fc2_input");
     spw_layer_dies(b, "swiglu gradient", "row_probs");
+    cast(b, "fc1 input gradient", &d_fc1_output, x);
     spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
     if (is_torch(b))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
-    spw_layer_dies(b, "fc1 weight gradient", "fc1_input");
+    end_products(b, "fc1 weight gradient", &fc1_input, &d_fc1_output, "fc1_input", x);
     if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
 }
 

@@ -28,8 +28,12 @@ typedef struct spw_megatron_experts {
 
 /* fc1_input and row_probs, where a dispatcher makes them itself. */
 void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows);
+/* What of them nobody holds after the experts: both in the forward pass; fc1_input where an fp8 copy is kept instead. */
+void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_layer_shape *shape);
 /* To fc2_output, or to unpadded_rows where they pad. Remat moe_act computes the activation again. Where
- * shape.sequential_experts their outputs wait in a list until all are joined. */
+ * shape.sequential_experts their outputs wait in a list until all are joined. With an fp8 recipe (shape.fp8_copies) each
+ * product reads copies of its operand: NAME_fp8 row by row, and NAME_fp8_t column by column or transposed, which the
+ * gradient of the weights needs. Where there is one copy both read NAME_fp8. */
 void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x);
 /* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
  * d_sorted_probs. */

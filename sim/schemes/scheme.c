@@ -26,7 +26,11 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                              job->model.layers_per_turn > 1 ? job->model.layers_per_turn - 1 : 0,
                          .expert_bias = job->model.expert_bias,
                          .remat = job->remat};
+    spw_fp8_facts facts;
     s.experts_per_rank = s.experts / s.ranks;
+    if (job->precision.recipe != SPW_FP8_NONE &&
+        spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts) == SPW_OK)
+        s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled;
     s.node_ranks = s.ranks < job->cluster.gpus_per_node ? s.ranks : job->cluster.gpus_per_node;
     s.tokens = sequences * s.sequence_length;
     s.assignments = s.tokens * s.top_k;

@@ -94,7 +94,7 @@ static void test_parse(void) {
                       "bf16 peak)");
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
-           "gpus_per_node, hbm_gib, "
+           "gpus_per_node, gpu_generation, hbm_gib, "
            "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
            "exchange, link, kernels");
 }

@@ -173,7 +173,7 @@ static void test_types(void) {
          "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
         {JOB "precision: bf16\n",
          "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
-         "gradients, optimizer, activations, master (number formats)"},
+         "gradients, optimizer, activations, master, recipe, fp8_param_gather (number formats)"},
         {JOB "schemes: gmm\n",
          "job.yaml:5: 'schemes' is 'gmm'; it must be a list of at most 64 texts of 1 to 127 "
          "printable characters (execution schemes to compare, such as gmm or "

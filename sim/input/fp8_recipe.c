@@ -1,0 +1,81 @@
+#include "sim/input/fp8_recipe.h"
+
+static const double TILE = 128.0 * 128.0;
+
+typedef struct recipe {
+    const char *name;
+    bool hopper, blackwell;
+    spw_fp8_facts facts; /* without what depends on the GPU */
+} recipe;
+
+#define MEASURED "measured on one H200 at expert shapes (notebooks_data/kernels/h200_fp8_products.csv)"
+static const recipe recipes[SPW_FP8_RECIPES] = {
+    [SPW_FP8_NONE] = {.name = "none"},
+    [SPW_FP8_DELAYED] = {"delayed",
+                         true,
+                         true,
+                         {.cast_bytes = 2.0,
+                          .align = 16,
+                          .products_share = 0.845,
+                          .products_width = 0.2,
+                          .products_are = MEASURED}},
+    [SPW_FP8_TENSORWISE] = {"tensorwise",
+                            true,
+                            true,
+                            {.cast_bytes = 4.0,
+                             .align = 16,
+                             .products_share = 0.845,
+                             .products_width = 0.2,
+                             .products_are = MEASURED}},
+    [SPW_FP8_BLOCKWISE] = {"blockwise",
+                           true,
+                           false,
+                           {.cast_bytes = 2.0,
+                            .align = 16,
+                            .both = true,
+                            .scaled = true,
+                            .products_share = 0.68,
+                            .products_width = 0.3,
+                            .products_are = MEASURED}},
+    [SPW_FP8_MXFP8] = {"mxfp8",
+                       false,
+                       true,
+                       {.cast_bytes = 2.0,
+                        .align = 32,
+                        .both = true,
+                        .scaled = true,
+                        .products_share = 0.845,
+                        .products_width = 0.4,
+                        .products_are = "assumed as of tensorwise"}},
+};
+
+const char *spw_fp8_recipe_name(spw_fp8_recipe r) { return recipes[r].name; }
+
+static spw_status refuse(spw_fp8_recipe r, spw_gpu_generation gpu) {
+    if (gpu == SPW_GPU_OTHER)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s: TransformerEngine's copies and layouts were read for Hopper and "
+                        "Blackwell; the cluster's "
+                        "gpu_generation is other: set it to hopper or blackwell, or take recipe: none",
+                        recipes[r].name);
+    return spw_fail(
+        SPW_ECONFIG,
+        r == SPW_FP8_MXFP8
+            ? "recipe mxfp8 needs Blackwell's products; on Hopper use blockwise, tensorwise or delayed"
+            : "recipe blockwise is made of mxfp8's products on Blackwell, which is not modelled; use mxfp8");
+}
+
+spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_facts *out) {
+    const bool hopper = gpu == SPW_GPU_HOPPER;
+    *out = (spw_fp8_facts){.align = 1};
+    if (r == SPW_FP8_NONE) return SPW_OK;
+    if (gpu == SPW_GPU_OTHER || !(hopper ? recipes[r].hopper : recipes[r].blackwell)) return refuse(r, gpu);
+    *out = recipes[r].facts;
+    out->both = out->both || hopper;
+    const double copies = out->both ? 2.0 : 1.0;
+    out->weight_bytes = copies;
+    if (r == SPW_FP8_BLOCKWISE) out->weight_bytes += copies * (double)sizeof(float) / TILE;
+    if (r == SPW_FP8_MXFP8) out->weight_bytes += copies / 32.0;
+    out->cast_bytes += copies;
+    return SPW_OK;
+}

@@ -1,0 +1,42 @@
+/* What an fp8 recipe (sim/input/fp8_recipe.h) changes in a footprint beside the experts' rows, which their scheme describes.
+ * A linear layer casts its weights once a step, at the first micro-batch, and keeps the copies to the end of the run
+ * (TransformerEngine's workspace; under fp8_param_gather they are the weights); the fp8 copy of its input waits for the backward
+ * pass in the place of the bf16 input where nothing else holds that. docs/schemes.md, section 7.12. */
+#ifndef SPW_SIM_MEMORY_FP8_MEMORY_H
+#define SPW_SIM_MEMORY_FP8_MEMORY_H
+
+#include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+
+/* Parameters of linear layers that one GPU of the stage holds: attention's projections (with their biases and norms), shared
+ * experts, dense FFN, and the experts. Router, norms between blocks, embedding and head are not among them. */
+double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage);
+
+/* Bytes of them: all fp8 copies, with scales. 0 without a recipe. */
+double spw_fp8_weight_bytes(const spw_job *job, const spw_stage *stage);
+/* Of weights in bf16 that fp8 ones replace. */
+double spw_fp8_replaced_bytes(const spw_job *job, const spw_stage *stage);
+
+/* Products of linear layers on one GPU of the stage; each has five tensors with a scale and an amax history (recipe delayed). */
+size_t spw_fp8_products(const spw_job *job, const spw_stage *stage);
+enum { SPW_FP8_PRODUCT_BYTES = 5 * 2 * 4 }; /* fp32, a history of one */
+
+/* Bytes a token more, or less, that a layer keeps of its inputs. All 0 without a recipe.
+ *   attention, GQA   H (c - b) + heads v c     norm's output comes in fp8; attention's output is in both
+ *   attention, MLA   H (2 c - b) + (q_lora + kv_lora) (c - b) + heads v c     the input is cast for q and for kv
+ *   shared           H c + F_shared (c - b)    the input in both, for the router reads it; the activation in fp8
+ *   dense            F_dense (c - b)
+ * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. */
+typedef struct spw_fp8_inputs {
+    double attention, shared, dense;
+} spw_fp8_inputs;
+spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
+
+/* Bytes read and written by casts of one token in one layer, forward and backward: every input of a product once a forward
+ * pass, every gradient of an output once; `again`: the forward pass is repeated. */
+double spw_fp8_attention_cast_bytes(const spw_job *job, bool again);
+double spw_fp8_moe_cast_bytes(const spw_job *job,
+                              bool again); /* experts with top_k rows a token, and shared */
+double spw_fp8_dense_cast_bytes(const spw_job *job, bool again);
+
+#endif

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Memory of fp8 recipes with pencil and paper, from docs/schemes.md, section 7.12, for deepseek-v3 (MLA, shared expert, dense
+layers) and mixtral-8x7b (GQA, neither); and what is refused, with its way out.
+
+fp8_oracle.py SPILLWAY SCRATCH ROOT"""
+import json
+import pathlib
+import sys
+
+from replay_case import run
+
+program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "fp8_oracle"
+folder.mkdir(parents=True, exist_ok=True)
+checks = 0
+
+
+def near(what, got, want, tolerance=1e-9):
+    global checks
+    checks += 1
+    if not abs(got - want) <= tolerance * abs(want) + 1:
+        sys.exit(f"FAILED {what}: got {got}, want {want}")
+
+
+def job(name, model, cluster, recipe, scheme, expert=8, fsdp=8, more="", sequences=1, remat="full", optimizer="distributed", gather=False):
+    path = folder / f"{name}.yaml"
+    path.write_text(f"model: {model}\ncluster: {cluster}\nparallel: {{expert: {expert}, fsdp: {fsdp}}}\n"
+                    f"batch: {{sequences_per_gpu: {sequences}, sequence_length: 4096}}\n"
+                    f"precision: {{gradients: fp32, optimizer: fp32, recipe: {recipe}{', fp8_param_gather: true' if gather else ''}}}\n"
+                    f"optimizer: {optimizer}\nremat: {remat}\nschemes: [\"{scheme}\"]\n{more}")
+    return path
+
+
+def components(*arguments, **keywords):
+    done = run(program, "explain", "--job", job(*arguments, **keywords), "--format", "json")
+    if done.returncode != 0:
+        sys.exit(f"FAILED {arguments}: {done.stderr}")
+    return {c["component"]: c["bytes"] for c in json.loads(done.stdout)}
+
+
+# Parameters of linear layers on a GPU, matrices alone, and what an input costs a token
+def deepseek(expert):
+    H, heads, q, kv, nope, rope, v, F, dense = 7168, 128, 1536, 512, 128, 64, 128, 2048, 18432
+    attention = H * q + q * heads * (nope + rope) + H * (kv + rope) + kv * heads * (nope + v) + heads * v * H
+    linear = 61 * attention + 58 * 3 * H * F + 3 * 3 * H * dense + 58 * 256 // expert * 3 * H * F
+    inputs = {"attention": lambda c: H * (2 * c - 2) + (q + kv) * (c - 2) + heads * v * c,
+              "shared_expert": lambda c: H * c + F * (c - 2), "dense_ffn": lambda c: dense * (c - 2)}
+    return linear, inputs, H, F, 8, 61 * 5 + 58 * (2 + 2 * 256 // expert) + 3 * 2
+
+
+def mixtral(expert):
+    H, heads, kv, d, F = 4096, 32, 8, 128, 14336
+    attention = 2 * H * heads * d + 2 * H * kv * d
+    return (32 * attention + 32 * 8 // expert * 3 * H * F, {"attention": lambda c: H * (c - 2) + heads * d * c}, H, F, 2,
+            32 * (2 + 2 * 8 // expert))
+
+
+MODELS = {"deepseek-v3": deepseek, "mixtral-8x7b": mixtral}
+# recipe, cluster: bytes of a weight, bytes of one waiting copy, multiple of rows, two copies?
+RECIPES = {("delayed", "h200-8x8"): (2, 1, 16, True), ("tensorwise", "h100-8x8"): (2, 1, 16, True),
+           ("delayed", "b200-8x8"): (1, 1, 16, False), ("tensorwise", "b200-8x8"): (1, 1, 16, False),
+           ("blockwise", "h200-8x8"): (2 + 2 * 4 / 128**2, 1 + 4 / 128, 16, True), ("mxfp8", "b200-8x8"): (2 + 2 / 32, 1 + 1 / 32, 32, True)}
+for (recipe, cluster), (weight, c, align, both) in RECIPES.items():
+    for model, shape in MODELS.items():
+        linear, inputs, H, F, top_k, products = shape(8)
+        scheme, what = f"megatron-alltoall:align={align}", f"{recipe} {cluster} {model}"
+        plain = components("plain", model, cluster, "none", scheme)
+        got = components("fp8", model, cluster, recipe, scheme)
+        gathered = components("gather", model, cluster, recipe, scheme, gather=True)
+        near(f"{what} weights", got["weights"], plain["weights"])
+        near(f"{what} copies", got["fp8_weights"], weight * linear, 2e-3)  # biases and norms of attention are among ours
+        near(f"{what} gathered", gathered["weights"], plain["weights"] - 2 * got["fp8_weights"] / weight)
+        near(f"{what} gathered copies", gathered["fp8_weights"], got["fp8_weights"])
+        for name in ("optimizer", "master_weights", "gradients", "carries"):
+            near(f"{what} {name}", got[name], plain[name])
+        for name, more in inputs.items():
+            near(f"{what} {name}", got[name], plain[name] + 4096 * more(c))
+        if recipe == "delayed":
+            near(f"{what} histories", got["fp8_histories"], 40 * products)
+        # none of the forward's inputs is kept in bf16: one copy of each waits
+        saved = components("saved", model, cluster, recipe, scheme, remat="none")
+        rows = 4096 * top_k
+        kept = "fp8_t" if both else "fp8"
+        for name, width in (("fc1_input", H), ("fc2_input", F)):
+            if f"moe.{name}_{kept}" in saved:  # at that moment
+                near(f"{what} {name}", saved[f"moe.{name}_{kept}"], rows * width * c)
+        layers = {"deepseek-v3": 58, "mixtral-8x7b": 32}[model]
+        bf16 = components("saved_plain", model, cluster, "none", scheme, remat="none")
+        near(f"{what} saved rows", saved["saved_rows"], bf16["saved_rows"] - layers * rows * (H + F) * (2 - c), 1e-6)
+
+# A token travels once a rank: the same experts behind DeepEP
+H, F, rows = 7168, 2048, 4096 * 8
+flex = components("flex", "deepseek-v3", "h200-8x8", "blockwise", "megatron-flex:align=16", remat="none")
+near("flex fc1", flex["moe.fc1_input_fp8_t"], rows * H * (1 + 1 / 32))
+near("flex fc2", flex["moe.fc2_input_fp8_t"], rows * F * (1 + 1 / 32))
+
+# --- Refused, with the way out ---
+REFUSED = [(dict(cluster="mi355x-8x8", recipe="mxfp8"), "set it to hopper or blackwell"), (dict(recipe="mxfp8"), "on Hopper use blockwise"),
+           (dict(cluster="b200-8x8", recipe="blockwise"), "use mxfp8"), (dict(scheme="gmm", optimizer="sharded"), "optimizer: distributed"),
+           (dict(scheme="megatron-alltoall"), "write megatron-alltoall:align=16"), (dict(scheme="megatron-allgather"), "use megatron-alltoall"),
+           (dict(optimizer="sharded"), "use Megatron-Core's optimizer: distributed"), (dict(remat="moe_act"), "use remat: none"),
+           (dict(recipe="none", gather=True), "needs a recipe"), (dict(gather=True, optimizer="replicated"), "optimizer: distributed"),
+           (dict(more="model_part: expert_layers\n", expert=64, fsdp=1), "model_part: whole"),
+           (dict(cluster="b200-8x8", recipe="mxfp8"), "write megatron-alltoall:align=32")]
+for change, words in REFUSED:
+    keywords = {**dict(cluster="h200-8x8", recipe="tensorwise", scheme="megatron-alltoall:align=16"), **change}
+    done = run(program, "explain", "--job", job("refused", "deepseek-v3", **keywords))
+    checks += 1
+    if done.returncode != 2 or words not in done.stderr or len(done.stderr.strip().splitlines()) != 1:
+        sys.exit(f"FAILED {change}: exit {done.returncode}: {done.stdout[-300:]}{done.stderr}")
+print(f"{checks} checks")
