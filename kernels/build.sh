@@ -3,7 +3,7 @@
 #   hip          every kernel for every target whose compiler is there, and says which were not
 #   verify       spillway-verify and spillway-bench-kernels, for NVIDIA where nvcc is, else for AMD: no CMake, no HDF5, no GSL
 #   verify-amd   the same for AMD though nvcc is there: ROCm 6 or later, or clang-22 and HIP's headers (docs/install_rocm.md)
-#   jax          libspillway_jax.so, the CPU handlers that docs/jax.md describes; needs jaxlib's headers, found by $SPW_PYTHON (python3)
+#   jax          libspillway_jax.so, the CPU handlers that docs/jax.md describes; needs jaxlib's headers: of $SPW_PYTHON (python3) or $SPW_JAX_INCLUDE
 #   jax-cuda     libspillway_jax_cuda.so, the same with the GPU handlers for NVIDIA; jax-amd: libspillway_jax_amd.so, for AMD
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
 [ "$(basename -- "$0")" != build.sh ] || cd "$(dirname -- "$0")/.." || exit 3
@@ -140,8 +140,9 @@ spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gem
 spw_jax_kernels_amd="kernels/gemm/grouped_gemm_mfma"
 
 spw_jax_include() {
+    [ -z "${SPW_JAX_INCLUDE:-}" ] || { echo "$SPW_JAX_INCLUDE"; return; }
     "${SPW_PYTHON:-python3}" -c 'import jaxlib, os; print(os.path.join(os.path.dirname(jaxlib.__file__), "include"))' 2>/dev/null && return
-    echo "${SPW_PYTHON:-python3} has no jaxlib, whose headers the handlers need; pip install jax, or SPW_PYTHON, would be right" >&2
+    echo "${SPW_PYTHON:-python3} has no jaxlib, whose headers the handlers need; pip install jax, or its folder include in SPW_JAX_INCLUDE, would be right" >&2
     return 3
 }
 

@@ -2,6 +2,7 @@
 # by ./run, or run alone:
 #     TINYGRAD=<clone of tinygrad> bash kernels/emulate/emulate.sh [gfx942 gfx950] [--only NAME]      every kernel, launched by Python
 #     TINYGRAD=... bash kernels/emulate/emulate.sh --host [gfx942 gfx950] [-- ARGUMENT...]            host code too: spillway-verify
+#     TINYGRAD=... bash kernels/emulate/emulate.sh --jax [gfx942 gfx950]                              the calls for JAX; SPW_JAX_INCLUDE or jaxlib
 #     bash kernels/emulate/emulate.sh --host-check                                                    the host path, in seconds
 # --host runs spillway-verify with the arguments, or `small` and `--ranks 2 --phases`. --host-check runs what needs no emulator, and one small
 # kernel where TINYGRAD is. Needs clang-22, lld-22, python3 with numpy (SPW_PYTHON names another python3), for host code HIP's headers
@@ -32,6 +33,14 @@ spw_emulate_host() {
             spw_emulate_program "$target" "$SPW_KERNELS_BUILD/hip-host/spillway-verify" small || return 1
             spw_emulate_program "$target" "$SPW_KERNELS_BUILD/hip-host/spillway-verify" --ranks 2 --phases || return 1
         fi
+    done
+}
+
+spw_emulate_jax() {
+    spw_emulate_absent && return 77
+    spw_jax_amd || return
+    for target in ${*:-gfx942 gfx950}; do
+        spw_emulate_program "$target" "${SPW_PYTHON:-python3}" kernels/emulate/emulate_jax.py "$SPW_KERNELS_BUILD/libspillway_jax_amd.so" || return 1
     done
 }
 
@@ -72,6 +81,7 @@ spw_emulate() {
     case ${1:-} in
     --host) shift && spw_emulate_host "$@" ;;
     --host-check) spw_emulate_host_check ;;
+    --jax) shift && spw_emulate_jax "$@" ;;
     *)
         spw_emulate_absent && return 77
         spw_kernels_code_objects gfx942 gfx950 || return 1

@@ -166,6 +166,13 @@ hipError_t hipFree(void *at) {
     return spw_emulate_note(spw_emulate_ask(request, NULL, &answer));
 }
 
+/* Memory of the host, which every copy reaches as it is; kept until the process ends. */
+hipError_t hipHostMalloc(void **out, size_t bytes, unsigned flags) {
+    if (out == NULL || flags != hipHostMallocDefault) return spw_emulate_note(hipErrorInvalidValue);
+    *out = calloc(1, bytes > 0 ? bytes : 1);
+    return *out != NULL ? hipSuccess : spw_emulate_note(hipErrorOutOfMemory);
+}
+
 hipError_t hipMemGetInfo(size_t *available, size_t *total) {
     if (available == NULL || total == NULL) return spw_emulate_note(hipErrorInvalidValue);
     *available = *total = spw_emulate_bytes();
