@@ -181,6 +181,9 @@ static spw_compiled_far name_ranges(const prediction *p) {
     return (spw_compiled_far){count.sizes + !seen + !sharded, count.places, count.network};
 }
 
+/* Nodes that the largest published exchanges of training's size span (notebooks_data/profiles/ep_bandwidth.csv). */
+enum { PUBLISHED_NODES = 8 };
+
 /* A stack that no run was fitted for has no ranges: it is outside as a whole, and its widths say so. */
 static spw_compiled_far name_outside(const prediction *p) {
     const spw_job *job = p->request->job;
@@ -197,9 +200,14 @@ static spw_compiled_far name_outside(const prediction *p) {
         if (!spw_precision_is_bf16(job)) spw_outside_add(note, "precision other than bf16 throughout");
         far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
     }
+    const size_t per_node = job->cluster.gpus_per_node, nodes = (job->expert + per_node - 1) / per_node;
+    const bool wide = nodes > PUBLISHED_NODES;
+    if (wide)
+        spw_outside_add(note, "groups over %zu nodes, exchanges are published of %d at most", nodes,
+                        PUBLISHED_NODES);
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
-    far.elsewhere += (size_t)!full + staged;
+    far.elsewhere += (size_t)!full + staged + wide;
     return far;
 }
 

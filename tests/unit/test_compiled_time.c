@@ -294,6 +294,34 @@ static void test_two_nodes(void) {
     expect_moved(&base, &t, "exchanges");
 }
 
+/* More nodes: the NIC carries a larger part of the same rows and the interval follows what is not known of it. */
+static void test_more_nodes(void) {
+    double width = 0.0;
+    for (size_t nodes = 2; nodes <= 16; nodes *= 2) {
+        spw_job wide = job;
+        CHECK_OK(spw_cluster_read("mi355x-16x8", NULL, &wide.cluster));
+        (void)snprintf(wide.cluster.name, sizeof wide.cluster.name,
+                       "mi355x-8x8"); /* no matter of this test */
+        wide.expert = 8 * nodes;
+        wide.fsdp = 16 / nodes;
+        spw_time_stack with = stack;
+        with.serial_share.value = 0.0;
+        (void)snprintf(with.fsdp, sizeof with.fsdp, "8 4 2 1");
+        const spw_timeline t = predict(&wide, &with, "gmm", 4, 1.0);
+        near(seconds(&t, "exchanges"),
+             58 * 6 *
+                 (stack.latency_s.value + 4 * 32768.0 * (double)(nodes - 1) / (double)nodes * 14336.0 /
+                                              (stack.alltoall_share.value * 50e9)),
+             1e-9, "what leaves the node");
+        CHECK(nodes > 2 || t.outside[0] == '\0');
+        CHECK((strstr(t.outside, "groups over 16 nodes, exchanges are published of 8 at most") != NULL) ==
+              (nodes == 16));
+        const double now = log(t.high_s / t.step_s);
+        CHECK(nodes == 4 || nodes == 16 ? now > 1.2 * width : nodes == 2 || now > 0.95 * width);
+        width = now;
+    }
+}
+
 /* The step is the sum of what is exposed; stragglers add up layer by layer. */
 static void test_sums(void) {
     const spw_scheme gmm = scheme_of("gmm");
@@ -487,6 +515,7 @@ static void test_nvidia(void) {
     expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
     expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
     expect_software("h20-8x8", "maxtext-rocm-2026-05");
+    expect_software("h200", "maxtext-rocm-2026-05");
 }
 
 static void test_timeline(void) {
@@ -533,6 +562,7 @@ int main(int argc, char **argv) {
     test_raise();
     test_knobs();
     test_two_nodes();
+    test_more_nodes();
     test_sums();
     test_pipeline();
     test_outside();
