@@ -4,12 +4,11 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "sim/input/software.h"
 #include "sim/score/fit/calibrate_time.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"
-#include "tests/unit/check.h"
+#include "tests/unit/compiled_sample.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,48 +16,6 @@
 
 static spw_job job;
 static spw_time_stack stack;
-
-static spw_scheme scheme_of(const char *text) {
-    spw_scheme s;
-    CHECK_OK(spw_scheme_parse(text, &s));
-    return s;
-}
-
-static void near(double value, double want, double share, const char *what) {
-    const bool good = fabs(value - want) <= share * fabs(want);
-    CHECK(good);
-    if (!good) fprintf(stderr, "  %s: %.9g, want %.9g\n", what, value, want);
-}
-
-static spw_status stated(const spw_job *j, const spw_scheme *s, size_t sequences, double imbalance,
-                         spw_routing_layer *out) {
-    const spw_point point = spw_point_of(j, s, sequences);
-    return spw_routing_load_stated(&point, imbalance, 1, out);
-}
-
-static spw_routing_layer load_of(const spw_job *j, const char *text, size_t sequences, double imbalance) {
-    const spw_scheme s = scheme_of(text);
-    spw_routing_layer load;
-    CHECK_OK(stated(j, &s, sequences, imbalance, &load));
-    return load;
-}
-
-/* A prediction under one imbalance. */
-static spw_timeline predict(const spw_job *j, const spw_time_stack *with, const char *text, size_t sequences,
-                            double imbalance) {
-    const spw_scheme s = scheme_of(text);
-    const spw_routing_layer load = load_of(j, text, sequences, imbalance);
-    const spw_time_request request = {with, j, &s, sequences, &load, 1, 0.0};
-    spw_timeline t;
-    CHECK_OK(spw_compiled_time_predict(&request, &t));
-    return t;
-}
-
-static double seconds(const spw_timeline *t, const char *name) {
-    const spw_time_component *c = spw_timeline_find(t, name);
-    CHECK(c != NULL);
-    return c != NULL ? c->seconds : NAN;
-}
 
 /* --- Counted work --- */
 
@@ -196,25 +153,6 @@ static void test_raise(void) {
 
 /* --- One knob at a time --- */
 
-/* Which components differ, as a text of their names. */
-static const char *moved(const spw_timeline *a, const spw_timeline *b) {
-    static char names[512];
-    names[0] = '\0';
-    CHECK(a->components == b->components);
-    for (size_t i = 0; i < a->components; i++) {
-        const size_t used = strlen(names);
-        if (a->component[i].seconds == b->component[i].seconds) continue;
-        (void)snprintf(names + used, sizeof names - used, "%s%s", used == 0 ? "" : " ", a->component[i].name);
-    }
-    return names;
-}
-
-static void expect_moved(const spw_timeline *a, const spw_timeline *b, const char *want) {
-    const char *got = moved(a, b);
-    CHECK(strcmp(got, want) == 0);
-    if (strcmp(got, want) != 0) fprintf(stderr, "  moved: %s\n  want: %s\n", got, want);
-}
-
 static void test_knobs(void) {
     static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "gmm-deepep", "ring"};
     for (size_t i = 0; i < 4; i++) {
@@ -253,72 +191,6 @@ static void test_knobs(void) {
                      : i == 3 ? "expert_products" /* all tokens go everywhere anyway */
                               : "expert_products exchanges");
         CHECK(i == 0 ? t.step_s == base.step_s : t.step_s > base.step_s);
-    }
-}
-
-/* Between nodes the NIC carries exchanges too, and the slower of link and NIC counts. */
-static void test_two_nodes(void) {
-    spw_job two_nodes = job, faster;
-    two_nodes.expert = 16;
-    two_nodes.fsdp = 4;
-    faster = two_nodes;
-    faster.cluster.nic_bytes_per_s.value *= 2.0;
-    const spw_timeline base = predict(&two_nodes, &stack, "dense:capacity_factor=2", 4, 1.0);
-    spw_timeline t = predict(&faster, &stack, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&base, &t, "exchanges weight_gathers gradient_scatters");
-    faster = two_nodes;
-    faster.cluster.link_bytes_per_s.value *= 2.0;
-    t = predict(&faster, &stack, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&base, &t, "exchanges"); /* by what the NIC does not hide of the shorter leg */
-    spw_time_stack with = stack;
-    with.serial_share.value = 0.0;
-    const spw_timeline hidden = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
-    t = predict(&faster, &with, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&hidden, &t, "");
-    /* 65536 slots a sequence, 8 of 16 ranks beyond the node, 14336 B a row: six exchanges in each of 58 layers */
-    near(seconds(&hidden, "exchanges"),
-         58 * 6 * (stack.latency_s.value + 4 * 65536 / 2 * 14336.0 / (stack.alltoall_share.value * 50e9)),
-         1e-9, "bytes that leave the node over the NIC");
-    with.serial_share.value = 1.0;
-    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
-    near(seconds(&t, "exchanges") - seconds(&hidden, "exchanges"),
-         58 * 6 * (4 * 65536 * 7 / 16 * 14336.0 / (stack.link_share.value * 537.6e9)), 1e-9,
-         "the link after the NIC");
-    with = stack;
-    with.network_share.value /= 2.0; /* rings alone */
-    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&base, &t, "weight_gathers gradient_scatters");
-    with = stack;
-    with.alltoall_share.value /= 2.0;
-    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
-    expect_moved(&base, &t, "exchanges");
-}
-
-/* More nodes: the NIC carries a larger part of the same rows and the interval follows what is not known of it. */
-static void test_more_nodes(void) {
-    double width = 0.0;
-    for (size_t nodes = 2; nodes <= 16; nodes *= 2) {
-        spw_job wide = job;
-        CHECK_OK(spw_cluster_read("mi355x-16x8", NULL, &wide.cluster));
-        (void)snprintf(wide.cluster.name, sizeof wide.cluster.name,
-                       "mi355x-8x8"); /* no matter of this test */
-        wide.expert = 8 * nodes;
-        wide.fsdp = 16 / nodes;
-        spw_time_stack with = stack;
-        with.serial_share.value = 0.0;
-        (void)snprintf(with.fsdp, sizeof with.fsdp, "8 4 2 1");
-        const spw_timeline t = predict(&wide, &with, "gmm", 4, 1.0);
-        near(seconds(&t, "exchanges"),
-             58 * 6 *
-                 (stack.latency_s.value + 4 * 32768.0 * (double)(nodes - 1) / (double)nodes * 14336.0 /
-                                              (stack.alltoall_share.value * 50e9)),
-             1e-9, "what leaves the node");
-        CHECK(nodes > 2 || t.outside[0] == '\0');
-        CHECK((strstr(t.outside, "groups over 16 nodes, exchanges are published of 8 at most") != NULL) ==
-              (nodes == 16));
-        const double now = log(t.high_s / t.step_s);
-        CHECK(nodes == 4 || nodes == 16 ? now > 1.2 * width : nodes == 2 || now > 0.95 * width);
-        width = now;
     }
 }
 
@@ -462,62 +334,6 @@ static void test_stacks(const char *scratch) {
     CHECK(strstr(spw_last_error(), "'dense_share' is 1.5; it must be in [0.01, 1]") != NULL);
 }
 
-/* --- NVIDIA --- */
-
-static void expect_software(const char *cluster, const char *want) {
-    spw_software software;
-    spw_job other = job;
-    (void)snprintf(other.cluster.name, sizeof other.cluster.name, "%s", cluster);
-    CHECK_OK(spw_software_newest(&other, true, false, &software));
-    CHECK(strcmp(software.names, want) == 0);
-    if (strcmp(software.names, want) != 0)
-        fprintf(stderr, "  %s: %s, want %s\n", cluster, software.names, want);
-}
-
-/* Times of programs that no run was fitted for: rates of their own, an interval that is wider than where runs were, and words
- * for it. Twice the peak, twice as fast. */
-static void test_nvidia(void) {
-    static const char *const clusters[] = {"h100-8x8", "h200-8x8", "b200-8x8"};
-    static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "ragged", "gmm-deepep",
-                                          "ring"};
-    const spw_timeline fitted = predict(&job, &stack, "gmm", 4, 1.0);
-    const double seen = log(fitted.high_s / fitted.step_s);
-    spw_time_stack cuda;
-    CHECK_OK(spw_time_stack_read("xla-cuda-0.10.2", NULL, &cuda));
-    CHECK(!spw_time_stack_is_fitted(&cuda) && spw_time_stack_is_fitted(&stack));
-    for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
-        const spw_coefficient *k = spw_time_coefficient(&cuda, i);
-        CHECK(k->evidence != SPW_EVIDENCE_FITTED && k->uncertainty >= 0.05 * k->value);
-        CHECK(k->value != spw_time_coefficient(&stack, i)->value);
-    }
-    for (size_t c = 0; c < 3; c++) {
-        for (size_t s = 0; s < 5; s++) {
-            spw_job other = job;
-            CHECK_OK(spw_cluster_read(clusters[c], NULL, &other.cluster));
-            const spw_timeline t = predict(&other, &cuda, schemes[s], 4, 1.0);
-            CHECK(log(t.high_s / t.step_s) > 1.5 * seen && log(t.step_s / t.low_s) > 1.5 * seen);
-            CHECK(strcmp(t.outside, "no run of xla-cuda-0.10.2 was fitted: rates of single kernels and "
-                                    "assumed shares") == 0);
-            other.cluster.bf16_flops.value *= 2.0;
-            const spw_timeline faster = predict(&other, &cuda, schemes[s], 4, 1.0);
-            near(seconds(&faster, "expert_products"), seconds(&t, "expert_products") / 2, 1e-12,
-                 "twice the peak");
-        }
-        expect_software(clusters[c], "xla-cuda-0.10.2");
-    }
-    spw_job large = job;
-    CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
-    large.fsdp = 32;
-    const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
-    CHECK(strstr(t.outside, "; cluster other than h100-8x8 h200-8x8 b200-8x8") != NULL);
-    expect_software("h200-32x8", "xla-cuda-0.10.2");
-    expect_software("mi355x-8x8", "maxtext-rocm-2026-05");
-    expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
-    expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
-    expect_software("h20-8x8", "maxtext-rocm-2026-05");
-    expect_software("h200", "maxtext-rocm-2026-05");
-}
-
 static void test_timeline(void) {
     spw_timeline t;
     spw_timeline_clear(&t);
@@ -548,27 +364,18 @@ static void test_fit_memory(const char *table) {
 }
 
 int main(int argc, char **argv) {
-    static const char text[] =
-        "model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 8, fsdp: 8}\n"
-        "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
-        "precision: {weights: bf16, gradients: bf16, optimizer: bf16, activations: bf16}\n"
-        "remat: full\nschemes: [gmm]\n";
     if (argc < 3) return 2;
-    CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), &job));
-    CHECK_OK(spw_time_stack_read("maxtext-rocm-2026-05", NULL, &stack));
+    read_sample(&job, &stack);
     test_timeline();
     test_work();
     test_loads();
     test_raise();
     test_knobs();
-    test_two_nodes();
-    test_more_nodes();
     test_sums();
     test_pipeline();
     test_outside();
     test_rates();
     test_stacks(argv[1]);
-    test_nvidia();
     test_fit_memory(argv[2]);
     return check_done();
 }

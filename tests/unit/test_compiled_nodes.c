@@ -1,0 +1,140 @@
+/* Exchanges of compiled programs over nodes, and stacks that no run was fitted for. */
+#include "sim/input/software.h"
+#include "tests/unit/compiled_sample.h"
+
+#include <stdio.h>
+
+static spw_job job;
+static spw_time_stack stack;
+
+/* --- Nodes --- */
+
+/* Between nodes the NIC carries exchanges too, and the slower of link and NIC counts. */
+static void test_two_nodes(void) {
+    spw_job two_nodes = job, faster;
+    two_nodes.expert = 16;
+    two_nodes.fsdp = 4;
+    faster = two_nodes;
+    faster.cluster.nic_bytes_per_s.value *= 2.0;
+    const spw_timeline base = predict(&two_nodes, &stack, "dense:capacity_factor=2", 4, 1.0);
+    spw_timeline t = predict(&faster, &stack, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "exchanges weight_gathers gradient_scatters");
+    faster = two_nodes;
+    faster.cluster.link_bytes_per_s.value *= 2.0;
+    t = predict(&faster, &stack, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "exchanges"); /* by what the NIC does not hide of the shorter leg */
+    spw_time_stack with = stack;
+    with.serial_share.value = 0.0;
+    const spw_timeline hidden = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    t = predict(&faster, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&hidden, &t, "");
+    /* 65536 slots a sequence, 8 of 16 ranks beyond the node, 14336 B a row: six exchanges in each of 58 layers */
+    near(seconds(&hidden, "exchanges"),
+         58 * 6 * (stack.latency_s.value + 4 * 65536 / 2 * 14336.0 / (stack.alltoall_share.value * 50e9)),
+         1e-9, "bytes that leave the node over the NIC");
+    with.serial_share.value = 1.0;
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    near(seconds(&t, "exchanges") - seconds(&hidden, "exchanges"),
+         58 * 6 * (4 * 65536 * 7 / 16 * 14336.0 / (stack.link_share.value * 537.6e9)), 1e-9,
+         "the link after the NIC");
+    with = stack;
+    with.network_share.value /= 2.0; /* rings alone */
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "weight_gathers gradient_scatters");
+    with = stack;
+    with.alltoall_share.value /= 2.0;
+    t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
+    expect_moved(&base, &t, "exchanges");
+}
+
+/* More nodes: the NIC carries a larger part of the same rows and the interval follows what is not known of it. */
+static void test_more_nodes(void) {
+    double width = 0.0;
+    for (size_t nodes = 2; nodes <= 16; nodes *= 2) {
+        spw_job wide = job;
+        CHECK_OK(spw_cluster_read("mi355x-16x8", NULL, &wide.cluster));
+        (void)snprintf(wide.cluster.name, sizeof wide.cluster.name,
+                       "mi355x-8x8"); /* no matter of this test */
+        wide.expert = 8 * nodes;
+        wide.fsdp = 16 / nodes;
+        spw_time_stack with = stack;
+        with.serial_share.value = 0.0;
+        (void)snprintf(with.fsdp, sizeof with.fsdp, "8 4 2 1");
+        const spw_timeline t = predict(&wide, &with, "gmm", 4, 1.0);
+        near(seconds(&t, "exchanges"),
+             58 * 6 *
+                 (stack.latency_s.value + 4 * 32768.0 * (double)(nodes - 1) / (double)nodes * 14336.0 /
+                                              (stack.alltoall_share.value * 50e9)),
+             1e-9, "what leaves the node");
+        CHECK(nodes > 2 || t.outside[0] == '\0');
+        CHECK((strstr(t.outside, "groups over 16 nodes, exchanges are published of 8 at most") != NULL) ==
+              (nodes == 16));
+        const double now = log(t.high_s / t.step_s);
+        CHECK(nodes == 4 || nodes == 16 ? now > 1.2 * width : nodes == 2 || now > 0.95 * width);
+        width = now;
+    }
+}
+
+/* --- NVIDIA --- */
+
+static void expect_software(const char *cluster, const char *want) {
+    spw_software software;
+    spw_job other = job;
+    (void)snprintf(other.cluster.name, sizeof other.cluster.name, "%s", cluster);
+    CHECK_OK(spw_software_newest(&other, true, false, &software));
+    CHECK(strcmp(software.names, want) == 0);
+    if (strcmp(software.names, want) != 0)
+        fprintf(stderr, "  %s: %s, want %s\n", cluster, software.names, want);
+}
+
+/* Times of programs that no run was fitted for: rates of their own, an interval that is wider than where runs were, and words
+ * for it. Twice the peak, twice as fast. */
+static void test_nvidia(void) {
+    static const char *const clusters[] = {"h100-8x8", "h200-8x8", "b200-8x8"};
+    static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "ragged", "gmm-deepep",
+                                          "ring"};
+    const spw_timeline fitted = predict(&job, &stack, "gmm", 4, 1.0);
+    const double seen = log(fitted.high_s / fitted.step_s);
+    spw_time_stack cuda;
+    CHECK_OK(spw_time_stack_read("xla-cuda-0.10.2", NULL, &cuda));
+    CHECK(!spw_time_stack_is_fitted(&cuda) && spw_time_stack_is_fitted(&stack));
+    for (size_t i = 0; i < SPW_TIME_ROWS; i++) {
+        const spw_coefficient *k = spw_time_coefficient(&cuda, i);
+        CHECK(k->evidence != SPW_EVIDENCE_FITTED && k->uncertainty >= 0.05 * k->value);
+        CHECK(k->value != spw_time_coefficient(&stack, i)->value);
+    }
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t s = 0; s < 5; s++) {
+            spw_job other = job;
+            CHECK_OK(spw_cluster_read(clusters[c], NULL, &other.cluster));
+            const spw_timeline t = predict(&other, &cuda, schemes[s], 4, 1.0);
+            CHECK(log(t.high_s / t.step_s) > 1.5 * seen && log(t.step_s / t.low_s) > 1.5 * seen);
+            CHECK(strcmp(t.outside, "no run of xla-cuda-0.10.2 was fitted: rates of single kernels and "
+                                    "assumed shares") == 0);
+            other.cluster.bf16_flops.value *= 2.0;
+            const spw_timeline faster = predict(&other, &cuda, schemes[s], 4, 1.0);
+            near(seconds(&faster, "expert_products"), seconds(&t, "expert_products") / 2, 1e-12,
+                 "twice the peak");
+        }
+        expect_software(clusters[c], "xla-cuda-0.10.2");
+    }
+    spw_job large = job;
+    CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
+    large.fsdp = 32;
+    const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
+    CHECK(strstr(t.outside, "; cluster other than h100-8x8 h200-8x8 b200-8x8") != NULL);
+    expect_software("h200-32x8", "xla-cuda-0.10.2");
+    expect_software("mi355x-8x8", "maxtext-rocm-2026-05");
+    expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
+    expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
+    expect_software("h20-8x8", "maxtext-rocm-2026-05");
+    expect_software("h200", "maxtext-rocm-2026-05");
+}
+
+int main(void) {
+    read_sample(&job, &stack);
+    test_two_nodes();
+    test_more_nodes();
+    test_nvidia();
+    return check_done();
+}
