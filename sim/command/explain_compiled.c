@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_memory.h"
 #include "sim/memory/footprint.h"
@@ -66,6 +67,13 @@ static void print_moment(const char *which, const spw_compiled_moment *moment) {
            moment->step[0] != '\0' ? ", " : "", moment->step, moment->bytes / GIB);
 }
 
+static void print_cut(const spw_job *job, size_t sequences) {
+    char text[SPW_COMPILED_CUT_TEXT];
+    spw_compiled_cut cut;
+    if (spw_compiled_cut_of(job, sequences, &cut) == SPW_OK && spw_compiled_cut_note(&cut, text))
+        printf("%s\n", text);
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_stack *stack, const spw_compiled_memory *m, double budget) {
     const double peak = m->argument_bytes + m->temporary_bytes;
@@ -75,6 +83,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            scheme->text, job->model.name, job->cluster.name, job->expert, job->fsdp, sequences,
            job->sequence_length, spw_remat_name(job->remat), stack->name);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
+    print_cut(job, sequences);
     printf("peak %.1f GiB, between %.1f and %.1f, of %.1f GiB: %s\n", peak / GIB,
            (m->argument_bytes + m->low_bytes) / GIB, (m->argument_bytes + m->high_bytes) / GIB, budget / GIB,
            spw_verdict_text(spw_footprint_verdict(f.peak_bytes, f.budget_bytes), false));

@@ -74,8 +74,10 @@ static const spw_setting parallel_rows[] = {
     COUNT_ROW("fsdp", fsdp, 1, MOST_RANKS, NULL, "GPUs over which the state is sharded, beside expert"),
     COUNT_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages"),
     COUNT_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix"),
-    COUNT_ROW("virtual_stages", virtual_stages, 1, SPW_MODEL_MAX_LAYERS, "1",
-              "blocks of layers of one pipeline stage; more than 1 interleaves them"),
+    COUNT_ROW(
+        "virtual_stages", virtual_stages, 0, SPW_MODEL_MAX_LAYERS, "0",
+        "blocks of layers of one pipeline stage; more than 1 interleaves them; 0: one, but in MaxText's "
+        "loop one a layer"),
     {.key = NULL}};
 
 static const spw_setting batch_rows[] = {

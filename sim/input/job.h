@@ -73,7 +73,8 @@ typedef struct spw_job {
     size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
     size_t sequence_length;
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
-    size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1 */
+    size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1, but
+                              in MaxText's loop one a layer (sim/memory/compiled_cut.h) */
     spw_model_part part;
     size_t
         layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */

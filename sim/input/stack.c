@@ -64,6 +64,8 @@ static const spw_setting rows[] = {
     SPW_STACK_OPTIONAL_LINE(spw_stack, programs, SPW_STACK_TEXT, "kinds of programs in those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, remats, SPW_STACK_TEXT, "remat policies of those tables"),
     SPW_STACK_OPTIONAL_LINE(spw_stack, turns, SPW_STACK_TEXT, "layers per turn of the scans in those tables"),
+    SPW_STACK_OPTIONAL_LINE(spw_stack, parts, SPW_STACK_TEXT,
+                            "pipeline and micro_batches, where those tables have such programs"),
     SPW_STACK_COEFFICIENT_LIST(COEFFICIENT_SETTING)
         COEFFICIENT("limit_share", limit_share, "share of (pool - arguments) past which XLA computes again"),
     COEFFICIENT("half_width", half_width, "half width of the interval, as a logarithm"),
@@ -154,6 +156,7 @@ static spw_status print(FILE *out, const void *what) {
     fprintf(out, "tree: \"%s\"\nlatency_hiding: %s\n", stack.tree, stack.latency_hiding ? "true" : "false");
     fprintf(out, "programs: \"%s\"\nremats: \"%s\"\nturns: \"%s\"\n", stack.programs, stack.remats,
             stack.turns);
+    if (stack.parts[0] != '\0') fprintf(out, "parts: \"%s\"\n", stack.parts);
     for (size_t i = 0; i < SPW_STACK_FITTED; i++)
         spw_coefficient_write(out, spw_stack_rows[i].key, spw_stack_coefficient(&stack, i));
     spw_coefficient_write(out, "limit_share", &stack.limit_share);

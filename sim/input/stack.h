@@ -47,6 +47,7 @@ typedef struct spw_stack {
     bool latency_hiding;       /* XLA's latency-hiding scheduler: exchanges in flight take memory */
     /* What its tables hold, words between blanks: kinds of programs, remat policies, layers per turn of the scan. "": nothing. */
     char programs[SPW_STACK_TEXT], remats[SPW_STACK_TEXT], turns[SPW_STACK_TEXT];
+    char parts[SPW_STACK_TEXT]; /* "pipeline" and "micro_batches", where its tables have such programs */
 #define SPW_STACK_FIELD(field, low, high, spread, help) spw_coefficient field;
     SPW_STACK_COEFFICIENT_LIST(SPW_STACK_FIELD)
 #undef SPW_STACK_FIELD

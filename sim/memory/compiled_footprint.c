@@ -10,8 +10,9 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
-    return scheme->type->compiled.list != NULL && job->pipeline == 1 && job->tensor == 1 &&
-           job->micro_batches <= 1 && !spw_remat_keeps_layers(job->remat);
+    spw_compiled_cut cut;
+    return scheme->type->compiled.list != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) &&
+           spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK;
 }
 
 static void add(spw_footprint *f, const char *name, double bytes, bool argument, const char *formula) {
@@ -53,17 +54,22 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
                                           const spw_scheme *scheme, size_t sequences, spw_footprint *out,
                                           char outside[SPW_OUTSIDE_TEXT]) {
     const double budget = job->memory_fraction * job->cluster.hbm_gib.value * GIB;
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
     spw_compiled_memory m;
+    spw_compiled_cut cut;
     spw_layer layer;
     spw_status status = spw_compiled_memory_predict(stack, job, scheme, sequences, budget, &m);
-    if (status == SPW_OK) status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
+    if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &cut);
+    if (status != SPW_OK) return status;
+    const spw_layer_shape shape = spw_compiled_cut_shape(job, &cut);
+    status = spw_layer_build(scheme, &shape, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     *out = (spw_footprint){.moment = SPW_MOMENT_MOE_LAYER};
     spw_compiled_footprint_bytes(job, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
-    add(out, "arguments", m.argument_bytes, true, "P (w + 2 o) / G: weights and optimizer");
+    add(out, "arguments", m.argument_bytes, true,
+        cut.stages > 1 ? "P_loop (w + 2 o) / G + P_rest (w + 2 o) stages / G: weights and optimizer"
+                       : "P (w + 2 o) / G: weights and optimizer");
     status = add_tensors(stack, job, scheme, sequences, &m, out);
     if (status != SPW_OK) return status;
     (void)snprintf(outside, SPW_OUTSIDE_TEXT, "%s", m.outside);

@@ -18,6 +18,7 @@ typedef struct step {
     const spw_stack *stack;
     const spw_job *job;
     const spw_scheme *scheme;
+    spw_compiled_cut cut;
     spw_layer_shape shape;
     spw_step_list around;
     spw_layer layer;
@@ -26,11 +27,13 @@ typedef struct step {
 static spw_status open_step(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
                             size_t sequences, step *out) {
     const spw_remat_tree *tree = NULL;
-    *out = (step){.stack = stack, .job = job, .scheme = scheme, .shape = spw_layer_shape_of(job, sequences)};
+    *out = (step){.stack = stack, .job = job, .scheme = scheme};
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
+    if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &out->cut);
     if (status != SPW_OK) return status;
-    spw_step_list_fill(job, scheme, &out->shape, tree, stack->latency_hiding, &out->around);
+    out->shape = spw_compiled_cut_shape(job, &out->cut);
+    spw_step_list_fill(job, scheme, &out->cut, &out->shape, tree, stack->latency_hiding, &out->around);
     return spw_layer_build(scheme, &out->shape,
                            stack->latency_hiding ? SPW_FLAVOUR_XLA_HIDING : SPW_FLAVOUR_XLA, &out->layer);
 }
@@ -108,6 +111,13 @@ static void count_unseen(const step *s, spw_compiled_memory *m) {
                         strcmp(turn, "1") == 0 ? "" : "s");
         m->unseen++;
     }
+    if (s->cut.stages > 1 && !spw_has_word(k->parts, "pipeline")) {
+        spw_outside_add(m->outside, "pipeline not in the fitted tables");
+        m->unseen++;
+    } else if (s->cut.stages == 1 && s->cut.micro_batches > 1 && !spw_has_word(k->parts, "micro_batches")) {
+        spw_outside_add(m->outside, "micro-batches not in the fitted tables");
+        m->unseen++;
+    }
 }
 
 static void name_outside(const step *s, spw_compiled_memory *m) {
@@ -145,23 +155,28 @@ static void set_interval(const step *s, spw_compiled_memory *m) {
 /* --- */
 
 spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *scheme) {
+    spw_compiled_cut cut;
     if (scheme->type->compiled.list == NULL)
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s' has no list of tensors for programs that XLA compiles whole",
                         scheme->text);
-    if (job->pipeline > 1 || job->tensor > 1)
-        return spw_fail(SPW_ECONFIG,
-                        "pipeline %zu x tensor %zu is not modelled for compiled programs; use 1 "
-                        "and 1",
-                        job->pipeline, job->tensor);
-    if (job->micro_batches > 1)
-        return spw_fail(SPW_ECONFIG, "micro_batches %zu are not modelled for compiled programs; use 1",
-                        job->micro_batches);
+    if (job->tensor > 1)
+        return spw_fail(SPW_ECONFIG, "tensor %zu is not modelled for compiled programs; use 1", job->tensor);
     if (spw_remat_keeps_layers(job->remat))
         return spw_fail(SPW_ECONFIG,
                         "remat %s is not modelled for compiled programs; name a policy of MaxText",
                         spw_remat_name(job->remat));
-    return SPW_OK;
+    return spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut);
+}
+
+/* Weights and moments: a pipeline's layers are shared by all GPUs, what runs before and after it by those of a stage. */
+static double argument_bytes(const spw_job *job, const spw_compiled_cut *cut) {
+    const spw_parameters p = spw_model_parameters(&job->model);
+    const double layer = (double)(p.attention_per_layer + p.norms_per_layer + p.routed_per_layer +
+                                  p.shared_per_layer + p.router_per_layer);
+    const double piped = cut->stages > 1 ? layer * (double)cut->piped : 0.0, stages = (double)cut->stages;
+    return (piped + ((double)p.total - piped) * stages) *
+           (double)(job->precision.weights + 2 * job->precision.optimizer) / (double)spw_job_gpus(job);
 }
 
 spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
@@ -172,11 +187,8 @@ spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *jo
     if (status == SPW_OK) status = open_step(stack, job, scheme, sequences, &s);
     if (status != SPW_OK) return status;
     find_moments(&s, out);
-    const spw_parameters parameters = spw_model_parameters(&job->model);
     const double share = spw_stack_recovered(stack, scheme->type->compiled.list(scheme)->program);
-    out->argument_bytes = (double)parameters.total *
-                          (double)(job->precision.weights + 2 * job->precision.optimizer) /
-                          (double)spw_job_gpus(job);
+    out->argument_bytes = argument_bytes(job, &s.cut);
     out->wanted_bytes = out->fullest.bytes;
     out->limit_bytes = fmax(0.0, stack->limit_share.value * (pool_bytes - out->argument_bytes));
     out->recovered_bytes = recovered(out->wanted_bytes, out->limit_bytes, share, out->fullest.rows_bytes);

@@ -22,12 +22,17 @@ const char *spw_step_moment_name(spw_step_moment moment) {
 typedef struct symbols {
     const spw_job *job;
     const spw_model *model;
+    const spw_compiled_cut *cut;
     const spw_layer_shape *shape;
     spw_step_list *out;
     spw_parameters parameters;
-    double b, w, g, gpus;         /* bytes of an activation, a weight, a gradient; GPUs */
-    double tokens, hidden, turns; /* T, H, turns of the scan over MoE layers */
-    double dense_layers, moe_layers;
+    double b, w, g,
+        gpus; /* bytes of an activation, a weight, a gradient; GPUs that share a layer's weights */
+    double tokens, hidden; /* T, H */
+    double ends;           /* T of the ends of the model, and of the layers outside of a pipeline */
+    double dense_layers;
+    double looped, runs; /* MoE layers whose weights the fullest loop holds, and that a GPU runs in it */
+    double outside;      /* MoE layers before the loop of a pipeline */
     double query, key, value, context; /* per token, all heads */
     double projections;                /* weights of one layer's projections that have a head axis */
     bool gathers_tokens;               /* neither gmm nor ragged: dense, ring, DeepEP */
@@ -44,22 +49,24 @@ static void put(const symbols *s, unsigned when, const char *name, const char *f
     put_pieces(s, when, name, formula, 1.0, bytes);
 }
 
-/* Query, key, value and context of `layers` layers. */
-static void put_attention(const symbols *s, unsigned when, const char *const name[4], double layers) {
+/* Query, key, value and context of `layers` layers, of `tokens` each. */
+static void put_attention(const symbols *s, unsigned when, const char *const name[4], double layers,
+                          double tokens) {
     static const char *const formulas[] = {"T q b a layer", "T k b a layer", "T v b a layer",
                                            "T context b a layer"};
     const double width[] = {s->query, s->key, s->value, s->context};
     for (int i = 0; i < 4; i++)
-        put_pieces(s, when, name[i], formulas[i], layers, layers * s->tokens * width[i] * s->b);
+        put_pieces(s, when, name[i], formulas[i], layers, layers * tokens * width[i] * s->b);
 }
 
-static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                       spw_step_list *out) {
+static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
+                       const spw_layer_shape *shape, spw_step_list *out) {
     const spw_model *m = &job->model;
     const bool mla = m->attention == SPW_ATTENTION_MLA;
     const double heads = (double)m->heads, hidden = (double)m->hidden;
     symbols s = {.job = job,
                  .model = m,
+                 .cut = cut,
                  .shape = shape,
                  .out = out,
                  .parameters = spw_model_parameters(m),
@@ -68,10 +75,12 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_l
                  .g = (double)job->precision.gradients,
                  .gpus = (double)spw_job_gpus(job),
                  .tokens = (double)shape->tokens,
+                 .ends = cut->gpu_sequences * (double)job->sequence_length,
                  .hidden = hidden,
                  .dense_layers = (double)(m->layers - m->moe_layers),
-                 .moe_layers = (double)m->moe_layers};
-    s.turns = s.moe_layers / (double)(m->layers_per_turn > 0 ? m->layers_per_turn : 1);
+                 .looped = (double)(cut->stages > 1 ? cut->piped : m->moe_layers),
+                 .runs = (double)(cut->stages > 1 ? cut->turns * cut->layers : m->moe_layers),
+                 .outside = (double)(cut->stages > 1 ? cut->outside : 0)};
     s.query = heads * (double)(mla ? m->nope_dim + m->rope_dim : m->head_dim);
     s.key = mla ? s.query : (double)(m->kv_heads * m->head_dim);
     s.value = mla ? heads * (double)m->v_head_dim : s.key;
@@ -88,27 +97,53 @@ static symbols measure(const spw_job *job, const spw_scheme *scheme, const spw_l
     return s;
 }
 
-/* Stacks of weights and gradients: sharded over all GPUs. */
-static void put_stacks(const symbols *s) {
+/* Gradients and, where the program lays them out anew, weights of `layers` MoE layers that `gpus` GPUs share. */
+static void put_stacks(const symbols *s, const char *const name[4], double layers, double gpus, bool relaid) {
     const spw_parameters *p = &s->parameters;
-    const double experts = (double)p->routed_per_layer * s->moe_layers / s->gpus;
+    const double experts = (double)p->routed_per_layer * layers / gpus;
     const double stacks =
         3.0 * (double)(1 + s->shape->waiting_layers); /* wi_0, wi_1, wo of every layer of a turn */
     const double others =
         (double)(p->attention_per_layer + p->norms_per_layer + p->shared_per_layer + p->router_per_layer) *
-        s->moe_layers / s->gpus;
-    put_pieces(s, GRADIENTS, "expert_gradients", "3 L E H F g / G", stacks, experts * s->g);
-    put(s, GRADIENTS, "other_gradients", "(attention + shared + router) L g / G", others * s->g);
-    put(s, GRADIENTS, "embedding_gradients", "2 V H g / G",
-        (double)(p->embedding + p->head) * s->g / s->gpus);
-    if (s->job->fsdp == 1) return;
+        layers / gpus;
+    put_pieces(s, GRADIENTS, name[0], "3 L E H F g / G", stacks, experts * s->g);
+    put(s, GRADIENTS, name[1], "(attention + shared + router) L g / G", others * s->g);
+    if (!relaid) return;
     if (s->shape->experts_per_rank > 1) {
-        put_pieces(s, LOOPS, "relaid_expert_weights", "3 L E H F w / G", stacks, experts * s->w);
+        put_pieces(s, LOOPS, name[2], "3 L E H F w / G", stacks, experts * s->w);
     } else {
         put(s, LOOPS, "relaid_wo", "L E H F w / G, one expert a rank", experts * s->w / 3.0);
     }
-    put(s, LOOPS, "relaid_projections", "those with a head axis, L w / G",
-        s->projections * s->moe_layers * s->w / s->gpus);
+    put(s, LOOPS, name[3], "those with a head axis, L w / G", s->projections * layers * s->w / gpus);
+}
+
+/* Of all layers, over all GPUs. In a pipeline the loop takes its layers as they lie, by round; those before it are shared by the
+ * GPUs of a stage and are laid out anew as without one, and XLA makes room for their gradients before it needs it. */
+static void put_all_stacks(const symbols *s) {
+    static const char *const loop[] = {"expert_gradients", "other_gradients", "relaid_expert_weights",
+                                       "relaid_projections"};
+    static const char *const before[] = {"outside_expert_gradients", "outside_other_gradients",
+                                         "outside_relaid_expert_weights", "outside_relaid_projections"};
+    const spw_parameters *p = &s->parameters;
+    const double stage = s->gpus / (double)s->cut->stages;
+    const bool piped = s->cut->stages > 1;
+    put_stacks(s, loop, s->looped, s->gpus, s->job->fsdp > 1);
+    if (s->outside > 0.0) put_stacks(s, before, s->outside, stage, true);
+    if (!piped && s->cut->micro_batches > 1)
+        put(s, LOOPS | AT(UPDATE), "accumulated_gradients", "P g / G", (double)p->total * s->g / s->gpus);
+    put(s, GRADIENTS, "embedding_gradients", piped ? "2 V H g P / G" : "2 V H g / G",
+        (double)(p->embedding + p->head) * s->g / stage);
+}
+
+/* What the turns of a pipeline hand on: the gradient of what comes in, on its way, and of the micro-batches that wait at the ends
+ * of the model (M / P on each stage), or for their next round. */
+static void put_pipeline(const symbols *s) {
+    const spw_compiled_cut *c = s->cut;
+    const double rows = s->tokens * s->hidden * s->b, waiting = (double)(c->micro_batches / c->stages);
+    if (c->stages == 1) return;
+    put_pieces(s, BACKWARD_LOOP, "handed_on", "2 T H b", 2.0, 2.0 * rows);
+    put_pieces(s, LOOPS, "micro_batches_of_ends", "M / P T H b", waiting, waiting * rows);
+    if (c->stores) put(s, LOOPS, "micro_batches_between_rounds", "M T H b", (double)c->micro_batches * rows);
 }
 
 /* A scan of one turn is unrolled: the recomputation of that layer is merged with its forward pass and lives to the end. */
@@ -116,20 +151,20 @@ static void put_dense_layers(const symbols *s) {
     static const char *const attention[] = {"dense_layer_query", "dense_layer_key", "dense_layer_value",
                                             "dense_layer_context"};
     const spw_model *m = s->model;
-    const double rows = s->tokens * s->hidden * s->b, wide = (double)m->dense_ffn;
+    const double rows = s->ends * s->hidden * s->b, wide = (double)m->dense_ffn;
     const double products = s->gathers_tokens ? 1.0 : 3.0;
     if (s->dense_layers > 1.0) put(s, LOOPS, "dense_carries", "L_dense T H b", s->dense_layers * rows);
     if (s->dense_layers != 1.0) return;
-    put_attention(s, LOOPS, attention, 1.0);
+    put_attention(s, LOOPS, attention, 1.0, s->ends);
     put_pieces(s, LOOPS, "dense_layer_residuals", "3 T H b", 3.0, 3.0 * rows);
     put_pieces(s, LOOPS, "dense_layer_products", products > 1.0 ? "3 T F_dense b" : "T F_dense b", products,
-               products * s->tokens * wide * s->b);
+               products * s->ends * wide * s->b);
     put_pieces(s, LOOPS, "dense_layer_weights", "3 H F_dense w", 3.0, 3.0 * s->hidden * wide * s->w);
     put(s, LOOPS, "dense_layer_projections", "projections w", s->projections * s->w);
     put(s, LOOPS, "embedding_exchange", "T H b", rows);
     if (m->attention == SPW_ATTENTION_MLA)
         put(s, LOOPS, "rotary_table", "8 T heads rope / 2",
-            4.0 * s->tokens * (double)m->heads * (double)m->rope_dim);
+            4.0 * s->ends * (double)m->heads * (double)m->rope_dim);
 }
 
 /* One turn of the backward loop: attention and residuals of its layers. */
@@ -140,8 +175,8 @@ static void put_turn(const symbols *s) {
     const spw_model *m = s->model;
     const double rows = s->tokens * s->hidden * s->b;
     const double layers = (double)(1 + s->shape->waiting_layers), residuals = 4.0 + 3.0 * (layers - 1.0);
-    put_attention(s, TURN, attention, layers);
-    put_attention(s, AT(ATTENTION), gradients, 1.0);
+    put_attention(s, TURN, attention, layers, s->tokens);
+    put_attention(s, AT(ATTENTION), gradients, 1.0, s->tokens);
     if (m->attention == SPW_ATTENTION_MLA) {
         put(s, TURN, "low_rank_qkv", "2 T (q rank + kv rank + rope) b",
             2.0 * s->tokens * (double)(m->q_lora_rank + m->kv_lora_rank + m->rope_dim) * s->b);
@@ -157,7 +192,8 @@ static void put_turn(const symbols *s) {
         put_pieces(s, TURN, "shared_expert_products", "2 T F_shared b", 2.0,
                    2.0 * s->tokens * (double)m->shared_ffn * s->b);
     }
-    if (s->gathers_tokens) put_pieces(s, KEPT, "final_norm", "2 T H b", 2.0, 2.0 * rows);
+    if (s->gathers_tokens)
+        put_pieces(s, KEPT, "final_norm", "2 T H b", 2.0, 2.0 * s->ends * s->hidden * s->b);
 }
 
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
@@ -165,8 +201,8 @@ static void put_turn(const symbols *s) {
  * turns of several layers), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
 static void put_head(const symbols *s, bool hiding) {
     const double vocab = (double)s->model->vocab;
-    const double logits = s->tokens * vocab * s->b, gradient = s->hidden * vocab * s->g;
-    const bool uniform = s->dense_layers != 1.0 && s->shape->waiting_layers == 0;
+    const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->g;
+    const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1;
     const bool keeps = s->gathers_tokens && !uniform;
     const bool is_logits = keeps || logits < gradient;
     spw_step_list *out = s->out;
@@ -181,9 +217,9 @@ static void put_head(const symbols *s, bool hiding) {
 }
 
 /* What a policy keeps of the attention and of the other FFNs, of `layers` layers: a stack a name. */
-static void put_saved_layers(const symbols *s, const char *const name[6], double layers, double wide) {
+static void put_saved_layers(const symbols *s, const char *const name[6], double tokens, double wide) {
     const spw_remat_names names = spw_remat_keeps(s->job->remat);
-    const double token = layers * s->tokens * s->b;
+    const double token = tokens * s->b;
     if (names.qkv) put(s, KEPT, name[0], "L T q b", token * s->query);
     if (names.qkv) put(s, KEPT, name[1], "L T k b", token * s->key);
     if (names.qkv) put(s, KEPT, name[2], "L T v b", token * s->value);
@@ -201,9 +237,10 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
                                         "saved_dense_context", "saved_dense_products"};
     const spw_compiled_layer *program = scheme->type->compiled.list(scheme);
     const spw_remat_expert_tensors kept = spw_remat_experts(tree, program->capacity_slots, s->job->remat);
-    const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * s->moe_layers * s->b;
-    put_saved_layers(s, moe, s->moe_layers, (double)s->model->shared_ffn);
-    put_saved_layers(s, dense, s->dense_layers, (double)s->model->dense_ffn);
+    const double layers = s->runs + s->outside * s->ends / s->tokens; /* of T tokens */
+    const double rows = (double)scheme->type->memory.buffer_rows(scheme, s->shape) * layers * s->b;
+    put_saved_layers(s, moe, layers * s->tokens, (double)s->model->shared_ffn);
+    put_saved_layers(s, dense, s->dense_layers * s->ends, (double)s->model->dense_ffn);
     put_pieces(s, KEPT, "saved_mlpwi", "mlpwi's L rows F b", kept.ffn,
                kept.ffn * rows * (double)s->model->expert_ffn);
     put(s, KEPT, "saved_mlpwo", "L rows H b", kept.hidden * rows * s->hidden);
@@ -211,12 +248,27 @@ static void put_saved(const symbols *s, const spw_scheme *scheme, const spw_rema
         put(s, AT(RELAY), "saved_mlpwo_relaid", "L rows H b", kept.hidden * rows * s->hidden);
 }
 
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                        const spw_remat_tree *tree, bool hiding, spw_step_list *out) {
+/* What every turn of the scans keeps: its input. A pipeline keeps one a layer of every turn. */
+static void put_carries(const symbols *s) {
+    const double unlike = (double)(s->model->layers_per_turn > 0 ? s->model->layers_per_turn : 1);
+    const double rows = s->hidden * s->b;
+    if (s->cut->stages == 1) {
+        put(s, LOOPS, "carries", "turns T H b", s->runs / unlike * s->tokens * rows);
+        return;
+    }
+    put_pieces(s, LOOPS, "iteration_inputs", "n (M V + P - 1) T H b", (double)s->cut->layers,
+               s->runs * s->tokens * rows);
+    put(s, LOOPS, "outside_carries", "L_outside T H b", s->outside / unlike * s->ends * rows);
+}
+
+void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
+                        const spw_layer_shape *shape, const spw_remat_tree *tree, bool hiding,
+                        spw_step_list *out) {
     memset(out, 0, sizeof *out);
-    const symbols s = measure(job, scheme, shape, out);
-    put(&s, LOOPS, "carries", "turns T H b", s.turns * s.tokens * s.hidden * s.b);
-    put_stacks(&s);
+    const symbols s = measure(job, scheme, cut, shape, out);
+    put_carries(&s);
+    put_all_stacks(&s);
+    put_pipeline(&s);
     put_dense_layers(&s);
     put_turn(&s);
     put_head(&s, hiding);

@@ -6,6 +6,7 @@
 
 #include "sim/input/job.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_cut.h"
 #include "sim/schemes/scheme.h"
 
 /* Moments of a step, in order. */
@@ -36,9 +37,11 @@ typedef struct spw_step_list {
     double head_bytes, head_least_bytes, head_most_bytes;
 } spw_step_list;
 
-/* `hiding`: by XLA's latency-hiding scheduler, under which the logits do not give their place to their gradient. */
-void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_layer_shape *shape,
-                        const spw_remat_tree *tree, bool hiding, spw_step_list *out);
+/* `shape`: that of spw_compiled_cut_shape(). `hiding`: by XLA's latency-hiding scheduler, under which the logits do not give
+ * their place to their gradient. */
+void spw_step_list_fill(const spw_job *job, const spw_scheme *scheme, const spw_compiled_cut *cut,
+                        const spw_layer_shape *shape, const spw_remat_tree *tree, bool hiding,
+                        spw_step_list *out);
 double spw_step_list_sum(const spw_step_list *list, spw_step_moment moment);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/precision.h"
+#include "sim/memory/compiled_cut.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
@@ -138,6 +139,14 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
 
 static void assume_parts(const spw_replay_row *row, const spw_footprint *footprint, spw_assumptions *list) {
     const spw_replay_frame *f = row->frame;
+    char text[SPW_COMPILED_CUT_TEXT];
+    spw_compiled_cut cut;
+    if (row->compiled && f->stages > 1) {
+        if (spw_compiled_cut_of(row->job, row->job->sequences_per_gpu[row->batch], &cut) == SPW_OK &&
+            spw_compiled_cut_note(&cut, text))
+            spw_assume(list, "%s: %s", row->scheme->text, text);
+        return;
+    }
     if (f->micro_batches > 1)
         spw_assume(list, "%zu micro-batches of %zu sequence%s; rows, dispatch and combine are of one of them",
                    f->micro_batches, row->point.shape.sequences, spw_plural(row->point.shape.sequences));

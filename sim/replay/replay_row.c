@@ -71,6 +71,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     row->compiled = q->stack != NULL && spw_compiled_footprint_covers(job, scheme);
     if (row->compiled) {
         row->memory.routed = false;
+        row->memory.worst_stage = 0; /* all keep the same */
         SPW_TRY(spw_compiled_footprint_compute(q->stack, job, scheme, sequences, row->memory.footprint,
                                                row->outside));
     }

@@ -31,8 +31,11 @@ struct spw_layer_shape {
     size_t worst_rows;       /* W = R T min(e, K) */
     size_t element_bytes;    /* b, of activations */
     size_t node_ranks;       /* ranks of the group on one node */
-    size_t gpus;             /* G, of the whole job */
+    size_t gpus;             /* G, that split the batch of a layer: all of the job */
     size_t waiting_layers;   /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
+    bool looped; /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
+    bool shared_expert;
+    bool whole_weights; /* a rank holds its experts' weights whole and in place: none is gathered or copied */
     bool sequential_experts; /* each runs by itself, one after the other (Megatron's SequentialMLP) */
     bool expert_bias;        /* of the expert GEMMs, behind which the activation is kept in two pieces */
     spw_remat remat;

@@ -14,7 +14,7 @@ void spw_xla_gather_weights(const spw_layer_shape *s, spw_layer_builder *b) {
     static const char *const names[] = {"wi_0", "wi_1", "wo"};
     for (int i = 0; i < 3; i++) {
         spw_tensor weight = spw_xla_weight(s, names[i]);
-        if (s->gpus == s->ranks) weight.dim[0] = (spw_dim){"0, nothing to gather", 0};
+        if (s->whole_weights) weight.dim[0] = (spw_dim){"0, nothing to gather", 0};
         spw_layer_born(b, "all-gather of weights", weight);
     }
 }

@@ -1,6 +1,6 @@
 /* Schemes that receive tokens, not assignments, as XLA runs them: the ring of experts, DeepEP in JAX. The weight gradients
  * come last, so that all their operands live while the gradients of the rows are made: 4 [rows, H] + 3 [rows, F], and the sum
- * over a token's rows. A ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
+ * over a token's rows. In the loop of a pipeline the activation stays too: 4 [rows, F] + 2 [rows, H]. A ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
 #include "sim/schemes/xla_layers.h"
 
 typedef struct form {
@@ -63,19 +63,19 @@ static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder
     spw_xla_up(b);
     spw_xla_swiglu(b);
     spw_layer_born(b, "gemm wo", y);
-    spw_layer_dies(b, "gemm wo", "act");
+    if (!s->looped) spw_layer_dies(b, "gemm wo", "act");
     if (f->scatters) spw_layer_passes(b, "weighted sums", y_weighted);
 }
 
 /* From the gradient of the sums to that of the rows. */
-static void row_gradients(const form *f, spw_layer_builder *b) {
+static void row_gradients(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     spw_layer_born(b, "gradients of all ranks",
                    spw_xla_rows("d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN));
     spw_layer_born(b, "sort dy by expert", spw_xla_rows("dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
     spw_layer_dies(b, "router weight gradient", "y");
     spw_layer_dies(b, "router weight gradient", "d_partial_sums");
-    spw_xla_swiglu_gradient(b, false);
+    spw_xla_swiglu_gradient(b, s->looped);
     spw_layer_dies(b, "gemm wo input gradient", "wo");
     spw_layer_born(b, "gemm w0 input gradient", spw_xla_rows("dx0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
     spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
@@ -99,7 +99,7 @@ static void row_gradients(const form *f, spw_layer_builder *b) {
 static void run(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
     forward(f, s, b);
     recompute(f, s, b);
-    row_gradients(f, b);
+    row_gradients(f, s, b);
     spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
     spw_layer_dies(b, "wo weight gradient", "act");
     spw_layer_dies(b, "wo weight gradient", "dy");

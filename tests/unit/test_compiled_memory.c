@@ -280,9 +280,11 @@ static void test_room(void) {
         CHECK_OK(spw_model_read(*name, NULL, &job.model));
         for (size_t i = 0; i < 3; i++) {
             const spw_scheme scheme = scheme_of(schemes[i]);
-            const spw_layer_shape shape = spw_layer_shape_of(&job, 1);
+            spw_compiled_cut cut;
             spw_step_list list;
-            spw_step_list_fill(&job, &scheme, &shape, tree, true, &list);
+            CHECK_OK(spw_compiled_cut_of(&job, 1, &cut));
+            const spw_layer_shape shape = spw_compiled_cut_shape(&job, &cut);
+            spw_step_list_fill(&job, &scheme, &cut, &shape, tree, true, &list);
             CHECK(list.tensors > 15 && list.tensors < SPW_STEP_TENSORS);
             CHECK(list.head_least_bytes <= list.head_bytes && list.head_bytes <= list.head_most_bytes);
         }
@@ -299,7 +301,9 @@ static void test_refusals(void) {
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);
     job = before;
     job.pipeline = 2;
-    CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);
+    job.micro_batches = 3;
+    CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 3, UNBOUNDED, &m), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "no multiple of its pipeline of 2") != NULL);
     job = before;
     (void)snprintf(stack.tree, sizeof stack.tree, "maxtext@0");
     CHECK_STATUS(spw_compiled_memory_predict(&stack, &job, &gmm, 1, UNBOUNDED, &m), SPW_ECONFIG);

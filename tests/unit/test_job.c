@@ -216,7 +216,7 @@ static void test_names(void) {
 static void test_pipeline(void) {
     static spw_job job;
     CHECK_OK(parse(JOB, &job));
-    CHECK(job.micro_batches == 1 && job.virtual_stages == 1 && job.master_bytes == SPW_MASTER_AUTO &&
+    CHECK(job.micro_batches == 1 && job.virtual_stages == 0 && job.master_bytes == SPW_MASTER_AUTO &&
           job.optimizer == SPW_OPTIMIZER_SHARDED);
     CHECK_OK(parse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 2}\n"
                         "batch: {sequences_per_gpu: [16, 32], sequence_length: 64, micro_batches: 16}\n"

@@ -232,7 +232,7 @@ static void add_word(char text[SPW_STACK_TEXT], const char *word) {
 static void describe_rows(const spw_calibration *c, const char *left_out, spw_stack *stack) {
     stack->sequences_min = SIZE_MAX;
     stack->sequences_max = 0;
-    stack->models[0] = stack->programs[0] = stack->remats[0] = stack->turns[0] = '\0';
+    stack->models[0] = stack->programs[0] = stack->remats[0] = stack->turns[0] = stack->parts[0] = '\0';
     for (size_t i = 0; i < c->score.rows; i++) {
         const spw_score_cell *cell = &c->score.row[i].cell;
         const size_t sequences = cell->job.sequences_per_gpu[0];
@@ -245,6 +245,10 @@ static void describe_rows(const spw_calibration *c, const char *left_out, spw_st
         add_word(stack->programs, spw_compiled_kind(&cell->scheme));
         add_word(stack->remats, spw_remat_name(cell->job.remat));
         add_word(stack->turns, turn);
+        if (cell->job.pipeline > 1)
+            add_word(stack->parts, "pipeline");
+        else if (cell->job.micro_batches > 1)
+            add_word(stack->parts, "micro_batches");
     }
 }
 

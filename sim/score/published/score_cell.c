@@ -209,6 +209,25 @@ static spw_status read_peaks(const fields *f, spw_score_cell *out) {
 
 /* --- The job of a row --- */
 
+/* How a step is cut, where a table says it; its sequences_per_gpu is MaxText's per_device_batch_size, of all GPUs and of one
+ * accumulation. */
+static spw_status read_parts(const fields *f, spw_job *job) {
+    size_t micro_batches = 1, blocks = 0;
+    const char *text = spw_csv_field(f->csv, f->row, "micro_batches");
+    spw_status status = SPW_OK;
+    if (text != NULL && text[0] != '\0') SPW_TRY(count_field(f, "micro_batches", 65536, &micro_batches));
+    text = spw_csv_field(f->csv, f->row, "virtual_stages");
+    if (text != NULL && text[0] != '\0')
+        SPW_TRY(count_field(f, "virtual_stages", SPW_MODEL_MAX_LAYERS, &blocks));
+    job->virtual_stages = blocks;
+    if (micro_batches == 1) return SPW_OK;
+    job->micro_batches = micro_batches;
+    job->sequences_per_gpu[0] *= job->pipeline > 1 ? job->pipeline : micro_batches;
+
+cleanup:
+    return status;
+}
+
 /* Numbers of the job and of the outcome; what is wrong here is an error, not a row to skip. */
 static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fraction, double *pool_gib) {
     spw_status status = SPW_OK;
@@ -218,6 +237,7 @@ static spw_status read_numbers(const fields *f, spw_score_cell *out, double *fra
     SPW_TRY(count_field(f, "pipeline", SPW_MODEL_MAX_LAYERS, &job->pipeline));
     SPW_TRY(count_field(f, "sequences_per_gpu", 1 << 20, &job->sequences_per_gpu[0]));
     SPW_TRY(count_field(f, "sequence_length", 1 << 24, &job->sequence_length));
+    SPW_TRY(read_parts(f, job));
     SPW_TRY(number_field(f, "memory_fraction", false, fraction));
     SPW_TRY(number_field(f, "pool_gib", false, pool_gib));
     SPW_TRY(size_field(f, "temporary_gib", "temporary_bytes", &out->temporary_gib));
