@@ -142,9 +142,9 @@ static void assume_parts(const spw_replay_row *row, const spw_footprint *footpri
     char text[SPW_COMPILED_CUT_TEXT];
     spw_compiled_cut cut;
     if (row->compiled && f->stages > 1) {
-        if (spw_compiled_cut_of(row->job, row->job->sequences_per_gpu[row->batch], &cut) == SPW_OK &&
+        if (spw_compiled_cut_of(row->point.job, row->point.sequences, &cut) == SPW_OK &&
             spw_compiled_cut_note(&cut, text))
-            spw_assume(list, "%s: %s", row->scheme->text, text);
+            spw_assume(list, "%s: %s", row->point.scheme->text, text);
         return;
     }
     if (f->micro_batches > 1)
