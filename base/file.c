@@ -90,6 +90,8 @@ spw_status spw_file_begin(const char *path, spw_file *out) {
     mode_t mode = 0;
     int descriptor = -1;
     *out = (spw_file){NULL, NULL};
+    if (path[0] == '\0')
+        return spw_fail(SPW_EARG, "the output has no name; give the path of the file to write");
     SPW_TRY(check_target(path, &mode));
     errno = 0;
     real = realpath(path, NULL);

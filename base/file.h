@@ -14,8 +14,8 @@ typedef struct spw_file {
 } spw_file;
 
 /* Creates an empty temporary file beside `path`; a program that ends by exit() or by a signal it can see removes it. Follows
- * links. What is replaced keeps its mode. SPW_EARG when `path` is, by any name or link, a file that this run has read: an
- * output never replaces what it is made of. SPW_EIO when the folder cannot be written, or when what stands at `path` is
+ * links. What is replaced keeps its mode. SPW_EARG when `path` is empty, or is, by any name or link, a file that this
+ * run has read: an output never replaces what it is made of. SPW_EIO when the folder cannot be written, or when what stands at `path` is
  * no regular file, may not be written or is a link to nothing. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
 

@@ -28,6 +28,7 @@ typedef struct spw_trace_info {
     uint64_t tokens;                             /* rows of /tokens; 0 = counts only */
     bool has_tokens, has_weights, has_sequences; /* has_sequences: every token names its sequence */
     bool has_routed, has_by_rank;                /* counts/routed, counts/by_rank */
+    bool has_placement;                          /* where experts lay; nothing here reads it */
     const int32_t *layer_id;                     /* [layers] index in the model */
     const uint32_t *layer_experts, *layer_top_k; /* [layers] */
     const int64_t *step_id;                      /* [steps] */

@@ -319,6 +319,7 @@ static spw_status open_counts(spw_trace *trace) {
     }
     info->has_routed = trace->routed.id >= 0;
     info->has_by_rank = trace->by_rank.id >= 0;
+    info->has_placement = spw_hdf5_exists(trace->file, "placement");
 
 cleanup:
     return status;

@@ -239,6 +239,25 @@ static void merge_schemes(spw_job_options *o) {
     o->job.schemes = kept;
 }
 
+/* A refusal for every point whose batch micro_batches does not divide. */
+static spw_status refuse_batches(const spw_job_options *o, const spw_plan_request *q, spw_result *result) {
+    const size_t splits = q->splits > 0 ? q->splits : 1, schemes = o->job.schemes;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < splits * o->left_outs * schemes && status == SPW_OK; i++) {
+        const size_t split = i / schemes / o->left_outs;
+        spw_refusal *refusal = NULL;
+        status = spw_result_append_refusal(result, &refusal);
+        if (status != SPW_OK) return status;
+        *refusal = (spw_refusal){.sequences = o->left_out[i / schemes % o->left_outs],
+                                 .expert = q->splits > 0 ? q->expert[split] : o->job.expert};
+        memcpy(refusal->scheme, o->scheme[i % schemes].text, sizeof refusal->scheme);
+        (void)snprintf(refusal->reason, sizeof refusal->reason,
+                       "micro_batches %zu does not divide %zu sequences of a GPU", o->job.micro_batches,
+                       refusal->sequences);
+    }
+    return status;
+}
+
 static void describe_routing(const plan_options *o, const spw_trace_info *info, double imbalance, char *out,
                              size_t size) {
     char name[128], path[256];
@@ -279,7 +298,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(1, &other));
-    o->job.schemes_alone = true;
+    o->job.points_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
@@ -298,6 +317,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     o->job.expert_parallel = NULL;
     SPW_TRY(spw_job_options_finish(&o->job));
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
+    merge_counts(o->job.left_out, &o->job.left_outs);
     merge_schemes(&o->job);
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
@@ -321,6 +341,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         strstr(spw_last_error(), o->trace_path) == NULL)
         status = spw_fail_within(status, "%s", o->trace_path);
     SPW_TRY(status);
+    SPW_TRY(refuse_batches(&o->job, &request, &result));
     SPW_TRY(spw_result_answer(&result, drop_most));
     if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
     const spw_trace_info *info = spw_trace_get_info(trace);

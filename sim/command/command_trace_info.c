@@ -272,7 +272,8 @@ static spw_status print_json(const char *path, const spw_trace_info *info, uint6
         bool value;
     } flags[] = {{"synthetic", info->synthetic},     {"has_tokens", info->has_tokens},
                  {"has_weights", info->has_weights}, {"has_sequences", info->has_sequences},
-                 {"has_by_rank", info->has_by_rank}, {"fast_path", info->fast_path}};
+                 {"has_by_rank", info->has_by_rank}, {"has_placement", info->has_placement},
+                 {"fast_path", info->fast_path}};
     const struct {
         const char *key;
         uint64_t value;

@@ -128,6 +128,22 @@ static spw_status set_expert_parallel(spw_job *job, const char *text) {
     return SPW_OK;
 }
 
+/* Keeps the batches that micro_batches divides, if there are any; the others are noted. */
+static void leave_out(spw_job_options *o) {
+    spw_job *job = &o->job;
+    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    size_t kept = 0;
+    for (size_t i = 0; i < job->batches; i++) kept += job->sequences_per_gpu[i] % pieces == 0;
+    if (kept == 0) return;
+    kept = 0;
+    for (size_t i = 0; i < job->batches; i++) {
+        const size_t sequences = job->sequences_per_gpu[i];
+        *(sequences % pieces == 0 ? &job->sequences_per_gpu[kept++] : &o->left_out[o->left_outs++]) =
+            sequences;
+    }
+    job->batches = kept;
+}
+
 spw_status spw_job_options_finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
@@ -137,6 +153,7 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     SPW_TRY(spw_job_read(o->job_path, job));
     if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
+    if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));
     if (job->tensor > 1) {
         return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1", o->job_path,
@@ -152,7 +169,7 @@ spw_status spw_job_options_finish(spw_job_options *o) {
         return spw_fail(SPW_EARG, "no scheme: name some in the job (schemes: [gmm, ...]) or with --scheme");
     for (size_t i = 0; i < job->schemes; i++) {
         SPW_TRY(spw_scheme_parse(job->scheme[i], &o->scheme[i]));
-        if (!o->schemes_alone) SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
+        if (!o->points_alone) SPW_TRY(spw_footprint_check(job, &o->scheme[i]));
     }
 
 cleanup:

@@ -18,7 +18,9 @@ typedef struct spw_job_options {
     spw_scheme scheme[SPW_JOB_MAX_SCHEMES];
     spw_format format;
     bool
-        schemes_alone; /* a scheme that does not go with the job is not an error of the whole; set it before parsing */
+        points_alone; /* a scheme or a batch that does not go with the job is no error of the whole; set before parsing */
+    size_t left_out[SPW_JOB_MAX_BATCHES],
+        left_outs; /* batches that micro_batches does not divide, where others are */
 } spw_job_options;
 
 /* Keys of the shared options; a command's own keys start above SPW_OPTION_OWN. */

@@ -301,10 +301,13 @@ static spw_status check_split(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
-static spw_status check_micro_batches(const spw_job *job, const char **key) {
+/* all: of every batch; else one is enough, as who reads the job may leave the others out. */
+static spw_status check_micro_batches(const spw_job *job, bool all, const char **key) {
     const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
+    bool any = false;
     *key = "batch.micro_batches";
-    for (size_t i = 0; i < job->batches; i++) {
+    for (size_t i = 0; i < job->batches; i++) any = any || job->sequences_per_gpu[i] % pieces == 0;
+    for (size_t i = 0; i < job->batches && (all || !any); i++) {
         if (job->sequences_per_gpu[i] % pieces != 0)
             return spw_fail(
                 SPW_ECONFIG,
@@ -396,7 +399,7 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
     return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
 }
 
-static spw_status check(const spw_job *job, const char **key) {
+static spw_status check(const spw_job *job, bool all_batches, const char **key) {
     spw_status status = check_split(job, key);
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
@@ -413,7 +416,7 @@ static spw_status check(const spw_job *job, const char **key) {
                             "%zu sequences of %zu tokens on one GPU; give 1 to %zu tokens in all", factors[0],
                             factors[1], MOST_TOKENS);
     }
-    status = check_micro_batches(job, key);
+    status = check_micro_batches(job, all_batches, key);
     if (status != SPW_OK) return status;
     *key = "memory_fraction";
     if (!(job->memory_fraction > 0 && job->memory_fraction <= 1))
@@ -423,7 +426,7 @@ static spw_status check(const spw_job *job, const char **key) {
 
 spw_status spw_job_check(const spw_job *job) {
     const char *key = NULL;
-    return check(job, &key);
+    return check(job, true, &key);
 }
 
 /* --- Reading --- */
@@ -457,7 +460,7 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
     }
     key = "cluster";
     SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));
-    SPW_TRY(check(&read->job, &key));
+    SPW_TRY(check(&read->job, false, &key));
     *out = read->job;
 
 cleanup:

@@ -97,7 +97,8 @@ SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);
 /* The same from text; relative model and cluster paths are taken from `folder`. */
 SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text,
                                         size_t length, spw_job *out);
-/* Checks what reading checks of the combination; call it after changing a field (say, from the command line). */
+/* Checks what reading checks of the combination, and that micro_batches divide every batch, where reading is content with one;
+ * call it after reading and after changing a field (say, from the command line). */
 SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 
 size_t spw_job_gpus(const spw_job *job); /* expert x fsdp x pipeline x tensor */

@@ -12,7 +12,7 @@ static const spw_column columns[] = {
     {"worst", "worst"},
     {"worst_step", "at step"},
     {"step_s", "time s"},
-    {"low_s", NULL},
+    {"low_s", "low-high"},
     {"high_s", NULL},
     {"over_balanced", "/balanced"},
     {"layer_cost_s", "costs ms"},
@@ -41,8 +41,12 @@ static void add_positive(spw_table *t, double value, const char *shown) {
 
 static void add_time(spw_table *t, const spw_result_row *r, const spw_step_span *step) {
     add_positive(t, step->step_s, "%.4f");
-    add_positive(t, step->low_s, NULL);
-    add_positive(t, step->high_s, NULL);
+    if (step->low_s > 0.0) {
+        spw_table_interval(t, step->low_s, step->high_s);
+    } else {
+        spw_table_none(t);
+        spw_table_none(t);
+    }
     add_positive(t, step->step_s > 0.0 ? step->step_s / r->balanced.step_s : 0.0, "%.3f");
 }
 

@@ -116,6 +116,8 @@ typedef struct spw_result_row {
 /* The smallest factor that drops at most `most` of the assignments. */
 typedef struct spw_factor_answer {
     char scheme[SPW_SCHEME_TEXT]; /* as asked */
+    char without
+        [SPW_SCHEME_TEXT]; /* the same with the factor 1: schemes that differ in it alone have one answer */
     size_t sequences;
     const char *option; /* capacity_factor or buffer_factor */
     double most;        /* a share */

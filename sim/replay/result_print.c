@@ -320,11 +320,23 @@ static void print_reserved(const spw_result_row *r, FILE *out) {
     if (r->advice[0] != '\0') fprintf(out, "  %s\n", r->advice);
 }
 
+/* Do the two differ in nothing but the factor that was asked? */
+static bool has_one_answer(const spw_factor_answer *a, const spw_factor_answer *b) {
+    return a->sequences == b->sequences && strcmp(a->without, b->without) == 0;
+}
+
 static void print_answers(const spw_result *result, FILE *out) {
     if (result->factors + result->batches > 0) fputc('\n', out);
     for (size_t i = 0; i < result->factors; i++) {
         const spw_factor_answer *a = &result->factor[i];
-        fprintf(out, "%s at %zu seq/GPU: ", a->scheme, a->sequences);
+        size_t first = 0;
+        while (!has_one_answer(&result->factor[first], a)) first++;
+        if (first < i) continue;
+        for (size_t o = i; o < result->factors; o++) {
+            if (has_one_answer(&result->factor[o], a))
+                fprintf(out, "%s%s", o > i ? ", " : "", result->factor[o].scheme);
+        }
+        fprintf(out, " at %zu seq/GPU: ", a->sequences);
         if (a->factor > 0.0) {
             fprintf(out, "the smallest %s that drops at most %g %% is %.3f, which drops %.4g %%\n", a->option,
                     100.0 * a->most, a->factor, 100.0 * a->fraction);

@@ -107,6 +107,8 @@ spw_status spw_smallest_factors(const spw_replay_request *request, double most, 
         for (size_t i = 0; i < request->schemes; i++) {
             search s = {.request = &one, .scheme = &request->scheme[i], .most = most};
             spw_factor_answer *answer = NULL;
+            spw_scheme same;
+            bool has = false;
             if (factor_of(s.scheme) == NULL) continue;
             SPW_TRY(find(&s));
             SPW_TRY(spw_result_append_factor(result, &answer));
@@ -116,6 +118,9 @@ spw_status spw_smallest_factors(const spw_replay_request *request, double most, 
                                           .factor = UNIT * (double)s.does,
                                           .fraction = s.fraction};
             (void)snprintf(answer->scheme, sizeof answer->scheme, "%s", s.scheme->text);
+            memcpy(answer->without, s.scheme->text, sizeof answer->without);
+            if (spw_scheme_with_factor(s.scheme, 1.0, &same, &has) == SPW_OK)
+                memcpy(answer->without, same.text, sizeof answer->without);
         }
     }
 

@@ -171,6 +171,10 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
         SPW_TRY(spw_counted_tokens_create(request->trace, c->ranks, &c->counted));
     match_layers(c);
     doubt_phases(c);
+    if (c->info->has_placement)
+        assume_all(c, "the trace's placement of experts on GPUs (/placement) is not used: experts lie on the "
+                      "ranks of a group in "
+                      "order, without replicas");
     if (c->info->synthetic) assume_all(c, "the trace is synthetic");
     SPW_TRY(plan_steps(c));
     *out = c;

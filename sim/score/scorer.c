@@ -1,5 +1,6 @@
 #include "sim/score/scorer.h"
 
+#include "sim/input/csv.h"
 #include "sim/score/figures/score_layer_print.h"
 #include "sim/score/kernels/dispatch_print.h"
 #include "sim/score/kernels/own_layer_print.h"
@@ -31,7 +32,21 @@ static int scorer_of(const char *table) {
     return SCORERS - 1;
 }
 
+/* A table that cannot be read is left to its scorer, which says why. */
+static spw_status check_rows(const char *table) {
+    spw_csv *csv = NULL;
+    const bool empty = spw_csv_read(table, &csv) == SPW_OK && spw_csv_rows(csv) == 0;
+    spw_csv_close(csv);
+    return empty
+               ? spw_fail(SPW_EFORMAT, "%s: has a header line and no rows; there is nothing to score", table)
+               : SPW_OK;
+}
+
 spw_status spw_score_tables(const spw_score_request *r) {
+    for (size_t i = 0; i < r->tables; i++) {
+        const spw_status status = check_rows(r->table[i]);
+        if (status != SPW_OK) return status;
+    }
     const int first = scorer_of(r->table[0]);
     for (size_t i = 1; i < r->tables; i++) {
         const int other = scorer_of(r->table[i]);

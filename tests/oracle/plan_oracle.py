@@ -267,6 +267,24 @@ def refuses(job):
         check(out.returncode == 2 and "[1, " in out.stderr and str(TRACE) not in out.stderr, f"{extra}: {out.returncode} {out.stderr}")
 
 
+def micro_batches(job):
+    """A batch that micro_batches does not divide is left out and said, from the job's list and from the command line; alone it is an error."""
+    text = JOB % ("0.93", "gmm, megatron-alltoall")
+    job.write_text(text.replace("sequences_per_gpu: [1, 2]", "sequences_per_gpu: [2, 4, 6], micro_batches: 4"))
+    for extra, kept, lost in (([], {4}, {2, 6}), (["--sequences-per-gpu", "4,6,8,6"], {4, 8}, {6})):
+        plan = json.loads(run("plan", "--job", job, "--expert-parallel", "4,8", *extra, "--format", "json"))
+        check({row["sequences_per_gpu"] for row in plan["rows"]} == kept, f"micro-batches {extra}: {[key(row) for row in plan['rows']]}")
+        want = {(s, e, q) for s in ("gmm", "megatron-alltoall") for e in (4, 8) for q in lost}
+        refused = plan["plan"]["refused"]
+        check({key(r) for r in refused} == want and len(refused) == len(want), f"micro-batches {extra}: {[key(r) for r in refused]}")
+        check(all(r["reason"] == f"micro_batches 4 does not divide {r['sequences_per_gpu']} sequences of a GPU" for r in refused), f"{refused}")
+        told = run("plan", "--job", job, *extra)
+        check(all(f"micro_batches 4 does not divide {q} sequences" in told for q in lost), told)
+    for arguments in (["plan", "--job", job, "--sequences-per-gpu", "2,6"], ["replay", TRACE, "--job", job]):
+        out = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+        check(out.returncode == 2 and "micro_batches 4 does not divide" in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
+
+
 def allocator(job):
     """--allocator: what replay says of the same points, and what a person is told of points that run out."""
     conf = ["--allocator", "expandable_segments:False,max_split_size_mb:64"]
@@ -573,6 +591,7 @@ def main():
         slower = steps[1][point] > step * (1 + 1e-9)
         check(slower != point[0].startswith("dense"), f"{point}: {step} s balanced, {steps[1][point]} s at 1.5")
     refuses(job)
+    micro_batches(job)
     says(job)
     allocator(job)
     drops(job)

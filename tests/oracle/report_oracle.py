@@ -768,6 +768,7 @@ def options():
     refused("no result", USAGE, ["which result"], "report", lines=3)
     refused("two results", USAGE, ["second"], "report", good, good, "--output", page_path, lines=3)
     refused("no output", USAGE, ["--output"], "report", good)
+    refused("an empty name", USAGE, ["the output has no name"], "report", good, "--output", "")
     refused("onto the result", USAGE, ["itself"], "report", good, "--output", good)
     refused("into no folder", FILE, ["nowhere/x.html"], "report", good, "--output", "nowhere/x.html")
     refused("onto a folder", FILE, [], "report", good, "--output", folder)

@@ -152,6 +152,15 @@ for shift, experts, words in ((0, 8, ""), (1, 9, "1 expert of 9, from 0 to 0, is
     check(done.returncode == 0 and wrote.startswith("wrote ") and words in "".join(rest) and len(rest) == (words != ""),
           f"{shift} {experts}: {done.stderr!r}")
 
+# Where experts lay is not used, and that is said.
+answer("a placement", {}, "exact", ["/placement) is not used"],
+       change=lambda f: (f.create_dataset("placement/first_step", data=np.zeros(1, np.int64)),
+                         f.create_dataset("placement/physical_to_logical", data=np.zeros((1, 2, 8), np.int32))))
+placed = json.loads(run(program, "trace", "info", folder / "changed.h5", "--format", "json").stdout)
+plain = json.loads(run(program, "trace", "info", good, "--format", "json").stdout)
+check(placed["has_placement"] is True and plain["has_placement"] is False, f"trace info: {placed}")
+check(not any("/placement" in text for text in replay(program, good, job)["rows"][0]["assumptions"]), "a placement that is not there")
+
 # Counts alone: a layer of which nothing was counted is no even layer, and a rank of none has the others' shares.
 ids = h5py.File(good)["tokens/expert_id"][:]
 by_rank = np.array([[np.bincount(ids[r * 16:r * 16 + 16, layer].ravel(), minlength=6) for layer in range(2)] for r in range(4)],

@@ -1,0 +1,1 @@
+score no_rows.csv
