@@ -50,7 +50,7 @@ for limit in (0.0, 0.7, 5.0, 40.0):
         what = f"{answer['scheme']} {limit} %: {answer['factor']} drops {got}"
         check(got[0] <= limit / 100 and abs(got[0] - answer["fraction"]) < 1e-12, what)
         check(len(got) < 2 or got[1] > limit / 100, what)
-asked = ("dense:capacity_factor=1.25", "gmm:buffer_factor=1.25", "dense:capacity_factor=2", "gmm-deepep:buffer_factor=1.25")
+asked = ("dense:capacity_factor=1.25", "gmm:buffer_factor=1.25", "dense:capacity_factor=2", "ring:buffer_factor=1.25")
 text = run("replay", "trace.h5", "--job", "job.yaml", "--drop-at-most", "5", *(f"--scheme={scheme}" for scheme in asked))
 lines = [line for line in text.splitlines() if "the smallest " in line]
 check([line.split(" at ")[0] for line in lines] == [f"{asked[0]}, {asked[2]}", asked[1], asked[3]], f"schemes that differ in their factor alone: {lines}")

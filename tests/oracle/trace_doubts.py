@@ -158,7 +158,7 @@ answer("a placement", {}, "exact", ["/placement) is not used"],
                          f.create_dataset("placement/physical_to_logical", data=np.zeros((1, 2, 8), np.int32))))
 placed = json.loads(run(program, "trace", "info", folder / "changed.h5", "--format", "json").stdout)
 plain = json.loads(run(program, "trace", "info", good, "--format", "json").stdout)
-check(placed["has_placement"] is True and plain["has_placement"] is False, f"trace info: {placed}")
+check(placed["trace"]["has_placement"] is True and plain["trace"]["has_placement"] is False, f"trace info: {placed}")
 check(not any("/placement" in text for text in replay(program, good, job)["rows"][0]["assumptions"]), "a placement that is not there")
 
 # Counts alone: a layer of which nothing was counted is no even layer, and a rank of none has the others' shares.

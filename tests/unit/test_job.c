@@ -29,6 +29,17 @@ static void expect(const char *text, spw_status status, const char *message) {
 
 static void refuse(const char *text, const char *message) { expect(text, SPW_ECONFIG, message); }
 
+/* A list of batches is read when micro_batches divides one of them: who plans leaves the others out, who checks does not. */
+static void test_some_batches(void) {
+    static spw_job job;
+    CHECK_OK(parse(HEAD SPLIT "batch: {sequences_per_gpu: [8, 12], sequence_length: 64, micro_batches: 8}\n",
+                   &job));
+    CHECK_STATUS(spw_job_check(&job), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "micro_batches 8 does not divide the 12 sequences") != NULL);
+    job.batches = 1;
+    CHECK_OK(spw_job_check(&job));
+}
+
 static void test_defaults(void) {
     spw_job job;
     CHECK_OK(parse(JOB, &job));
@@ -251,7 +262,7 @@ static void test_combinations(void) {
         "job.yaml:6: tensor 8 does not divide the 12 attention heads of model 'scratch-moe-e64'; use a "
         "divisor such as "
         "6");
-    refuse(HEAD SPLIT "batch: {sequences_per_gpu: [8, 12], sequence_length: 64, micro_batches: 8}\n",
+    refuse(HEAD SPLIT "batch: {sequences_per_gpu: [12, 20], sequence_length: 64, micro_batches: 8}\n",
            "job.yaml:4: micro_batches 8 does not divide the 12 sequences of a GPU; use a divisor such as 6");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, virtual_stages: 2}\n" BATCH,
            "job.yaml:3: virtual_stages 2 without a pipeline; use 1, or a pipeline of 2 or more");
@@ -406,6 +417,7 @@ static void test_describe(void) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     test_defaults();
+    test_some_batches();
     test_expert_layers();
     test_all_keys();
     test_keys();

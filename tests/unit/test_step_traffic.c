@@ -356,7 +356,7 @@ static void test_families(void) {
     static const char *const models[] = {"deepseek-v3", "mixtral-8x7b", "qwen3-30b-a3b"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         static spw_job job;
-        static spw_step_traffic t;
+        static spw_step_traffic t, other;
         uint64_t experts = 0, others = 0;
         spw_weight_family family[SPW_WEIGHT_FAMILIES];
         spw_scheme scheme;
@@ -368,6 +368,10 @@ static void test_families(void) {
         CHECK_OK(spw_job_parse("job.yaml", NULL, text, strlen(text), &job));
         CHECK_OK(spw_scheme_parse("gmm", &scheme));
         CHECK_OK(traffic_of(&job, &scheme, 1, &spw_step_stacks[SPW_STEP_STACK_CUDA_OLD], &t));
+        CHECK_OK(traffic_of(&job, &scheme, 1, &spw_step_stacks[SPW_STEP_STACK_AMD_OLD], &other));
+        for (int p = 0; p < SPW_PURPOSES; p++) /* combined otherwise, and the same on the wire */
+            CHECK(spw_step_purpose_wire_bytes(&other, (spw_purpose)p) ==
+                  spw_step_purpose_wire_bytes(&t, (spw_purpose)p));
         CHECK(spw_weight_families(&job, false, family) == 2);
         for (size_t k = 0; k < t.items; k++) {
             const spw_step_item *item = &t.item[k];
