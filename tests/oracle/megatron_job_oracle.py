@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 
 from oracle_megatron_time import Load, figures, step as bare_step, up
+from oracle_run import Oracle
 
 program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_job_oracle"
@@ -36,21 +37,8 @@ remat: {remat}
 # The model scratch-moe-e64: 8 layers, the first of them dense; 12 heads of 64.
 T, H, F, E, K, LAYERS, MOE, HEADS, HEAD, VOCAB, DENSE, S = 1024, 768, 384, 64, 8, 8, 7, 12, 64, 16384, 3072, 512
 ATTENTION, ROUTER, EXPERT = 4 * H * HEADS * HEAD, E * H, 3 * H * F
-bad = checks = 0
-
-
-def check(good, what):
-    global bad, checks
-    checks += 1
-    if not good:
-        bad += 1
-        print("FAIL", what)
-
-
-def run(*arguments):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == 0, f"{arguments}: {done.stderr}")
-    return done.stdout
+oracle = Oracle(program, "megatron_job_oracle")
+check, run = oracle.check, oracle.run
 
 
 def near(a, b):
@@ -332,5 +320,4 @@ copy.write_text((source / f"sim/megatron_stacks/{STACK}.yaml").read_text())
 again = json.loads(run("replay", TRACE, "--job", scratch / "job0.yaml", "--stack", copy, "--format", "json"))["rows"][0]
 check(near(again["time"]["step_s"], rows[0, ALL[0]]["time"]["step_s"]), "a file is as good as a name")
 
-print(f"{checks} checks, {bad} failed")
-sys.exit(1 if bad or not checks else 0)
+oracle.finish()

@@ -9,31 +9,18 @@ import pathlib
 import random
 import re
 import statistics
-import subprocess
 import sys
 
 from oracle_megatron_time import PHASES, Load, figures, step as bare_step
+from oracle_run import Oracle
 
 spillway, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_time_oracle"
 scratch.mkdir(exist_ok=True)
 data = source / "notebooks_data" / "measured"
 preset = (source / "sim/megatron_stacks/megatron-h200-2026-11.yaml").read_text()
-bad = checks = 0
-
-
-def check(good, what):
-    global bad, checks
-    checks += 1
-    if not good:
-        bad += 1
-        print("FAIL", what)
-
-
-def run(*arguments):
-    done = subprocess.run([spillway, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == 0, f"{arguments}: {done.stderr}")
-    return done.stdout
+oracle = Oracle(spillway, "megatron_time_oracle")
+check, run = oracle.check, oracle.run
 
 
 def step(c, ranks):
@@ -168,5 +155,4 @@ for row in json.loads(printed):
         few = row["coefficient"] == "zero_share"  # 3 of 95 runs have rows of zeros
         check(near(row["value"], c[row["coefficient"]], 0.06 if few else 0.03), f"{row['coefficient']}: {row['value']}, made with {c[row['coefficient']]}")
 
-print(f"{checks} checks, {bad} failed")
-sys.exit(1 if bad or not checks else 0)
+oracle.finish()

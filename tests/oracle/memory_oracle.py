@@ -9,33 +9,17 @@ import pathlib
 import random
 import re
 import statistics
-import subprocess
 import sys
+
+from oracle_run import Oracle
 
 spillway, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "memory_oracle"
 scratch.mkdir(exist_ok=True)
 data = source / "notebooks_data"
 GIB = 2.0**30
-bad = checks = 0
-
-
-def check(good, what):
-    global bad, checks
-    checks += 1
-    if not good:
-        bad += 1
-        print("FAIL", what)
-
-
-def run(*arguments):
-    return subprocess.run([spillway, *map(str, arguments)], capture_output=True, text=True)
-
-
-def score(*arguments):
-    done = run("score", *arguments, "--format", "json")
-    check(done.returncode == 0, f"score {arguments}: {done.stderr}")
-    return json.loads(done.stdout)
+oracle = Oracle(spillway, "memory_oracle")
+check, run, score = oracle.check, oracle.call, oracle.score
 
 
 # --- The model, from the configuration files alone ---
@@ -416,5 +400,4 @@ check(statistics.median(u[3] for u in unseen) <= 22.0, f"their widths: {unseen}"
 check(run("calibrate", "memory", published[0], "--stack", "xla-cuda-0.10.2").returncode == 2, "no rows of the stack")
 check(run("calibrate", "memory", published[0]).returncode == 2 and run("calibrate").returncode == 2, "usage")
 
-print(f"{checks} checks, {bad} failed")
-sys.exit(1 if bad or not checks else 0)
+oracle.finish()

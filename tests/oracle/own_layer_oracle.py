@@ -15,20 +15,15 @@ import struct
 import subprocess
 import sys
 
+from oracle_run import Oracle
+
 program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "own_layer_oracle"
 scratch.mkdir(exist_ok=True)
 SETS, MASK = 4, (1 << 64) - 1
 COLUMNS = "scheme,ranks,gpus,tokens_per_rank,hidden,ffn,experts,top_k,routing,pass,phase,rows_max,rows_mean,bytes_off_rank,ms".split(",")
-bad = checks = 0
-
-
-def check(good, what):
-    global bad, checks
-    checks += 1
-    if not good:
-        bad += 1
-        print("FAIL", what)
+oracle = Oracle(program, "own_layer_oracle")
+check = oracle.check
 
 
 def near(a, b, part=1e-9):
@@ -330,5 +325,4 @@ check(done.returncode == 2 and "--cluster" in done.stderr, f"a table without a c
 done = subprocess.run([program, "score", scratch / "made.csv", "--cluster", "h200-8x8"], capture_output=True, text=True)
 check(done.returncode == 0 and "-20.0 %" in done.stdout and "to the byte" in done.stdout, f"as a table: {done.stdout[:400]}")
 
-print(f"{checks} checks, {bad} failed")
-sys.exit(1 if bad or not checks else 0)
+oracle.finish()

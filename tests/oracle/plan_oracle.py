@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 
+from oracle_run import Oracle
+
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 TRACE = root / "traces/data/training_aux_e64_slice.h5"
 SCHEMES = ["dense:capacity_factor=1.25", "dense:capacity_factor=2", "gmm", "gmm-deepep", "ring"]
@@ -19,22 +21,8 @@ batch: {sequences_per_gpu: [1, 2], sequence_length: 512}
 memory_fraction: %s
 schemes: [%s]
 """
-checks = failed = 0
-
-
-def check(good, what):
-    global checks, failed
-    checks += 1
-    if not good:
-        failed += 1
-        print(f"plan_oracle: {what}")
-
-
-def run(*arguments):
-    out = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
-    if out.returncode != 0:
-        sys.exit(f"plan_oracle: {' '.join(map(str, arguments))}: exit {out.returncode}\n{out.stderr}")
-    return out.stdout
+oracle = Oracle(program, "plan_oracle")
+check, run = oracle.check, oracle.must
 
 
 def key(row):
@@ -599,8 +587,7 @@ def main():
     advice(job)
     straddling(job)
     precision(job)
-    print(f"plan_oracle: {checks} checks, {failed} failed")
-    sys.exit(failed > 0)
+    oracle.finish()
 
 
 main()

@@ -3,36 +3,19 @@
 shipped tables; the scores and the published order that no change may make worse; damaged tables; a fit that must find the
 coefficients a table was made with, and find the shipped ones again.     time_oracle.py SPILLWAY SCRATCH SOURCE"""
 import csv
-import json
 import math
 import pathlib
 import re
-import subprocess
 import sys
+
+from oracle_run import Oracle
 
 spillway, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "time_oracle"
 scratch.mkdir(exist_ok=True)
 data = source / "notebooks_data"
-bad = checks = 0
-
-
-def check(good, what):
-    global bad, checks
-    checks += 1
-    if not good:
-        bad += 1
-        print("FAIL", what)
-
-
-def run(*arguments):
-    return subprocess.run([spillway, *map(str, arguments)], capture_output=True, text=True)
-
-
-def score(*arguments):
-    done = run("score", *arguments, "--format", "json")
-    check(done.returncode == 0, f"score {arguments}: {done.stderr}")
-    return json.loads(done.stdout)
+oracle = Oracle(spillway, "time_oracle")
+check, run, score = oracle.check, oracle.call, oracle.score
 
 
 def coefficients(path):
@@ -321,5 +304,4 @@ published_order()
 real_text()
 damage()
 fits()
-print(f"{checks} checks, {bad} failed")
-sys.exit(1 if bad or checks == 0 else 0)
+oracle.finish()

@@ -6,28 +6,15 @@ verdict_oracle.py SPILLWAY SCRATCH SOURCE_ROOT"""
 import json
 import pathlib
 import re
-import subprocess
 import sys
+
+from oracle_run import Oracle
 
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 GIB, NEWEST = 2.0**30, "maxtext-rocm-2026-05"
 SCHEMES = ("dense:capacity_factor=1.25", "gmm", "gmm-deepep", "megatron-alltoall")  # the last one no stack of XLA knows
-checks = failed = 0
-
-
-def check(good, what):
-    global checks, failed
-    checks += 1
-    if not good:
-        failed += 1
-        print(f"verdict_oracle: {what}")
-
-
-def run(*arguments):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"verdict_oracle: {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
-    return done.stdout
+oracle = Oracle(program, "verdict_oracle")
+check, run = oracle.check, oracle.must
 
 
 def verdict_of(peak, budget):
@@ -162,8 +149,7 @@ def main():
     check("by what must be live alone, a lower bound" in text, "the largest batch is a bare one")
     text = run("replay", trace, "--job", job, "--scheme", "gmm", "--fits-at", 99, "--stack", NEWEST)
     check("lower bound" not in text, "the largest batch by an arena is called a lower bound")
-    print(f"verdict_oracle: {checks} checks, {failed} failed")
-    sys.exit(failed > 0 or checks < 80)
+    oracle.finish(80)
 
 
 main()

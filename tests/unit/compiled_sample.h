@@ -4,7 +4,7 @@
 
 #include "sim/time/compiled_time.h"
 #include "sim/time/routing_load.h"
-#include "tests/unit/check.h"
+#include "tests/unit/scheme_of.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,12 +17,6 @@ static inline void read_sample(spw_job *job, spw_time_stack *stack) {
         "remat: full\nschemes: [gmm]\n";
     CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), job));
     CHECK_OK(spw_time_stack_read("maxtext-rocm-2026-05", NULL, stack));
-}
-
-static inline spw_scheme scheme_of(const char *text) {
-    spw_scheme s;
-    CHECK_OK(spw_scheme_parse(text, &s));
-    return s;
 }
 
 static inline void near(double value, double want, double share, const char *what) {

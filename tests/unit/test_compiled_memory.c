@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "sim/input/remat.h"
 #include "tests/unit/check.h"
+#include "tests/unit/scheme_of.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,12 +14,6 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double UNBOUNDED = 1e15;
 
 static spw_job job;
-
-static spw_scheme scheme_of(const char *text) {
-    spw_scheme s;
-    CHECK_OK(spw_scheme_parse(text, &s));
-    return s;
-}
 
 static spw_stack stack_of(const char *name) {
     spw_stack s;

@@ -8,6 +8,7 @@
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
+#include "tests/unit/scheme_of.h"
 
 #include "base/memory.h"
 
@@ -17,32 +18,16 @@
 
 static const double MIB = 1024.0 * 1024.0;
 
-static spw_scheme scheme_of(const char *text) {
-    spw_scheme scheme;
-    CHECK_OK(spw_scheme_parse(text, &scheme));
-    return scheme;
-}
-
-static spw_layer_shape shape_of(size_t ranks, size_t node_ranks, size_t experts, size_t top_k,
+/* DeepSeek-V3's widths. */
+static spw_layer_shape shape_on(size_t ranks, size_t node_ranks, size_t experts, size_t top_k,
                                 size_t tokens) {
-    const size_t local = experts / ranks;
-    return (spw_layer_shape){.ranks = ranks,
-                             .experts = experts,
-                             .experts_per_rank = local,
-                             .top_k = top_k,
-                             .hidden = 7168,
-                             .ffn = 2048,
-                             .sequences = 1,
-                             .sequence_length = tokens,
-                             .tokens = tokens,
-                             .assignments = tokens * top_k,
-                             .worst_rows = ranks * tokens * (local < top_k ? local : top_k),
-                             .element_bytes = 2,
-                             .node_ranks = node_ranks};
+    spw_layer_shape shape = shape_of(ranks, experts, top_k, 7168, 2048, 1, tokens);
+    shape.node_ranks = node_ranks;
+    return shape;
 }
 
 /* DeepSeek-V3, experts over 8 GPUs of a node, or over 8 nodes of 8. */
-static spw_layer_shape deepseek(size_t ranks) { return shape_of(ranks, 8, 256, 8, 4096); }
+static spw_layer_shape deepseek(size_t ranks) { return shape_on(ranks, 8, 256, 8, 4096); }
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------ */
 
@@ -89,7 +74,7 @@ static void near(double got, double want, double tolerance) { CHECK(fabs(got - w
 /* DeepEP branch hybrid-ep docs/Hybrid-EP_Implementation.md: EP64, 4096 tokens a rank, one NVLink domain or 8 nodes of 8;
  * get_low_latency_rdma_size_hint for 128 tokens. */
 static void test_buffers(void) {
-    const spw_layer_shape one = shape_of(64, 64, 256, 8, 4096), eight = deepseek(64);
+    const spw_layer_shape one = shape_on(64, 64, 256, 8, 4096), eight = deepseek(64);
     const spw_hybrid_ep_buffers domain = spw_hybrid_ep_buffer_sizes(&one, 4096),
                                 nodes = spw_hybrid_ep_buffer_sizes(&eight, 4096);
     near((double)domain.token_bytes / MIB, 3.5 * 1024, 1e-12);
@@ -359,7 +344,7 @@ static void check_orders(routing *w) {
 
 /* A rank pads every expert by less than the multiple; on average by half of it less a half (section 5.5). */
 static void test_padding_waste(uint64_t *state) {
-    routing w = draw(state, shape_of(8, 8, 256, 8, 512), false);
+    routing w = draw(state, shape_on(8, 8, 256, 8, 512), false);
     static const struct {
         size_t pad;
         double mean;
@@ -392,7 +377,7 @@ static void test_padding_waste(uint64_t *state) {
 static void test_on_paper(void) {
     static const uint16_t choices[] = {0, 1, 0, 2, 0, 1, 0, 3, 1, 2, UINT16_MAX, UINT16_MAX};
     uint64_t state = 1;
-    spw_layer_shape shape = shape_of(2, 2, 4, 2, 3);
+    spw_layer_shape shape = shape_on(2, 2, 4, 2, 3);
     routing w = draw(&state, shape, false);
     memcpy(w.ids, choices, sizeof choices);
     CHECK_OK(spw_counts_fill(w.counts, &w.record, w.layout));
@@ -417,7 +402,7 @@ static void test_on_paper(void) {
 }
 
 static void test_refusals(void) {
-    const spw_layer_shape s = deepseek(8), uneven = shape_of(8, 3, 256, 8, 64);
+    const spw_layer_shape s = deepseek(8), uneven = shape_on(8, 3, 256, 8, 64);
     static const struct {
         const char *scheme, *message;
     } refused[] = {
@@ -455,7 +440,7 @@ int main(void) {
     for (size_t i = 0; i < 24; i++) {
         const size_t ranks = 1 + random_below(&state, 6), experts = ranks * (1 + random_below(&state, 5));
         const size_t top_k = 1 + random_below(&state, experts < 6 ? experts : 6);
-        routing w = draw(&state, shape_of(ranks, ranks, experts, top_k, 4 * (1 + random_below(&state, 10))),
+        routing w = draw(&state, shape_on(ranks, ranks, experts, top_k, 4 * (1 + random_below(&state, 10))),
                          i % 2 == 0);
         check_drops(&w);
         check_orders(&w);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
+#include "tests/unit/scheme_of.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,12 +90,6 @@ static spw_job job_of(const char *more) {
         more);
     CHECK_OK(spw_job_parse("test", NULL, text, (size_t)length, &job));
     return job;
-}
-
-static spw_scheme scheme_of(const char *text) {
-    spw_scheme scheme;
-    CHECK_OK(spw_scheme_parse(text, &scheme));
-    return scheme;
 }
 
 /* 8192 tokens x 6 = 49152 choices of 64 experts: 768 an expert and rank. */

@@ -7,6 +7,7 @@
 #include "tests/unit/check.h"
 #include "tests/unit/layer_of.h"
 #include "tests/unit/ref_random.h"
+#include "tests/unit/scheme_of.h"
 
 #include "base/memory.h"
 
@@ -14,29 +15,6 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-
-static spw_scheme scheme_of(const char *text) {
-    spw_scheme scheme;
-    CHECK_OK(spw_scheme_parse(text, &scheme));
-    return scheme;
-}
-
-static spw_layer_shape shape_of(size_t ranks, size_t experts, size_t top_k, size_t hidden, size_t ffn,
-                                size_t sequences, size_t length) {
-    const size_t local = experts / ranks, tokens = sequences * length;
-    return (spw_layer_shape){.ranks = ranks,
-                             .experts = experts,
-                             .experts_per_rank = local,
-                             .top_k = top_k,
-                             .hidden = hidden,
-                             .ffn = ffn,
-                             .sequences = sequences,
-                             .sequence_length = length,
-                             .tokens = tokens,
-                             .assignments = tokens * top_k,
-                             .worst_rows = ranks * tokens * (local < top_k ? local : top_k),
-                             .element_bytes = 2};
-}
 
 /* DeepSeek-V3, expert-parallel over 8. */
 static spw_layer_shape deepseek(size_t sequences) { return shape_of(8, 256, 8, 7168, 2048, sequences, 4096); }
