@@ -79,3 +79,8 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     out->cast_bytes += copies;
     return SPW_OK;
 }
+
+spw_fp8_facts spw_fp8_facts_known(spw_fp8_recipe r, spw_gpu_generation gpu) {
+    spw_fp8_facts facts;
+    return spw_fp8_facts_of(r, gpu, &facts) == SPW_OK ? facts : (spw_fp8_facts){.align = 1};
+}

@@ -47,5 +47,7 @@ typedef struct spw_fp8_facts {
 
 /* SPW_ECONFIG: the recipe does not run on such GPUs, or not as it was read; says what would be right. */
 SPW_MUST_CHECK spw_status spw_fp8_facts_of(spw_fp8_recipe recipe, spw_gpu_generation gpu, spw_fp8_facts *out);
+/* Of a job that was checked: the same, where nothing can be refused. */
+spw_fp8_facts spw_fp8_facts_known(spw_fp8_recipe recipe, spw_gpu_generation gpu);
 
 #endif

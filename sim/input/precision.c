@@ -38,7 +38,7 @@ bool spw_precision_any_fp8(const spw_job *job) {
 
 bool spw_precision_is_timed(const spw_job *job) {
     const spw_precision *p = &job->precision;
-    return p->recipe == SPW_FP8_NONE && p->weights != 1 && p->gradients != 1 && p->activations == 2;
+    return p->weights != 1 && p->gradients != 1 && p->activations == 2;
 }
 
 /* As spw_master_bytes. */

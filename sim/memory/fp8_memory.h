@@ -32,11 +32,7 @@ typedef struct spw_fp8_inputs {
 } spw_fp8_inputs;
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
 
-/* Bytes read and written by casts of one token in one layer, forward and backward: every input of a product once a forward
- * pass, every gradient of an output once; `again`: the forward pass is repeated. */
-double spw_fp8_attention_cast_bytes(const spw_job *job, bool again);
-double spw_fp8_moe_cast_bytes(const spw_job *job,
-                              bool again); /* experts with top_k rows a token, and shared */
-double spw_fp8_dense_cast_bytes(const spw_job *job, bool again);
+/* heads x width of a value: attention's output a token. */
+double spw_fp8_value_elements(const spw_model *model);
 
 #endif

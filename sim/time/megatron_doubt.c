@@ -47,7 +47,8 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->counted, c->counted_half_width.value, of.counted},
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
                   {far->network, c->network_half_width.value, of.exchanges},
-                  {far->scaled, c->scaled_half_width.value, out->step_s}};
+                  {far->scaled, c->scaled_half_width.value, out->step_s},
+                  {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
     double half_width = 0.0;
     for (size_t i = 0; i < sizeof doubts / sizeof *doubts && out->step_s > 0.0; i++)
         if (doubts[i].there) half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;

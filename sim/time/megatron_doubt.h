@@ -19,6 +19,7 @@ typedef struct spw_megatron_far {
     bool dispatcher; /* not measured in a layer */
     bool network;    /* exchanges between nodes */
     bool scaled;     /* rates of another cluster */
+    double recipe;   /* half width of fp8 products; 0: none */
 } spw_megatron_far;
 
 /* Sets low_s and high_s of a finished timeline. */

@@ -4,6 +4,7 @@
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
+#include "sim/time/fp8_time.h"
 #include "sim/time/megatron_doubt.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
@@ -33,13 +34,15 @@ static size_t remat_row(const spw_job *job) {
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
-    return spw_scheme_is_timed_megatron(scheme) && remat_row(job) < SPW_COUNT_OF(remats) &&
+    const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
+                        !spw_scheme_option_is(scheme, "backend", "hybridep");
+    return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            job->tensor == 1 && job->precision.weights == 2 && spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */
 
-typedef enum outside { PROJECTIONS, ATTENTION, DENSE_FFN, SHARED, HEAD, ELEMENTWISE, PARTS } outside;
+typedef enum outside { PROJECTIONS, ATTENTION, DENSE_FFN, SHARED, HEAD, ELEMENTWISE, CASTS, PARTS } outside;
 static const struct {
     const char *name, *help;
 } parts[PARTS] = {[PROJECTIONS] = {"attention_projections", "products of attention"},
@@ -47,7 +50,8 @@ static const struct {
                   [DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
                   [SHARED] = {"shared_expert", "shared experts"},
                   [HEAD] = {"head", "logits of the vocabulary"},
-                  [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"}};
+                  [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
+                  [CASTS] = {"fp8_casts", "operands of products, to fp8"}};
 
 typedef struct prediction {
     const spw_megatron_job_request *q;
@@ -66,22 +70,27 @@ static void count_outside(prediction *p) {
     const spw_megatron_coefficients *c = p->q->coefficients;
     const spw_model_passes passes = remats[remat_row(p->q->point->job)].passes;
     const double dense = c->peak_flops.value * c->dense_flops_share.value,
-                 scores = c->peak_flops.value * c->attention_flops_share.value;
+                 scores = c->peak_flops.value * c->attention_flops_share.value,
+                 linear = dense * spw_fp8_product_gain(p->q->point->job);
+    const double cast_bytes =
+        (double)p->q->point->shape.tokens * spw_fp8_cast_bytes(p->q->point->job, passes.layers > 3.0);
     spw_model_work w;
     if (p->q->point->job->part == SPW_PART_EXPERT_LAYERS) return;
     spw_model_work_count(p->q->point->job, p->q->point->shape.sequences, &passes, &w);
-    const double seconds[PARTS] = {[PROJECTIONS] = w.projections / dense,
+    const double seconds[PARTS] = {[PROJECTIONS] = w.projections / linear,
                                    [ATTENTION] = w.attention / scores,
-                                   [DENSE_FFN] = w.dense_ffn / dense,
-                                   [SHARED] = w.shared_expert / dense,
+                                   [DENSE_FFN] = w.dense_ffn / linear,
+                                   [SHARED] = w.shared_expert / linear,
                                    [HEAD] = w.head / dense,
-                                   [ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value},
+                                   [ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value,
+                                   [CASTS] = cast_bytes / c->copy_bytes_per_s.value},
                  forward[PARTS] = {[PROJECTIONS] = 1.0 / passes.layers,
                                    [ATTENTION] = 1.0 / passes.attention,
                                    [DENSE_FFN] = 1.0 / passes.layers,
                                    [SHARED] = 1.0 / passes.shared,
                                    [HEAD] = 1.0 / 3.0,
-                                   [ELEMENTWISE] = 1.0 / passes.layers};
+                                   [ELEMENTWISE] = 1.0 / passes.layers,
+                                   [CASTS] = 1.0 / passes.layers};
     memcpy(p->part_s, seconds, sizeof seconds);
     memcpy(p->forward_share, forward, sizeof forward);
 }
@@ -209,6 +218,7 @@ cleanup:
 static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *out) {
     for (outside i = 0; i < PARTS; i++) {
         double seconds = 0.0;
+        if (i == CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
         for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
             const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
             seconds +=
@@ -234,18 +244,20 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
     const double scattered = g * (replicated ? 2.0 : 1.0),
-                 gathered = replicated                                ? 0.0
-                            : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0 * w
-                                                                      : w;
+                 gathers_a_step = replicated                                ? 0.0
+                                  : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
+                                                                            : 1.0;
     const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */
-    const double bytes = 2.0 * (state.master + state.moments) + updated * (w + g);
+    const double bytes =
+        2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
     spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = {0.0, 0.0, 0.0};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < families; i++) {
         spw_weight_traffic_add(job, &family[i], 1.0, scattered, &scatters);
-        spw_weight_traffic_add(job, &family[i], 1.0, gathered, &gathers);
+        spw_weight_traffic_add(job, &family[i], 1.0,
+                               gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), &gathers);
     }
     SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &scatters)));
@@ -291,6 +303,10 @@ cleanup:
 
 /* --- What the fit covers --- */
 
+static spw_fp8_facts facts_of(const spw_job *job) {
+    return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+}
+
 static void name_outside(const prediction *p, char *note) {
     const spw_job *job = p->q->point->job;
     const spw_megatron_coefficients *c = p->q->coefficients;
@@ -307,6 +323,11 @@ static void name_outside(const prediction *p, char *note) {
     if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
         spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
     if (p->pipeline.stages > 1) spw_outside_add(note, "pipelines not measured");
+    if (job->precision.recipe != SPW_FP8_NONE)
+        spw_outside_add(note,
+                        "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
+                        spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
+                        facts_of(job).products_are);
 }
 
 static void doubt(const prediction *p, spw_timeline *out) {
@@ -317,7 +338,8 @@ static void doubt(const prediction *p, spw_timeline *out) {
                                   .counted = job->part == SPW_PART_WHOLE,
                                   .dispatcher = spw_megatron_unmeasured(p->dispatcher) != NULL,
                                   .network = shape->node_ranks < shape->ranks,
-                                  .scaled = c->scaled};
+                                  .scaled = c->scaled,
+                                  .recipe = facts_of(job).products_width};
     spw_megatron_doubt(c, &far, out);
 }
 
@@ -338,7 +360,8 @@ static spw_status begin(prediction *p) {
                                     .ffn = s->ffn,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
-                                    .recompute = remats[remat_row(job)].recompute};
+                                    .recompute = remats[remat_row(job)].recompute,
+                                    .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;
     p->send_s = p->pipeline.stages > 1
                     ? q->coefficients->exchange_latency_s.value +

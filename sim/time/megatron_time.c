@@ -40,7 +40,8 @@ static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_by
 static double kernels_s(const step *s, int kernels) { return kernels * s->c->kernel_s.value; }
 static double gemm_s(const step *s, const spw_megatron_load *load, double spilled, double flops) {
     const double zeros = load->received > 0.0 ? load->zero_rows / load->received : 0.0;
-    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value) *
+    const double gain = s->shape->product_gain > 0.0 ? s->shape->product_gain : 1.0;
+    return flops / (s->c->peak_flops.value * s->c->gemm_flops_share.value * gain) *
            (1.0 + s->c->spill_share.value * spilled) * (1.0 - s->c->zero_share.value * zeros);
 }
 

@@ -4,6 +4,7 @@
 #include "sim/time/step_exchanges.h"
 #include "sim/time/weight_families.h"
 
+#include <math.h>
 #include <string.h>
 
 #define STACK_ROW(name, text, fsdp, gather, scatter, by_dim) {fsdp, gather, scatter, by_dim},
@@ -178,7 +179,14 @@ static void add_replicas(builder *b) {
         item.formula = experts ? "P_routed / R w" : "P_rest w";
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = false;
-        if (distributed) spw_step_add(b->out, item, elements, job->precision.weights);
+        if (!distributed) continue;
+        const double bytes = spw_weight_gathered_bytes(job, &family[i]) * (double)elements;
+        if (bytes < (double)(elements * job->precision.weights)) {
+            item.formula = experts ? "P_routed / R, fp8" : "P_rest w, linear ones fp8";
+            spw_step_add(b->out, item, (uint64_t)llround(bytes), 1);
+        } else {
+            spw_step_add(b->out, item, elements, job->precision.weights);
+        }
     }
 }
 

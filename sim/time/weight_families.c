@@ -6,16 +6,31 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
     const uint64_t routed = p.routed_per_layer * m->moe_layers;
+    const uint64_t linear = p.attention_per_layer * m->layers + p.shared_per_layer * m->moe_layers +
+                            p.dense_ffn_per_layer * (m->layers - m->moe_layers);
     const size_t matrices = 3 * m->moe_layers;
     size_t count = 0;
-    out[count++] = (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_FSDP, job->fsdp, job->expert,
-                                       routed / job->expert,       matrices};
-    out[count++] = (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS, SPW_GROUP_ALL, job->expert * job->fsdp, 1,
-                                       p.total - routed,          m->layers};
+    out[count++] =
+        (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_FSDP,       job->fsdp, job->expert,
+                            routed / job->expert,       routed / job->expert, matrices};
+    out[count++] = (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS,
+                                       SPW_GROUP_ALL,
+                                       job->expert * job->fsdp,
+                                       1,
+                                       p.total - routed,
+                                       linear,
+                                       m->layers};
     if (all_experts)
         out[count++] = (spw_weight_family){
-            SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, matrices};
+            SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, routed, matrices};
     return count;
+}
+
+double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *family) {
+    const spw_precision *p = &job->precision;
+    const double linear = (double)family->linear / (double)family->elements;
+    if (!p->fp8_param_gather || p->recipe == SPW_FP8_MXFP8) return (double)p->weights;
+    return linear + (1.0 - linear) * (double)p->weights;
 }
 
 void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,

@@ -17,6 +17,7 @@ typedef struct spw_weight_family {
     spw_step_group group;
     size_t members, stride; /* GPUs of the group; consecutive members are so many GPUs apart */
     uint64_t elements;      /* of all layers and stages, whole, as one GPU of the group sees them */
+    uint64_t linear;        /* of these, weights of linear layers, which an fp8 recipe casts */
     size_t tensors; /* that travel one by one: three matrices a MoE layer, or all of a layer together */
 } spw_weight_family;
 
@@ -28,6 +29,10 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
 typedef struct spw_weight_traffic {
     double nic_bytes, link_bytes, hops;
 } spw_weight_traffic;
+
+/* Bytes of one weight as it is gathered, on average: with fp8_param_gather linear ones are one byte, but for mxfp8, whose new
+ * weights travel in bf16. */
+double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *family);
 
 /* Adds `passes` times a family's tensors, of so many bytes an element, to be received by each member: a ring enters a node
  * once a group, so a NIC carries the share of the groups of its node. */

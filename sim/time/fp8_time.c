@@ -1,0 +1,53 @@
+#include "sim/time/fp8_time.h"
+
+#include "sim/memory/fp8_memory.h"
+
+static spw_fp8_facts facts_of(const spw_job *job) {
+    return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+}
+
+double spw_fp8_product_gain(const spw_job *job) {
+    if (job->precision.recipe == SPW_FP8_NONE) return 1.0;
+    return facts_of(job).products_share * job->cluster.fp8_flops.value / job->cluster.bf16_flops.value;
+}
+
+static double cast(const spw_job *job, double inputs, double gradients, bool again) {
+    return facts_of(job).cast_bytes * (inputs * (again ? 2.0 : 1.0) + gradients);
+}
+
+static double attention_bytes(const spw_job *job, bool again) {
+    const spw_model *m = &job->model;
+    const double hidden = (double)m->hidden, value = spw_fp8_value_elements(m), heads = (double)m->heads;
+    if (m->attention == SPW_ATTENTION_GQA) {
+        const double projected = (heads + 2.0 * (double)m->kv_heads) * (double)m->head_dim;
+        return cast(job, hidden + value, projected + hidden, again);
+    }
+    const double query = heads * (double)(m->nope_dim + m->rope_dim), q = (double)m->q_lora_rank,
+                 kv = (double)m->kv_lora_rank, down = q + kv + (double)m->rope_dim,
+                 up = query + heads * (double)m->nope_dim + value;
+    return cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again);
+}
+
+static double moe_bytes(const spw_job *job, bool again) {
+    const spw_model *m = &job->model;
+    const double hidden = (double)m->hidden, rows = (double)m->top_k, ffn = (double)m->expert_ffn,
+                 shared = (double)m->shared_ffn, own = m->shared_ffn > 0 ? hidden : 0.0;
+    return cast(job, rows * (hidden + ffn) + own + shared, rows * (hidden + 2.0 * ffn) + own + 2.0 * shared,
+                again);
+}
+
+static double dense_bytes(const spw_job *job, bool again) {
+    const double hidden = (double)job->model.hidden, ffn = (double)job->model.dense_ffn;
+    return cast(job, hidden + ffn, hidden + 2.0 * ffn, again);
+}
+
+double spw_fp8_cast_bytes(const spw_job *job, bool again) {
+    const spw_model *m = &job->model;
+    const double layers = (double)m->layers, moe = (double)m->moe_layers;
+    return layers * attention_bytes(job, again) + moe * moe_bytes(job, again) +
+           (layers - moe) * dense_bytes(job, again);
+}
+
+double spw_fp8_weight_cast_bytes(const spw_job *job, const spw_stage *stage) {
+    return facts_of(job).cast_bytes * spw_fp8_linear_parameters(job, stage);
+}

@@ -1,0 +1,18 @@
+/* Seconds of an fp8 recipe (sim/input/fp8_recipe.h): what its products win, what its casts cost. */
+#ifndef SPW_SIM_TIME_FP8_TIME_H
+#define SPW_SIM_TIME_FP8_TIME_H
+
+#include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+
+/* How much faster a product of a linear layer is than in bf16: fp8_flops / bf16_flops of the cluster x products_share of the
+ * recipe. 1 without a recipe. */
+double spw_fp8_product_gain(const spw_job *job);
+
+/* Bytes that casts read and write, of one token and all layers of the model, experts with top_k rows: every input of a product
+ * once a forward pass, every gradient of an output once. `again`: the forward pass is repeated. 0 without a recipe. */
+double spw_fp8_cast_bytes(const spw_job *job, bool again);
+/* Of the weights of a stage on one GPU, once a step. */
+double spw_fp8_weight_cast_bytes(const spw_job *job, const spw_stage *stage);
+
+#endif
