@@ -1,6 +1,7 @@
 #include "sim/command/command.h"
 
 #include "base/supervise.h"
+#include "sim/command/job_options.h"
 #include "sim/input/cluster.h"
 #include "sim/input/job.h"
 
@@ -126,6 +127,7 @@ static int run(int argc, char **argv) {
         printf("spillway " SPW_VERSION "\n");
         return finish(SPW_OK);
     }
+    spw_job_argp_fill();
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name) != 0) continue;
         char name[64];

@@ -10,7 +10,77 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct argp_option job_options[] = {SPW_JOB_ARGP_OPTIONS, {0}};
+enum { MOST_OPTIONS = 48, MOST_NAMED = 32 };
+
+/* Those written down, then one for each row of the job's table that has a name, filled in by spw_job_argp_fill. */
+static struct argp_option job_options[MOST_OPTIONS] = {SPW_JOB_ARGP_OPTIONS, {0}};
+static struct { char key[96], help[256]; } named[MOST_NAMED];
+static size_t names;
+
+static const char *argument_of(const spw_setting *row) {
+    static const char *const words[] = {
+        [SPW_SETTING_COUNT] = "N",        [SPW_SETTING_REAL] = "X",      [SPW_SETTING_FLAG] = "BOOL",
+        [SPW_SETTING_TEXT] = "NAME|FILE", [SPW_SETTING_CHOICE] = "NAME", [SPW_SETTING_COUNTS] = "LIST",
+        [SPW_SETTING_TEXTS] = "LIST",     [SPW_SETTING_GROUP] = "NAME"};
+    return words[row->kind];
+}
+
+static void fill_options(const spw_setting *row, const char *prefix, struct argp_option **next) {
+    for (; row->key != NULL; row++) {
+        char path[96];
+        (void)snprintf(path, sizeof path, "%s%s", prefix, row->key);
+        if (row->option != NULL && names < MOST_NAMED && *next < job_options + MOST_OPTIONS - 1) {
+            (void)snprintf(named[names].key, sizeof named[names].key, "%s", path);
+            (void)snprintf(named[names].help, sizeof named[names].help, "%s (default: the job's)", row->help);
+            *(*next)++ = (struct argp_option){.name = row->option,
+                                              .key = SPW_OPTION_KEYS + (int)names,
+                                              .arg = argument_of(row),
+                                              .doc = named[names].help};
+            names++;
+        }
+        (void)snprintf(path, sizeof path, "%s%s.", prefix, row->key);
+        if (row->kind == SPW_SETTING_GROUP) fill_options(row->fields, path, next);
+    }
+}
+
+void spw_job_argp_fill(void) {
+    struct argp_option *next = job_options;
+    if (names > 0) return;
+    while (next->name != NULL) next++;
+    fill_options(spw_job_settings(), "", &next);
+}
+
+/* Remembers a value of a key; a message about it begins with the option as it was written. */
+static void add_override(spw_job_options *o, struct argp_state *state, const char *option, const char *key,
+                         size_t key_length, const char *value) {
+    if (o->overrides == SPW_JOB_OVERRIDES)
+        argp_error(state, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
+    if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0')
+        argp_error(state, "--%s '%s': write KEY=VALUE, as in batch.micro_batches=4", option, key);
+    char *name = o->override_text[o->overrides].key, *label = o->override_text[o->overrides].label;
+    const size_t size = sizeof o->override_text[0].label;
+    (void)snprintf(name, sizeof o->override_text[0].key, "%.*s", (int)key_length, key);
+    if (strcmp(option, "set") == 0)
+        (void)snprintf(label, size, "--set %.*s=%.100s", (int)key_length, key, value);
+    else
+        (void)snprintf(label, size, "--%s %.100s", option, value);
+    o->override[o->overrides++] = (spw_job_override){name, value, label};
+}
+
+static bool parse_key_option(spw_job_options *o, struct argp_state *state, int key, const char *text) {
+    if (key == SPW_OPTION_SET) {
+        const size_t length = strcspn(text, "=");
+        add_override(o, state, "set", text, length, text[length] == '=' ? text + length + 1 : "");
+        return true;
+    }
+    if (key < SPW_OPTION_KEYS || (size_t)(key - SPW_OPTION_KEYS) >= names) return false;
+    const char *path = named[key - SPW_OPTION_KEYS].key, *option = "";
+    for (const struct argp_option *row = job_options; row->name != NULL; row++)
+        if (row->key == key) option = row->name;
+    if (text[0] == '\0') argp_error(state, "--%s: a value is missing", option);
+    add_override(o, state, option, path, strlen(path), text);
+    return true;
+}
 
 static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     spw_job_options *o = state->input;
@@ -24,7 +94,7 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
             argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
         o->scheme_text[o->scheme_texts++] = text;
         return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return parse_key_option(o, state, key, text) ? 0 : ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -144,20 +214,27 @@ static void leave_out(spw_job_options *o) {
     job->batches = kept;
 }
 
+static bool has_key(const spw_job_options *o, const char *key) {
+    for (size_t i = 0; i < o->overrides; i++)
+        if (strcmp(o->override[i].key, key) == 0) return true;
+    return false;
+}
+
 spw_status spw_job_options_finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
     if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &o->format));
-    if (o->job_path == NULL)
-        return spw_fail(SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/)");
-    SPW_TRY(spw_job_read(o->job_path, job));
+    if (o->job_path == NULL && (!has_key(o, "model") || !has_key(o, "cluster")))
+        return spw_fail(
+            SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
+    SPW_TRY(spw_job_read_with(o->job_path, o->override, o->overrides, job));
     if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));
     if (job->tensor > 1) {
-        return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1", o->job_path,
-                        job->tensor);
+        return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1",
+                        o->job_path != NULL ? o->job_path : "command line", job->tensor);
     }
     if (o->scheme_texts > 0) job->schemes = o->scheme_texts;
     for (size_t i = 0; i < o->scheme_texts; i++) {

@@ -13,6 +13,11 @@ typedef struct spw_job_options {
     const char *job_path, *sequences, *expert_parallel, *format_text;
     const char *scheme_text[SPW_JOB_MAX_SCHEMES];
     size_t scheme_texts;
+    spw_job_override override[SPW_JOB_OVERRIDES]; /* of --set and of the keys' own options */
+    struct {
+        char key[96], label[224];
+    } override_text[SPW_JOB_OVERRIDES]; /* what the overrides point to */
+    size_t overrides;
     /* filled by spw_job_options_finish */
     spw_job job;
     spw_scheme scheme[SPW_JOB_MAX_SCHEMES];
@@ -30,11 +35,18 @@ enum {
     SPW_OPTION_SEQUENCES,
     SPW_OPTION_EXPERT,
     SPW_OPTION_FORMAT,
-    SPW_OPTION_OWN
+    SPW_OPTION_SET,
+    SPW_OPTION_OWN,
+    SPW_OPTION_KEYS = 0x1000 /* of the keys that have a name on the command line */
 };
 
 #define SPW_JOB_ARGP_OPTIONS \
-    {"job", SPW_OPTION_JOB, "FILE", 0, "the job: model, cluster, parallel split, batch (YAML)", 0}, \
+    {"job", \
+     SPW_OPTION_JOB, \
+     "FILE", \
+     0, \
+     "the job: model, cluster, parallel split, batch (YAML); or none, with --model and --cluster", \
+     0}, \
         {"scheme", \
          SPW_OPTION_SCHEME, \
          "NAME[:KEY=VALUE,...]", \
@@ -53,12 +65,21 @@ enum {
          0, \
          "expert-parallel size; fsdp becomes what is left (default: the job's)", \
          0}, \
+        {"set", \
+         SPW_OPTION_SET, \
+         "KEY=VALUE", \
+         0, \
+         "any key of the job (spillway help job), as in batch.micro_batches=4; may be repeated", \
+         0}, \
     { \
         "format", SPW_OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0 \
     }
 
 /* An argp parser for the options above, for `children`; its input is the spw_job_options. */
 extern const struct argp spw_job_argp;
+
+/* Completes the list of options from the table of a job's keys; to be called once, before any arguments are parsed. */
+void spw_job_argp_fill(void);
 
 /* Reads and checks the job and the schemes. */
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);

@@ -3,6 +3,7 @@
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,35 +293,88 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     return status;
 }
 
-/* A preset of another number of nodes: of "h200-32x8" it is "h200-8x8", with 32 nodes. NULL: `name` is no such name. */
-static const char *sibling(const char *name, size_t *nodes) {
-    const char *dash = strrchr(name, '-');
+/* A preset in another size. */
+typedef struct sized_name {
+    const char *preset;          /* NULL: the name is no such name */
+    size_t nodes, gpus_per_node; /* 0: the preset's */
+} sized_name;
+
+/* "8x32" to 8 and 32; false for anything else. */
+static bool read_pair(const char *text, size_t *first, size_t *second) {
     char *end = NULL;
-    if (dash == NULL || dash[1] < '1' || dash[1] > '9') return NULL;
-    const unsigned long count = strtoul(dash + 1, &end, 10);
-    if (*end != 'x' || count > MOST_NODES) return NULL;
-    *nodes = (size_t)count;
-    for (const char *const *preset = spw_cluster_names; *preset != NULL; preset++) {
-        const char *cross = strrchr(*preset, 'x'), *stem = strrchr(*preset, '-');
-        if (cross == NULL || stem == NULL || strcmp(cross, end) != 0 || stem - *preset != dash - name)
-            continue;
-        if (strncmp(*preset, name, (size_t)(dash - name)) == 0) return *preset;
+    if (text[0] < '1' || text[0] > '9') return false;
+    const unsigned long one = strtoul(text, &end, 10);
+    if (*end != 'x' || end[1] < '1' || end[1] > '9') return false;
+    const unsigned long two = strtoul(end + 1, &end, 10);
+    if (*end != '\0' || one > MOST_NODES || two > MOST_NODES) return false;
+    *first = (size_t)one;
+    *second = (size_t)two;
+    return true;
+}
+
+/* Of "h200-32x8" it is "h200-8x8" with 32 nodes, and so of "h200:8x32", GPUs a node first; of "h200" "h200-8x8" as it is. */
+static sized_name size_of(const char *name) {
+    sized_name out = {.preset = NULL};
+    const size_t colon = strcspn(name, ":");
+    const char *dash = strrchr(name, '-');
+    size_t stem = strlen(name);
+    if (name[colon] == ':') {
+        if (!read_pair(name + colon + 1, &out.gpus_per_node, &out.nodes)) return out;
+        stem = colon;
+    } else if (dash != NULL && read_pair(dash + 1, &out.nodes, &out.gpus_per_node)) {
+        stem = (size_t)(dash - name);
     }
-    return NULL;
+    for (const char *const *preset = spw_cluster_names; *preset != NULL; preset++) {
+        const char *cut = strrchr(*preset, '-');
+        if (cut == NULL || (size_t)(cut - *preset) != stem || strncmp(*preset, name, stem) != 0) continue;
+        out.preset = *preset;
+        break;
+    }
+    return out;
+}
+
+/* The name of a preset ends in its size. */
+static void name_size(spw_cluster *c) {
+    size_t nodes = 0, gpus = 0;
+    char *dash = strrchr(c->name, '-');
+    if (dash == NULL || !read_pair(dash + 1, &nodes, &gpus)) return;
+    (void)snprintf(dash, sizeof c->name - (size_t)(dash - c->name), "-%zux%zu", c->nodes, c->gpus_per_node);
+}
+
+spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
+    const size_t node = c->gpus_per_node;
+    if (gpus > node && gpus % node != 0)
+        return spw_fail(SPW_ECONFIG,
+                        "%zu GPUs are no whole nodes of %zu, as cluster '%s' has; take %zu or %zu", gpus,
+                        node, c->name, gpus / node * node, (gpus / node + 1) * node);
+    if (gpus / node > MOST_NODES)
+        return spw_fail(SPW_ECONFIG, "%zu GPUs are more than %d nodes of %zu", gpus, MOST_NODES, node);
+    c->nodes = gpus > node ? gpus / node : 1;
+    c->gpus_per_node = gpus > node ? node : gpus;
+    name_size(c);
+    return SPW_OK;
+}
+
+static spw_status set_size(const sized_name *sized, const char *name, spw_cluster *c) {
+    if (sized->nodes == 0) return SPW_OK;
+    if (sized->gpus_per_node > c->gpus_per_node)
+        return spw_fail(SPW_ECONFIG,
+                        "cluster '%.60s' has %zu GPUs a node, and a node of '%s' has %zu; write %zu or fewer",
+                        name, sized->gpus_per_node, c->name, c->gpus_per_node, c->gpus_per_node);
+    c->nodes = sized->nodes;
+    c->gpus_per_node = sized->gpus_per_node;
+    name_size(c);
+    return SPW_OK;
 }
 
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
     const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
-    size_t nodes = 0;
-    const char *preset = sibling(name, &nodes);
+    const sized_name sized = size_of(name);
     spw_preset_text text;
-    spw_status status = spw_preset_open(&kind, preset != NULL ? preset : name, folder, &text);
+    spw_status status = spw_preset_open(&kind, sized.preset != NULL ? sized.preset : name, folder, &text);
     if (status != SPW_OK) return status;
     status = spw_cluster_parse(text.where, text.text, text.length, out);
-    if (status == SPW_OK && preset != NULL) {
-        out->nodes = nodes;
-        (void)snprintf(out->name, sizeof out->name, "%s", name);
-    }
+    if (status == SPW_OK && sized.preset != NULL) status = set_size(&sized, name, out);
     spw_preset_close(&text);
     return status;
 }

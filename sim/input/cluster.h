@@ -125,8 +125,11 @@ typedef struct spw_cluster {
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to
- * `folder`). A preset's name with another number of nodes ("h200-32x8") is that preset with so many. SPW_ECONFIG names file, line and what would be right. */
+ * `folder`). A preset's name with another number of nodes ("h200-32x8", or "h200:8x32", GPUs a node first) is that preset with so many;
+ * "h200" is the preset itself. SPW_ECONFIG names file, line and what would be right. */
 SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out);
+/* Makes it `gpus` GPUs: whole nodes, or a part of one. SPW_ECONFIG names numbers that do. */
+SPW_MUST_CHECK spw_status spw_cluster_resize(spw_cluster *cluster, size_t gpus);
 SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
                                             spw_cluster *out);
 const char *const *spw_cluster_presets(void); /* ended by NULL */

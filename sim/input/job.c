@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/job_override.h"
 #include "sim/input/settings.h"
 
 #include <stdbool.h>
@@ -37,12 +38,13 @@ size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->
 
 /* --- Keys --- */
 
-enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_MICRO_BATCHES = 65536 };
+enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_GPUS = 1 << 20, MOST_MICRO_BATCHES = 65536 };
 static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
 
 /* What the file says; model and cluster are names until they are read. */
 typedef struct job_text {
     char model[NAME_SIZE], cluster[NAME_SIZE];
+    size_t gpus;
     spw_job job;
 } job_text;
 
@@ -58,11 +60,12 @@ static const spw_choice recipes[] = {
     {"none", SPW_FP8_NONE},           {"delayed", SPW_FP8_DELAYED}, {"tensorwise", SPW_FP8_TENSORWISE},
     {"blockwise", SPW_FP8_BLOCKWISE}, {"mxfp8", SPW_FP8_MXFP8},     {NULL, 0}};
 
-#define COUNT_ROW(name, field, low, high, preset, text) \
+#define NAMED_ROW(name, field, low, high, preset, text, word) \
     { \
         .key = (name), .kind = SPW_SETTING_COUNT, .offset = offsetof(spw_job, field), .minimum = (low), \
-        .maximum = (high), .fallback = (preset), .help = (text) \
+        .maximum = (high), .fallback = (preset), .help = (text), .option = (word) \
     }
+#define COUNT_ROW(name, field, low, high, preset, text) NAMED_ROW(name, field, low, high, preset, text, NULL)
 #define PRECISION_ROW(field, text) \
     { \
         .key = #field, .kind = SPW_SETTING_CHOICE, .offset = offsetof(spw_job, precision.field), \
@@ -70,14 +73,17 @@ static const spw_choice recipes[] = {
     }
 
 static const spw_setting parallel_rows[] = {
-    COUNT_ROW("expert", expert, 1, MOST_RANKS, NULL, "GPUs that share the experts of a layer"),
-    COUNT_ROW("fsdp", fsdp, 1, MOST_RANKS, NULL, "GPUs over which the state is sharded, beside expert"),
-    COUNT_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages"),
-    COUNT_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix"),
-    COUNT_ROW(
+    COUNT_ROW("expert", expert, 0, MOST_RANKS, NULL,
+              "GPUs that share the experts of a layer; 0 for as many of a node as divide them"),
+    NAMED_ROW("fsdp", fsdp, 0, MOST_RANKS, NULL,
+              "GPUs over which the state is sharded, beside expert; 0 for what is left", "fsdp"),
+    NAMED_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages", "pipeline"),
+    NAMED_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix", "tensor"),
+    NAMED_ROW(
         "virtual_stages", virtual_stages, 0, SPW_MODEL_MAX_LAYERS, "0",
         "blocks of layers of one pipeline stage; more than 1 interleaves them; 0: one, but in MaxText's "
-        "loop one a layer"),
+        "loop one a layer",
+        "virtual-stages"),
     {.key = NULL}};
 
 static const spw_setting batch_rows[] = {
@@ -89,9 +95,10 @@ static const spw_setting batch_rows[] = {
      .minimum = 1,
      .maximum = 1 << 20,
      .help = "sequences of one GPU in one step; a list plans each"},
-    COUNT_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence"),
-    COUNT_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
-              "parts in which a GPU works on its sequences, one after the other"),
+    NAMED_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence",
+              "sequence-length"),
+    NAMED_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
+              "parts in which a GPU works on its sequences, one after the other", "micro-batches"),
     {.key = NULL}};
 
 static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
@@ -162,10 +169,10 @@ static const spw_setting allocator_rows[] = {
               "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
     {.key = NULL}};
 
-#define GROUP_ROW(name, table, preset, text) \
+#define GROUP_ROW(name, table, preset, text, word) \
     { \
         .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
-        .fallback = (preset), .help = (text) \
+        .fallback = (preset), .help = (text), .option = (word) \
     }
 
 static const spw_setting rows[] = {
@@ -173,17 +180,27 @@ static const spw_setting rows[] = {
      .kind = SPW_SETTING_TEXT,
      .offset = offsetof(job_text, model),
      .size = NAME_SIZE,
-     .help = "a preset, or the path of a Hugging Face config.json"},
+     .help = "a preset, or the path of a Hugging Face config.json",
+     .option = "model"},
     {.key = "cluster",
      .kind = SPW_SETTING_TEXT,
      .offset = offsetof(job_text, cluster),
      .size = NAME_SIZE,
-     .help = "a preset, or the path of a YAML file"},
-    GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them"),
-    GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step"),
-    GROUP_ROW("precision", precision_rows, "{}", "number formats"),
+     .help = "a preset, one of another size as in h200-32x8 or h200:8x32, or the path of a YAML file",
+     .option = "cluster"},
+    {.key = "gpus",
+     .kind = SPW_SETTING_COUNT,
+     .offset = offsetof(job_text, gpus),
+     .minimum = 0,
+     .maximum = MOST_GPUS,
+     .fallback = "0",
+     .help = "GPUs in all, in whole nodes of the cluster's or a part of one; 0 for the cluster's own number",
+     .option = "gpus"},
+    GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them", NULL),
+    GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step", NULL),
+    GROUP_ROW("precision", precision_rows, "{}", "number formats", "precision"),
     GROUP_ROW("allocator", allocator_rows, "{}",
-              "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it"),
+              "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),
     {.key = "model_part",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.part),
@@ -204,21 +221,24 @@ static const spw_setting rows[] = {
      .size = sizeof(spw_remat),
      .choices = remats,
      .fallback = "full",
-     .help = "what the backward pass computes again instead of keeping it"},
+     .help = "what the backward pass computes again instead of keeping it",
+     .option = "remat"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.optimizer),
      .size = sizeof(spw_optimizer_kind),
      .choices = optimizers,
      .fallback = "sharded",
-     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing"},
+     .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
+     .option = "optimizer"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.memory_fraction),
      .minimum = 0.001,
      .maximum = 1,
      .fallback = "0.93",
-     .help = "share of the device memory that the program may take"},
+     .help = "share of the device memory that the program may take",
+     .option = "memory-fraction"},
     {.key = "schemes",
      .kind = SPW_SETTING_TEXTS,
      .offset = offsetof(job_text, job.scheme),
@@ -228,6 +248,8 @@ static const spw_setting rows[] = {
      .fallback = "",
      .help = "execution schemes to compare, such as gmm or dense:capacity_factor=1.25"},
     {.key = NULL}};
+
+const spw_setting *spw_job_settings(void) { return rows; }
 
 void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
 
@@ -439,19 +461,45 @@ static void note_fp16(spw_precision *p) {
     }
 }
 
-spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
-                         spw_job *out) {
+/* What is 0 of the split is worked out: expert is the most GPUs of a node that divide the experts, fsdp what is left. */
+static void fill_split(spw_job *job) {
+    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, others = job->pipeline * job->tensor;
+    const size_t data = others > 0 && gpus % others == 0 ? gpus / others : 1;
+    const size_t node = job->cluster.gpus_per_node < data ? job->cluster.gpus_per_node : data;
+    if (job->expert == 0) {
+        job->expert = largest_common_divisor(job->model.experts, data, node);
+        if (job->expert == 0) job->expert = 1;
+    }
+    if (job->fsdp == 0) job->fsdp = job->expert < data ? data / job->expert : 1;
+}
+
+/* Beside `out`, what the text is called and where its paths begin; an override's begin where the program runs. */
+typedef struct job_place {
+    const char *where, *folder;
+    const spw_job_override *override;
+    size_t overrides;
+} job_place;
+
+static const char *folder_of(const job_place *at, const char *key) {
+    for (size_t i = 0; i < at->overrides; i++)
+        if (strcmp(at->override[i].key, key) == 0) return NULL;
+    return at->folder;
+}
+
+static spw_status parse(const job_place *at, const char *text, size_t length, spw_job *out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
     job_text *read = NULL;
     const char *key = NULL; /* whose line a failure belongs to */
+    char place[SPW_SETTINGS_PLACE];
     memset(out, 0, sizeof *out);
-    SPW_TRY(spw_settings_open(where, text, length, &settings));
+    SPW_TRY(spw_settings_open(at->where, text, length, &settings));
+    SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides));
     SPW_TRY(SPW_ALLOC(1, &read));
     SPW_TRY(spw_settings_read(settings, rows, read));
     note_fp16(&read->job.precision);
     key = "model";
-    SPW_TRY(spw_model_read(read->model, folder, &read->job.model));
+    SPW_TRY(spw_model_read(read->model, folder_of(at, key), &read->job.model));
     if (read->job.part == SPW_PART_EXPERT_LAYERS) {
         spw_model *model = &read->job.model;
         if (read->job.layers > 0) model->moe_layers = read->job.layers;
@@ -459,29 +507,48 @@ spw_status spw_job_parse(const char *where, const char *folder, const char *text
         model->other.layers = 0;
     }
     key = "cluster";
-    SPW_TRY(spw_cluster_read(read->cluster, folder, &read->job.cluster));
+    SPW_TRY(spw_cluster_read(read->cluster, folder_of(at, key), &read->job.cluster));
+    key = "gpus";
+    if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
+    fill_split(&read->job);
     SPW_TRY(check(&read->job, false, &key));
     *out = read->job;
 
 cleanup:
     if (status != SPW_OK && key != NULL)
-        status = spw_fail(status, "%s:%zu: %s", where, spw_settings_line(settings, key), spw_last_error());
+        status = spw_fail(status, "%s: %s", spw_settings_place(settings, key, place), spw_last_error());
     spw_free(read);
     spw_settings_close(settings);
     return status;
 }
 
-spw_status spw_job_read(const char *path, spw_job *out) {
+spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
+                         spw_job *out) {
+    const job_place at = {.where = where, .folder = folder};
+    return parse(&at, text, length, out);
+}
+
+spw_status spw_job_read(const char *path, spw_job *out) { return spw_job_read_with(path, NULL, 0, out); }
+
+spw_status spw_job_read_with(const char *path, const spw_job_override *override, size_t overrides,
+                             spw_job *out) {
+    static const char bare[] =
+        "parallel: {expert: 0, fsdp: 0}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+        "schemes: [\"dense:capacity_factor=1.25\", gmm, gmm-deepep]\n";
     spw_status status = SPW_OK;
     char *text = NULL, *folder = NULL;
     size_t length = 0;
+    job_place at = {.where = "command line", .override = override, .overrides = overrides};
+    if (path == NULL) return parse(&at, bare, sizeof bare - 1, out);
     const char *slash = strrchr(path, '/');
     size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
     SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
     SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
     memcpy(folder, path, folder_size - 1);
     if (slash == path) folder[0] = '/'; /* "/job.yaml" */
-    status = spw_job_parse(path, folder, text, length, out);
+    at.where = path;
+    at.folder = folder;
+    status = parse(&at, text, length, out);
 
 cleanup:
     spw_free(folder);

@@ -97,6 +97,21 @@ SPW_MUST_CHECK spw_status spw_job_read(const char *path, spw_job *out);
 /* The same from text; relative model and cluster paths are taken from `folder`. */
 SPW_MUST_CHECK spw_status spw_job_parse(const char *where, const char *folder, const char *text,
                                         size_t length, spw_job *out);
+/* A value of a job's key from elsewhere than the file: `key` as in "batch.sequence_length"; `value` as one would write it in the
+ * file, lists also as 1,2,4; `label` begins messages about it. */
+typedef struct spw_job_override {
+    const char *key, *value, *label;
+} spw_job_override;
+enum { SPW_JOB_OVERRIDES = 64 };
+
+/* The same as spw_job_read with values in place of the file's. Without a path (NULL) the job is these values and 1 sequence of
+ * 4096 tokens a GPU, its split worked out. Where the split or the number of GPUs is given but not fsdp, fsdp is what is left.
+ * Paths among the values are taken from where the program runs. */
+SPW_MUST_CHECK spw_status spw_job_read_with(const char *path, const spw_job_override *override,
+                                            size_t overrides, spw_job *out);
+/* The table by which a job is read; rows with an `option` have a name on the command line. Ended by a NULL key. */
+const spw_setting *spw_job_settings(void);
+
 /* Checks what reading checks of the combination, and that micro_batches divide every batch, where reading is content with one;
  * call it after reading and after changing a field (say, from the command line). */
 SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);

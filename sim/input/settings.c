@@ -24,6 +24,10 @@ static yaml_node_t *node_of(const spw_settings *settings, int index) {
 
 static size_t line_of(const yaml_node_t *node) { return node->start_mark.line + 1; }
 
+static const char *place_of(const place *at, const yaml_node_t *node, char out[SPW_SETTINGS_PLACE]) {
+    return spw_settings_line_text(at->settings, line_of(node), out);
+}
+
 /* --- Words for messages --- */
 
 static void join(char *text, size_t size, const char *separator, const char *word) {
@@ -84,8 +88,9 @@ static const char *describe_node(const yaml_node_t *node, char *text, size_t siz
 static spw_status refuse(const place *at, const spw_setting *setting, const yaml_node_t *node) {
     char found[NUMBER_SIZE + SPW_SETTINGS_SHOWN], wanted[KEYS_SIZE + 64];
     describe_kind(setting, wanted, sizeof wanted);
-    return spw_fail(SPW_ECONFIG, "%s:%zu: '%s%s' is %s; it must be %s (%s)", at->settings->where,
-                    line_of(node), at->prefix, setting->key, describe_node(node, found, sizeof found), wanted,
+    char where[SPW_SETTINGS_PLACE];
+    return spw_fail(SPW_ECONFIG, "%s: '%s%s' is %s; it must be %s (%s)", place_of(at, node, where),
+                    at->prefix, setting->key, describe_node(node, found, sizeof found), wanted,
                     setting->help);
 }
 
@@ -189,9 +194,9 @@ static spw_status read_list(const place *at, const spw_setting *setting, const y
     if (length > setting->limit || (length == 0 && setting->kind == SPW_SETTING_COUNTS)) {
         char wanted[KEYS_SIZE];
         describe_kind(setting, wanted, sizeof wanted);
-        return spw_fail(SPW_ECONFIG, "%s:%zu: '%s%s' has %zu elements; it must be %s (%s)",
-                        at->settings->where, line_of(node), at->prefix, setting->key, length, wanted,
-                        setting->help);
+        char where[SPW_SETTINGS_PLACE];
+        return spw_fail(SPW_ECONFIG, "%s: '%s%s' has %zu elements; it must be %s (%s)",
+                        place_of(at, node, where), at->prefix, setting->key, length, wanted, setting->help);
     }
     for (; *count < length; ++*count) {
         const yaml_node_t *element = node_of(at->settings, node->data.sequence.items.start[*count]);
@@ -233,8 +238,9 @@ static spw_status unknown_key(const place *at, const spw_setting *table, const y
     if (nearest.best != NULL) (void)snprintf(guess, sizeof guess, "did you mean '%s'? ", nearest.best);
     if (at->prefix[0] != '\0')
         (void)snprintf(inside, sizeof inside, " in '%.*s'", (int)strlen(at->prefix) - 1, at->prefix);
-    return spw_fail(SPW_ECONFIG, "%s:%zu: unknown key '%s'%s; %sknown keys: %s", at->settings->where,
-                    line_of(key), shown, inside, guess, list_keys(table, keys));
+    char where[SPW_SETTINGS_PLACE];
+    return spw_fail(SPW_ECONFIG, "%s: unknown key '%s'%s; %sknown keys: %s", place_of(at, key, where), shown,
+                    inside, guess, list_keys(table, keys));
 }
 
 static spw_status check_keys(const place *at, const spw_setting *table, const yaml_node_t *mapping) {
@@ -272,8 +278,9 @@ static spw_status read_default(const place *at, const spw_setting *setting, cons
     if (setting->fallback == NULL) {
         char wanted[KEYS_SIZE + 64];
         describe_kind(setting, wanted, sizeof wanted);
-        return spw_fail(SPW_ECONFIG, "%s:%zu: '%s%s' is missing; it must be %s (%s)", at->settings->where,
-                        line_of(around), at->prefix, setting->key, wanted, setting->help);
+        char where[SPW_SETTINGS_PLACE];
+        return spw_fail(SPW_ECONFIG, "%s: '%s%s' is missing; it must be %s (%s)", place_of(at, around, where),
+                        at->prefix, setting->key, wanted, setting->help);
     }
     if (setting->kind == SPW_SETTING_GROUP) {
         char prefix[PATH_SIZE];
@@ -323,6 +330,10 @@ size_t spw_settings_line(const spw_settings *settings, const char *path) {
         path += length + (path[length] == '.');
     }
     return line;
+}
+
+const char *spw_settings_place(const spw_settings *settings, const char *path, char out[SPW_SETTINGS_PLACE]) {
+    return spw_settings_line_text(settings, spw_settings_line(settings, path), out);
 }
 
 static void describe(const spw_setting *table, const char *prefix, FILE *out) {

@@ -40,6 +40,7 @@ typedef struct spw_setting {
     const spw_choice *choices;
     const struct spw_setting *fields; /* GROUP */
     const char *help;
+    const char *option; /* its name on the command line, without "--"; NULL: none but --set */
 } spw_setting;
 
 typedef struct spw_settings spw_settings;
@@ -50,10 +51,21 @@ SPW_MUST_CHECK spw_status spw_settings_open(const char *where, const char *text,
                                             spw_settings **out);
 void spw_settings_close(spw_settings *settings); /* NULL is fine */
 
+/* Puts one value in, in place of what the text says at `path`, "batch.sequence_length"; mappings around it are made where they
+ * are missing. `value` is YAML: a word, [a, b], {a: b}. Messages about it begin with `label`, which must live as long as the
+ * settings. SPW_ECONFIG when the value is not YAML, or something on the way is no mapping. */
+SPW_MUST_CHECK spw_status spw_settings_put(spw_settings *settings, const char *path, const char *value,
+                                           const char *label);
+
 /* Fills the struct at `out` (zeroed by the caller) by `table`. SPW_ECONFIG: "file:line: what; what would be
  * right". */
 SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table,
                                             void *out);
+
+enum { SPW_SETTINGS_PLACE = 320, SPW_SETTINGS_PUTS = 96 };
+
+/* Where the value of a key was given: "job.yaml:7", or the label of spw_settings_put. Returns `out`. */
+const char *spw_settings_place(const spw_settings *settings, const char *path, char out[SPW_SETTINGS_PLACE]);
 
 /* The line of a key, "batch.sequence_length"; of what encloses it when it is not given. Counts from 1. */
 size_t spw_settings_line(const spw_settings *settings, const char *path);

@@ -10,6 +10,15 @@ struct spw_settings {
     const char *where;
     yaml_document_t document;
     yaml_node_t *root;
+    const char *label
+        [SPW_SETTINGS_PUTS]; /* of values that were put in; their nodes begin at line LABELS + place here */
+    size_t labels;
 };
+
+/* No text has so many lines. */
+enum { SPW_SETTINGS_LABELS = 2 * SPW_SETTINGS_BYTES };
+
+/* "job.yaml:7" of a line counted from 1, or the label of what was put in. */
+const char *spw_settings_line_text(const spw_settings *settings, size_t line, char out[SPW_SETTINGS_PLACE]);
 
 #endif

@@ -27,7 +27,8 @@ static void test_presets(void) {
     for (const char *const *name = spw_cluster_presets(); *name != NULL; name++, count++) {
         spw_cluster c;
         CHECK_OK(spw_cluster_read(*name, NULL, &c));
-        CHECK(strcmp(c.name, *name) == 0 && c.nodes == 8 && c.gpus_per_node == 8);
+        const bool rack = strncmp(*name, "gb", 2) == 0, fast = strstr(*name, "b300") != NULL;
+        CHECK(strcmp(c.name, *name) == 0 && c.nodes == 8 && c.gpus_per_node == (rack ? 72 : 8));
         check_figure(*name, "hbm_gib", &c.hbm_gib);
         check_figure(*name, "bf16_flops", &c.bf16_flops);
         check_figure(*name, "fp8_flops", &c.fp8_flops);
@@ -36,9 +37,10 @@ static void test_presets(void) {
         check_figure(*name, "nic_bytes_per_s", &c.nic_bytes_per_s);
         check_figure(*name, "launch_s", &c.launch_s);
         CHECK(c.fp8_flops.value > 1.99 * c.bf16_flops.value && c.fp8_flops.value < 2.01 * c.bf16_flops.value);
-        CHECK(c.nic_bytes_per_s.value == 400e9 / 8 && c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
+        CHECK(c.nic_bytes_per_s.value == (fast ? 800e9 : 400e9) / 8 &&
+              c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
     }
-    CHECK(count == 5);
+    CHECK(count == 9);
 }
 
 /* Figures worked out by hand from the data sheets. */
@@ -55,6 +57,12 @@ static void test_figures(void) {
     CHECK(c.hbm_gib.value < 150109880320.0 / (1 << 30) &&
           c.hbm_gib.value > 150109880320.0 / (1 << 30) - 0.01);
     CHECK(c.hbm_gib.evidence == SPW_EVIDENCE_MEASURED && c.link_bytes_per_s.value == 450e9);
+    CHECK_OK(spw_cluster_read("mi325x-8x8", NULL, &c));
+    CHECK(c.hbm_bytes_per_s.value == 6e12 && c.bf16_flops.value == 1307.4e12 &&
+          c.link_bytes_per_s.value == 7 * 64e9);
+    CHECK_OK(spw_cluster_read("gb300-8x72", NULL, &c));
+    CHECK(c.bf16_flops.value == 360e15 / 2 / 72 && c.hbm_bytes_per_s.value == 576e12 / 72 &&
+          c.link_bytes_per_s.value == 900e9);
     CHECK_OK(spw_cluster_read("b200-8x8", NULL, &c));
     CHECK(c.link_bytes_per_s.value == 900e9);
     CHECK(strcmp(spw_evidence_name(SPW_EVIDENCE_FITTED), "fitted") == 0);
@@ -209,10 +217,38 @@ static void test_other_nodes(void) {
     CHECK(large.hbm_gib.value == preset.hbm_gib.value && large.link.points == preset.link.points);
     CHECK_OK(spw_cluster_read("mi355x-2x8", NULL, &large));
     CHECK(large.nodes == 2);
-    CHECK_STATUS(spw_cluster_read("h200-32x4", NULL, &large), SPW_ECONFIG);
+    CHECK_OK(spw_cluster_read("h200:8x32", NULL, &large)); /* GPUs a node first */
+    CHECK(large.nodes == 32 && large.gpus_per_node == 8 && strcmp(large.name, "h200-32x8") == 0);
+    CHECK_OK(spw_cluster_read("gb200:72x4", NULL, &large));
+    CHECK(large.nodes == 4 && large.gpus_per_node == 72 && strcmp(large.name, "gb200-4x72") == 0);
+    CHECK_OK(spw_cluster_read("mi325x", NULL, &large));
+    CHECK(large.nodes == 8 && strcmp(large.name, "mi325x-8x8") == 0);
+    CHECK_OK(spw_cluster_read("h200-32x4", NULL, &large)); /* half of a node's GPUs */
+    CHECK(large.nodes == 32 && large.gpus_per_node == 4);
+    CHECK_STATUS(spw_cluster_read("h200:16x4", NULL, &large), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "has 16 GPUs a node, and a node of 'h200-8x8' has 8; write 8 or fewer") !=
+          NULL);
+    static const char *const wrong[] = {"h200:8x0",  "h200:8", "h200:", "h200:8x4x2",
+                                        "h200: 8x4", ":8x4",   "h200-8"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_STATUS(spw_cluster_read(wrong[i], NULL, &large), SPW_ECONFIG);
     CHECK_STATUS(spw_cluster_read("h200-0x8", NULL, &large), SPW_ECONFIG);
     CHECK_STATUS(spw_cluster_read("h20-8x8", NULL, &large), SPW_ECONFIG);
     CHECK_STATUS(spw_cluster_read("h200-99999999999999999999x8", NULL, &large), SPW_ECONFIG);
+}
+
+static void test_resize(void) {
+    spw_cluster c;
+    CHECK_OK(spw_cluster_read("h200", NULL, &c));
+    CHECK_OK(spw_cluster_resize(&c, 256));
+    CHECK(c.nodes == 32 && c.gpus_per_node == 8 && strcmp(c.name, "h200-32x8") == 0);
+    CHECK_OK(spw_cluster_resize(&c, 4));
+    CHECK(c.nodes == 1 && c.gpus_per_node == 4 && strcmp(c.name, "h200-1x4") == 0);
+    CHECK_OK(spw_cluster_read("gb300", NULL, &c));
+    CHECK_STATUS(spw_cluster_resize(&c, 128), SPW_ECONFIG);
+    CHECK(strcmp(spw_last_error(),
+                 "128 GPUs are no whole nodes of 72, as cluster 'gb300-8x72' has; take 72 or 144") == 0);
+    CHECK_STATUS(spw_cluster_resize(&c, 72 * 65537), SPW_ECONFIG);
 }
 
 static void test_memory(void) {
@@ -231,6 +267,7 @@ int main(void) {
     test_links();
     test_kernels();
     test_other_nodes();
+    test_resize();
     test_memory();
     return check_done();
 }

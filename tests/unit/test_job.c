@@ -114,29 +114,30 @@ static void test_keys(void) {
            "pipeline, "
            "tensor, virtual_stages");
     refuse(JOB "colour: red\n",
-           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, parallel, batch, "
+           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, "
            "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "? [a]\n: 1\n",
-           "job.yaml:5: unknown key '?'; known keys: model, cluster, parallel, batch, precision, "
+           "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, precision, "
            "allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
-    refuse("\nmodel: deepseek-v3\n" SPLIT BATCH, "job.yaml:2: 'cluster' is missing; it must be a text of 1 "
-                                                 "to 1023 printable characters (a preset, or the path "
-                                                 "of a YAML file)");
-    refuse(HEAD "parallel: {expert: 8}\n" BATCH, "job.yaml:3: 'parallel.fsdp' is missing; it must be a whole "
-                                                 "number in [1, 65536] (GPUs over which the state is "
-                                                 "sharded, beside expert)");
+    refuse("\nmodel: deepseek-v3\n" SPLIT BATCH,
+           "job.yaml:2: 'cluster' is missing; it must be a text of 1 "
+           "to 1023 printable characters (a preset, one of another size as in h200-32x8 or h200:8x32, or the "
+           "path of a YAML file)");
+    refuse(HEAD "parallel: {expert: 8}\n" BATCH,
+           "job.yaml:3: 'parallel.fsdp' is missing; it must be a whole number in [0, 65536] (GPUs over which "
+           "the state is sharded, beside expert; 0 for what is left)");
     refuse(HEAD SPLIT,
            "job.yaml:1: 'batch' is missing; it must be a mapping with the keys: sequences_per_gpu, "
            "sequence_length, micro_batches (what one GPU works on in a step)");
 }
 
 #define COUNT_OF(found) \
-    "job.yaml:3: 'parallel.expert' is " found \
-    "; it must be a whole number in [1, 65536] (GPUs that share the experts of a " \
-    "layer)"
+    "job.yaml:3: 'parallel.expert' is " found "; it must be a whole number in [0, 65536] (GPUs that share " \
+    "the experts of a layer; 0 for as many of a node as divide " \
+    "them)"
 #define EXPERT(value) HEAD "parallel: {expert: " value ", fsdp: 8}\n" BATCH
 #define FRACTION(value) JOB "memory_fraction: " value "\n"
 #define FRACTION_OF(found) \
@@ -149,7 +150,6 @@ static void test_types(void) {
         const char *text, *message;
     } cases[] = {
         {EXPERT("eight"), COUNT_OF("'eight'")},
-        {EXPERT("0"), COUNT_OF("'0'")},
         {EXPERT("-8"), COUNT_OF("'-8'")},
         {EXPERT("8.5"), COUNT_OF("'8.5'")},
         {EXPERT("0x8"), COUNT_OF("'0x8'")},
@@ -215,8 +215,8 @@ static void test_names(void) {
            "qwen3-30b-a3b, qwen3-coder-480b-a35b, qwen3-next-80b-a3b, scratch-moe-e64; or give the path of a "
            "Hugging Face config.json");
     refuse("model: deepseek-v3\ncluster: tpu\n" SPLIT BATCH,
-           "job.yaml:2: cluster 'tpu' is unknown; presets: b200-8x8, h100-8x8, h200-8x8, mi300x-8x8, "
-           "mi355x-8x8; or give "
+           "job.yaml:2: cluster 'tpu' is unknown; presets: b200-8x8, b300-8x8, gb200-8x72, gb300-8x72, "
+           "h100-8x8, h200-8x8, mi300x-8x8, mi325x-8x8, mi355x-8x8; or give "
            "the path of a cluster's YAML file");
     expect("model: ./none.json\ncluster: mi355x-8x8\n" SPLIT BATCH, SPW_EIO,
            "job.yaml:1: ./none.json: No such file or directory");
@@ -318,7 +318,8 @@ static void test_yaml(void) {
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-           "job.yaml:1: unknown key 'a'; known keys: model, cluster, parallel, batch, precision, allocator, "
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, precision, "
+           "allocator, "
            "model_part, layers, remat, optimizer, "
            "memory_fraction, "
            "schemes");
@@ -414,6 +415,81 @@ static void test_describe(void) {
     CHECK(strstr(text, "default: none; a list of at most 64 texts") != NULL);
 }
 
+/* --- Values from elsewhere than the file --- */
+
+static spw_status set(const char *path, const char *key, const char *value, spw_job *job) {
+    const spw_job_override override[] = {{"model", "glm-4.5", "--model glm-4.5"},
+                                         {"cluster", "h200", "--cluster h200"},
+                                         {key, value, "--set it"}};
+    return spw_job_read_with(path, path != NULL ? override + 2 : override, path != NULL ? 1 : 3, job);
+}
+
+static void test_bare(void) {
+    spw_job job;
+    /* 160 experts: 8 GPUs of a node divide them; the rest is fsdp */
+    CHECK_OK(set(NULL, "gpus", "128", &job));
+    CHECK(strcmp(job.cluster.name, "h200-16x8") == 0 && job.expert == 8 && job.fsdp == 16 &&
+          job.schemes == 3);
+    CHECK(job.sequence_length == 4096 && job.batches == 1 && job.sequences_per_gpu[0] == 1);
+    CHECK_OK(set(NULL, "parallel.pipeline", "4", &job));
+    CHECK(job.expert == 8 && job.fsdp == 2 && job.pipeline == 4);
+    CHECK_OK(set(NULL, "parallel.expert", "16", &job));
+    CHECK(job.expert == 16 && job.fsdp == 4);
+    CHECK_OK(set(NULL, "cluster", "gb200:72x1", &job)); /* 160 and 72 have 8 in common */
+    CHECK(job.expert == 8 && job.fsdp == 9);
+    CHECK_OK(set(NULL, "precision", "fp32", &job));
+    CHECK(job.precision.weights == 4 && job.precision.gradients == 4 && job.precision.optimizer == 4 &&
+          job.precision.activations == 4 && job.master_bytes == SPW_MASTER_AUTO);
+    CHECK_OK(set(NULL, "precision", "{weights: fp8}", &job));
+    CHECK(job.precision.weights == 1 && job.precision.gradients == 2);
+    CHECK_OK(set(NULL, "batch.sequences_per_gpu", "1,2,8", &job));
+    CHECK(job.batches == 3 && job.sequences_per_gpu[2] == 8);
+    CHECK_OK(set(NULL, "schemes", "gmm,ring", &job));
+    CHECK(job.schemes == 2 && strcmp(job.scheme[1], "ring") == 0);
+    CHECK_OK(set(NULL, "allocator.expandable_segments", "true", &job));
+    CHECK(job.allocator.expandable_segments);
+}
+
+static void test_overrides(const char *root) {
+    static const struct {
+        const char *key, *value, *message;
+    } cases[] = {
+        {"batch.sequence_length", "0",
+         "--set it: 'batch.sequence_length' is '0'; it must be a whole number in [1, 16777216]"},
+        {"batch.sequence_lenght", "8",
+         "--set it: unknown key 'sequence_lenght' in 'batch'; did you mean 'sequence_length'?"},
+        {"model.full", "8", "--set it: 'model' is no mapping, so it has no 'full'"},
+        {"a.b", "8", "--set it: unknown key 'a'"},
+        {"remat", "{a", "--set it:"},
+        {"remat", "full\nbatch: 3", "--set it: several lines; write one value"},
+        {"gpus", "63",
+         "--set it: 63 GPUs are no whole nodes of 8, as cluster 'mi355x-8x8' has; take 56 or 64"},
+        {"parallel.expert", "7", "expert 7 x fsdp 9 x pipeline 1 x tensor 1 is not the 64 GPUs"},
+        {"model", "./nowhere.json", "--set it: ./nowhere.json:"},
+    };
+    char path[1024];
+    spw_job job;
+    (void)snprintf(path, sizeof path, "%s/sim/jobs/deepseek-v3-mi355x.yaml", root);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(set(path, cases[i].key, cases[i].value, &job) != SPW_OK);
+        const bool said = strstr(spw_last_error(), cases[i].message) != NULL;
+        CHECK(said);
+        if (!said) fprintf(stderr, "  got  %s\n  want %s\n", spw_last_error(), cases[i].message);
+    }
+    CHECK_OK(set(path, "gpus", "256", &job));
+    CHECK(job.expert == 8 && job.fsdp == 32 && job.sequence_length == 4096 && job.sequences_per_gpu[0] == 8);
+    CHECK_OK(set(path, "parallel", "{expert: 16, fsdp: 4}", &job));
+    CHECK(job.expert == 16 && job.fsdp == 4);
+    int n = 0;
+    for (spw_status status = SPW_ENOMEM; status != SPW_OK && n < 100; n++) {
+        spw_alloc_fail_after(n);
+        status = set(path, "batch.sequences_per_gpu", "1,2", &job);
+        spw_alloc_fail_after(-1);
+        CHECK(status == SPW_OK || status == SPW_ENOMEM);
+    }
+    CHECK(n > 1 && n < 100);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     test_defaults();
@@ -430,5 +506,7 @@ int main(int argc, char **argv) {
     test_files(argv[1], argv[2]);
     test_memory(argv[2]);
     test_describe();
+    test_bare();
+    test_overrides(argv[2]);
     return check_done();
 }

@@ -1,0 +1,14 @@
+/* Values of a job's keys that the command line gives, put in place of those of the file. */
+#ifndef SPW_SIM_INPUT_JOB_OVERRIDE_H
+#define SPW_SIM_INPUT_JOB_OVERRIDE_H
+
+#include "sim/input/job.h"
+#include "sim/input/settings.h"
+
+/* In the order given; the last of a key counts. One word for a group, as in `precision: bf16`, is that word for its first
+ * kind of keys. When the cluster, the number of GPUs or a part of the split is among them and fsdp is not, fsdp is set to 0,
+ * which is worked out. */
+SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override,
+                                                size_t overrides);
+
+#endif

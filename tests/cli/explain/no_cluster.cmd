@@ -1,0 +1,1 @@
+explain --model mixtral-8x7b --scheme gmm
