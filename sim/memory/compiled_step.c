@@ -117,7 +117,8 @@ static void put_stacks(const symbols *s, const char *const name[4], double layer
     put(s, LOOPS, name[3], "those with a head axis, L w / G", s->projections * layers * s->w / gpus);
 }
 
-/* Of all layers, over all GPUs. In a pipeline the loop takes its layers as they lie, by round; those before it are shared by the
+/* Of all layers, over all GPUs. A scan over layers lays its stacks out anew, whether they are gathered or not: their axis of
+ * layers is not the first. In a pipeline the loop takes its layers as they lie, by round, unless it gathers them; those before it are shared by the
  * GPUs of a stage and are laid out anew as without one, and XLA makes room for their gradients before it needs it. */
 static void put_all_stacks(const symbols *s) {
     static const char *const loop[] = {"expert_gradients", "other_gradients", "relaid_expert_weights",
@@ -127,7 +128,7 @@ static void put_all_stacks(const symbols *s) {
     const spw_parameters *p = &s->parameters;
     const double stage = s->gpus / (double)s->cut->stages;
     const bool piped = s->cut->stages > 1;
-    put_stacks(s, loop, s->looped, s->gpus, s->job->fsdp > 1);
+    put_stacks(s, loop, s->looped, s->gpus, !piped || s->job->fsdp > 1);
     if (s->outside > 0.0) put_stacks(s, before, s->outside, stage, true);
     if (!piped && s->cut->micro_batches > 1)
         put(s, LOOPS | AT(UPDATE), "accumulated_gradients", "P g / G", (double)p->total * s->g / s->gpus);
