@@ -52,7 +52,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
     SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->sent));
     SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->received));
-    const spw_replay_time_request time = {.stack = f->parts ? NULL : q->time_stack,
+    const spw_replay_time_request time = {.stack = q->time_stack,
                                           .megatron = q->megatron,
                                           .point = row->point,
                                           .layers = f->layers,

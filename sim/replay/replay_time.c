@@ -8,8 +8,7 @@
 #include <string.h>
 
 static bool is_compiled(const spw_replay_time_request *q) {
-    return q->stack != NULL && q->micro_batches == 1 &&
-           spw_compiled_time_covers(q->point.job, q->point.scheme);
+    return q->stack != NULL && spw_compiled_time_covers(q->point.job, q->point.scheme);
 }
 
 bool spw_replay_time_covers(const spw_replay_time_request *q) {
@@ -47,7 +46,7 @@ spw_status spw_replay_time_create(const spw_replay_time_request *q, spw_replay_t
     SPW_TRY(stated_load(out, 1.0, out->positions, &out->balanced));
     SPW_TRY(stated_load(out, 1.0, 1, &out->aligned));
     if (q->imbalance > 0.0) SPW_TRY(stated_load(out, q->imbalance, out->positions, &out->stated));
-    status = SPW_ALLOC(q->layers, &out->load);
+    status = SPW_ALLOC(q->micro_batches * q->layers, &out->load);
 
 cleanup:
     return status;
@@ -64,7 +63,7 @@ void spw_replay_time_destroy(spw_replay_time *t) {
 }
 
 void spw_replay_time_begin(spw_replay_time *t) {
-    if (t->load != NULL) memset(t->load, 0, t->q.layers * sizeof *t->load);
+    if (t->load != NULL) memset(t->load, 0, t->q.micro_batches * t->q.layers * sizeof *t->load);
 }
 
 void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const spw_layer_shape *shape,
@@ -76,9 +75,10 @@ void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch,
         spw_megatron_load_of(t->scaled, q->point.scheme, shape, counts, group, flow, t->scratch,
                              t->rank_load + place * shape->ranks);
     } else if (q->imbalance > 0.0) {
-        t->load[layer] = t->stated;
+        t->load[micro_batch * q->layers + layer] = t->stated;
     } else {
-        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic, &t->load[layer]);
+        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic,
+                               &t->load[micro_batch * q->layers + layer]);
     }
 }
 
@@ -93,7 +93,8 @@ static spw_status predict_compiled(const spw_replay_time *t, routing of, spw_tim
                                       .layer = of == REPLAYED   ? t->load
                                                : of == BALANCED ? &t->balanced
                                                                 : &t->aligned,
-                                      .layers = of == REPLAYED ? q->layers : 1};
+                                      .layers = of == REPLAYED ? q->layers : 1,
+                                      .micro_batches = of == REPLAYED ? q->micro_batches : 1};
     return spw_compiled_time_predict(&request, out);
 }
 
@@ -196,10 +197,9 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
         return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
     if (fits->stack == NULL) return "--stack names none of compiled programs";
     if (fits->time_stack == NULL) return "this software's speed was not fitted";
-    if (job->pipeline > 1) return "pipeline stages of a compiled program";
-    if (job->micro_batches > 1)
-        return "micro-batches of a compiled program (the fits know a batch that is run at once; with the "
-               "sequences of "
-               "one micro-batch as sequences_per_gpu they give its time and memory)";
+    if (job->pipeline > 1)
+        return "a pipeline that MaxText refuses: its micro-batches are a multiple of its stages, each of "
+               "which has a "
+               "MoE layer";
     return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
 }

@@ -25,7 +25,7 @@ typedef struct spw_replay_time_request {
 typedef struct spw_replay_time {
     spw_replay_time_request q;
     size_t steps;
-    spw_routing_layer *load; /* compiled: [layers] of the step under way */
+    spw_routing_layer *load; /* compiled: [micro_batches][layers] of the step under way */
     spw_routing_layer stated, balanced,
         aligned;                       /* compiled: aligned is balanced, in a group that begins with a node */
     spw_megatron_coefficients *scaled; /* Megatron-Core: to the job's cluster, else NULL */

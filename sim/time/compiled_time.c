@@ -2,8 +2,10 @@
 
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/compiled_cut.h"
 #include "sim/routing/compose.h"
 #include "sim/time/compiled_doubt.h"
+#include "sim/time/compiled_loop.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
 #include "sim/time/routing_load.h"
@@ -20,8 +22,9 @@ typedef struct prediction {
     const spw_time_stack *stack;
     const spw_cluster *cluster;
     const spw_compiled_layer *list;
-    const spw_routing_layer *layer;
-    size_t layers;
+    spw_compiled_cut cut;
+    spw_layer_shape shape; /* of a layer under one micro-batch */
+    spw_compiled_load load;
     spw_compiled_work work;
     spw_timeline *out;
 } prediction;
@@ -31,7 +34,9 @@ bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
-    return timed && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
+    spw_compiled_cut cut;
+    return timed && spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK && job->tensor == 1 &&
+           !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
 }
 
 /* --- Exchanges --- */
@@ -47,23 +52,31 @@ static double link_rate(const prediction *p, bool combine, double bytes) {
     return p->stack->link_share.value * link * fill;
 }
 
-/* All exchanges of the step's MoE layers. */
-static double exchange_seconds(const prediction *p) {
-    const spw_layer_shape shape = spw_layer_shape_of(p->request->job, p->request->sequences);
+/* Exchanges of one MoE layer and micro-batch, forward to backward. */
+static double layer_exchange_seconds(const prediction *p, const spw_routing_layer *layer) {
     const double nic = p->stack->alltoall_share.value * p->cluster->nic_bytes_per_s.value;
     spw_exchange list[SPW_SCHEME_EXCHANGES];
-    const size_t exchanges = p->request->scheme->type->traffic.exchanges(p->request->scheme, &shape, list);
+    const size_t exchanges = p->request->scheme->type->traffic.exchanges(p->request->scheme, &p->shape, list);
     double seconds = 0.0;
-    for (size_t l = 0; l < p->layers; l++) {
-        const double times = (double)spw_layers_stood_for(p->request->job->model.moe_layers, p->layers, l);
-        for (size_t i = 0; i < exchanges; i++) {
-            const double link_bytes = p->layer[l].link_rows * (double)list[i].row_bytes;
-            const double nic_bytes = p->layer[l].nic_rows * (double)list[i].row_bytes;
-            if (link_bytes + nic_bytes <= 0.0) continue;
-            const double by_link = link_bytes / link_rate(p, list[i].back, link_bytes);
-            seconds += times * (p->stack->latency_s.value +
-                                spw_exchange_legs(by_link, nic_bytes / nic, p->stack->serial_share.value));
-        }
+    for (size_t i = 0; i < exchanges; i++) {
+        const double link_bytes = layer->link_rows * (double)list[i].row_bytes;
+        const double nic_bytes = layer->nic_rows * (double)list[i].row_bytes;
+        if (link_bytes + nic_bytes <= 0.0) continue;
+        const double by_link = link_bytes / link_rate(p, list[i].back, link_bytes);
+        seconds += p->stack->latency_s.value +
+                   spw_exchange_legs(by_link, nic_bytes / nic, p->stack->serial_share.value);
+    }
+    return seconds;
+}
+
+/* All exchanges of the step's MoE layers. */
+static double exchange_seconds(const prediction *p) {
+    const double times = (double)(p->cut.micro_batches / p->cut.stages) / (double)p->load.micro_batches;
+    double seconds = 0.0;
+    for (size_t i = 0; i < p->load.micro_batches * p->load.layers; i++) {
+        const size_t stands =
+            spw_layers_stood_for(p->request->job->model.moe_layers, p->load.layers, i % p->load.layers);
+        seconds += times * (double)stands * layer_exchange_seconds(p, &p->load.layer[i]);
     }
     return seconds;
 }
@@ -135,31 +148,6 @@ cleanup:
     return status;
 }
 
-/* A circular pipeline as MaxText runs it: as many micro-batches as stages, one layer a turn, the layers that do not
- * divide evenly outside of it; so of m r + s - 1 turns s - 1 are empty (DeepSeek-V3 in 8 stages: 7 of 63, as published).
- * Activations go on after every turn, forward and backward. */
-static spw_status add_pipeline(prediction *p) {
-    const spw_job *job = p->request->job;
-    const double stages = (double)job->pipeline,
-                 turns = fmax(1.0, floor((double)job->model.moe_layers / stages)) * stages;
-    const double bytes =
-        p->work.model.tokens * (double)job->model.hidden * (double)job->precision.activations;
-    const double nic = p->stack->network_share.value * p->cluster->nic_bytes_per_s.value;
-    double busy = 0.0;
-    spw_status status = SPW_OK;
-    if (job->pipeline == 1) return SPW_OK;
-    for (size_t i = 0; i < p->out->components; i++) busy += p->out->component[i].exposed_s;
-    const double bubble = busy * (stages - 1.0) / turns;
-    const double sends = 2.0 * (turns + stages - 1.0) * (bytes / nic + p->stack->latency_s.value);
-    SPW_TRY(spw_timeline_add(p->out, "pipeline_bubble", "turns without work", SPW_STREAM_COLLECTIVE, bubble,
-                             bubble));
-    SPW_TRY(spw_timeline_add(p->out, "pipeline_sends", "activations to the next stage", SPW_STREAM_COLLECTIVE,
-                             sends, sends));
-
-cleanup:
-    return status;
-}
-
 /* --- What the fit covers --- */
 
 /* Names what the tables do not have, and counts it. */
@@ -168,8 +156,8 @@ static spw_compiled_far name_ranges(const prediction *p) {
     const spw_job *job = p->request->job;
     const spw_fit_range range = {s->models,           s->clusters,      s->expert_parallel,
                                  s->sequence_lengths, s->sequences_min, s->sequences_max};
-    const spw_fit_point point = {job->model.name,       job->cluster.name,    job->expert,
-                                 p->request->sequences, job->sequence_length, spw_precision_is_bf16(job)};
+    const spw_fit_point point = {job->model.name,  job->cluster.name,    job->expert,
+                                 p->cut.sequences, job->sequence_length, spw_precision_is_bf16(job)};
     const char *kind = spw_compiled_kind(p->request->scheme);
     char *note = p->out->outside, fsdp[24];
     (void)snprintf(fsdp, sizeof fsdp, "%zu", job->fsdp);
@@ -188,7 +176,8 @@ enum { PUBLISHED_NODES = 8 };
 static spw_compiled_far name_outside(const prediction *p) {
     const spw_job *job = p->request->job;
     char *note = p->out->outside;
-    const bool full = job->remat == SPW_REMAT_FULL, staged = job->pipeline > 1;
+    const bool full = job->remat == SPW_REMAT_FULL, staged = p->cut.stages > 1,
+               parts = !staged && p->cut.micro_batches > 1;
     spw_compiled_far far = {0, 0, true};
     if (spw_time_stack_is_fitted(p->stack)) {
         far = name_ranges(p);
@@ -207,8 +196,49 @@ static spw_compiled_far name_outside(const prediction *p) {
                         PUBLISHED_NODES);
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
-    far.elsewhere += (size_t)!full + staged + wide;
+    if (parts) spw_outside_add(note, "micro-batches not in the fitted tables");
+    far.elsewhere += (size_t)!full + staged + parts + wide;
     return far;
+}
+
+/* Seconds of the experts of one layer and micro-batch that follow the routing. */
+static double routed_seconds(const void *state, const spw_routing_layer *layer) {
+    const prediction *p = state;
+    const double rate =
+        p->cluster->bf16_flops.value *
+        (p->work.library_products ? p->stack->grouped_share.value : p->stack->dense_share.value);
+    return spw_compiled_expert_flop(p->request->scheme, p->list, &p->shape, layer) / rate +
+           layer_exchange_seconds(p, layer);
+}
+
+/* The same in a turn without work, which runs on rows of zeros: every token has the same router logits, and so the same K experts,
+ * the first ones. A capacity cuts them off. */
+static double idle_seconds(const prediction *p) {
+    const spw_layer_shape *s = &p->shape;
+    const double most = (double)s->worst_rows, here = fmin((double)s->node_ranks, (double)s->ranks);
+    spw_routing_layer idle = p->load.layer[0];
+    if (p->request->scheme->type->compiled.list(p->request->scheme)->capacity_slots)
+        return routed_seconds(p, &idle);
+    idle.rows = idle.tiled_rows = most;
+    if (p->list->exchange == SPW_COMPILED_EXCHANGE_RAGGED) {
+        idle.link_rows = most * (here - 1.0) / (double)s->ranks;
+        idle.nic_rows = most * ((double)s->ranks - here) / (double)s->ranks;
+    } else if (p->list->exchange == SPW_COMPILED_EXCHANGE_LIBRARY) { /* a token goes once to a rank */
+        idle.link_rows = (double)s->tokens * (here - 1.0);
+        idle.nic_rows = (double)s->tokens * ((double)s->ranks - here);
+    }
+    return fmax(routed_seconds(p, &p->load.layer[0]), routed_seconds(p, &idle));
+}
+
+/* One micro-batch's [T, H] to the next stage, which is on other nodes where a stage fills its own. */
+static double send_seconds(const prediction *p) {
+    const spw_job *job = p->request->job;
+    const double bytes =
+        (double)p->shape.tokens * (double)job->model.hidden * (double)job->precision.activations;
+    const bool near = spw_job_gpus(job) <= job->cluster.gpus_per_node;
+    return p->stack->latency_s.value +
+           bytes / (near ? p->stack->link_share.value * p->cluster->link_bytes_per_s.value
+                         : p->stack->network_share.value * p->cluster->nic_bytes_per_s.value);
 }
 
 static spw_status predict(prediction *p) {
@@ -217,7 +247,11 @@ static spw_status predict(prediction *p) {
     spw_timeline_clear(p->out);
     SPW_TRY(add_compute(p, &outside, &products));
     SPW_TRY(add_collectives(p, outside, products));
-    SPW_TRY(add_pipeline(p));
+    if (p->cut.stages > 1) {
+        const spw_loop_request loop = {p->request->job, &p->cut,        &p->load, p,
+                                       routed_seconds,  idle_seconds(p)};
+        SPW_TRY(spw_loop_add(&loop, send_seconds(p), p->out));
+    }
     SPW_TRY(spw_timeline_add(p->out, "input_wait", "the GPU waits for its input", SPW_STREAM_HOST,
                              p->request->input_s, p->request->input_s));
     spw_timeline_finish(p->out, p->work.model.tokens);
@@ -239,8 +273,7 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
     prediction p = {.request = q,
                     .stack = q->stack,
                     .cluster = &q->job->cluster,
-                    .layer = q->layer,
-                    .layers = q->layers,
+                    .load = {q->layer, q->layers, q->micro_batches > 0 ? q->micro_batches : 1},
                     .out = out};
     spw_status status = SPW_OK;
     spw_timeline_clear(out);
@@ -251,13 +284,14 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
             "tensor 1, with a remat policy",
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
     p.list = q->scheme->type->compiled.list(q->scheme);
-    if (p.layer == NULL || p.layers == 0) {
-        const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
+    const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
+    p.shape = point.shape;
+    SPW_TRY(spw_compiled_cut_of(q->job, q->sequences, &p.cut));
+    if (q->layer == NULL || q->layers == 0) {
         SPW_TRY(spw_routing_load_stated(&point, 1.0, spw_stated_positions(q->job), &balanced));
-        p.layer = &balanced;
-        p.layers = 1;
+        p.load = (spw_compiled_load){&balanced, 1, 1};
     }
-    spw_compiled_work_count(q->job, q->scheme, p.list, q->sequences, p.layer, p.layers, &p.work);
+    spw_compiled_work_count(q->job, q->scheme, p.list, &p.cut, &p.load, &p.work);
     SPW_TRY(predict(&p));
     const spw_compiled_far far = name_outside(&p);
     spw_compiled_doubt(q->stack, &far, step_with, &p, out);

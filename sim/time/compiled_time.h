@@ -30,7 +30,8 @@ typedef struct spw_time_request {
     size_t sequences;               /* per GPU */
     const spw_routing_layer *layer; /* [layers], taken in turn when the job has more; NULL: balanced */
     size_t layers;
-    double input_s; /* what the step waits for its input */
+    double input_s;       /* what the step waits for its input */
+    size_t micro_batches; /* layer has [micro_batches][layers], taken in turn; 0 counts as 1 */
 } spw_time_request;
 
 /* Is there a time model of this scheme and job? (It is a compiled program, without tensor split, with a remat

@@ -28,21 +28,29 @@ static const struct {
 static const double MASK_PRODUCTS = 6.0; /* 2 forward, 1 recomputed, 3 backward */
 
 /* ragged_dot multiplies every row with every local expert and masks the rest away. */
+double spw_compiled_expert_flop(const spw_scheme *scheme, const spw_compiled_layer *list,
+                                const spw_layer_shape *s, const spw_routing_layer *layer) {
+    const double rows = list->masked_operands ? (double)s->experts_per_rank *
+                                                    (double)scheme->type->memory.buffer_rows(scheme, s)
+                                              : layer->tiled_rows;
+    return PASSES * 6.0 * rows * (double)s->hidden * (double)s->ffn;
+}
+
+/* A GPU runs every MoE layer `times` times a step on one micro-batch: in a pipeline its own layers for all of them. */
 static void count_experts(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
-                          const spw_layer_shape *s, const spw_routing_layer *layer, size_t layers,
+                          const spw_layer_shape *s, double times, const spw_compiled_load *load,
                           spw_compiled_work *w) {
     const double hidden = (double)s->hidden, ffn = (double)s->ffn, b = (double)s->element_bytes;
-    const double moe = (double)job->model.moe_layers, tokens = (double)s->tokens;
+    const double moe = (double)job->model.moe_layers * times, tokens = (double)s->tokens;
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s);
     const double slots = (double)s->experts * (double)spw_scheme_capacity(scheme, s);
-    const double masked = list->masked_operands ? (double)s->experts_per_rank : 0.0;
-    for (size_t i = 0; i < layers; i++) {
-        const double computed = masked > 0.0 ? masked * rows : layer[i].tiled_rows;
-        w->experts += (double)spw_layers_stood_for(job->model.moe_layers, layers, i) * PASSES * 6.0 *
-                      computed * hidden * ffn;
+    for (size_t i = 0; i < load->micro_batches * load->layers; i++) {
+        const size_t stands = spw_layers_stood_for(job->model.moe_layers, load->layers, i % load->layers);
+        w->experts += (double)stands * times / (double)load->micro_batches *
+                      spw_compiled_expert_flop(scheme, list, s, &load->layer[i]);
     }
     const bool dense = list->program == SPW_PROGRAM_DENSE || list->program == SPW_PROGRAM_DENSE_GATHERED;
-    w->library_products = !dense && masked == 0.0;
+    w->library_products = !dense && !list->masked_operands;
     w->masks = MASK_PRODUCTS * 2.0 * moe * tokens * slots * hidden;
     w->mask_bytes = touches[list->program].masks * moe * tokens * slots * b;
     w->row_bytes = moe * b *
@@ -52,25 +60,57 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
     w->scatter_bytes = (double)list->scatters * moe * rows * hidden * b;
 }
 
-/* Weights are gathered twice, forward and backward; gradients are scattered once. */
-static void count_weights(const spw_job *job, const spw_compiled_layer *list, spw_compiled_work *w) {
+/* How often a GPU's share of a family is gathered: once a micro-batch without a pipeline. In one, the layers of the loop once a
+ * turn, those beside it whole by every stage; `share`: of the family, that is in the loop. */
+static double repeats_of(const spw_compiled_cut *cut, double share) {
+    if (cut->stages == 1) return (double)cut->micro_batches;
+    return share * (double)cut->turns / (double)cut->repeats + (1.0 - share) * (double)cut->stages;
+}
+
+static void add_weights(const spw_job *job, const spw_weight_family *family, double passes, double size,
+                        spw_weight_traffic *out) {
+    spw_weight_traffic one = {0.0, 0.0, 0.0};
+    spw_weight_traffic_add(job, family, passes, size, &one);
+    out->nic_bytes += one.nic_bytes;
+    out->link_bytes += one.link_bytes;
+    out->hops += one.hops / (double)job->pipeline;
+}
+
+/* Weights are gathered twice, forward and backward; gradients are scattered once. Layers beside the loop of a pipeline have a
+ * replica on each stage, over which their gradients are summed. */
+static void count_weights(const spw_job *job, const spw_compiled_layer *list, const spw_compiled_cut *cut,
+                          spw_compiled_work *w) {
     const double weight = (double)job->precision.weights, gradient = (double)job->precision.gradients;
+    const spw_parameters p = spw_model_parameters(&job->model);
+    const double routed = (double)(p.routed_per_layer * job->model.moe_layers), stages = (double)cut->stages;
+    const double other =
+        (double)(p.attention_per_layer + p.norms_per_layer + p.shared_per_layer + p.router_per_layer) *
+        (double)cut->piped;
+    const double looped = (double)cut->piped / (double)job->model.moe_layers;
+    const double beside = (double)p.total - looped * routed - other;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, list->all_experts, family);
-    w->layer_gather_bytes =
-        (double)spw_model_parameters(&job->model).routed_per_layer / (double)job->expert * weight;
+    w->layer_gather_bytes = (double)p.routed_per_layer / (double)job->expert * weight;
     for (size_t i = 0; i < families; i++) {
-        spw_weight_traffic_add(job, &family[i], 2.0, weight, &w->gathers);
-        spw_weight_traffic_add(job, &family[i], 1.0, gradient, &w->scatters);
+        const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
+        const double repeats = repeats_of(cut, experts ? looped : other / ((double)p.total - routed));
+        add_weights(job, &family[i], 2.0 * repeats, weight, &w->gathers);
+        add_weights(job, &family[i], repeats, gradient, &w->scatters);
     }
+    if (cut->stages == 1) return;
+    w->scatters.nic_bytes +=
+        2.0 * (stages - 1.0) / stages * gradient * beside / (double)(job->expert * job->fsdp);
+    w->scatters.hops += 2.0 * (stages - 1.0);
+    w->model.optimizer_bytes *= (looped * routed + other + beside * stages) / (double)p.total;
 }
 
 void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
-                             size_t sequences, const spw_routing_layer *layer, size_t layers,
+                             const spw_compiled_cut *cut, const spw_compiled_load *load,
                              spw_compiled_work *out) {
-    const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+    const spw_layer_shape shape = spw_layer_shape_of(job, cut->sequences);
+    const size_t times = cut->micro_batches / cut->stages;
     memset(out, 0, sizeof *out);
-    spw_model_work_count(job, sequences, &PASSES_OUTSIDE, &out->model);
-    count_experts(job, scheme, list, &shape, layer, layers, out);
-    count_weights(job, list, out);
+    spw_model_work_count(job, cut->sequences * times, &PASSES_OUTSIDE, &out->model);
+    count_experts(job, scheme, list, &shape, (double)times, load, out);
+    count_weights(job, list, cut, out);
 }

@@ -5,6 +5,7 @@
 #define SPW_SIM_TIME_COMPILED_WORK_H
 
 #include "sim/input/job.h"
+#include "sim/memory/compiled_cut.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/model_work.h"
 #include "sim/time/timeline.h"
@@ -23,9 +24,19 @@ typedef struct spw_compiled_work {
     double layer_gather_bytes; /* what the all-gathers of one MoE layer's experts leave on a GPU */
 } spw_compiled_work;
 
-/* `list`: the scheme's (never NULL). `layer` [layers >= 1]: the load of the job's MoE layers, taken in turn. */
+/* Loads of MoE layers: [micro_batches][layers >= 1] of one micro-batch each, the job's layers and micro-batches taken in turn. */
+typedef struct spw_compiled_load {
+    const spw_routing_layer *layer;
+    size_t layers, micro_batches;
+} spw_compiled_load;
+
+/* `list`: the scheme's (never NULL). Work of a pipeline: what counts; its turns without work are not in it, but their
+ * gathers of weights are. */
 void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
-                             size_t sequences, const spw_routing_layer *layer, size_t layers,
+                             const spw_compiled_cut *cut, const spw_compiled_load *load,
                              spw_compiled_work *out);
+/* FLOP of the experts of one layer and micro-batch, all passes together. */
+double spw_compiled_expert_flop(const spw_scheme *scheme, const spw_compiled_layer *list,
+                                const spw_layer_shape *shape, const spw_routing_layer *layer);
 
 #endif
