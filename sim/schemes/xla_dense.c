@@ -92,12 +92,7 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
          .element_bytes = 4,
          .dim = {{"G p", (uint64_t)(s->gpus * s->sequences)}, {"S", s->sequence_length}, {"E", s->experts}}},
     };
-    for (size_t i = 0; i < 4 && times > 0; i++) {
-        if (born)
-            spw_layer_born(b, "other layers of the turn", tensors[i]);
-        else
-            spw_layer_dies(b, "other layers of the turn", tensors[i].name);
-    }
+    if (times > 0) spw_xla_wait(b, tensors, 4, born);
 }
 
 static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {

@@ -45,12 +45,7 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
         {"waiting_receive_buffers", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN, (uint8_t)(2 * times), 0, {{0}}},
         {"waiting_dy_buffers", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, buffers, 0, {{0}}},
     };
-    for (size_t i = 0; i < (buffers > 0 ? 5 : 4) && times > 0; i++) {
-        if (born)
-            spw_layer_born(b, "other layers of the turn", tensors[i]);
-        else
-            spw_layer_dies(b, "other layers of the turn", tensors[i].name);
-    }
+    if (times > 0) spw_xla_wait(b, tensors, buffers > 0 ? 5 : 4, born);
 }
 
 static void recompute(const spw_layer_shape *s, spw_layer_builder *b) {
@@ -126,13 +121,7 @@ static void weight_gradients(const spw_layer_shape *s, spw_layer_builder *b) {
 static void backward(const spw_layer_shape *s, spw_layer_builder *b, bool masked) {
     const bool waits = spw_layer_flavour(b) == SPW_FLAVOUR_XLA_HIDING;
     weight_gradients(s, b);
-    spw_layer_born(b, "gemm w0 input gradient", dx0);
-    spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
-    if (masked) spw_xla_mask(b, "gemm w1 input gradient");
-    if (!waits) spw_layer_dies(b, "gemm w0 input gradient", "d_w0_out");
-    spw_layer_born(b, "gemm w1 input gradient", dx1);
-    spw_layer_dies(b, "gemm w1 input gradient", "wi_1");
-    if (!waits) spw_layer_dies(b, "gemm w1 input gradient", "d_w1_out");
+    spw_xla_input_gradients(b, masked, waits);
     spw_layer_born(b, "unsort of gradients", dx_unsorted);
     spw_layer_born(b, "unsort of gradients", y_unsorted);
     spw_layer_dies(b, "unsort of gradients", "dx0");

@@ -33,6 +33,10 @@ void spw_xla_experts_forward(spw_layer_builder *b, bool masked, spw_tensor y);
 /* d_act is born; then d_w0_out and d_w1_out take the place of w0_out and w1_out. Where act was not kept it is made again in
  * the place of d_act, which dies in any case. */
 void spw_xla_swiglu_gradient(spw_layer_builder *b, bool act_kept);
+/* dx0 and dx1 are born, wi_0 and wi_1 die. d_w0_out and d_w1_out die with them unless `kept` for weight gradients to come. */
+void spw_xla_input_gradients(spw_layer_builder *b, bool masked, bool kept);
+/* What the other layers of a scan's turn keep until their own backward pass is born, or dies. */
+void spw_xla_wait(spw_layer_builder *b, const spw_tensor *tensor, size_t count, bool born);
 /* ragged_dot's masked operands and results by expert, while one GEMM runs. */
 void spw_xla_mask(spw_layer_builder *b, const char *step);
 

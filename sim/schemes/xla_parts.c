@@ -54,6 +54,25 @@ void spw_xla_mask(spw_layer_builder *b, const char *step) {
     for (size_t i = 0; i < 3; i++) spw_layer_dies(b, step, masked[i].name);
 }
 
+void spw_xla_input_gradients(spw_layer_builder *b, bool masked, bool kept) {
+    spw_layer_born(b, "gemm w0 input gradient", spw_xla_rows("dx0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
+    if (masked) spw_xla_mask(b, "gemm w1 input gradient");
+    if (!kept) spw_layer_dies(b, "gemm w0 input gradient", "d_w0_out");
+    spw_layer_born(b, "gemm w1 input gradient", spw_xla_rows("dx1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
+    spw_layer_dies(b, "gemm w1 input gradient", "wi_1");
+    if (!kept) spw_layer_dies(b, "gemm w1 input gradient", "d_w1_out");
+}
+
+void spw_xla_wait(spw_layer_builder *b, const spw_tensor *tensor, size_t count, bool born) {
+    for (size_t i = 0; i < count; i++) {
+        if (born)
+            spw_layer_born(b, "other layers of the turn", tensor[i]);
+        else
+            spw_layer_dies(b, "other layers of the turn", tensor[i].name);
+    }
+}
+
 void spw_xla_experts_forward(spw_layer_builder *b, bool masked, spw_tensor y) {
     static const char *const used[] = {"act", "wi_0", "wi_1", "wo"};
     spw_xla_up(b);

@@ -1,6 +1,7 @@
 /* Schemes that receive tokens, not assignments, as XLA runs them: the ring of experts, DeepEP in JAX. The weight gradients
  * come last, so that all their operands live while the gradients of the rows are made: 4 [rows, H] + 3 [rows, F], and the sum
- * over a token's rows. In the loop of a pipeline the activation stays too: 4 [rows, F] + 2 [rows, H]. A ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
+ * over a token's rows. In the loop of a pipeline the activation stays too: 4 [rows, F] + 2 [rows, H]. A
+ * ragged sort adds its gradient in fp32, and in the forward pass the rows of all choices in fp32. */
 #include "sim/schemes/xla_layers.h"
 
 typedef struct form {
@@ -47,12 +48,7 @@ static void wait(const spw_layer_shape *s, spw_layer_builder *b, bool born) {
         {"waiting_act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN, times, 0, {{0}}},
         {"waiting_y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN, times, 0, {{0}}},
     };
-    for (size_t i = 0; i < 4 && times > 0; i++) {
-        if (born)
-            spw_layer_born(b, "other layers of the turn", tensors[i]);
-        else
-            spw_layer_dies(b, "other layers of the turn", tensors[i].name);
-    }
+    if (times > 0) spw_xla_wait(b, tensors, 4, born);
 }
 
 static void recompute(const form *f, const spw_layer_shape *s, spw_layer_builder *b) {
@@ -77,11 +73,7 @@ static void row_gradients(const form *f, const spw_layer_shape *s, spw_layer_bui
     spw_layer_dies(b, "router weight gradient", "d_partial_sums");
     spw_xla_swiglu_gradient(b, s->looped);
     spw_layer_dies(b, "gemm wo input gradient", "wo");
-    spw_layer_born(b, "gemm w0 input gradient", spw_xla_rows("dx0", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
-    spw_layer_dies(b, "gemm w0 input gradient", "wi_0");
-    if (f->masked) spw_xla_mask(b, "gemm w1 input gradient");
-    spw_layer_born(b, "gemm w1 input gradient", spw_xla_rows("dx1", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN));
-    spw_layer_dies(b, "gemm w1 input gradient", "wi_1");
+    spw_xla_input_gradients(b, f->masked, true);
     if (f->sorted) {
         spw_layer_dies(b, "unsort of gradients", "dx1");
         spw_layer_born(b, "unsort of gradients",
