@@ -248,11 +248,10 @@ void spw_result_print_newest(const spw_result *result, FILE *out) {
         const spw_result_row *r = &result->row[i];
         if (!spw_newest_arena_differs(&r->newest, spw_result_verdict(r)) || is_said(result, i)) continue;
         if (!said)
-            fprintf(
-                out,
-                "newest    what must be live is a lower bound; by the arena of %s, the newest stack known "
-                "for the cluster\n          (--stack %s uses it):\n",
-                r->newest.stack, r->newest.stack);
+            fprintf(out,
+                    "newest    what must be live is a lower bound; by the arena of %s, the newest stack, "
+                    "which plan takes\n          by itself (--stack %s uses it):\n",
+                    r->newest.stack, r->newest.stack);
         said = true;
         fprintf(out, "          %s, expert %zu, %zu sequence%s a GPU, %s\n", r->scheme.text, r->expert,
                 r->sequences, spw_plural(r->sequences), spw_newest_arena_text(&r->newest, text));

@@ -242,7 +242,9 @@ static void write_live(const spw_report *report, FILE *out) {
     if (doubted == NULL) return;
     (void)fputs("<p class=\"doubt\">By the arena of ", out);
     spw_html_text(out, doubted->newest.stack);
-    (void)fputs(", the newest stack known for the cluster (<code>--stack</code> uses it):</p><ul>", out);
+    (void)fputs(", the newest stack, which <code>spillway plan</code> takes by itself (<code>--stack</code> "
+                "uses it):</p><ul>",
+                out);
     for (size_t i = 0; i < report->rows; i++) {
         const spw_report_row *row = &report->row[i];
         if (!spw_newest_arena_differs(&row->newest, row->verdict)) continue;
