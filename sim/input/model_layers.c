@@ -139,16 +139,20 @@ cleanup:
  * list of another length nothing is learnt. */
 static void find_period(const spw_reading *in, spw_model *m) {
     const json_t *list = json_object_get(in->root, "layer_types");
-    const size_t count = json_array_size(list), first = m->layers - m->moe_layers;
+    const size_t count = json_array_size(list);
+    size_t first = 0;
     m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
     if (count != m->layers && m->other.layers == 0) return;
-    for (size_t period = 1; period <= m->moe_layers; period++) {
+    while (m->is_moe[first] == 0) first++; /* there is one */
+    for (size_t period = 1, sparse = 0; first + period <= m->layers; period++) {
         size_t i = first;
+        sparse += m->is_moe[first + period - 1];
         while (i + period < m->layers && m->is_other[i] == m->is_other[i + period] &&
+               m->is_moe[i] == m->is_moe[i + period] &&
                (count != m->layers || json_equal(json_array_get(list, i), json_array_get(list, i + period))))
             i++;
-        m->layers_per_turn = period;
-        if (m->moe_layers % period == 0 && i + period >= m->layers) return;
+        m->layers_per_turn = sparse;
+        if (m->moe_layers % sparse == 0 && i + period >= m->layers) return;
     }
 }
 

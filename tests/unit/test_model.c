@@ -261,6 +261,12 @@ static void test_keys(void) {
     CHECK(m.layers_per_turn == 2); /* the period of two unlike layers */
     CHECK_OK(parse(MIXTRAL(", \"layer_types\": [\"full_attention\", \"full_attention\"]"), &m));
     CHECK(m.layers_per_turn == 1);
+    /* Jamba attends in every eighth layer and has experts in every second: four of them a turn; Qwen3-Next, every fourth */
+    CHECK_OK(spw_model_read("jamba-1.5-large", NULL, &m));
+    CHECK(m.layers_per_turn == 4 && m.other.layers == 63 && m.moe_layers == 36 && m.is_other[3] &&
+          !m.is_other[4]);
+    CHECK_OK(spw_model_read("qwen3-next-80b-a3b", NULL, &m));
+    CHECK(m.layers_per_turn == 4 && m.other.layers == 36 && m.is_other[2] && !m.is_other[3]);
     CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7"), &m));
     CHECK(strstr(m.doubt[0], "looks back 7 tokens") != NULL && m.doubt[1][0] == '\0');
     CHECK_OK(parse(MIXTRAL(", \"sliding_window\": 7, \"use_sliding_window\": false"), &m));

@@ -4,6 +4,7 @@
 
 #include "tests/unit/check.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,9 +84,71 @@ static void published_is_near(const char *folder, char *line) {
         fprintf(stderr, "  %s: %.3f B of %s, active %.3f B of %s\n", name, got / 1e9, total, runs, active);
 }
 
+/* --- Hostile values --- */
+
+/* Each value in the place of a key: the model is read, or refused; nothing overflows and no layer is outside. */
+static void try_values(json_t *whole, json_t *inside, const char *key) {
+    static const char *const values[] = {"null",
+                                         "-1",
+                                         "0",
+                                         "1",
+                                         "4611686018427387904",
+                                         "1e300",
+                                         "true",
+                                         "\"x\"",
+                                         "[]",
+                                         "[4611686018427387904, -1]",
+                                         "[[]]",
+                                         "{\"a\": 1}",
+                                         "[\"linear_attention\"]"};
+    json_t *kept = json_incref(json_object_get(inside, key));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        spw_model m;
+        json_object_set_new(inside, key, json_loads(values[i], JSON_DECODE_ANY, NULL));
+        char *text = json_dumps(whole, 0);
+        const spw_status status = spw_model_parse("config.json", text, strlen(text), &m);
+        const bool read = status == SPW_OK && m.layers <= SPW_MODEL_MAX_LAYERS && m.moe_layers > 0 &&
+                          m.moe_layers <= m.layers && m.other.layers <= m.layers && m.top_k <= m.experts &&
+                          spw_model_parameters(&m).total <= (uint64_t)1 << 52;
+        const bool good =
+            read || (status == SPW_ECONFIG && strncmp(spw_last_error(), "config.json", 11) == 0);
+        CHECK(good);
+        if (!good) fprintf(stderr, "  %s: %s gives %d (%s)\n", key, values[i], (int)status, spw_last_error());
+        free(text);
+    }
+    json_object_set_new(inside, key, kept);
+}
+
+static void try_keys(json_t *whole, json_t *inside) {
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(inside, next, key, value) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s", key);
+        if (json_is_object(value)) try_keys(whole, value);
+        try_values(whole, inside, name);
+    }
+}
+
+static void survives(const char *folder, char *line) {
+    char path[LINE];
+    line[strcspn(line, ",")] = '\0';
+    (void)snprintf(path, sizeof path, "%s/%s.json", folder, line);
+    json_t *whole = json_load_file(path, 0, NULL);
+    if (whole == NULL) { /* a preset */
+        (void)snprintf(path, sizeof path, "%s/../../sim/models/%s.json", folder, line);
+        whole = json_load_file(path, 0, NULL);
+    }
+    CHECK(whole != NULL);
+    try_keys(whole, whole);
+    json_decref(whole);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     CHECK(each_line(argv[1], "counts.csv", count_is_exact) >= LEAST_COUNTED);
     CHECK(each_line(argv[1], "published.csv", published_is_near) >= LEAST_PUBLISHED);
+    CHECK(each_line(argv[1], "published.csv", survives) >= LEAST_PUBLISHED);
     return check_done();
 }
