@@ -68,7 +68,7 @@ static gemm_function *const gemm_functions[] = {
     [SPW_JAX_WEIGHT] = spw_ref_grouped_gemm_weight_gradient,
 };
 
-static spw_status gemm(const XLA_FFI_CallFrame *frame, int kind) {
+static spw_status gemm(const XLA_FFI_CallFrame *frame, unsigned kind) {
     spw_jax_gemm g;
     float *left_copy = NULL, *right_copy = NULL, *result_copy = NULL, *result = NULL;
     const float *left = NULL, *right = NULL;
@@ -208,7 +208,7 @@ static void take_sums(const spw_jax_exchange *own, int32_t *place, size_t *first
     spw_ref_dispatch_combine(&seen, 0, width, rows, y, NULL);
 }
 
-static spw_status combine(const XLA_FFI_CallFrame *frame, int kind) {
+static spw_status combine(const XLA_FFI_CallFrame *frame, unsigned kind) {
     spw_jax_meeting *meeting = NULL;
     cpu_part own = {0};
     float *rows_copy = NULL, *y_copy = NULL, *y = NULL;
@@ -258,7 +258,7 @@ static spw_status combine_gradient(const XLA_FFI_CallFrame *frame) {
     return spw_jax_leave(meeting, &e->group, SPW_OK);
 }
 
-static spw_status exchange(const XLA_FFI_CallFrame *frame, int kind) {
+static spw_status exchange(const XLA_FFI_CallFrame *frame, unsigned kind) {
     if (kind == SPW_JAX_DISPATCH) return dispatch(frame);
     if (kind == SPW_JAX_COMBINE_GRADIENT) return combine_gradient(frame);
     return combine(frame, kind);

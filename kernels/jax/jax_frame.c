@@ -160,7 +160,8 @@ static XLA_FFI_Error_Code code_of(spw_status status) {
     }
 }
 
-XLA_FFI_Error *spw_jax_handle(XLA_FFI_CallFrame *frame, const char *target, spw_jax_work *work, int kind) {
+XLA_FFI_Error *spw_jax_handle(XLA_FFI_CallFrame *frame, const char *target, spw_jax_work *work,
+                              unsigned kind) {
     if (frame->extension_start != NULL && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
         XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
         metadata->api_version.major_version = XLA_FFI_API_MAJOR;

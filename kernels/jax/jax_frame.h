@@ -46,8 +46,9 @@ SPW_MUST_CHECK spw_status spw_jax_read_stream(const XLA_FFI_CallFrame *frame, vo
 
 /* The body of every handler: answers XLA's question for the version of the interface, or does the work and hands its
  * message to XLA where it fails. `target` is what users know the call by, `kind` goes to the work. */
-typedef spw_status spw_jax_work(const XLA_FFI_CallFrame *frame, int kind);
-XLA_FFI_Error *spw_jax_handle(XLA_FFI_CallFrame *frame, const char *target, spw_jax_work *work, int kind);
+typedef spw_status spw_jax_work(const XLA_FFI_CallFrame *frame, unsigned kind);
+XLA_FFI_Error *spw_jax_handle(XLA_FFI_CallFrame *frame, const char *target, spw_jax_work *work,
+                              unsigned kind);
 
 /* A function that users can register. */
 #define SPW_JAX_HANDLER(name, target, work, kind) \

@@ -39,7 +39,7 @@ cleanup:
     return status;
 }
 
-static spw_status gemm(const XLA_FFI_CallFrame *frame, int kind) {
+static spw_status gemm(const XLA_FFI_CallFrame *frame, unsigned kind) {
     static const spw_gemm_operation operation[] = {
         [SPW_JAX_FORWARD] = SPW_GEMM_FORWARD,
         [SPW_JAX_INPUT] = SPW_GEMM_INPUT_GRADIENT,
@@ -192,7 +192,7 @@ cleanup:
     return status;
 }
 
-static spw_status exchange(const XLA_FFI_CallFrame *frame, int kind) {
+static spw_status exchange(const XLA_FFI_CallFrame *frame, unsigned kind) {
     static spw_status (*const works[])(const spw_jax_exchange *, spw_jax_gpu_group *, gpu_stream) = {
         [SPW_JAX_DISPATCH] = dispatch,
         [SPW_JAX_COMBINE] = combine,
