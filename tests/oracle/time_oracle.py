@@ -297,7 +297,69 @@ def nvidia():
         check(t is not None and t["high_s"] / t["step_s"] > 1.15 and "no run of" in t["outside_fit"], f"{r['id']}: {t}")
 
 
+OF_ALL = ("attention_projections", "attention", "elementwise")
+OF_MOE = ("shared_expert", "router", "mask_products", "row_moves", "masks", "scatter_adds")
+
+
+def exchange_s(c, scheme, link):
+    """One layer's exchanges inside a node: `link` rows a GPU."""
+    deepep = scheme == "gmm-deepep"
+    row, seconds = 2 * H, 0.0
+    for combine, size in ([(False, row + 68), (True, row + 4), (False, row + 68), (False, row + 4), (True, row + 36)] if deepep
+                          else [(False, row), (True, row)] * 3):
+        speed = c["library_share"] * rate(combine, link * size) if deepep else c["link_share"] * LINK * rate(combine, link * size) / MEASURED[combine][1]
+        seconds += c["latency_s"] + link * size / speed
+    return seconds
+
+
+def executed(stages, micro_batches, repeats):
+    """The loop with its queues: for every turn what each stage has, a micro-batch or zeros (None)."""
+    new, back, at, rounds, done, turns = list(range(micro_batches)), [], [None] * stages, [0] * micro_batches, 0, []
+    while done < micro_batches:
+        at[0] = new.pop(0) if new else back.pop(0) if back else -1
+        turns.append(list(at))
+        out = at[-1]
+        at = [None] + at[:-1]
+        if out is not None and out >= 0:
+            rounds[out] += 1
+            done += rounds[out] == repeats
+            if rounds[out] < repeats:
+                back.append(out)
+    return turns
+
+
+def pipelines():
+    """MaxText's loop, executed turn by turn, against the bubble and the sends of `score`."""
+    head = HEAD.strip() + ",micro_batches,virtual_stages\n"
+    for scheme, p, micro_batches, repeats in (("dense:capacity_factor=1.25", 7, 8, 7), ("gmm", 4, 8, 7), ("gmm-deepep", 7, 8, 7),
+                                              ("gmm-deepep", 4, 16, 7), ("gmm", 2, 8, 3)):
+        line = row(scheme=scheme, fsdp=1, p=p).strip().split(",")
+        line[HEAD.strip().split(",").index("pipeline")] = "8"
+        path = scratch / "pipeline.csv"
+        path.write_text(head + ",".join(line + [str(micro_batches), str(repeats)]) + "\n")
+        got = score(path)["rows"][0]["time"]
+        c, t, size = stacks["maxtext-rocm-2026-05"], got["components"], p * 8 // micro_batches
+        layers = 58 // (8 * repeats)
+        times, tokens = micro_batches // 8, size * S
+        even = (sum(t[n] for n in OF_ALL) / L + sum(t[n] for n in OF_MOE) / MOE) / times
+        routed = (t["expert_products"] + t["exchanges"]) / MOE / times
+        idle = routed
+        if scheme != "dense:capacity_factor=1.25":
+            most = 8 * tokens * K
+            idle = 24 * most * H * F / (c["grouped_share"] * PEAK) + exchange_s(c, scheme, 7 * tokens if scheme == "gmm-deepep" else most * 7 / 8)
+        loop = 0.0
+        for turn in executed(8, micro_batches, repeats):
+            loop += layers * max(even + (idle if here is None else routed) for here in turn)
+        turns = len(executed(8, micro_batches, repeats))
+        work = layers * repeats * micro_batches * (even + routed)
+        check(abs(t["pipeline_bubble"] - (loop - work)) < 1e-3 * loop, f"{scheme} {micro_batches}: bubble {t['pipeline_bubble']}, want {loop - work}")
+        sends = turns * (6 if micro_batches > 8 else 4) * (c["latency_s"] + tokens * H * 2 / (c["network_share"] * NIC))
+        check(abs(t["pipeline_sends"] / sends - 1) < 1e-3, f"{scheme} {micro_batches}: sends {t['pipeline_sends']}, want {sends}")
+        check("pipelines not in the fitted tables" in got["outside_fit"] and got["high_s"] > got["step_s"] > got["low_s"], f"{scheme}: {got['outside_fit']}")
+
+
 same_model()
+pipelines()
 nvidia()
 held_scores()
 published_order()
