@@ -1,4 +1,4 @@
-/* A software stack whose programs XLA compiles whole: the few coefficients of sim/memory/compiled_memory.h, fitted
+/* The memory coefficients of a software stack whose programs XLA compiles whole (sim/memory/compiled_memory.h), fitted
  * for it. Presets are YAML files in sim/stacks/, compiled in and written by `spillway calibrate memory`. */
 #ifndef SPW_SIM_INPUT_STACK_H
 #define SPW_SIM_INPUT_STACK_H

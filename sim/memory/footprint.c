@@ -141,7 +141,7 @@ static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_pa
                  hidden = (double)s->tokens * (double)s->hidden * b,
                  routed = (double)parameters->routed_per_layer / (double)job->expert,
                  held = routed + (double)parameters->router_per_layer + (double)s->hidden;
-    const char *source = "bare stack: MoE layers alone (7.10)";
+    const char *source = "bare layers: the MoE layers alone (7.10)";
     spw_component *weights = add(f, "weights", layers * held * w, source,
                                  "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
     weights->argument = true;

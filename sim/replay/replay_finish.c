@@ -92,7 +92,7 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
     if (stack != NULL)
         spw_assume(
             &out->assumptions,
-            "%s: time of the expert layers by stack %s, fitted to bare stacks on %s ranks of one machine",
+            "%s: time of the expert layers by stack %s, fitted to bare layers on %s ranks of one machine",
             row->point.scheme->text, stack->name, stack->expert_parallel);
     if (stack != NULL && row->point.job->part == SPW_PART_WHOLE)
         spw_assume(

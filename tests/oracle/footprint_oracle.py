@@ -233,7 +233,7 @@ def whole_model(model, job, stage, scheme, live, saved):
     return parts
 
 
-def bare_stack(model, job, live, saved):
+def bare_layers(model, job, live, saved):
     """Expert layers alone (7.10), biases included."""
     w, g, _, b = (BYTES[p] for p in job.precision)
     T, H, L = job.sequences * job.length, model.H, job.layers
@@ -251,7 +251,7 @@ def best(model, job, scheme, live, saved):
     """The stage and the moment whose sum is greatest: (sum, moment, components)."""
     found = []
     if job.part:
-        parts = bare_stack(model, job, live, saved)
+        parts = bare_layers(model, job, live, saved)
         return sum(value for value, _ in parts.values()), "m", parts
     for stage in stages(model, job):
         parts = whole_model(model, job, stage, scheme, live, saved)

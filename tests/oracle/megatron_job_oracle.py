@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of Megatron-Core jobs, as `spillway replay` says them, from the token ids of the shipped trace by a brute force and the
 formulas of sim/time/megatron_time.h and megatron_job_time.h written again: three dispatchers, groups in a node and over nodes,
-micro-batches, pipelines, another cluster, bare stacks. Then what `plan` makes of them.
+micro-batches, pipelines, another cluster, bare layers. Then what `plan` makes of them.
 
 megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
 import itertools

@@ -537,7 +537,7 @@ def case_doubts():
 
 
 def case_long():
-    """More steps than a picture has columns; PyTorch's allocator beside what is live; a bare stack."""
+    """More steps than a picture has columns; PyTorch's allocator beside what is live; bare layers."""
     case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=128, model_layers=2, hidden=512, ffn=256, remat="none",
                 schemes=("megatron-alltoall", "dense:capacity_factor=1"))
     job = case.write(folder, "long")

@@ -3,7 +3,7 @@
 trace, to the byte, and on which rank; the step and what real routing costs, beside the
 measured milliseconds; then the properties of what is written step by step.
 
-bare_stack.py SPILLWAY SCRATCH ROOT"""
+bare_layers.py SPILLWAY SCRATCH ROOT"""
 import csv
 import json
 import pathlib
@@ -30,7 +30,7 @@ def replay(job, *arguments):
     return json.loads(done.stdout)["rows"][0]
 
 
-job = scratch / "bare_stack.yaml"
+job = scratch / "bare_layers.yaml"
 text = (data / "reserved" / "ds3_e64_h200.yaml").read_text().replace("sequence_length: 16384", "sequence_length: 8192")
 for name in ("ds3_e64.json", "h200-4.yaml"):
     text = text.replace(name, str(data / "reserved" / name))
@@ -53,7 +53,7 @@ for position, step in ((0, 50), (1, 399)):
     check(abs(timed["step_s"] / true - 1) < 0.03, f"aux:{step}: {timed['step_s']} s, measured {true}")
     check(abs(timed["step_s"] / timed["balanced_step_s"] / ratio - 1) < 0.02, f"aux:{step}: {ratio} times balanced, measured")
     check(memory["verdict"] == "fits" and memory["oom_probability"] == 0 and 0 < memory["oom_high"] < 1, "verdict")
-both = replay(job, "--output", scratch / "bare_stack.h5")["memory"]["allocator"]
+both = replay(job, "--output", scratch / "bare_layers.h5")["memory"]["allocator"]
 done = subprocess.run([program, "explain", "--job", job, "--format", "json"], capture_output=True, text=True)
 rows = json.loads(done.stdout)
 check(sum(r["bytes"] for r in rows if r["at_peak"] == "yes")
@@ -67,7 +67,7 @@ check(less["allocator"]["advice"].startswith("with expandable segments this job 
 check(less["max_bytes"] == 30714451105, "what failed steps would have needed")
 try:
     import h5py
-    with h5py.File(scratch / "bare_stack.h5") as result:
+    with h5py.File(scratch / "bare_layers.h5") as result:
         allocated, reserved = result["allocated_gib"][0], result["reserved_gib"][0]
     check(len(allocated) == 2 and all(a <= r for a, r in zip(allocated, reserved)), "allocated above reserved")
     check(abs(max(reserved) * 2**30 - both["reserved"]["max_bytes"]) < 1, "reserved by step")
