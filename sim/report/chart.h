@@ -32,6 +32,9 @@ void spw_chart_imbalance(const spw_report *report, FILE *out);
 /* The same: rows by rank where one rank has most. */
 void spw_chart_ranks(const spw_report *report, FILE *out);
 
+/* A section of its own: one bar a row, its overload factors, and the step time that they cost. Nothing without factors. */
+void spw_chart_overload(const spw_report *report, FILE *out);
+
 /* One bar a row, cut into its components: those of SPW_CHART_SHARES - 1 names that are largest anywhere, and the rest. */
 typedef enum spw_shares {
     SPW_SHARES_MEMORY,

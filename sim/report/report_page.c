@@ -124,6 +124,7 @@ spw_status spw_report_write(const spw_report *report, const char *name, FILE *ou
     (void)fputs("</section>", out);
     SPW_TRY(write_memory(report, out));
     write_routing(report, out);
+    spw_chart_overload(report, out);
     SPW_TRY(write_shares(report, out));
     SPW_TRY(spw_report_write_basis(report, out));
     (void)fputs("</main></body></html>\n", out);

@@ -183,6 +183,32 @@ cleanup:
     return status;
 }
 
+/* Files before 1.2 have none, nor have rows without a single assignment. */
+static spw_status take_overload(json_t *row, spw_report_row *out) {
+    static const char *const where = "rows.overload";
+    spw_status status = SPW_OK;
+    json_t *overload = json_object_get(row, "overload"), *rank = NULL, *layer = NULL, *most = NULL;
+    out->overload_s = NAN;
+    if (!json_is_object(overload)) return SPW_OK;
+    SPW_TRY(take_object(overload, where, "slowest_rank", &rank));
+    SPW_TRY(take_object(overload, where, "slowest_by_layer", &layer));
+    SPW_TRY(take_object(overload, where, "max", &most));
+    if (json_is_null(json_object_get(most, "mean"))) return SPW_OK;
+    const number of_rank[] = {{"mean", &out->slowest_rank, LARGEST}},
+                 of_layer[] = {{"mean", &out->slowest_by_layer, LARGEST}},
+                 of_most[] = {{"mean", &out->overload_max, LARGEST},
+                              {"worst", &out->overload_worst, LARGEST}},
+                 of_time[] = {{"step_s", &out->overload_s, LARGEST}};
+    SPW_TRY(TAKE_NUMBERS(rank, where, of_rank));
+    SPW_TRY(TAKE_NUMBERS(layer, where, of_layer));
+    SPW_TRY(TAKE_NUMBERS(most, where, of_most));
+    if (out->timed) SPW_TRY(TAKE_NUMBERS(layer, where, of_time));
+    out->overloaded = true;
+
+cleanup:
+    return status;
+}
+
 static spw_status take_row(const spw_report *report, json_t *row, size_t index, spw_report_row *out) {
     const spw_result_pictures *p = &report->pictures;
     spw_status status = SPW_OK;
@@ -206,6 +232,7 @@ static spw_status take_row(const spw_report *report, json_t *row, size_t index, 
     SPW_TRY(take_memory(row, out));
     SPW_TRY(take_traffic(row, out));
     SPW_TRY(take_time(row, report->answered, out));
+    SPW_TRY(take_overload(row, out));
     out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
     out->assumptions = json_object_get(row, "assumptions");
     if (!json_is_array(out->assumptions) || json_array_size(out->assumptions) > MOST_ASSUMPTIONS)

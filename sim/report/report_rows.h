@@ -35,6 +35,9 @@ typedef struct spw_report_row {
     double balanced_s, balanced_low, balanced_high;                /* low 0: not said */
     json_t *components[3]; /* memory, traffic, time: objects of name: bytes, bytes, {exposed_s} */
     json_t *assumptions;   /* texts */
+    bool overloaded; /* overload factors are there: means over the steps, and the largest `max` of a step */
+    double slowest_rank, slowest_by_layer, overload_max, overload_worst;
+    double overload_s; /* the step if every layer were as uneven as slowest_by_layer; NAN: no time */
     const spw_result_picture *picture;
 } spw_report_row;
 

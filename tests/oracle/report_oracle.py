@@ -215,6 +215,23 @@ def check_bars(what, page, answer):
                 expect(what, close(total, row[key]["whole_step_bytes_per_gpu"], 1e-9), f"{head}: {total}")
 
 
+def check_overload(what, page, answer):
+    """Parts of a bar end at the factors, its number is the factor that step time follows and what that costs."""
+    found = list(bars(page.section("What uneven rows cost")))
+    expect(what, len(found) == len(answer["rows"]), f"{len(found)} bars of overload factors")
+    for (end, tr), row in zip(found, answer["rows"]):
+        o, cost = row["overload"], row["overload"]["slowest_by_layer"]["over_balanced"]
+        at = 0.0
+        for name, key in (("c0", "slowest_rank"), ("c1", "slowest_by_layer"), ("c2", "max")):
+            rect = list(tr.all("rect", name))
+            at = max(at, float(rect[0].attributes["x"]) + float(rect[0].attributes["width"]) if rect else 0.0)
+            expect(what, abs(at - 1000 * o[key]["mean"] / end) < 0.03, f"{row['scheme']}, {key}: {at} of {end}")
+        mark = next(l for l in tr.all("line", "whisker"))
+        expect(what, abs(float(mark.attributes["x1"]) - 1000 * o["max"]["worst"] / end) < 0.03, f"{row['scheme']}: {mark.attributes}")
+        want = [o["slowest_by_layer"]["mean"]] + ([100 * (cost - 1)] if cost is not None else [])
+        expect(what, len(tr.values()) == len(want) and all(abs(a - b) < 1e-9 for a, b in zip(tr.values(), want)), f"{tr.values()} want {want}")
+
+
 def check_steps(what, page, result):
     """Every point of every line, by the scale at its left."""
     with h5py.File(result) as f:
@@ -396,6 +413,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_answer(what, page, answer)
     check_table(what, page, answer)
     check_bars(what, page, answer)
+    check_overload(what, page, answer)
     check_scales(what, page)
     check_steps(what, page, result)
     check_rows(what, page, result, answer)
