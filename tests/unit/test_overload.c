@@ -49,10 +49,10 @@ static void test_one_stage(void) {
     spw_overload_destroy(&o);
 }
 
-/* One group of two ranks, one layer that is recorded four times over (micro-batches): 4 0, 0 4, 3 1, 1 3 rows. One after the
- * other, nothing is kept beyond one micro-batch: the worst is 4 of 2. All in flight: 8 of 8 on either. */
+/* One group of two ranks, one layer that is recorded four times over (micro-batches): 3 1, 4 0, 0 4, 1 3 rows. One after the
+ * other, nothing is kept beyond one micro-batch: the worst is 4 of 2. */
 static void test_micro_batches(void) {
-    static const uint64_t rows[4][2] = {{4, 0}, {0, 4}, {3, 1}, {1, 3}};
+    static const uint64_t rows[4][2] = {{3, 1}, {4, 0}, {0, 4}, {1, 3}};
     const spw_overload_shape shape = {2, 2, 1, NULL, {1, 1, 4}};
     double factor[SPW_OVERLOADS];
     spw_overload o;
