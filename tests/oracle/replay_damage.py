@@ -225,7 +225,7 @@ def jobs():
     refused("no such job", FILE, ["nowhere.yaml"], "replay", good, "--job", "nowhere.yaml")
     bad_job("unknown key", ["colour", ":5"], "remat: full", "colour: red")
     bad_job("wrong type", ["expert", ":3"], "expert: 2", "expert: two")
-    bad_job("out of range", ["expert"], "expert: 2", "expert: 0")
+    bad_job("out of range", ["expert"], "expert: 2", "expert: 65537")
     bad_job("experts not divisible", ["6", "4"], "{expert: 2, fsdp: 2}", "{expert: 4, fsdp: 1}")
     bad_job("ranks are not the cluster's", ["4"], "fsdp: 2", "fsdp: 3")
     bad_job("no such model", ["gpt-9"], "./case_model.json", "gpt-9")

@@ -90,7 +90,8 @@ static void expect_software(const char *cluster, const char *want) {
 /* Times of programs that no run was fitted for: rates of their own, an interval that is wider than where runs were, and words
  * for it. Twice the peak, twice as fast. */
 static void test_nvidia(void) {
-    static const char *const clusters[] = {"h100-8x8", "h200-8x8", "b200-8x8"};
+    static const char *const clusters[] = {"h100-8x8", "h200-8x8",   "b200-8x8",
+                                           "b300-8x8", "gb200-8x72", "gb300-8x72"};
     static const char *const schemes[] = {"dense:capacity_factor=1.25", "gmm", "ragged", "gmm-deepep",
                                           "ring"};
     const spw_timeline fitted = predict(&job, &stack, "gmm", 4, 1.0);
@@ -103,7 +104,7 @@ static void test_nvidia(void) {
         CHECK(k->evidence != SPW_EVIDENCE_FITTED && k->uncertainty >= 0.05 * k->value);
         CHECK(k->value != spw_time_coefficient(&stack, i)->value);
     }
-    for (size_t c = 0; c < 3; c++) {
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++) {
         for (size_t s = 0; s < 5; s++) {
             spw_job other = job;
             CHECK_OK(spw_cluster_read(clusters[c], NULL, &other.cluster));
@@ -122,8 +123,11 @@ static void test_nvidia(void) {
     CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
     large.fsdp = 32;
     const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
-    CHECK(strstr(t.outside, "; cluster other than h100-8x8 h200-8x8 b200-8x8") != NULL);
+    CHECK(strstr(t.outside,
+                 "; cluster other than h100-8x8 h200-8x8 b200-8x8 b300-8x8 gb200-8x72 gb300-8x72") != NULL);
     expect_software("h200-32x8", "xla-cuda-0.10.2");
+    expect_software("gb200-2x72", "xla-cuda-0.10.2");
+    expect_software("mi325x-8x8", "maxtext-rocm-2026-05");
     expect_software("mi355x-8x8", "maxtext-rocm-2026-05");
     expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
     expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
