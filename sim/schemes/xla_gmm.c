@@ -1,7 +1,7 @@
 /* gmm and ragged as XLA runs them. Fullest either when the gradients of the rows go back to their order (5 [W, H]: two
  * partial gradients and the recomputed y, sorted at once by one fusion) or when y is recomputed between the weight gradients
- * (2 [W, H] + 3 [W, F]). In the loop of a pipeline, where there is no shared expert, y is recomputed and goes back to its order
- * before dy comes, whose buffer waits: 4 [W, H] + 3 [W, F]. */
+ * (2 [W, H] + 3 [W, F]). Without a shared expert, in the loop of a pipeline or where a rank has several experts and a turn of the
+ * scan one layer, y is recomputed and goes back to its order before dy comes, whose buffer waits: 4 [W, H] + 3 [W, F]. */
 #include "sim/schemes/xla_layers.h"
 
 static const spw_tensor received = {"received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
@@ -139,7 +139,8 @@ static void backward(const spw_layer_shape *s, spw_layer_builder *b, bool masked
 
 static void run(const spw_layer_shape *s, spw_layer_builder *b, bool masked) {
     forward(s, b, masked);
-    if (s->looped && !s->shared_expert) {
+    const bool uniform = s->looped || (s->waiting_layers == 0 && s->experts_per_rank > 1);
+    if (uniform && !s->shared_expert) {
         recompute_looped(s, b);
         backward_looped(s, b, masked);
     } else {
