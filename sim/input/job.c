@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
 #include "sim/input/settings.h"
 
@@ -39,7 +40,6 @@ size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->
 /* --- Keys --- */
 
 enum { NAME_SIZE = 1024, MOST_RANKS = 65536, MOST_GPUS = 1 << 20, MOST_MICRO_BATCHES = 65536 };
-static const size_t MOST_TOKENS = (size_t)1 << 31; /* of one GPU */
 
 /* What the file says; model and cluster are names until they are read. */
 typedef struct job_text {
@@ -253,204 +253,6 @@ const spw_setting *spw_job_settings(void) { return rows; }
 
 void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
 
-/* --- Combinations --- */
-
-static bool multiply(const size_t *factors, size_t count, size_t *product) {
-    *product = 1;
-    for (size_t i = 0; i < count; i++)
-        if (!spw_mul_size(*product, factors[i], product)) return false;
-    return true;
-}
-
-static size_t largest_divisor(size_t number, size_t limit) {
-    while (limit > 1 && number % limit != 0) limit--;
-    return limit;
-}
-
-static size_t largest_common_divisor(size_t a, size_t b, size_t limit) {
-    while (limit > 1 && (a % limit != 0 || b % limit != 0)) limit--;
-    return limit;
-}
-
-/* Experts over so many GPUs do not work out evenly; the advice is a split of the same GPUs. */
-static spw_status fail_expert(const spw_job *job) {
-    const size_t gpus = job->expert * job->fsdp,
-                 expert = largest_common_divisor(job->model.experts, gpus, job->expert);
-    return spw_fail(
-        SPW_ECONFIG,
-        "expert %zu does not divide the %zu experts of model '%s'; on these %zu GPUs use expert %zu x "
-        "fsdp %zu",
-        job->expert, job->model.experts, job->model.name, gpus, expert, gpus / expert);
-}
-
-/* In both functions `key` is where the job file is to be changed. */
-static spw_status check_split(const spw_job *job, const char **key) {
-    const size_t split[] = {job->expert, job->fsdp, job->pipeline, job->tensor};
-    size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, product = 0;
-    bool fits = multiply(split, sizeof split / sizeof *split, &product);
-    *key = "parallel";
-    if (!fits || product != gpus || gpus == 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "expert %zu x fsdp %zu x pipeline %zu x tensor %zu is not the %zu GPUs of cluster '%s' "
-            "(%zu nodes x %zu); make the product %zu",
-            job->expert, job->fsdp, job->pipeline, job->tensor, gpus, job->cluster.name, job->cluster.nodes,
-            job->cluster.gpus_per_node, gpus);
-    *key = "parallel.expert";
-    if (job->model.experts % job->expert != 0) return fail_expert(job);
-    *key = "parallel.pipeline";
-    if (job->pipeline > job->model.layers)
-        return spw_fail(SPW_ECONFIG,
-                        "pipeline %zu is more than the %zu layers of model '%s'; use at most %zu",
-                        job->pipeline, job->model.layers, job->model.name, job->model.layers);
-    *key = "parallel.virtual_stages";
-    if (job->virtual_stages > 1 && job->pipeline == 1)
-        return spw_fail(SPW_ECONFIG,
-                        "virtual_stages %zu without a pipeline; use 1, or a pipeline of 2 or more",
-                        job->virtual_stages);
-    if (job->virtual_stages > job->model.layers / job->pipeline)
-        return spw_fail(SPW_ECONFIG,
-                        "pipeline %zu x virtual_stages %zu is more than the %zu layers of model '%s'; use at "
-                        "most %zu virtual stages",
-                        job->pipeline, job->virtual_stages, job->model.layers, job->model.name,
-                        job->model.layers / job->pipeline);
-    *key = "parallel.tensor";
-    if (job->model.heads % job->tensor != 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "tensor %zu does not divide the %zu attention heads of model '%s'; use a divisor such as %zu",
-            job->tensor, job->model.heads, job->model.name, largest_divisor(job->model.heads, job->tensor));
-    return SPW_OK;
-}
-
-/* all: of every batch; else one is enough, as who reads the job may leave the others out. */
-static spw_status check_micro_batches(const spw_job *job, bool all, const char **key) {
-    const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
-    bool any = false;
-    *key = "batch.micro_batches";
-    for (size_t i = 0; i < job->batches; i++) any = any || job->sequences_per_gpu[i] % pieces == 0;
-    for (size_t i = 0; i < job->batches && (all || !any); i++) {
-        if (job->sequences_per_gpu[i] % pieces != 0)
-            return spw_fail(
-                SPW_ECONFIG,
-                "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such "
-                "as %zu",
-                pieces, job->sequences_per_gpu[i], largest_divisor(job->sequences_per_gpu[i], pieces));
-    }
-    if (job->virtual_stages > 1 && pieces % job->pipeline != 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "interleaved stages need micro-batches in multiples of pipeline %zu, not %zu; use %zu",
-            job->pipeline, pieces, (pieces / job->pipeline + 1) * job->pipeline);
-    return SPW_OK;
-}
-
-static spw_status check_part(const spw_job *job, const char **key) {
-    *key = "layers";
-    if (job->part == SPW_PART_WHOLE && job->layers > 0)
-        return spw_fail(SPW_ECONFIG,
-                        "layers %zu is for bare layers; add model_part: expert_layers, or leave layers out",
-                        job->layers);
-    *key = "parallel";
-    if (job->part == SPW_PART_EXPERT_LAYERS && (job->pipeline > 1 || job->micro_batches > 1))
-        return spw_fail(
-            SPW_ECONFIG,
-            "bare layers have no pipeline and no micro-batches; pipeline is %zu and micro_batches "
-            "%zu, make both 1",
-            job->pipeline, job->micro_batches);
-    if (job->part == SPW_PART_EXPERT_LAYERS && job->fsdp > 1)
-        return spw_fail(SPW_ECONFIG,
-                        "bare layers are one expert-parallel group; fsdp is %zu, make it 1 and expert %zu",
-                        job->fsdp, job->expert * job->fsdp);
-    return SPW_OK;
-}
-
-static spw_status check_allocator(const spw_job *job, const char **key) {
-    const spw_job_allocator *a = &job->allocator;
-    *key = "allocator.max_split_size_mb";
-    if (a->max_split_size_mb > 0 && a->max_split_size_mb <= 20)
-        return spw_fail(SPW_ECONFIG, "max_split_size_mb %zu; PyTorch takes more than 20",
-                        a->max_split_size_mb);
-    *key = "allocator.roundup_power2_divisions";
-    if ((a->roundup_power2_divisions & (a->roundup_power2_divisions - 1)) != 0)
-        return spw_fail(SPW_ECONFIG, "roundup_power2_divisions %zu; a power of two such as 4",
-                        a->roundup_power2_divisions);
-    return SPW_OK;
-}
-
-/* What a recipe goes with. */
-static spw_status check_recipe(const spw_job *job, const char **key) {
-    const spw_precision *p = &job->precision;
-    const char *name = spw_fp8_recipe_name(p->recipe);
-    spw_fp8_facts facts;
-    *key = "precision.fp8_param_gather";
-    if (p->fp8_param_gather && (p->recipe == SPW_FP8_NONE || job->optimizer != SPW_OPTIMIZER_DISTRIBUTED))
-        return spw_fail(
-            SPW_ECONFIG,
-            "fp8_param_gather needs a recipe and optimizer: distributed, as Megatron-Core does; it has "
-            "recipe %s and optimizer %s",
-            name, spw_optimizer_name(job->optimizer));
-    *key = "precision.recipe";
-    if (p->recipe == SPW_FP8_NONE) return SPW_OK;
-    if (p->weights != 2 || p->activations != 2 || p->fp16 != 0)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s casts weights and activations of bf16; leave precision.weights and "
-                        "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
-                        name);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
-        return spw_fail(
-            SPW_ECONFIG,
-            "recipe %s with sharded weights is not modelled; use Megatron-Core's optimizer: distributed or "
-            "replicated",
-            name);
-    if (job->part != SPW_PART_WHOLE)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",
-                        name);
-    if (job->remat == SPW_REMAT_MOE_ACT)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s with remat moe_act is not modelled: TransformerEngine then keeps the "
-                        "activation's input "
-                        "in bf16 and casts it again; use remat: none, selective, moe or full",
-                        name);
-    if (job->model.other.layers > 0)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s: the products of %s layers are not described in fp8; use recipe: none",
-                        name, job->model.other.what);
-    *key = "cluster";
-    return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
-}
-
-static spw_status check(const spw_job *job, bool all_batches, const char **key) {
-    spw_status status = check_split(job, key);
-    if (status == SPW_OK) status = check_part(job, key);
-    if (status == SPW_OK) status = check_allocator(job, key);
-    if (status == SPW_OK) status = check_recipe(job, key);
-    if (status != SPW_OK) return status;
-    *key = "batch.sequences_per_gpu";
-    if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)
-        return spw_fail(SPW_ECONFIG, "%zu batch sizes; give 1 to %d", job->batches, SPW_JOB_MAX_BATCHES);
-    for (size_t i = 0; i < job->batches; i++) {
-        const size_t factors[] = {job->sequences_per_gpu[i], job->sequence_length};
-        size_t tokens = 0;
-        if (!multiply(factors, 2, &tokens) || tokens == 0 || tokens > MOST_TOKENS)
-            return spw_fail(SPW_ECONFIG,
-                            "%zu sequences of %zu tokens on one GPU; give 1 to %zu tokens in all", factors[0],
-                            factors[1], MOST_TOKENS);
-    }
-    status = check_micro_batches(job, all_batches, key);
-    if (status != SPW_OK) return status;
-    *key = "memory_fraction";
-    if (!(job->memory_fraction > 0 && job->memory_fraction <= 1))
-        return spw_fail(SPW_ECONFIG, "memory_fraction %g; give a share in (0, 1]", job->memory_fraction);
-    return SPW_OK;
-}
-
-spw_status spw_job_check(const spw_job *job) {
-    const char *key = NULL;
-    return check(job, true, &key);
-}
-
 /* --- Reading --- */
 
 static void note_fp16(spw_precision *p) {
@@ -467,7 +269,7 @@ static void fill_split(spw_job *job) {
     const size_t data = others > 0 && gpus % others == 0 ? gpus / others : 1;
     const size_t node = job->cluster.gpus_per_node < data ? job->cluster.gpus_per_node : data;
     if (job->expert == 0) {
-        job->expert = largest_common_divisor(job->model.experts, data, node);
+        job->expert = spw_largest_common_divisor(job->model.experts, data, node);
         if (job->expert == 0) job->expert = 1;
     }
     if (job->fsdp == 0) job->fsdp = job->expert < data ? data / job->expert : 1;
@@ -511,7 +313,7 @@ static spw_status parse(const job_place *at, const char *text, size_t length, sp
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
     fill_split(&read->job);
-    SPW_TRY(check(&read->job, false, &key));
+    SPW_TRY(spw_job_check_key(&read->job, false, &key));
     *out = read->job;
 
 cleanup:

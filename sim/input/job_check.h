@@ -1,0 +1,14 @@
+/* Whether the keys of a job go together: splits, batches, precision, allocator. Private to sim/input; others call spw_job_check. */
+#ifndef SPW_SIM_INPUT_JOB_CHECK_H
+#define SPW_SIM_INPUT_JOB_CHECK_H
+
+#include "sim/input/job.h"
+
+/* all_batches: every batch must go into the micro-batches; else one of them is enough. On failure *key is where the job
+ * file is to be changed. SPW_ECONFIG. */
+SPW_MUST_CHECK spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **key);
+
+/* The largest number that divides both and is at most `limit`. */
+size_t spw_largest_common_divisor(size_t a, size_t b, size_t limit);
+
+#endif
