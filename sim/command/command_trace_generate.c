@@ -130,7 +130,7 @@ spw_status spw_command_trace_generate(int argc, char **argv) {
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.status != SPW_OK) return o.status;
     SPW_TRY(spw_generate_trace(&o.settings, o.path));
-    spw_print_trace_written(o.path);
+    spw_print_trace_written(o.path, NULL);
 
 cleanup:
     return status;

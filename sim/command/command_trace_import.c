@@ -256,14 +256,12 @@ static const struct argp argp = {
 };
 
 /* Experts that no layer of many choices ever names: more were stated than there are, or ids that count from 1. */
-static spw_status say_unused(const char *path) {
+static spw_status say_unused(spw_trace *trace, FILE *out) {
     enum { PLENTY = 64 }; /* choices an expert */
     spw_status status = SPW_OK;
-    spw_trace *trace = NULL;
     uint32_t *routed = NULL;
     bool *used = NULL;
     uint64_t choices = 0;
-    SPW_TRY(spw_trace_open(path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     size_t first = 0, last = info->experts, unused = 0;
     SPW_TRY(SPW_ALLOC(info->experts, &routed));
@@ -279,16 +277,16 @@ static spw_status say_unused(const char *path) {
     while (first < info->experts && used[first]) first++;
     while (last > first && used[last - 1]) last--;
     if (unused > 0 && choices >= PLENTY * info->experts)
-        fprintf(stderr,
-                "spillway: %zu expert%s of %zu, from %zu to %zu, %s in no layer: is --experts right, and do "
-                "the ids count "
-                "from 0?\n",
-                unused, unused == 1 ? "" : "s", info->experts, first, last - 1, unused == 1 ? "is" : "are");
+        (void)fprintf(
+            out,
+            "spillway: %zu expert%s of %zu, from %zu to %zu, %s in no layer: is --experts right, and do "
+            "the ids count "
+            "from 0?\n",
+            unused, unused == 1 ? "" : "s", info->experts, first, last - 1, unused == 1 ? "is" : "are");
 
 cleanup:
     spw_free(routed);
     spw_free(used);
-    spw_trace_close(trace);
     return status;
 }
 
@@ -304,8 +302,7 @@ spw_status spw_command_trace_import(int argc, char **argv) {
     o.settings.input = o.input;
     o.settings.facts_text = o.facts;
     SPW_TRY(spw_trace_import(o.importer, &o.settings));
-    spw_print_trace_written(o.settings.output);
-    SPW_TRY(say_unused(o.settings.output));
+    spw_print_trace_written(o.settings.output, say_unused);
 
 cleanup:
     spw_free(o.input);

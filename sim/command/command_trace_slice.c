@@ -181,7 +181,7 @@ spw_status spw_command_trace_slice(int argc, char **argv) {
     spw_trace_close(trace);
     trace = NULL;
     SPW_TRY(spw_trace_slice(o.in, o.out, &settings));
-    spw_print_trace_written(o.out);
+    spw_print_trace_written(o.out, NULL);
 
 cleanup:
     spw_trace_close(trace);

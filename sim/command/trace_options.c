@@ -1,4 +1,7 @@
 #include "sim/command/trace_options.h"
+
+#include "base/child.h"
+#include "base/memory.h"
 #include "sim/print/plural.h"
 
 #include <inttypes.h>
@@ -43,16 +46,36 @@ void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *ou
     fprintf(out, info->synthetic ? ", synthetic\n" : "\n");
 }
 
-void spw_print_trace_written(const char *path) {
+typedef struct written {
+    const char *path;
+    spw_trace_remark *remark;
+} written;
+
+static spw_status describe_written(void *context, FILE *out) {
+    const written *w = context;
     spw_trace *trace = NULL;
-    char plain[4096];
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_trace_open(w->path, &trace));
+    (void)fprintf(out, "wrote ");
+    spw_print_trace_line(w->path, spw_trace_get_info(trace), out);
+    if (w->remark != NULL) SPW_TRY(w->remark(trace, out));
+
+cleanup:
+    spw_trace_close(trace);
+    return status;
+}
+
+void spw_print_trace_written(const char *path, spw_trace_remark *remark) {
+    enum { CPU_SECONDS = 3600, MOST_BYTES = 1 << 16 };
+    written w = {path, remark};
+    char plain[4096], *text = NULL;
+    size_t bytes = 0;
     spw_plain_text(path, plain, sizeof plain);
-    if (spw_trace_open(path, &trace) == SPW_OK) {
-        fprintf(stderr, "wrote ");
-        spw_print_trace_line(path, spw_trace_get_info(trace), stderr);
+    if (spw_child_run(path, CPU_SECONDS, MOST_BYTES, describe_written, &w, &text, &bytes) == SPW_OK) {
+        (void)fwrite(text, 1, bytes, stderr);
     } else {
         fprintf(stderr, "wrote %s\n", plain);
     }
-    spw_trace_close(trace);
+    spw_free(text);
     spw_forget_causes();
 }

@@ -23,7 +23,10 @@ SPW_MUST_CHECK spw_status spw_trace_options_format(const spw_trace_options *opti
 
 /* One line: what a trace holds. */
 void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *out);
-/* The same of a trace that was just written, which it opens. To stderr, and what fails here fails nothing: the trace is there. */
-void spw_print_trace_written(const char *path);
+/* More lines about a trace that was just written. */
+typedef spw_status spw_trace_remark(spw_trace *trace, FILE *out);
+/* The line and the remark (NULL: none) about a trace that was just written, to stderr. They are made in a child process that
+ * reads the trace again, and what fails there fails nothing: the trace is there. */
+void spw_print_trace_written(const char *path, spw_trace_remark *remark);
 
 #endif
