@@ -191,6 +191,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.job = &o->job.job;
     if (!software->compiled)
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
+    settings.override = o->job.override;
+    settings.overrides = o->job.overrides - (o->job.sequences != NULL);
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
     settings.stack = software->names[0] != '\0' ? o->stack : NULL;

@@ -157,26 +157,31 @@ spw_status spw_parse_range(const char *option, const char *text, size_t *begin, 
     return SPW_OK;
 }
 
-static spw_status set_sequences(spw_job *job, const char *text) {
+/* The batches become the last override, so that all checks of the job see them. */
+static spw_status set_sequences(spw_job_options *o, const char *text) {
+    static const char key[] = "batch.sequences_per_gpu";
     char copy[256], *rest = NULL;
+    size_t batches = 0;
     if (strlen(text) >= sizeof copy)
         return spw_fail(SPW_EARG, "--sequences-per-gpu: a list of more than %zu characters", sizeof copy - 1);
     (void)snprintf(copy, sizeof copy, "%s", text);
-    job->batches = 0;
     if (text[0] == ',' || text[strlen(text) - (text[0] != '\0')] == ',' || strstr(text, ",,") != NULL)
         return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
         spw_status status = spw_parse_count("--sequences-per-gpu", part, 1 << 20, &value);
         if (status != SPW_OK) return status;
-        if (value == 0 || job->batches == SPW_JOB_MAX_BATCHES) {
+        if (value == 0 || ++batches > SPW_JOB_MAX_BATCHES)
             return spw_fail(SPW_EARG, "--sequences-per-gpu %s: write 1 to %d numbers above 0, as in 1,2,4",
                             text, SPW_JOB_MAX_BATCHES);
-        }
-        job->sequences_per_gpu[job->batches++] = (size_t)value;
     }
-    return job->batches > 0 ? SPW_OK
-                            : spw_fail(SPW_EARG, "--sequences-per-gpu '%s': write a list as in 1,2,4", text);
+    if (batches == 0) return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': write a list as in 1,2,4", text);
+    if (o->overrides == SPW_JOB_OVERRIDES)
+        return spw_fail(SPW_EARG, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
+    char *label = o->override_text[o->overrides].label;
+    (void)snprintf(label, sizeof o->override_text[0].label, "--sequences-per-gpu %.100s", text);
+    o->override[o->overrides++] = (spw_job_override){key, text, label};
+    return SPW_OK;
 }
 
 static spw_status set_expert_parallel(spw_job *job, const char *text) {
@@ -227,8 +232,8 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     if (o->job_path == NULL && (!has_key(o, "model") || !has_key(o, "cluster")))
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
+    if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
     SPW_TRY(spw_job_read_with(o->job_path, o->override, o->overrides, job));
-    if (o->sequences != NULL) SPW_TRY(set_sequences(job, o->sequences));
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));

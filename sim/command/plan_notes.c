@@ -159,6 +159,8 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     fprintf(out, "plan      %s on %s (%zu GPUs", job->model.name, job->cluster.name, spw_job_gpus(job));
     if (v->request->splits <= 1)
         fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
+    if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
+    if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
     fprintf(out, "), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n", job->sequence_length,
             spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
     spw_print_model_doubts(&job->model, "model     ", out);

@@ -198,8 +198,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (fits->stack == NULL) return "--stack names none of compiled programs";
     if (fits->time_stack == NULL) return "this software's speed was not fitted";
     if (job->pipeline > 1)
-        return "a pipeline that MaxText refuses: its micro-batches are a multiple of its stages, each of "
-               "which has a "
-               "MoE layer";
+        return "a pipeline that MaxText refuses: its micro-batches must be a multiple of its stages, and "
+               "each "
+               "stage must have a MoE layer";
     return spw_remat_keeps_layers(job->remat) ? "remat none" : "a job that XLA would not compile whole";
 }

@@ -170,6 +170,8 @@ typedef struct spw_result {
 typedef struct spw_run_settings {
     const char *command, *job_path, *trace_path;
     const spw_job *job;
+    const spw_job_override *override; /* what the command line said of the job's keys */
+    size_t overrides;
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;

@@ -42,6 +42,18 @@ static json_t *allocator_settings_json(spw_json *json, const spw_job_allocator *
     return object;
 }
 
+/* As --set takes them; the batches stand under "batch". */
+static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->overrides; i++) {
+        json_t *pair = json_object();
+        spw_json_put(json, pair, "key", spw_json_text(s->override[i].key));
+        spw_json_put(json, pair, "value", spw_json_text(s->override[i].value));
+        spw_json_add(json, list, pair);
+    }
+    return list;
+}
+
 static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     const spw_job *job = s->job;
     const spw_pipeline pipeline = spw_pipeline_of(job);
@@ -81,6 +93,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "hbm_gib", spw_json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) spw_json_add(json, schemes, spw_json_text(job->scheme[i]));
     spw_json_put(json, object, "schemes", schemes);
+    if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
 

@@ -105,6 +105,17 @@ static void write_allocator(const json_t *a, FILE *out) {
     if (divisions > 0.0) (void)fprintf(out, ",roundup_power2_divisions:%.0f", divisions);
 }
 
+/* Keys of the job that the command line gave. */
+static void write_overrides(const json_t *settings, FILE *out) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(settings, "set"), i, item) {
+        char pair[1024];
+        (void)snprintf(pair, sizeof pair, "%s=%s", text_of(item, "key"), text_of(item, "value"));
+        write_option("--set", pair, out);
+    }
+}
+
 static void write_command(const spw_report *report, FILE *out) {
     const json_t *s = report->settings;
     size_t i;
@@ -113,7 +124,8 @@ static void write_command(const spw_report *report, FILE *out) {
     for (size_t r = 0; r < report->rows; r++) replayed = replayed || report->row[r].replayed;
     (void)fputs("<pre>spillway replay ", out);
     write_word(text_of(s, "trace_file"), out);
-    write_option("--job", text_of(s, "job_file"), out);
+    if (text_of(s, "job_file")[0] != '\0') write_option("--job", text_of(s, "job_file"), out);
+    write_overrides(s, out);
     (void)fprintf(out, " --expert-parallel %.0f", report->expert);
     json_array_foreach(json_object_get(json_object_get(s, "batch"), "sequences_per_gpu"), i, item) {
         (void)fprintf(out, "%s%" JSON_INTEGER_FORMAT, i == 0 ? " --sequences-per-gpu " : ",",

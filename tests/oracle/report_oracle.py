@@ -453,6 +453,8 @@ def case_small():
                               "--seed", "7", "--drop-at-most", "5", "--fits-at", "99", "--scheme", "dense:capacity_factor=1.25", "--scheme",
                               "gmm:buffer_factor=1.5", "--scheme", "megatron-alltoall:capacity_factor=1,policy=position")
     page = whole_check("batches", result, answer)
+    whole_check("keys", *replayed("case_keys", small_trace, small_job, "--sequences-per-gpu", "2,1", "--memory-fraction", "0.5", "--set",
+                                  "precision.optimizer=fp32"))
     text = next(page.root.all("section", "answer")).text()
     expect("batches", [b.text().replace("\n", "") for b in page.root.all("tr", "batch")] == ["2 sequences a GPU", "1 sequence a GPU",
            "4 sequences a GPU"], "no heads of batches")

@@ -129,8 +129,10 @@ def compiled(job, trace, sequences):
         verdict = verdict_of(memory["peak_bytes"], memory["budget_bytes"])
         seen.add(verdict)
         check(memory["kind"] == "arena" and memory["by_newest_stack"] is None, f"{scheme}: {memory['kind']}")
-        told = (memory["verdict"], shown[scheme], drawn[scheme][0], explain_verdict(job, scheme, sequences, "--stack", NEWEST)[0],
-                other["memory"]["verdict"])
+        explained, _, doubt = explain_verdict(job, scheme, sequences, "--stack", NEWEST)[0].partition(", ")
+        over = verdict != "oom" and memory["high_bytes"] > memory["budget_bytes"]
+        check(doubt == ("and may not fit" if over else ""), f"{scheme}: explain doubts '{doubt}' of {memory['high_bytes']}")
+        told = (memory["verdict"], shown[scheme], drawn[scheme][0], explained, other["memory"]["verdict"])
         check(set(told) == {verdict}, f"{scheme}: {told} want {verdict}")
     check("newest " not in text, "a stack that is asked is said twice")
     return seen
