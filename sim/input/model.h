@@ -35,6 +35,7 @@ typedef struct spw_model {
     size_t layers, moe_layers;
     size_t
         layers_per_turn; /* of MaxText's scan over layers: the period of unlike layers, 1 where all are alike */
+    bool nested_scans;   /* newer trees of MaxText scan the layers of such a period one by one (Gemma 4) */
     uint8_t is_moe[SPW_MODEL_MAX_LAYERS];   /* [layers] 1: routed experts, 0: dense FFN */
     uint8_t is_other[SPW_MODEL_MAX_LAYERS]; /* [layers] 1: `other` mixes the tokens, 0: attention */
     spw_mixer other;

@@ -107,6 +107,7 @@ typedef struct spw_family {
         moe_norm, router_scales, layer_scalar;
     bool selection_bias; /* without a sigmoid router */
     size_t layer_period; /* of unlike layers, where layer_types is absent; 0 counts as 1 */
+    bool nested_scans;   /* spw_model */
 } spw_family;
 
 /* Ended by a row without a key. */

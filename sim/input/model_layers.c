@@ -141,6 +141,7 @@ static void find_period(const spw_reading *in, spw_model *m) {
     const json_t *list = json_object_get(in->root, "layer_types");
     const size_t count = json_array_size(list);
     size_t first = 0;
+    m->nested_scans = in->family->nested_scans;
     m->layers_per_turn = in->family->layer_period > 0 ? in->family->layer_period : 1;
     if (count != m->layers && m->other.layers == 0) return;
     while (m->is_moe[first] == 0) first++; /* there is one */

@@ -36,9 +36,12 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
 }
 
 static const spw_remat_tree trees[] = {
-    {"maxtext@7e3f19ff7", 0, 0, 0, "compiled: minimal takes what save_dot_except_mlp takes"},
-    {"maxtext@e591f30c", 2, 1, 1, "compiled: of a grouped layer w0's and wo's products are kept, not w1's"},
-    {"rocm-maxtext", 2, 2, 1, "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
+    {"maxtext@7e3f19ff7", 0, 0, 0, false, "compiled: minimal takes what save_dot_except_mlp takes"},
+    {"maxtext@e591f30c", 2, 1, 1, true,
+     "compiled: of a grouped layer w0's and wo's products are kept, not w1's; Gemma 4: gemma4.py, "
+     "nnx_scan.py"},
+    {"rocm-maxtext", 2, 2, 1, false,
+     "ROCm/maxtext src/MaxText/layers/moe.py, checkpoint_name of the products"},
 };
 
 spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {

@@ -95,7 +95,7 @@ static bool has_cluster(const char *clusters, const char *name) {
     for (const char *word = clusters; *word != '\0'; word += strcspn(word, " "), word += strspn(word, " ")) {
         const char *last = word + strcspn(word, " ");
         while (last > word && *last != '-') last--;
-        if ((size_t)(last - word) + 1 == length && strncmp(word, name, length) == 0) return true;
+        if ((size_t)(last - word) + 1 == length && memcmp(word, name, length) == 0) return true;
     }
     return false;
 }

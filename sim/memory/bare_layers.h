@@ -32,8 +32,8 @@ typedef struct spw_bare_layers spw_bare_layers;
 
 /* SPW_EARG when a shape is empty, too large, or padded without capacity. */
 SPW_MUST_CHECK spw_status spw_bare_layers_create(const spw_megatron_shape *shape, spw_bare_layers **out);
-void spw_bare_layers_destroy(spw_bare_layers *bare); /* NULL is fine */
-size_t spw_bare_layers_slots(const spw_bare_layers *bare);
+void spw_bare_layers_destroy(spw_bare_layers *s); /* NULL is fine */
+size_t spw_bare_layers_slots(const spw_bare_layers *s);
 
 /* Overwrites `list` with what happens before the first step: weights, gradients, inputs, workspaces. */
 SPW_MUST_CHECK spw_status spw_bare_layers_begin(spw_bare_layers *bare, spw_event_list *list);

@@ -17,6 +17,7 @@ static const double MOST_RECOVERED = 0.42; /* of a layer's rows, in any program 
 typedef struct step {
     const spw_stack *stack;
     const spw_job *job;
+    spw_job alone; /* the same with a layer a turn, for a tree that scans so */
     const spw_scheme *scheme;
     spw_compiled_cut cut;
     spw_layer_shape shape;
@@ -30,6 +31,11 @@ static spw_status open_step(const spw_stack *stack, const spw_job *job, const sp
     *out = (step){.stack = stack, .job = job, .scheme = scheme};
     spw_status status = spw_remat_tree_find(stack->tree, &tree);
     if (status == SPW_OK) status = spw_remat_tree_check(tree, job->remat);
+    if (status == SPW_OK && tree->nested_scans && job->model.nested_scans) {
+        out->alone = *job;
+        out->alone.model.layers_per_turn = 1;
+        out->job = job = &out->alone;
+    }
     if (status == SPW_OK) status = spw_compiled_cut_of(job, sequences, &out->cut);
     if (status != SPW_OK) return status;
     out->shape = spw_compiled_cut_shape(job, &out->cut);

@@ -140,7 +140,8 @@ static void put_all_stacks(const symbols *s) {
  * of the model (M / P on each stage), or for their next round. */
 static void put_pipeline(const symbols *s) {
     const spw_compiled_cut *c = s->cut;
-    const double rows = s->tokens * s->hidden * s->b, waiting = (double)(c->micro_batches / c->stages);
+    const size_t rounds = c->micro_batches / c->stages;
+    const double rows = s->tokens * s->hidden * s->b, waiting = (double)rounds;
     if (c->stages == 1) return;
     put_pieces(s, BACKWARD_LOOP, "handed_on", "2 T H b", 2.0, 2.0 * rows);
     put_pieces(s, LOOPS, "micro_batches_of_ends", "M / P T H b", waiting, waiting * rows);
@@ -199,11 +200,11 @@ static void put_turn(const symbols *s) {
 
 /* Both orders of the head's weight gradient were seen, without a rule in the shapes. Behind ragged all-to-alls the smaller
  * tensor lives in every program. Elsewhere the logits stay where MaxText's layers are not one uniform scan (an unrolled layer,
- * turns of several layers), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
+ * turns of several layers, scans within turns), and the smaller tensor mostly where they are: seen, not understood; so the interval holds both. */
 static void put_head(const symbols *s, bool hiding) {
     const double vocab = (double)s->model->vocab;
     const double logits = s->ends * vocab * s->b, gradient = s->hidden * vocab * s->g;
-    const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1;
+    const bool uniform = s->dense_layers != 1.0 && s->model->layers_per_turn <= 1 && !s->model->nested_scans;
     const bool keeps = s->gathers_tokens && !uniform;
     const bool is_logits = keeps || logits < gradient;
     spw_step_list *out = s->out;

@@ -33,6 +33,6 @@ const spw_result_row *spw_result_fastest_of(const spw_result *result, const char
 SPW_MUST_CHECK spw_status spw_result_answer(spw_result *result, double drop_most);
 
 /* A row by its position in an answer; NULL for SPW_NO_ROW. */
-const spw_result_row *spw_result_row_at(const spw_result *result, size_t position);
+const spw_result_row *spw_result_row_at(const spw_result *result, size_t row);
 
 #endif

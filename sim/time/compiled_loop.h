@@ -23,7 +23,7 @@ typedef struct spw_loop_request {
 } spw_loop_request;
 
 /* Seconds of what follows the routing in the whole loop: the sum over turns of the slowest stage. */
-double spw_loop_routed_seconds(const spw_loop_request *request);
+double spw_loop_routed_seconds(const spw_loop_request *q);
 
 /* Adds pipeline_bubble and pipeline_sends to a timeline that has the work of one GPU: what the loop takes beyond it. */
 SPW_MUST_CHECK spw_status spw_loop_add(const spw_loop_request *request, double send_s, spw_timeline *out);

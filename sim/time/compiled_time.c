@@ -71,7 +71,8 @@ static double layer_exchange_seconds(const prediction *p, const spw_routing_laye
 
 /* All exchanges of the step's MoE layers. */
 static double exchange_seconds(const prediction *p) {
-    const double times = (double)(p->cut.micro_batches / p->cut.stages) / (double)p->load.micro_batches;
+    const size_t rounds = p->cut.micro_batches / p->cut.stages;
+    const double times = (double)rounds / (double)p->load.micro_batches;
     double seconds = 0.0;
     for (size_t i = 0; i < p->load.micro_batches * p->load.layers; i++) {
         const size_t stands =

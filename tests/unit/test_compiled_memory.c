@@ -149,6 +149,26 @@ static void test_shapes(void) {
     job = before;
 }
 
+/* A tree that scans unlike layers one by one has a layer's tensors in a turn, one that does not a period's; the logits stay in
+ * either (maxtext_peaks: gemma4-26b of two trees). */
+static void test_nested_scans(void) {
+    const spw_stack newer = stack_of("xla-cuda-0.10.2"), older = stack_of("xla-cuda-0.10.2-april");
+    const spw_job before = job;
+    CHECK_OK(spw_model_read("gpt-oss-20b", NULL, &job.model));
+    const double period = layer_of(&newer, "gmm", 4), in_older = layer_of(&older, "gmm", 4);
+    job.model.nested_scans = true;
+    const double nested = layer_of(&newer, "gmm", 4), logits = gib_of(&newer, "ring", 4, "logits");
+    near(gib_of(&newer, "gmm", 4, "carries") * GIB, 24 * 16384.0 * 2880 * 2 / (1 << 30), "a carry a layer");
+    near(layer_of(&older, "gmm", 4) * GIB, in_older, "the older tree takes the period");
+    near(logits * GIB, 16384.0 * 201088 * 2 / (1 << 30), "the logits stay");
+    job.model.nested_scans = false;
+    job.model.layers_per_turn = 1;
+    near(layer_of(&newer, "gmm", 4) * GIB, nested, "a layer a turn");
+    CHECK(nested < 0.8 * period);
+    CHECK(gib_of(&newer, "ring", 4, "logits") == 0.0);
+    job = before;
+}
+
 /* The scatter holds the whole job's batch: on 256 GPUs four times what it holds on 64. */
 static void test_more_gpus(void) {
     const spw_stack cuda = stack_of("xla-cuda-0.10.2");
@@ -368,6 +388,7 @@ int main(int argc, char **argv) {
     test_around();
     test_layers();
     test_shapes();
+    test_nested_scans();
     test_more_gpus();
     test_remat();
     test_limit();

@@ -30,12 +30,12 @@ static void test_two_nodes(void) {
     expect_moved(&hidden, &t, "");
     /* 65536 slots a sequence, 8 of 16 ranks beyond the node, 14336 B a row: six exchanges in each of 58 layers */
     near(seconds(&hidden, "exchanges"),
-         58 * 6 * (stack.latency_s.value + 4 * 65536 / 2 * 14336.0 / (stack.alltoall_share.value * 50e9)),
+         58 * 6 * (stack.latency_s.value + 4 * 65536 / 2.0 * 14336.0 / (stack.alltoall_share.value * 50e9)),
          1e-9, "bytes that leave the node over the NIC");
     with.serial_share.value = 1.0;
     t = predict(&two_nodes, &with, "dense:capacity_factor=2", 4, 1.0);
     near(seconds(&t, "exchanges") - seconds(&hidden, "exchanges"),
-         58 * 6 * (4 * 65536 * 7 / 16 * 14336.0 / (stack.link_share.value * 537.6e9)), 1e-9,
+         58 * 6 * (4 * 65536 * 7 / 16.0 * 14336.0 / (stack.link_share.value * 537.6e9)), 1e-9,
          "the link after the NIC");
     with = stack;
     with.network_share.value /= 2.0; /* rings alone */

@@ -25,7 +25,7 @@ bool spw_time_trial_is_run(const spw_time_trial *trial, size_t row);
 size_t spw_time_trial_runs(const spw_time_trial *trial); /* fitted */
 
 /* log(predicted / true) of a row's seconds. NAN when it cannot be predicted. */
-double spw_time_trial_log_error(const spw_time_trial *trial, size_t row);
+double spw_time_trial_log_error(const spw_time_trial *t, size_t index);
 
 /* Fits value, error and silent. SPW_ECONFIG when fewer runs than coefficients are left. */
 SPW_MUST_CHECK spw_status spw_time_trial_fit(spw_time_trial *trial);
