@@ -170,11 +170,7 @@ static void backward(const form *f, const spw_layer_shape *s, spw_layer_builder 
     spw_layer_born(b, "wo weight gradient", spw_xla_weight(s, "d_wo"));
     spw_layer_dies(b, "wo weight gradient", "dy");
     spw_layer_dies(b, "wo weight gradient", "act");
-    spw_layer_born(b, "w0 weight gradient", spw_xla_weight(s, "d_wi_0"));
-    spw_layer_dies(b, "w0 weight gradient", "d_w0_out");
-    spw_layer_born(b, "w1 weight gradient", spw_xla_weight(s, "d_wi_1"));
-    spw_layer_dies(b, "w1 weight gradient", "d_w1_out");
-    spw_layer_dies(b, "w1 weight gradient", "x");
+    spw_xla_up_weight_gradients(s, b);
     spw_xla_scatter_gradients(b);
     spw_layer_dies(b, "dispatch gradient", "dx_returned");
     spw_layer_dies(b, "dispatch gradient", "mask");

@@ -24,6 +24,8 @@ spw_tensor spw_xla_rows(const char *name, spw_rows rows, spw_width width);
 spw_tensor spw_xla_weight(const spw_layer_shape *shape, const char *name);
 /* wi_0, wi_1, wo; of no size where a rank holds its experts' weights whole. */
 void spw_xla_gather_weights(const spw_layer_shape *shape, spw_layer_builder *b);
+/* Of gate and up, from x and the gradients of w0_out and w1_out, which die. */
+void spw_xla_up_weight_gradients(const spw_layer_shape *s, spw_layer_builder *b);
 void spw_xla_scatter_gradients(spw_layer_builder *b); /* d_wi_0, d_wi_1, d_wo die */
 /* w0_out, w1_out; then act, which leaves them alive. */
 void spw_xla_up(spw_layer_builder *b);

@@ -19,6 +19,14 @@ void spw_xla_gather_weights(const spw_layer_shape *s, spw_layer_builder *b) {
     }
 }
 
+void spw_xla_up_weight_gradients(const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_layer_born(b, "w0 weight gradient", spw_xla_weight(s, "d_wi_0"));
+    spw_layer_dies(b, "w0 weight gradient", "d_w0_out");
+    spw_layer_born(b, "w1 weight gradient", spw_xla_weight(s, "d_wi_1"));
+    spw_layer_dies(b, "w1 weight gradient", "d_w1_out");
+    spw_layer_dies(b, "w1 weight gradient", "x");
+}
+
 void spw_xla_scatter_gradients(spw_layer_builder *b) {
     static const char *const names[] = {"d_wi_0", "d_wi_1", "d_wo"};
     for (int i = 0; i < 3; i++) spw_layer_dies(b, "reduce-scatter of weight gradients", names[i]);
