@@ -11,6 +11,7 @@
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
 #include "sim/replay/result_print.h"
+#include "sim/replay/safe_factor.h"
 #include "sim/replay/smallest_factor.h"
 
 #include <stdint.h>
@@ -27,13 +28,14 @@ enum {
     OPTION_FITS,
     OPTION_ALLOCATOR,
     OPTION_STACK,
-    OPTION_OVERLOAD
+    OPTION_OVERLOAD,
+    OPTION_ADVISE
 };
 
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
-    bool each_step, overload;
+    bool each_step, overload, advise;
 } replay_options;
 
 static const struct argp_option own_options[] = {
@@ -44,6 +46,11 @@ static const struct argp_option own_options[] = {
      "also print overload factors by layer and over the steps, with the step time that each costs (CSV: "
      "instead; JSON and "
      "--output always have them)",
+     0},
+    {"advise", OPTION_ADVISE, NULL, 0,
+     "also find the smallest capacity factor, buffer factor or budget with which no step, 0.1 % or 1 % of "
+     "the "
+     "steps overflow, what an overflow costs and what memory is saved (CSV: instead)",
      0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
@@ -75,6 +82,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_FITS: o->fits = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case OPTION_OVERLOAD: o->overload = true; return 0;
+    case OPTION_ADVISE: o->advise = true; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -148,8 +156,10 @@ static void say_if_idle(const spw_result *result) {
 static spw_status print(const replay_options *o, const spw_result *shown, const spw_run_settings *settings) {
     const spw_format format = o->job.format;
     spw_status status = SPW_OK;
-    if (!o->overload || format != SPW_FORMAT_CSV) SPW_TRY(spw_result_print(shown, settings, format, stdout));
+    if (!(o->overload || o->advise) || format != SPW_FORMAT_CSV)
+        SPW_TRY(spw_result_print(shown, settings, format, stdout));
     if (o->overload && format != SPW_FORMAT_JSON) SPW_TRY(spw_overload_print(shown, format, stdout));
+    if (o->advise && format != SPW_FORMAT_JSON) SPW_TRY(spw_safe_factors_print(shown, format, stdout));
 
 cleanup:
     return status;
@@ -183,6 +193,9 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drops));
     if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
     SPW_TRY(spw_job_options_finish(&o->job));
+    if (o->overload && o->advise && o->job.format == SPW_FORMAT_CSV)
+        SPW_TRY(
+            spw_fail(SPW_EARG, "--format csv is one table: --overload or --advise would be right, not both"));
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
         SPW_TRY(spw_job_check(&o->job.job));
@@ -223,6 +236,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     SPW_TRY(within_trace(o, status));
     if (o->allocator != NULL) say_if_idle(&result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
+    if (o->advise) SPW_TRY(spw_safe_factors(&request, &result));
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
     SPW_TRY(spw_result_answer(&result, o->drops != NULL ? drops : SPW_DROP_MOST));
     shown = result;

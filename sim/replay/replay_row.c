@@ -180,6 +180,10 @@ static void note_drops(spw_replay_row *row, size_t step) {
     spw_result_drops *d = &row->drops;
     const double assignments = (double)(d->assignments - row->assignments_before),
                  fraction = (double)(d->dropped - row->dropped_before) / fmax(assignments, 1.0);
+    if (d->dropped > row->dropped_before) {
+        d->dropping_steps++;
+        d->dropping_assignments += d->assignments - row->assignments_before;
+    }
     if (step > 0 && !(fraction > d->worst_fraction)) return;
     d->worst_fraction = fraction;
     d->worst_step = spw_composer_step_id(row->frame->composer, step);

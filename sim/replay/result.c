@@ -47,6 +47,10 @@ spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer
     APPEND_ANSWER(result->batch, result->batches, answer);
 }
 
+spw_status spw_result_append_safe(spw_result *result, spw_safe_factor **answer) {
+    APPEND_ANSWER(result->safe, result->safes, answer);
+}
+
 spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal) {
     APPEND_ANSWER(result->refusal, result->refusals, refusal);
 }
@@ -56,6 +60,7 @@ void spw_result_clear(spw_result *result) {
     spw_free(result->row);
     spw_free(result->factor);
     spw_free(result->batch);
+    spw_free(result->safe);
     spw_free(result->refusal);
     spw_free(result->answers.order);
     spw_free(result->answers.front);

@@ -53,6 +53,8 @@ typedef struct spw_result_drops {
     bool lost_unknown;                                   /* tokens_fully_dropped was not counted */
     double worst_fraction;                               /* dropped in the step that drops most, and its id */
     int64_t worst_step;
+    size_t dropping_steps;         /* steps in which anything was dropped */
+    uint64_t dropping_assignments; /* of those steps */
     bool at_least; /* of a stated imbalance, which says no more than the fullest rank's share */
 } spw_result_drops;
 
@@ -125,6 +127,25 @@ typedef struct spw_factor_answer {
     double fraction;    /* dropped with it */
 } spw_factor_answer;
 
+/* The smallest factor with which at most the share `rate` of the steps overflows: sim/replay/safe_factor.h. */
+typedef struct spw_safe_factor {
+    char scheme[SPW_SCHEME_TEXT]; /* with the factor, as chosen */
+    size_t sequences, steps;
+    const char *option;
+    double rate;
+    double factor;    /* 0: none does; the fields below are 0 then */
+    size_t overflows; /* steps of the trace that overflow with it */
+    double upper;     /* the upper 95 % confidence limit of their share */
+    double dropped;   /* of the assignments of the steps that overflow */
+    double worst;     /* of those of the step that drops most */
+    double assured;   /* the smallest factor whose upper limit is at most `rate`; 0: the trace shows none */
+    size_t steps_needed;    /* of a trace that could, at least; 0: none can (rate 0) */
+    uint64_t peak_bytes;    /* of a GPU, with `factor` */
+    double step_s, again_s; /* the mean step, and if the steps that overflow run a second time; 0: no time */
+    double worst_factor;    /* no routing overflows */
+    uint64_t worst_bytes;   /* with it */
+} spw_safe_factor;
+
 /* The largest number of sequences per GPU that fits in the share `at` of the steps. */
 typedef struct spw_batch_answer {
     char scheme[SPW_SCHEME_TEXT];
@@ -162,8 +183,9 @@ typedef struct spw_result {
     spw_result_answers answers; /* only where they were asked for */
     spw_factor_answer *factor;  /* [factors]; only where asked for */
     spw_batch_answer *batch;    /* [batches]; only where asked for */
+    spw_safe_factor *safe;      /* [safes]; only where asked for */
     spw_refusal *refusal;       /* [refusals] in the order of the rows that they would be */
-    size_t factors, batches, refusals;
+    size_t factors, batches, safes, refusals;
 } spw_result;
 
 /* Everything needed to run a result again, and what is said about its trace. Borrowed. */
@@ -188,6 +210,7 @@ spw_verdict spw_result_verdict(const spw_result_row *row);
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);
 SPW_MUST_CHECK spw_status spw_result_append_factor(spw_result *result, spw_factor_answer **answer);
 SPW_MUST_CHECK spw_status spw_result_append_batch(spw_result *result, spw_batch_answer **answer);
+SPW_MUST_CHECK spw_status spw_result_append_safe(spw_result *result, spw_safe_factor **answer);
 SPW_MUST_CHECK spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal);
 void spw_result_clear(spw_result *result);
 

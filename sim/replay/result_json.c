@@ -4,6 +4,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/overload_print.h"
 #include "sim/replay/result_sources.h"
+#include "sim/replay/safe_factor.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -374,6 +375,7 @@ json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_
     spw_json_put(json, object, "answers", answers_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));
     if (result->batches > 0) spw_json_put(json, object, "largest_batches", batches_json(json, result));
+    if (result->safes > 0) spw_json_put(json, object, "safe_factors", spw_safe_factors_json(json, result));
     return object;
 }
 

@@ -38,10 +38,14 @@ spw_status spw_scheme_with_factor(const spw_scheme *scheme, double factor, spw_s
 typedef struct search {
     const spw_replay_request *request;
     const spw_scheme *scheme;
-    double most;
+    spw_factor_limit limit;
     uint64_t fails, does;
-    double fraction; /* of `does` */
+    spw_result_drops drops; /* of `does` */
 } search;
+
+static double fraction_of(const spw_result_drops *d) {
+    return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
+}
 
 /* Replays the factors unit x candidate[i], rising, and narrows the search. */
 static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
@@ -64,13 +68,12 @@ static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
     SPW_TRY(spw_replay_run(&request, &result));
     for (size_t i = count; i-- > 0;) {
         const spw_result_drops *d = &result.row[i].drops;
-        const double fraction = d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
-        if (fraction > s->most) {
+        if (fraction_of(d) > s->limit.dropped || d->dropping_steps > s->limit.overflow) {
             s->fails = candidate[i];
             break;
         }
         s->does = candidate[i];
-        s->fraction = fraction;
+        s->drops = *d;
     }
 
 cleanup:
@@ -94,6 +97,36 @@ static spw_status find(search *s) {
     return status;
 }
 
+const char *spw_scheme_factor_name(const spw_scheme *scheme) { return scheme->type->routing.factor; }
+
+spw_status spw_smallest_factor(const spw_replay_request *request, const spw_scheme *scheme,
+                               spw_factor_limit limit, double *factor, spw_result_drops *drops) {
+    search s = {.request = request, .scheme = scheme, .limit = limit};
+    const spw_status status = find(&s);
+    *factor = UNIT * (double)s.does;
+    *drops = s.drops;
+    return status;
+}
+
+static spw_status append(const spw_job *job, const spw_scheme *scheme, double most, double factor,
+                         double fraction, spw_result *result) {
+    spw_factor_answer *answer = NULL;
+    spw_scheme same;
+    bool has = false;
+    spw_status status = spw_result_append_factor(result, &answer);
+    if (status != SPW_OK) return status;
+    *answer = (spw_factor_answer){.sequences = job->sequences_per_gpu[0],
+                                  .option = spw_scheme_factor_name(scheme),
+                                  .most = most,
+                                  .factor = factor,
+                                  .fraction = fraction};
+    (void)snprintf(answer->scheme, sizeof answer->scheme, "%s", scheme->text);
+    memcpy(answer->without, scheme->text, sizeof answer->without);
+    if (spw_scheme_with_factor(scheme, 1.0, &same, &has) == SPW_OK)
+        memcpy(answer->without, same.text, sizeof answer->without);
+    return SPW_OK;
+}
+
 spw_status spw_smallest_factors(const spw_replay_request *request, double most, spw_result *result) {
     spw_job *job = NULL;
     spw_status status = SPW_ALLOC(1, &job);
@@ -105,22 +138,12 @@ spw_status spw_smallest_factors(const spw_replay_request *request, double most, 
         job->sequences_per_gpu[0] = request->job->sequences_per_gpu[b];
         one.job = job;
         for (size_t i = 0; i < request->schemes; i++) {
-            search s = {.request = &one, .scheme = &request->scheme[i], .most = most};
-            spw_factor_answer *answer = NULL;
-            spw_scheme same;
-            bool has = false;
-            if (factor_of(s.scheme) == NULL) continue;
-            SPW_TRY(find(&s));
-            SPW_TRY(spw_result_append_factor(result, &answer));
-            *answer = (spw_factor_answer){.sequences = job->sequences_per_gpu[0],
-                                          .option = factor_of(s.scheme)->name,
-                                          .most = most,
-                                          .factor = UNIT * (double)s.does,
-                                          .fraction = s.fraction};
-            (void)snprintf(answer->scheme, sizeof answer->scheme, "%s", s.scheme->text);
-            memcpy(answer->without, s.scheme->text, sizeof answer->without);
-            if (spw_scheme_with_factor(s.scheme, 1.0, &same, &has) == SPW_OK)
-                memcpy(answer->without, same.text, sizeof answer->without);
+            const spw_factor_limit limit = {most, SIZE_MAX};
+            spw_result_drops drops;
+            double factor = 0.0;
+            if (spw_scheme_factor_name(&request->scheme[i]) == NULL) continue;
+            SPW_TRY(spw_smallest_factor(&one, &request->scheme[i], limit, &factor, &drops));
+            SPW_TRY(append(job, &request->scheme[i], most, factor, fraction_of(&drops), result));
         }
     }
 

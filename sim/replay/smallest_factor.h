@@ -7,10 +7,23 @@
 
 #include <stdbool.h>
 
-/* For every batch and every scheme with an option capacity_factor or buffer_factor, in the order of the request: the
- * smallest multiple of 0.001 with which at most `most` (a share) of the assignments are dropped. More of a factor never
- * drops more, so three or four replays of some 30 factors each find it; the one reported was replayed itself. Appends to
- * result->factor. */
+/* What a factor must keep to. */
+typedef struct spw_factor_limit {
+    double dropped;  /* the most of the assignments that are dropped, a share; INFINITY: any */
+    size_t overflow; /* the most steps in which anything is dropped; SIZE_MAX: any */
+} spw_factor_limit;
+
+/* The smallest multiple of 0.001 of the scheme's factor that keeps to `limit`, with the first batch and split of the request;
+ * *factor 0: none does. drops: what it drops. More of a factor never drops more, so three or four replays of some 30 factors
+ * each find it; the one reported was replayed itself. The scheme has a factor. */
+SPW_MUST_CHECK spw_status spw_smallest_factor(const spw_replay_request *request, const spw_scheme *scheme,
+                                              spw_factor_limit limit, double *factor,
+                                              spw_result_drops *drops);
+/* The name of the scheme's factor; NULL: it has none. */
+const char *spw_scheme_factor_name(const spw_scheme *scheme);
+
+/* For every batch and every scheme with a factor (capacity_factor, buffer_factor, budget), in the order of the request: the
+ * smallest with which at most `most` (a share) of the assignments are dropped. Appends to result->factor. */
 SPW_MUST_CHECK spw_status spw_smallest_factors(const spw_replay_request *request, double most,
                                                spw_result *result);
 

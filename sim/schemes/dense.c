@@ -82,6 +82,13 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
     spw_layer_dies(b, "dispatch gradient", "dispatch_mask");
 }
 
+/* Every token of a sequence may choose the same expert. */
+static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return (double)s->sequence_length /
+           (double)((s->sequence_length * s->top_k + s->experts - 1) / s->experts);
+}
+
 /* D = p E C, before and after the exchange. */
 static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->sequences * s->experts * spw_scheme_capacity(scheme, s);
@@ -132,6 +139,7 @@ const spw_scheme_type spw_scheme_dense = {
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py dense_matmul",
     .options = options,
     .routing.factor = "capacity_factor",
+    .routing.worst_factor = worst_factor,
     .memory.layer = layer,
     .routing.limit_per_sequence = true,
     .memory.buffer_rows = buffer_rows,

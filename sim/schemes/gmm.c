@@ -35,6 +35,7 @@ const spw_scheme_type spw_scheme_gmm = {
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",
     .options = options,
     .routing.factor = "buffer_factor",
+    .routing.worst_factor = spw_worst_rank_factor,
     .memory.layer = layer,
     .memory.buffer_rows = spw_ragged_buffer_rows,
     .memory.buffer_formula = "buffer",

@@ -68,6 +68,12 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return spw_pad_up((uint64_t)rows, spw_pad_of(scheme));
 }
 
+/* Every expert may leave a part of its last tile empty. */
+static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const uint64_t padding = s->experts_per_rank * (spw_pad_of(scheme) - 1);
+    return (double)(s->worst_rows + padding) / (double)s->assignments;
+}
+
 /* Forward a row takes along the weights of all experts of the destination's node, and their gradients back. */
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]) {
@@ -144,6 +150,8 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(T K budget)",
     .traffic.exchanges = exchanges,
+    .routing.factor = "budget",
+    .routing.worst_factor = worst_factor,
     .routing.flow = flow,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = communication_bytes,

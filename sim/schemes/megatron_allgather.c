@@ -162,6 +162,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAllGatherTokenDispatcher",
     .options = options,
     .routing.factor = "capacity_factor",
+    .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_GATHER},
     .memory.layer = layer,
     .values.weighted_activation = true,

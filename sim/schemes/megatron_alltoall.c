@@ -338,6 +338,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
         "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py MoEAlltoAllTokenDispatcher",
     .options = options,
     .routing.factor = "capacity_factor",
+    .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
                  .as_bare = is_unpadded, .fp8 = true},
     .memory.layer = layer,

@@ -16,6 +16,11 @@ size_t spw_megatron_capacity(const spw_scheme *scheme, const spw_layer_shape *s)
     return slots > (double)s->tokens ? SIZE_MAX : (size_t)slots;
 }
 
+double spw_megatron_worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return (double)s->experts / (double)s->top_k;
+}
+
 size_t spw_megatron_align(const spw_scheme *scheme) {
     static const size_t multiples[] = {1, 16, 32, 128, 256};
     const double choice = spw_scheme_option_value(scheme, "align");

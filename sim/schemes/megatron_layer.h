@@ -67,6 +67,8 @@ extern const char *const spw_megatron_aligns[];   /* none, 16, 32, 128, 256 */
 
 /* C = ceil(T K / E f), over the whole micro-batch of a rank; SIZE_MAX: nothing is dropped, as C > T or f = 0. */
 size_t spw_megatron_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
+/* spw_scheme_routing.worst_factor: all tokens of a rank may choose the same expert, E / K. */
+double spw_megatron_worst_factor(const spw_scheme *scheme, const spw_layer_shape *shape);
 size_t spw_megatron_align(const spw_scheme *scheme); /* 1: none */
 
 /* Fields of the scheme type. An expert keeps C choices of each rank: by policy probs those of greatest weight, ties to

@@ -225,6 +225,7 @@ const spw_scheme_type spw_scheme_moe_dedup = {
     .about.source = "ROCm/maxtext 54afa8f9 src/maxtext/layers/moe_dedup.py, moe.py",
     .options = options,
     .routing.factor = "buffer_factor",
+    .routing.worst_factor = spw_worst_rank_factor,
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.once_a_rank = true,

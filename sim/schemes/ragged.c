@@ -26,6 +26,7 @@ const spw_scheme_type spw_scheme_ragged = {
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; XLA's lowering of ragged_dot",
     .options = options,
     .routing.factor = "buffer_factor",
+    .routing.worst_factor = spw_worst_rank_factor,
     .memory.layer = layer,
     .memory.buffer_rows = spw_ragged_buffer_rows,
     .memory.buffer_formula = "buffer",

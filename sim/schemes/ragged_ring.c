@@ -17,6 +17,7 @@ const spw_scheme_type spw_scheme_ragged_ring = {
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route, jax_ragged_dot_gmm",
     .options = options,
     .routing.factor = "buffer_factor",
+    .routing.worst_factor = spw_worst_rank_factor,
     .routing.flow = spw_ring_flow,
     .traffic.exchanges = spw_ring_exchanges,
     .memory.layer = layer,

@@ -153,6 +153,7 @@ const spw_scheme_type spw_scheme_ring = {
     .about.source = "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py roe_ag_and_route",
     .options = options,
     .routing.factor = "buffer_factor",
+    .routing.worst_factor = spw_worst_rank_factor,
     .memory.layer = layer,
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",

@@ -193,6 +193,11 @@ double spw_scheme_factor(const spw_scheme *scheme) {
     return name != NULL ? spw_scheme_option_value(scheme, name) : NAN;
 }
 
+double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return (double)s->worst_rows / (double)s->assignments;
+}
+
 bool spw_scheme_fills_slots(const spw_scheme *scheme) {
     return scheme->type->megatron.fills_slots != NULL && scheme->type->megatron.fills_slots(scheme);
 }

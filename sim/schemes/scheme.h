@@ -99,6 +99,9 @@ typedef struct spw_scheme_about {
 typedef struct spw_scheme_routing {
     const char *
         factor; /* the option that says how many rows there are before choices are dropped; NULL: none does */
+    /* A factor with which no routing drops a choice, whatever it is: the smallest, but for what padding takes.
+     * NULL: there is no factor. */
+    double (*worst_factor)(const spw_scheme *scheme, const spw_layer_shape *shape);
     bool by_choice_rank;     /* a token's first slot is its first choice: the drop rule goes by slots */
     bool limit_per_sequence; /* flow.limit has one unit a sequence, else one a rank */
     bool limit_after_keep;   /* with keep(): flow.limit drops more of what it kept, after the wire */
@@ -207,6 +210,8 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 
 /* The value of the option routing.factor; NAN without one. */
 double spw_scheme_factor(const spw_scheme *scheme);
+/* spw_scheme_routing.worst_factor of buffers of a rank, W / N. */
+double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *shape);
 /* The facts of spw_scheme_megatron under the options as set. */
 bool spw_scheme_fills_slots(const spw_scheme *scheme);
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);

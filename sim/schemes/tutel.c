@@ -134,6 +134,13 @@ static size_t places_of(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->top_k * (size_t)(fabs(factor_of(scheme)) * (double)even);
 }
 
+/* All tokens of a rank may choose the same expert. */
+static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return (double)((s->tokens + s->top_k - 1) / s->top_k) /
+           (double)((s->tokens + s->experts - 1) / s->experts);
+}
+
 /* C, when the fullest expert of any rank has `fullest` choices. */
 static size_t capacity_of(const spw_scheme *scheme, const spw_layer_shape *s, size_t fullest) {
     const double factor = factor_of(scheme);
@@ -255,6 +262,7 @@ const spw_scheme_type spw_scheme_tutel = {
         "microsoft/tutel tutel/impls/{fast_dispatch,moe_layer,communicate}.py, tutel/experts/llama_ffn.py",
     .options = options,
     .routing.factor = "capacity_factor",
+    .routing.worst_factor = worst_factor,
     .memory.layer = layer,
     .values.reorders_sums = true,
     .routing.by_choice_rank = true,

@@ -13,4 +13,7 @@ typedef struct spw_probability {
  * caching allocator, whose state they share, it is narrower than what is known. steps > 0. */
 spw_probability spw_oom_probability(size_t failed, size_t steps);
 
+/* The x where Beta(a, b) has the share `below` under it. */
+double spw_beta_quantile(double below, double a, double b);
+
 #endif

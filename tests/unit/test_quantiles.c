@@ -1,4 +1,5 @@
 /* Quantiles by pencil and paper, and by counting over every size up to 300. */
+#include "sim/statistics/overflow_rate.h"
 #include "sim/statistics/quantiles.h"
 
 #include "tests/unit/check.h"
@@ -44,7 +45,30 @@ static void test_definition(void) {
     }
 }
 
+/* Without overflows the limit is 1 - 0.05^(1/n); with one, (1 - p)^n + n p (1 - p)^(n - 1) = 0.05 there. */
+static void test_overflow_rate(void) {
+    for (size_t n = 1; n <= 5000; n = n * 3 + 1) {
+        const double none = spw_overflow_upper_limit(0, n), one = spw_overflow_upper_limit(1, n + 1);
+        CHECK(fabs(none - (1.0 - pow(0.05, 1.0 / (double)n))) < 1e-9);
+        const double rest = 1.0 - one,
+                     left = pow(rest, (double)n + 1.0) + ((double)n + 1.0) * one * pow(rest, (double)n);
+        CHECK(fabs(left - 0.05) < 1e-9);
+        CHECK(spw_overflow_upper_limit(n, n) == 1.0);
+    }
+    CHECK(spw_overflow_steps_needed(0.001) == 2995 && spw_overflow_steps_needed(0.01) == 299);
+    CHECK(spw_overflow_steps_needed(0.0) == 0);
+    CHECK(spw_overflows_allowed(0.001, 2994) == SPW_OVERFLOWS_NONE &&
+          spw_overflows_allowed(0.001, 2995) == 0);
+    CHECK(spw_overflows_allowed(0.01, 298) == SPW_OVERFLOWS_NONE && spw_overflows_allowed(0.01, 299) == 0);
+    CHECK(spw_overflows_allowed(0.0, 100000) == SPW_OVERFLOWS_NONE);
+    for (size_t n = 299; n <= 20000; n += 333) { /* the most whose limit is within the share */
+        const size_t k = spw_overflows_allowed(0.01, n);
+        CHECK(spw_overflow_upper_limit(k, n) <= 0.01 && spw_overflow_upper_limit(k + 1, n) > 0.01);
+    }
+}
+
 int main(void) {
+    test_overflow_rate();
     test_by_hand();
     test_definition();
     return check_done();

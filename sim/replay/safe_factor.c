@@ -1,0 +1,149 @@
+#include "sim/replay/safe_factor.h"
+
+#include "base/memory.h"
+#include "sim/replay/smallest_factor.h"
+#include "sim/statistics/overflow_rate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RATES = 3, FOUND = 2 * RATES };
+static const double rates[RATES] = {0.0, 0.001, 0.01};
+
+/* What was found for a number of steps that may overflow. */
+typedef struct found {
+    size_t overflows;
+    double factor;
+    spw_result_drops drops;
+} found;
+
+typedef struct search {
+    const spw_replay_request *request; /* of one batch */
+    const spw_scheme *scheme;
+    found found[FOUND];
+    size_t count;
+} search;
+
+static spw_status find(search *s, size_t overflows, const found **out) {
+    const spw_factor_limit limit = {INFINITY, overflows};
+    for (size_t i = 0; i < s->count; i++) {
+        *out = &s->found[i];
+        if ((*out)->overflows == overflows) return SPW_OK;
+    }
+    found *f = &s->found[s->count++];
+    f->overflows = overflows;
+    *out = f;
+    return spw_smallest_factor(s->request, s->scheme, limit, &f->factor, &f->drops);
+}
+
+/* The row of a replay with the factor, with all that the request asks of memory and time. */
+static spw_status replay_with(const search *s, double factor, spw_scheme *scheme, spw_result *result) {
+    spw_replay_request request = *s->request;
+    bool has = false;
+    const spw_status status = spw_scheme_with_factor(s->scheme, factor, scheme, &has);
+    if (status != SPW_OK) return status;
+    request.scheme = scheme;
+    request.schemes = request.splits = 1;
+    request.allocator = false;
+    request.skips_lost_tokens = true;
+    request.newest = NULL;
+    request.sink = (spw_replay_sink){.state = NULL};
+    return spw_replay_run(&request, result);
+}
+
+static spw_status fill(search *s, spw_safe_factor *a) {
+    const size_t allowed = (size_t)floor(a->rate * (double)a->steps),
+                 assured = spw_overflows_allowed(a->rate, a->steps);
+    const found *f = NULL;
+    spw_result result = {.rows = 0};
+    spw_scheme scheme;
+    spw_status status = SPW_OK;
+    SPW_TRY(find(s, allowed, &f));
+    a->factor = f->factor;
+    if (!(f->factor > 0.0)) return SPW_OK;
+    a->overflows = f->drops.dropping_steps;
+    a->upper = spw_overflow_upper_limit(a->overflows, a->steps);
+    if (a->overflows > 0) a->dropped = (double)f->drops.dropped / (double)f->drops.dropping_assignments;
+    a->worst = f->drops.worst_fraction;
+    if (assured != SPW_OVERFLOWS_NONE) {
+        SPW_TRY(find(s, assured, &f));
+        a->assured = f->factor;
+    }
+    SPW_TRY(replay_with(s, a->factor, &scheme, &result));
+    (void)snprintf(a->scheme, sizeof a->scheme, "%s", scheme.text);
+    a->peak_bytes = result.row[0].memory.max_bytes;
+    a->step_s = result.row[0].timed ? result.row[0].time.step_s : 0.0;
+    a->again_s = a->step_s * (1.0 + (double)a->overflows / (double)a->steps);
+
+cleanup:
+    spw_result_clear(&result);
+    return status;
+}
+
+static spw_status advise(search *s, spw_result *result) {
+    const spw_replay_request *q = s->request;
+    const spw_layer_shape shape = spw_layer_shape_of(q->job, q->job->sequences_per_gpu[0]);
+    const double worst =
+        ceil(s->scheme->type->routing.worst_factor(s->scheme, &shape) * 1000.0 - 1e-6) / 1000.0;
+    spw_result of_worst = {.rows = 0};
+    spw_scheme scheme;
+    spw_status status = SPW_OK;
+    SPW_TRY(replay_with(s, worst, &scheme, &of_worst));
+    for (size_t i = 0; i < RATES; i++) {
+        spw_safe_factor *a = NULL;
+        SPW_TRY(spw_result_append_safe(result, &a));
+        *a = (spw_safe_factor){.sequences = q->job->sequences_per_gpu[0],
+                               .steps = of_worst.row[0].steps,
+                               .option = spw_scheme_factor_name(s->scheme),
+                               .rate = rates[i],
+                               .steps_needed = spw_overflow_steps_needed(rates[i]),
+                               .worst_factor = worst,
+                               .worst_bytes = of_worst.row[0].memory.max_bytes};
+        (void)snprintf(a->scheme, sizeof a->scheme, "%s", s->scheme->text);
+        SPW_TRY(fill(s, a));
+    }
+
+cleanup:
+    spw_result_clear(&of_worst);
+    return status;
+}
+
+/* Was a scheme that differs in the factor alone among those before? */
+static bool is_repeated(const spw_replay_request *request, size_t i) {
+    spw_scheme a, b;
+    bool has = false;
+    if (spw_scheme_with_factor(&request->scheme[i], 1.0, &a, &has) != SPW_OK) return false;
+    for (size_t before = 0; before < i; before++) {
+        if (spw_scheme_with_factor(&request->scheme[before], 1.0, &b, &has) == SPW_OK && has &&
+            strcmp(a.text, b.text) == 0)
+            return true;
+    }
+    return false;
+}
+
+spw_status spw_safe_factors(const spw_replay_request *request, spw_result *result) {
+    spw_job *job = NULL;
+    spw_status status = SPW_ALLOC(1, &job);
+    if (status != SPW_OK) return status;
+    for (size_t b = 0; b < request->job->batches; b++) {
+        spw_replay_request one = *request;
+        *job = *request->job;
+        job->batches = 1;
+        job->sequences_per_gpu[0] = request->job->sequences_per_gpu[b];
+        one.job = job;
+        for (size_t i = 0; i < request->schemes; i++) {
+            search s = {.request = &one, .scheme = &request->scheme[i]};
+            if (spw_scheme_factor_name(s.scheme) == NULL || is_repeated(request, i)) continue;
+            SPW_TRY(advise(&s, result));
+        }
+    }
+    if (result->safes == 0)
+        status = spw_fail(SPW_ECONFIG,
+                          "--advise: no scheme of the job has a factor; one like dense:capacity_factor=1, "
+                          "ring:buffer_factor=1 or hybrid-ep:budget=1 would be right");
+
+cleanup:
+    spw_free(job);
+    return status;
+}
