@@ -81,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (optional[3] && importer->needs == (SPW_FACT_EXPERTS | SPW_FACT_TOP_K) &&
         (facts & SPW_FACT_RANKS) != 0)
         settings.ranks = 2;
+    if ((importer->needs & SPW_FACT_LAYERS) != 0) settings.layers = (spw_index_list){first, 2};
     if (settings.axes == axes[2] && (importer->needs & SPW_FACT_AXES) != 0) settings.top_k = 1;
     const spw_status status = spw_trace_import(importer, &settings);
     spw_fuzz_refusal(status);

@@ -3,6 +3,8 @@
 
 usage: import_oracle.py SPILLWAY SCRATCH ROOT
 """
+import base64
+import io
 import itertools
 import json
 import os
@@ -800,6 +802,112 @@ def test_vllm_eplb():
 
 
 # --- A trace of ours, there and back ---
+
+def npy_text(ids):
+    """What vLLM puts into routed_experts: the base64 of a file of numpy."""
+    buffer = io.BytesIO()
+    np.save(buffer, ids)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def raw_text(ids):
+    return base64.b64encode(np.ascontiguousarray(ids).tobytes()).decode()
+
+
+def dynamo_value(ids, start=0, **more):
+    return {"data": raw_text(ids), "shape": list(ids.shape), "start": start, "dtype": str(ids.dtype), **more}
+
+
+def nemo_text(ids, dtype="i1"):
+    """NeMo-RL appends a row for the last token, which was never routed."""
+    last = np.broadcast_to(np.arange(ids.shape[2]), (1, *ids.shape[1:]))
+    whole = np.concatenate([ids, last]).astype(dtype)
+    return f"nrlre1:{whole.dtype}:{'x'.join(map(str, whole.shape))}:{raw_text(whole)}"
+
+
+def choices(*texts):
+    return {"id": "cmpl-1", "choices": [{"index": i, "text": "", "logprobs": [[[0.5]]], "routed_experts": t} for i, t in enumerate(texts)],
+            "usage": {"prompt_tokens": 3}}
+
+
+def test_routed_responses():
+    """Router replay as four programs return it: every way of writing gives the same trace."""
+    folder, shape = fresh("routed"), ("--experts", 16, "--top-k", 3)
+    first, second = ([choose(n, 4, experts=16, top_k=3) for n in lengths] for lengths in ((5, 1, 9), (7,)))
+    want = [[np.concatenate(first)], [np.concatenate(second)]]
+    files = [folder / "a0.jsonl", folder / "b1.jsonl"]
+    for kind in ("u1", "u2", "<i2", ">i4", "i8"):
+        write_lines(files[0], [choices(npy_text(first[0].astype(kind)), npy_text(first[1].astype(kind)), None),
+                               {"generate_metadata": {"routed_experts": npy_text(np.asfortranarray(first[2].astype(kind)))}}])
+        write_lines(files[1], [choices(npy_text(second[0].astype(kind)))])
+        with imported("vllm-routed", files, *shape, "--layers", "3:7") as h:
+            check_ids(h, want, range(3, 7))
+    # SGLang: flat int32, every layer of the model, of which the first is dense and filled with 0
+    full = [np.concatenate([np.zeros((len(x), 1, 3), "i4"), x], 1) for x in first]
+    write_lines(files[0], [{"text": "", "meta_info": {"prompt_tokens": 4, "completion_tokens": 2, "routed_experts": raw_text(full[0])}},
+                           {"choices": [{"sgl_ext": {"routed_experts": raw_text(full[1])}}]},
+                           {"meta_info": {"prompt_tokens": 9, "completion_tokens": 4, "routed_experts_start_len": 3, "routed_experts": raw_text(full[2])}}])
+    with imported("sglang-routed", files[:1], *shape, "--layers", "0:5", "--dense-layers", 0) as h:
+        check_ids(h, want[:1], range(1, 5))
+    refused("all zeros: a layer without experts? name it in --dense-layers 0", "sglang-routed", files[:1], *shape, "--layers", "0:5")
+    refused("is among --dense-layers, but holds choices of experts", "sglang-routed", files[:1], *shape, "--layers", "0:5", "--dense-layers", "0,2")
+    refused("--layers is needed", "sglang-routed", files[:1], *shape, code=2)
+    refused("no multiple of 4 layers x top-3", "sglang-routed", files[:1], *shape, "--layers", "0:4")
+    refused("does --layers name every layer", "sglang-routed", files[:1], *shape, "--layers", 0)
+    # dynamo, every type
+    for kind in ("u1", "i1", "u2", "i2", "u4", "i4", "i8"):
+        write_lines(files[0], [{"engine_data": {"routed_experts": dynamo_value(x.astype(kind))}} for x in first])
+        with imported("dynamo-routed", files[:1], *shape) as h:
+            check_ids(h, want[:1], range(4))
+    # NeMo-RL: a token without a route, the made-up last row
+    holes = [x.copy() for x in first]
+    holes[2][4] = -1
+    for kind in ("i1", "i2", "i4"):
+        write_lines(files[0], [{"choices": [{"message": {"content": "", "routed_experts": nemo_text(x, kind)}}]} for x in holes])
+        with imported("nemo-rl-routed", files[:1], *shape) as h:
+            check_ids(h, [[np.concatenate(holes)]], range(4))
+    write_lines(files[0], [choices(npy_text(holes[2].astype("i2")))])
+    refused("is -1; must be 0 to 15 (what stands for no choice is said by --missing)", "vllm-routed", files[:1], *shape)
+    with imported("vllm-routed", files[:1], *shape, "--missing", -1) as h:
+        check_ids(h, [[holes[2]]], range(4))
+
+
+def test_routed_damage():
+    folder, shape = fresh("routed"), ("--experts", 16, "--top-k", 3)
+    file, ids = folder / "a.jsonl", choose(5, 4, experts=16, top_k=3)
+    text = npy_text(ids.astype("u1"))
+    short = np.stack([np.arange(2)] * 5)[:, None].astype("u1")
+
+    def say(form, message, record):
+        write_lines(file, record if isinstance(record, list) else [record])
+        refused(message, form, [file], *shape)
+
+    say("vllm-routed", "a.jsonl:1: there is no 'routed_experts' in it", {"choices": []})
+    say("vllm-routed", "no token of any response was routed", choices(None))
+    say("vllm-routed", "in two places; keep one", {"a": {"routed_experts": text}, "b": {"routed_experts": text}})
+    say("vllm-routed", "must be a text, the base64 of a .npy", choices([[1]]))
+    say("vllm-routed", "a.jsonl:1: routed_experts: is no .npy array", choices(raw_text(ids)))
+    say("vllm-routed", "a.jsonl:2: routed_experts: character 8 of the text is not base64", [choices(text), choices(text[:8] + "-" + text[9:])])
+    say("vllm-routed", "which has a multiple of 4", choices(text[:-1]))
+    say("vllm-routed", "elements of 1 bytes, but 58 bytes follow", choices(text[:-4]))
+    say("vllm-routed", "2 experts a token; --top-k says 3", choices(npy_text(short)))
+    say("vllm-routed", "1 layers; the response before has 4", choices(text, npy_text(ids[:, :1].astype("u1"))))
+    say("vllm-routed", "2 axes of whole numbers", choices(npy_text(ids[0].astype("u1"))))
+    say("vllm-routed", "3 axes of no whole numbers", choices(npy_text(ids.astype("f4"))))
+    say("vllm-routed", "is 16; must be 0 to 15", choices(npy_text(np.where(ids == 3, 16, ids).astype("u1"))))
+    say("vllm-routed", "more than 16 levels deep", {"a": json.loads("[" * 20 + "]" * 20)})
+    say("dynamo-routed", "must be an object of data", choices(text))
+    say("dynamo-routed", "key 'end' is not known", choices(dynamo_value(ids, end=3)))
+    say("dynamo-routed", "elements of type 'float32'", choices(dynamo_value(ids.astype("f4"))))
+    say("dynamo-routed", "5 x 4 x 4 elements of int32, but 240 bytes", choices({**dynamo_value(ids), "shape": [5, 4, 4]}))
+    say("dynamo-routed", "2147483647 x 2147483647 x 2147483647 elements of int32, but 240 bytes", choices({**dynamo_value(ids), "shape": [2**31 - 1] * 3}))
+    say("nemo-rl-routed", "must be a text 'nrlre1:", choices(text))
+    say("nemo-rl-routed", "no type of elements", choices("nrlre1:int16"))
+    say("nemo-rl-routed", "the shape must be TOKENSxLAYERSxK", choices("nrlre1:int16:5x4:AAAA"))
+    say("nemo-rl-routed", "the last row must be 0, 1, ...", choices(f"nrlre1:int32:5x4x3:{raw_text(ids)}"))
+    # base64 has one text for every content: bits that nothing reads must be 0
+    say("dynamo-routed", "character 1 of the text is not base64", choices({"data": "AB==", "shape": [1, 1, 1], "dtype": "uint8", "start": 0}))
+
 
 def test_round_trip():
     folder, source = fresh("there"), ROOT / "traces/data/training_aux_e64_slice.h5"

@@ -83,6 +83,12 @@ int main(int argc, char **argv) {
     test_allocations(corpus, "layer_counts", "count-jsonl", (spw_import_settings){.top_k = 2});
     test_allocations(corpus, "balance_ranks", "moe-balance", (spw_import_settings){.top_k = 2, .ranks = 2});
     test_allocations(corpus, "eplb", "vllm-eplb", (spw_import_settings){.top_k = 2});
+    static const int32_t layers[] = {0, 2};
+    test_allocations(corpus, "routed_vllm", "vllm-routed", (spw_import_settings){.top_k = 2});
+    test_allocations(corpus, "routed_sglang", "sglang-routed",
+                     (spw_import_settings){.top_k = 2, .layers = {layers, 2}});
+    test_allocations(corpus, "routed_dynamo", "dynamo-routed", (spw_import_settings){.top_k = 2});
+    test_allocations(corpus, "routed_nemo_rl", "nemo-rl-routed", (spw_import_settings){.top_k = 2});
     CHECK(rmdir(folder) == 0);
     return check_done();
 }

@@ -21,6 +21,7 @@ typedef struct spw_assembly_shape {
      * t % sequences; else sequences follow each other. */
     size_t sequences;
     bool interleaved;
+    bool names_layers; /* --layers says which layers the records have, not which must be there */
     const char *order; /* of a token's ids, where the format knows it; NULL: as found */
 } spw_assembly_shape;
 

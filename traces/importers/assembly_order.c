@@ -193,10 +193,10 @@ static spw_status list_layers(spw_assembly *assembly) {
                              "%zu layers; at most %d are read", assembly->layers, SPW_TRACE_MAX_LAYERS);
 }
 
-/* Whether the layers are those of --layers; formats with axes name them by it instead. */
+/* Whether the layers are those of --layers; arrays name them by it instead. */
 static spw_status check_layers(const spw_assembly *assembly) {
     const spw_index_list *want = &assembly->settings->layers;
-    if (want->count == 0 || (assembly->settings->given & SPW_FACT_AXES) != 0) return SPW_OK;
+    if (want->count == 0 || assembly->shape.names_layers) return SPW_OK;
     for (size_t i = 0; i < want->count || i < assembly->layers; i++) {
         const bool extra =
             i >= want->count || (i < assembly->layers && assembly->layer_id[i] < want->value[i]);

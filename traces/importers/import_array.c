@@ -436,6 +436,7 @@ spw_status spw_import_array(const spw_import_settings *settings, spw_assembly **
     spw_status status = SPW_OK;
     reader r = {.settings = settings};
     spw_assembly_shape shape = spw_assembly_shape_of(settings);
+    shape.names_layers = true;
     SPW_TRY(parse_axes(&r));
     SPW_TRY(SPW_ALLOC(SPW_TRACE_MAX_LAYERS, &r.used));
     SPW_TRY(SPW_ALLOC(settings->experts, &r.count));

@@ -28,9 +28,12 @@ const char *spw_import_fact_option(int bit) { return fact_option[bit]; }
 enum {
     SHAPE = SPW_FACT_EXPERTS | SPW_FACT_TOP_K,
     OF_RANKS = SPW_FACT_LAYERS | SPW_FACT_STAGE_FIRST | SPW_FACT_MICRO_BATCHES | SPW_FACT_RECOMPUTE,
+    OF_RESPONSES = SPW_FACT_DENSE_LAYERS | SPW_FACT_MISSING | SPW_FACT_ORDER,
     TRAIN = 0,
     MIXED = 4
 };
+
+static const char routed_lost[] = "router weights; which response a token is of; source ranks";
 
 static const spw_importer importers[] = {
     {"megatron-router", "Megatron-LM --moe-routing-trace-path", "router_trace_rank{N}.jsonl of every rank",
@@ -63,6 +66,18 @@ static const spw_importer importers[] = {
      "lines of eplb_load_stats, replicas summed by their p2l_map", "counts",
      "which tokens chose an expert; source ranks; loads of replicas", MIXED, SHAPE, SPW_FACT_LAYERS,
      spw_import_vllm_eplb},
+    {"vllm-routed", "vLLM --enable-return-routed-experts",
+     "responses with routed_experts, base64 of a .npy, a line each", "ids, a file a step", routed_lost, MIXED,
+     SHAPE, SPW_FACT_LAYERS | OF_RESPONSES, spw_import_vllm_routed},
+    {"sglang-routed", "SGLang --enable-return-routed-experts",
+     "responses with routed_experts, base64 of int32, a line each", "ids, a file a step", routed_lost, MIXED,
+     SHAPE | SPW_FACT_LAYERS, OF_RESPONSES, spw_import_sglang_routed},
+    {"dynamo-routed", "dynamo, engine_data of a response",
+     "responses with {data, shape, dtype, start}, a line each", "ids, a file a step", routed_lost, MIXED,
+     SHAPE, SPW_FACT_LAYERS | OF_RESPONSES, spw_import_dynamo_routed},
+    {"nemo-rl-routed", "NeMo-RL router replay", "responses with a text that begins with nrlre1, a line each",
+     "ids, a file a step", routed_lost, MIXED, SHAPE,
+     SPW_FACT_LAYERS | SPW_FACT_DENSE_LAYERS | SPW_FACT_ORDER, spw_import_nemo_rl_routed},
 };
 
 const spw_importer *spw_importer_list(size_t *count) {

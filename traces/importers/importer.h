@@ -78,11 +78,15 @@ SPW_MUST_CHECK spw_status spw_trace_import(const spw_importer *importer, const s
     spw_status name(const spw_import_settings *settings, struct spw_assembly **out)
 SPW_IMPORT_READER(spw_import_array);
 SPW_IMPORT_READER(spw_import_count_table);
+SPW_IMPORT_READER(spw_import_dynamo_routed);
 SPW_IMPORT_READER(spw_import_layer_counts);
 SPW_IMPORT_READER(spw_import_mcore_load);
 SPW_IMPORT_READER(spw_import_megatron_counts);
 SPW_IMPORT_READER(spw_import_megatron_router);
 SPW_IMPORT_READER(spw_import_moe_balance);
+SPW_IMPORT_READER(spw_import_nemo_rl_routed);
+SPW_IMPORT_READER(spw_import_sglang_routed);
 SPW_IMPORT_READER(spw_import_vllm_eplb);
+SPW_IMPORT_READER(spw_import_vllm_routed);
 
 #endif

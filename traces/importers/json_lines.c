@@ -18,6 +18,8 @@ struct spw_json_lines {
     json_t *object;
 };
 
+const char *spw_json_lines_path(const spw_json_lines *lines) { return lines->path; }
+
 size_t spw_json_lines_number(const spw_json_lines *lines) { return lines->number; }
 
 spw_status spw_json_lines_fail(const spw_json_lines *lines, const char *format, ...) {

@@ -19,6 +19,7 @@ SPW_MUST_CHECK spw_status spw_json_lines_read(const char *path,
                                               spw_status (*record)(void *context, spw_json_lines *lines,
                                                                    json_t *object),
                                               void *context);
+const char *spw_json_lines_path(const spw_json_lines *lines);
 size_t spw_json_lines_number(const spw_json_lines *lines); /* of the line read last, from 1 */
 
 /* Fails with "FILE:LINE: " before the text. */
