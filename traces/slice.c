@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "traces/shard_set.h"
 #include "traces/slice_internal.h"
 
 #include <stdio.h>
@@ -100,6 +101,7 @@ static spw_status create_writer(cut *c, const char *path) {
     info.layer_experts += settings->layer_begin;
     info.layer_top_k += settings->layer_begin;
     info.ranks = c->rank_end - c->rank_begin;
+    if (info.rank_id != NULL) info.rank_id += c->rank_begin;
     info.has_tokens = any_tokens;
     info.has_sequences = from->has_sequences && c->in->position.id >= 0;
     info.has_by_rank = info.ranks > 0 && (from->has_by_rank || all_tokens);
@@ -247,6 +249,8 @@ spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_
     spw_status status = SPW_OK;
     cut c = {.settings = settings};
     spw_progress progress = spw_progress_begin("slice", settings->steps);
+    if (spw_shard_set_is(in_path))
+        SPW_TRY(spw_fail(SPW_EARG, "%s: a set of shards cannot be cut; cut each of its files", in_path));
     SPW_TRY(spw_slice_rehearse_extra(in_path));
     SPW_TRY(spw_trace_open(in_path, &c.in));
     const spw_trace_info *info = spw_trace_get_info(c.in);

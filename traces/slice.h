@@ -10,7 +10,7 @@ typedef struct spw_slice_settings {
     const size_t *step; /* [steps] positions, rising */
     size_t steps;
     size_t layer_begin, layer_end; /* positions, half open */
-    size_t rank_begin, rank_end;   /* source ranks, half open, renumbered from 0; both 0: all */
+    size_t rank_begin, rank_end;   /* positions of source ranks, half open; both 0: all */
     size_t max_tokens;             /* the first so many tokens of every step; 0: all */
     int level;                     /* of compression, 1 to 12; 0: the writer's choice */
 } spw_slice_settings;

@@ -4,6 +4,7 @@
 #include "traces/hdf5_error.h"
 #include "traces/record_check.h"
 #include "traces/trace_internal.h"
+#include "traces/trace_shards.h"
 
 #include <inttypes.h>
 #include <omp.h>
@@ -12,7 +13,8 @@
 
 enum { MAX_THREADS = 16, DATASETS = 8 };
 
-spw_status spw_trace_open(const char *path, spw_trace **out) {
+/* texts: as the probe of this file or of one like it has found them; NULL: it is probed. */
+static spw_status open_file(const char *path, char *const *texts, spw_trace **out) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
     size_t length = strlen(path) + 1;
@@ -28,7 +30,11 @@ spw_status spw_trace_open(const char *path, spw_trace **out) {
     memcpy(trace->path, path, length);
     trace->half_type = spw_hdf5_half_type();
     if (trace->half_type < 0) SPW_TRY(spw_fail(SPW_ENOMEM, "%s: HDF5 cannot make a half type", path));
-    SPW_TRY(spw_trace_probe(trace));
+    if (texts == NULL) SPW_TRY(spw_trace_probe(trace));
+    for (size_t i = 0; i < SPW_TRACE_TEXTS && texts != NULL; i++) {
+        SPW_TRY(SPW_ALLOC(strlen(texts[i]) + 1, &trace->text[i]));
+        memcpy(trace->text[i], texts[i], strlen(texts[i]) + 1);
+    }
     status = spw_hdf5_open_file(path, &trace->file);
     if (status == SPW_OK) status = spw_trace_read_header(trace);
     if (status == SPW_EFORMAT) /* the probe has read the same */
@@ -44,8 +50,20 @@ cleanup:
     return status;
 }
 
+spw_status spw_trace_open(const char *path, spw_trace **out) {
+    return spw_shard_set_is(path) ? spw_trace_shards_open(path, out) : open_file(path, NULL, out);
+}
+
+spw_status spw_trace_open_again(const char *path, const spw_trace *like, spw_trace **out) {
+    return open_file(path, like->text, out);
+}
+
 void spw_trace_close(spw_trace *trace) {
     if (trace == NULL) return;
+    if (trace->shards != NULL) {
+        spw_trace_shards_close(trace);
+        return;
+    }
     spw_trace_dataset *datasets[DATASETS] = {&trace->expert_id, &trace->weight,   &trace->source_rank,
                                              &trace->sequence,  &trace->position, &trace->flags,
                                              &trace->routed,    &trace->by_rank};
@@ -61,15 +79,18 @@ void spw_trace_close(spw_trace *trace) {
         if (trace->file >= 0) (void)H5Fclose(trace->file);
     }
     H5E_END_TRY
-    void *owned[] = {trace->path,        trace->layer_id,   trace->layer_experts,
-                     trace->layer_top_k, trace->step_id,    trace->step_tokens,
-                     trace->step_offset, trace->step_phase, trace->histogram};
+    void *owned[] = {trace->path,      trace->layer_id,    trace->layer_experts, trace->layer_top_k,
+                     trace->step_id,   trace->step_tokens, trace->step_offset,   trace->step_phase,
+                     trace->histogram, trace->rank_id};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
     for (size_t i = 0; i < SPW_TRACE_TEXTS; i++) spw_free(trace->text[i]);
     spw_free(trace);
 }
 
-void spw_trace_keep_contradictions(spw_trace *trace) { trace->keep_contradictions = true; }
+void spw_trace_keep_contradictions(spw_trace *trace) {
+    trace->keep_contradictions = true;
+    if (trace->shards != NULL) spw_trace_shards_keep_contradictions(trace);
+}
 
 const spw_trace_info *spw_trace_get_info(const spw_trace *trace) { return &trace->info; }
 
@@ -124,6 +145,7 @@ spw_status spw_trace_count_flagged(spw_trace *trace, uint64_t *out) {
     const bool kept = trace->keep_contradictions;
     spw_status status = SPW_OK;
     *out = 0;
+    if (trace->shards != NULL) return spw_trace_shards_count_flagged(trace, out);
     trace->keep_contradictions = true; /* a step of nothing else is counted too */
     for (size_t step = 0; trace->flags.id >= 0 && step < info->steps && status == SPW_OK; step++) {
         const void *flags = NULL;
@@ -142,6 +164,7 @@ spw_status spw_trace_read_columns(spw_trace *trace, size_t step, size_t steps, s
     const spw_trace_info *info = &trace->info;
     memset(out, 0, sizeof *out);
     SPW_TRY(check_steps(trace, step, steps));
+    if (trace->shards != NULL) return spw_trace_shards_read_columns(trace, step, steps, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_columns){.first = first, .tokens = (size_t)tokens};
     const void *ranks = NULL, *sequences = NULL, *positions = NULL, *flags = NULL;
@@ -307,6 +330,7 @@ spw_status spw_trace_read_record(spw_trace *trace, size_t step, size_t steps, si
         SPW_TRY(spw_fail(SPW_EARG, "%s: layer position %zu; the trace has %zu", trace->path, layer,
                          info->layers));
     }
+    if (trace->shards != NULL) return spw_trace_shards_read_record(trace, step, steps, layer, weights, out);
     uint64_t first = info->step_offset[step], tokens = info->step_offset[step + steps] - first;
     *out = (spw_trace_record){
         (size_t)tokens, info->top_k, info->layer_experts[layer], info->id_bytes, info->missing, NULL, NULL};
@@ -332,11 +356,13 @@ static spw_status read_counts(spw_trace *trace, spw_trace_dataset *dataset, size
     const bool ranks = dataset == &trace->by_rank;
     const uint64_t start[] = {step, ranks ? 0 : layer, ranks ? layer : 0, 0},
                    count[] = {1, ranks ? info->ranks : 1, ranks ? 1 : info->experts, info->experts};
-    if (dataset->id < 0) return spw_fail(SPW_EARG, "%s: has no /%s", trace->path, dataset->path);
+    if (dataset->id < 0 && trace->shards == NULL)
+        return spw_fail(SPW_EARG, "%s: has no /%s", trace->path, dataset->path);
     if (step >= info->steps || layer >= info->layers) {
         return spw_fail(SPW_EARG, "%s: step %zu, layer %zu; the trace has %zu and %zu", trace->path, step,
                         layer, info->steps, info->layers);
     }
+    if (trace->shards != NULL) return spw_trace_shards_read_counts(trace, step, layer, ranks, out);
     return read_block(trace, dataset, start, count, H5T_NATIVE_UINT32, out);
 }
 
@@ -376,6 +402,6 @@ cleanup:
 
 spw_status spw_trace_read_by_rank(spw_trace *trace, size_t step, size_t layer, uint32_t *by_rank) {
     const spw_status status = read_counts(trace, &trace->by_rank, step, layer, by_rank);
-    if (status != SPW_OK || trace->keep_contradictions) return status;
+    if (status != SPW_OK || trace->keep_contradictions || trace->shards != NULL) return status;
     return check_by_rank(trace, step, layer, by_rank);
 }

@@ -30,6 +30,7 @@ typedef struct spw_trace_info {
     bool has_routed, has_by_rank;                /* counts/routed, counts/by_rank */
     bool has_placement;                          /* where experts lay; nothing here reads it */
     const int32_t *layer_id;                     /* [layers] index in the model */
+    const int32_t *rank_id; /* [ranks] number of each source rank, rising; NULL: 0, 1, ... */
     const uint32_t *layer_experts, *layer_top_k; /* [layers] */
     const int64_t *step_id;                      /* [steps] */
     const uint64_t *step_tokens;                 /* [steps] */
@@ -67,7 +68,7 @@ typedef struct spw_trace_record {
     const uint16_t *weight;        /* [tokens][top_k] IEEE half bits, or NULL */
 } spw_trace_record;
 
-/* Opens for reading and checks all that can be checked without reading the tokens: format, major version,
+/* `path` is a file, or a set of shards (traces/shard_set.h). Opens for reading and checks all that can be checked without reading the tokens: format, major version,
  * shapes that agree, offsets that do not decrease, layers and steps that are told apart, sizes within the limits above. *out owns the file until
  * spw_trace_close(); NULL on failure. SPW_EIO: missing or unreadable; SPW_EFORMAT: wrong content. */
 SPW_MUST_CHECK spw_status spw_trace_open(const char *path, spw_trace **out);

@@ -26,6 +26,8 @@ typedef struct spw_trace_buffer {
     size_t bytes;
 } spw_trace_buffer;
 
+typedef struct spw_trace_shards spw_trace_shards; /* traces/trace_shards.c */
+
 /* A dataset of the trace; `id` is invalid when the file lacks it. */
 typedef struct spw_trace_dataset {
     const char *path;
@@ -44,13 +46,14 @@ struct spw_trace {
     spw_worker_pool *pool; /* NULL until used */
     spw_trace_dataset expert_id, weight, source_rank, sequence, position, flags, routed, by_rank;
     char *text[SPW_TRACE_TEXTS]; /* what the texts of `info` point to */
-    int32_t *layer_id;
+    int32_t *layer_id, *rank_id;
     uint32_t *layer_experts, *layer_top_k;
     int64_t *step_id;
     uint64_t *step_tokens, *step_offset;
     uint8_t *step_phase;
     bool keep_contradictions;
-    uint32_t *histogram; /* [experts] of counts/routed, or the sum of counts/by_rank; NULL until used */
+    spw_trace_shards *shards; /* NULL: one file, and then `file` and the datasets are its own */
+    uint32_t *histogram;      /* [experts] of counts/routed, or the sum of counts/by_rank; NULL until used */
 };
 
 /* Fills trace->text by a child process, which also tries the rest of the header. */

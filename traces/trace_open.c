@@ -335,6 +335,9 @@ spw_status spw_trace_read_header(spw_trace *trace) {
     SPW_TRY(read_steps(trace));
     if (spw_hdf5_exists(trace->file, "rank")) {
         SPW_TRY(read_length(trace->file, "rank", 1, SPW_TRACE_MAX_RANKS, &info->ranks));
+        SPW_TRY(SPW_ALLOC(info->ranks, &trace->rank_id));
+        SPW_TRY(spw_read_array(trace->file, "rank", H5T_NATIVE_INT32, info->ranks, trace->rank_id));
+        info->rank_id = trace->rank_id;
     }
     if (spw_hdf5_exists(trace->file, "tokens/expert_id")) SPW_TRY(open_tokens(trace));
     SPW_TRY(open_counts(trace));

@@ -114,21 +114,13 @@ cleanup:
 
 /* /rank names each rank once; its tokens name it by its place. */
 static spw_status check_ranks(const spw_trace *trace) {
-    const size_t ranks = trace->info.ranks;
-    int32_t *id = NULL;
-    spw_status status = SPW_OK;
-    if (ranks == 0) return SPW_OK;
-    SPW_TRY(SPW_ALLOC(ranks, &id));
-    SPW_TRY(spw_read_array(trace->file, "rank", H5T_NATIVE_INT32, ranks, id));
-    for (size_t i = 0; i < ranks; i++) {
+    const int32_t *id = trace->rank_id;
+    for (size_t i = 0; i < trace->info.ranks; i++) {
         if (id[i] >= 0 && (i == 0 || id[i] > id[i - 1])) continue;
-        SPW_TRY(
-            spw_fail(SPW_EFORMAT, "/rank: %" PRId32 " at position %zu; must rise from 0 or above", id[i], i));
+        return spw_fail(SPW_EFORMAT, "/rank: %" PRId32 " at position %zu; must rise from 0 or above", id[i],
+                        i);
     }
-
-cleanup:
-    spw_free(id);
-    return status;
+    return SPW_OK;
 }
 
 spw_status spw_trace_check_header(const spw_trace *trace) {

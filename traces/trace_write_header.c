@@ -132,7 +132,7 @@ static spw_status write_layers(spw_trace_writer *writer, const spw_trace_info *i
     SPW_TRY(write_scale(writer, "layer", "layer", info->layers, info->layer_id));
     SPW_TRY(write_scale(writer, "expert", "expert", info->experts, NULL));
     SPW_TRY(write_scale(writer, "k", "k", info->top_k, NULL));
-    if (info->ranks > 0) SPW_TRY(write_scale(writer, "rank", "rank", info->ranks, NULL));
+    if (info->ranks > 0) SPW_TRY(write_scale(writer, "rank", "rank", info->ranks, info->rank_id));
     SPW_TRY(spw_trace_write_array(writer, "model/num_experts", H5T_STD_I32LE, H5T_NATIVE_UINT32, info->layers,
                                   info->layer_experts));
     SPW_TRY(spw_trace_write_array(writer, "model/top_k", H5T_STD_I32LE, H5T_NATIVE_UINT32, info->layers,
