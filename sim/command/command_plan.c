@@ -9,6 +9,7 @@
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/print/plural.h"
+#include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
 #include "sim/time/megatron_load.h"
 #include "traces/generate.h"
@@ -29,13 +30,14 @@ enum {
     OPTION_ALLOCATOR,
     OPTION_DROPS,
     OPTION_ROUTING_STEPS,
+    OPTION_CHROME,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps;
+        *routing_steps, *chrome;
     bool all;
 } plan_options;
 
@@ -64,18 +66,20 @@ static const struct argp_option own_options[] = {
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
+    {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
+     "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,    &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,       &o->seed,
-                                   &o->allocator,  &o->drops,   &o->routing_steps};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,     &o->stack,
+                                   &o->steps,      &o->layers,  &o->tokens,        &o->seed,
+                                   &o->allocator,  &o->drops,   &o->routing_steps, &o->chrome};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_ROUTING_STEPS) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_CHROME) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -368,6 +372,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .tokens = tokens,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .all = o->all};
+    if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
     SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
 
 cleanup:

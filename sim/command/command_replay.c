@@ -5,6 +5,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
+#include "sim/replay/chrome_trace.h"
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/overload_print.h"
 #include "sim/replay/replay.h"
@@ -29,12 +30,13 @@ enum {
     OPTION_ALLOCATOR,
     OPTION_STACK,
     OPTION_OVERLOAD,
-    OPTION_ADVISE
+    OPTION_ADVISE,
+    OPTION_CHROME
 };
 
 typedef struct replay_options {
     spw_job_options job;
-    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -53,6 +55,8 @@ static const struct argp_option own_options[] = {
      "steps overflow, what an overflow costs and what memory is saved (CSV: instead)",
      0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
+    {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
+     "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
      "of "
@@ -83,6 +87,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case OPTION_OVERLOAD: o->overload = true; return 0;
     case OPTION_ADVISE: o->advise = true; return 0;
+    case OPTION_CHROME: o->chrome = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -246,6 +251,7 @@ spw_status spw_command_replay(int argc, char **argv) {
         shown.answers = (spw_result_answers){.there = false}; /* those are of rows over all steps */
         shown.refusal = steps.refusal, shown.refusals = steps.refusals;
     }
+    if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&shown, &settings, o->chrome));
     SPW_TRY(print(o, &shown, &settings));
     SPW_TRY(spw_command_said());
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));

@@ -38,9 +38,9 @@ static spw_status decode(const spw_import_settings *settings, const spw_json_lin
     const size_t padding = length > 1 ? (size_t)(text[length - 1] == '=') + (text[length - 2] == '=') : 0,
                  elements = (length / 4 * 3 - padding) / sizeof(int32_t);
     if (row == 0 || elements % row != 0)
-        SPW_TRY(spw_json_lines_fail(lines,
-                                    "routed_experts: %zu numbers are no multiple of %zu layers x top-%zu",
-                                    elements, settings->layers.count, settings->top_k));
+        return spw_json_lines_fail(lines,
+                                   "routed_experts: %zu numbers are no multiple of %zu layers x top-%zu",
+                                   elements, settings->layers.count, settings->top_k);
     const size_t extent[3] = {elements / row, settings->layers.count, settings->top_k};
     SPW_TRY(spw_routed_decode_raw(lines, text, length, "int32", extent, out));
     SPW_TRY(check_tokens(lines, parent, extent[0]));
