@@ -213,8 +213,10 @@ def test_damage():
         check(code == 3 and error.count("\n") == 1, f"cut to {part} bytes: {code} {error}")
     code, _, error = run(DUMP, os.path.join(SCRATCH, "none.h5"), "steps")
     check(code == 3 and "SPW_EIO" in error and "No such file" in error, error)
-    code, _, error = run(DUMP, SCRATCH, "steps")
-    check(code == 3 and "SPW_EIO" in error, error)
+    empty = os.path.join(SCRATCH, "empty")
+    os.makedirs(empty, exist_ok=True)
+    code, _, error = run(DUMP, empty, "steps")
+    check(code == 3 and "SPW_EIO" in error and "holds no file" in error, error)
 
 
 def linked(name):
