@@ -6,6 +6,7 @@
 #include "sim/command/explain_peer.h"
 #include "sim/command/explain_traffic.h"
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 
 #include <errno.h>
 #include <string.h>
@@ -75,7 +76,7 @@ static spw_status explain(const explain_options *o) {
                               "--stack does not go with --trace or --rank; every rank needs the same")
                    : spw_explain_compiled(&o->job, o->stack);
     if (o->rank != NULL) {
-        const spw_status status = spw_parse_count("--rank", o->rank, job->expert * job->fsdp - 1, &rank);
+        const spw_status status = spw_parse_count("--rank", o->rank, spw_grid_stage_gpus(job) - 1, &rank);
         if (status != SPW_OK) return status;
         if (o->trace_path == NULL)
             return spw_fail(SPW_EARG, "--rank needs --trace: without a trace every rank holds the same");

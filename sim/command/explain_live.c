@@ -4,8 +4,10 @@
 #include "sim/command/explain_bare.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
 #include "sim/replay/replay.h"
 
@@ -60,8 +62,10 @@ static void print_pipeline(const spw_job *job, const spw_stage *stage) {
 
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
-    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
-           job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
+    printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
+           job->expert, job->fsdp);
+    spw_grid_print(job, stdout);
+    printf(", %zu x %zu tokens %s, remat %s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
            spw_remat_name(job->remat));
     printf("%s (%s)\n", scheme->type->about.summary, scheme->type->about.source);
     spw_print_model_doubts(&job->model, "not here: ", stdout);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
+#include "sim/input/grid.h"
 #include "sim/memory/footprint.h"
 #include "sim/peers/peer.h"
 #include "sim/replay/replay.h"
@@ -196,6 +197,11 @@ spw_status spw_explain_peer(const spw_job_options *o, const char *name, const ch
     e->options = o;
     SPW_TRY(spw_peer_find(name, &e->peer));
     SPW_TRY(spw_job_is_whole(&o->job, "--as"));
+    if (!spw_grid_is_plain(&o->job))
+        SPW_TRY(spw_fail(SPW_ECONFIG,
+                         "--as: %s's formulas with tensor and context parallelism are not restated yet; make "
+                         "tensor, context and expert_tensor 1",
+                         e->peer->title));
     if (trace_path != NULL) SPW_TRY(spw_trace_open(trace_path, &e->trace));
     const spw_explanation what = {columns, e, add, head};
     SPW_TRY(spw_explain_points(o, &what));

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/step_traffic.h"
 
@@ -43,8 +44,10 @@ static void add_rows(spw_table *t, const spw_scheme *scheme, size_t sequences,
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_step_traffic *traffic) {
     double sum = 0.0;
-    printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s\n", scheme->text,
-           job->model.name, job->cluster.name, job->expert, job->fsdp, sequences, job->sequence_length,
+    printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
+           job->expert, job->fsdp);
+    spw_grid_print(job, stdout);
+    printf(", %zu x %zu tokens %s, remat %s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
            spw_remat_name(job->remat));
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {

@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include "sim/memory/footprint.h"
+#include "sim/memory/footprint_check.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -237,10 +238,6 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));
-    if (job->tensor > 1) {
-        return spw_fail(SPW_ECONFIG, "%s: tensor %zu is not modelled yet; use tensor 1",
-                        o->job_path != NULL ? o->job_path : "command line", job->tensor);
-    }
     if (o->scheme_texts > 0) job->schemes = o->scheme_texts;
     for (size_t i = 0; i < o->scheme_texts; i++) {
         if (strlen(o->scheme_text[i]) >= SPW_SCHEME_TEXT)

@@ -3,6 +3,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"

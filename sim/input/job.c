@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
 #include "sim/input/settings.h"
@@ -35,7 +36,10 @@ static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {NULL, 0}};
 const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
 
-size_t spw_job_gpus(const spw_job *job) { return job->expert * job->fsdp * job->pipeline * job->tensor; }
+size_t spw_job_gpus(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return g.expert_tensor * g.expert * g.expert_data * g.pipeline;
+}
 
 /* --- Keys --- */
 
@@ -78,7 +82,23 @@ static const spw_setting parallel_rows[] = {
     NAMED_ROW("fsdp", fsdp, 0, MOST_RANKS, NULL,
               "GPUs over which the state is sharded, beside expert; 0 for what is left", "fsdp"),
     NAMED_ROW("pipeline", pipeline, 1, SPW_MODEL_MAX_LAYERS, "1", "pipeline stages", "pipeline"),
-    NAMED_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix", "tensor"),
+    NAMED_ROW("tensor", tensor, 1, 1024, "1", "GPUs that share one matrix of attention, embedding and head",
+              "tensor"),
+    NAMED_ROW("context", context, 1, 1024, "1", "GPUs that share the tokens of one sequence in attention",
+              "context"),
+    NAMED_ROW("expert_tensor", expert_tensor, 0, 1024, "0",
+              "GPUs that share the matrices of one expert; 0 for as many as tensor, as Megatron-Core does",
+              "expert-tensor"),
+    NAMED_ROW(
+        "data", data, 0, MOST_RANKS, "0",
+        "replicas of attention, each with sequences of its own; 0 for what tensor, context and pipeline "
+        "leave",
+        "data"),
+    {.key = "sequence_parallel",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, sequence_parallel),
+     .fallback = "true",
+     .help = "with tensor: what is not sharded is cut along the sequence, which MoE training asks for"},
     NAMED_ROW(
         "virtual_stages", virtual_stages, 0, SPW_MODEL_MAX_LAYERS, "0",
         "blocks of layers of one pipeline stage; more than 1 interleaves them; 0: one, but in MaxText's "
@@ -94,7 +114,9 @@ static const spw_setting batch_rows[] = {
      .count_offset = offsetof(spw_job, batches),
      .minimum = 1,
      .maximum = 1 << 20,
-     .help = "sequences of one GPU in one step; a list plans each"},
+     .help =
+         "sequences of one GPU in one step, or of the tensor x context GPUs that share them; a list plans "
+         "each"},
     NAMED_ROW("sequence_length", sequence_length, 1, 1 << 24, NULL, "tokens of one sequence",
               "sequence-length"),
     NAMED_ROW("micro_batches", micro_batches, 1, MOST_MICRO_BATCHES, "1",
@@ -265,7 +287,8 @@ static void note_fp16(spw_precision *p) {
 
 /* What is 0 of the split is worked out: expert is the most GPUs of a node that divide the experts, fsdp what is left. */
 static void fill_split(spw_job *job) {
-    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, others = job->pipeline * job->tensor;
+    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node,
+                 others = job->pipeline * spw_grid_of(job).expert_tensor;
     const size_t data = others > 0 && gpus % others == 0 ? gpus / others : 1;
     const size_t node = job->cluster.gpus_per_node < data ? job->cluster.gpus_per_node : data;
     if (job->expert == 0) {

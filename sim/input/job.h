@@ -69,7 +69,10 @@ const char *spw_model_part_name(spw_model_part part);
 typedef struct spw_job {
     spw_model model;
     spw_cluster cluster;
-    size_t expert, fsdp, pipeline, tensor; /* product = nodes x gpus_per_node; expert divides model.experts */
+    size_t expert, fsdp, pipeline, tensor;
+    size_t context, expert_tensor,
+        data;               /* 0: worked out, by sim/input/grid.h, which says how all seven hang together */
+    bool sequence_parallel; /* of tensor > 1: what is not sharded is cut along the sequence */
     size_t sequences_per_gpu[SPW_JOB_MAX_BATCHES], batches;
     size_t sequence_length;
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
@@ -116,7 +119,7 @@ const spw_setting *spw_job_settings(void);
  * call it after reading and after changing a field (say, from the command line). */
 SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 
-size_t spw_job_gpus(const spw_job *job); /* expert x fsdp x pipeline x tensor */
+size_t spw_job_gpus(const spw_job *job); /* expert x expert_tensor x fsdp x pipeline */
 void spw_job_describe(FILE *out);        /* one line a key of a job file: what it is, default, range */
 
 #endif

@@ -1,6 +1,7 @@
 #include "sim/input/job_check.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 
 #include <string.h>
 
@@ -36,17 +37,18 @@ static spw_status fail_expert(const spw_job *job) {
 
 /* In both functions `key` is where the job file is to be changed. */
 static spw_status check_split(const spw_job *job, const char **key) {
-    const size_t split[] = {job->expert, job->fsdp, job->pipeline, job->tensor};
+    const spw_grid grid = spw_grid_of(job);
+    const size_t split[] = {job->expert, job->fsdp, job->pipeline, grid.expert_tensor};
     size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, product = 0;
     bool fits = multiply(split, sizeof split / sizeof *split, &product);
     *key = "parallel";
     if (!fits || product != gpus || gpus == 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "expert %zu x fsdp %zu x pipeline %zu x tensor %zu is not the %zu GPUs of cluster '%s' "
-            "(%zu nodes x %zu); make the product %zu",
-            job->expert, job->fsdp, job->pipeline, job->tensor, gpus, job->cluster.name, job->cluster.nodes,
-            job->cluster.gpus_per_node, gpus);
+        return spw_fail(SPW_ECONFIG,
+                        "expert %zu x fsdp %zu x pipeline %zu x %s %zu is not the %zu GPUs of cluster '%s' "
+                        "(%zu nodes x %zu); make the product %zu",
+                        job->expert, job->fsdp, job->pipeline,
+                        grid.expert_tensor == grid.tensor ? "tensor" : "expert_tensor", grid.expert_tensor,
+                        gpus, job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, gpus);
     *key = "parallel.expert";
     if (job->model.experts % job->expert != 0) return fail_expert(job);
     *key = "parallel.pipeline";
@@ -65,13 +67,7 @@ static spw_status check_split(const spw_job *job, const char **key) {
                         "most %zu virtual stages",
                         job->pipeline, job->virtual_stages, job->model.layers, job->model.name,
                         job->model.layers / job->pipeline);
-    *key = "parallel.tensor";
-    if (job->model.heads % job->tensor != 0)
-        return spw_fail(
-            SPW_ECONFIG,
-            "tensor %zu does not divide the %zu attention heads of model '%s'; use a divisor such as %zu",
-            job->tensor, job->model.heads, job->model.name, largest_divisor(job->model.heads, job->tensor));
-    return SPW_OK;
+    return spw_grid_check(job, key);
 }
 
 /* all: of every batch; else one is enough, as who reads the job may leave the others out. */

@@ -48,8 +48,9 @@ static spw_status put(spw_settings *settings, const spw_job_override *o) {
 }
 
 spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override, size_t overrides) {
-    static const char *const sizes[] = {"cluster", "gpus", "parallel.expert", "parallel.pipeline",
-                                        "parallel.tensor"};
+    static const char *const sizes[] = {"cluster",         "gpus",
+                                        "parallel.expert", "parallel.pipeline",
+                                        "parallel.tensor", "parallel.expert_tensor"};
     spw_status status = SPW_OK;
     const spw_job_override *sized = NULL;
     bool fsdp = false;

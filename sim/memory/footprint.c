@@ -1,5 +1,6 @@
 #include "sim/memory/footprint.h"
 
+#include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/optimizer_state.h"
@@ -67,16 +68,37 @@ static void set_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
 
 /* --- State --- */
 
+/* Under tensor, context or expert-tensor parallelism: R t GPUs hold the experts once, TP the matrices of the rest. */
+static spw_component *add_grid_part(spw_footprint *f, const char *name, double bytes, const char *source,
+                                    const spw_job *job, const spw_held_parameters *held, bool shared,
+                                    bool twice, char letter, size_t each) {
+    const spw_grid g = spw_grid_of(job);
+    const double cut = held->rest - held->replicated;
+    const char *two = twice ? "2 x " : "";
+    if (!shared)
+        return add(f, name, bytes, source,
+                   "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu",
+                   letter, two, held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated,
+                   each);
+    return add(f, name, bytes, source,
+               "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
+               "%zu) x %zu",
+               two, held->routed, g.expert * g.expert_tensor * g.expert_data, cut, g.tensor, held->replicated,
+               g.data * g.context, each);
+}
+
 /* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
 static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
                                const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
                                char letter, size_t each) {
     const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
+    if (!spw_grid_is_plain(job))
+        return add_grid_part(f, name, bytes, source, job, held, shared, twice, letter, each);
     if (!shared)
         return add(f, name, bytes, source, "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two,
                    letter, two_times, held->routed, job->expert, held->rest, each);
     return add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter, two_times,
-               held->routed + held->rest, each, job->expert * job->fsdp * job->tensor);
+               held->routed + held->rest, each, job->expert * job->fsdp);
 }
 
 /* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
@@ -215,6 +237,20 @@ static const char *inputs_note(const spw_job *job) {
     return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
 }
 
+/* What a product that is cut by columns reads is gathered along the sequence, and so is the gradient that it gives back
+ * before that is scattered; of the dense FFN and of the head, whose passes are moments here. */
+static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                                  const spw_layer_shape *s) {
+    const size_t tensor = spw_grid_of(job).tensor;
+    const bool at[SPW_MOMENT_COUNT] = {
+        [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
+    if (tensor == 1) return;
+    set_live(add(f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),
+                 "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
+                 "2 TP T H b = 2 x %zu x %zu x %zu x %zu", tensor, s->tokens, s->hidden, s->element_bytes),
+             at);
+}
+
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                               const spw_layer_shape *s) {
     const spw_model *m = &job->model;
@@ -234,11 +270,12 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
              inputs_note(job)),
          AT_LAYERS);
     if (stage->head) {
-        LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b / (double)job->tensor,
+        LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
                  "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
                  s->tokens, m->vocab, b),
              AT_LOSS);
     }
+    add_gathered_sequence(f, job, stage, s);
     if (m->shared_ffn > 0) {
         LIVE(add(f, "shared_expert", tokens * (3.0 * (double)m->shared_ffn * b + fp8.shared),
                  "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f%s",
@@ -399,47 +436,6 @@ static void find_peak(spw_footprint *f) {
     if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
     f->temporary_bytes = f->peak_bytes - f->argument_bytes;
     f->low_bytes = f->high_bytes = f->peak_bytes;
-}
-
-/* Rows of an expert must come in the multiples that its products take. */
-static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
-    const char *name = spw_fp8_recipe_name(job->precision.recipe);
-    spw_fp8_facts facts;
-    spw_status status = spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts);
-    char align[16];
-    if (status != SPW_OK || job->precision.recipe == SPW_FP8_NONE) return status;
-    if (!scheme->type->megatron.fp8)
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': recipe %s is of TransformerEngine under Megatron-Core; what this scheme's own "
-            "quantization keeps is not modelled: use megatron-alltoall or megatron-flex, or recipe: none",
-            scheme->text, name);
-    (void)snprintf(align, sizeof align, "%zu", facts.align);
-    if (!spw_scheme_option_is(scheme, "align", align))
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write %s:align=%s",
-            scheme->text, name, align, scheme->type->name, align);
-    return SPW_OK;
-}
-
-spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
-    const spw_status status = check_recipe(job, scheme);
-    if (status != SPW_OK) return status;
-    if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
-    return spw_fail(SPW_ECONFIG,
-                    "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
-                    "optimizer: sharded",
-                    spw_optimizer_name(job->optimizer), scheme->text);
-}
-
-const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
-    if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
-        job->part != SPW_PART_WHOLE)
-        return NULL;
-    return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
-           "(optimizer: sharded); "
-           "Megatron's own, optimizer: distributed, holds weights and gradients whole";
 }
 
 spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,

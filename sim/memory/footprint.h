@@ -59,11 +59,6 @@ typedef struct spw_routed_memory {
     uint64_t saved_bytes;
 } spw_routed_memory;
 
-/* A job that cannot keep its state as it says: programs of MaxText are sharded (SPW_ECONFIG). */
-SPW_MUST_CHECK spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme);
-/* What to say where a PyTorch scheme's state is taken as sharded, which is the default and not Megatron's way; else NULL. */
-const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme);
-
 /* Of the pipeline stage that needs most. routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
  * SPW_ENOMEM; SPW_EARG for a layer with more tensors at its peak than there is room for. */
 SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_point *point, const spw_routed_memory *routed,

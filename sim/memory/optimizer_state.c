@@ -1,5 +1,22 @@
 #include "sim/memory/optimizer_state.h"
 
+#include "sim/input/grid.h"
+
+spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t kv_down = m->kv_lora_rank + m->rope_dim, rank = m->q_lora_rank, hidden = m->hidden;
+    spw_replicated_parameters out = {.layer = p.norms_per_layer + (m->output_bias ? hidden : 0),
+                                     .moe_layer = p.router_per_layer + (m->shared_gate ? hidden : 0),
+                                     .head = p.final_norm};
+    if (m->attention == SPW_ATTENTION_MLA) {
+        out.layer += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
+        out.layer += m->attention_bias ? rank + kv_down : 0;
+    } else if (m->qk_norm && m->qk_norm_per_head) {
+        out.layer += 2 * m->head_dim;
+    }
+    return out;
+}
+
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage) {
     const spw_parameters p = spw_model_parameters(model);
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
@@ -9,6 +26,9 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     held.rest = layers * (mixer + (double)p.norms_per_layer) +
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
                 (layers - moe) * (double)p.dense_ffn_per_layer;
+    const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
+    held.replicated = layers * (double)whole.layer + moe * (double)whole.moe_layer;
+    if (stage->head) held.replicated += (double)whole.head;
     if (stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.rest += (double)(p.final_norm + p.head);
     if (stage->head && !stage->embedding && model->tied_embeddings) held.rest += (double)p.embedding;
@@ -22,11 +42,13 @@ size_t spw_master_bytes(const spw_job *job) {
 }
 
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held) {
-    const double expert = (double)job->expert, fsdp = (double)job->fsdp, tensor = (double)job->tensor;
+    const spw_grid g = spw_grid_of(job);
+    const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data,
+                 rest_replicas = (double)(g.data * g.context);
     const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;
-    const double routed = held->routed / (expert * tensor),
-                 rest = held->rest / tensor; /* whole, on one GPU */
-    const double routed_shared = routed / fsdp, rest_shared = rest / (expert * fsdp);
+    const double routed = held->routed / experts; /* whole, on one GPU */
+    const double rest = (held->rest - held->replicated) / (double)g.tensor + held->replicated;
+    const double routed_shared = routed / replicas, rest_shared = rest / rest_replicas;
     const bool weights_shared = job->optimizer == SPW_OPTIMIZER_SHARDED;
     const bool optimizer_shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
     const double weights = weights_shared ? routed_shared + rest_shared : routed + rest;
@@ -35,6 +57,6 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
                                  .gradients = weights * (double)job->precision.gradients,
                                  .master = optimized * master,
                                  .moments = optimized * moments,
-                                 .routed_replicas = fsdp,
-                                 .rest_replicas = expert * fsdp};
+                                 .routed_replicas = replicas,
+                                 .rest_replicas = rest_replicas};
 }

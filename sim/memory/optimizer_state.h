@@ -2,7 +2,7 @@
  *   sharded      everything over all GPUs of the stage, weights gathered layer by layer (MaxText fsdp with
  *                expert parallelism: experts over expert x fsdp, the rest over the same GPUs)
  *   distributed  weights and gradients whole, master weights and moments over the replicas: the rest over
- *                expert x fsdp GPUs, experts over fsdp (Megatron-Core distributed optimizer with expert data
+ *                data x context GPUs (expert x fsdp without tensor parallelism), experts over fsdp (Megatron-Core distributed optimizer with expert data
  *                parallelism: expert weights have as many replicas as the experts leave GPUs)
  *   replicated   everything whole on every replica
  * With bf16 weights and fp32 gradients, master and moments: 18 bytes a parameter replicated, 6 + 12 / replicas
@@ -13,9 +13,19 @@
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
 
+#include <stdint.h>
+
 typedef struct spw_held_parameters {
     double routed, rest; /* of one stage, all of its GPUs together */
+    double replicated;   /* of `rest`: what tensor parallelism does not share */
 } spw_held_parameters;
+/* Norms, router, the gate of shared experts, biases behind a row-parallel product, and of MLA both down projections, which
+ * Megatron-Core duplicates: NVIDIA/Megatron-LM d98e8a64 multi_latent_attention.py (parallel_mode duplicated),
+ * moe/router.py, moe/shared_experts.py. */
+typedef struct spw_replicated_parameters {
+    uint64_t layer, moe_layer, head; /* of any layer; more of one with experts; of the stage with the head */
+} spw_replicated_parameters;
+spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
 /* Embedding in the first stage, final norm and head in the last; a tied head is held by both. */
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);
 

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/input/grid.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_row.h"
 #include "sim/routing/choice_tally.h"
@@ -63,7 +64,7 @@ static spw_status compose(replay *r) {
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &r->data));
     *r->data = *q->job;
-    r->data->pipeline = r->data->tensor = 1;
+    r->data->pipeline = 1;
     const spw_composer_request request = {.trace = q->trace,
                                           .job = r->data,
                                           .sequences = q->job->sequences_per_gpu,

@@ -1,8 +1,10 @@
 #include "sim/replay/replay_finish.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/compiled_cut.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"

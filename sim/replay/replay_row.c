@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_footprint.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/schemes/traffic.h"

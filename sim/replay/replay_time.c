@@ -1,6 +1,7 @@
 #include "sim/replay/replay_time.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 
@@ -189,6 +190,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
+    if (!spw_grid_is_plain(job))
+        return "tensor, context or expert-tensor parallelism, behind whose times no run stands";
     if (!spw_precision_is_timed(job))
         return job->precision.activations == 4 ? "products of activations in fp32"
                                                : "fp8: its products, casts and scales are not modelled";

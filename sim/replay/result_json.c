@@ -1,5 +1,6 @@
 #include "sim/replay/result_json.h"
 
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/overload_print.h"
@@ -58,6 +59,7 @@ static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
 static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     const spw_job *job = s->job;
     const spw_pipeline pipeline = spw_pipeline_of(job);
+    const spw_grid grid = spw_grid_of(job);
     json_t *object = json_object(), *parallel = json_object(), *batch = json_object(), *sizes = json_array();
     json_t *schemes = json_array();
     spw_json_put(json, object, "command", spw_json_text(s->command));
@@ -73,7 +75,10 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, parallel, "expert", spw_json_count(job->expert));
     spw_json_put(json, parallel, "fsdp", spw_json_count(job->fsdp));
     spw_json_put(json, parallel, "pipeline", spw_json_count(job->pipeline));
-    spw_json_put(json, parallel, "tensor", spw_json_count(job->tensor));
+    spw_json_put(json, parallel, "tensor", spw_json_count(grid.tensor));
+    spw_json_put(json, parallel, "context", spw_json_count(grid.context));
+    spw_json_put(json, parallel, "expert_tensor", spw_json_count(grid.expert_tensor));
+    spw_json_put(json, parallel, "data", spw_json_count(grid.data));
     spw_json_put(json, parallel, "virtual_stages", spw_json_count(pipeline.chunks));
     spw_json_put(json, object, "parallel", parallel);
     for (size_t i = 0; i < job->batches; i++)

@@ -1,6 +1,7 @@
 #include "sim/replay/result_print.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_json.h"
@@ -218,10 +219,11 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     fprintf(out, "job       %s on %s, expert %zu x fsdp %zu", job->model.name, job->cluster.name, job->expert,
             job->fsdp);
     if (job->pipeline > 1) fprintf(out, " x pipeline %zu", job->pipeline);
+    spw_grid_print(job, out);
     fprintf(out, ", ");
     if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
-    fprintf(out, "%zu tokens%s, remat %s\n", job->sequence_length,
-            job->batches == 1 ? " a GPU" : " a sequence", spw_remat_name(job->remat));
+    fprintf(out, "%zu tokens %s, remat %s\n", job->sequence_length,
+            job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat));
     fprintf(out,
             "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,

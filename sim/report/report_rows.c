@@ -247,15 +247,16 @@ cleanup:
 
 static spw_status take_settings(spw_report *r) {
     spw_status status = SPW_OK;
-    double tensor = 0.0;
+    double shared = 0.0; /* GPUs of one expert */
     json_t *parallel = NULL, *batch = NULL;
     SPW_TRY(take_object(r->root, "summary_json", "settings", &r->settings));
     SPW_TRY(take_object(r->settings, "settings", "parallel", &parallel));
     SPW_TRY(take_object(r->settings, "settings", "batch", &batch));
-    const number split[] = {{"expert", &r->expert, 1e9},
-                            {"fsdp", &r->fsdp, 1e9},
-                            {"pipeline", &r->pipeline, 1e9},
-                            {"tensor", &tensor, 1e9}};
+    const number split[] = {
+        {"expert", &r->expert, 1e9},
+        {"fsdp", &r->fsdp, 1e9},
+        {"pipeline", &r->pipeline, 1e9},
+        {json_object_get(parallel, "expert_tensor") != NULL ? "expert_tensor" : "tensor", &shared, 1e9}};
     const number length[] = {{"sequence_length", &r->sequence_length, LARGEST}};
     const number budget[] = {{"memory_fraction", &r->memory_fraction, 1.0}, {"hbm_gib", &r->hbm_gib, 1e9}};
     SPW_TRY(TAKE_NUMBERS(parallel, "settings.parallel", split));
@@ -264,10 +265,12 @@ static spw_status take_settings(spw_report *r) {
     SPW_TRY(take_text(r->settings, "settings", "model", &r->model));
     SPW_TRY(take_text(r->settings, "settings", "cluster", &r->cluster));
     SPW_TRY(take_text(r->settings, "settings", "remat", &r->remat));
-    r->gpus = r->expert * r->fsdp * r->pipeline * tensor;
-    if (r->expert * r->fsdp != (double)r->pictures.ranks)
-        SPW_TRY(spw_fail(SPW_EFORMAT, "settings.parallel: %g x %g ranks; must be %zu as in the datasets",
-                         r->expert, r->fsdp, r->pictures.ranks));
+    r->gpus = r->expert * r->fsdp * r->pipeline * shared;
+    if (r->expert * r->fsdp * shared != (double)r->pictures.ranks)
+        SPW_TRY(
+            spw_fail(SPW_EFORMAT,
+                     "settings.parallel: %g x %g ranks of %g GPUs an expert; must be %zu as in the datasets",
+                     r->expert, r->fsdp, shared, r->pictures.ranks));
 
 cleanup:
     return status;

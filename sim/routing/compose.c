@@ -1,6 +1,7 @@
 #include "sim/routing/compose.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/print/plural.h"
 #include "sim/routing/counted_tokens.h"
 #include "sim/routing/model_match.h"
@@ -37,8 +38,11 @@ static void assume_all(spw_composer *c, const char *text) {
 
 static void worsen(spw_match *match, spw_match other) { *match = other > *match ? other : *match; }
 
+/* Of one sequence on one rank. */
+static size_t rank_length(const spw_composer *c) { return spw_grid_sequence_tokens(c->request.job); }
+
 static size_t batch_tokens(const spw_composer *c, size_t batch) {
-    return c->request.sequences[batch] * c->request.job->sequence_length;
+    return c->request.sequences[batch] * rank_length(c);
 }
 
 /* --- What is replayed --- */
@@ -217,7 +221,7 @@ const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t ba
 /* Tries to give every job rank `per_rank` source ranks. *done says whether their tokens suffice: exactly when
  * the ranks are the job's own, at least when they are folded. */
 static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank, bool *done) {
-    const size_t want = batch_tokens(c, batch), length = c->request.job->sequence_length;
+    const size_t want = batch_tokens(c, batch), length = rank_length(c);
     *done = false;
     for (size_t rank = 0; rank < c->ranks; rank++) {
         const size_t begin = spw_token_runs_first(&c->runs, rank * per_rank),
@@ -245,7 +249,7 @@ static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank
 /* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
  * order while the trace's suffice and it knows no ranks, else drawn. */
 static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
-    const size_t length = c->request.job->sequence_length;
+    const size_t length = rank_length(c);
     const uint64_t want = (uint64_t)c->ranks * batch_tokens(c, batch);
     size_t next =
         c->info->ranks == 0 && spw_token_runs_tokens(&c->runs, 0, c->runs.runs) >= want ? 0 : c->runs.pieces;
@@ -268,6 +272,12 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     }
     gsl_rng_free(random);
     worsen(&c->match[batch], SPW_MATCH_RESAMPLED);
+    if (!spw_grid_is_plain(c->request.job))
+        spw_assume(&c->assumptions[batch],
+                   "what the GPUs of a tensor x context group have of a sequence is taken from the trace GPU "
+                   "by GPU, in "
+                   "parts of %zu tokens",
+                   length);
     if (dealt)
         spw_assume(&c->assumptions[batch],
                    "the trace knows no source ranks: whole sequences are dealt to ranks");
@@ -279,6 +289,52 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
     return status;
 }
 
+typedef struct slice {
+    size_t offset, tokens; /* in the whole sequence */
+} slice;
+
+/* Context rank c has pieces c and 2 CP - 1 - c of the sequence, one behind the other, of which tensor rank t takes the t-th
+ * part; a part may touch both. */
+static slice slice_of(const spw_grid *g, size_t rank, size_t length, bool second) {
+    const size_t t = rank % g->tensor, c = rank / g->tensor % g->context,
+                 own = length / (g->tensor * g->context);
+    if (g->context == 1) return second ? (slice){0, 0} : (slice){t * own, own};
+    const size_t piece = length / (2 * g->context), begin = t * own, end = begin + own;
+    const size_t low = second ? piece : 0, high = low + piece;
+    const size_t from = begin > low ? begin : low, to = end < high ? end : high;
+    const size_t first = second ? (2 * g->context - 1 - c) * piece : c * piece;
+    return from < to ? (slice){first + from - low, to - from} : (slice){0, 0};
+}
+
+/* A trace by data-parallel rank: the GPUs of a tensor x context group share the sequences of one source rank. */
+static spw_status lay_out_by_replica(spw_composer *c, size_t batch, bool *done) {
+    const spw_grid g = spw_grid_of(c->request.job);
+    const size_t length = c->request.job->sequence_length, sequences = c->request.sequences[batch],
+                 share = g.tensor * g.context;
+    spw_status status = SPW_OK;
+    *done = false;
+    for (size_t d = 0; d < c->ranks / share; d++) {
+        const size_t begin = spw_token_runs_first(&c->runs, d), end = spw_token_runs_first(&c->runs, d + 1);
+        if (spw_token_runs_tokens(&c->runs, begin, end) != sequences * length) return SPW_OK;
+    }
+    for (size_t i = 0; i < c->ranks * sequences * 2; i++) {
+        const size_t rank = i / 2 / sequences, sequence = i / 2 % sequences, d = rank / share;
+        const slice s = slice_of(&g, rank, length, i % 2 == 1);
+        const spw_token_place place = {rank, sequence, sequence * length + s.offset, s.tokens};
+        SPW_TRY(
+            spw_token_runs_take_part(&c->runs, spw_token_runs_first(&c->runs, d), &place, c->layout[batch]));
+    }
+    spw_assume(&c->assumptions[batch],
+               "source ranks of the trace are the job's data-parallel ranks: the %zu GPUs of a tensor x "
+               "context group "
+               "share their sequences",
+               share);
+    *done = true;
+
+cleanup:
+    return status;
+}
+
 static spw_status lay_out(spw_composer *c, size_t batch) {
     const size_t source = c->info->ranks;
     bool done = false;
@@ -286,6 +342,8 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
     spw_layout_clear(c->layout[batch]);
     if (source == c->ranks) {
         status = lay_out_by_rank(c, batch, 1, &done);
+    } else if (source > 0 && source < c->ranks && source == spw_grid_of(c->request.job).data) {
+        status = lay_out_by_replica(c, batch, &done);
     } else if (source > c->ranks && source % c->ranks == 0) {
         status = lay_out_by_rank(c, batch, source / c->ranks, &done);
         if (done) {
@@ -328,7 +386,7 @@ static spw_status begin_tokens(spw_composer *c) {
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;
         any = any || drawn[b];
     }
-    if (any && status == SPW_OK) status = spw_token_runs_cut(&c->runs, c->request.job->sequence_length);
+    if (any && status == SPW_OK) status = spw_token_runs_cut(&c->runs, rank_length(c));
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         if (drawn[b]) status = lay_out_by_drawing(c, b);
     }
@@ -345,7 +403,7 @@ static size_t drawn_sequences(const spw_composer *c, size_t batch) {
 
 static spw_status begin_counts(spw_composer *c) {
     for (size_t b = 0; b < c->request.batches; b++) {
-        const size_t length = c->request.job->sequence_length, sequences = c->request.sequences[b],
+        const size_t length = rank_length(c), sequences = c->request.sequences[b],
                      drawn = drawn_sequences(c, b);
         spw_layout_clear(c->layout[b]);
         for (size_t i = 0; i < c->ranks * sequences; i++) {
@@ -384,9 +442,8 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
         const uint64_t seed = c->request.seed + 7919 * c->ranks * (layer + c->layers * c->step);
         const size_t drawn = drawn_sequences(c, batch);
         if (layer != c->record_layer || drawn != c->record_drawn) {
-            const spw_status status =
-                spw_counted_tokens_draw(c->counted, begin, c->request.layer_begin + layer,
-                                        drawn * c->request.job->sequence_length, seed, &c->record);
+            const spw_status status = spw_counted_tokens_draw(
+                c->counted, begin, c->request.layer_begin + layer, drawn * rank_length(c), seed, &c->record);
             if (status != SPW_OK) return status;
             c->record_layer = layer, c->record_drawn = drawn;
         }

@@ -113,6 +113,23 @@ bool spw_token_runs_have_length(const spw_token_runs *r, size_t length) {
     return true;
 }
 
+spw_status spw_token_runs_take_part(const spw_token_runs *r, size_t begin, const spw_token_place *p,
+                                    spw_layout *out) {
+    uint64_t skip = p->offset, left = p->tokens;
+    spw_status status = SPW_OK;
+    for (size_t i = begin; i < r->runs && left > 0 && status == SPW_OK; i++) {
+        const spw_token_run *run = &r->run[i];
+        const uint64_t passed = skip < run->tokens ? skip : run->tokens, there = run->tokens - passed,
+                       part = there < left ? there : left;
+        skip -= passed;
+        left -= part;
+        if (part > 0)
+            status = spw_layout_append(
+                out, p->rank, (spw_segment){run->first + passed, (uint32_t)part, (uint32_t)p->sequence});
+    }
+    return status;
+}
+
 static bool same_sequence(const spw_token_run *a, const spw_token_run *b) {
     return a->rank == b->rank && a->sequence == b->sequence;
 }

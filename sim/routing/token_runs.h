@@ -45,6 +45,14 @@ bool spw_token_runs_have_length(const spw_token_runs *runs, size_t length);
 SPW_MUST_CHECK spw_status spw_token_runs_take(const spw_token_runs *runs, size_t begin, size_t end,
                                               size_t want, size_t length, size_t rank, spw_layout *out);
 
+/* `tokens` tokens from `offset` on become part of a sequence of a rank. */
+typedef struct spw_token_place {
+    size_t rank, sequence, offset, tokens;
+} spw_token_place;
+/* Appends them to `out`; offsets count from run `begin`. The runs must have as many. */
+SPW_MUST_CHECK spw_status spw_token_runs_take_part(const spw_token_runs *runs, size_t begin,
+                                                   const spw_token_place *place, spw_layout *out);
+
 /* Cuts the runs where a sequence of the trace fills one of `length`, and notes which runs are a piece. */
 SPW_MUST_CHECK spw_status spw_token_runs_cut(spw_token_runs *runs, size_t length);
 /* Gives a sequence of `out` `room` tokens of piece `index`, or all it has; *taken says how many. */

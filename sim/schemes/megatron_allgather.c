@@ -163,7 +163,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_GATHER},
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,

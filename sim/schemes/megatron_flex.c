@@ -98,7 +98,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded_deepep, .fp8 = true},
+    .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded_deepep, .fp8 = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/schemes/list.h"
 
@@ -19,7 +20,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .hidden = job->model.hidden,
                          .ffn = job->model.expert_ffn,
                          .sequences = sequences,
-                         .sequence_length = job->sequence_length,
+                         .sequence_length = spw_grid_sequence_tokens(job),
                          .element_bytes = job->precision.activations,
                          .gpus = spw_job_gpus(job),
                          .waiting_layers =

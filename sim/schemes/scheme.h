@@ -25,7 +25,7 @@ struct spw_layer_shape {
     size_t top_k;            /* K */
     size_t hidden, ffn;      /* H, F */
     size_t sequences;        /* p, per rank */
-    size_t sequence_length;  /* S */
+    size_t sequence_length;  /* S; with tensor and context parallelism the rank's part of it */
     size_t tokens;           /* T = p S, per rank */
     size_t assignments;      /* N = T K */
     size_t worst_rows;       /* W = R T min(e, K) */
@@ -173,7 +173,8 @@ typedef struct spw_scheme_megatron {
     spw_megatron_dispatcher dispatcher;
     bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
     bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
-    bool fp8;                                  /* the tensors of TransformerEngine's recipes are described */
+    bool fp8;    /* the tensors of TransformerEngine's recipes are described */
+    bool splits; /* tensor and context parallelism: a layer of sequence-parallel slices */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;

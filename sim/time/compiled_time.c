@@ -1,5 +1,6 @@
 #include "sim/time/compiled_time.h"
 
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_cut.h"
@@ -35,8 +36,8 @@ bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool timed = program != NULL && /* no program of ragged_dot behind DeepEP ever ran */
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
     spw_compiled_cut cut;
-    return timed && spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK && job->tensor == 1 &&
-           !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
+    return timed && spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK &&
+           spw_grid_is_plain(job) && !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
 }
 
 /* --- Exchanges --- */

@@ -1,6 +1,7 @@
 #include "sim/time/megatron_job_time.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
@@ -37,7 +38,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
-           job->tensor == 1 && job->precision.weights == 2 && spw_precision_is_timed(job);
+           spw_grid_is_plain(job) && job->precision.weights == 2 && spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */

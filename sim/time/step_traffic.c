@@ -1,5 +1,6 @@
 #include "sim/time/step_traffic.h"
 
+#include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/step_exchanges.h"
 #include "sim/time/weight_families.h"
@@ -215,6 +216,10 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     builder b = {job, out};
     memset(out, 0, sizeof *out);
+    if (!spw_grid_is_plain(job))
+        return spw_fail(SPW_ECONFIG,
+                        "the collectives of tensor and context parallelism are not listed yet; make tensor, "
+                        "context and expert_tensor 1");
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
     out->times[SPW_PLACE_DENSE_LAYER] = (m->layers - m->moe_layers) * micro;
     out->times[SPW_PLACE_ENDS] = micro;

@@ -1,6 +1,7 @@
 /* Memory of a rank. The table is the peak model of docs/schemes.md, section 7.6, for DeepSeek-V3 at expert 8 x
  * fsdp 8 in bf16, remat full. */
 #include "sim/memory/footprint.h"
+#include "sim/memory/footprint_check.h"
 
 #include "tests/unit/check.h"
 

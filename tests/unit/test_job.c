@@ -112,7 +112,7 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
            "pipeline, "
-           "tensor, virtual_stages");
+           "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, "
            "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
@@ -196,11 +196,13 @@ static void test_types(void) {
         {HEAD SPLIT "batch: {sequences_per_gpu: [], sequence_length: 4096}\n",
          "job.yaml:4: 'batch.sequences_per_gpu' has 0 elements; it must be a whole number in [1, 1048576] or "
          "a list of 1 to "
-         "64 of them (sequences of one GPU in one step; a list plans each)"},
+         "64 of them (sequences of one GPU in one step, or of the tensor x context GPUs that share them; a "
+         "list plans each)"},
         {HEAD SPLIT "batch:\n  sequences_per_gpu: [1,\n    two]\n  sequence_length: 4096\n",
          "job.yaml:6: 'batch.sequences_per_gpu' is 'two'; it must be a whole number in [1, 1048576] or a "
          "list of 1 to 64 of "
-         "them (sequences of one GPU in one step; a list plans each)"},
+         "them (sequences of one GPU in one step, or of the tensor x context GPUs that share them; a list "
+         "plans each)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i].text, cases[i].message);
 }

@@ -1,0 +1,42 @@
+/* How the GPUs of a job are split, twice, as Megatron-Core does it (NVIDIA/Megatron-LM d98e8a64,
+ * megatron/core/parallel_state.py initialize_model_parallel, order tp-cp-ep-dp-pp):
+ *   attention, embedding, head, shared experts   tensor x context x data x pipeline
+ *   routed experts                               expert_tensor x expert x expert_data x pipeline
+ * The first factor is the fastest in the number of a GPU. Both products are all GPUs. `fsdp` of a job is expert_data: the
+ * replicas of the experts. A sequence belongs to tensor x context GPUs; context parallelism gives each of `context` of
+ * them its part, and sequence parallelism cuts that part once more, so that outside of the sharded matrices a GPU has
+ * S / (tensor x context) tokens of every sequence (docs/schemes.md, section 5.10). */
+#ifndef SPW_SIM_INPUT_GRID_H
+#define SPW_SIM_INPUT_GRID_H
+
+#include "sim/input/job.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct spw_grid {
+    size_t tensor, context, data, pipeline;
+    size_t expert_tensor, expert, expert_data;
+} spw_grid;
+
+/* What a job leaves out is worked out: expert_tensor is as large as tensor, which is Megatron's default, and data is what
+ * tensor, context and pipeline leave of the GPUs. A factor of 0 counts as 1. */
+spw_grid spw_grid_of(const spw_job *job);
+/* No tensor, context or expert-tensor parallelism. */
+bool spw_grid_is_plain(const spw_job *job);
+/* Tokens of one sequence that one GPU has between the sharded matrices, where its router is. */
+size_t spw_grid_sequence_tokens(const spw_job *job);
+/* GPUs of one pipeline stage. */
+size_t spw_grid_stage_gpus(const spw_job *job);
+
+/* SPW_ECONFIG for a grid that cannot be, or that the model's shapes do not divide by; `key` is where the job is to be
+ * changed. The product of all is the GPUs already. */
+SPW_MUST_CHECK spw_status spw_grid_check(const spw_job *job, const char **key);
+
+/* " x expert_tensor 1; tensor 2 x context 4 x data 8", or nothing where the grid is plain. */
+void spw_grid_print(const spw_job *job, FILE *out);
+/* Who has the sequences of a batch: "a GPU", or "a data-parallel rank". */
+const char *spw_grid_tokens_of(const spw_job *job);
+
+#endif

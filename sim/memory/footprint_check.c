@@ -1,0 +1,81 @@
+#include "sim/memory/footprint_check.h"
+
+#include "sim/input/fp8_recipe.h"
+#include "sim/input/grid.h"
+
+#include <stdio.h>
+
+/* Rows of an expert must come in the multiples that its products take. */
+static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
+    const char *name = spw_fp8_recipe_name(job->precision.recipe);
+    spw_fp8_facts facts;
+    spw_status status = spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts);
+    char align[16];
+    if (status != SPW_OK || job->precision.recipe == SPW_FP8_NONE) return status;
+    if (!scheme->type->megatron.fp8)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': recipe %s is of TransformerEngine under Megatron-Core; what this scheme's own "
+            "quantization keeps is not modelled: use megatron-alltoall or megatron-flex, or recipe: none",
+            scheme->text, name);
+    (void)snprintf(align, sizeof align, "%zu", facts.align);
+    if (!spw_scheme_option_is(scheme, "align", align))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write %s:align=%s",
+            scheme->text, name, align, scheme->type->name, align);
+    return SPW_OK;
+}
+
+/* What is described of tensor, context and expert-tensor parallelism. */
+static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
+    const spw_grid g = spw_grid_of(job);
+    if (spw_grid_is_plain(job)) return SPW_OK;
+    if (!scheme->type->megatron.splits)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
+            "dispatchers alone; use megatron-alltoall, megatron-allgather or megatron-flex, or make all "
+            "three 1",
+            scheme->text, g.tensor, g.context, g.expert_tensor);
+    if (g.expert_tensor > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': expert_tensor %zu is not modelled yet; use expert_tensor: 1",
+                        scheme->text, g.expert_tensor);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu, context %zu and expert_tensor %zu with sharded weights are not modelled; use "
+            "Megatron-Core's optimizer: distributed or replicated",
+            g.tensor, g.context, g.expert_tensor);
+    if (job->part != SPW_PART_WHOLE)
+        return spw_fail(
+            SPW_ECONFIG,
+            "bare layers have no tensor or context parallelism; make tensor, context and expert_tensor 1, or "
+            "use model_part: whole");
+    if (job->precision.recipe != SPW_FP8_NONE)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s with tensor %zu and context %zu is not modelled; use recipe: none",
+                        spw_fp8_recipe_name(job->precision.recipe), g.tensor, g.context);
+    return SPW_OK;
+}
+
+spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
+    spw_status status = check_recipe(job, scheme);
+    if (status == SPW_OK) status = check_grid(job, scheme);
+    if (status != SPW_OK) return status;
+    if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
+                    "optimizer: sharded",
+                    spw_optimizer_name(job->optimizer), scheme->text);
+}
+
+const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
+    if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
+        job->part != SPW_PART_WHOLE)
+        return NULL;
+    return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
+           "(optimizer: sharded); "
+           "Megatron's own, optimizer: distributed, holds weights and gradients whole";
+}

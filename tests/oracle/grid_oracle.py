@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Jobs under tensor, context, expert-tensor, expert, data and pipeline parallelism against a brute force over tokens, written
+from docs/schemes.md, section 5.10: which tokens every GPU routes, rows, bytes and drops of every GPU, parameters, gradients and
+optimizer of every GPU; random grids, each with the trace by GPU and by data-parallel rank.
+
+grid_oracle.py SPILLWAY SCRATCH ROOT [--cases N]"""
+import json
+import pathlib
+import sys
+
+import h5py
+import numpy as np
+
+from oracle_run import Oracle
+from replay_case import CLUSTER, Tokens
+
+program, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else 50
+scratch = scratch / "grid_oracle"
+scratch.mkdir(parents=True, exist_ok=True)
+oracle = Oracle(str(program), "grid_oracle")
+
+
+def divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+class Grid:
+    """A random split of 2 to 32 GPUs a stage, and shapes that it divides."""
+
+    def __init__(self, rng):
+        pick = lambda values: int(rng.choice(values))
+        self.stage = pick([2, 4, 6, 8, 12, 16, 24, 32])
+        self.TP = pick([d for d in divisors(self.stage) if d <= 8])
+        self.CP = pick([d for d in divisors(self.stage // self.TP) if d <= 4])
+        self.DP = self.stage // self.TP // self.CP
+        self.ETP = pick([d for d in divisors(self.stage) if d <= 4]) if EXPERT_TENSOR else 1
+        self.EP = pick([d for d in divisors(self.stage // self.ETP) if d <= 16])
+        self.EDP = self.stage // self.ETP // self.EP
+        self.E = self.EP * pick([1, 2, 3, 4])
+        self.K = pick(range(1, min(4, self.E) + 1))
+        self.p = pick([1, 2, 3])
+        self.S = 2 * self.CP * self.TP * pick([1, 2, 3, 5])
+        self.heads = self.kv = 8 * 3
+        self.H, self.F = 8 * pick([2, 3, 4]), self.ETP * pick([4, 6, 10])
+        self.shared, self.dense_layers = pick([0, 1]), pick([0, 1])
+        self.layers, self.node = self.dense_layers + pick([1, 2]), pick([n for n in divisors(self.stage) if n <= 8])
+
+    def tokens(self, gpu):
+        """Rows [sequence][token] of the data-parallel rank that GPU `gpu` of a stage routes, in its order: context ranks
+        take one piece from the front and one from the back, tensor ranks cut what the context rank has."""
+        t, c, d = gpu % self.TP, gpu // self.TP % self.CP, gpu // self.TP // self.CP
+        pieces = np.array_split(np.arange(self.S), 2 * self.CP)
+        mine = np.concatenate([pieces[c], pieces[2 * self.CP - 1 - c]]) if self.CP > 1 else np.arange(self.S)
+        return d, np.array_split(mine, self.TP)[t]
+
+    def write(self, name, schemes, optimizer="distributed"):
+        model = dict(model_type="deepseek_v2" if self.shared or self.dense_layers else "generic", num_hidden_layers=self.layers,
+                     hidden_size=self.H, vocab_size=96, num_attention_heads=self.heads, num_key_value_heads=self.kv, head_dim=4,
+                     num_experts=self.E, num_experts_per_tok=self.K, moe_intermediate_size=self.F)
+        if self.shared or self.dense_layers:
+            for key in ("num_experts", "head_dim"):
+                del model[key]
+            model.update(n_routed_experts=self.E, n_shared_experts=self.shared * 24, intermediate_size=48, kv_lora_rank=6,
+                         q_lora_rank=10, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=4,
+                         first_k_dense_replace=self.dense_layers, tie_word_embeddings=False, topk_method="greedy")
+        (scratch / f"{name}.json").write_text(json.dumps(model))
+        (scratch / f"{name}_cluster.yaml").write_text(CLUSTER.format(name="c", nodes=self.stage // self.node,
+                                                                     gpus_per_node=self.node))
+        job = scratch / f"{name}.yaml"
+        job.write_text(f"model: ./{name}.json\ncluster: ./{name}_cluster.yaml\n"
+                       f"parallel: {{expert: {self.EP}, fsdp: {self.EDP}, tensor: {self.TP}, context: {self.CP}, "
+                       f"expert_tensor: {self.ETP}, data: {self.DP}}}\n"
+                       f"batch: {{sequences_per_gpu: {self.p}, sequence_length: {self.S}}}\n"
+                       "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"
+                       f"optimizer: {optimizer}\nschemes:\n" + "".join(f"- \"{s}\"\n" for s in schemes))
+        return job
+
+
+EXPERT_TENSOR = False
+
+
+def kept_of(grid, ids, weights, scheme):
+    """1 where a choice of one GPU's tokens is kept: C slots an expert and GPU."""
+    kept = np.ones(ids.shape, bool)
+    option = dict(o.split("=") for o in scheme.partition(":")[2].split(",") if o)
+    if "capacity_factor" not in option:
+        return kept
+    capacity = int(np.ceil(len(ids) * grid.K / grid.E * float(option["capacity_factor"])))
+    if capacity > len(ids):
+        return kept
+    for x in range(grid.E):
+        at = [(t, k) for t in range(len(ids)) for k in range(grid.K) if ids[t, k] == x]
+        if option.get("policy", "probs") == "probs":
+            at.sort(key=lambda c: (-weights[c], c[0]))
+        for place in at[capacity:]:
+            kept[place] = False
+    return kept
+
+
+def wanted(grid, ids, weights, scheme, row_bytes):
+    """ids [DP][sequence][token][K]. Per GPU of a stage: rows, bytes sent and received in one dispatch, dropped. GPU g of the
+    experts' grid is (j, i, group), j fastest: it sends to GPUs of the same j, and what arrived goes on to the ETP - 1 others."""
+    R, e = grid.EP * grid.ETP, grid.E // grid.EP
+    out = {k: np.zeros(grid.stage, np.int64) for k in ("rows_received", "bytes_sent", "bytes_received", "dropped")}
+    arrived = np.zeros(grid.stage, np.int64)
+    for g in range(grid.stage):
+        d, at = grid.tokens(g)
+        mine = ids[d][:, at].reshape(-1, grid.K)
+        kept = kept_of(grid, mine, weights[d][:, at].reshape(-1, grid.K), scheme)
+        out["dropped"][g] = (~kept).sum()
+        for x in mine[kept]:
+            to = g // R * R + x // e * grid.ETP + g % grid.ETP
+            arrived[to] += 1
+            if to != g:
+                out["bytes_sent"][g] += row_bytes
+                out["bytes_received"][to] += row_bytes
+    for g in range(grid.stage):
+        peers = [g // grid.ETP * grid.ETP + j for j in range(grid.ETP)]
+        out["rows_received"][g] = arrived[peers].sum()
+        out["bytes_sent"][g] += (grid.ETP - 1) * arrived[g] * row_bytes
+        out["bytes_received"][g] += sum(arrived[q] for q in peers if q != g) * row_bytes
+    return out
+
+
+def check_rows(grid, name, rng):
+    L = grid.layers - grid.dense_layers
+    ids = np.argsort(rng.gumbel(size=(L, grid.DP, grid.p, grid.S, grid.E)) + 2 * rng.normal(size=grid.E), axis=-1)[..., -grid.K:]
+    weights = rng.permutation(2 * ids.size)[:ids.size].reshape(ids.shape) % 997 / 1024 + 2**-10
+    weights = weights.astype(np.float16).astype(np.float64)
+    schemes = ["megatron-alltoall", "megatron-alltoall:capacity_factor=0.6,policy=position", "megatron-alltoall:capacity_factor=0.8"]
+    if grid.ETP == 1:
+        schemes += ["megatron-flex", "megatron-allgather"]  # of these rows and drops
+    job = grid.write(name, schemes)
+    position = np.tile(np.arange(grid.S), grid.DP * grid.p)
+    by_data = Tokens(np.moveaxis(ids, 0, 3).reshape(-1, L, grid.K).astype(np.uint8), [grid.DP * grid.p * grid.S], grid.E, grid.DP,
+                     np.repeat(np.arange(grid.DP), grid.p * grid.S), np.tile(np.repeat(np.arange(grid.p), grid.S), grid.DP),
+                     position, weight=np.moveaxis(weights, 0, 3).reshape(-1, L, grid.K))
+    rows = [(g, q, s) for g in range(grid.stage) for q in range(grid.p) for s in range(grid.S // (grid.TP * grid.CP))]
+    pick = [np.stack([ids[:, d, q, at[s]] for g, q, s in rows for d, at in [grid.tokens(g)]]),
+            np.stack([weights[:, d, q, at[s]] for g, q, s in rows for d, at in [grid.tokens(g)]])]
+    by_gpu = Tokens(pick[0].astype(np.uint8), [len(rows)], grid.E, grid.stage, np.array([g for g, _, _ in rows]),
+                    np.array([q for _, q, _ in rows]), np.array([s for _, _, s in rows]), weight=pick[1])
+    for kind, trace in (("data", by_data), ("gpu", by_gpu)):
+        path, out = scratch / f"{name}_{kind}.h5", scratch / f"{name}_{kind}_out.h5"
+        trace.write(path)
+        result = json.loads(oracle.must("replay", path, "--job", job, "--format", "json", "--output", out))
+        with h5py.File(out) as f:
+            for i, scheme in enumerate(schemes):
+                what = f"{name} {kind} {vars(grid)} {scheme}"
+                row = result["rows"][i]
+                oracle.check(row["evidence"] in ("exact", "folded"), f"{what}: {row['evidence']}")
+                row_bytes = grid.H * 2 + (4 if "alltoall" in scheme else 0)
+                for layer in range(L):
+                    want = wanted(grid, ids[layer], weights[layer], scheme, row_bytes)
+                    for field in want:
+                        got = f[field][i, 0, layer]
+                        if "alltoall" not in scheme and field.startswith("bytes"):
+                            continue
+                        oracle.check(np.array_equal(got, want[field]), f"{what} layer {layer} {field}: {got} for {want[field]}")
+
+
+def parameters(grid):
+    """Of one GPU: routed, of the tensor-parallel rest, replicated; matrix by matrix."""
+    H, heads, moe = grid.H, grid.heads, grid.layers - grid.dense_layers
+    if grid.shared or grid.dense_layers:
+        q, kv, v = heads * 6, heads * 8, heads * 4
+        cut = [10 * q, 6 * kv, v * H]
+        whole = [H * 10, 10, H * (6 + 2), 6]
+    else:
+        cut, whole = [H * heads * 4, 2 * H * grid.kv * 4, heads * 4 * H], []
+    sharded = sum(x / grid.TP for x in cut) * grid.layers + moe * grid.shared * 3 * H * 24 * grid.F / grid.TP
+    sharded += grid.dense_layers * 3 * H * 48 / grid.TP + 2 * 96 * H / grid.TP
+    replicated = (sum(whole) + 2 * H) * grid.layers + moe * grid.E * H + H
+    routed = moe * grid.E / grid.EP * 3 * H * grid.F / grid.ETP
+    return routed, sharded + replicated
+
+
+def check_state(grid, name):
+    routed, rest = parameters(grid)
+    for optimizer, experts, others in (("distributed", grid.EDP, grid.DP * grid.CP), ("replicated", 1, 1)):
+        job = grid.write(name, ["megatron-alltoall"], optimizer)
+        want = {"weights": 2 * (routed + rest), "gradients": 4 * (routed + rest),
+                "optimizer": 8 * (routed / experts + rest / others), "master_weights": 4 * (routed / experts + rest / others)}
+        got = {row["component"]: row["bytes"] for row in json.loads(oracle.must("explain", "--job", job, "--format", "json"))}
+        T = grid.p * grid.S // (grid.TP * grid.CP)
+        want.update(carries=grid.layers * T * grid.H * 2, logits=2 * T * 96 * 2)
+        if grid.TP > 1:
+            want["gathered_sequence"] = 2 * grid.TP * T * grid.H * 2
+        oracle.check(("gathered_sequence" in got) == (grid.TP > 1), f"{name}: gathered_sequence with tensor {grid.TP}")
+        for part, value in want.items():
+            oracle.check(abs(got[part] - value) <= 1, f"{name} {vars(grid)} {optimizer} {part}: {got[part]} for {value}")
+
+
+def check_refusals():
+    """What cannot be, or is not modelled, says so."""
+    grid = Grid(np.random.default_rng(5))
+    for key, value, word in (("data", grid.DP + 1, "data"), ("tensor", 7 * grid.stage, "does not divide"),
+                             ("sequence_parallel", "false", "sequence_parallel: true"),):
+        grid.TP, grid.CP, grid.DP = (2 if grid.stage % 2 == 0 else grid.stage), 1, grid.stage // 2
+        job = grid.write("refused", ["megatron-alltoall"])
+        done = oracle.call("explain", "--job", job, "--set", f"parallel.{key}={value}")
+        oracle.check(done.returncode != 0 and word in done.stderr, f"{key}={value}: {done.stderr}")
+    grid.S = 2 * grid.TP * 3
+    job = grid.write("refused", ["megatron-alltoall"])
+    for arguments, word in ((["--scheme", "gmm"], "Megatron-Core's dispatchers"), (["--optimizer", "sharded"], "distributed or replicated"),
+                            (["--set", f"batch.sequence_length={grid.S + 1}"], "use a multiple of")):
+        done = oracle.call("explain", "--job", job, *arguments)
+        oracle.check(done.returncode != 0 and word in done.stderr, f"{arguments}: {done.stderr}")
+
+
+for seed in range(cases):
+    generator = np.random.default_rng(seed)
+    one = Grid(generator)
+    check_rows(one, f"case{seed}", generator)
+    check_state(one, f"case{seed}")
+check_refusals()
+oracle.finish(least=10 * cases)
