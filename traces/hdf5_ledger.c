@@ -68,6 +68,24 @@ spw_status spw_hdf5_ledger_note_text(spw_hdf5_ledger *ledger, hid_t object, cons
     return spw_hdf5_ledger_note(ledger, path, SPW_HDF5_TEXT, H5I_INVALID_HID, 0, 0, text, strlen(text));
 }
 
+/* Each with its end, so that no two lists of texts have one sum. */
+static uint64_t add_strings(uint64_t sum, size_t count, const char *const *text) {
+    for (size_t i = 0; i < count; i++)
+        sum = text[i] != NULL ? add_bytes(sum, text[i], strlen(text[i]) + 1) : 0;
+    return sum;
+}
+
+spw_status spw_hdf5_ledger_note_strings(spw_hdf5_ledger *ledger, const char *path, size_t count,
+                                        const char *const *text) {
+    spw_hdf5_entry *entry = NULL;
+    const spw_status status = find(ledger, path, &entry);
+    if (status != SPW_OK) return status;
+    *entry = (spw_hdf5_entry){
+        .way = SPW_HDF5_STRINGS, .type = H5I_INVALID_HID, .sum = add_strings(FNV_BEGIN, count, text)};
+    (void)snprintf(entry->path, sizeof entry->path, "%s", path);
+    return SPW_OK;
+}
+
 /* Whether the attribute's text has the sum. */
 static bool text_agrees(hid_t file, const spw_hdf5_entry *entry) {
     char holder[sizeof entry->path], *text = NULL;
@@ -198,8 +216,26 @@ cleanup:
     return status;
 }
 
+static spw_status sum_strings(reading *r, uint64_t *sum, bool *good) {
+    spw_status status = SPW_OK;
+    const size_t count = r->rank == 1 ? (size_t)r->extent[0] : 0;
+    if (count == 0) {
+        *sum = FNV_BEGIN;
+        return SPW_OK;
+    }
+    SPW_TRY(hold(r, count * sizeof(char *)));
+    *good = H5Tis_variable_str(r->type) > 0 &&
+            H5Dread(r->dataset, r->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->buffer) >= 0;
+    if (*good) *sum = add_strings(FNV_BEGIN, count, r->buffer);
+    if (*good) *good = H5Dvlen_reclaim(r->type, r->space, H5P_DEFAULT, r->buffer) >= 0;
+
+cleanup:
+    return status;
+}
+
 static spw_status check_entry(hid_t file, const spw_hdf5_entry *entry) {
-    static spw_status (*const ways[])(reading *, uint64_t *, bool *) = {sum_in_order, sum_parts, sum_chunks};
+    static spw_status (*const ways[])(reading *, uint64_t *, bool *) = {sum_in_order, sum_parts, sum_chunks,
+                                                                        sum_strings};
     spw_status status = SPW_OK;
     reading r;
     uint64_t sum = 0;
@@ -220,12 +256,41 @@ cleanup:
     return status;
 }
 
+/* An attribute of whatever type can be read, what it keeps in the file's heap too: the axes of a dataset stand there. */
+static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *info, void *unused) {
+    (void)info, (void)unused;
+    void *value = NULL;
+    const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
+    const hid_t type = attribute >= 0 ? H5Aget_type(attribute) : H5I_INVALID_HID;
+    const hid_t space = attribute >= 0 ? H5Aget_space(attribute) : H5I_INVALID_HID;
+    const hssize_t count = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    bool good = type >= 0 && count >= 0 &&
+                spw_alloc((size_t)count + 1, H5Tget_size(type), &value) == SPW_OK &&
+                H5Aread(attribute, type, value) >= 0;
+    if (good) good = H5Dvlen_reclaim(type, space, H5P_DEFAULT, value) >= 0;
+    spw_free(value);
+    if (space >= 0) (void)H5Sclose(space);
+    if (type >= 0) (void)H5Tclose(type);
+    if (attribute >= 0) (void)H5Aclose(attribute);
+    return good ? 0 : -1;
+}
+
+static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *info, void *unused) {
+    (void)info;
+    const hid_t object = H5Oopen(file, name, H5P_DEFAULT);
+    if (object < 0) return -1;
+    const herr_t done = H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, read_attribute, unused);
+    return H5Oclose(object) < 0 ? -1 : done;
+}
+
 spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path) {
     spw_status status = SPW_OK;
     const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0) return spw_fail(SPW_EIO, "cannot be opened again (a fault of the disk, or of memory)");
     for (size_t i = 0; i < ledger->entries && status == SPW_OK; i++)
         status = check_entry(file, &ledger->entry[i]);
+    if (status == SPW_OK && H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, read_attributes, NULL) < 0)
+        status = spw_fail(SPW_EIO, "an attribute cannot be read again; a fault of the disk, or of memory");
     if (H5Fclose(file) < 0 && status == SPW_OK)
         status = spw_fail(SPW_EIO, "cannot be closed (a fault of the disk?)");
     return status;

@@ -10,8 +10,14 @@
 #include <stdint.h>
 
 /* How the content of a dataset was written: from its first element to its last, in parts that are whole in all axes but
- * the first two, or as chunks that are stored as they came. */
-typedef enum spw_hdf5_way { SPW_HDF5_IN_ORDER, SPW_HDF5_PARTS, SPW_HDF5_CHUNKS, SPW_HDF5_TEXT } spw_hdf5_way;
+ * the first two, as chunks that are stored as they came, or as texts of variable length, which HDF5 keeps elsewhere. */
+typedef enum spw_hdf5_way {
+    SPW_HDF5_IN_ORDER,
+    SPW_HDF5_PARTS,
+    SPW_HDF5_CHUNKS,
+    SPW_HDF5_STRINGS,
+    SPW_HDF5_TEXT
+} spw_hdf5_way;
 
 typedef struct spw_hdf5_entry {
     char path[96]; /* OBJECT, or OBJECT@ATTRIBUTE of a text */
@@ -36,7 +42,12 @@ SPW_MUST_CHECK spw_status spw_hdf5_ledger_note(spw_hdf5_ledger *ledger, const ch
 SPW_MUST_CHECK spw_status spw_hdf5_ledger_note_text(spw_hdf5_ledger *ledger, hid_t object, const char *name,
                                                     const char *text);
 
-/* Opens the closed file and reads all that was noted: SPW_EIO when it differs or cannot be read. */
+/* The texts [count] of a dataset of variable strings were handed over. */
+SPW_MUST_CHECK spw_status spw_hdf5_ledger_note_strings(spw_hdf5_ledger *ledger, const char *path,
+                                                       size_t count, const char *const *text);
+
+/* Opens the closed file, reads all that was noted and every attribute, noted or not: SPW_EIO when something differs or cannot
+ * be read. */
 SPW_MUST_CHECK spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path);
 
 void spw_hdf5_ledger_clear(spw_hdf5_ledger *ledger);

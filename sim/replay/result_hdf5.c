@@ -122,7 +122,7 @@ static spw_status write_array(spw_result_file *f, const char *name, hid_t type, 
     bool good = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) (void)H5Dclose(dataset);
     if (!good) return broken(f, name);
-    if (H5Tis_variable_str(type) > 0) return SPW_OK;
+    if (H5Tis_variable_str(type) > 0) return spw_hdf5_ledger_note_strings(&f->ledger, name, count, data);
     return spw_hdf5_ledger_note(&f->ledger, name, SPW_HDF5_IN_ORDER, type, 0, 0, data,
                                 count * H5Tget_size(type));
 }
