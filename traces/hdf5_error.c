@@ -20,6 +20,8 @@ static herr_t read_record(unsigned number, const H5E_error2_t *record, void *con
     if (why->status != SPW_OK) return 0;
     if (record->maj_num == H5E_RESOURCE || record->min_num == H5E_NOSPACE || record->min_num == H5E_CANTALLOC)
         why->status = SPW_ENOMEM;
+    /* no file can take a property from a list of HDF5's own: short of memory, HDF5 began without it and said nothing */
+    if (record->maj_num == H5E_PLIST && record->min_num == H5E_NOTFOUND) why->status = SPW_ENOMEM;
     if (at == NULL) return 0;
     why->status = SPW_EIO;
     why->system_error = (int)strtol(at + sizeof mark - 1, NULL, 10);

@@ -257,16 +257,17 @@ cleanup:
 }
 
 /* An attribute of whatever type can be read, what it keeps in the file's heap too: the axes of a dataset stand there. */
-static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *info, void *unused) {
-    (void)info, (void)unused;
+static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *info, void *context) {
+    (void)info;
+    spw_status *status = context;
     void *value = NULL;
     const hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
     const hid_t type = attribute >= 0 ? H5Aget_type(attribute) : H5I_INVALID_HID;
     const hid_t space = attribute >= 0 ? H5Aget_space(attribute) : H5I_INVALID_HID;
     const hssize_t count = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    bool good = type >= 0 && count >= 0 &&
-                spw_alloc((size_t)count + 1, H5Tget_size(type), &value) == SPW_OK &&
-                H5Aread(attribute, type, value) >= 0;
+    bool good = type >= 0 && count >= 0;
+    if (good) *status = spw_alloc((size_t)count + 1, H5Tget_size(type), &value);
+    good = good && *status == SPW_OK && H5Aread(attribute, type, value) >= 0;
     if (good) good = H5Dvlen_reclaim(type, space, H5P_DEFAULT, value) >= 0;
     spw_free(value);
     if (space >= 0) (void)H5Sclose(space);
@@ -275,11 +276,11 @@ static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *i
     return good ? 0 : -1;
 }
 
-static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *info, void *unused) {
+static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *info, void *status) {
     (void)info;
     const hid_t object = H5Oopen(file, name, H5P_DEFAULT);
     if (object < 0) return -1;
-    const herr_t done = H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, read_attribute, unused);
+    const herr_t done = H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, NULL, read_attribute, status);
     return H5Oclose(object) < 0 ? -1 : done;
 }
 
@@ -289,7 +290,8 @@ spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path
     if (file < 0) return spw_fail(SPW_EIO, "cannot be opened again (a fault of the disk, or of memory)");
     for (size_t i = 0; i < ledger->entries && status == SPW_OK; i++)
         status = check_entry(file, &ledger->entry[i]);
-    if (status == SPW_OK && H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, read_attributes, NULL) < 0)
+    if (status == SPW_OK && H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, read_attributes, &status) < 0 &&
+        status == SPW_OK)
         status = spw_fail(SPW_EIO, "an attribute cannot be read again; a fault of the disk, or of memory");
     if (H5Fclose(file) < 0 && status == SPW_OK)
         status = spw_fail(SPW_EIO, "cannot be closed (a fault of the disk?)");
