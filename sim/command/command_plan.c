@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
+#include "sim/command/plan_search.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/print/plural.h"
@@ -31,14 +32,19 @@ enum {
     OPTION_DROPS,
     OPTION_ROUTING_STEPS,
     OPTION_CHROME,
-    OPTION_ALL
+    OPTION_GPUS_AT_MOST,
+    OPTION_TOKENS_PER_DAY,
+    OPTION_ALL,
+    OPTION_SEARCH,
+    OPTION_OVER
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
         *routing_steps, *chrome;
-    bool all;
+    spw_search_options wanted; /* of a search */
+    bool all, search;
 } plan_options;
 
 static const struct argp_option own_options[] = {
@@ -68,21 +74,52 @@ static const struct argp_option own_options[] = {
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
+    {"search", OPTION_SEARCH, NULL, 0,
+     "the best point over expert-parallel sizes, pipelines, virtual stages, micro-batches, remat, batches "
+     "and "
+     "schemes",
+     0},
+    {"over", OPTION_OVER, "KEY=LIST", 0,
+     "values that a search takes, as in pipeline=1,2,4; KEY is gpus, pipeline, micro-batches, "
+     "expert-parallel, "
+     "virtual-stages or remat; may be repeated",
+     0},
+    {"gpus-at-most", OPTION_GPUS_AT_MOST, "N", 0,
+     "a search also takes clusters of one node up to N GPUs, doubled", 0},
+    {"tokens-per-day", OPTION_TOKENS_PER_DAY, "N", 0,
+     "a search takes what reaches N tokens a day, the fewest GPUs first; 1B, 2.5e9", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,     &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,        &o->seed,
-                                   &o->allocator,  &o->drops,   &o->routing_steps, &o->chrome};
+    const char **const target[] = {&o->trace_path,
+                                   &o->routing,
+                                   &o->imbalance,
+                                   &o->stack,
+                                   &o->steps,
+                                   &o->layers,
+                                   &o->tokens,
+                                   &o->seed,
+                                   &o->allocator,
+                                   &o->drops,
+                                   &o->routing_steps,
+                                   &o->chrome,
+                                   &o->wanted.gpus_at_most,
+                                   &o->wanted.tokens_per_day};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_CHROME) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_TOKENS_PER_DAY) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
+    } else if (key == OPTION_SEARCH) {
+        o->search = true;
+    } else if (key == OPTION_OVER) {
+        if (o->wanted.overs == SPW_SEARCH_OVERS)
+            argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
+        o->wanted.over[o->wanted.overs++] = text;
     } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
     } else {
@@ -286,6 +323,84 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
     }
 }
 
+/* --- A search --- */
+
+/* What goes with a search, and what with a plan alone. */
+static spw_status check_search(const plan_options *o) {
+    const bool wanted =
+        o->wanted.overs > 0 || o->wanted.gpus_at_most != NULL || o->wanted.tokens_per_day != NULL;
+    if (!o->search)
+        return wanted ? spw_fail(SPW_EARG, "--over, --gpus-at-most and --tokens-per-day go with --search")
+                      : SPW_OK;
+    if (o->imbalance != NULL || o->allocator != NULL || o->tokens != NULL || o->chrome != NULL || o->all)
+        return spw_fail(
+            SPW_EARG,
+            "--imbalance, --allocator, --tokens, --chrome-trace and --all do not go with --search; ask "
+            "them of the point that it finds");
+    if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
+    return SPW_OK;
+}
+
+/* The routing of a search: one trace that was given, or one made for each number of GPUs. */
+typedef struct search_trace {
+    const plan_options *o;
+    uint64_t seed;
+    char *made;
+    spw_trace *trace;
+} search_trace;
+
+static void close_trace(search_trace *t) {
+    spw_trace_close(t->trace);
+    if (t->made != NULL) spw_temporary_remove(t->made);
+    spw_free(t->made);
+    t->trace = NULL, t->made = NULL;
+}
+
+static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
+    search_trace *t = state;
+    const char *path = t->o->trace_path;
+    spw_job *whole = NULL;
+    spw_status status = SPW_OK;
+    *out = t->trace;
+    if (t->trace != NULL && path != NULL) return SPW_OK;
+    close_trace(t);
+    if (path == NULL) {
+        SPW_TRY(SPW_ALLOC(1, &whole));
+        *whole = *job;
+        whole->expert = job->cluster.nodes * job->cluster.gpus_per_node;
+        whole->fsdp = whole->pipeline = whole->tensor = 1;
+        SPW_TRY(make_trace(whole, t->o->routing != NULL ? t->o->routing : "uniform", t->o->routing_steps,
+                           t->seed, &t->made));
+        path = t->made;
+    }
+    SPW_TRY(spw_trace_open(path, &t->trace));
+    *out = t->trace;
+
+cleanup:
+    spw_free(whole);
+    return status;
+}
+
+static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
+                         double drop_most) {
+    search_trace routing = {.o = o, .seed = plan->seed};
+    char text[512];
+    spw_status status = SPW_OK;
+    const spw_search_request request = {.plan = plan,
+                                        .drop_most = drop_most,
+                                        .generated = o->trace_path == NULL,
+                                        .open_trace = open_trace,
+                                        .state = &routing};
+    SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
+    describe_routing(o, spw_trace_get_info(plan->trace), 0.0, text, sizeof text);
+    SPW_TRY(spw_plan_search(&o->wanted, &request, text, software->names[0] != '\0' ? software->names : NULL,
+                            o->job.format, stdout));
+
+cleanup:
+    close_trace(&routing);
+    return status;
+}
+
 spw_status spw_command_plan(int argc, char **argv) {
     spw_status status = SPW_OK;
     plan_options *o = NULL;
@@ -323,23 +438,32 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
     merge_counts(o->job.left_out, &o->job.left_outs);
     merge_schemes(&o->job);
+    SPW_TRY(check_search(o));
+    if (o->search)
+        spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
+                           o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
         SPW_TRY(spw_job_check(&o->job.job));
         request.allocator = true;
     }
     const spw_job *job = &o->job.job;
-    if (splits != NULL) SPW_TRY(parse_splits(splits, job, &request));
+    o->wanted.splits = splits;
+    if (splits != NULL && !o->search) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_software(o->stack, &o->job, software, other, &request));
-    if (o->trace_path == NULL)
-        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, &made));
-    SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
-    request.trace = trace;
     request.job = job;
     request.scheme = o->job.scheme;
     request.schemes = job->schemes;
     request.seed = seed;
+    if (o->search) {
+        SPW_TRY(search(o, &request, software, drop_most));
+        goto cleanup;
+    }
+    if (o->trace_path == NULL)
+        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, &made));
+    SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
+    request.trace = trace;
     status = spw_plan_run(&request, &result);
     if ((status == SPW_EFORMAT || status == SPW_EIO) && o->trace_path != NULL &&
         strstr(spw_last_error(), o->trace_path) == NULL)

@@ -26,6 +26,21 @@ typedef struct replay {
     spw_replay_row *row; /* [places][schemes] */
 } replay;
 
+static bool skips(const replay *r, size_t row) { return r->request->skip != NULL && r->request->skip[row]; }
+
+static bool skips_place(const replay *r, size_t place) {
+    size_t left_out = 0;
+    for (size_t i = 0; i < r->request->schemes; i++) left_out += skips(r, place * r->request->schemes + i);
+    return left_out == r->request->schemes;
+}
+
+/* Are the choices of its batch counted at this place? All splits have the same, so one place does. */
+static bool tallies(const replay *r, size_t place) {
+    size_t first = place % r->batches;
+    while (skips_place(r, first) && first < place) first += r->batches;
+    return first == place;
+}
+
 /* --- Life --- */
 
 static void destroy(replay *r) {
@@ -98,8 +113,10 @@ static spw_status create_places(replay *r) {
         const size_t b = i % r->batches, sequences = job->sequences_per_gpu[b] / micro_batches;
         const spw_placement placement = {ranks, job->expert, job->cluster.gpus_per_node, job->model.experts};
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
-        SPW_TRY(spw_counts_create(placement, sequences, &r->counts[i]));
-        SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
+        if (!skips_place(r, i)) {
+            SPW_TRY(spw_counts_create(placement, sequences, &r->counts[i]));
+            SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
+        }
         if (b == 0) SPW_TRY(spw_segment_counts_create(placement, &r->cache[i / r->batches]));
         if (i < r->batches && micro_batches > 1) SPW_TRY(spw_layout_create(ranks, sequences, &r->part[b]));
     }
@@ -126,6 +143,10 @@ static spw_status create(replay *r) {
     SPW_TRY(SPW_ALLOC(r->row_count, &r->row));
     for (size_t i = 0; i < r->row_count; i++) {
         const size_t place = i / q->schemes;
+        if (skips(r, i)) {
+            r->row[i] = (spw_replay_row){.frame = &r->frame, .refused = true};
+            continue;
+        }
         SPW_TRY(spw_replay_row_create(&r->frame, &q->job[place / r->batches], &q->scheme[i % q->schemes],
                                       place % r->batches, &r->row[i]));
     }
@@ -141,9 +162,10 @@ static spw_status run_place(replay *r, size_t place, spw_replay_place at, const 
                             const spw_layout *layout) {
     const size_t schemes = r->request->schemes;
     spw_status status = SPW_OK;
+    if (skips_place(r, place)) return SPW_OK;
     SPW_TRY(spw_segment_counts_fill(r->cache[place / r->batches], r->counts[place], record, layout));
-    if (place < r->batches)
-        spw_choice_tally_add(&r->choices[place], r->counts[place], r->request->job->model.top_k);
+    if (tallies(r, place))
+        spw_choice_tally_add(&r->choices[place % r->batches], r->counts[place], r->request->job->model.top_k);
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
         spw_replay_row *row = &r->row[i];
         if (row->refused) continue;
@@ -224,6 +246,7 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     for (size_t i = 0; i < r.row_count; i++) {
         spw_result_row *row = NULL;
         spw_refusal *refusal = NULL;
+        if (skips(&r, i)) continue;
         if (r.row[i].refused) {
             SPW_TRY(spw_result_append_refusal(result, &refusal));
             spw_replay_row_refusal(&r.row[i], refusal);

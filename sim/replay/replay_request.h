@@ -36,8 +36,10 @@ typedef struct spw_replay_sink {
 
 typedef struct spw_replay_request {
     spw_trace *trace;
-    const spw_job *job;       /* [splits] jobs that differ in their parallel split alone */
+    const spw_job *
+        job; /* [splits] jobs with the same GPUs, stages and micro-batches, one list of batches and one model */
     size_t splits;            /* 0 counts as 1 */
+    const bool *skip;         /* [splits][batches][schemes] rows that are left out; NULL: none */
     const spw_scheme *scheme; /* [schemes] */
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */

@@ -22,16 +22,14 @@ static spw_status create_allocator(spw_replay_row *row) {
                                       &row->reserved);
 }
 
-/* SPW_ECONFIG for a point that cannot be. */
-static spw_status check(const spw_replay_row *row) {
-    const double imbalance = row->frame->request->imbalance;
-    const bool weights = spw_trace_get_info(row->frame->request->trace)->has_weights;
-    spw_status status = spw_footprint_check(row->point.job, row->point.scheme);
-    if (status == SPW_OK) status = spw_scheme_check(row->point.scheme, &row->point.shape);
-    if (status == SPW_OK) status = spw_selection_check(row->point.scheme, weights);
-    if (status == SPW_OK && imbalance > (double)row->point.job->expert)
+spw_status spw_replay_point_check(const spw_replay_request *request, const spw_point *point) {
+    const bool weights = spw_trace_get_info(request->trace)->has_weights;
+    spw_status status = spw_footprint_check(point->job, point->scheme);
+    if (status == SPW_OK) status = spw_scheme_check(point->scheme, &point->shape);
+    if (status == SPW_OK) status = spw_selection_check(point->scheme, weights);
+    if (status == SPW_OK && request->imbalance > (double)point->job->expert)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                        imbalance, row->point.job->expert);
+                        request->imbalance, point->job->expert);
     return status;
 }
 
@@ -40,7 +38,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     const spw_replay_request *q = f->request;
     const size_t sequences = job->sequences_per_gpu[batch], cells = f->layers * f->ranks;
     *row = (spw_replay_row){.frame = f, .point = spw_point_of(job, scheme, sequences), .batch = batch};
-    spw_status status = check(row);
+    spw_status status = spw_replay_point_check(q, &row->point);
     row->refused = status == SPW_ECONFIG && (q->splits > 1 || q->refuses);
     if (row->refused) {
         (void)snprintf(row->refusal, sizeof row->refusal, "%s", spw_last_error());

@@ -59,6 +59,9 @@ typedef struct spw_replay_place {
     size_t step, layer, micro_batch;
 } spw_replay_place;
 
+/* SPW_ECONFIG for a point of the request that cannot be. */
+SPW_MUST_CHECK spw_status spw_replay_point_check(const spw_replay_request *request, const spw_point *point);
+
 /* job: one split of the request's. SPW_ECONFIG when the scheme cannot run on it, or not as unevenly as stated, unless
  * there are others. */
 SPW_MUST_CHECK spw_status spw_replay_row_create(const spw_replay_frame *frame, const spw_job *job,

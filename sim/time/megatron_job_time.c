@@ -235,6 +235,23 @@ static double collective_s(const spw_megatron_coefficients *c, const spw_weight_
     return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
 }
 
+/* What travels of weights and gradients in one step; the same on every stage. */
+static void count_weights(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
+    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
+    const double scattered = (double)job->precision.gradients * (replicated ? 2.0 : 1.0),
+                 gathers_a_step = replicated                                ? 0.0
+                                  : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
+                                                                            : 1.0;
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, false, family);
+    *scatters = *gathers = (spw_weight_traffic){0.0, 0.0, 0.0};
+    for (size_t i = 0; i < families; i++) {
+        spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
+        spw_weight_traffic_add(job, &family[i], 1.0,
+                               gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
+    }
+}
+
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
     const spw_job *job = p->q->point->job;
@@ -243,23 +260,12 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
     const spw_held_parameters held = spw_stage_parameters(&job->model, &of);
     const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
-    const double scattered = g * (replicated ? 2.0 : 1.0),
-                 gathers_a_step = replicated                                ? 0.0
-                                  : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
-                                                                            : 1.0;
     const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */
     const double bytes =
         2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
-    spw_weight_family family[SPW_WEIGHT_FAMILIES];
-    const size_t families = spw_weight_families(job, false, family);
-    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = {0.0, 0.0, 0.0};
+    spw_weight_traffic scatters, gathers;
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < families; i++) {
-        spw_weight_traffic_add(job, &family[i], 1.0, scattered, &scatters);
-        spw_weight_traffic_add(job, &family[i], 1.0,
-                               gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), &gathers);
-    }
+    count_weights(job, &scatters, &gathers);
     SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &scatters)));
     SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
@@ -403,4 +409,24 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
 cleanup:
     spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.load);
     return status;
+}
+
+/* --- What it takes at least --- */
+
+double spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
+                                double rows) {
+    const spw_megatron_job_request q = {.coefficients = coefficients, .point = point};
+    prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
+    const spw_job *job = point->job;
+    const double passes = remats[remat_row(job)].recompute == SPW_RECOMPUTE_MOE ? 4.0 : 3.0;
+    const double products = passes * 6.0 * rows * (double)point->shape.hidden * (double)point->shape.ffn *
+                            (double)job->model.moe_layers /
+                            (coefficients->peak_flops.value * spw_fp8_product_gain(job));
+    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
+    double all = products;
+    count_outside(&p);
+    for (outside i = 0; i < PARTS; i++) all += p.part_s[i];
+    if (job->part == SPW_PART_WHOLE) count_weights(job, &scatters, &gathers);
+    return all * (double)p.pipeline.micro_batches / (double)p.pipeline.stages +
+           collective_s(coefficients, &scatters) + collective_s(coefficients, &gathers);
 }

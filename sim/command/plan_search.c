@@ -1,0 +1,105 @@
+#include "sim/command/plan_search.h"
+
+#include "base/memory.h"
+#include "sim/command/job_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_GPUS = 1 << 20, MOST_TRIED_GPUS = 4096, MOST_SEQUENCES = 64 };
+
+static int by_size(const void *a, const void *b) {
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given) {
+    size_t kept = 0;
+    for (size_t i = 0; i < mores && job->batches < SPW_JOB_MAX_BATCHES; i++)
+        job->sequences_per_gpu[job->batches++] = more[i];
+    for (size_t n = 1; n <= MOST_SEQUENCES && !given && job->batches < SPW_JOB_MAX_BATCHES; n *= 2)
+        job->sequences_per_gpu[job->batches++] = n;
+    qsort(job->sequences_per_gpu, job->batches, sizeof *job->sequences_per_gpu, by_size);
+    for (size_t i = 0; i < job->batches; i++)
+        if (kept == 0 || job->sequences_per_gpu[kept - 1] != job->sequences_per_gpu[i])
+            job->sequences_per_gpu[kept++] = job->sequences_per_gpu[i];
+    job->batches = kept;
+}
+
+static spw_status open_space(const spw_search_options *o, const spw_plan_request *plan, size_t gpus_most,
+                             spw_search_space *out) {
+    bool megatron = false, compiled = false;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < plan->schemes; i++) {
+        megatron = megatron || plan->scheme[i].type->megatron.timed;
+        compiled = compiled || plan->scheme[i].type->compiled.list != NULL;
+    }
+    spw_search_space_open(plan->job, gpus_most, megatron, compiled, out);
+    if (o->splits != NULL && strcmp(o->splits, "all") != 0) {
+        char over[256];
+        if (snprintf(over, sizeof over, "%s=%s", spw_search_dimension_name(SPW_SEARCH_EXPERT), o->splits) >=
+            (int)sizeof over)
+            return spw_fail(SPW_EARG, "--expert-parallel: a list of over 200 characters");
+        status = spw_search_space_set(out, over);
+    }
+    for (size_t i = 0; i < o->overs && status == SPW_OK; i++) status = spw_search_space_set(out, o->over[i]);
+    if (status == SPW_OK && out->values[SPW_SEARCH_GPUS] == 0)
+        status = spw_fail(SPW_EARG, "--gpus-at-most %zu is less than one node of %zu GPUs", gpus_most,
+                          plan->job->cluster.gpus_per_node);
+    return status;
+}
+
+/* Twice the GPUs, and again, until a point keeps to the budgets. */
+static spw_status try_larger(const spw_search_request *request, spw_search_space *space,
+                             spw_search_view *view, spw_search_outcome *larger) {
+    const size_t *values = space->value[SPW_SEARCH_GPUS], count = space->values[SPW_SEARCH_GPUS];
+    spw_search_request again = *request;
+    size_t most = 0;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
+    again.space = space;
+    for (size_t i = 0; i < SPW_SEARCH_TRIES && most <= MOST_TRIED_GPUS / 2 && view->larger == NULL; i++) {
+        most *= 2;
+        space->value[SPW_SEARCH_GPUS][0] = most;
+        space->values[SPW_SEARCH_GPUS] = 1;
+        status = spw_search_run(&again, larger);
+        if (status != SPW_OK) return status;
+        view->tried_gpus = most;
+        if (larger->front.found) view->larger = larger;
+    }
+    return SPW_OK;
+}
+
+spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked, const char *routing,
+                           const char *software, spw_format format, FILE *out) {
+    spw_search_request request = *asked;
+    spw_search_space *space = NULL, *wider = NULL;
+    spw_search_outcome *outcome = NULL, *larger = NULL;
+    uint64_t gpus_most = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &space));
+    SPW_TRY(SPW_ALLOC(1, &wider));
+    SPW_TRY(SPW_ALLOC(1, &outcome));
+    SPW_TRY(SPW_ALLOC(1, &larger));
+    if (o->gpus_at_most != NULL) {
+        SPW_TRY(spw_parse_count("--gpus-at-most", o->gpus_at_most, MOST_GPUS, &gpus_most));
+        if (gpus_most == 0) SPW_TRY(spw_fail(SPW_EARG, "--gpus-at-most 0: write 1 or more"));
+    }
+    if (o->tokens_per_day != NULL)
+        SPW_TRY(spw_parse_amount("--tokens-per-day", o->tokens_per_day, "tokens", &request.tokens_per_day));
+    SPW_TRY(open_space(o, request.plan, (size_t)gpus_most, space));
+    request.space = space;
+    SPW_TRY(spw_search_run(&request, outcome));
+    spw_search_view view = {.request = &request,
+                            .outcome = outcome,
+                            .gpus_most = (size_t)gpus_most,
+                            .routing = routing,
+                            .software = software};
+    *wider = *space;
+    if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
+    SPW_TRY(spw_search_print(&view, format, out));
+
+cleanup:
+    spw_free(larger), spw_free(outcome), spw_free(wider), spw_free(space);
+    return status;
+}

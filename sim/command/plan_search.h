@@ -1,0 +1,45 @@
+/* `plan --search`: the best point of a space, those that no other beats, and what became of all the others. */
+#ifndef SPW_SIM_COMMAND_PLAN_SEARCH_H
+#define SPW_SIM_COMMAND_PLAN_SEARCH_H
+
+#include "base/status.h"
+#include "sim/print/table.h"
+#include "sim/replay/search_run.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+enum { SPW_SEARCH_OVERS = 16, SPW_SEARCH_TRIES = 4 };
+
+/* What the command line says of a search. */
+typedef struct spw_search_options {
+    const char *over[SPW_SEARCH_OVERS]; /* "pipeline=1,2,4" */
+    size_t overs;
+    const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
+    const char *gpus_at_most, *tokens_per_day;
+    bool batches_given; /* else 1 to 64, doubled, beside the job's own */
+} spw_search_options;
+
+/* What is printed of a search. */
+typedef struct spw_search_view {
+    const spw_search_request *request;
+    const spw_search_outcome *outcome;
+    size_t gpus_most; /* 0: the job's own */
+    const spw_search_outcome
+        *larger;       /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
+    size_t tried_gpus; /* the most that were tried so; 0: none */
+    const char *routing, *software; /* for a person; software NULL: none */
+} spw_search_view;
+
+/* The job's batches as the search takes them: sorted, each once. */
+void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool given);
+
+/* Runs it and prints. `request` has its plan and its trace; the space is made here. */
+SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
+                                          const spw_search_request *request, const char *routing,
+                                          const char *software, spw_format format, FILE *out);
+
+/* In plan_search_print.c */
+SPW_MUST_CHECK spw_status spw_search_print(const spw_search_view *view, spw_format format, FILE *out);
+
+#endif

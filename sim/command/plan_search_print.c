@@ -1,0 +1,361 @@
+#include "sim/command/plan_search.h"
+
+#include "sim/print/json_values.h"
+#include "sim/print/plural.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0, DAY_S = 86400.0;
+enum { FRONT_LINES = 12, POINT_TEXT = 320, LABEL = 10 };
+
+/* --- For a person --- */
+
+/* "gmm, EP 8 x FSDP 4, pipeline 2, 4 micro-batches, remat full, 8 sequences a GPU, 64 GPUs" */
+static void describe(const spw_search_view *v, const size_t *value, size_t sequences, size_t scheme,
+                     char out[POINT_TEXT]) {
+    const size_t gpus = value[SPW_SEARCH_GPUS], pipeline = value[SPW_SEARCH_PIPELINE],
+                 expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
+                 turns = value[SPW_SEARCH_VIRTUAL_STAGES];
+    char remat[32], stages[96] = "", cut[64] = "";
+    if (pipeline > 1 && turns > 0) {
+        (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
+    } else if (pipeline > 1) {
+        (void)snprintf(stages, sizeof stages, " x pipeline %zu", pipeline);
+    }
+    if (parts > 1) (void)snprintf(cut, sizeof cut, " in %zu micro-batches", parts);
+    (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s on %zu GPU%s, %zu sequence%s%s, remat %s",
+                   v->request->plan->scheme[scheme].text, expert, gpus / expert / pipeline, stages, gpus,
+                   spw_plural(gpus), sequences, spw_plural(sequences), cut,
+                   spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
+}
+
+static void print_drops(const spw_search_point *p, FILE *out) {
+    const double percent = 100.0 * p->drops.fraction;
+    if (p->drops.dropped == 0 && !p->drops.at_least) {
+        fprintf(out, "drops nothing");
+    } else {
+        fprintf(out, "drops %.2f %%", percent);
+        if (100.0 * p->drops.worst_fraction > percent + 0.005)
+            fprintf(out, " (%.2f %% in step %lld)", 100.0 * p->drops.worst_fraction,
+                    (long long)p->drops.worst_step);
+    }
+}
+
+static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    describe(v, p->value, p->sequences, p->scheme, text);
+    fprintf(out, "%-*s%s\n%*s", LABEL, label, text, LABEL, "");
+    if (p->timed)
+        fprintf(out, "%.*f tokens/s a GPU (%s), step %s s", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
+                p->tokens_per_s_per_gpu,
+                spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span),
+                spw_figure_text(p->step.step_s, step));
+    if (p->timed) fprintf(out, " (%s), ", spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
+    print_drops(p, out);
+    fprintf(out, "\n%*s%.1f GiB%s", LABEL, "", (double)p->peak_bytes / GIB,
+            p->kind == SPW_MEMORY_LIVE ? " live, a lower bound," : "");
+    if (p->high_bytes > p->low_bytes)
+        fprintf(out, " (%.1f to %.1f)", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
+    fprintf(out, " of %.1f%s", (double)p->budget_bytes / GIB,
+            p->surely_fits                    ? ""
+            : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
+                                              : ", and may not fit");
+    if (p->timed)
+        fprintf(out, "; %.3g tokens a day in all (%.3g to %.3g)%s",
+                p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S,
+                p->tokens_per_s_low * (double)p->gpus * DAY_S, p->tokens_per_s_high * (double)p->gpus * DAY_S,
+                p->outside ? "; outside the fit" : "");
+    fprintf(out, "\n");
+}
+
+static void print_budgets(const spw_search_view *v, FILE *out) {
+    const spw_search_request *q = v->request;
+    const spw_job *job = q->plan->job;
+    fprintf(out, "budgets   %.1f GiB a GPU; drops at most %g %%; ",
+            job->memory_fraction * job->cluster.hbm_gib.value, 100.0 * q->drop_most);
+    if (v->gpus_most > 0) {
+        fprintf(out, "at most %zu GPUs", v->gpus_most);
+    } else {
+        fprintf(out, "%zu GPUs", spw_job_gpus(job));
+    }
+    if (q->tokens_per_day > 0.0)
+        fprintf(out, "; at least %.3g tokens a day, the fewest GPUs first", q->tokens_per_day);
+    fprintf(out, "\n");
+}
+
+static void print_space(const spw_search_view *v, FILE *out) {
+    const spw_search_space *s = v->request->space;
+    const spw_job *job = s->base;
+    size_t at = (size_t)fprintf(out, "%-*s%zu points:", LABEL, "looked at", v->outcome->points);
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS + 1; d++) {
+        const bool batches = d == SPW_SEARCH_DIMENSIONS;
+        const size_t count = batches ? job->batches : s->values[d];
+        char list[400] = "", value[32];
+        for (size_t i = 0; i < count && strlen(list) < 300; i++) {
+            const size_t used = strlen(list);
+            if (batches) (void)snprintf(value, sizeof value, "%zu", job->sequences_per_gpu[i]);
+            (void)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? "," : "",
+                           batches ? value : spw_search_value_text(d, s->value[d][i], value));
+        }
+        const char *name = batches ? "sequences-per-gpu" : spw_search_dimension_name(d);
+        if (at + strlen(name) + strlen(list) + 4 > 118) at = (size_t)fprintf(out, "\n%*s", LABEL, "") - 1;
+        at += (size_t)fprintf(out, " %s=%s%s", name, list, batches ? "" : ";");
+    }
+    fprintf(out, "; %zu scheme%s\n", v->request->plan->schemes, spw_plural(v->request->plan->schemes));
+}
+
+static void print_fates(const spw_search_view *v, FILE *out) {
+    const size_t *fate = v->outcome->fate;
+    for (int replayed = 0; replayed < 2; replayed++) {
+        const char *label = replayed ? "replayed" : "skipped";
+        for (int f = 0; f < SPW_SEARCH_FATES; f++) {
+            const char *text = spw_search_fate_text((spw_search_fate)f);
+            if (spw_search_fate_is_replayed((spw_search_fate)f) != (replayed == 1) || fate[f] == 0) continue;
+            const char *colon = replayed ? strstr(text, ": ") : NULL;
+            fprintf(out, "%-*s%9zu  %s\n", LABEL, label, fate[f], colon != NULL ? colon + 2 : text);
+            label = "";
+        }
+    }
+}
+
+/* Schemes of which no point keeps to the budgets, and the point of each that needs least. */
+static void print_misfits(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *o = v->outcome;
+    const char *label = "no point";
+    for (size_t i = 0; i < v->request->plan->schemes; i++) {
+        char text[POINT_TEXT];
+        if (o->fits[i] > 0) continue;
+        if (o->least[i].bytes == 0) {
+            fprintf(out, "%-*s%s: none that keeps to the budgets\n", LABEL, label,
+                    v->request->plan->scheme[i].text);
+        } else {
+            describe(v, o->least[i].value, o->least[i].sequences, i, text);
+            fprintf(out, "%-*s%s: of those that do not fit, it\n%*sneeds least, %.1f of %.1f GiB\n", LABEL,
+                    label, text, LABEL, "", (double)o->least[i].bytes / GIB,
+                    (double)o->least[i].budget_bytes / GIB);
+        }
+        label = "";
+    }
+}
+
+static const spw_column columns[] = {
+    {"scheme", "scheme"},
+    {"gpus", "GPUs"},
+    {"expert_parallel", "EP"},
+    {"fsdp", "FSDP"},
+    {"pipeline", "PP"},
+    {"virtual_stages", "VPP"},
+    {"micro_batches", "MB"},
+    {"sequences_per_gpu", "seq"},
+    {"remat", "remat"},
+    {"verdict", "memory"},
+    {"memory_kind", NULL},
+    {"peak_bytes", "GiB"},
+    {"low_bytes", NULL},
+    {"high_bytes", NULL},
+    {"budget_bytes", NULL},
+    {"surely_fits", NULL},
+    {"drop_fraction", "dropped"},
+    {"step_s", "step s"},
+    {"low_s", "low-high"},
+    {"high_s", NULL},
+    {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"tokens_per_s_low", NULL},
+    {"tokens_per_s_high", NULL},
+    {"tokens_per_day", NULL},
+    {NULL, NULL},
+};
+
+static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
+    char text[SPW_SPAN_TEXT], remat[32];
+    const double reals[] = {p->tokens_per_s_low, p->tokens_per_s_high,
+                            p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S};
+    spw_table_text(t, v->request->plan->scheme[p->scheme].text);
+    spw_table_count(t, p->gpus);
+    spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);
+    spw_table_count(t, p->fsdp);
+    spw_table_count(t, p->value[SPW_SEARCH_PIPELINE]);
+    spw_table_count(t, p->value[SPW_SEARCH_VIRTUAL_STAGES]);
+    spw_table_count(t, p->value[SPW_SEARCH_MICRO_BATCHES]);
+    spw_table_count(t, p->sequences);
+    spw_table_text(t, spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], remat));
+    spw_table_text(t, spw_verdict_name(p->verdict));
+    spw_table_text(t, spw_memory_kind_name(p->kind));
+    spw_table_scaled(t, (double)p->peak_bytes, GIB, p->kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
+    spw_table_count(t, p->low_bytes);
+    spw_table_count(t, p->high_bytes);
+    spw_table_count(t, p->budget_bytes);
+    spw_table_text(t, p->surely_fits ? "yes" : "no");
+    spw_table_scaled(t, p->drops.fraction, 0.01, p->drops.at_least ? ">=%.2f %%" : "%.2f %%");
+    if (!p->timed) {
+        for (int i = 0; i < 7; i++) spw_table_none(t);
+        return;
+    }
+    spw_table_real_shown(t, p->step.step_s, spw_figure_text(p->step.step_s, text));
+    spw_table_interval(t, p->step.low_s, p->step.high_s);
+    spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) spw_table_real(t, reals[i], NULL);
+}
+
+static spw_status print_front(const spw_search_view *v, spw_format format, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
+    spw_status status = SPW_OK;
+    spw_table *table = NULL;
+    SPW_TRY(spw_table_create(columns, &table));
+    for (size_t i = 0; i < (few ? (size_t)FRONT_LINES : f->points); i++) add_point(table, v, &f->point[i]);
+    SPW_TRY(spw_table_print(table, format, out));
+    if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
+
+cleanup:
+    spw_table_destroy(table);
+    return status;
+}
+
+static void print_nothing(const spw_search_view *v, FILE *out) {
+    fprintf(out, "%-*sno point keeps to the budgets", LABEL, "best");
+    if (v->larger == NULL && v->tried_gpus > 0)
+        fprintf(out, ", nor with up to %zu GPUs, which were tried", v->tried_gpus);
+    fprintf(out, "\n");
+    if (v->larger != NULL) print_point("with more", v, &v->larger->front.best, out);
+}
+
+static spw_status print_table(const spw_search_view *v, FILE *out) {
+    const spw_search_front *f = &v->outcome->front;
+    const spw_job *job = v->request->plan->job;
+    spw_status status = SPW_OK;
+    fprintf(out, "search    %s on %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
+            job->sequence_length);
+    fprintf(out, "routing   %s\n", v->routing);
+    if (v->software != NULL) fprintf(out, "software  %s\n", v->software);
+    print_budgets(v, out);
+    fprintf(out, "\n");
+    if (!f->found) {
+        print_nothing(v, out);
+    } else {
+        print_point("best", v, &f->best, out);
+        if (f->found_sure && f->best_sure.order != f->best.order)
+            print_point("surely", v, &f->best_sure, out);
+        if (!f->found_sure) fprintf(out, "%-*sno point surely fits\n", LABEL, "");
+        if (v->outcome->untimed)
+            fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n",
+                    LABEL, "");
+        fprintf(out, "\npoints that no other beats in memory, speed, drops and GPUs%s\n",
+                v->outcome->front.lost > 0 ? " (the first of them)" : "");
+        status = print_front(v, SPW_FORMAT_TABLE, out);
+        if (status != SPW_OK) return status;
+    }
+    fprintf(out, "\n");
+    print_misfits(v, out);
+    print_space(v, out);
+    print_fates(v, out);
+    return SPW_OK;
+}
+
+/* --- JSON --- */
+
+static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_point *p) {
+    json_t *o = json_object();
+    const struct {
+        const char *key;
+        double value;
+    } reals[] = {{"step_s", p->step.step_s},
+                 {"step_s_low", p->step.low_s},
+                 {"step_s_high", p->step.high_s},
+                 {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
+                 {"tokens_per_s_low", p->tokens_per_s_low},
+                 {"tokens_per_s_high", p->tokens_per_s_high},
+                 {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
+    char text[32];
+    spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
+    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
+    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
+    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
+    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
+    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
+    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
+    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
+    spw_json_put(json, o, "remat",
+                 spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
+    spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
+    spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
+    spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
+    spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
+    spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
+    spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
+    spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
+    spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
+    spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
+    spw_json_put(json, o, "outside_fit", json_boolean(p->outside));
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
+    return o;
+}
+
+static json_t *point_or_null(spw_json *json, const spw_search_view *v, bool there,
+                             const spw_search_point *p) {
+    return there ? point_json(json, v, p) : json_null();
+}
+
+static json_t *space_json(spw_json *json, const spw_search_view *v) {
+    const spw_search_space *s = v->request->space;
+    json_t *o = json_object(), *batches = json_array(), *schemes = json_array();
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        json_t *list = json_array();
+        char text[32];
+        for (size_t i = 0; i < s->values[d]; i++)
+            spw_json_add(json, list,
+                         d == SPW_SEARCH_REMAT ? spw_json_text(spw_search_value_text(d, s->value[d][i], text))
+                                               : spw_json_count(s->value[d][i]));
+        spw_json_put(json, o, spw_search_dimension_name(d), list);
+    }
+    for (size_t i = 0; i < s->base->batches; i++)
+        spw_json_add(json, batches, spw_json_count(s->base->sequences_per_gpu[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_add(json, schemes, spw_json_text(v->request->plan->scheme[i].text));
+    spw_json_put(json, o, "sequences-per-gpu", batches);
+    spw_json_put(json, o, "scheme", schemes);
+    return o;
+}
+
+static spw_status print_json(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *found = v->outcome;
+    const spw_search_front *f = &found->front;
+    spw_json writer = {.failed = false}, *json = &writer;
+    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object();
+    for (size_t i = 0; i < f->points; i++) spw_json_add(json, front, point_json(json, v, &f->point[i]));
+    for (int i = 0; i < SPW_SEARCH_FATES; i++)
+        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
+    spw_json_put(json, o, "format", spw_json_text("spillway-search"));
+    spw_json_put(json, o, "format_version", spw_json_count(1));
+    spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
+    spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
+    spw_json_put(json, o, "routing", spw_json_text(v->routing));
+    spw_json_put(json, o, "software", spw_json_text(v->software));
+    spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
+    spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
+    spw_json_put(json, o, "tokens_per_day",
+                 v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
+    spw_json_put(json, o, "space", space_json(json, v));
+    spw_json_put(json, o, "best", point_or_null(json, v, f->found, &f->best));
+    spw_json_put(json, o, "best_sure", point_or_null(json, v, f->found_sure, &f->best_sure));
+    spw_json_put(json, o, "front", front);
+    spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
+    spw_json_put(json, o, "points", spw_json_count(found->points));
+    spw_json_put(json, o, "fates", fates);
+    spw_json_put(json, o, "good_points", fits);
+    spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
+    spw_json_put(
+        json, o, "with_more_gpus",
+        point_or_null(json, v, v->larger != NULL, v->larger != NULL ? &v->larger->front.best : NULL));
+    return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
+}
+
+spw_status spw_search_print(const spw_search_view *v, spw_format format, FILE *out) {
+    if (format == SPW_FORMAT_JSON) return print_json(v, out);
+    if (format == SPW_FORMAT_CSV) return print_front(v, format, out);
+    return print_table(v, out);
+}

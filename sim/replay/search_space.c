@@ -1,0 +1,204 @@
+#include "sim/replay/search_space.h"
+
+#include "sim/schemes/traffic.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- The dimensions --- */
+
+static spw_status set_gpus(spw_job *job, size_t value) { return spw_cluster_resize(&job->cluster, value); }
+
+static spw_status set_pipeline(spw_job *job, size_t value) {
+    job->pipeline = value;
+    return SPW_OK;
+}
+
+static spw_status set_micro_batches(spw_job *job, size_t value) {
+    job->micro_batches = value;
+    return SPW_OK;
+}
+
+static spw_status set_expert(spw_job *job, size_t value) {
+    job->expert = value;
+    return SPW_OK;
+}
+
+static spw_status set_virtual_stages(spw_job *job, size_t value) {
+    job->virtual_stages = value;
+    return SPW_OK;
+}
+
+static spw_status set_remat(spw_job *job, size_t value) {
+    job->remat = (spw_remat)value;
+    return SPW_OK;
+}
+
+static const struct {
+    const char *name;
+    spw_status (*set)(spw_job *job, size_t value);
+    size_t least; /* of a value that is a number */
+    bool policy;  /* its values are names of spw_remat */
+} dimensions[SPW_SEARCH_DIMENSIONS] = {
+    [SPW_SEARCH_GPUS] = {"gpus", set_gpus, 1, false},
+    [SPW_SEARCH_PIPELINE] = {"pipeline", set_pipeline, 1, false},
+    [SPW_SEARCH_MICRO_BATCHES] = {"micro-batches", set_micro_batches, 1, false},
+    [SPW_SEARCH_EXPERT] = {"expert-parallel", set_expert, 1, false},
+    [SPW_SEARCH_VIRTUAL_STAGES] = {"virtual-stages", set_virtual_stages, 0, false},
+    [SPW_SEARCH_REMAT] = {"remat", set_remat, 0, true},
+};
+
+const char *spw_search_dimension_name(size_t dimension) { return dimensions[dimension].name; }
+
+const char *spw_search_value_text(size_t dimension, size_t value, char out[32]) {
+    if (dimensions[dimension].policy) {
+        (void)snprintf(out, 32, "%s", spw_remat_name((spw_remat)value));
+    } else {
+        (void)snprintf(out, 32, "%zu", value);
+    }
+    return out;
+}
+
+/* --- Values --- */
+
+/* Each value once; what no longer fits in the list is left out. */
+static void add(spw_search_space *s, size_t dimension, size_t value) {
+    size_t *count = &s->values[dimension];
+    for (size_t i = 0; i < *count; i++)
+        if (s->value[dimension][i] == value) return;
+    if (*count < SPW_SEARCH_VALUES) s->value[dimension][(*count)++] = value;
+}
+
+static void add_doubled(spw_search_space *s, size_t dimension, size_t first, size_t last) {
+    for (size_t value = first; value <= last; value *= 2) add(s, dimension, value);
+}
+
+static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
+
+void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
+                           spw_search_space *out) {
+    static const spw_remat of_megatron[] = {SPW_REMAT_NONE, SPW_REMAT_SELECTIVE, SPW_REMAT_MOE_ACT,
+                                            SPW_REMAT_MOE};
+    const size_t gpus = spw_job_gpus(base), most = gpus_most > 0 && gpus > gpus_most ? gpus_most : gpus;
+    const size_t largest = gpus_most > gpus ? gpus_most : most;
+    enum { MOST_STAGES = 16, MOST_VIRTUAL = 4, MOST_MICRO_BATCHES = 32 };
+    *out = (spw_search_space){.base = base};
+    if (gpus_most == 0 || gpus <= gpus_most) add(out, SPW_SEARCH_GPUS, gpus);
+    if (gpus_most > 0) add_doubled(out, SPW_SEARCH_GPUS, base->cluster.gpus_per_node, gpus_most);
+    add(out, SPW_SEARCH_PIPELINE, at_least_one(base->pipeline));
+    add_doubled(out, SPW_SEARCH_PIPELINE, 1, MOST_STAGES);
+    add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
+    add_doubled(out, SPW_SEARCH_MICRO_BATCHES, 1, MOST_MICRO_BATCHES);
+    add(out, SPW_SEARCH_EXPERT, base->expert);
+    for (size_t expert = 1; expert <= largest && expert <= base->model.experts; expert++)
+        if (base->model.experts % expert == 0) add(out, SPW_SEARCH_EXPERT, expert);
+    add(out, SPW_SEARCH_VIRTUAL_STAGES, base->virtual_stages);
+    add(out, SPW_SEARCH_VIRTUAL_STAGES, 0);
+    add_doubled(out, SPW_SEARCH_VIRTUAL_STAGES, 2, MOST_VIRTUAL);
+    add(out, SPW_SEARCH_REMAT, base->remat);
+    add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
+    if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
+    for (size_t i = 0; i < sizeof of_megatron / sizeof *of_megatron && megatron; i++)
+        add(out, SPW_SEARCH_REMAT, of_megatron[i]);
+}
+
+static spw_status read_value(size_t dimension, const char *text, size_t *out) {
+    spw_remat remat = SPW_REMAT_NONE;
+    char *end = NULL;
+    if (dimensions[dimension].policy) {
+        const spw_status status = spw_remat_parse(text, &remat);
+        *out = (size_t)remat;
+        return status;
+    }
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 || value > 1u << 20 ||
+        value < dimensions[dimension].least)
+        return spw_fail(SPW_EARG, "'%.40s' is no whole number from %zu to %u", text,
+                        dimensions[dimension].least, 1u << 20);
+    *out = (size_t)value;
+    return SPW_OK;
+}
+
+spw_status spw_search_space_set(spw_search_space *s, const char *text) {
+    char copy[256], known[160] = "", *rest = NULL;
+    const size_t name = strcspn(text, "=");
+    size_t dimension = 0;
+    if (text[name] == '\0' || strlen(text) >= sizeof copy)
+        return spw_fail(SPW_EARG, "--over %.60s: write KEY=LIST, as in pipeline=1,2,4", text);
+    while (dimension < SPW_SEARCH_DIMENSIONS && (strlen(dimensions[dimension].name) != name ||
+                                                 memcmp(dimensions[dimension].name, text, name) != 0))
+        dimension++;
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        const size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", d > 0 ? ", " : "", dimensions[d].name);
+    }
+    if (dimension == SPW_SEARCH_DIMENSIONS)
+        return spw_fail(
+            SPW_EARG, "--over %.60s: a search is over %s; batches are --sequences-per-gpu, schemes --scheme",
+            text, known);
+    s->values[dimension] = 0;
+    (void)snprintf(copy, sizeof copy, "%s", text + name + 1);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
+        size_t value = 0;
+        const spw_status status = read_value(dimension, part, &value);
+        if (status != SPW_OK) return spw_fail_within(SPW_EARG, "--over %.60s", text);
+        if (s->values[dimension] == SPW_SEARCH_VALUES)
+            return spw_fail(SPW_EARG, "--over %.60s: more than %d values", text, SPW_SEARCH_VALUES);
+        add(s, dimension, value);
+    }
+    return s->values[dimension] > 0
+               ? SPW_OK
+               : spw_fail(SPW_EARG, "--over %.60s: write KEY=LIST, as in pipeline=1,2,4", text);
+}
+
+/* --- Jobs --- */
+
+size_t spw_search_space_jobs(const spw_search_space *s) {
+    size_t jobs = 1;
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) jobs *= s->values[d];
+    return jobs;
+}
+
+size_t spw_search_space_twins(const spw_search_space *s) {
+    size_t jobs = 1;
+    for (size_t d = SPW_SEARCH_EXPERT + 1; d < SPW_SEARCH_DIMENSIONS; d++) jobs *= s->values[d];
+    return jobs;
+}
+
+void spw_search_space_values(const spw_search_space *s, size_t index, size_t value[SPW_SEARCH_DIMENSIONS]) {
+    for (size_t d = SPW_SEARCH_DIMENSIONS; d-- > 0; index /= s->values[d])
+        value[d] = s->value[d][index % s->values[d]];
+}
+
+static void keep_batches(spw_job *job) {
+    const size_t parts = at_least_one(job->micro_batches);
+    size_t kept = 0;
+    for (size_t i = 0; i < job->batches; i++)
+        if (job->sequences_per_gpu[i] % parts == 0)
+            job->sequences_per_gpu[kept++] = job->sequences_per_gpu[i];
+    job->batches = kept;
+}
+
+spw_status spw_search_space_job(const spw_search_space *s, const size_t value[SPW_SEARCH_DIMENSIONS],
+                                spw_job *out) {
+    *out = *s->base;
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        const spw_status status = dimensions[d].set(out, value[d]);
+        if (status != SPW_OK) return status;
+    }
+    const size_t gpus = out->cluster.nodes * out->cluster.gpus_per_node,
+                 others = out->expert * out->pipeline * out->tensor;
+    if (gpus % others != 0)
+        return spw_fail(SPW_ECONFIG, "expert-parallel size, stages and tensor do not divide the GPUs");
+    if (out->expert > SPW_TRAFFIC_MAX_RANKS)
+        return spw_fail(SPW_ECONFIG, "expert-parallel sizes above %d are not supported",
+                        SPW_TRAFFIC_MAX_RANKS);
+    out->fsdp = gpus / others;
+    keep_batches(out);
+    if (out->batches == 0) return spw_fail(SPW_ECONFIG, "the micro-batches divide none of the batches");
+    return spw_job_check(out);
+}

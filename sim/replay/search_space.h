@@ -1,0 +1,52 @@
+/* The jobs that a search looks at: every combination of values of some keys of a job. Batches and schemes of each are a
+ * plan's. A key that is to be searched is a row of the table in search_space.c. */
+#ifndef SPW_SIM_REPLAY_SEARCH_SPACE_H
+#define SPW_SIM_REPLAY_SEARCH_SPACE_H
+
+#include "base/status.h"
+#include "sim/input/job.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The first of them changes most slowly. Those before EXPERT decide which GPUs hold which tokens, and how these are cut. */
+typedef enum spw_search_dimension {
+    SPW_SEARCH_GPUS,
+    SPW_SEARCH_PIPELINE,
+    SPW_SEARCH_MICRO_BATCHES,
+    SPW_SEARCH_EXPERT,
+    SPW_SEARCH_VIRTUAL_STAGES,
+    SPW_SEARCH_REMAT,
+    SPW_SEARCH_DIMENSIONS
+} spw_search_dimension;
+
+enum { SPW_SEARCH_VALUES = 32 };
+
+typedef struct spw_search_space {
+    const spw_job *base; /* borrowed */
+    size_t value[SPW_SEARCH_DIMENSIONS][SPW_SEARCH_VALUES], values[SPW_SEARCH_DIMENSIONS];
+} spw_search_space;
+
+const char *spw_search_dimension_name(size_t dimension);
+/* One of its values as a person writes it: a number, or the name of a policy. Returns `out`. */
+const char *spw_search_value_text(size_t dimension, size_t value, char out[32]);
+
+/* Every dimension with its default values (docs/plan.md), the job's own among them. gpus_most: clusters of the job's nodes, from
+ * one on, doubled up to so many GPUs; 0: the job's own alone. megatron, compiled: kinds of schemes that are there. */
+void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
+                           spw_search_space *out);
+/* "pipeline=1,2,4": these values in place of the default ones. SPW_EARG. */
+SPW_MUST_CHECK spw_status spw_search_space_set(spw_search_space *space, const char *text);
+
+size_t spw_search_space_jobs(const spw_search_space *space);
+/* Jobs that follow one another and differ in virtual stages and remat alone. */
+size_t spw_search_space_twins(const spw_search_space *space);
+/* The values of job `index`, which stands where the odometer of the dimensions says. */
+void spw_search_space_values(const spw_search_space *space, size_t index,
+                             size_t value[SPW_SEARCH_DIMENSIONS]);
+/* The job of these values, with the batches of the base that its micro-batches divide. SPW_ECONFIG, and why, when there is none;
+ * then *out is not to be used. */
+SPW_MUST_CHECK spw_status spw_search_space_job(const spw_search_space *space,
+                                               const size_t value[SPW_SEARCH_DIMENSIONS], spw_job *out);
+
+#endif

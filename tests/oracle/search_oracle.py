@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""`spillway plan --search` against brute force: every single point of random spaces by plain `spillway plan`, the best by the order
+that docs/plan.md gives, and the points that no other beats.
+
+search_oracle.py SPILLWAY [--cases N] [--seed S]"""
+import argparse
+import itertools
+import json
+import math
+import random
+
+from oracle_run import Oracle
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--cases", type=int, default=20)
+parser.add_argument("--seed", type=int, default=19)
+options = parser.parse_args()
+oracle = Oracle(options.program, "search_oracle")
+check = oracle.check
+DAY_S = 86400.0
+MOST_POINTS = 2000
+KEYS = ("gpus", "pipeline", "micro-batches", "expert-parallel", "virtual-stages", "remat")  # the first changes most slowly
+COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
+            "ring", "ragged"]
+MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
+OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
+
+
+def some(draw, values, least=1):
+    """Of the values, in their order."""
+    return sorted(draw.sample(values, draw.randint(least, min(len(values), 4))), key=values.index)
+
+
+def random_case(draw):
+    """A space of at most MOST_POINTS points, and budgets. Small shapes: what is compared is which points are left out."""
+    while True:
+        kind = draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
+        case = {
+            "model": draw.choice(["scratch-moe-e64", "olmoe-1b-7b"]),
+            "cluster": "h200" if kind == "megatron" else "mi355x",
+            "length": draw.choice([128, 256, 512]),
+            "fraction": draw.choice([0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3]),
+            "routing": draw.choice(["uniform", "uniform", "zipf:exponent=0.5"]),
+            "schemes": some(draw, {"compiled": COMPILED, "megatron": MEGATRON, "untimed": OTHERS,
+                                   "mixed": COMPILED + MEGATRON + OTHERS}[kind], 2),
+            "batches": sorted(some(draw, [1, 2, 3, 4, 6, 8, 16], 2)),
+            "space": {
+                "gpus": some(draw, [8, 16, 32]) if draw.random() < 0.4 else [16],
+                "pipeline": [1] + some(draw, [2, 4], 0),
+                "micro-batches": [1] + some(draw, [2, 4, 8], 0),
+                "expert-parallel": some(draw, [1, 2, 4, 8, 16], 2),
+                "virtual-stages": [0] + some(draw, [1, 2], 0),
+                "remat": some(draw, ["full", "none", "selective", "moe"] if kind == "megatron" else
+                              ["full", "save_out_proj", "none"]),
+            },
+            "drops": draw.choice([0, 1, 1, 5, 100]),
+            "per_day": draw.choice([None, None, None, 1e9, 2e10]),
+        }
+        points = math.prod(map(len, case["space"].values())) * len(case["schemes"]) * len(case["batches"])
+        if 150 <= points <= MOST_POINTS:
+            return case, points
+
+
+def job_options(case):
+    return ["--model", case["model"], "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
+            "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
+            "--drop-at-most", case["drops"], "--format", "json"] + \
+        [word for scheme in case["schemes"] for word in ("--scheme", scheme)]
+
+
+def cluster(case, gpus):
+    return ["--cluster", f"{case['cluster']}:{min(gpus, 8)}x{max(gpus // 8, 1)}"]
+
+
+def brute_force(case, experts):
+    """Every point as (place in the space, its values, its row)."""
+    rows = []
+    space = case["space"]
+    for gpus, pipeline, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
+        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * e) == 0 and experts % e == 0]
+        batches = [b for b in case["batches"] if b % parts == 0]
+        if not sizes or not batches:
+            continue
+        done = oracle.call(
+            "plan", *job_options(case), *cluster(case, gpus), "--set", "parallel.expert=1", "--pipeline", pipeline,
+            "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
+            ",".join(map(str, sizes)))
+        if done.returncode != 0:  # not one point of it can be
+            check(done.returncode == 2, f"plan: {done.stderr}")
+            continue
+        for row in json.loads(done.stdout)["rows"]:
+            value = dict(zip(KEYS, (gpus, pipeline, parts, row["expert_parallel"], virtual, remat)))
+            place = [space[k].index(value[k]) for k in KEYS]
+            place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
+            rows.append((place, value, row))
+    return sorted(rows, key=lambda r: r[0])
+
+
+def speed(row):
+    return row["time"]["tokens_per_s_per_gpu"] or 0.0
+
+
+def is_timed(row):
+    return row["time"]["step_s"] is not None
+
+
+def keeps(case, point):
+    """To every budget."""
+    _, value, row = point
+    if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"]:
+        return False
+    drops = row["drops"]
+    if drops["fraction"] > case["drops"] / 100 or (case["drops"] == 0 and drops["dropped"] > 0):
+        return False
+    return case["per_day"] is None or speed(row) * value["gpus"] * DAY_S >= case["per_day"]
+
+
+def order(case, point):
+    place, value, row = point
+    return (not is_timed(row), value["gpus"] if case["per_day"] else 0, -speed(row),
+            0 if is_timed(row) else -row["sequences_per_gpu"], row["memory"]["max_bytes"], value["gpus"], place)
+
+
+def measures(point):
+    """Less is better in each."""
+    _, value, row = point
+    return (row["memory"]["max_bytes"], -speed(row) if is_timed(row) else -row["sequences_per_gpu"],
+            row["drops"]["fraction"], value["gpus"])
+
+
+def front(points):
+    kind = lambda p: (is_timed(p[2]), p[2]["memory"]["kind"])
+    worse = lambda a, b: kind(a) == kind(b) and measures(a) != measures(b) and \
+        all(x <= y for x, y in zip(measures(b), measures(a)))
+    return [p for p in points if not any(worse(p, q) for q in points)]
+
+
+def as_found(point):
+    """A point as the search writes it."""
+    _, value, row = point
+    memory, time = row["memory"], row["time"]
+    return {"scheme": row["scheme"], "gpus": value["gpus"], "expert_parallel": row["expert_parallel"],
+            "fsdp": row["fsdp"], "pipeline": value["pipeline"], "virtual_stages": value["virtual-stages"],
+            "micro_batches": value["micro-batches"], "sequences_per_gpu": row["sequences_per_gpu"],
+            "remat": value["remat"], "memory_kind": memory["kind"], "peak_bytes": memory["max_bytes"],
+            "low_bytes": memory["low_bytes"], "high_bytes": memory["high_bytes"],
+            "budget_bytes": memory["budget_bytes"], "drop_fraction": row["drops"]["fraction"],
+            "step_s": time["step_s"], "step_s_low": time["low_s"], "step_s_high": time["high_s"],
+            "tokens_per_s_per_gpu": time["tokens_per_s_per_gpu"]}
+
+
+def same(found, point):
+    want = as_found(point) if point else None
+    if found is None or want is None:
+        return found is want
+    return all(found[key] == value for key, value in want.items())
+
+
+def judge(number, case, points):
+    name = f"case {number}"
+    command = ["plan", "--search", *job_options(case), *cluster(case, max(case["space"]["gpus"])), "--set",
+               "parallel.expert=1"]
+    for key, values in case["space"].items():
+        command += ["--over", f"{key}={','.join(map(str, values))}"]
+    if case["per_day"]:
+        command += ["--tokens-per-day", case["per_day"]]
+    found = json.loads(oracle.must(*command))
+    experts = 64
+    rows = brute_force(case, experts)
+    good = [p for p in rows if keeps(case, p)]
+    if any(is_timed(p[2]) for p in good):
+        good = [p for p in good if is_timed(p[2])]
+    best = min(good, key=lambda p: order(case, p), default=None)
+    sure = min((p for p in good if max(p[2]["memory"]["high_bytes"], p[2]["memory"]["max_bytes"]) <=
+                p[2]["memory"]["budget_bytes"]), key=lambda p: order(case, p), default=None)
+    check(found["points"] == points == sum(found["fates"].values()), f"{name}: points are not all told: {found['fates']}")
+    check(same(found["best"], best), f"{name}: best is {found['best']}, brute force says {best and as_found(best)}")
+    check(same(found["best_sure"], sure), f"{name}: best_sure is {found['best_sure']}, not {sure and as_found(sure)}")
+    want = front(good)
+    check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
+    for point in want:
+        check(any(same(f, point) for f in found["front"]), f"{name}: not in front: {as_found(point)}")
+    replayed = sum(count for fate, count in found["fates"].items() if fate.startswith("replayed"))
+    return len(rows), len(good), replayed, found["fates"]["beaten"], found["fates"]["memory_too_large"]
+
+
+draw = random.Random(options.seed)
+totals = [0] * 5
+for number in range(options.cases):
+    case, points = random_case(draw)
+    told = judge(number, case, points)
+    totals = [a + b for a, b in zip(totals, told)]
+    print(f"case {number}: {points} points, {told[0]} can be, {told[1]} good, {told[2]} replayed, {told[3]} beaten, "
+          f"{told[4]} too large")
+check(totals[1] > 100 * (options.cases >= 20), f"only {totals[1]} points keep to their budgets: the cases say nothing")
+check(totals[3] > 0 or options.cases < 20, "no point was left out as beaten: the cases say nothing")
+check(totals[4] > 0 or options.cases < 20, "no point was left out as too large: the cases say nothing")
+oracle.finish()
