@@ -131,9 +131,8 @@ static void print_misfits(const spw_search_view *v, FILE *out) {
                     v->request->plan->scheme[i].text);
         } else {
             describe(v, o->least[i].value, o->least[i].sequences, i, text);
-            fprintf(out, "%-*s%s: of those that do not fit, it\n%*sneeds least, %.1f of %.1f GiB\n", LABEL,
-                    label, text, LABEL, "", (double)o->least[i].bytes / GIB,
-                    (double)o->least[i].budget_bytes / GIB);
+            fprintf(out, "%-*s%s\n%*sneeds least of those that do not fit: %.1f of %.1f GiB\n", LABEL, label,
+                    text, LABEL, "", (double)o->least[i].bytes / GIB, (double)o->least[i].budget_bytes / GIB);
         }
         label = "";
     }
@@ -149,7 +148,7 @@ static const spw_column columns[] = {
     {"micro_batches", "MB"},
     {"sequences_per_gpu", "seq"},
     {"remat", "remat"},
-    {"verdict", "memory"},
+    {"verdict", NULL},
     {"memory_kind", NULL},
     {"peak_bytes", "GiB"},
     {"low_bytes", NULL},
@@ -182,7 +181,10 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_text(t, spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], remat));
     spw_table_text(t, spw_verdict_name(p->verdict));
     spw_table_text(t, spw_memory_kind_name(p->kind));
-    spw_table_scaled(t, (double)p->peak_bytes, GIB, p->kind == SPW_MEMORY_LIVE ? "%.1f*" : "%.1f");
+    spw_table_scaled(t, (double)p->peak_bytes, GIB,
+                     p->kind == SPW_MEMORY_LIVE ? "%.1f*"
+                     : p->surely_fits           ? "%.1f"
+                                                : "%.1f?");
     spw_table_count(t, p->low_bytes);
     spw_table_count(t, p->high_bytes);
     spw_table_count(t, p->budget_bytes);
@@ -241,8 +243,10 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
         if (v->outcome->untimed)
             fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n",
                     LABEL, "");
-        fprintf(out, "\npoints that no other beats in memory, speed, drops and GPUs%s\n",
-                v->outcome->front.lost > 0 ? " (the first of them)" : "");
+        fprintf(out,
+                "\npoints that no other beats in memory, speed, drops and GPUs%s (*: live, a lower bound; ?: "
+                "may not fit)\n",
+                v->outcome->front.lost > 0 ? ", the first of them" : "");
         status = print_front(v, SPW_FORMAT_TABLE, out);
         if (status != SPW_OK) return status;
     }

@@ -1,0 +1,1 @@
+plan --job job.yaml --gpus-at-most 16

@@ -1,0 +1,1 @@
+plan --search --job job.yaml --over tensr=2
