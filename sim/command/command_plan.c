@@ -61,7 +61,8 @@ static const struct argp_option own_options[] = {
      0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
-    {"tokens", OPTION_TOKENS, "N", 0, "what training on so many tokens takes; 300B, 1T, 1.5e12", 0},
+    {"tokens", OPTION_TOKENS, "N", 0,
+     "what training on so many tokens takes, and costs with --price; 300B, 1T, 1.5e12", 0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of generated routing (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
      "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
@@ -484,6 +485,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                        .layer_begin = request.layer_begin,
                                        .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
                                        .seed = seed,
+                                       .tokens = tokens,
                                        .stack = software->names[0] != '\0' ? software->names : NULL,
                                        .memory_fit = request.stack,
                                        .time_fit = request.time_stack,
@@ -493,7 +495,6 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .tries = tries,
                                 .settings = &settings,
                                 .routing = routing,
-                                .tokens = tokens,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .all = o->all};
     if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

@@ -30,13 +30,15 @@ enum {
     OPTION_ALLOCATOR,
     OPTION_STACK,
     OPTION_OVERLOAD,
+    OPTION_TOKENS,
     OPTION_ADVISE,
     OPTION_CHROME
 };
 
 typedef struct replay_options {
     spw_job_options job;
-    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome;
+    const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
+        *tokens;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -54,6 +56,8 @@ static const struct argp_option own_options[] = {
      "the "
      "steps overflow, what an overflow costs and what memory is saved (CSV: instead)",
      0},
+    {"tokens", OPTION_TOKENS, "N", 0,
+     "also what training on so many tokens takes, and costs with --price; 300B, 1T, 1.5e12", 0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
@@ -84,6 +88,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_ALLOCATOR: o->allocator = text; return 0;
     case OPTION_DROPS: o->drops = text; return 0;
     case OPTION_FITS: o->fits = text; return 0;
+    case OPTION_TOKENS: o->tokens = text; return 0;
     case OPTION_EACH_STEP: o->each_step = true; return 0;
     case OPTION_OVERLOAD: o->overload = true; return 0;
     case OPTION_ADVISE: o->advise = true; return 0;
@@ -197,6 +202,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drops));
     if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
+    if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &settings.tokens));
     SPW_TRY(spw_job_options_finish(&o->job));
     if (o->overload && o->advise && o->job.format == SPW_FORMAT_CSV)
         SPW_TRY(

@@ -2,13 +2,14 @@
 
 #include "base/saturate.h"
 #include "sim/command/job_options.h"
+#include "sim/input/token_work.h"
 #include "sim/print/json_values.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { PARTS = 10, TRAINED = 3 }; /* forward, and two gradients */
+enum { PARTS = 10 };
 
 /* One row of the table: so many layers (0: once a model) of so many parameters, of which a token meets `active`. */
 typedef struct part {
@@ -43,18 +44,6 @@ static size_t list_parts(const spw_model *m, const spw_parameters *p, part out[P
     for (size_t i = 0; i < PARTS; i++)
         if (all[i].each > 0 && (all[i].layers > 0 || i == 0 || i >= 8)) out[parts++] = all[i];
     return parts;
-}
-
-spw_token_work spw_token_work_of(const spw_model *m, size_t length) {
-    const spw_parameters p = spw_model_parameters(m);
-    const bool latent = m->attention == SPW_ATTENTION_MLA;
-    const double key = (double)(latent ? m->nope_dim + m->rope_dim : m->head_dim),
-                 value = (double)m->v_head_dim;
-    const double attending = (double)(m->layers - (m->other.attends ? 0 : m->other.layers));
-    const double looked_up =
-        m->tied_embeddings ? 0.0 : (double)p.embedding; /* an embedding is read, not multiplied */
-    return (spw_token_work){.weights = 2.0 * ((double)p.active - looked_up),
-                            .scores = attending * (double)length * (double)m->heads * (key + value)};
 }
 
 /* --- For a person --- */
@@ -101,7 +90,7 @@ static void print_heading(const spw_model *m, const spw_parameters *p, size_t le
                formats[i].key);
     printf("\nwork        %.4g GFLOP a token forward (%.4g of them scores of attention over %zu tokens), "
            "%.4g to train\n",
-           forward / 1e9, work.scores / 1e9, length, TRAINED * forward / 1e9);
+           forward / 1e9, work.scores / 1e9, length, work.training / 1e9);
     print_check(check, (double)p->total);
     spw_print_model_doubts(m, "not here    ", stdout);
     printf("\n");
@@ -176,7 +165,7 @@ static spw_status print_json(const spw_model *m, const spw_parameters *p, size_t
     spw_json_put(&json, flops, "sequence_length", spw_json_count(length));
     spw_json_put(&json, flops, "forward", spw_json_real(work.weights + work.scores));
     spw_json_put(&json, flops, "forward_scores", spw_json_real(work.scores));
-    spw_json_put(&json, flops, "training", spw_json_real(TRAINED * (work.weights + work.scores)));
+    spw_json_put(&json, flops, "training", spw_json_real(work.training));
     spw_json_put(&json, object, "flops_per_token", flops);
     for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
         if (m->doubt[i][0] != '\0') spw_json_add(&json, doubts, spw_json_text(m->doubt[i]));

@@ -11,12 +11,6 @@ typedef struct spw_model_check {
     bool agrees;
 } spw_model_check;
 
-/* FLOP of one token; products of weights, 2 a parameter, and the scores of causal attention over `length` tokens. */
-typedef struct spw_token_work {
-    double weights, scores; /* of a forward pass; training takes three times as many */
-} spw_token_work;
-spw_token_work spw_token_work_of(const spw_model *model, size_t length);
-
 SPW_MUST_CHECK spw_status spw_model_print(const spw_model *model, size_t length, const spw_model_check *check,
                                           spw_format format);
 

@@ -9,27 +9,10 @@
 
 static json_t *position(size_t row) { return row != SPW_NO_ROW ? spw_json_count(row) : json_null(); }
 
-/* A number as `name`, its interval as `name`_low and _high. */
-static void put_figure(spw_json *json, json_t *object, const char *name, const spw_plan_figure *figure) {
-    char key[48];
-    spw_json_put(json, object, name, spw_json_real(figure->value));
-    (void)snprintf(key, sizeof key, "%s_low", name);
-    spw_json_put(json, object, key, spw_json_real(figure->low));
-    (void)snprintf(key, sizeof key, "%s_high", name);
-    spw_json_put(json, object, key, spw_json_real(figure->high));
-}
-
 static json_t *costs(spw_json *json, const spw_plan_view *v, const spw_result_row *row) {
-    json_t *object = json_object();
-    if (row == NULL || !(v->tokens > 0.0)) {
-        json_decref(object);
-        return json_null();
-    }
-    const spw_plan_cost cost = spw_plan_cost_of(row, (double)spw_job_gpus(v->request->job), v->tokens);
-    put_figure(json, object, "tokens_per_day", &cost.tokens_per_day);
-    put_figure(json, object, "gpu_hours", &cost.gpu_hours);
-    put_figure(json, object, "days", &cost.days);
-    return object;
+    if (row == NULL) return json_null();
+    const spw_row_cost cost = spw_row_cost_of(row, v->request->job, v->settings->tokens);
+    return spw_row_cost_json(json, &cost);
 }
 
 /* Points that cannot be. */
@@ -96,7 +79,8 @@ spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
     spw_json_put(json, plan, "fastest_whatever_drops", position(a->fastest_whatever_drops));
     spw_json_put(json, plan, "drops_too_much", needs(json, v->tries));
     spw_json_put(json, plan, "does_not_fit", misfits(json, v->tries));
-    spw_json_put(json, plan, "tokens", v->tokens > 0.0 ? json_real(v->tokens) : json_null());
+    spw_json_put(json, plan, "tokens",
+                 v->settings->tokens > 0.0 ? json_real(v->settings->tokens) : json_null());
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));
     spw_json_put(json, plan, "fastest_dropless_cost",
                  costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));

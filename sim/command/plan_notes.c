@@ -8,6 +8,7 @@
 #include "sim/print/table.h"
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_print.h"
+#include "sim/replay/row_cost_print.h"
 
 #include <math.h>
 #include <string.h>
@@ -97,7 +98,6 @@ static void print_reasons(const char *what, const reasons *list, FILE *out) {
 
 /* Which points cannot be, whose state is taken as sharded, what the coefficients were not fitted on, and which points have no time. */
 static void print_limits(const spw_plan_view *v, FILE *out) {
-    char precision[SPW_PRECISION_TEXT];
     reasons outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0}, state = {.count = 0};
     for (size_t i = 0; i < v->result->refusals; i++) {
         const spw_refusal *refusal = &v->result->refusal[i];
@@ -118,8 +118,6 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     }
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
     if (state.count > 0) print_reasons("state", &state, out);
-    if (spw_precision_note(v->request->job, precision))
-        fprintf(out, "%-*s%s\n", INDENT, "precision", precision);
     if (outside.count > 0) print_reasons("outside the fit: ", &outside, out);
     if (untimed.count > 0) print_reasons("no times", &untimed, out);
 }
@@ -151,6 +149,7 @@ static void print_software(const spw_plan_view *v, FILE *out) {
 
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
+    char precision[SPW_PRECISION_TEXT];
     size_t fit = 0, live = 0;
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *row = &v->result->row[i];
@@ -164,6 +163,8 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
     fprintf(out, "), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n", job->sequence_length,
             spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
+    spw_result_print_precision(job, out);
+    if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->routing);
     print_software(v, out);
@@ -244,7 +245,7 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
 
 /* --- Answers --- */
 
-enum { POINT_NAME = SPW_SCHEME_TEXT + 64 };
+enum { POINT_NAME = SPW_SCHEME_TEXT + 64, ANSWER = 18 };
 
 static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
     (void)snprintf(name, POINT_NAME, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
@@ -270,14 +271,8 @@ static void print_seconds(const spw_step_span *span, FILE *out) {
 }
 
 static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *out) {
-    const spw_plan_cost cost = spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens);
-    char days[SPW_SPAN_TEXT];
-    fprintf(out,
-            "%-17s %.3g tokens: %.3g tokens a day (%.3g to %.3g), %.1f days (%s), %.3g GPU-hours (%.3g to "
-            "%.3g)\n",
-            "", v->tokens, cost.tokens_per_day.value, cost.tokens_per_day.low, cost.tokens_per_day.high,
-            cost.days.value, spw_span_text(cost.days.low, cost.days.high, " to ", days), cost.gpu_hours.value,
-            cost.gpu_hours.low, cost.gpu_hours.high);
+    const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
+    spw_row_cost_lines(&cost, v->settings->tokens, ANSWER, out);
 }
 
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
@@ -291,7 +286,7 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
     fprintf(out, ", %.1f GiB%s%s%s%s\n", (double)r->memory.max_bytes / GIB,
             spw_point_is_live_alone(r) ? " live" : "", drops[0] != '\0' ? ", " : "", drops,
             r->outside_fit.count > 0 ? " (outside the fit)" : "");
-    if (v->tokens > 0.0) print_cost(v, r, out);
+    print_cost(v, r, out);
 }
 
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */

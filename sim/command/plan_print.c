@@ -3,6 +3,7 @@
 #include "sim/command/plan_json.h"
 #include "sim/command/plan_notes.h"
 #include "sim/replay/plan_answers.h"
+#include "sim/replay/row_cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,8 +36,10 @@ static const spw_column point_columns[] = {
     {"worst_step_s", NULL},
     {"worst_over_balanced", "worst"},
     {"tokens_per_s_per_gpu", "tok/s/GPU"},
+    {"mfu", "MFU %"},
     {"tokens_per_day", "tokens/day"},
     {"gpu_hours", "GPU-hours"},
+    {"money", "cost"},
     {"front", NULL},
     {"evidence", NULL},
     {"balanced_low_s", NULL},
@@ -48,6 +51,18 @@ static const spw_column point_columns[] = {
     {"gpu_hours_low", NULL},
     {"gpu_hours_high", NULL},
     {"surely_fits", NULL},
+    {"tokens_per_day_low", NULL},
+    {"tokens_per_day_high", NULL},
+    {"flops_per_s_per_gpu", NULL},
+    {"flops_per_s_per_gpu_low", NULL},
+    {"flops_per_s_per_gpu_high", NULL},
+    {"mfu_low", NULL},
+    {"mfu_high", NULL},
+    {"days", NULL},
+    {"days_low", NULL},
+    {"days_high", NULL},
+    {"money_low", NULL},
+    {"money_high", NULL},
     {NULL, NULL},
 };
 
@@ -71,18 +86,30 @@ static void add_step(spw_table *t, const spw_result_row *r) {
 }
 
 /* What only CSV has: the ends of the other intervals. */
-static void add_ends(spw_table *t, const spw_result_row *r, const spw_plan_cost *cost) {
+static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *cost) {
     const double ends[] = {r->balanced.low_s,   r->balanced.high_s,  r->worst.low_s,
                            r->worst.high_s,     r->tokens_per_s_low, r->tokens_per_s_high,
                            cost->gpu_hours.low, cost->gpu_hours.high};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) add_real(t, r->timed ? ends[i] : NAN, NULL);
     spw_table_text(t, r->surely_fits ? "yes" : "no");
+    const double costs[] = {cost->tokens_per_day.low,
+                            cost->tokens_per_day.high,
+                            cost->flops_per_s_per_gpu.value,
+                            cost->flops_per_s_per_gpu.low,
+                            cost->flops_per_s_per_gpu.high,
+                            cost->mfu.low,
+                            cost->mfu.high,
+                            cost->days.value,
+                            cost->days.low,
+                            cost->days.high,
+                            cost->money.low,
+                            cost->money.high};
+    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) add_real(t, costs[i], NULL);
 }
 
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {
     const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
-    const spw_plan_cost cost =
-        spw_plan_cost_of(r, (double)spw_job_gpus(v->request->job), v->tokens > 0.0 ? v->tokens : NAN);
+    const spw_row_cost cost = spw_row_cost_of(r, v->request->job, v->settings->tokens);
     static const char *const speeds[] = {"%.0f", "%.1f", "%.2f"};
     spw_table_text(t, r->scheme.text);
     spw_table_count(t, r->expert);
@@ -111,8 +138,10 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     add_real(t, r->timed ? r->worst.step_s / r->balanced.step_s : NAN, "%.3f");
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
              speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
+    spw_table_scaled(t, cost.mfu.value, 0.01, "%.1f");
     add_real(t, cost.tokens_per_day.value, "%.3g");
     add_real(t, cost.gpu_hours.value, "%.3g");
+    add_real(t, cost.money.value, "%.3g");
     spw_table_text(t, v->result->answers.front[r - v->result->row] ? "yes" : "no");
     spw_table_text(t, spw_match_name(r->match));
     add_ends(t, r, &cost);
@@ -125,15 +154,18 @@ static void set_heading(spw_column *column, const char *key, const char *heading
 
 /* A column that says nothing for a person here is left out. */
 static void choose_columns(const spw_plan_view *v, spw_column *columns) {
-    static const char *const of_time[] = {"step_s", "low_s", "real_over_balanced", "worst_over_balanced",
-                                          "tokens_per_s_per_gpu"};
+    static const char *const of_time[] = {
+        "step_s", "low_s", "real_over_balanced", "worst_over_balanced", "tokens_per_s_per_gpu", "mfu"};
     const bool timed = spw_plan_any_timed(v->result);
     if (v->request->splits <= 1) set_heading(columns, "expert_parallel", NULL);
     if (v->request->splits <= 1) set_heading(columns, "fsdp", NULL);
     for (size_t i = 0; i < sizeof of_time / sizeof of_time[0] && !timed; i++)
         set_heading(columns, of_time[i], NULL);
-    if (!(v->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
-    if (!(v->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
+    if (v->request->job->part != SPW_PART_WHOLE) set_heading(columns, "mfu", NULL);
+    if (!(v->settings->tokens > 0.0)) set_heading(columns, "gpu_hours", NULL);
+    if (!(v->settings->tokens > 0.0)) set_heading(columns, "tokens_per_day", NULL);
+    if (!(v->settings->tokens > 0.0 && spw_job_price(v->request->job) > 0.0))
+        set_heading(columns, "money", NULL);
     if (!v->request->allocator) set_heading(columns, "reserved_bytes", NULL);
     if (spw_plan_steps(v) == 1) set_heading(columns, "worst_over_balanced", NULL);
 }

@@ -14,7 +14,6 @@ typedef struct spw_plan_view {
     const spw_plan_tries *tries;
     const spw_run_settings *settings;
     const char *routing; /* where the routing comes from, for a person */
-    double tokens;       /* budget of the training; 0 = not asked for */
     bool traced;         /* the routing is a trace that was recorded, not made */
     bool all;            /* every point, not the front alone */
 } spw_plan_view;

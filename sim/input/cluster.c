@@ -48,6 +48,29 @@ FIGURE_ROWS(link_bytes_per_s, 1e6, 1e15, "one GPU to its node, one direction, in
 FIGURE_ROWS(nic_bytes_per_s, 1e6, 1e15, "one GPU to other nodes, one direction, in bytes/s");
 FIGURE_ROWS(launch_s, 0, 1, "seconds to launch one kernel");
 
+static const spw_setting price_rows[] = {
+    {.key = "value",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(spw_figure, value),
+     .minimum = 0,
+     .maximum = 1e6,
+     .fallback = "0",
+     .help = "price of one GPU for an hour, in any currency; 0: not said"},
+    {.key = "evidence",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_figure, evidence),
+     .size = sizeof(spw_evidence),
+     .choices = spw_evidence_choices,
+     .fallback = "assumed",
+     .help = "how we know the value"},
+    {.key = "source",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_figure, source),
+     .size = SPW_FIGURE_SOURCE,
+     .fallback = "",
+     .help = "whose price it is, and of when"},
+    {.key = NULL}};
+
 /* A list of the points; `number` is its place in `lengths` of spw_gemm_points or spw_link_points. */
 #define POINTS_ROW(type, name, number, most, high, text) \
     { \
@@ -177,6 +200,12 @@ static const spw_setting rows[] = {{.key = "name",
                                    FIGURE(link_bytes_per_s, "link inside a node"),
                                    FIGURE(nic_bytes_per_s, "link between nodes"),
                                    FIGURE(launch_s, "launch of a kernel"),
+                                   {.key = "price_per_gpu_hour",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, price_per_gpu_hour),
+                                    .fields = price_rows,
+                                    .fallback = "{}",
+                                    .help = "price of one GPU for an hour"},
                                    {.key = "gemm",
                                     .kind = SPW_SETTING_GROUP,
                                     .offset = offsetof(spw_cluster, gemm),
@@ -280,6 +309,12 @@ static spw_status check_kernels(const char *where, const spw_settings *settings,
                     where, spw_settings_line(settings, "kernels"));
 }
 
+static spw_status check_price(const char *where, const spw_settings *settings, const spw_figure *price) {
+    if (!(price->value > 0.0) || price->source[0] != '\0') return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s:%zu: 'price_per_gpu_hour.source' is missing; say whose price it is",
+                    where, spw_settings_line(settings, "price_per_gpu_hour"));
+}
+
 spw_status spw_cluster_parse(const char *where, const char *text, size_t length, spw_cluster *out) {
     spw_settings *settings = NULL;
     memset(out, 0, sizeof *out);
@@ -289,6 +324,7 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     if (status == SPW_OK) status = check_link(where, settings, &out->link);
     if (status == SPW_OK) status = check_kernels(where, settings, &out->kernels);
+    if (status == SPW_OK) status = check_price(where, settings, &out->price_per_gpu_hour);
     spw_settings_close(settings);
     return status;
 }

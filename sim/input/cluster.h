@@ -115,9 +115,10 @@ typedef struct spw_cluster {
     spw_figure hbm_gib;               /* visible to a program, per GPU */
     spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
     spw_figure hbm_bytes_per_s;
-    spw_figure link_bytes_per_s; /* one GPU, one direction, inside a node */
-    spw_figure nic_bytes_per_s;  /* one GPU, one direction, between nodes */
-    spw_figure launch_s;         /* one kernel launch */
+    spw_figure link_bytes_per_s;   /* one GPU, one direction, inside a node */
+    spw_figure nic_bytes_per_s;    /* one GPU, one direction, between nodes */
+    spw_figure launch_s;           /* one kernel launch */
+    spw_figure price_per_gpu_hour; /* in whatever currency; 0: not said */
     spw_gemm_points gemm;
     spw_exchange_points exchange;
     spw_link_points link;

@@ -36,6 +36,10 @@ static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {NULL, 0}};
 const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
 
+double spw_job_price(const spw_job *job) {
+    return job->price_per_gpu_hour > 0.0 ? job->price_per_gpu_hour : job->cluster.price_per_gpu_hour.value;
+}
+
 size_t spw_job_gpus(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
     return g.expert_tensor * g.expert * g.expert_data * g.pipeline;
@@ -261,6 +265,14 @@ static const spw_setting rows[] = {
      .fallback = "0.93",
      .help = "share of the device memory that the program may take",
      .option = "memory-fraction"},
+    {.key = "price_per_gpu_hour",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(job_text, job.price_per_gpu_hour),
+     .minimum = 0,
+     .maximum = 1e6,
+     .fallback = "0",
+     .help = "price of one GPU for an hour, in any currency; 0: the cluster's, if it has one",
+     .option = "price"},
     {.key = "schemes",
      .kind = SPW_SETTING_TEXTS,
      .offset = offsetof(job_text, job.scheme),

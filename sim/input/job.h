@@ -87,6 +87,7 @@ typedef struct spw_job {
     spw_optimizer_kind optimizer;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */
+    double price_per_gpu_hour;                         /* 0: the cluster's */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;
 } spw_job;
@@ -119,6 +120,8 @@ const spw_setting *spw_job_settings(void);
  * call it after reading and after changing a field (say, from the command line). */
 SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 
+double spw_job_price(
+    const spw_job *job); /* of one GPU for an hour: the job's, or else the cluster's; 0: neither says one */
 size_t spw_job_gpus(const spw_job *job); /* expert x expert_tensor x fsdp x pipeline */
 void spw_job_describe(FILE *out);        /* one line a key of a job file: what it is, default, range */
 

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { OPTIMIZER_KIND = 2 };
+
 static size_t bytes_of(const spw_precision *p, size_t i) {
     const size_t bytes[SPW_PRECISION_KINDS] = {p->weights, p->gradients, p->optimizer, p->activations};
     return bytes[i];
@@ -43,8 +45,28 @@ bool spw_precision_is_timed(const spw_job *job) {
 
 /* As spw_master_bytes. */
 static bool keeps_master(const spw_job *job) {
-    return job->master_bytes == SPW_MASTER_AUTO ? job->optimizer != SPW_OPTIMIZER_SHARDED
-                                                : job->master_bytes > 0;
+    return job->master_bytes == SPW_MASTER_AUTO
+               ? job->optimizer != SPW_OPTIMIZER_SHARDED && job->precision.weights < sizeof(float)
+               : job->master_bytes > 0;
+}
+
+void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
+    const spw_precision *p = &job->precision;
+    const char *master = job->master_bytes == 2 ? "bf16 master weights" : "fp32 master weights";
+    size_t used = 0;
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        if (i == OPTIMIZER_KIND) continue;
+        (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "%s%s %s", used > 0 ? ", " : "",
+                       spw_precision_name(p, i), spw_precision_kind(i));
+        used = strlen(out);
+    }
+    if (job->part != SPW_PART_WHOLE) return;
+    (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; Adam: %s moments, %s",
+                   spw_precision_name(p, OPTIMIZER_KIND), keeps_master(job) ? master : "no master weights");
+}
+
+bool spw_precision_is_least(const spw_job *job) {
+    return job->part == SPW_PART_WHOLE && job->precision.optimizer < sizeof(float) && !keeps_master(job);
 }
 
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {

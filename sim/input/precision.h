@@ -18,6 +18,12 @@ bool spw_precision_any_fp8(const spw_job *job);
 /* Do times speak of it? Not of weights, gradients or activations in fp8, nor of activations in fp32. */
 bool spw_precision_is_timed(const spw_job *job);
 
+/* The formats in words, for a heading: "bf16 weights, bf16 gradients, bf16 activations; Adam: bf16 moments, no master weights". */
+void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]);
+
+/* Does it keep less than mixed precision does as usual, moments in fp32 and master weights? */
+bool spw_precision_is_least(const spw_job *job);
+
 /* What is to be said of the memory of a job with fp8; false where there is nothing. */
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]);
 

@@ -17,20 +17,6 @@ const spw_result_row *spw_plan_misfit(const spw_result *result, const char *sche
     return least;
 }
 
-spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double tokens) {
-    static const double DAY = 86400.0, HOUR = 3600.0;
-    spw_plan_cost cost = {.days = {NAN, NAN, NAN}};
-    cost.tokens_per_day = cost.gpu_hours = cost.days;
-    if (!row->timed) return cost;
-    const double rate = speed(row) * gpus, least = row->tokens_per_s_low * gpus,
-                 most = row->tokens_per_s_high * gpus;
-    cost.tokens_per_day = (spw_plan_figure){rate * DAY, least * DAY, most * DAY};
-    cost.days = (spw_plan_figure){tokens / rate / DAY, tokens / most / DAY, tokens / least / DAY};
-    cost.gpu_hours = (spw_plan_figure){gpus * tokens / rate / HOUR, gpus * tokens / most / HOUR,
-                                       gpus * tokens / least / HOUR};
-    return cost;
-}
-
 spw_plan_change spw_plan_change_of(const spw_result *result, const spw_result_row *row, double hbm_bytes) {
     spw_plan_change change = {SPW_CHANGE_NONE, (double)row->memory.max_bytes / hbm_bytes, NULL};
     if (spw_point_fits(row)) return change;

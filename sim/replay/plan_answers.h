@@ -1,5 +1,4 @@
-/* What a plan says of its points beyond the answers of every result: what an amount of training costs, and what would make a
- * point fit. A point is a row of the result: scheme x split x batch. */
+/* What a plan says of its points beyond the answers of every result: what would make a point fit. A point is a row of the result: scheme x split x batch. */
 #ifndef SPW_SIM_REPLAY_PLAN_ANSWERS_H
 #define SPW_SIM_REPLAY_PLAN_ANSWERS_H
 
@@ -10,17 +9,6 @@
 /* Of a scheme's points that do not fit the one of the smallest batch, at the expert-parallel size `expert` if it is there;
  * NULL when all fit. */
 const spw_result_row *spw_plan_misfit(const spw_result *result, const char *scheme, size_t expert);
-
-/* A number and its interval. */
-typedef struct spw_plan_figure {
-    double value, low, high;
-} spw_plan_figure;
-
-/* Training of `tokens` tokens at a row's speed on `gpus`. */
-typedef struct spw_plan_cost {
-    spw_plan_figure tokens_per_day, gpu_hours, days; /* NAN without a time */
-} spw_plan_cost;
-spw_plan_cost spw_plan_cost_of(const spw_result_row *row, double gpus, double tokens);
 
 /* The one smallest change that would make a point fit. */
 typedef enum spw_change {

@@ -197,6 +197,7 @@ typedef struct spw_run_settings {
     const spw_trace_info *trace; /* NULL without a trace */
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
+    double tokens;                                 /* of the training; 0: none were named */
     const char *stack;                             /* name; NULL = none */
     const spw_stack *memory_fit;                   /* as read; NULL = none */
     const spw_time_stack *time_fit;                /* as read; NULL = none */

@@ -56,6 +56,8 @@ static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
     return list;
 }
 
+static json_t *positive_json(double value) { return value > 0.0 ? spw_json_real(value) : json_null(); }
+
 static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     const spw_job *job = s->job;
     const spw_pipeline pipeline = spw_pipeline_of(job);
@@ -99,6 +101,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "hbm_gib", spw_json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) spw_json_add(json, schemes, spw_json_text(job->scheme[i]));
     spw_json_put(json, object, "schemes", schemes);
+    spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
+    spw_json_put(json, object, "tokens", positive_json(s->tokens));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
@@ -268,6 +272,18 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
+json_t *spw_row_cost_json(spw_json *json, const spw_row_cost *cost) {
+    spw_named_cost list[SPW_ROW_COSTS];
+    json_t *object = json_object();
+    spw_row_cost_list(cost, list);
+    for (size_t i = 0; i < SPW_ROW_COSTS; i++) {
+        spw_json_put(json, object, list[i].name, spw_json_real(list[i].figure.value));
+        spw_json_put(json, object, list[i].low, spw_json_real(list[i].figure.low));
+        spw_json_put(json, object, list[i].high, spw_json_real(list[i].figure.high));
+    }
+    return object;
+}
+
 static json_t *outside_json(spw_json *json, const spw_outside_fit *outside) {
     json_t *list = json_array();
     for (size_t i = 0; i < outside->count; i++) {
@@ -279,7 +295,9 @@ static json_t *outside_json(spw_json *json, const spw_outside_fit *outside) {
     return list;
 }
 
-static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_job *job) {
+static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_settings *settings) {
+    const spw_job *job = settings->job;
+    const spw_row_cost cost = spw_row_cost_of(r, job, settings->tokens);
     json_t *object = json_object(), *steps = json_object(), *assumptions = json_array();
     spw_json_put(json, object, "scheme", spw_json_text(r->scheme.text));
     spw_json_put(json, object, "model", spw_json_text(job->model.name));
@@ -299,6 +317,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_job *
     spw_json_put(json, object, "traffic", traffic_json(json, r));
     spw_json_put(json, object, "drops", drops_json(json, &r->drops));
     spw_json_put(json, object, "time", time_json(json, r));
+    spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
     if (r->overload.ranks > 0) spw_json_put(json, object, "overload", spw_overload_json(json, r));
     spw_json_put(json, object, "evidence", spw_json_text(spw_match_name(r->match)));
@@ -375,7 +394,7 @@ json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_
                  spw_precision_note(settings->job, precision) ? spw_json_text(precision) : json_null());
     spw_json_put(json, object, "sources", spw_result_sources_json(json, result, settings));
     for (size_t i = 0; i < result->rows; i++)
-        spw_json_add(json, rows, row_json(json, &result->row[i], settings->job));
+        spw_json_add(json, rows, row_json(json, &result->row[i], settings));
     spw_json_put(json, object, "rows", rows);
     spw_json_put(json, object, "answers", answers_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));

@@ -4,6 +4,7 @@
 
 #include "sim/print/json_values.h"
 #include "sim/replay/result.h"
+#include "sim/replay/row_cost.h"
 
 #include <stdio.h>
 
@@ -11,6 +12,8 @@
 json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings);
 SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
                                                 FILE *out);
+/* The figures under their names, each with its interval; null where there is none. */
+json_t *spw_row_cost_json(spw_json *json, const spw_row_cost *cost);
 /* The text of the settings alone; the caller frees it with free(). */
 SPW_MUST_CHECK spw_status spw_run_settings_text(const spw_run_settings *settings, char **out);
 

@@ -2,9 +2,11 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/precision.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_json.h"
+#include "sim/replay/row_cost_print.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -12,7 +14,13 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* Keys are those of the JSON row, flattened; a person sees the columns that have a heading. */
-enum { STEP_COLUMN = 1, SEQUENCES_COLUMN = 3, ALLOCATED_COLUMN = 10, NODES_COLUMN = 17, COLUMNS = 39 };
+enum {
+    STEP_COLUMN = 1,
+    SEQUENCES_COLUMN = 3,
+    ALLOCATED_COLUMN = 10,
+    NODES_COLUMN = 17,
+    COLUMNS = 39 + SPW_ROW_COST_CELLS
+};
 static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"first_step", "step"},
@@ -52,7 +60,7 @@ static const spw_column all_columns[COLUMNS] = {
     {"tokens_per_s_low", NULL},
     {"tokens_per_s_high", NULL},
     {"surely_fits", NULL},
-    {NULL, NULL},
+    SPW_ROW_COST_COLUMNS{NULL, NULL},
 };
 
 /* Step times have a table of their own: every number with its interval. */
@@ -111,7 +119,7 @@ static void add_gib(spw_table *t, const spw_reserved_summary *s, uint64_t bytes)
     }
 }
 
-static void add_row(spw_table *t, const spw_result_row *r, spw_format format) {
+static void add_row(spw_table *t, const spw_result_row *r, const spw_run_settings *s, spw_format format) {
     const bool live = format == SPW_FORMAT_TABLE && spw_point_is_live_alone(r);
     const spw_footprint *f = &r->footprint;
     spw_table_text(t, r->scheme.text);
@@ -153,6 +161,8 @@ static void add_row(spw_table *t, const spw_result_row *r, spw_format format) {
         }
     }
     spw_table_text(t, r->surely_fits ? "yes" : "no");
+    const spw_row_cost cost = spw_row_cost_of(r, s->job, s->tokens);
+    spw_row_cost_add(t, &cost);
 }
 
 static void add_span(spw_table *t, const spw_step_span *span) {
@@ -229,6 +239,17 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
             job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
             (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
+    spw_result_print_precision(job, out);
+}
+
+void spw_result_print_precision(const spw_job *job, FILE *out) {
+    char text[SPW_PRECISION_TEXT];
+    spw_precision_line(job, text);
+    fprintf(out, "precision %s\n", text);
+    if (spw_precision_is_least(job))
+        fprintf(out,
+                "          (moments in fp32 and master weights take more: --set precision.optimizer=fp32 "
+                "--set precision.master=fp32)\n");
 }
 
 /* Is there a row before of the same scheme and batch? Of steps there are many. */
@@ -371,7 +392,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     choose_columns(result, columns);
     spw_status status = spw_table_create(columns, &table);
     if (status != SPW_OK) return status;
-    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i], format);
+    for (size_t i = 0; i < result->rows; i++) add_row(table, &result->row[i], settings, format);
     if (format == SPW_FORMAT_TABLE) {
         print_heading(result, settings, out);
         status = print_evidence(result, out);
@@ -380,6 +401,9 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
     }
     if (status == SPW_OK) status = spw_table_print(table, format, out);
     if (status == SPW_OK && format == SPW_FORMAT_TABLE) status = print_times(result, columns, out);
+    if (status == SPW_OK && format == SPW_FORMAT_TABLE)
+        status = spw_row_costs_print(result, settings, columns[STEP_COLUMN].heading != NULL,
+                                     columns[SEQUENCES_COLUMN].heading != NULL, out);
     if (format == SPW_FORMAT_TABLE) {
         for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
         print_answers(result, out);

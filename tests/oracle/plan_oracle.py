@@ -139,7 +139,15 @@ def judge_answers(plan):
 
 
 def line(text, start):
-    return next((row for row in text.splitlines() if row.startswith(start)), "")
+    """The line that starts so, with those that continue it."""
+    rows = text.splitlines()
+    at = next((i for i, row in enumerate(rows) if row.startswith(start)), None)
+    if at is None:
+        return ""
+    end = at + 1
+    while end < len(rows) and rows[end].startswith("        "):
+        end += 1
+    return " ".join([rows[at], *(row.strip() for row in rows[at + 1:end])])
 
 
 def capacity(job):
@@ -193,7 +201,7 @@ def says(job):
     text = run("plan", "--job", job, "--imbalance", "1.5", "--all")
     check(line(text, "stated imbalance") != "" and "over balanced" in text, "a stated imbalance is called so")
     rows = [row.split() for row in text.split("every point")[1].splitlines() if row.startswith(("gmm", "dense", "mega"))]
-    ratios = {row[0]: row[-5] for row in rows}  # max/mean
+    ratios = {row[0]: row[-6] for row in rows}  # max/mean
     check(ratios == {"gmm": "1.50", "dense:capacity_factor=2": "1.00", "megablocks": "1.50"}, f"max/mean {ratios}")
     capacity(job)
     text = run("plan", "--job", job, "--stack", "none")
@@ -226,9 +234,9 @@ def says(job):
     check(best is not sure, "the fastest point surely fits: the test sees nothing")
     lines = run("plan", "--job", job).splitlines()
     at = next(i for i, text in enumerate(lines) if text.startswith("without drops"))
-    check("tight" in lines[at + 1] and f"the fastest that surely fits is {sure['scheme']}, EP 8, {sure['sequences_per_gpu']} " in lines[at + 2],
-          f"how sure the fastest is: '{lines[at + 1]}' '{lines[at + 2]}'")
-    for row, told in ((best, lines[at]), (sure, lines[at + 2])):
+    check("tight" in lines[at + 2] and f"the fastest that surely fits is {sure['scheme']}, EP 8, {sure['sequences_per_gpu']} " in lines[at + 3],
+          f"how sure the fastest is: '{lines[at + 2]}' '{lines[at + 3]}'")
+    for row, told in ((best, lines[at]), (sure, lines[at + 3])):
         time = row["time"]
         check(f"{time['tokens_per_s_per_gpu']:.0f} tokens/s a GPU ({time['tokens_per_s_low']:.0f} to {time['tokens_per_s_high']:.0f})" in told, told)
     time = best["time"]
@@ -491,7 +499,8 @@ def precision(job):
         return json.loads(run(*arguments, "--format", "json")), run(*arguments)
 
     even, text = planned(["bf16"] * 4)
-    check("precision" not in text and even["rows"][0]["time"]["step_s"] is not None, "bf16")
+    check(line(text, "precision ").startswith("precision bf16 weights, bf16 gradients, bf16 activations; Adam: bf16 moments, no master "
+                                              "weights (moments in fp32") and even["rows"][0]["time"]["step_s"] is not None, "bf16")
     live, _ = planned(["bf16"] * 4, "--stack", "none")
     for i, name in enumerate(names):
         kinds = ["fp8" if j == i else "bf16" for j in range(4)]
@@ -511,6 +520,9 @@ def precision(job):
         check(abs(bytes_of(live)["argument_bytes"] - bytes_of(alone)["argument_bytes"] - less) < 64, f"fp8 {name}: bytes of the state")
         check(bytes_of(alone)["max_bytes"] < bytes_of(live)["max_bytes"], f"fp8 {name}: peak")
     mixed, text = planned(["fp16", "fp32", "fp32", "fp16"])
+    check(line(text, "precision ") == "precision fp16 weights, fp32 gradients, fp16 activations; Adam: fp32 moments, no master weights", text)
+    _, text = planned(["bf16"] * 4, "--set", "precision.optimizer=fp32", "--set", "precision.master=fp32")
+    check(line(text, "precision ") == "precision bf16 weights, bf16 gradients, bf16 activations; Adam: fp32 moments, fp32 master weights", text)
     check(mixed["settings"]["precision"] == {**dict(zip(names, ["fp16", "fp32", "fp32", "fp16"])), "master": "none"}, f"{mixed['settings']['precision']}")
     check("precision other than bf16" in line(text, "outside the fit"), "fp32 moments are inside the fit")
     _, text = planned(["fp32"] * 4)
@@ -554,6 +566,21 @@ def main():
     check(math.isclose(cost["gpu_hours_high"], 64e12 / slowest / 3600, rel_tol=1e-9) and
           math.isclose(cost["days_low"], 1e12 / quickest / 86400, rel_tol=1e-9) and
           math.isclose(cost["tokens_per_day_low"], slowest * 86400, rel_tol=1e-9), "the interval of what training costs")
+    check(cost["money"] is None, "a cost without a price")
+    work = json.loads(run("model", "scratch-moe-e64", "--sequence-length", 512, "--format", "json"))["flops_per_token"]["training"]
+    peak = next(f["value"] for f in plan["sources"]["figures"] if f["what"] == "bf16 peak of a GPU")
+    priced = json.loads(run("plan", "--job", job, "--trace", TRACE, "--format", "json", "--tokens", "1T", "--price", "2.5"))
+    for row in priced["rows"]:
+        time, cost = row["time"], row["cost"]
+        for end, speed in (("", "tokens_per_s_per_gpu"), ("_low", "tokens_per_s_low"), ("_high", "tokens_per_s_high")):
+            check(math.isclose(cost["mfu" + end], work * time[speed] / peak, rel_tol=1e-9) and
+                  math.isclose(cost["flops_per_s_per_gpu" + end], work * time[speed], rel_tol=1e-9), f"{key(row)}: MFU {cost}")
+        check(math.isclose(cost["money_high"], 2.5 * 1e12 / time["tokens_per_s_low"] / 3600, rel_tol=1e-9) and
+              math.isclose(cost["money"], 2.5 * cost["gpu_hours"], rel_tol=1e-9), f"{key(row)}: money {cost}")
+    check(priced["settings"]["price_per_gpu_hour"] == 2.5 and priced["settings"]["tokens"] == 1e12, "price and tokens are settings")
+    replayed = json.loads(run("replay", TRACE, "--job", job, "--stack", plan["settings"]["stack"], "--tokens", "1T", "--price", "2.5",
+                              "--format", "json"))
+    check([row["cost"] for row in replayed["rows"]] == [row["cost"] for row in priced["rows"]], "replay costs otherwise than plan")
 
     factor = plan["plan"]["break_even_capacity_factor"]
     if factor is not None:  # dense with a little less is faster than the fastest without drops, with a little more slower

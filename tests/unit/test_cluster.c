@@ -103,7 +103,8 @@ static void test_parse(void) {
     expect(HEAD FIGURE(bf16_flop) REST,
            "c.yaml:5: unknown key 'bf16_flop'; did you mean 'bf16_flops'? known keys: name, nodes, "
            "gpus_per_node, gpu_generation, hbm_gib, "
-           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, gemm, "
+           "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, "
+           "price_per_gpu_hour, gemm, "
            "exchange, link, kernels");
 }
 
@@ -183,6 +184,18 @@ static void test_kernels(void) {
     CHECK(c.kernels.evidence == SPW_EVIDENCE_MEASURED && strcmp(c.kernels.source, "a test") == 0);
     CHECK_STATUS(spw_cluster_parse("c.yaml", bad, sizeof bad - 1, &c), SPW_ECONFIG);
     CHECK(strstr(spw_last_error(), "'kernels.source' is missing") != NULL);
+}
+
+/* A price may be left out, its source may not. */
+static void test_price(void) {
+#define PRICE(source) HEAD FIGURE(bf16_flops) REST "price_per_gpu_hour: {value: 2.5" source "}\n"
+    static const char good[] = PRICE(", evidence: published, source: a list"), bad[] = PRICE("");
+#undef PRICE
+    spw_cluster c;
+    CHECK_OK(spw_cluster_parse("c.yaml", good, sizeof good - 1, &c));
+    CHECK(c.price_per_gpu_hour.value == 2.5 && c.price_per_gpu_hour.evidence == SPW_EVIDENCE_PUBLISHED);
+    CHECK_STATUS(spw_cluster_parse("c.yaml", bad, sizeof bad - 1, &c), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "'price_per_gpu_hour.source' is missing") != NULL);
 }
 
 /* Points of the links: the same. */
@@ -266,6 +279,7 @@ int main(void) {
     test_exchange();
     test_links();
     test_kernels();
+    test_price();
     test_other_nodes();
     test_resize();
     test_memory();

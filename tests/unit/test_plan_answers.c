@@ -2,8 +2,11 @@
  * hand; what they mean to a user is held by tests/oracle/plan_oracle.py. */
 #include "sim/replay/plan_answers.h"
 
+#include "sim/replay/row_cost.h"
+
 #include "tests/unit/check.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,13 +181,40 @@ static void test_outside(void) {
     CHECK(list.count == SPW_OUTSIDE_ITEMS);
 }
 
+/* Two GPUs at 100 tokens/s each, between 50 and 200: pencil and paper. */
 static void test_cost(void) {
+    static spw_job job;
     spw_result_row row = {.timed = true, .tokens_per_s_low = 50.0, .tokens_per_s_high = 200.0};
     row.time.tokens_per_s_per_gpu = 100.0;
-    const spw_plan_cost cost = spw_plan_cost_of(&row, 2.0, 200.0 * 86400.0);
+    CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &job.model));
+    job.expert = 2, job.fsdp = job.pipeline = job.tensor = 1;
+    job.sequence_length = 4096;
+    job.cluster.bf16_flops.value = 1e15;
+    spw_row_cost cost = spw_row_cost_of(&row, &job, 200.0 * 86400.0);
     CHECK(cost.days.value == 1.0 && cost.days.low == 0.5 && cost.days.high == 2.0);
     CHECK(cost.gpu_hours.value == 48.0 && cost.gpu_hours.low == 24.0 && cost.gpu_hours.high == 96.0);
     CHECK(cost.tokens_per_day.low == 100.0 * 86400.0 && cost.tokens_per_day.high == 400.0 * 86400.0);
+    CHECK(isnan(cost.money.value));
+    job.cluster.price_per_gpu_hour.value = 2.0;
+    cost = spw_row_cost_of(&row, &job, 200.0 * 86400.0);
+    CHECK(cost.money.value == 96.0 && cost.money.low == 48.0 && cost.money.high == 192.0);
+    job.price_per_gpu_hour = 3.0; /* the job's before the cluster's */
+    CHECK(spw_row_cost_of(&row, &job, 200.0 * 86400.0).money.value == 144.0);
+    /* Mixtral 8x7B, layer by layer: q and out 4096 x 4096, k and v 4096 x 1024, 2 experts of 3 matrices 4096 x 14336, a
+     * router 4096 x 8, two norms; a head of 32000 and a last norm; scores of 32 heads of 128 over half the sequence, twice. */
+    const double layer =
+                     2.0 * 4096 * 4096 + 2.0 * 4096 * 1024 + 2.0 * 3 * 4096 * 14336 + 4096.0 * 8 + 2 * 4096,
+                 active = 32 * layer + 32000.0 * 4096 + 4096, scores = 32.0 * 4096 * 32 * 256,
+                 training = 3.0 * (2.0 * active + scores);
+    CHECK(fabs(cost.flops_per_s_per_gpu.value / (100.0 * training) - 1.0) < 1e-12);
+    CHECK(fabs(cost.mfu.value / (100.0 * training / 1e15) - 1.0) < 1e-12);
+    CHECK(fabs(cost.mfu.high / cost.mfu.low - 4.0) < 1e-12);
+    CHECK(isnan(spw_row_cost_of(&row, &job, 0.0).days.value) &&
+          spw_row_cost_of(&row, &job, 0.0).mfu.value > 0.0);
+    job.part = SPW_PART_EXPERT_LAYERS;
+    CHECK(isnan(spw_row_cost_of(&row, &job, 0.0).mfu.value));
+    row.timed = false;
+    CHECK(isnan(spw_row_cost_of(&row, &job, 0.0).tokens_per_day.value));
 }
 
 int main(void) {

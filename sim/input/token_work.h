@@ -1,0 +1,14 @@
+/* FLOP of one token in a model: products of weights, 2 a parameter that is at work on a token, and the scores of causal
+ * attention over a sequence. `spillway model` prints them; MFU is measured in them (sim/replay/row_cost.h). */
+#ifndef SPW_SIM_INPUT_TOKEN_WORK_H
+#define SPW_SIM_INPUT_TOKEN_WORK_H
+
+#include "sim/input/model.h"
+
+typedef struct spw_token_work {
+    double weights, scores; /* of a forward pass */
+    double training;        /* of both, forward and backward: three times as many */
+} spw_token_work;
+spw_token_work spw_token_work_of(const spw_model *model, size_t length);
+
+#endif
