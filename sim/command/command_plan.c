@@ -153,10 +153,10 @@ static spw_status parse_imbalance(const char *text, double *out) {
 static spw_status fail_split(const char *text, const char *part, const spw_job *job) {
     size_t split[SPW_PLAN_SPLITS];
     const size_t splits = spw_plan_all_splits(job, split);
-    char sizes[256] = "1";
+    char sizes[256] = "";
     for (size_t i = 0; i < splits; i++) {
         const size_t used = strlen(sizes);
-        (void)snprintf(sizes + used, sizeof sizes - used, ", %zu", split[i]);
+        (void)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i > 0 ? ", " : "", split[i]);
     }
     return spw_fail(SPW_EARG,
                     "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs; sizes that "

@@ -14,7 +14,7 @@
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]) {
     const size_t gpus = job->expert * job->fsdp;
     size_t splits = 0;
-    for (size_t expert = 2; expert <= gpus && splits < SPW_PLAN_SPLITS; expert++) {
+    for (size_t expert = 1; expert <= gpus && splits < SPW_PLAN_SPLITS; expert++) {
         if (gpus % expert == 0 && job->model.experts % expert == 0) out[splits++] = expert;
     }
     return splits;

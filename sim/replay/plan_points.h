@@ -29,7 +29,7 @@ typedef struct spw_plan_request {
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
 } spw_plan_request;
 
-/* The expert-parallel sizes from 2 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */
+/* The expert-parallel sizes from 1 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 
 /* Appends a row for every point that can be, and a refusal for every other. SPW_ECONFIG when an expert-parallel size

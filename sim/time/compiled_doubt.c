@@ -59,6 +59,10 @@ void spw_compiled_doubt(const spw_time_stack *stack, const spw_compiled_far *far
         if (relative(k) > 0.0 && (far->network || !fixed[i].network))
             move(stack, fixed[i].offset, relative(k), fixed[i].maximum, step, problem, out->step_s, squares);
     }
+    if (far->seen_ring_s > 0.0) {
+        const double ratio = log_ratio(far->seen_ring_s, out->step_s);
+        squares[0] += ratio * ratio;
+    }
     out->low_s = out->step_s * exp(-sqrt(squares[0]));
     out->high_s = out->step_s * exp(sqrt(squares[1]));
 }

@@ -6,7 +6,8 @@
  *
  * fast and slow: the logarithm of what the step becomes when one coefficient moves by two standard deviations either way.
  * Coefficients that were fitted stay: half_width is what their fit leaves. Those that no run decides move by the
- * uncertainty that the stack states. Of exchanges between nodes alltoall_share and serial_share move where the size of the groups
+ * uncertainty that the stack states. Where a ring is longer than any that was seen, the step may be as short as with the longest
+ * that was, since a library cuts long rings into trees: its logarithm is added on the low side. Of exchanges between nodes alltoall_share and serial_share move where the size of the groups
  * or the cluster is not of the fitted tables: the fit saw one size only. */
 #ifndef SPW_SIM_TIME_COMPILED_DOUBT_H
 #define SPW_SIM_TIME_COMPILED_DOUBT_H
@@ -21,6 +22,8 @@ typedef struct spw_compiled_far {
     size_t unseen;    /* kinds of schemes, expert-parallel sizes, batches */
     size_t elsewhere; /* models, clusters, sequence lengths, policies, splits, precisions */
     bool network;     /* the size or the cluster is among them */
+    double
+        seen_ring_s; /* the step if its rings were no longer than any that was seen, as a library may cut them; 0: they are not */
 } spw_compiled_far;
 
 /* Seconds of the same step with other coefficients; NAN when it has none. */

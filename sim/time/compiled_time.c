@@ -168,7 +168,8 @@ static spw_compiled_far name_ranges(const prediction *p) {
     if (!seen) spw_outside_add(note, "%s not in the fitted tables", kind);
     if (!sharded) spw_outside_add(note, "fsdp sizes other than %s", s->fsdp);
     const spw_outside_count count = spw_outside_ranges(note, &range, &point);
-    return (spw_compiled_far){count.sizes + !seen + !sharded, count.places, count.network};
+    return (spw_compiled_far){
+        .unseen = count.sizes + !seen + !sharded, .elsewhere = count.places, .network = count.network};
 }
 
 /* Nodes that the largest published exchanges of training's size span (notebooks_data/profiles/ep_bandwidth.csv). */
@@ -180,7 +181,7 @@ static spw_compiled_far name_outside(const prediction *p) {
     char *note = p->out->outside;
     const bool full = job->remat == SPW_REMAT_FULL, staged = p->cut.stages > 1,
                parts = !staged && p->cut.micro_batches > 1;
-    spw_compiled_far far = {0, 0, true};
+    spw_compiled_far far = {.network = true};
     if (spw_time_stack_is_fitted(p->stack)) {
         far = name_ranges(p);
     } else {
@@ -192,14 +193,17 @@ static spw_compiled_far name_outside(const prediction *p) {
         far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
     }
     const size_t per_node = job->cluster.gpus_per_node, nodes = (job->expert + per_node - 1) / per_node;
-    const bool wide = nodes > PUBLISHED_NODES;
+    const size_t ring = job->expert * job->fsdp;
+    const bool wide = nodes > PUBLISHED_NODES, long_ring = ring > SPW_RING_SEEN;
     if (wide)
         spw_outside_add(note, "groups over %zu nodes, exchanges are published of %d at most", nodes,
                         PUBLISHED_NODES);
+    if (long_ring)
+        spw_outside_add(note, "rings of %zu GPUs, runs are known of %d at most", ring, SPW_RING_SEEN);
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
     if (parts) spw_outside_add(note, "micro-batches not in the fitted tables");
-    far.elsewhere += (size_t)!full + staged + parts + wide;
+    far.elsewhere += (size_t)!full + staged + parts + wide + long_ring;
     return far;
 }
 
@@ -270,6 +274,14 @@ static double step_with(const void *problem, const spw_time_stack *stack) {
     return predict(&p) == SPW_OK ? time.step_s : NAN;
 }
 
+/* The step if no ring were longer than those that were seen. */
+static double seen_ring_seconds(const prediction *problem) {
+    prediction p = *problem;
+    p.work.gathers.hops = p.work.gathers.seen_hops;
+    p.work.scatters.hops = p.work.scatters.seen_hops;
+    return step_with(&p, p.stack);
+}
+
 spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *out) {
     spw_routing_layer balanced;
     prediction p = {.request = q,
@@ -295,7 +307,8 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
     }
     spw_compiled_work_count(q->job, q->scheme, p.list, &p.cut, &p.load, &p.work);
     SPW_TRY(predict(&p));
-    const spw_compiled_far far = name_outside(&p);
+    spw_compiled_far far = name_outside(&p);
+    if (q->job->expert * q->job->fsdp > SPW_RING_SEEN) far.seen_ring_s = seen_ring_seconds(&p);
     spw_compiled_doubt(q->stack, &far, step_with, &p, out);
 
 cleanup:

@@ -69,11 +69,12 @@ static double repeats_of(const spw_compiled_cut *cut, double share) {
 
 static void add_weights(const spw_job *job, const spw_weight_family *family, double passes, double size,
                         spw_weight_traffic *out) {
-    spw_weight_traffic one = {0.0, 0.0, 0.0};
+    spw_weight_traffic one = {.hops = 0.0};
     spw_weight_traffic_add(job, family, passes, size, &one);
     out->nic_bytes += one.nic_bytes;
     out->link_bytes += one.link_bytes;
     out->hops += one.hops / (double)job->pipeline;
+    out->seen_hops += one.seen_hops / (double)job->pipeline;
 }
 
 /* Weights are gathered twice, forward and backward; gradients are scattered once. Layers beside the loop of a pipeline have a
@@ -101,6 +102,7 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
     w->scatters.nic_bytes +=
         2.0 * (stages - 1.0) / stages * gradient * beside / (double)(job->expert * job->fsdp);
     w->scatters.hops += 2.0 * (stages - 1.0);
+    w->scatters.seen_hops += 2.0 * (stages - 1.0);
     w->model.optimizer_bytes *= (looped * routed + other + beside * stages) / (double)p.total;
 }
 

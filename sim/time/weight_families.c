@@ -46,4 +46,5 @@ void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family,
         out->link_bytes += received;
     }
     out->hops += passes * (double)family->tensors * (members - 1.0);
+    out->seen_hops += passes * (double)family->tensors * (fmin(members, SPW_RING_SEEN) - 1.0);
 }

@@ -25,9 +25,13 @@ typedef struct spw_weight_family {
  * over an expert-parallel group. Returns how many. */
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]);
 
-/* Collectives of weights: bytes that one GPU receives through its NIC and its link, and how many hops they make. */
+/* GPUs of the longest ring in any run that a fit has seen: 8 nodes of 8 (notebooks_data/published). */
+enum { SPW_RING_SEEN = 64 };
+
+/* Collectives of weights: bytes that one GPU receives through its NIC and its link, and how many hops they make. Hops grow with the
+ * ring; seen_hops are those of rings that are no longer than SPW_RING_SEEN. */
 typedef struct spw_weight_traffic {
-    double nic_bytes, link_bytes, hops;
+    double nic_bytes, link_bytes, hops, seen_hops;
 } spw_weight_traffic;
 
 /* Bytes of one weight as it is gathered, on average: with fp8_param_gather linear ones are one byte, but for mxfp8, whose new

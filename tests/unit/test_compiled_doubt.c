@@ -50,6 +50,9 @@ static void test_widths(void) {
     near(t.high_s, 9.9 * exp(0.05), "3, 4, 5");
     t = interval(&s, (spw_compiled_far){1, 1, false});
     near(t.low_s, 9.9 * exp(-0.13), "5, 12, 13");
+    t = interval(&s, (spw_compiled_far){.seen_ring_s = 9.9 * exp(-0.04)});
+    near(t.low_s, 9.9 * exp(-0.05), "3, 4, 5 where a ring is longer than any that was seen");
+    near(t.high_s, 9.9 * exp(0.03), "which makes nothing slower");
     t = interval(&s, (spw_compiled_far){4, 0, false});
     near(t.high_s, 9.9 * exp(sqrt(9.0 + 4 * 16.0) / 100.0), "four things unseen");
 }

@@ -47,16 +47,33 @@ static void test_two_nodes(void) {
     expect_moved(&base, &t, "exchanges");
 }
 
+/* 16384 GPUs: no run of a ring of more than 64 is known, so the step may be as short as with the hops of such a one, and the
+ * interval says so. */
+static void test_long_rings(void) {
+    spw_job wide = job, seen = job;
+    CHECK_OK(spw_cluster_read("mi355x-2048x8", NULL, &wide.cluster));
+    wide.fsdp = 2048;
+    const spw_timeline t = predict(&wide, &stack, "gmm", 1, 1.0),
+                       base = predict(&seen, &stack, "gmm", 1, 1.0);
+    CHECK(strstr(t.outside, "rings of 16384 GPUs, runs are known of 64 at most") != NULL);
+    CHECK(strstr(base.outside, "rings") == NULL);
+    /* gathers and scatters: three matrices of 58 layers over fsdp, one tensor of 61 layers over all, three times */
+    const double more = 3.0 * (58 * 3 * (2047.0 - 63.0) + 61 * (16383.0 - 63.0)) * stack.latency_s.value;
+    const double hidden = stack.hidden_share.value;
+    CHECK(t.low_s < t.step_s - (1.0 - hidden) * more);
+    CHECK(t.high_s / t.step_s > base.high_s / base.step_s);
+}
+
 /* More nodes: the NIC carries a larger part of the same rows and the interval follows what is not known of it. */
 static void test_more_nodes(void) {
     double width = 0.0;
     for (size_t nodes = 2; nodes <= 16; nodes *= 2) {
         spw_job wide = job;
-        CHECK_OK(spw_cluster_read("mi355x-16x8", NULL, &wide.cluster));
+        CHECK_OK(spw_cluster_read(nodes > 8 ? "mi355x-16x8" : "mi355x-8x8", NULL, &wide.cluster));
         (void)snprintf(wide.cluster.name, sizeof wide.cluster.name,
                        "mi355x-8x8"); /* no matter of this test */
         wide.expert = 8 * nodes;
-        wide.fsdp = 16 / nodes;
+        wide.fsdp = nodes > 8 ? 1 : 8 / nodes; /* rings of 64 GPUs, which were seen, but for the last */
         spw_time_stack with = stack;
         with.serial_share.value = 0.0;
         (void)snprintf(with.fsdp, sizeof with.fsdp, "8 4 2 1");
@@ -138,6 +155,7 @@ static void test_nvidia(void) {
 int main(void) {
     read_sample(&job, &stack);
     test_two_nodes();
+    test_long_rings();
     test_more_nodes();
     test_nvidia();
     return check_done();
