@@ -2,14 +2,14 @@
 
     jax_calls.py ROOT VENV BUILD
 
-builds the handlers below BUILD with the headers of the jaxlib that it runs with (jax_venv.py)."""
+builds the handlers below BUILD with the headers of the jaxlib that it runs with (framework_venv.py)."""
 import os
 import subprocess
 import sys
 
-import jax_venv
+import framework_venv
 
-jax_venv.enter(sys.argv[2])
+framework_venv.enter(sys.argv[2])
 ROOT, BUILD = sys.argv[1], sys.argv[3]
 LIBRARY = os.path.join(BUILD, "libspillway_jax.so")
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"

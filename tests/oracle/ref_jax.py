@@ -3,7 +3,7 @@ its gradients (softmax and sigmoid routers) in fp64 and fp32, bf16 and e4m3fn ag
 
     ref_jax.py LIBRARY VENV
 
-runs itself with a Python that has jax (jax_venv.py). JAX alone and not PyTorch: the x86 wheel of PyTorch on PyPI is
+runs itself with a Python that has jax (framework_venv.py). JAX alone and not PyTorch: the x86 wheel of PyTorch on PyPI is
 0.5 GB and loads only beside gigabytes of CUDA libraries, while jax.grad gives all gradients for 100 MB.
 
 No tolerance is typed by hand. `Bounded` carries with each number a bound of the error that rounding can have made so
@@ -13,9 +13,9 @@ and within both together of fp32 JAX."""
 import ctypes
 import sys
 
-import jax_venv
+import framework_venv
 
-jax_venv.enter(sys.argv[2])
+framework_venv.enter(sys.argv[2])
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
