@@ -199,8 +199,9 @@ def random_case(seed, steps):
     for s in range(steps):
         for l in range(2):
             np.add.at(counts[s, l], (rank[:, None], sequence[:, None] % sequences, ids[s, :, l]), 1)
-    result = replay(program, path, job, "--advise")
-    judge(f"case {seed}", result["safe_factors"], case, counts, path, job)
+    stack = ("--stack", "maxtext-rocm-2026-05") if steps > 100 else ()
+    result = replay(program, path, job, "--advise", *stack)
+    judge(f"case {seed}", result["safe_factors"], case, counts, path, job, *stack)
 
 
 def shipped():
