@@ -5,6 +5,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
+#include "sim/replay/balance.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/overload_print.h"
@@ -32,13 +33,14 @@ enum {
     OPTION_OVERLOAD,
     OPTION_TOKENS,
     OPTION_ADVISE,
-    OPTION_CHROME
+    OPTION_CHROME,
+    OPTION_BALANCER
 };
 
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
-        *tokens;
+        *tokens, *balancer;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -58,6 +60,11 @@ static const struct argp_option own_options[] = {
      0},
     {"tokens", OPTION_TOKENS, "N", 0,
      "also what training on so many tokens takes, and costs with --price; 300B, 1T, 1.5e12", 0},
+    {"balancer", OPTION_BALANCER, "NAME:replicas=N,every=STEPS", 0,
+     "place and copy experts by past load, eplb[,hierarchical] or echo, and compare with no balancer: "
+     "max/mean, memory, "
+     "traffic of copies and moves, step time (CSV: instead)",
+     0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
@@ -93,6 +100,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_OVERLOAD: o->overload = true; return 0;
     case OPTION_ADVISE: o->advise = true; return 0;
     case OPTION_CHROME: o->chrome = text; return 0;
+    case OPTION_BALANCER: o->balancer = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -166,13 +174,33 @@ static void say_if_idle(const spw_result *result) {
 static spw_status print(const replay_options *o, const spw_result *shown, const spw_run_settings *settings) {
     const spw_format format = o->job.format;
     spw_status status = SPW_OK;
-    if (!(o->overload || o->advise) || format != SPW_FORMAT_CSV)
+    if (!(o->overload || o->advise || o->balancer != NULL) || format != SPW_FORMAT_CSV)
         SPW_TRY(spw_result_print(shown, settings, format, stdout));
     if (o->overload && format != SPW_FORMAT_JSON) SPW_TRY(spw_overload_print(shown, format, stdout));
+    if (o->balancer != NULL && format != SPW_FORMAT_JSON) SPW_TRY(spw_balance_print(shown, format, stdout));
     if (o->advise && format != SPW_FORMAT_JSON) SPW_TRY(spw_safe_factors_print(shown, format, stdout));
 
 cleanup:
     return status;
+}
+
+/* Options that say different things of the same replay. */
+static spw_status check_together(const replay_options *o) {
+    const int tables = o->overload + o->advise + (o->balancer != NULL);
+    if (tables > 1 && o->job.format == SPW_FORMAT_CSV)
+        return spw_fail(
+            SPW_EARG, "--format csv is one table: one of --overload, --advise and --balancer would be right");
+    if (o->balancer != NULL && (o->each_step || o->advise || o->drops != NULL || o->fits != NULL))
+        return spw_fail(
+            SPW_EARG,
+            "--balancer compares whole replays: --each-step, --advise, --drop-at-most and --fits-at go "
+            "without it");
+    return SPW_OK;
+}
+
+static spw_status run(const replay_options *o, const spw_replay_request *request,
+                      const spw_balancer_spec *balancer, spw_result *result) {
+    return o->balancer != NULL ? spw_balance_run(request, balancer, result) : spw_replay_run(request, result);
 }
 
 spw_status spw_command_replay(int argc, char **argv) {
@@ -185,6 +213,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     const spw_stack *newest = NULL;
     uint64_t seed = 1;
     double drops = 0.0, fits = 0.0;
+    spw_balancer_spec balancer;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(1, &other));
@@ -204,9 +233,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
     if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &settings.tokens));
     SPW_TRY(spw_job_options_finish(&o->job));
-    if (o->overload && o->advise && o->job.format == SPW_FORMAT_CSV)
-        SPW_TRY(
-            spw_fail(SPW_EARG, "--format csv is one table: --overload or --advise would be right, not both"));
+    SPW_TRY(check_together(o));
+    if (o->balancer != NULL) SPW_TRY(spw_balancer_parse(o->balancer, &balancer));
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
         SPW_TRY(spw_job_check(&o->job.job));
@@ -219,6 +247,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.overrides = o->job.overrides - (o->job.sequences != NULL);
     settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
+    settings.balancer = o->balancer;
     settings.stack = software->names[0] != '\0' ? o->stack : NULL;
     settings.memory_fit = software->compiled ? &software->stack : NULL;
     settings.time_fit = software->timed ? &software->time_stack : NULL;
@@ -243,7 +272,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .megatron =
                                             software->megatron ? &software->megatron_coefficients : NULL,
                                         .sink = spw_result_file_sink(file)};
-    if (!o->each_step || file != NULL) status = spw_replay_run(&request, &result);
+    if (!o->each_step || file != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));
     if (o->allocator != NULL) say_if_idle(&result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));

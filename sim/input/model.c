@@ -147,7 +147,7 @@ static uint64_t swiglu(const spw_model *m, uint64_t ffn, bool bias) {
 }
 
 static uint64_t router(const spw_model *m) {
-    const uint64_t choices = m->experts + m->zero_experts;
+    const uint64_t choices = m->experts - m->replicas + m->zero_experts;
     const uint64_t each = (uint64_t)m->router_bias + m->selection_bias + m->router_scales;
     return spw_saturated_sum(spw_saturated_product(choices, m->hidden + each),
                              spw_saturated_product((uint64_t)m->router_scales + m->moe_norm, m->hidden));

@@ -41,9 +41,10 @@ typedef struct spw_model {
     spw_mixer other;
     size_t hidden, vocab;
     size_t experts, top_k, expert_ffn;
-    size_t shared_ffn;                   /* width of all shared experts together; 0 = none */
-    size_t dense_ffn;                    /* width of the dense layers' FFN; 0 = none */
-    size_t zero_experts;                 /* choices that compute nothing (LongCat); beside `experts` */
+    size_t shared_ffn;   /* width of all shared experts together; 0 = none */
+    size_t dense_ffn;    /* width of the dense layers' FFN; 0 = none */
+    size_t replicas;     /* of `experts`, copies that a balancer made: no router column, no optimizer state */
+    size_t zero_experts; /* choices that compute nothing (LongCat); beside `experts` */
     size_t groups, groups_kept;          /* group-limited routing; 1, 1 = off */
     bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
     spw_attention attention;

@@ -130,6 +130,7 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
                                           "Megatron optimizer on every replica (7.8)"};
     const spw_held_parameters held = spw_stage_parameters(&job->model, stage);
+    const spw_held_parameters optimized = spw_optimized_parameters(&job->model, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
     const char *source = sources[job->optimizer];
@@ -139,11 +140,11 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
-    c = add_part(f, "optimizer", s.moments, source, job, &held, shared, true, 'o', p->optimizer);
+    c = add_part(f, "optimizer", s.moments, source, job, &optimized, shared, true, 'o', p->optimizer);
     c->argument = true;
     LIVE(c, ALWAYS);
     if (s.master > 0.0) {
-        c = add_part(f, "master_weights", s.master, source, job, &held, shared, false, 'm',
+        c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
                      spw_master_bytes(job));
         c->argument = true;
         LIVE(c, ALWAYS);

@@ -35,6 +35,13 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     return held;
 }
 
+spw_held_parameters spw_optimized_parameters(const spw_model *model, const spw_held_parameters *held) {
+    const double own = (double)(model->experts - model->replicas) / (double)model->experts;
+    spw_held_parameters optimized = *held;
+    optimized.routed *= own;
+    return optimized;
+}
+
 size_t spw_master_bytes(const spw_job *job) {
     if (job->master_bytes != SPW_MASTER_AUTO) return job->master_bytes;
     return job->optimizer != SPW_OPTIMIZER_SHARDED && job->precision.weights < sizeof(float) ? sizeof(float)
@@ -46,13 +53,14 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data,
                  rest_replicas = (double)(g.data * g.context);
     const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;
-    const double routed = held->routed / experts; /* whole, on one GPU */
+    const spw_held_parameters own = spw_optimized_parameters(&job->model, held);
+    const double routed = held->routed / experts, routed_own = own.routed / experts; /* whole, on one GPU */
     const double rest = (held->rest - held->replicated) / (double)g.tensor + held->replicated;
     const double routed_shared = routed / replicas, rest_shared = rest / rest_replicas;
     const bool weights_shared = job->optimizer == SPW_OPTIMIZER_SHARDED;
     const bool optimizer_shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
     const double weights = weights_shared ? routed_shared + rest_shared : routed + rest;
-    const double optimized = optimizer_shared ? routed_shared + rest_shared : routed + rest;
+    const double optimized = optimizer_shared ? routed_own / replicas + rest_shared : routed_own + rest;
     return (spw_optimizer_state){.weights = weights * (double)job->precision.weights,
                                  .gradients = weights * (double)job->precision.gradients,
                                  .master = optimized * master,

@@ -29,6 +29,9 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
 /* Embedding in the first stage, final norm and head in the last; a tied head is held by both. */
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);
 
+/* Those that an optimizer keeps moments of: without a balancer's copies of experts. */
+spw_held_parameters spw_optimized_parameters(const spw_model *model, const spw_held_parameters *held);
+
 typedef struct spw_optimizer_state {
     double weights, gradients, master, moments; /* bytes of one GPU */
     double routed_replicas, rest_replicas; /* GPUs that hold, or share, one copy of the optimizer's part */

@@ -18,6 +18,7 @@ typedef struct replay {
     spw_job *data; /* the job of one stage: its ranks hold the tokens */
     size_t splits, batches, places, row_count;
     spw_composer *composer;
+    spw_balancer *balancer;                /* NULL: none */
     spw_counts **counts;                   /* [places] */
     spw_selection **selection;             /* [places] */
     spw_segment_counts **cache;            /* [splits] */
@@ -56,6 +57,7 @@ static void destroy(replay *r) {
     spw_free(r->cache);
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(r->part[b]);
     spw_composer_destroy(r->composer);
+    spw_balancer_destroy(r->balancer);
     spw_free(r->data);
 }
 
@@ -74,12 +76,25 @@ static spw_status check(const replay *r) {
     return q->stack != NULL || q->time_stack != NULL ? spw_job_is_whole(q->job, "--stack") : SPW_OK;
 }
 
+static spw_status create_balancer(replay *r) {
+    const spw_job *job = r->data;
+    const size_t gpus = job->cluster.gpus_per_node;
+    const spw_balancer_shape shape = {.experts = job->model.experts,
+                                      .ranks = job->expert,
+                                      .node_ranks = job->expert < gpus ? job->expert : gpus,
+                                      .groups = job->model.groups,
+                                      .layers = r->frame.layers};
+    return spw_balancer_create(r->request->balancer, &shape, &r->balancer);
+}
+
 static spw_status compose(replay *r) {
     const spw_replay_request *q = r->request;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &r->data));
     *r->data = *q->job;
     r->data->pipeline = 1;
+    r->data->model.experts -= r->data->model.replicas;
+    r->data->model.replicas = 0;
     const spw_composer_request request = {.trace = q->trace,
                                           .job = r->data,
                                           .sequences = q->job->sequences_per_gpu,
@@ -96,6 +111,7 @@ static spw_status compose(replay *r) {
     r->frame.ranks = spw_job_gpus(r->data);
     r->frame.layers = spw_composer_layers(r->composer);
     r->frame.steps = spw_composer_steps(r->composer);
+    if (q->balancer != NULL) SPW_TRY(create_balancer(r));
 
 cleanup:
     return status;
@@ -184,6 +200,7 @@ static void forget(replay *r) {
 static spw_status run_layer(replay *r, size_t step, size_t layer) {
     const size_t micro_batches = r->frame.micro_batches;
     const void *ids = NULL;
+    spw_trace_record balanced = {.tokens = 0};
     spw_status status = SPW_OK;
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches;
@@ -191,8 +208,13 @@ static spw_status run_layer(replay *r, size_t step, size_t layer) {
         const spw_layout *layout = NULL;
         spw_trace_record record;
         SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
-        if (i == 0 || record.expert_id != ids) forget(r);
+        const bool other = i == 0 || record.expert_id != ids;
+        if (other) forget(r);
         ids = record.expert_id;
+        if (r->balancer != NULL) {
+            if (other) SPW_TRY(spw_balancer_map(r->balancer, layer, &record, i == 0, &balanced));
+            record = balanced;
+        }
         if (micro_batches > 1) {
             SPW_TRY(spw_micro_batch_layout(layout, at.micro_batch, micro_batches, r->part[b]));
             layout = r->part[b];
@@ -225,6 +247,7 @@ static spw_status walk(replay *r) {
     spw_progress progress = spw_progress_begin("replay", steps * layers);
     for (size_t step = 0; step < steps; step++) {
         SPW_TRY(spw_composer_begin(r->composer, step));
+        if (r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
         for (size_t i = 0; i < r->row_count; i++) spw_replay_row_begin(&r->row[i]);
         for (size_t layer = 0; layer < layers; layer++) {
             SPW_TRY(run_layer(r, step, layer));
@@ -243,6 +266,7 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     replay r = {.request = request};
     SPW_TRY(create(&r));
     SPW_TRY(walk(&r));
+    if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++) {
         spw_result_row *row = NULL;
         spw_refusal *refusal = NULL;

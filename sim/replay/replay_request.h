@@ -8,6 +8,7 @@
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/overload.h"
+#include "sim/routing/balancer.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
 
@@ -38,9 +39,13 @@ typedef struct spw_replay_request {
     spw_trace *trace;
     const spw_job *
         job; /* [splits] jobs with the same GPUs, stages and micro-batches, one list of batches and one model */
-    size_t splits;            /* 0 counts as 1 */
-    const bool *skip;         /* [splits][batches][schemes] rows that are left out; NULL: none */
-    const spw_scheme *scheme; /* [schemes] */
+    size_t splits; /* 0 counts as 1 */
+    const spw_balancer_spec
+        *balancer; /* NULL: none. The model of the job then has its replicas among its experts (model.experts,
+                     model.replicas), the trace has none; one split */
+    spw_balancer_moves *moves; /* what the placements cost; NULL: not asked for */
+    const bool *skip;          /* [splits][batches][schemes] rows that are left out; NULL: none */
+    const spw_scheme *scheme;  /* [schemes] */
     size_t schemes;
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;

@@ -61,6 +61,7 @@ void spw_result_clear(spw_result *result) {
     spw_free(result->factor);
     spw_free(result->batch);
     spw_free(result->safe);
+    spw_free(result->balance.row);
     spw_free(result->refusal);
     spw_free(result->answers.order);
     spw_free(result->answers.front);

@@ -13,6 +13,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/outside_fit.h"
 #include "sim/replay/overload.h"
+#include "sim/routing/balancer.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/step_items.h"
@@ -146,6 +147,35 @@ typedef struct spw_safe_factor {
     uint64_t worst_bytes;   /* with it */
 } spw_safe_factor;
 
+/* One row without a balancer or with it. */
+typedef struct spw_balance_side {
+    double average, max; /* rows of the fullest rank over the mean: over layers and steps; the largest */
+    uint64_t rows_max;
+    double dispatch_bytes, dropped; /* of one dispatch, a GPU; a share */
+    uint64_t state_bytes, peak_bytes;
+    double step_s, low_s, high_s; /* 0: no time */
+} spw_balance_side;
+
+typedef struct spw_balance_row {
+    char scheme[SPW_SCHEME_TEXT];
+    size_t sequences;
+    spw_balance_side without, with;
+} spw_balance_row;
+
+/* What a balancer did: sim/replay/balance.h. */
+typedef struct spw_result_balance {
+    spw_balancer_spec spec;
+    size_t slots, ranks; /* of a group */
+    spw_balancer_moves moves;
+    double copies; /* of a layer, on ranks that lack the expert otherwise, in the mean of steps and layers */
+    double expert_bytes; /* weights of one expert */
+    double step_bytes;   /* that a GPU sends for copies in a step */
+    double placement_bytes,
+        placement_most_bytes; /* that a GPU receives in one placement: in the mean, at most */
+    spw_balance_row *row;     /* [rows] */
+    size_t rows;              /* 0: no balancer */
+} spw_result_balance;
+
 /* The largest number of sequences per GPU that fits in the share `at` of the steps. */
 typedef struct spw_batch_answer {
     char scheme[SPW_SCHEME_TEXT];
@@ -183,6 +213,7 @@ typedef struct spw_result {
     spw_result_answers answers; /* only where they were asked for */
     spw_factor_answer *factor;  /* [factors]; only where asked for */
     spw_batch_answer *batch;    /* [batches]; only where asked for */
+    spw_result_balance balance; /* only where asked for */
     spw_safe_factor *safe;      /* [safes]; only where asked for */
     spw_refusal *refusal;       /* [refusals] in the order of the rows that they would be */
     size_t factors, batches, safes, refusals;
@@ -198,6 +229,7 @@ typedef struct spw_run_settings {
     size_t step_begin, step_end, layer_begin, layer_end;
     uint64_t seed;
     double tokens;                                 /* of the training; 0: none were named */
+    const char *balancer;                          /* as written; NULL = none */
     const char *stack;                             /* name; NULL = none */
     const spw_stack *memory_fit;                   /* as read; NULL = none */
     const spw_time_stack *time_fit;                /* as read; NULL = none */

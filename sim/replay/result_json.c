@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/replay/balance.h"
 #include "sim/replay/overload_print.h"
 #include "sim/replay/result_sources.h"
 #include "sim/replay/safe_factor.h"
@@ -103,6 +104,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "schemes", schemes);
     spw_json_put(json, object, "price_per_gpu_hour", positive_json(spw_job_price(job)));
     spw_json_put(json, object, "tokens", positive_json(s->tokens));
+    if (s->balancer != NULL) spw_json_put(json, object, "balancer", spw_json_text(s->balancer));
     if (s->overrides > 0) spw_json_put(json, object, "set", overrides_json(json, s));
     return object;
 }
@@ -399,6 +401,7 @@ json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_
     spw_json_put(json, object, "answers", answers_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));
     if (result->batches > 0) spw_json_put(json, object, "largest_batches", batches_json(json, result));
+    if (result->balance.rows > 0) spw_json_put(json, object, "balance", spw_balance_json(json, result));
     if (result->safes > 0) spw_json_put(json, object, "safe_factors", spw_safe_factors_json(json, result));
     return object;
 }

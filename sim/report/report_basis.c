@@ -138,6 +138,7 @@ static void write_command(const spw_report *report, FILE *out) {
     write_range(s, "steps", out);
     write_range(s, "layers", out);
     (void)fprintf(out, " --seed %" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(s, "seed")));
+    if (text_of(s, "balancer")[0] != '\0') write_option("--balancer", text_of(s, "balancer"), out);
     if (text_of(s, "stack")[0] != '\0') write_option("--stack", text_of(s, "stack"), out);
     if (replayed) write_allocator(json_object_get(s, "allocator"), out);
     (void)fputs("</pre>", out);

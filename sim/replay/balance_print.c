@@ -1,0 +1,148 @@
+#include "sim/replay/balance.h"
+
+#include "sim/print/plural.h"
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+enum { TIME_COLUMN = 15, COLUMNS = 20 };
+static const spw_column all_columns[COLUMNS] = {
+    {"scheme", "scheme"},
+    {"sequences_per_gpu", "seq/GPU"},
+    {"average_without", "max/mean"},
+    {"average_with", "balanced"},
+    {"max_without", "at most"},
+    {"max_with", "balanced"},
+    {"rows_max_without", "rows max"},
+    {"rows_max_with", "balanced"},
+    {"dispatch_bytes_without", "dispatch MB"},
+    {"dispatch_bytes_with", "balanced"},
+    {"dropped_without", "dropped"},
+    {"dropped_with", "balanced"},
+    {"peak_bytes_without", "GiB/GPU"},
+    {"peak_bytes_with", "balanced"},
+    {"state_bytes_more", "state GiB more"},
+    {"step_s_without", "time s"},
+    {"step_s_with", "balanced"},
+    {"low_s_with", "low-high"},
+    {"high_s_with", NULL},
+    {NULL, NULL},
+};
+
+static void add_time(spw_table *t, const spw_balance_row *r) {
+    if (r->with.step_s > 0.0) {
+        spw_table_real(t, r->without.step_s, "%.4f");
+        spw_table_real(t, r->with.step_s, "%.4f");
+        spw_table_interval(t, r->with.low_s, r->with.high_s);
+    } else {
+        for (int i = 0; i < 4; i++) spw_table_none(t);
+    }
+}
+
+static void add_row(spw_table *t, const spw_balance_row *r) {
+    const spw_balance_side *a = &r->without, *b = &r->with;
+    spw_table_text(t, r->scheme);
+    spw_table_count(t, r->sequences);
+    spw_table_real(t, a->average, "%.3f");
+    spw_table_real(t, b->average, "%.3f");
+    spw_table_real(t, a->max, "%.3f");
+    spw_table_real(t, b->max, "%.3f");
+    spw_table_count(t, a->rows_max);
+    spw_table_count(t, b->rows_max);
+    spw_table_scaled(t, a->dispatch_bytes, 1e6, "%.2f");
+    spw_table_scaled(t, b->dispatch_bytes, 1e6, "%.2f");
+    spw_table_scaled(t, a->dropped, 0.01, "%.2f %%");
+    spw_table_scaled(t, b->dropped, 0.01, "%.2f %%");
+    spw_table_scaled(t, (double)a->peak_bytes, GIB, "%.2f");
+    spw_table_scaled(t, (double)b->peak_bytes, GIB, "%.2f");
+    spw_table_scaled(t, (double)b->state_bytes - (double)a->state_bytes, GIB, "%.2f");
+    add_time(t, r);
+}
+
+static void print_costs(const spw_result_balance *b, FILE *out) {
+    const spw_balancer_moves *m = &b->moves;
+    fprintf(out,
+            "\nBalancer %s: %zu slots, %zu a rank; %.2f copies a layer on ranks that lack their expert "
+            "otherwise.\n",
+            b->spec.text, b->slots, b->slots / b->ranks, b->copies);
+    fprintf(out,
+            "Each step a GPU sends %.2f MB for them in the mean, gradients there and weights back; they hold "
+            "no optimizer "
+            "state.\n",
+            b->step_bytes / 1e6);
+    if (m->placements > 0) {
+        fprintf(out,
+                "%zu placement%s from loads, one every %zu step%s: a GPU receives %.2f MB of weights in the "
+                "mean, "
+                "at most %.2f MB.\n",
+                m->placements, spw_plural(m->placements), b->spec.every, spw_plural(b->spec.every),
+                b->placement_bytes / 1e6, b->placement_most_bytes / 1e6);
+    } else {
+        fprintf(out, "No placement was made from loads: the replay has no more than %zu step%s.\n",
+                b->spec.every, spw_plural(b->spec.every));
+    }
+    fputs("None of this traffic is in a step time. The first table is with the balancer. max/mean: rows of "
+          "the fullest "
+          "rank of a\n"
+          "group over the mean of its ranks, in the mean of layers and steps; at most: the largest.\n\n",
+          out);
+}
+
+spw_status spw_balance_print(const spw_result *result, spw_format format, FILE *out) {
+    const spw_result_balance *b = &result->balance;
+    spw_column columns[COLUMNS];
+    spw_table *table = NULL;
+    bool timed = false;
+    for (size_t i = 0; i < b->rows; i++) timed = timed || b->row[i].with.step_s > 0.0;
+    for (size_t i = 0; i < COLUMNS; i++) columns[i] = all_columns[i];
+    for (size_t i = 0; i < 3 && !timed; i++) columns[TIME_COLUMN + i].heading = NULL;
+    spw_status status = spw_table_create(columns, &table);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < b->rows; i++) add_row(table, &b->row[i]);
+    if (format == SPW_FORMAT_TABLE) print_costs(b, out);
+    status = spw_table_print(table, format, out);
+    spw_table_destroy(table);
+    return status;
+}
+
+static json_t *side_json(spw_json *json, const spw_balance_side *s) {
+    const bool timed = s->step_s > 0.0;
+    json_t *object = json_object();
+    spw_json_put(json, object, "average", spw_json_real(s->average));
+    spw_json_put(json, object, "max", spw_json_real(s->max));
+    spw_json_put(json, object, "rows_max", spw_json_count(s->rows_max));
+    spw_json_put(json, object, "dispatch_bytes_per_gpu", spw_json_real(s->dispatch_bytes));
+    spw_json_put(json, object, "dropped", spw_json_real(s->dropped));
+    spw_json_put(json, object, "state_bytes", spw_json_count(s->state_bytes));
+    spw_json_put(json, object, "peak_bytes", spw_json_count(s->peak_bytes));
+    spw_json_put(json, object, "step_s", timed ? spw_json_real(s->step_s) : json_null());
+    spw_json_put(json, object, "low_s", timed ? spw_json_real(s->low_s) : json_null());
+    spw_json_put(json, object, "high_s", timed ? spw_json_real(s->high_s) : json_null());
+    return object;
+}
+
+json_t *spw_balance_json(spw_json *json, const spw_result *result) {
+    const spw_result_balance *b = &result->balance;
+    json_t *object = json_object(), *rows = json_array();
+    spw_json_put(json, object, "balancer", spw_json_text(b->spec.text));
+    spw_json_put(json, object, "slots", spw_json_count(b->slots));
+    spw_json_put(json, object, "ranks", spw_json_count(b->ranks));
+    spw_json_put(json, object, "copies", spw_json_real(b->copies));
+    spw_json_put(json, object, "expert_bytes", spw_json_real(b->expert_bytes));
+    spw_json_put(json, object, "step_bytes", spw_json_real(b->step_bytes));
+    spw_json_put(json, object, "placements", spw_json_count(b->moves.placements));
+    spw_json_put(json, object, "moved_experts", spw_json_count(b->moves.moved));
+    spw_json_put(json, object, "moved_experts_most", spw_json_count(b->moves.moved_most));
+    spw_json_put(json, object, "placement_bytes", spw_json_real(b->placement_bytes));
+    spw_json_put(json, object, "placement_most_bytes", spw_json_real(b->placement_most_bytes));
+    for (size_t i = 0; i < b->rows; i++) {
+        const spw_balance_row *r = &b->row[i];
+        json_t *row = json_object();
+        spw_json_put(json, row, "scheme", spw_json_text(r->scheme));
+        spw_json_put(json, row, "sequences_per_gpu", spw_json_count(r->sequences));
+        spw_json_put(json, row, "without", side_json(json, &r->without));
+        spw_json_put(json, row, "with", side_json(json, &r->with));
+        spw_json_add(json, rows, row);
+    }
+    spw_json_put(json, object, "rows", rows);
+    return object;
+}
