@@ -36,9 +36,9 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
 }
 
 spw_held_parameters spw_optimized_parameters(const spw_model *model, const spw_held_parameters *held) {
-    const double own = (double)(model->experts - model->replicas) / (double)model->experts;
     spw_held_parameters optimized = *held;
-    optimized.routed *= own;
+    if (model->replicas > 0)
+        optimized.routed *= (double)(model->experts - model->replicas) / (double)model->experts;
     return optimized;
 }
 
