@@ -14,6 +14,7 @@ static const struct {
     {"info", spw_command_trace_info, "shape, source, licence and balance, layer by layer"},
     {"verify", spw_command_trace_verify, "check that the content can be true"},
     {"import", spw_command_trace_import, "make a trace of what another program recorded"},
+    {"merge", spw_command_trace_merge, "put shards of ranks and steps together to one trace"},
     {"slice", spw_command_trace_slice, "cut steps, layers and ranks out of a trace"},
 };
 
@@ -36,7 +37,9 @@ spw_status spw_command_trace(int argc, char **argv) {
         argv[1] = name;
         return parts[i].run(argc - 1, argv + 1);
     }
-    if (argc < 2) return spw_fail(SPW_EARG, "trace: which part? generate, info, verify, import or slice");
-    return spw_fail(SPW_EARG, "trace: '%s' is no part; there are generate, info, verify, import and slice",
+    if (argc < 2)
+        return spw_fail(SPW_EARG, "trace: which part? generate, info, verify, import, merge or slice");
+    return spw_fail(SPW_EARG,
+                    "trace: '%s' is no part; there are generate, info, verify, import, merge and slice",
                     argv[1]);
 }

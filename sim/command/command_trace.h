@@ -8,6 +8,7 @@ SPW_MUST_CHECK spw_status spw_command_trace_generate(int argc, char **argv);
 SPW_MUST_CHECK spw_status spw_command_trace_info(int argc, char **argv);
 SPW_MUST_CHECK spw_status spw_command_trace_verify(int argc, char **argv);
 SPW_MUST_CHECK spw_status spw_command_trace_import(int argc, char **argv);
+SPW_MUST_CHECK spw_status spw_command_trace_merge(int argc, char **argv);
 SPW_MUST_CHECK spw_status spw_command_trace_slice(int argc, char **argv);
 
 #endif

@@ -56,7 +56,7 @@ for experts, kind in ((16, "u1"), (300, "u2")):
             want = np.concatenate([np.concatenate(kept[2, m, rank]) for m in range(2)])
             check(h["tokens/expert_id"].dtype == kind and (h["tokens/expert_id"][:] == want).all(), "ids")
             check(list(h["steps/microbatch"][:]) == [0, 1] and list(h["steps/id"][:]) == [2, 2] and list(h["rank"][:]) == [rank], "places")
-            check((h["tokens/position"][:] == np.arange(len(want)) % 4).all() and (h["tokens/sequence"][:] == np.arange(len(want)) // 4).all(), "sequences")
+            check((h["tokens/position"][:] == np.arange(len(want)) % 4).all() and (h["tokens/sequence"][:] == 2 * (3 + rank) + np.arange(len(want)) // 4).all(), "sequences go on")
     (folder / "rank00001_step000000002.h5").unlink()
     done = oracle.call("trace", "info", folder)
     check(done.returncode == 3 and "none holds ranks 1 to 1 at steps 2 to 2" in done.stderr, f"a missing shard: {done.stderr}")

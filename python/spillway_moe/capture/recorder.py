@@ -37,7 +37,8 @@ class Capture:
         self._room = threading.Condition()
         self._waiting = 0
         self._failure: Optional[BaseException] = None
-        self._shard: Optional[Shard] = None  # of the writing thread alone
+        self._shard: Optional[Shard] = None  # of the writing thread alone, as is the next line
+        self._sequences = 0
         self._step: Optional[int] = None
         self._micro = 0
         self._open: Optional[dict] = None
@@ -169,10 +170,11 @@ class Capture:
         elif what == "close" and self._shard is not None:
             shard, self._shard = self._shard, None
             shard.close()
+            self._sequences += shard.tokens // (shard.sequence_length or 1)
         elif what == "pass":
             step, micro, parts = content
             if micro == 0:
-                self._shard = Shard(self.path(step), **self._options)
+                self._shard = Shard(self.path(step), first_sequence=self._sequences, **self._options)
             if self._shard is not None:  # None: an earlier micro-batch of the step failed
                 self._shard.append(step, micro, *self._join(parts))
 

@@ -18,11 +18,13 @@ class Shard:
 
     layers: indices in the model of the layers that have experts. rank: the source rank, of which all tokens are. model: attributes of
     /model, such as name or hidden_size. weights: router weights are kept too. sequence_length: the tokens of a micro-batch are
-    sequences of so many tokens, one after the other; with it a replay can keep sequences whole.
+    sequences of so many tokens, one after the other; with it a replay can keep sequences whole. They are numbered from
+    first_sequence upwards.
     """
 
     def __init__(self, path, *, layers: Sequence[int], experts: int, top_k: int, rank: int = 0, order: str = "unspecified",
-                 weights: bool = False, phase: str = "train", sequence_length: Optional[int] = None, model: Optional[Mapping[str, object]] = None,
+                 weights: bool = False, phase: str = "train", sequence_length: Optional[int] = None, first_sequence: int = 0,
+                 model: Optional[Mapping[str, object]] = None,
                  source: str = "", generator: str = "spillway_moe.capture"):
         layers = [int(x) for x in layers]
         if not layers or len(set(layers)) != len(layers) or min(layers) < 0:
@@ -36,7 +38,7 @@ class Shard:
         self.path, self.layers, self.experts, self.top_k, self.phase = pathlib.Path(path), layers, experts, top_k, PHASES[phase]
         self.dtype = np.uint8 if experts <= 255 else np.uint16
         self.missing = int(np.iinfo(self.dtype).max)
-        self.sequence_length = sequence_length
+        self.sequence_length, self.first_sequence = sequence_length, first_sequence
         self.tokens = 0
         self._steps: list = []  # (id, micro-batch, tokens)
         self._counts: list = []
@@ -100,7 +102,7 @@ class Shard:
         try:
             h["tokens/source_rank"] = np.zeros(self.tokens, "u2")
             if self.sequence_length:
-                h["tokens/sequence"] = (np.arange(self.tokens) // self.sequence_length).astype("i4")
+                h["tokens/sequence"] = (self.first_sequence + np.arange(self.tokens) // self.sequence_length).astype("i4")
                 h["tokens/position"] = (np.arange(self.tokens) % self.sequence_length).astype("i4")
             h["tokens/step_offset"] = np.concatenate([[0], np.cumsum(tokens)]).astype("i8")
             h["steps/id"], h["steps/num_tokens"] = step.astype("i8"), tokens.astype("i8")
