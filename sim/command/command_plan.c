@@ -495,6 +495,8 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .tries = tries,
                                 .settings = &settings,
                                 .routing = routing,
+                                .argument = argv + 1,
+                                .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .all = o->all};
     if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));

@@ -2,20 +2,22 @@
 
 #include "base/file.h"
 #include "sim/command/job_options.h"
+#include "sim/replay/result_answers.h"
 #include "sim/report/report_page.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPTION_OUTPUT = 0x100, OPTION_DROPS };
+enum { OPTION_OUTPUT = 0x100, OPTION_DROPS, OPTION_REPLAY };
 
 typedef struct report_options {
-    const char *result_path, *output, *drops;
+    const char *result_path, *output, *drops, *replay;
 } report_options;
 
 static const struct argp_option options[] = {
     {"output", OPTION_OUTPUT, "FILE.html", 0, "the page to write", 0},
+    {"replay", OPTION_REPLAY, "RESULT.h5", 0, "beside a plan: a replay of the same job, shown below it", 0},
     {"drop-at-most", OPTION_DROPS, "P", 0,
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {0},
@@ -26,6 +28,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     switch (key) {
     case OPTION_OUTPUT: o->output = text; return 0;
     case OPTION_DROPS: o->drops = text; return 0;
+    case OPTION_REPLAY: o->replay = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one result at a time, '%s' is a second", text);
         o->result_path = text;
@@ -41,29 +44,46 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "RESULT.h5 --output report.html",
-    .doc = "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote: what fits, what it "
-           "costs, pictures, "
-           "assumptions and sources. The page needs no network and no script.",
+    .args_doc = "RESULT.h5|PLAN.json --output report.html",
+    .doc =
+        "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote, or of what `spillway plan "
+        "--format json` printed: what fits, what it costs, pictures, assumptions and sources. The page needs "
+        "no network and no script.",
 };
+
+/* A result, or a plan with a replay beside it. */
+static spw_status read_all(const report_options *o, spw_report *report, spw_report *replay) {
+    spw_status status = SPW_OK;
+    double drop_most = SPW_DROP_MOST;
+    SPW_TRY(spw_file_reads(o->result_path));
+    if (o->replay != NULL) SPW_TRY(spw_file_reads(o->replay));
+    if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
+    SPW_TRY(spw_report_read(o->result_path, report));
+    if (o->replay != NULL) SPW_TRY(spw_report_read(o->replay, replay));
+    if (o->replay != NULL && !(report->planned && replay->pictured))
+        SPW_TRY(spw_fail(SPW_EARG,
+                         "--replay goes with a plan, and names what `spillway replay --output` wrote: "
+                         "spillway report PLAN.json --replay RESULT.h5"));
+    report->drop_most = replay->drop_most = drop_most;
+
+cleanup:
+    return status;
+}
 
 spw_status spw_command_report(int argc, char **argv) {
     spw_status status = SPW_OK;
     report_options o = {.output = NULL};
-    spw_report report = {.rows = 0};
-    double drop_most = 0.01;
+    spw_report report = {.rows = 0}, replay = {.rows = 0};
     spw_file target = {NULL, NULL};
     FILE *out = NULL;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.output == NULL) SPW_TRY(spw_fail(SPW_EARG, "no output given; write --output report.html"));
-    SPW_TRY(spw_file_reads(o.result_path));
-    if (o.drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o.drops, &drop_most));
-    SPW_TRY(spw_report_read(o.result_path, &report));
-    report.drop_most = drop_most;
+    SPW_TRY(read_all(&o, &report, &replay));
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));
-    SPW_TRY(spw_report_write(&report, o.result_path, out));
+    SPW_TRY(o.replay != NULL ? spw_report_write_both(&report, o.result_path, &replay, o.replay, out)
+                             : spw_report_write(&report, o.result_path, out));
     const bool failed = ferror(out) != 0, closed = fclose(out) == 0;
     out = NULL;
     if (failed || !closed) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written; is the disk full?", o.output));
@@ -73,5 +93,6 @@ cleanup:
     if (out != NULL) (void)fclose(out);
     spw_file_discard(&target);
     spw_report_clear(&report);
+    spw_report_clear(&replay);
     return status;
 }

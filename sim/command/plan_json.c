@@ -63,10 +63,19 @@ static json_t *misfits(spw_json *json, const spw_plan_tries *tries) {
     return list;
 }
 
+/* What was written on the command line, so that it can be written again. */
+static json_t *arguments(spw_json *json, const spw_plan_view *v) {
+    json_t *list = json_array();
+    spw_json_add(json, list, spw_json_text("plan"));
+    for (size_t i = 0; i < v->arguments; i++) spw_json_add(json, list, spw_json_text(v->argument[i]));
+    return list;
+}
+
 spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object();
+    spw_json_put(json, json_object_get(object, "settings"), "arguments", arguments(json, v));
     spw_json_put(json, plan, "front",
                  json_incref(json_object_get(json_object_get(object, "answers"), "front")));
     spw_json_put(json, plan, "fastest", position(a->fastest));

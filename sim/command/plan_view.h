@@ -13,9 +13,11 @@ typedef struct spw_plan_view {
     const spw_plan_request *request;
     const spw_plan_tries *tries;
     const spw_run_settings *settings;
-    const char *routing; /* where the routing comes from, for a person */
-    bool traced;         /* the routing is a trace that was recorded, not made */
-    bool all;            /* every point, not the front alone */
+    const char *routing;   /* where the routing comes from, for a person */
+    char *const *argument; /* [arguments] words of the command line behind `plan` */
+    size_t arguments;
+    bool traced; /* the routing is a trace that was recorded, not made */
+    bool all;    /* every point, not the front alone */
 } spw_plan_view;
 
 #endif

@@ -40,7 +40,12 @@ int spw_chart_digits(double step) {
 }
 
 void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *out) {
-    if (spw_report_has_batches(report)) (void)fprintf(out, " <small>%.0f seq/GPU</small>", row->sequences);
+    if (!spw_report_has_batches(report) && !report->splits) return;
+    (void)fputs(" <small>", out);
+    if (spw_report_has_batches(report)) (void)fprintf(out, "%.0f seq/GPU", row->sequences);
+    if (spw_report_has_batches(report) && report->splits) (void)fputs(", ", out);
+    if (report->splits) (void)fprintf(out, "expert %.0f &times; fsdp %.0f", row->expert, row->fsdp);
+    (void)fputs("</small>", out);
 }
 
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out) {

@@ -18,9 +18,9 @@ double spw_chart_end(double *value, size_t count, double limit, double least);
 /* Digits behind the point that tell such ticks apart. */
 int spw_chart_digits(double step);
 
-/* The batch of a row, where the report has several. */
+/* The batch and the split of a row, where the report has several. */
 void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *out);
-/* The scheme of a row, and its batch. */
+/* The scheme of a row, its batch and its split. */
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out);
 
 /* One bar a row: what a GPU holds, state and all else, p50 to most, interval, reserved, against the budget. */
@@ -44,5 +44,8 @@ typedef enum spw_shares {
 } spw_shares;
 /* SPW_ENOMEM. Rows without this kind are left out; nothing is drawn when no row has it. */
 SPW_MUST_CHECK spw_status spw_chart_shares(const spw_report *report, spw_shares which, FILE *out);
+
+/* A section of its own: the pieces of one row's peak, each beginning where the one before ends. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_chart_waterfall(const spw_report *report, const spw_report_row *row, FILE *out);
 
 #endif

@@ -1,5 +1,7 @@
 #include "sim/report/chart_bar.h"
 
+#include "sim/report/html.h"
+
 #include <math.h>
 
 static const double WIDE = 1000.0;
@@ -26,16 +28,26 @@ void spw_bar_mark(const spw_bar_scale *scale, const char *class, double at, int 
                       top, bottom);
 }
 
-void spw_bar_open(const spw_bar_scale *scale, const spw_report *report, const spw_report_row *row,
-                  FILE *out) {
-    (void)fputs("<tr><th scope=\"row\">", out);
-    spw_chart_label(report, row, out);
+static void open_bar(const spw_bar_scale *scale, FILE *out) {
     (void)fprintf(out,
                   "</th><td><svg class=\"bar\" viewBox=\"0 0 %.0f %d\" preserveAspectRatio=\"none\" "
                   "aria-hidden=\"true\">",
                   WIDE, SPW_BAR_HIGH);
     for (size_t i = 0; i < scale->ticks; i++)
         spw_bar_mark(scale, "grid", scale->tick[i], 0, SPW_BAR_HIGH, out);
+}
+
+void spw_bar_open(const spw_bar_scale *scale, const spw_report *report, const spw_report_row *row,
+                  FILE *out) {
+    (void)fputs("<tr><th scope=\"row\">", out);
+    spw_chart_label(report, row, out);
+    open_bar(scale, out);
+}
+
+void spw_bar_open_name(const spw_bar_scale *scale, const char *name, FILE *out) {
+    (void)fputs("<tr><th scope=\"row\">", out);
+    spw_html_name(out, name);
+    open_bar(scale, out);
 }
 
 void spw_bar_close(const spw_bar_scale *scale, double length, FILE *out) {

@@ -18,6 +18,8 @@ spw_bar_scale spw_bar_scale_of(const char *unit, double most);
  * then the end, after which the row's number follows in <data>. */
 enum { SPW_BAR_HIGH = 30 };
 void spw_bar_open(const spw_bar_scale *scale, const spw_report *report, const spw_report_row *row, FILE *out);
+void spw_bar_open_name(const spw_bar_scale *scale, const char *name,
+                       FILE *out); /* of a name in JSON: "arguments" */
 void spw_bar_part(const spw_bar_scale *scale, const char *class, double from, double to, int top, int bottom,
                   FILE *out);
 void spw_bar_mark(const spw_bar_scale *scale, const char *class, double at, int top, int bottom, FILE *out);

@@ -87,7 +87,8 @@ static void memory_panel(const spw_report *report, const spw_report_row *row, do
     const double top = put_scale(out, most), y = TOP + PLOT * (1.0 - row->budget / GIB / top);
     for (size_t m = 0; m < SPW_PICTURE_MEMORIES; m++) {
         if (m == SPW_PICTURE_LIVE || row->replayed)
-            put_line(out, &report->pictures, classes[m], row->picture->gib[m], top);
+            put_line(out, &report->pictures, classes[m], row->picture->gib + m * report->pictures.step_bins,
+                     top);
     }
     (void)fprintf(out, "<line class=\"budget\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
                   RIGHT, y, y);
@@ -105,7 +106,7 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
         replayed = replayed || row->replayed;
         for (int m = 0; m < SPW_PICTURE_MEMORIES; m++) {
             for (size_t s = 0; s < report->pictures.step_bins; s++)
-                most = fmax(most, row->picture->gib[m][s]);
+                most = fmax(most, row->picture->gib[(size_t)m * report->pictures.step_bins + s]);
         }
     }
     (void)fputs("<ul class=\"legend\"><li><i class=\"key held\"></i>held: live tensors, or the arena of a "
@@ -125,16 +126,10 @@ void spw_chart_memory_steps(const spw_report *report, FILE *out) {
 
 static bool same_rows(const spw_result_pictures *p, const spw_result_picture *a,
                       const spw_result_picture *b) {
-    if (a->worst_rows != b->worst_rows || a->sequences != b->sequences) return false;
-    if (memcmp(a->rows, b->rows, sizeof a->rows) != 0) return false;
-    for (size_t l = 0; l < p->layer_bins; l++) {
-        for (size_t s = 0; s < p->step_bins; s++) {
-            if (a->max_over_mean[l][s] < b->max_over_mean[l][s] ||
-                a->max_over_mean[l][s] > b->max_over_mean[l][s])
-                return false;
-        }
-    }
-    return true;
+    return a->worst_rows == b->worst_rows && a->sequences == b->sequences &&
+           memcmp(a->rows, b->rows, p->rank_bins * sizeof *a->rows) == 0 &&
+           memcmp(a->max_over_mean, b->max_over_mean,
+                  p->layer_bins * p->step_bins * sizeof *a->max_over_mean) == 0;
 }
 
 /* Is this the first row with such rows? */
@@ -169,12 +164,12 @@ static size_t level_of(double ratio) {
 typedef struct cells {
     const spw_result_picture *picture;
     bool lying;
-    size_t across, down;
+    size_t across, down, steps;
     double wide, high;
 } cells;
 
 static cells cells_of(const spw_result_pictures *p, const spw_result_picture *picture) {
-    cells c = {.picture = picture, .lying = 4 * p->step_bins < p->layer_bins};
+    cells c = {.picture = picture, .lying = 4 * p->step_bins < p->layer_bins, .steps = p->step_bins};
     c.across = c.lying ? p->layer_bins : p->step_bins;
     c.down = c.lying ? p->step_bins : p->layer_bins;
     c.wide = fmin((RIGHT - LEFT) / (double)c.across, 80.0);
@@ -183,7 +178,7 @@ static cells cells_of(const spw_result_pictures *p, const spw_result_picture *pi
 }
 
 static size_t level_at(const cells *c, size_t y, size_t x) {
-    return level_of(c->lying ? c->picture->max_over_mean[x][y] : c->picture->max_over_mean[y][x]);
+    return level_of(c->picture->max_over_mean[c->lying ? x * c->steps + y : y * c->steps + x]);
 }
 
 /* One path a level: a rectangle for each run of equal cells. */

@@ -21,9 +21,7 @@ typedef struct named {
     double most;
 } named;
 
-static double share(const json_t *component) {
-    return json_number_value(json_is_object(component) ? json_object_get(component, "exposed_s") : component);
-}
+static double share(const json_t *component) { return json_number_value(component); }
 
 static double total(json_t *components) {
     double sum = 0.0;
@@ -57,21 +55,11 @@ static size_t collect(const spw_report *report, spw_shares which, named *names) 
     return count;
 }
 
-/* "gathered_weights" as a person writes it. */
-static void write_name(const char *name, FILE *out) {
-    char plain[128];
-    (void)snprintf(plain, sizeof plain, "%s", name);
-    for (char *at = plain; *at != '\0'; at++) {
-        if (*at == '_') *at = ' ';
-    }
-    spw_html_text(out, plain);
-}
-
 static void write_legend(const named *names, size_t shown, size_t count, FILE *out) {
     (void)fputs("<ul class=\"legend\">", out);
     for (size_t n = 0; n < shown; n++) {
         (void)fprintf(out, "<li><i class=\"key c%zu\"></i>", n);
-        write_name(names[n].name, out);
+        spw_html_name(out, names[n].name);
         (void)fputs("</li>", out);
     }
     if (shown < count) (void)fprintf(out, "<li><i class=\"key rest\"></i>%zu more</li>", count - shown);

@@ -10,7 +10,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-static void write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
+void spw_report_write_name(const spw_report *report, const spw_report_row *row, FILE *out) {
     (void)fputs("<b>", out);
     spw_chart_label(report, row, out);
     (void)fputs("</b>", out);
@@ -47,12 +47,12 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     const spw_report_row *sure = spw_report_best(report, most, true);
     if (row->outside_fit) {
         (void)fputs("<p class=\"doubt\">The coefficients were not fitted on a job like ", out);
-        write_name(report, row, out);
+        spw_report_write_name(report, row, out);
         (void)fputs(" (see what was assumed): try it before you book.</p>", out);
     }
     if (row->surely_fits && row->verdict == SPW_VERDICT_FITS) return;
     (void)fputs("<p class=\"doubt\">", out);
-    write_name(report, row, out);
+    spw_report_write_name(report, row, out);
     if (row->surely_fits) {
         (void)fputs(" is tight: less than 5 % of what may be used stays free.</p>", out);
         return;
@@ -65,7 +65,7 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     }
     if (sure != NULL) {
         (void)fputs(". The best that surely fits: ", out);
-        write_name(report, sure, out);
+        spw_report_write_name(report, sure, out);
         (void)fputs(", ", out);
         write_figures(sure, out);
         (void)fputs(".</p>", out);
@@ -79,10 +79,11 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
 
 static void write_choice(const spw_report *report, const char *which, const spw_report_row *row, FILE *out) {
     (void)fprintf(out, "<p>%s: ", which);
-    write_name(report, row, out);
+    spw_report_write_name(report, row, out);
     (void)fputs(", ", out);
     write_figures(row, out);
     (void)fputs(".</p>", out);
+    spw_report_write_cost(report, row, out);
 }
 
 /* What --drop-at-most and --fits-at found. */
@@ -139,6 +140,13 @@ static double factor_of(const spw_report *report, const spw_report_row *row) {
         if (json_number_value(json_object_get(item, "drop_at_most")) <= report->drop_most)
             return json_number_value(factor);
     }
+    json_array_foreach(json_object_get(report->plan, "drops_too_much"), i, item) {
+        const json_t *factor = json_object_get(item, "factor");
+        const size_t point = (size_t)json_integer_value(json_object_get(item, "point"));
+        if (point < report->rows && &report->row[point] == row && json_is_number(factor) &&
+            json_number_value(json_object_get(report->plan, "drop_at_most")) <= report->drop_most)
+            return json_number_value(factor);
+    }
     return NAN;
 }
 
@@ -147,7 +155,7 @@ static void write_tempting(const spw_report *report, const spw_report_row *row, 
     const double factor = factor_of(report, row), most = 100.0 * report->drop_most;
     (void)fputs("<p class=\"doubt\">", out);
     (void)fputs(row->timed ? "Faster, but with too many drops: " : "Smaller, but with too many drops: ", out);
-    write_name(report, row, out);
+    spw_report_write_name(report, row, out);
     (void)fputs(", ", out);
     write_figures(row, out);
     (void)fprintf(out, ", more than the %g %% that may be dropped (<code>--drop-at-most</code>). ", most);
@@ -157,9 +165,8 @@ static void write_tempting(const spw_report *report, const spw_report_row *row, 
         (void)fputs(" on.</p>", out);
     } else {
         (void)fprintf(
-            out,
-            "What factor it needs to stay within that: <code>spillway replay --drop-at-most %g</code>.</p>",
-            most);
+            out, "What factor it needs to stay within that: <code>spillway %s --drop-at-most %g</code>.</p>",
+            report->planned ? "plan" : "replay", most);
     }
 }
 
@@ -195,10 +202,10 @@ static void write_choices(const spw_report *report, FILE *out) {
     if (tempting->fraction > report->drop_most && (timed || any == NULL))
         write_tempting(report, tempting, out);
     if (!timed)
-        (void)fputs("<p class=\"doubt\">Which is fastest is not known: this replay has no step times "
-                    "(<code>--stack</code> has "
-                    "them for programs that XLA compiles).</p>",
-                    out);
+        (void)fprintf(out,
+                      "<p class=\"doubt\">Which is fastest is not known: this %s has no step times "
+                      "(<code>--stack</code> has them for programs that XLA compiles).</p>",
+                      report->planned ? "plan" : "replay");
 }
 
 static void write_precision(const spw_report *report, FILE *out) {
@@ -249,7 +256,7 @@ static void write_live(const spw_report *report, FILE *out) {
         const spw_report_row *row = &report->row[i];
         if (!spw_newest_arena_differs(&row->newest, row->verdict)) continue;
         (void)fputs("<li>", out);
-        write_name(report, row, out);
+        spw_report_write_name(report, row, out);
         (void)fprintf(out, " %s</li>", spw_newest_arena_text(&row->newest, text));
     }
     (void)fputs("</ul>", out);
@@ -279,7 +286,7 @@ static void write_bound(const spw_report *report, FILE *out) {
 static void write_least(const spw_report *report, FILE *out) {
     const spw_report_row *least = &report->row[report->least_memory];
     (void)fputs(" Least is missing for ", out);
-    write_name(report, least, out);
+    spw_report_write_name(report, least, out);
     (void)fprintf(out, ": %.1f GiB a GPU, and %.1f may be used.", least->held.most / GIB,
                   least->budget / GIB);
 }
@@ -295,11 +302,17 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
         if (report->answered) write_least(report, out);
         (void)fputs("</p>", out);
     } else if (fit == report->rows) {
-        (void)fprintf(out, "%s on these %.0f GPUs", several ? "Every scheme fits" : "It fits", report->gpus);
+        (void)fprintf(out, "%s on these %.0f GPUs",
+                      several && report->planned ? "Every point fits"
+                      : several                  ? "Every scheme fits"
+                                                 : "It fits",
+                      report->gpus);
         write_bound(report, out);
     } else {
         (void)fprintf(out, "%zu of %zu %s on these %.0f GPUs", fit, report->rows,
-                      spw_report_has_batches(report) ? "combinations of scheme and batch fit" : "schemes fit",
+                      report->splits                   ? "combinations of scheme, split and batch fit"
+                      : spw_report_has_batches(report) ? "combinations of scheme and batch fit"
+                                                       : "schemes fit",
                       report->gpus);
         write_bound(report, out);
     }
@@ -312,6 +325,7 @@ void spw_report_write_answer(const spw_report *report, FILE *out) {
     write_live(report, out);
     if (report->answered && fit > 0) write_choices(report, out);
     write_searches(report, out);
+    if (report->planned) spw_report_write_misfits(report, out);
     write_precision(report, out);
     write_routing(report, out);
     (void)fputs("</section>", out);

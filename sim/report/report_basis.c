@@ -16,27 +16,17 @@ static const char *text_of(const json_t *object, const char *key) {
 
 /* --- What it rests on --- */
 
-/* Every sentence of every row, once. */
-static spw_status write_assumptions(const spw_report *report, FILE *out) {
-    json_t *said = json_object();
-    bool good = said != NULL;
-    for (size_t i = 0; i < report->rows && good; i++) {
-        size_t a;
-        json_t *sentence;
-        json_array_foreach(report->row[i].assumptions, a, sentence) {
-            const char *text = json_string_value(sentence);
-            if (json_object_get(said, text) != NULL) continue;
-            good = good && json_object_set_new_nocheck(said, text, json_true()) == 0;
-            (void)fputs("<li>", out);
-            spw_html_text(out, text);
-            (void)fputs("</li>", out);
-        }
+static void write_assumptions(const spw_report *report, FILE *out) {
+    const char *sentence;
+    json_t *said;
+    json_object_foreach(report->assumptions, sentence, said) {
+        (void)fputs("<li>", out);
+        spw_html_text(out, sentence);
+        (void)fputs("</li>", out);
     }
-    json_decref(said);
-    return good ? SPW_OK : spw_fail(SPW_ENOMEM, "cannot allocate the list of what was assumed");
 }
 
-static spw_status write_evidence(const spw_report *report, FILE *out) {
+static void write_evidence(const spw_report *report, FILE *out) {
     static const struct {
         const char *name, *meaning;
     } kinds[] = {{"exact", "the trace's ranks, tokens a rank and layers, or those of its model that were "
@@ -55,9 +45,8 @@ static spw_status write_evidence(const spw_report *report, FILE *out) {
             any = any || strcmp(report->row[i].evidence, kinds[k].name) == 0;
         if (any) (void)fprintf(out, "<li><b>%s</b>: %s.</li>", kinds[k].name, kinds[k].meaning);
     }
-    const spw_status status = write_assumptions(report, out);
+    write_assumptions(report, out);
     (void)fputs("</ul>", out);
-    return status;
 }
 
 /* --- How to run it again --- */
@@ -114,6 +103,20 @@ static void write_overrides(const json_t *settings, FILE *out) {
         (void)snprintf(pair, sizeof pair, "%s=%s", text_of(item, "key"), text_of(item, "value"));
         write_option("--set", pair, out);
     }
+}
+
+/* A plan's file has the words of its command; "spillway plan" is the first two. */
+static void write_words(const json_t *words, FILE *out) {
+    size_t i;
+    json_t *word;
+    (void)fputs("<pre>spillway", out);
+    json_array_foreach(words, i, word) {
+        const char *text = json_string_value(word);
+        if (text == NULL) continue;
+        (void)fputs(text[0] == '-' && text[1] == '-' ? " \\\n    " : " ", out);
+        write_word(text, out);
+    }
+    (void)fputs("</pre>", out);
 }
 
 static void write_command(const spw_report *report, FILE *out) {
@@ -180,8 +183,7 @@ static void write_figures(const json_t *figures, FILE *out) {
         (void)fputs("<tr><td>", out);
         spw_html_text(out, text_of(figure, "what"));
         (void)fputs("</td><td class=\"number\">", out);
-        if (json_is_number(value))
-            spw_html_number(out, json_number_value(value), "%.6g", json_number_value(value));
+        if (json_is_number(value)) spw_html_figure(out, json_number_value(value));
         (void)fputs("</td>", out);
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
             (void)fputs("<td>", out);
@@ -237,11 +239,15 @@ static void write_sources(const spw_report *report, FILE *out) {
 
 spw_status spw_report_write_basis(const spw_report *report, FILE *out) {
     (void)fputs("<section><h2>What this rests on</h2>", out);
-    spw_status status = write_evidence(report, out);
-    if (status != SPW_OK) return status;
+    write_evidence(report, out);
     (void)fputs("</section><section><h2>To run it again</h2>", out);
-    write_command(report, out);
-    status = write_settings(report, out);
+    const json_t *words = json_object_get(report->settings, "arguments");
+    if (json_array_size(words) > 0) {
+        write_words(words, out);
+    } else {
+        write_command(report, out);
+    }
+    const spw_status status = write_settings(report, out);
     (void)fputs("</section><section><h2>Sources</h2>", out);
     write_sources(report, out);
     (void)fputs("</section>", out);

@@ -1,10 +1,13 @@
 #include "sim/report/report_page.h"
 
+#include "base/memory.h"
 #include "sim/input/preset.h"
 #include "sim/report/chart.h"
+#include "sim/report/chart_pareto.h"
 #include "sim/report/html.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 
 /* Nothing is fetched and nothing runs: the page forbids both to itself. */
 static void write_head(const spw_report *report, FILE *out) {
@@ -22,45 +25,65 @@ static void write_head(const spw_report *report, FILE *out) {
     (void)fputs("</style></head><body><main>", out);
 }
 
+/* Of a plan without a trace, where its routing comes from in words. */
+static void write_routing_name(const spw_report *report, FILE *out) {
+    const char *file = json_string_value(json_object_get(report->trace, "file"));
+    if (file == NULL) file = json_string_value(json_object_get(report->settings, "trace_file"));
+    if (file == NULL) return;
+    (void)fputs(report->planned ? ": " : " of ", out);
+    spw_html_text(out, file);
+}
+
 static void write_heading(const spw_report *report, const char *name, FILE *out) {
     const spw_result_pictures *p = &report->pictures;
     (void)fputs("<header><h1>", out);
     spw_html_text(out, report->model);
     (void)fputs(" on ", out);
     spw_html_text(out, report->cluster);
-    (void)fprintf(out, "</h1><p>%.0f GPUs: expert %.0f &times; fsdp %.0f", report->gpus, report->expert,
-                  report->fsdp);
+    (void)fprintf(out, "</h1><p>%.0f GPUs: ", report->gpus);
+    if (report->splits) {
+        (void)fputs("expert &times; fsdp split in several ways", out);
+    } else {
+        (void)fprintf(out, "expert %.0f &times; fsdp %.0f", report->row[0].expert, report->row[0].fsdp);
+    }
     if (report->pipeline > 1.0) (void)fprintf(out, " &times; pipeline %.0f", report->pipeline);
     (void)fputs("; ", out);
     (void)fprintf(out, spw_report_has_batches(report) ? "%.0f to %.0f" : "%.0f", report->least_sequences,
                   report->most_sequences);
     (void)fprintf(out, " &times; %.0f tokens a GPU, remat ", report->sequence_length);
     spw_html_text(out, report->remat);
-    (void)fprintf(out, ". Routing of %zu step%s", p->steps, p->steps == 1 ? "" : "s");
-    if (p->steps > 1) (void)fprintf(out, " (%" PRId64 " to %" PRId64 ")", p->step[0], p->last_step);
-    (void)fprintf(out, " &times; %zu layer%s", p->layers, p->layers == 1 ? "" : "s");
-    const char *trace = json_string_value(json_object_get(report->trace, "file"));
-    if (trace != NULL) {
-        (void)fputs(" of ", out);
-        spw_html_text(out, trace);
-    }
-    (void)fputs(", replayed by spillway into ", out);
+    (void)fprintf(out, ". Routing of %.0f step%s", report->row[0].steps,
+                  report->row[0].steps > 1.0 ? "s" : "");
+    if (report->pictured && p->steps > 1)
+        (void)fprintf(out, " (%" PRId64 " to %" PRId64 ")", p->step[0], p->last_step);
+    (void)fprintf(out, " &times; %.0f layer%s", report->row[0].layers,
+                  report->row[0].layers > 1.0 ? "s" : "");
+    write_routing_name(report, out);
+    (void)fprintf(out, ", %s by spillway into ", report->planned ? "planned" : "replayed");
     spw_html_text(out, name);
     (void)fputs(".</p></header>", out);
 }
 
-static spw_status write_memory(const spw_report *report, FILE *out) {
+/* What pictures of a plan, or of very many rows, leave out. */
+static void write_left_out(const spw_report *report, const spw_report *drawn, FILE *out) {
+    if (drawn->rows == report->rows) return;
+    (void)fprintf(out, "<p class=\"note\">Of the %zu points, %s.</p>", report->rows,
+                  report->planned ? "the best of each scheme" : "the best ones");
+}
+
+static spw_status write_memory(const spw_report *whole, const spw_report *report, FILE *out) {
     const spw_result_pictures *p = &report->pictures;
     (void)fputs("<section><h2>Memory against the budget</h2>", out);
+    write_left_out(whole, report, out);
     const spw_status status = spw_chart_memory_bars(report, out);
     if (status != SPW_OK) return status;
-    if (p->steps > 1) {
+    if (report->pictured && p->steps > 1) {
         (void)fputs("<h3>By step, of the GPU that needs most</h3>", out);
         if (p->steps > p->step_bins)
             (void)fprintf(out, "<p class=\"note\">%zu steps in %zu bins, each as its largest.</p>", p->steps,
                           p->step_bins);
         spw_chart_memory_steps(report, out);
-    } else {
+    } else if (report->pictured) {
         (void)fputs("<p class=\"note\">One step was replayed: memory by step is the bar.</p>", out);
     }
     (void)fputs("</section>", out);
@@ -114,19 +137,52 @@ static spw_status write_shares(const spw_report *report, FILE *out) {
     return SPW_OK;
 }
 
-spw_status spw_report_write(const spw_report *report, const char *name, FILE *out) {
+static const char without_pictures[] =
+    "<section><h2>What is not drawn</h2><p class=\"note\">Rows by layer, step and GPU: this file is JSON, "
+    "which has "
+    "their largest and their means alone. <code>spillway replay --output RESULT.h5</code> writes them, and "
+    "<code>spillway report PLAN.json --replay RESULT.h5</code> shows them below the plan.</p></section>";
+
+static spw_status write_body(const spw_report *report, const char *name, bool beside, FILE *out) {
     spw_status status = SPW_OK;
-    write_head(report, out);
+    spw_report drawn = {.rows = 0}, listed = {.rows = 0}, more = {.rows = 0};
+    SPW_TRY(spw_report_select(report, &drawn, &listed, &more));
     write_heading(report, name, out);
     spw_report_write_answer(report, out);
-    (void)fputs("<section><h2>Scheme by scheme</h2>", out);
-    spw_report_write_table(report, out);
+    if (report->planned) SPW_TRY(spw_chart_pareto(report, out));
+    (void)fprintf(out, "<section><h2>%s</h2>", report->planned ? "Point by point" : "Scheme by scheme");
+    spw_report_write_table(&listed, &more, out);
     (void)fputs("</section>", out);
-    SPW_TRY(write_memory(report, out));
-    write_routing(report, out);
-    spw_chart_overload(report, out);
-    SPW_TRY(write_shares(report, out));
+    SPW_TRY(write_memory(report, &drawn, out));
+    if (report->planned) SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
+    if (report->pictured) write_routing(&drawn, out);
+    spw_chart_overload(&drawn, out);
+    SPW_TRY(write_shares(&drawn, out));
+    if (!report->pictured && !beside) (void)fputs(without_pictures, out);
     SPW_TRY(spw_report_write_basis(report, out));
+
+cleanup:
+    spw_free(drawn.row);
+    spw_free(listed.row);
+    spw_free(more.row);
+    return status;
+}
+
+spw_status spw_report_write(const spw_report *report, const char *name, FILE *out) {
+    write_head(report, out);
+    const spw_status status = write_body(report, name, false, out);
+    (void)fputs("</main></body></html>\n", out);
+    return status;
+}
+
+spw_status spw_report_write_both(const spw_report *plan, const char *plan_name, const spw_report *replay,
+                                 const char *replay_name, FILE *out) {
+    spw_status status = SPW_OK;
+    write_head(plan, out);
+    SPW_TRY(write_body(plan, plan_name, true, out));
+    spw_report_write_beside(plan, replay, out);
+    (void)fputs("</main><main class=\"beside\">", out);
+    SPW_TRY(write_body(replay, replay_name, true, out));
     (void)fputs("</main></body></html>\n", out);
 
 cleanup:

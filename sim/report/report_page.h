@@ -10,9 +10,18 @@
 /* `name` of the result file, as the page calls it. The caller looks at ferror(out). SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_write(const spw_report *report, const char *name, FILE *out);
 
+/* A plan, and a replay beside it: what both say of the same points, and then the replay as it would stand alone. */
+SPW_MUST_CHECK spw_status spw_report_write_both(const spw_report *plan, const char *plan_name,
+                                                const spw_report *replay, const char *replay_name, FILE *out);
+
 /* Its parts. */
 void spw_report_write_answer(const spw_report *report, FILE *out); /* sentences */
-void spw_report_write_table(const spw_report *report, FILE *out);  /* a row a scheme and batch */
+/* A row a scheme, batch and split; those of `more` unfold. */
+void spw_report_write_table(const spw_report *report, const spw_report *more, FILE *out);
+void spw_report_write_name(const spw_report *report, const spw_report_row *row, FILE *out);
+void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out);
+void spw_report_write_misfits(const spw_report *report, FILE *out); /* of a plan */
+void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out);
 SPW_MUST_CHECK spw_status spw_report_write_basis(const spw_report *report,
                                                  FILE *out); /* evidence, assumptions, settings, sources */
 

@@ -41,11 +41,11 @@ static void quantiles(FILE *out, bool there, bool at_least, const spw_report_qua
     cell(out, there, q->most, format, q->most / GIB);
 }
 
-/* The batch heads its rows where there are several; the table has fewer columns. */
+/* The batch heads its rows where there are several; the table has fewer columns. Points of a plan stand in another order. */
 static void write_batch(const spw_report *report, size_t index, FILE *out) {
     const spw_report_row *row = &report->row[index];
     const bool same = index > 0 && row[-1].sequences >= row->sequences && row[-1].sequences <= row->sequences;
-    if (!spw_report_has_batches(report) || same) return;
+    if (!spw_report_has_batches(report) || report->planned || same) return;
     (void)fprintf(out, "<tr class=\"batch\"><td colspan=\"20\">%.0f sequence%s a GPU</td></tr>",
                   row->sequences, row->sequences > 1.0 ? "s" : "");
 }
@@ -70,7 +70,7 @@ static void write_head(const shown *s, FILE *out) {
 
 static void write_probability(const spw_report_row *row, FILE *out) {
     (void)fputs("<td class=\"number\">", out);
-    spw_html_number(out, row->oom, "%.3g&nbsp;%%", 100.0 * row->oom);
+    spw_html_percent(out, row->oom);
     if (row->oom_high > row->oom_low)
         (void)fprintf(out, "<br><small>95&nbsp;%%: %.*f to %.*f</small>", spw_percent_digits(row->oom_low),
                       100.0 * row->oom_low, spw_percent_digits(row->oom_high), 100.0 * row->oom_high);
@@ -88,10 +88,11 @@ static void write_share(const spw_report_row *row, FILE *out) {
     (void)fputs("</td>", out);
 }
 
-static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
+static void write_row(const spw_report *report, const spw_report_row *row, const shown *s, FILE *out) {
     const char *verdict = spw_verdict_name(row->verdict);
     (void)fputs("<tr><th scope=\"row\">", out);
     spw_html_text(out, row->scheme);
+    if (report->planned) spw_chart_batch(report, row, out);
     (void)fprintf(out, "</th><td>%s<span class=\"verdict %s\">%s</span>",
                   spw_report_row_live(row) && spw_report_row_fits(row) ? "live " : "", verdict, verdict);
     if (spw_newest_arena_differs(&row->newest, row->verdict)) {
@@ -118,20 +119,34 @@ static void write_row(const spw_report_row *row, const shown *s, FILE *out) {
     (void)fputs("</tr>", out);
 }
 
-void spw_report_write_table(const spw_report *report, FILE *out) {
-    shown s = {.timed = false};
-    for (size_t i = 0; i < report->rows; i++) {
-        s.reserved = s.reserved || report->row[i].replayed;
-        s.timed = s.timed || report->row[i].timed;
-    }
+static void write_rows(const spw_report *report, const shown *s, FILE *out) {
     (void)fputs("<div class=\"wide\"><table class=\"schemes\">", out);
-    write_head(&s, out);
+    write_head(s, out);
     (void)fputs("<tbody>", out);
     for (size_t i = 0; i < report->rows; i++) {
         write_batch(report, i, out);
-        write_row(&report->row[i], &s, out);
+        write_row(report, &report->row[i], s, out);
     }
     (void)fputs("</tbody></table></div>", out);
+}
+
+void spw_report_write_table(const spw_report *report, const spw_report *more, FILE *out) {
+    const spw_report *const parts[] = {report, more};
+    shown s = {.timed = false};
+    for (size_t p = 0; p < 2; p++) {
+        for (size_t i = 0; i < parts[p]->rows; i++) {
+            s.reserved = s.reserved || parts[p]->row[i].replayed;
+            s.timed = s.timed || parts[p]->row[i].timed;
+        }
+    }
+    write_rows(report, &s, out);
+    if (more->rows > 0) {
+        (void)fprintf(out, "<details><summary>%zu more</summary>", more->rows);
+        write_rows(more, &s, out);
+        (void)fputs("</details>", out);
+    }
+    if (report->left_out > 0)
+        (void)fprintf(out, "<p class=\"note\">%zu more are in the file.</p>", report->left_out);
     (void)fprintf(out,
                   "<p class=\"note\">fits: at least 5 %% of the budget stays free; tight: less; oom: does "
                   "not fit; live: of what must be live alone, a lower bound. The budget is "

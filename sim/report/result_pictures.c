@@ -30,7 +30,19 @@ typedef struct reduction {
     int32_t *layer;  /* [layers] ids */
     uint64_t *rows;  /* [layers][ranks] of one step */
     uint64_t *worst; /* [ranks] of the worst step and layer so far */
+    spw_result_picture picture;
 } reduction;
+
+/* Bytes of the arrays of one picture, in the order in which they are handed over; each begins at a multiple of 8. */
+typedef struct array_bytes {
+    size_t gib, rows, ratios;
+} array_bytes;
+
+static array_bytes arrays_of(const spw_result_pictures *head) {
+    const size_t ratios = head->layer_bins * head->step_bins;
+    return (array_bytes){SPW_PICTURE_MEMORIES * head->step_bins * sizeof(double),
+                         head->rank_bins * sizeof(uint64_t), (ratios + ratios % 2) * sizeof(float)};
+}
 
 static void take_layer(reduction *r, size_t step, size_t layer, spw_result_picture *out) {
     const spw_result_input *in = &r->input;
@@ -42,8 +54,8 @@ static void take_layer(reduction *r, size_t step, size_t layer, spw_result_pictu
         if (rows[rank] > rows[most]) most = rank;
     }
     const double mean = sum / (double)in->ranks, ratio = sum > 0.0 ? (double)rows[most] / mean : 0.0;
-    float *cell = &out->max_over_mean[bin_of(layer, in->layers, r->head.layer_bins)]
-                                     [bin_of(step, in->steps, r->head.step_bins)];
+    float *cell = &out->max_over_mean[bin_of(layer, in->layers, r->head.layer_bins) * r->head.step_bins +
+                                      bin_of(step, in->steps, r->head.step_bins)];
     if ((float)ratio > *cell) *cell = (float)ratio;
     if (ratio > out->worst_ratio) {
         out->worst_ratio = ratio;
@@ -62,13 +74,21 @@ static void take_layer(reduction *r, size_t step, size_t layer, spw_result_pictu
 static spw_status reduce(reduction *r, size_t result, spw_result_picture *out) {
     spw_status status = SPW_OK;
     const spw_result_input *in = &r->input;
-    *out = (spw_result_picture){.sequences = in->sequences[result]};
+    const array_bytes bytes = arrays_of(&r->head);
+    *out = (spw_result_picture){.sequences = in->sequences[result],
+                                .gib = out->gib,
+                                .max_over_mean = out->max_over_mean,
+                                .rows = out->rows};
+    memset(out->gib, 0, bytes.gib);
+    memset(out->rows, 0, bytes.rows);
+    memset(out->max_over_mean, 0, bytes.ratios);
     for (size_t step = 0; step < in->steps; step++) {
         double gib[SPW_RESULT_MEMORIES];
         SPW_TRY(spw_result_input_step(in, result, step, r->rows, gib));
         for (size_t layer = 0; layer < in->layers; layer++) take_layer(r, step, layer, out);
         for (int m = 0; m < SPW_PICTURE_MEMORIES; m++) {
-            double *bin = &out->gib[m][bin_of(step, in->steps, r->head.step_bins)];
+            double *bin =
+                &out->gib[(size_t)m * r->head.step_bins + bin_of(step, in->steps, r->head.step_bins)];
             *bin = fmax(*bin, gib[m]);
         }
     }
@@ -94,7 +114,7 @@ static spw_status read_file(reduction *r, FILE *out) {
     spw_status status = SPW_OK;
     spw_result_input *in = &r->input;
     spw_result_pictures *head = &r->head;
-    spw_result_picture *picture = NULL;
+    spw_result_picture *picture = &r->picture;
     SPW_TRY(spw_result_input_open(r->path, in));
     *head = (spw_result_pictures){.results = in->results,
                                   .steps = in->steps,
@@ -111,15 +131,21 @@ static spw_status read_file(reduction *r, FILE *out) {
     SPW_TRY(SPW_ALLOC(in->layers, &r->layer));
     SPW_TRY(SPW_ALLOC(in->layers * in->ranks, &r->rows));
     SPW_TRY(SPW_ALLOC(in->ranks, &r->worst));
-    SPW_TRY(SPW_ALLOC(1, &picture));
+    const array_bytes bytes = arrays_of(head);
+    SPW_TRY(SPW_ALLOC(bytes.gib / sizeof(double), &picture->gib));
+    SPW_TRY(SPW_ALLOC(bytes.rows / sizeof(uint64_t), &picture->rows));
+    SPW_TRY(SPW_ALLOC(bytes.ratios / sizeof(float), &picture->max_over_mean));
     SPW_TRY(spw_result_input_axes(in, r->step, r->layer));
     name_bins(r);
     (void)fwrite(head, sizeof *head, 1, out);
-    (void)fwrite(in->summary, 1, in->summary_bytes, out);
     for (size_t i = 0; i < in->results; i++) {
         SPW_TRY(reduce(r, i, picture));
         (void)fwrite(picture, sizeof *picture, 1, out);
+        (void)fwrite(picture->gib, 1, bytes.gib, out);
+        (void)fwrite(picture->rows, 1, bytes.rows, out);
+        (void)fwrite(picture->max_over_mean, 1, bytes.ratios, out);
     }
+    (void)fwrite(in->summary, 1, in->summary_bytes, out);
 
 cleanup: /* the process ends here: nothing is closed that a damaged file might break */
     return status;
@@ -133,6 +159,26 @@ static spw_status reduce_file(void *context, FILE *out) {
 }
 
 /* --- Here --- */
+
+/* The pictures of the reply, their arrays where they lie in it. */
+static spw_status take_pictures(spw_result_pictures *out) {
+    const array_bytes bytes = arrays_of(out);
+    char *at = out->block + sizeof *out;
+    const spw_status status = SPW_ALLOC(out->results, &out->picture);
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < out->results; i++) {
+        spw_result_picture *picture = &out->picture[i];
+        memcpy(picture, at, sizeof *picture);
+        picture->gib = (double *)(void *)(at + sizeof *picture);
+        picture->rows = (uint64_t *)(void *)(at + sizeof *picture + bytes.gib);
+        picture->max_over_mean = (float *)(void *)(at + sizeof *picture + bytes.gib + bytes.rows);
+        at += sizeof *picture + bytes.gib + bytes.rows + bytes.ratios;
+    }
+    out->summary = at;
+    return SPW_OK;
+}
+
+static bool is_bins(size_t bins, size_t most) { return bins > 0 && bins <= most; }
 
 spw_status spw_result_pictures_read(const char *path, spw_result_pictures *out) {
     spw_status status = SPW_OK;
@@ -148,15 +194,17 @@ spw_status spw_result_pictures_read(const char *path, spw_result_pictures *out) 
     memcpy(out, reply, sizeof *out);
     out->picture = NULL;
     out->summary = NULL;
-    const size_t pictures = out->results * sizeof *out->picture;
-    const bool true_bins = out->step_bins <= SPW_PICTURE_STEPS && out->layer_bins <= SPW_PICTURE_LAYERS &&
-                           out->rank_bins <= SPW_PICTURE_RANKS;
-    if (!true_bins || out->results > SPW_RESULT_MOST || bytes - sizeof *out != out->summary_bytes + pictures)
+    out->block = reply;
+    reply = NULL;
+    const bool true_bins = is_bins(out->step_bins, SPW_PICTURE_STEPS) &&
+                           is_bins(out->layer_bins, SPW_PICTURE_LAYERS) &&
+                           is_bins(out->rank_bins, SPW_PICTURE_RANKS) && out->results <= SPW_RESULT_MOST &&
+                           out->summary_bytes <= SPW_RESULT_SUMMARY_BYTES;
+    const array_bytes each = true_bins ? arrays_of(out) : (array_bytes){.gib = 0};
+    const size_t a_picture = sizeof *out->picture + each.gib + each.rows + each.ratios;
+    if (!true_bins || bytes != sizeof *out + out->results * a_picture + out->summary_bytes)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s: damaged: an answer of %zu bytes", path, bytes));
-    SPW_TRY(SPW_ALLOC(out->summary_bytes + 1, &out->summary));
-    memcpy(out->summary, reply + sizeof *out, out->summary_bytes);
-    SPW_TRY(SPW_ALLOC(out->results, &out->picture));
-    memcpy(out->picture, reply + sizeof *out + out->summary_bytes, pictures);
+    SPW_TRY(take_pictures(out));
 
 cleanup:
     spw_free(reply);
@@ -166,6 +214,6 @@ cleanup:
 
 void spw_result_pictures_clear(spw_result_pictures *pictures) {
     spw_free(pictures->picture);
-    spw_free(pictures->summary);
+    spw_free(pictures->block);
     *pictures = (spw_result_pictures){.results = 0};
 }

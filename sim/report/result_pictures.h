@@ -12,16 +12,15 @@
 enum { SPW_PICTURE_STEPS = 120, SPW_PICTURE_LAYERS = 80, SPW_PICTURE_RANKS = 256 };
 enum { SPW_PICTURE_LIVE, SPW_PICTURE_ALLOCATED, SPW_PICTURE_RESERVED, SPW_PICTURE_MEMORIES };
 
-/* Of one result, a row of the summary. */
+/* Of one result, a row of the summary. The arrays are as long as the bins, and live as long as the pictures. */
 typedef struct spw_result_picture {
-    uint64_t sequences;                                  /* per GPU */
-    double gib[SPW_PICTURE_MEMORIES][SPW_PICTURE_STEPS]; /* of the rank that has most */
-    float max_over_mean[SPW_PICTURE_LAYERS]
-                       [SPW_PICTURE_STEPS]; /* rows of the fullest rank over the mean; 0: no rows */
-    uint64_t rows[SPW_PICTURE_RANKS];       /* by rank in the worst step and layer */
-    uint64_t worst_rows;                    /* the most that a rank holds: there, by ... */
-    int64_t worst_step;                     /* id */
-    int32_t worst_layer;                    /* id */
+    uint64_t sequences;   /* per GPU */
+    double *gib;          /* [SPW_PICTURE_MEMORIES][step_bins] of the rank that has most */
+    float *max_over_mean; /* [layer_bins][step_bins] rows of the fullest rank over the mean; 0: no rows */
+    uint64_t *rows;       /* [rank_bins] by rank in the worst step and layer */
+    uint64_t worst_rows;  /* the most that a rank holds: there, by ... */
+    int64_t worst_step;   /* id */
+    int32_t worst_layer;  /* id */
     size_t worst_rank;
     double worst_mean;  /* rows of a rank there, mean */
     double worst_ratio; /* the largest max/mean anywhere, at ... */
@@ -36,7 +35,8 @@ typedef struct spw_result_pictures {
     int32_t layer[SPW_PICTURE_LAYERS], last_layer; /* id of the first layer of each bin */
     size_t summary_bytes;
     spw_result_picture *picture; /* [results] */
-    char *summary;               /* JSON [summary_bytes], ended by a zero byte */
+    const char *summary;         /* JSON [summary_bytes] */
+    char *block;                 /* what the arrays and the summary lie in */
 } spw_result_pictures;
 
 /* SPW_EIO: missing or unreadable; SPW_EFORMAT: no spillway-result 1.x, damaged, cut short, or of sizes that cannot be. */

@@ -1,0 +1,138 @@
+#include "sim/report/report_page.h"
+
+#include "sim/print/plural.h"
+#include "sim/print/table.h"
+#include "sim/report/chart.h"
+#include "sim/report/html.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+/* What so many tokens take, and what of the GPUs' peak is used; money where there is a price. */
+void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out) {
+    const spw_report_cost *c = &row->cost;
+    char text[SPW_SPAN_TEXT];
+    if (isnan(c->tokens_per_day.value)) return;
+    (void)fputs("<p>", out);
+    if (!isnan(c->mfu.value)) {
+        (void)fputs("It runs at ", out);
+        spw_html_number(out, c->mfu.value, "%.1f&nbsp;%% of the GPUs&#39; peak in bf16",
+                        100.0 * c->mfu.value);
+        (void)fputs(" (MFU), and a", out);
+    } else {
+        (void)fputs("A", out);
+    }
+    (void)fputs(" day trains ", out);
+    spw_html_amount(out, c->tokens_per_day.value);
+    (void)fputs(" tokens.", out);
+    if (!isnan(c->days.value)) {
+        (void)fputs(" Training on ", out);
+        spw_html_amount(out, report->tokens);
+        (void)fputs(" tokens takes ", out);
+        spw_html_number(out, c->days.value, c->days.value < 10.0 ? "%.1f days" : "%.0f days", c->days.value);
+        (void)fprintf(out, " (%s), ", spw_span_text(c->days.low, c->days.high, " to ", text));
+        spw_html_amount(out, c->gpu_hours.value);
+        (void)fputs(" GPU-hours", out);
+        if (!isnan(c->money.value)) {
+            (void)fprintf(out, ", which cost <b>");
+            spw_html_amount(out, c->money.value);
+            (void)fputs("</b> (", out);
+            spw_html_amount(out, c->money.low);
+            (void)fputs(" to ", out);
+            spw_html_amount(out, c->money.high);
+            (void)fprintf(out, ") at %.2f a GPU-hour",
+                          json_number_value(json_object_get(report->settings, "price_per_gpu_hour")));
+        }
+        (void)fputs(".", out);
+    }
+    (void)fputs("</p>", out);
+}
+
+/* What would make points fit, and how many cannot be. */
+void spw_report_write_misfits(const spw_report *report, FILE *out) {
+    const json_t *list = json_object_get(report->plan, "does_not_fit"), *refused;
+    size_t i;
+    json_t *item;
+    if (json_array_size(list) > 0) {
+        (void)fputs("<p>What would make others fit:</p><ul>", out);
+        json_array_foreach(list, i, item) {
+            (void)fputs("<li>", out);
+            spw_report_write_name(report, &report->row[json_integer_value(json_object_get(item, "point"))],
+                                  out);
+            (void)fputs(": ", out);
+            spw_html_text(out, json_string_value(json_object_get(item, "advice")));
+            (void)fputs("</li>", out);
+        }
+        (void)fputs("</ul>", out);
+    }
+    refused = json_object_get(report->plan, "refused");
+    if (json_array_size(refused) == 0) return;
+    const char *reason = json_string_value(json_object_get(json_array_get(refused, 0), "reason"));
+    (void)fprintf(out, "<p>%zu point%s cannot be", json_array_size(refused),
+                  spw_plural(json_array_size(refused)));
+    if (reason != NULL) {
+        (void)fputs(", the first because ", out);
+        spw_html_text(out, reason);
+    }
+    (void)fputs(".</p>", out);
+}
+
+static bool same_point(const spw_report_row *a, const spw_report_row *b) {
+    return strcmp(a->scheme, b->scheme) == 0 && fabs(a->sequences - b->sequences) < 0.5 &&
+           fabs(a->expert - b->expert) < 0.5 && fabs(a->fsdp - b->fsdp) < 0.5;
+}
+
+static void write_pair(FILE *out, const char *format, double planned, double replayed) {
+    (void)fputs("<td class=\"number\">", out);
+    spw_html_number(out, planned, format, planned);
+    (void)fputs("</td><td class=\"number\">", out);
+    spw_html_number(out, replayed, format, replayed);
+    (void)fputs("</td>", out);
+}
+
+static void write_point(const spw_report *plan, const spw_report_row *a, const spw_report_row *b, FILE *out) {
+    (void)fputs("<tr><th scope=\"row\">", out);
+    spw_chart_label(plan, a, out);
+    (void)fprintf(out, "</th><td>%s</td><td>%s</td>", spw_verdict_name(a->verdict),
+                  spw_verdict_name(b->verdict));
+    write_pair(out, "%.2f", a->held.most / GIB, b->held.most / GIB);
+    if (a->timed && b->timed) {
+        write_pair(out, "%.3f", a->step_s, b->step_s);
+    } else {
+        (void)fputs("<td></td><td></td>", out);
+    }
+    write_pair(out, "%.2f&nbsp;%%", 100.0 * a->fraction, 100.0 * b->fraction);
+    (void)fputs("</tr>", out);
+}
+
+void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out) {
+    static const char *const head[] = {"memory", "GiB a GPU", "step s", "dropped"};
+    size_t found = 0;
+    (void)fputs("<section><h2>The plan beside the replay</h2>", out);
+    for (size_t i = 0; i < replay->rows; i++) {
+        for (size_t k = 0; k < plan->rows; k++) {
+            if (!same_point(&plan->row[k], &replay->row[i])) continue;
+            if (found++ == 0) {
+                (void)fputs("<div class=\"wide\"><table class=\"schemes\"><thead><tr><th "
+                            "rowspan=\"2\">point</th>",
+                            out);
+                for (int h = 0; h < 4; h++) (void)fprintf(out, "<th colspan=\"2\">%s</th>", head[h]);
+                (void)fputs("</tr><tr>", out);
+                for (int h = 0; h < 4; h++) (void)fputs("<th>plan</th><th>replay</th>", out);
+                (void)fputs("</tr></thead><tbody>", out);
+            }
+            write_point(plan, &plan->row[k], &replay->row[i], out);
+        }
+    }
+    if (found > 0) {
+        (void)fputs("</tbody></table></div>", out);
+    } else {
+        (void)fputs(
+            "<p class=\"note\">No scheme of the replay is a point of the plan with the same batch and "
+            "split.</p>",
+            out);
+    }
+    (void)fputs("</section>", out);
+}

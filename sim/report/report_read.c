@@ -1,0 +1,190 @@
+#include "base/file.h"
+#include "base/memory.h"
+#include "sim/replay/result_answers.h"
+#include "sim/report/report_fields.h"
+#include "sim/report/report_take.h"
+#include "sim/report/result_open.h"
+#include "sim/report/summary_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_ROWS = 1 << 20 };
+
+static spw_status take_settings(spw_report *r) {
+    spw_status status = SPW_OK;
+    double shared = 0.0; /* GPUs of one expert */
+    json_t *parallel = NULL, *batch = NULL;
+    SPW_TRY(spw_field_object(r->root, "summary_json", "settings", &r->settings));
+    SPW_TRY(spw_field_object(r->settings, "settings", "parallel", &parallel));
+    SPW_TRY(spw_field_object(r->settings, "settings", "batch", &batch));
+    const spw_field_number split[] = {
+        {"expert", &r->expert, 1e9},
+        {"fsdp", &r->fsdp, 1e9},
+        {"pipeline", &r->pipeline, 1e9},
+        {json_object_get(parallel, "expert_tensor") != NULL ? "expert_tensor" : "tensor", &shared, 1e9}};
+    const spw_field_number length[] = {{"sequence_length", &r->sequence_length, SPW_FIELD_LARGEST}};
+    const spw_field_number budget[] = {{"memory_fraction", &r->memory_fraction, 1.0},
+                                       {"hbm_gib", &r->hbm_gib, 1e9}};
+    const spw_field_number tokens[] = {{"tokens", &r->tokens, SPW_FIELD_LARGEST}};
+    SPW_TRY(SPW_FIELD_NUMBERS(parallel, "settings.parallel", split));
+    SPW_TRY(SPW_FIELD_NUMBERS(batch, "settings.batch", length));
+    SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", budget));
+    SPW_TRY(spw_field_text(r->settings, "settings", "model", &r->model));
+    SPW_TRY(spw_field_text(r->settings, "settings", "cluster", &r->cluster));
+    SPW_TRY(spw_field_text(r->settings, "settings", "remat", &r->remat));
+    r->gpus = r->expert * r->fsdp * r->pipeline * shared;
+    if (json_is_number(json_object_get(r->settings, "tokens")))
+        SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", tokens));
+    if (r->pictured && r->expert * r->fsdp * shared != (double)r->pictures.ranks)
+        SPW_TRY(
+            spw_fail(SPW_EFORMAT,
+                     "settings.parallel: %g x %g ranks of %g GPUs an expert; must be %zu as in the datasets",
+                     r->expert, r->fsdp, shared, r->pictures.ranks));
+
+cleanup:
+    return status;
+}
+
+static spw_status take_rows(spw_report *r, const spw_summary_text *summary) {
+    spw_status status = SPW_OK;
+    json_t *row = NULL;
+    const char *at = summary->rows;
+    const size_t most = r->pictured ? r->pictures.results : MOST_ROWS;
+    r->rows = spw_summary_count(summary);
+    if (r->pictured && r->rows != most) {
+        const size_t found = r->rows;
+        r->rows = 0;
+        SPW_TRY(spw_fail(SPW_EFORMAT, "%zu rows; must be %zu as in the datasets", found, most));
+    }
+    if (r->rows == 0 || r->rows > most)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "rows: must be 1 to %zu, as a list of objects", most));
+    SPW_TRY(SPW_ALLOC(r->rows, &r->row));
+    for (size_t i = 0; i < r->rows; i++) {
+        SPW_TRY(spw_summary_next(summary, &at, &row));
+        SPW_TRY(spw_report_take_row(r, row, i, &r->row[i]));
+        json_decref(row);
+        row = NULL;
+    }
+    spw_report_shape(r);
+
+cleanup:
+    json_decref(row);
+    return status;
+}
+
+static spw_status take_summary(spw_report *r, const char *text, size_t bytes) {
+    spw_status status = SPW_OK;
+    spw_summary_text summary = {.root = NULL};
+    const char *format = NULL;
+    SPW_TRY(spw_summary_open(text, bytes, &summary));
+    r->root = json_incref(summary.root);
+    SPW_TRY(spw_field_text(r->root, "summary_json", "format", &format));
+    if (strcmp(format, "spillway-result") != 0 ||
+        json_integer_value(json_object_get(r->root, "version")) != 1)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "must say format spillway-result, version 1"));
+    r->kept = json_array();
+    r->assumptions = json_object();
+    if (r->kept == NULL || r->assumptions == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate the rows"));
+    SPW_TRY(take_settings(r));
+    r->trace = json_object_get(r->root, "trace");
+    r->sources = json_object_get(r->root, "sources");
+    r->answered = json_is_object(json_object_get(r->root, "answers"));
+    r->precision_note = json_string_value(json_object_get(r->root, "precision_note"));
+    r->plan = json_object_get(r->root, "plan");
+    r->planned = !r->pictured && json_is_object(r->plan);
+    SPW_TRY(take_rows(r, &summary));
+    SPW_TRY(spw_report_take_answers(r));
+
+cleanup:
+    spw_summary_close(&summary);
+    return status;
+}
+
+/* Is the first character that of a JSON object? What cannot be read is left to who reads it as HDF5. */
+static bool is_json(const char *path) {
+    FILE *file = NULL;
+    int first = EOF;
+    if (spw_file_open(path, &file) != SPW_OK) return false;
+    do first = fgetc(file);
+    while (first == ' ' || first == '\t' || first == '\n' || first == '\r');
+    (void)fclose(file);
+    return first == '{';
+}
+
+static spw_status read_json(const char *path, spw_report *out) {
+    char *text = NULL;
+    size_t bytes = 0;
+    spw_status status = spw_file_read(path, SPW_RESULT_SUMMARY_BYTES, &text, &bytes);
+    if (status != SPW_OK) return status;
+    status = take_summary(out, text, bytes);
+    spw_free(text);
+    return status == SPW_EFORMAT ? spw_fail_within(status, "%s", path) : status;
+}
+
+spw_status spw_report_read(const char *path, spw_report *out) {
+    spw_status status = SPW_OK;
+    *out = (spw_report){.rows = 0, .drop_most = SPW_DROP_MOST};
+    if (is_json(path)) {
+        status = read_json(path, out);
+    } else {
+        status = spw_result_pictures_read(path, &out->pictures);
+        if (status != SPW_OK) return status;
+        out->pictured = true;
+        status = take_summary(out, out->pictures.summary, out->pictures.summary_bytes);
+        if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s: /summary_json", path);
+    }
+    if (status != SPW_OK) spw_report_clear(out);
+    return status;
+}
+
+void spw_report_clear(spw_report *report) {
+    json_decref(report->root);
+    json_decref(report->kept);
+    json_decref(report->assumptions);
+    spw_free(report->row);
+    spw_free(report->order);
+    spw_result_pictures_clear(&report->pictures);
+    *report = (spw_report){.rows = 0};
+}
+
+bool spw_report_has_batches(const spw_report *report) {
+    return report->least_sequences < report->most_sequences;
+}
+
+void spw_report_shape(spw_report *report) {
+    report->splits = false;
+    for (size_t i = 0; i < report->rows; i++) {
+        const spw_report_row *row = &report->row[i], *first = &report->row[0];
+        report->least_sequences = i == 0 ? row->sequences : fmin(report->least_sequences, row->sequences);
+        report->most_sequences = i == 0 ? row->sequences : fmax(report->most_sequences, row->sequences);
+        report->splits =
+            report->splits || fabs(row->expert - first->expert) > 0.5 || fabs(row->fsdp - first->fsdp) > 0.5;
+    }
+}
+
+bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }
+
+const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely) {
+    for (size_t i = 0; i < report->fits; i++) {
+        const spw_report_row *row = &report->row[report->order[i]];
+        if (row->fraction > most || (!(most > 0.0) && row->dropped > 0.0)) continue;
+        if (!surely || row->surely_fits) return row;
+    }
+    return NULL;
+}
+
+const spw_report_row *spw_report_first(const spw_report *report) {
+    const spw_report_row *best = spw_report_best(report, report->drop_most, false);
+    if (best == NULL) best = spw_report_best(report, 1.0, false);
+    return best != NULL ? best : &report->row[report->least_memory];
+}
+
+bool spw_report_row_live(const spw_report_row *row) {
+    return !row->replayed && strcmp(row->kind, "live") == 0;
+}
+
+double spw_report_row_cost(const spw_report_row *row) {
+    return row->timed && row->balanced_s > 0.0 ? row->step_s / row->balanced_s : NAN;
+}

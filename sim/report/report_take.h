@@ -1,0 +1,13 @@
+/* The parts of reading a summary. */
+#ifndef SPW_SIM_REPORT_REPORT_TAKE_H
+#define SPW_SIM_REPORT_REPORT_TAKE_H
+
+#include "sim/report/report_rows.h"
+
+/* One row of `rows`, the `index`-th; of its JSON only what `out` points to lives on. SPW_EFORMAT, SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index,
+                                              spw_report_row *out);
+/* Which rows answer what, once the rows are there; what a plan names is checked. SPW_EFORMAT, SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_report_take_answers(spw_report *report);
+
+#endif
