@@ -32,19 +32,15 @@ enum {
     OPTION_DROPS,
     OPTION_ROUTING_STEPS,
     OPTION_CHROME,
-    OPTION_GPUS_AT_MOST,
-    OPTION_TOKENS_PER_DAY,
-    OPTION_ALL,
-    OPTION_SEARCH,
-    OPTION_OVER
+    OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
         *routing_steps, *chrome;
-    spw_search_options wanted; /* of a search */
-    bool all, search;
+    spw_search_options search;
+    bool all;
 } plan_options;
 
 static const struct argp_option own_options[] = {
@@ -75,52 +71,22 @@ static const struct argp_option own_options[] = {
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
-    {"search", OPTION_SEARCH, NULL, 0,
-     "the best point over expert-parallel sizes, pipelines, virtual stages, micro-batches, remat, batches "
-     "and "
-     "schemes",
-     0},
-    {"over", OPTION_OVER, "KEY=LIST", 0,
-     "values that a search takes, as in pipeline=1,2,4; KEY is gpus, pipeline, micro-batches, "
-     "expert-parallel, "
-     "virtual-stages or remat; may be repeated",
-     0},
-    {"gpus-at-most", OPTION_GPUS_AT_MOST, "N", 0,
-     "a search also takes clusters of one node up to N GPUs, doubled", 0},
-    {"tokens-per-day", OPTION_TOKENS_PER_DAY, "N", 0,
-     "a search takes what reaches N tokens a day, the fewest GPUs first; 1B, 2.5e9", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path,
-                                   &o->routing,
-                                   &o->imbalance,
-                                   &o->stack,
-                                   &o->steps,
-                                   &o->layers,
-                                   &o->tokens,
-                                   &o->seed,
-                                   &o->allocator,
-                                   &o->drops,
-                                   &o->routing_steps,
-                                   &o->chrome,
-                                   &o->wanted.gpus_at_most,
-                                   &o->wanted.tokens_per_day};
+    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,     &o->stack,
+                                   &o->steps,      &o->layers,  &o->tokens,        &o->seed,
+                                   &o->allocator,  &o->drops,   &o->routing_steps, &o->chrome};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
-    } else if (key >= OPTION_TRACE && key <= OPTION_TOKENS_PER_DAY) {
+        state->child_inputs[1] = &o->search;
+    } else if (key >= OPTION_TRACE && key <= OPTION_CHROME) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
-    } else if (key == OPTION_SEARCH) {
-        o->search = true;
-    } else if (key == OPTION_OVER) {
-        if (o->wanted.overs == SPW_SEARCH_OVERS)
-            argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
-        o->wanted.over[o->wanted.overs++] = text;
     } else if (key == ARGP_KEY_ARG) {
         argp_error(state, "'%s' is no option; a trace is given as --trace %s", text, text);
     } else {
@@ -129,7 +95,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     return 0;
 }
 
-static const struct argp_child children[] = {{&spw_job_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {
+    {&spw_job_argp, 0, NULL, 0}, {&spw_search_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = own_options,
     .parser = parse,
@@ -328,11 +295,7 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
-    const bool wanted =
-        o->wanted.overs > 0 || o->wanted.gpus_at_most != NULL || o->wanted.tokens_per_day != NULL;
-    if (!o->search)
-        return wanted ? spw_fail(SPW_EARG, "--over, --gpus-at-most and --tokens-per-day go with --search")
-                      : SPW_OK;
+    if (!o->search.asked) return spw_search_options_check(&o->search);
     if (o->imbalance != NULL || o->allocator != NULL || o->tokens != NULL || o->chrome != NULL || o->all)
         return spw_fail(
             SPW_EARG,
@@ -394,7 +357,7 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
                                         .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
     describe_routing(o, spw_trace_get_info(plan->trace), 0.0, text, sizeof text);
-    SPW_TRY(spw_plan_search(&o->wanted, &request, text, software->names[0] != '\0' ? software->names : NULL,
+    SPW_TRY(spw_plan_search(&o->search, &request, text, software->names[0] != '\0' ? software->names : NULL,
                             o->job.format, stdout));
 
 cleanup:
@@ -440,7 +403,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     merge_counts(o->job.left_out, &o->job.left_outs);
     merge_schemes(&o->job);
     SPW_TRY(check_search(o));
-    if (o->search)
+    if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
     if (o->allocator != NULL) {
@@ -449,15 +412,15 @@ spw_status spw_command_plan(int argc, char **argv) {
         request.allocator = true;
     }
     const spw_job *job = &o->job.job;
-    o->wanted.splits = splits;
-    if (splits != NULL && !o->search) SPW_TRY(parse_splits(splits, job, &request));
+    o->search.splits = splits;
+    if (splits != NULL && !o->search.asked) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
     SPW_TRY(choose_software(o->stack, &o->job, software, other, &request));
     request.job = job;
     request.scheme = o->job.scheme;
     request.schemes = job->schemes;
     request.seed = seed;
-    if (o->search) {
+    if (o->search.asked) {
         SPW_TRY(search(o, &request, software, drop_most));
         goto cleanup;
     }

@@ -6,6 +6,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- Options --- */
+
+enum { OPTION_SEARCH = SPW_OPTION_OWN + 0x200, OPTION_OVER, OPTION_GPUS_AT_MOST, OPTION_TOKENS_PER_DAY };
+
+static const struct argp_option own_options[] = {
+    {"search", OPTION_SEARCH, NULL, 0,
+     "the best point over expert-parallel sizes, pipelines, virtual stages, micro-batches, remat, batches "
+     "and "
+     "schemes",
+     0},
+    {"over", OPTION_OVER, "KEY=LIST", 0,
+     "values that a search takes, as in pipeline=1,2,4; KEY is gpus, pipeline, tensor, context, "
+     "micro-batches, "
+     "expert-parallel, virtual-stages or remat; may be repeated",
+     0},
+    {"gpus-at-most", OPTION_GPUS_AT_MOST, "N", 0,
+     "a search also takes clusters of one node up to N GPUs, doubled", 0},
+    {"tokens-per-day", OPTION_TOKENS_PER_DAY, "N", 0,
+     "a search takes what reaches N tokens a day, the fewest GPUs first; 1B, 2.5e9", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+    spw_search_options *o = state->input;
+    switch (key) {
+    case OPTION_SEARCH: o->asked = true; break;
+    case OPTION_GPUS_AT_MOST: o->gpus_at_most = text; break;
+    case OPTION_TOKENS_PER_DAY: o->tokens_per_day = text; break;
+    case OPTION_OVER:
+        if (o->overs == SPW_SEARCH_OVERS)
+            argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
+        o->over[o->overs++] = text;
+        break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp spw_search_argp = {.options = own_options, .parser = parse};
+
+spw_status spw_search_options_check(const spw_search_options *o) {
+    const bool wanted = o->overs > 0 || o->gpus_at_most != NULL || o->tokens_per_day != NULL;
+    if (o->asked || !wanted) return SPW_OK;
+    return spw_fail(SPW_EARG, "--over, --gpus-at-most and --tokens-per-day go with --search");
+}
+
+/* --- The search --- */
+
 enum { MOST_GPUS = 1 << 20, MOST_TRIED_GPUS = 4096, MOST_SEQUENCES = 64 };
 
 static int by_size(const void *a, const void *b) {

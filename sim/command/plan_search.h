@@ -6,6 +6,8 @@
 #include "sim/print/table.h"
 #include "sim/replay/search_run.h"
 
+#include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -13,12 +15,17 @@ enum { SPW_SEARCH_OVERS = 16, SPW_SEARCH_TRIES = 4 };
 
 /* What the command line says of a search. */
 typedef struct spw_search_options {
+    bool asked;
     const char *over[SPW_SEARCH_OVERS]; /* "pipeline=1,2,4" */
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
     const char *gpus_at_most, *tokens_per_day;
-    bool batches_given; /* else 1 to 64, doubled, beside the job's own */
 } spw_search_options;
+
+/* A parser of --search and what goes with it, for `children`; its input is the spw_search_options. */
+extern const struct argp spw_search_argp;
+/* SPW_EARG where something that goes with --search was given without it. */
+SPW_MUST_CHECK spw_status spw_search_options_check(const spw_search_options *options);
 
 /* What is printed of a search. */
 typedef struct spw_search_view {

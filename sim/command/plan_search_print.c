@@ -16,17 +16,20 @@ static void describe(const spw_search_view *v, const size_t *value, size_t seque
                      char out[POINT_TEXT]) {
     const size_t gpus = value[SPW_SEARCH_GPUS], pipeline = value[SPW_SEARCH_PIPELINE],
                  expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
-                 turns = value[SPW_SEARCH_VIRTUAL_STAGES];
-    char remat[32], stages[96] = "", cut[64] = "";
+                 turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
+                 context = value[SPW_SEARCH_CONTEXT];
+    char remat[32], stages[96] = "", cut[64] = "", attention[80] = "";
     if (pipeline > 1 && turns > 0) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
     } else if (pipeline > 1) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu", pipeline);
     }
     if (parts > 1) (void)snprintf(cut, sizeof cut, " in %zu micro-batches", parts);
-    (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s on %zu GPU%s, %zu sequence%s%s, remat %s",
-                   v->request->plan->scheme[scheme].text, expert, gpus / expert / pipeline, stages, gpus,
-                   spw_plural(gpus), sequences, spw_plural(sequences), cut,
+    if (tensor * context > 1)
+        (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu)", tensor, context);
+    (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s%s on %zu GPU%s, %zu sequence%s%s, remat %s",
+                   v->request->plan->scheme[scheme].text, expert, gpus / expert / pipeline, stages, attention,
+                   gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
                    spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
 }
 
@@ -144,6 +147,8 @@ static const spw_column columns[] = {
     {"expert_parallel", "EP"},
     {"fsdp", "FSDP"},
     {"pipeline", "PP"},
+    {"tensor", "TP"},
+    {"context", "CP"},
     {"virtual_stages", "VPP"},
     {"micro_batches", "MB"},
     {"sequences_per_gpu", "seq"},
@@ -166,6 +171,11 @@ static const spw_column columns[] = {
     {NULL, NULL},
 };
 
+/* Columns that a person does not need where the space has one value. */
+static const struct {
+    size_t dimension, column;
+} optional[] = {{SPW_SEARCH_GPUS, 1}, {SPW_SEARCH_TENSOR, 5}, {SPW_SEARCH_CONTEXT, 6}};
+
 static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
     char text[SPW_SPAN_TEXT], remat[32];
     const double reals[] = {p->tokens_per_s_low, p->tokens_per_s_high,
@@ -175,6 +185,8 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);
     spw_table_count(t, p->fsdp);
     spw_table_count(t, p->value[SPW_SEARCH_PIPELINE]);
+    spw_table_count(t, p->value[SPW_SEARCH_TENSOR]);
+    spw_table_count(t, p->value[SPW_SEARCH_CONTEXT]);
     spw_table_count(t, p->value[SPW_SEARCH_VIRTUAL_STAGES]);
     spw_table_count(t, p->value[SPW_SEARCH_MICRO_BATCHES]);
     spw_table_count(t, p->sequences);
@@ -203,9 +215,13 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
 static spw_status print_front(const spw_search_view *v, spw_format format, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
     const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
+    spw_column own[sizeof columns / sizeof *columns];
     spw_status status = SPW_OK;
     spw_table *table = NULL;
-    SPW_TRY(spw_table_create(columns, &table));
+    memcpy(own, columns, sizeof own);
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
+    SPW_TRY(spw_table_create(own, &table));
     for (size_t i = 0; i < (few ? (size_t)FRONT_LINES : f->points); i++) add_point(table, v, &f->point[i]);
     SPW_TRY(spw_table_print(table, format, out));
     if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
@@ -277,6 +293,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
     spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
     spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
+    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
+    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
     spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
     spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
     spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));

@@ -1,5 +1,6 @@
 #include "sim/replay/search_space.h"
 
+#include "sim/input/grid.h"
 #include "sim/schemes/traffic.h"
 
 #include <ctype.h>
@@ -14,6 +15,18 @@ static spw_status set_gpus(spw_job *job, size_t value) { return spw_cluster_resi
 
 static spw_status set_pipeline(spw_job *job, size_t value) {
     job->pipeline = value;
+    return SPW_OK;
+}
+
+/* Experts are whole on a GPU unless the job says otherwise: what cuts them is not modelled. */
+static spw_status set_tensor(spw_job *job, size_t value) {
+    job->tensor = value;
+    if (job->expert_tensor == 0) job->expert_tensor = 1;
+    return SPW_OK;
+}
+
+static spw_status set_context(spw_job *job, size_t value) {
+    job->context = value;
     return SPW_OK;
 }
 
@@ -45,6 +58,8 @@ static const struct {
 } dimensions[SPW_SEARCH_DIMENSIONS] = {
     [SPW_SEARCH_GPUS] = {"gpus", set_gpus, 1, false},
     [SPW_SEARCH_PIPELINE] = {"pipeline", set_pipeline, 1, false},
+    [SPW_SEARCH_TENSOR] = {"tensor", set_tensor, 1, false},
+    [SPW_SEARCH_CONTEXT] = {"context", set_context, 1, false},
     [SPW_SEARCH_MICRO_BATCHES] = {"micro-batches", set_micro_batches, 1, false},
     [SPW_SEARCH_EXPERT] = {"expert-parallel", set_expert, 1, false},
     [SPW_SEARCH_VIRTUAL_STAGES] = {"virtual-stages", set_virtual_stages, 0, false},
@@ -90,6 +105,8 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     if (gpus_most > 0) add_doubled(out, SPW_SEARCH_GPUS, base->cluster.gpus_per_node, gpus_most);
     add(out, SPW_SEARCH_PIPELINE, at_least_one(base->pipeline));
     add_doubled(out, SPW_SEARCH_PIPELINE, 1, MOST_STAGES);
+    add(out, SPW_SEARCH_TENSOR, at_least_one(base->tensor));
+    add(out, SPW_SEARCH_CONTEXT, at_least_one(base->context));
     add(out, SPW_SEARCH_MICRO_BATCHES, at_least_one(base->micro_batches));
     add_doubled(out, SPW_SEARCH_MICRO_BATCHES, 1, MOST_MICRO_BATCHES);
     add(out, SPW_SEARCH_EXPERT, base->expert);
@@ -191,13 +208,14 @@ spw_status spw_search_space_job(const spw_search_space *s, const size_t value[SP
         if (status != SPW_OK) return status;
     }
     const size_t gpus = out->cluster.nodes * out->cluster.gpus_per_node,
-                 others = out->expert * out->pipeline * out->tensor;
+                 others = out->expert * out->pipeline * spw_grid_of(out).expert_tensor;
     if (gpus % others != 0)
         return spw_fail(SPW_ECONFIG, "expert-parallel size, stages and tensor do not divide the GPUs");
     if (out->expert > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel sizes above %d are not supported",
                         SPW_TRAFFIC_MAX_RANKS);
     out->fsdp = gpus / others;
+    out->data = 0;
     keep_batches(out);
     if (out->batches == 0) return spw_fail(SPW_ECONFIG, "the micro-batches divide none of the batches");
     return spw_job_check(out);

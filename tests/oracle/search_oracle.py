@@ -20,7 +20,8 @@ oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
 DAY_S = 86400.0
 MOST_POINTS = 2000
-KEYS = ("gpus", "pipeline", "micro-batches", "expert-parallel", "virtual-stages", "remat")  # the first changes most slowly
+KEYS = ("gpus", "pipeline", "tensor", "context", "micro-batches", "expert-parallel", "virtual-stages",
+        "remat")  # the first changes most slowly
 COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
             "ring", "ragged"]
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
@@ -36,7 +37,10 @@ def random_case(draw):
     """A space of at most MOST_POINTS points, and budgets. Small shapes: what is compared is which points are left out."""
     while True:
         kind = draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
+        cut = kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism, which have no times
         case = {
+            "optimizer": "distributed" if kind == "megatron" else "sharded",
+            "stack": ["--stack", "none"] if cut else [],
             "model": draw.choice(["scratch-moe-e64", "olmoe-1b-7b"]),
             "cluster": "h200" if kind == "megatron" else "mi355x",
             "length": draw.choice([128, 256, 512]),
@@ -48,6 +52,8 @@ def random_case(draw):
             "space": {
                 "gpus": some(draw, [8, 16, 32]) if draw.random() < 0.4 else [16],
                 "pipeline": [1] + some(draw, [2, 4], 0),
+                "tensor": [1, 2] if cut else [1],
+                "context": [1, 2] if cut else [1],
                 "micro-batches": [1] + some(draw, [2, 4, 8], 0),
                 "expert-parallel": some(draw, [1, 2, 4, 8, 16], 2),
                 "virtual-stages": [0] + some(draw, [1, 2], 0),
@@ -65,7 +71,7 @@ def random_case(draw):
 def job_options(case):
     return ["--model", case["model"], "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
             "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
-            "--drop-at-most", case["drops"], "--format", "json"] + \
+            "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"]] + \
         [word for scheme in case["schemes"] for word in ("--scheme", scheme)]
 
 
@@ -77,20 +83,20 @@ def brute_force(case, experts):
     """Every point as (place in the space, its values, its row)."""
     rows = []
     space = case["space"]
-    for gpus, pipeline, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
+    for gpus, pipeline, tensor, context, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
         sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * e) == 0 and experts % e == 0]
         batches = [b for b in case["batches"] if b % parts == 0]
         if not sizes or not batches:
             continue
         done = oracle.call(
             "plan", *job_options(case), *cluster(case, gpus), "--set", "parallel.expert=1", "--pipeline", pipeline,
-            "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
+            "--tensor", tensor, "--context", context, "--expert-tensor", 1, "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
             ",".join(map(str, sizes)))
         if done.returncode != 0:  # not one point of it can be
             check(done.returncode == 2, f"plan: {done.stderr}")
             continue
         for row in json.loads(done.stdout)["rows"]:
-            value = dict(zip(KEYS, (gpus, pipeline, parts, row["expert_parallel"], virtual, remat)))
+            value = dict(zip(KEYS, (gpus, pipeline, tensor, context, parts, row["expert_parallel"], virtual, remat)))
             place = [space[k].index(value[k]) for k in KEYS]
             place += [case["batches"].index(row["sequences_per_gpu"]), case["schemes"].index(row["scheme"])]
             rows.append((place, value, row))
@@ -141,7 +147,7 @@ def as_found(point):
     _, value, row = point
     memory, time = row["memory"], row["time"]
     return {"scheme": row["scheme"], "gpus": value["gpus"], "expert_parallel": row["expert_parallel"],
-            "fsdp": row["fsdp"], "pipeline": value["pipeline"], "virtual_stages": value["virtual-stages"],
+            "fsdp": row["fsdp"], "pipeline": value["pipeline"], "tensor": value["tensor"], "context": value["context"], "virtual_stages": value["virtual-stages"],
             "micro_batches": value["micro-batches"], "sequences_per_gpu": row["sequences_per_gpu"],
             "remat": value["remat"], "memory_kind": memory["kind"], "peak_bytes": memory["max_bytes"],
             "low_bytes": memory["low_bytes"], "high_bytes": memory["high_bytes"],
