@@ -70,6 +70,20 @@ static spw_status check_split(const spw_job *job, const char **key) {
     return spw_grid_check(job, key);
 }
 
+/* What would be right: fewer parts, or where these are to be a multiple of the stages, another batch. */
+static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces) {
+    const size_t fewer = largest_divisor(sequences, pieces), more = (sequences / pieces + 1) * pieces;
+    if (job->pipeline <= 1 || pieces % job->pipeline != 0 || fewer % job->pipeline == 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such as %zu", pieces,
+            sequences, fewer);
+    return spw_fail(SPW_ECONFIG,
+                    "micro_batches %zu does not divide the %zu sequences of a GPU; with pipeline %zu, whose "
+                    "micro-batches best are a multiple of its stages, use %zu sequences",
+                    pieces, sequences, job->pipeline, more);
+}
+
 /* all: of every batch; else one is enough, as who reads the job may leave the others out. */
 static spw_status check_micro_batches(const spw_job *job, bool all, const char **key) {
     const size_t pieces = job->micro_batches > 0 ? job->micro_batches : 1;
@@ -78,11 +92,7 @@ static spw_status check_micro_batches(const spw_job *job, bool all, const char *
     for (size_t i = 0; i < job->batches; i++) any = any || job->sequences_per_gpu[i] % pieces == 0;
     for (size_t i = 0; i < job->batches && (all || !any); i++) {
         if (job->sequences_per_gpu[i] % pieces != 0)
-            return spw_fail(
-                SPW_ECONFIG,
-                "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such "
-                "as %zu",
-                pieces, job->sequences_per_gpu[i], largest_divisor(job->sequences_per_gpu[i], pieces));
+            return fail_parts(job, job->sequences_per_gpu[i], pieces);
     }
     if (job->virtual_stages > 1 && pieces % job->pipeline != 0)
         return spw_fail(

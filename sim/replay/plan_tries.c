@@ -170,11 +170,24 @@ static bool other_split(size_t amount, spw_job *job, char *what, size_t size) {
     return true;
 }
 
+/* Stages take turns with micro-batches, best with a multiple of their number: the fewest that divide the batch. 0: none does. */
+static size_t parts_for_stages(const spw_job *job, size_t stages) {
+    const size_t sequences = job->sequences_per_gpu[0];
+    for (size_t parts = stages; parts <= sequences; parts += stages)
+        if (parts >= parts_of(job) && sequences % parts == 0) return parts;
+    return 0;
+}
+
 static bool more_stages(size_t amount, spw_job *job, char *what, size_t size) {
     if (job->part != SPW_PART_WHOLE || job->fsdp % amount != 0) return false;
+    const size_t stages = job->pipeline * amount, parts = parts_for_stages(job, stages);
+    const bool other = parts_of(job) > 1 && parts_of(job) % stages != 0;
+    if (other && parts == 0) return false;
     job->fsdp /= amount;
-    job->pipeline *= amount;
-    (void)snprintf(what, size, "pipeline %zu x fsdp %zu", job->pipeline, job->fsdp);
+    job->pipeline = stages;
+    if (other) job->micro_batches = parts;
+    const int used = snprintf(what, size, "pipeline %zu x fsdp %zu", job->pipeline, job->fsdp);
+    if (other) (void)snprintf(what + used, size - (size_t)used, " in %zu micro-batches", parts);
     return true;
 }
 
@@ -226,8 +239,8 @@ static bool stages_of_all(size_t amount, spw_job *job, char *what, size_t size) 
 
 /* From the smallest change to the largest. `state`: it makes the state smaller. */
 static const struct {
-    const char *name; /* of the whole row, for what was tried in vain */
-    spw_try_function *change;
+    const char *name;         /* of the whole row, for what was tried in vain */
+    spw_try_function *change; /* NULL: the amount-th scheme of the plan takes the place of the point's */
     bool state;
     size_t amount[5]; /* ended by 0 */
     bool from_zero;   /* the amounts are 0, 1, ... instead */
@@ -241,6 +254,7 @@ static const struct {
      {SPW_OPTIMIZER_DISTRIBUTED + 1, SPW_OPTIMIZER_SHARDED + 1},
      false},
     {"precision.optimizer bf16", small_optimizer, true, {2}, false},
+    {"another scheme of the plan", NULL, false, {0}, true},
     {"pipeline stages", more_stages, true, {2, 4, 8}, false},
     {"more GPUs", more_gpus, true, {2, 4, 8, 16}, false},
     {"more GPUs and expert parallelism", more_gpus_and_experts, true, {2, 4, 8, 16}, false},
@@ -252,19 +266,34 @@ typedef struct attempt {
     const spw_plan_request *request;
     const spw_result_row *row;
     spw_job *job;
+    double drop_most; /* of another scheme */
     bool fits, tried; /* of the row of the table under way */
     spw_plan_misfit_advice *out;
 } attempt;
 
+/* Changes a->job, or takes another scheme in the place of *scheme; false where the change is none, or cannot be. */
+static bool make_change(attempt *a, size_t t, size_t amount, const spw_scheme **scheme, char what[192]) {
+    job_of(a->request, a->row, a->job);
+    if (tries[t].change != NULL)
+        return tries[t].change(amount, a->job, what, 192) && spw_job_check(a->job) == SPW_OK;
+    if (amount >= a->request->schemes || strcmp(a->request->scheme[amount].text, (*scheme)->text) == 0)
+        return false;
+    *scheme = &a->request->scheme[amount];
+    (void)snprintf(what, 192, "%s", (*scheme)->text);
+    return true;
+}
+
 static spw_status try_change(attempt *a, size_t t, size_t amount) {
     spw_result with = {.rows = 0};
+    const spw_scheme *scheme = &a->row->scheme;
     char what[192];
     bool there = false;
-    job_of(a->request, a->row, a->job);
-    if (!tries[t].change(amount, a->job, what, sizeof what) || spw_job_check(a->job) != SPW_OK) return SPW_OK;
-    const spw_status status = replay_point(a->request, a->job, &a->row->scheme, true,
-                                           !a->row->footprint.follows_routing, &with, &there);
+    if (!make_change(a, t, amount, &scheme, what)) return SPW_OK;
+    const bool other = scheme != &a->row->scheme;
+    const spw_status status = replay_point(a->request, a->job, scheme, true,
+                                           !other && !a->row->footprint.follows_routing, &with, &there);
     const spw_result_row *row = there ? &with.row[0] : NULL;
+    there = there && !(other && row->drops.fraction > a->drop_most);
     if (status == SPW_OK && there && row->memory_kind == a->row->memory_kind &&
         row->reserved.there == a->row->reserved.there) {
         a->tried = true;
@@ -282,7 +311,7 @@ static spw_status try_change(attempt *a, size_t t, size_t amount) {
 
 static spw_status try_row(attempt *a, size_t t) {
     const size_t most =
-        tries[t].from_zero ? SPW_PLAN_SPLITS : sizeof tries[t].amount / sizeof tries[t].amount[0];
+        tries[t].from_zero ? SPW_JOB_MAX_SCHEMES : sizeof tries[t].amount / sizeof tries[t].amount[0];
     spw_status status = SPW_OK;
     a->tried = false;
     for (size_t i = 0; i < most && status == SPW_OK && !a->fits; i++) {
@@ -293,9 +322,9 @@ static spw_status try_row(attempt *a, size_t t) {
 }
 
 /* The first change of the table that makes the point fit, or what was tried in vain. */
-static spw_status try_changes(const spw_plan_request *q, const spw_result_row *row,
+static spw_status try_changes(const spw_plan_request *q, const spw_result_row *row, double drop_most,
                               spw_plan_misfit_advice *out) {
-    attempt a = {.request = q, .row = row, .out = out};
+    attempt a = {.request = q, .row = row, .drop_most = drop_most, .out = out};
     char vain[SPW_ADVICE_SENTENCE / 2] = "";
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &a.job));
@@ -342,7 +371,7 @@ static spw_status advise(const spw_plan_request *q, const spw_result *result, co
     case SPW_CHANGE_SPLIT:
         (void)snprintf(text, size, "expert %zu x fsdp %zu %s", c.to->expert, c.to->fsdp, would);
         break;
-    default: return try_changes(q, row, out);
+    default: return try_changes(q, row, result->answers.drop_most, out);
     }
     return SPW_OK;
 }

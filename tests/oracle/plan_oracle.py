@@ -443,6 +443,20 @@ def follow(advice, fields, source):
     return model, cluster, expert, fsdp, pipeline, sequences, gradients, moments, optimizer, remat, fraction, scheme
 
 
+def other_scheme(job):
+    """Where a scheme does not fit and nothing smaller helps, another of the plan that does, and drops no more than may be dropped."""
+    fields = ("deepseek-v3", "mi355x-8x8", 8, 8, 1, 12, "bf16", "bf16", "sharded", "full", "0.93",
+              '"dense:capacity_factor=0.5", ragged, gmm')
+    job.write_text(BIG % fields)
+    words = ("--micro-batches", 6)
+    plan = json.loads(run("plan", "--job", job, *words, "--format", "json"))
+    rows = {row["scheme"]: row for row in plan["rows"]}
+    told = [m["advice"] for m in plan["plan"]["does_not_fit"] if plan["rows"][m["point"]]["scheme"] == "ragged"]
+    check(len(told) == 1 and told[0].startswith("gmm would do"), f"another scheme: {told}")
+    check(not fits(rows["ragged"]) and fits(rows["gmm"]) and fits(rows["dense:capacity_factor=0.5"]), "the case says nothing")
+    check(rows["dense:capacity_factor=0.5"]["drops"]["fraction"] > 0.01, "the case says nothing of drops")
+
+
 def advice(job):
     """What is advised was tried: the job that follows the advice fits. State that is too large by itself is called so."""
     kinds = set()
@@ -473,6 +487,7 @@ def advice(job):
         job.write_text(BIG % after)
         got = json.loads(run("plan", "--job", job, "--format", "json"))["rows"]
         check(len(got) == 1 and fits(got[0]), f"{fields}: '{misfits[0]['advice']}' does not do")
+    other_scheme(job)
     check(len(kinds) >= 4, f"advice {kinds}: the test sees little")
 
     job.write_text(JOB % ("0.93", "megatron-alltoall:capacity_factor=1.25, gmm, megatron-alltoall"))  # no weights in made routing

@@ -1,6 +1,7 @@
 /* Which point of a plan is chosen when points are equal: less memory, then the order of the plan. Points here are made by
  * hand; what they mean to a user is held by tests/oracle/plan_oracle.py. */
 #include "sim/replay/plan_answers.h"
+#include "sim/replay/plan_points.h"
 
 #include "sim/replay/row_cost.h"
 
@@ -217,7 +218,17 @@ static void test_cost(void) {
     CHECK(isnan(spw_row_cost_of(&row, &job, 0.0).tokens_per_day.value));
 }
 
+/* `all` sizes divide the GPUs of a stage and the experts, and one GPU with all experts is among them. */
+static void test_splits(void) {
+    const spw_job job = {.expert = 4, .fsdp = 9, .model.experts = 24};
+    const size_t want[] = {1, 2, 3, 4, 6, 12};
+    size_t split[SPW_PLAN_SPLITS];
+    const size_t splits = spw_plan_all_splits(&job, split);
+    CHECK(splits == sizeof want / sizeof *want && memcmp(split, want, sizeof want) == 0);
+}
+
 int main(void) {
+    test_splits();
     test_order();
     test_surely();
     test_outside();
