@@ -109,7 +109,9 @@ static spw_status build_layer(spw_bare_layers *s) {
                                        [SPW_RECOMPUTE_MOE_ACT] = SPW_REMAT_MOE_ACT,
                                        [SPW_RECOMPUTE_MOE] = SPW_REMAT_MOE};
     const spw_megatron_shape *m = &s->shape;
-    const spw_layer_shape shape = {.ranks = m->experts / m->experts_per_rank,
+    const size_t sharers = m->expert_tensor > 0 ? m->expert_tensor : 1;
+    const spw_layer_shape shape = {.ranks = m->experts / m->experts_per_rank * sharers,
+                                   .expert_tensor = sharers,
                                    .experts = m->experts,
                                    .experts_per_rank = m->experts_per_rank,
                                    .top_k = m->top_k,
@@ -289,7 +291,8 @@ static uint64_t bytes_of(const spw_bare_layers *s, size_t layer, const spw_event
 
 /* One pass of one layer of experts. */
 static void run(spw_bare_layers *s, size_t layer, spw_phase phase, const spw_megatron_rows *of) {
-    const spw_rank_rows rows = {of->received[layer], of->received[layer], of->sent[layer]};
+    const uint64_t *held = of->held != NULL ? of->held : of->received;
+    const spw_rank_rows rows = {held[layer], of->received[layer], of->sent[layer]};
     for (size_t t = 0; t < s->layer.tensors; t++) s->bytes[t] = spw_layer_bytes(&s->layer.tensor[t], &rows);
     for (size_t i = s->begin[phase]; i < s->begin[phase + 1]; i++) {
         const spw_event *event = &s->layer.event[i];

@@ -19,9 +19,10 @@ typedef enum spw_recompute { SPW_RECOMPUTE_NONE, SPW_RECOMPUTE_MOE_ACT, SPW_RECO
 
 typedef struct spw_megatron_shape {
     size_t layers, tokens, top_k, experts, experts_per_rank, hidden, ffn; /* tokens: of one rank */
-    size_t capacity; /* slots of an expert and source rank; 0 = dropless */
-    bool padded;     /* to capacity: needs capacity */
-    bool sequential; /* experts one after the other; not with recompute moe_act */
+    size_t expert_tensor; /* ranks that share an expert, ffn is the part of one; 0 counts as 1 */
+    size_t capacity;      /* slots of an expert and source rank; 0 = dropless */
+    bool padded;          /* to capacity: needs capacity */
+    bool sequential;      /* experts one after the other; not with recompute moe_act */
     spw_recompute recompute;
     double product_gain; /* fp8: how much faster the experts' products are than in bf16; 0 counts as 1 */
 } spw_megatron_shape;
@@ -41,6 +42,8 @@ SPW_MUST_CHECK spw_status spw_bare_layers_begin(spw_bare_layers *bare, spw_event
 typedef struct spw_megatron_rows {
     const uint64_t *received, *sent; /* [layers] */
     const uint64_t *of_expert; /* [layers][experts_per_rank], their sum is `received`; sequential only */
+    const uint64_t
+        *held; /* [layers] with expert_tensor: rows of all who share the experts; NULL: those received */
 } spw_megatron_rows;
 
 /* Overwrites `list` with one step. A step leaves what the dispatcher keeps until the next step replaces it. */

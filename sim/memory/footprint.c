@@ -159,10 +159,11 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
 /* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
 static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
                               const spw_layer_shape *s) {
+    const spw_grid grid = spw_grid_of(job);
     const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
                  g = (double)job->precision.gradients, b = (double)s->element_bytes,
                  hidden = (double)s->tokens * (double)s->hidden * b,
-                 routed = (double)parameters->routed_per_layer / (double)job->expert,
+                 routed = (double)parameters->routed_per_layer / (double)(grid.expert * grid.expert_tensor),
                  held = routed + (double)parameters->router_per_layer + (double)s->hidden;
     const char *source = "bare layers: the MoE layers alone (7.10)";
     spw_component *weights = add(f, "weights", layers * held * w, source,

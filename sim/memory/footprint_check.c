@@ -38,21 +38,18 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
             "dispatchers alone; use megatron-alltoall, megatron-allgather or megatron-flex, or make all "
             "three 1",
             scheme->text, g.tensor, g.context, g.expert_tensor);
-    if (g.expert_tensor > 1)
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': expert_tensor %zu is not modelled yet; use expert_tensor: 1",
-                        scheme->text, g.expert_tensor);
-    if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+    if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': expert_tensor %zu is described for the all-to-all dispatcher alone; use "
+            "megatron-alltoall, or expert_tensor: 1",
+            scheme->text, g.expert_tensor);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE)
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu, context %zu and expert_tensor %zu with sharded weights are not modelled; use "
             "Megatron-Core's optimizer: distributed or replicated",
             g.tensor, g.context, g.expert_tensor);
-    if (job->part != SPW_PART_WHOLE)
-        return spw_fail(
-            SPW_ECONFIG,
-            "bare layers have no tensor or context parallelism; make tensor, context and expert_tensor 1, or "
-            "use model_part: whole");
     if (job->precision.recipe != SPW_FP8_NONE)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s with tensor %zu and context %zu is not modelled; use recipe: none",

@@ -34,6 +34,7 @@ bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out) {
                                 .experts_per_rank = shape->experts_per_rank,
                                 .hidden = shape->hidden,
                                 .ffn = shape->ffn,
+                                .expert_tensor = shape->expert_tensor,
                                 .capacity = capacity != SIZE_MAX ? capacity : 0,
                                 .padded = spw_scheme_fills_slots(scheme)};
     return job->part == SPW_PART_EXPERT_LAYERS && spw_scheme_is_bare_megatron(scheme) && p->weights == 2 &&

@@ -21,8 +21,9 @@ struct spw_step_memory {
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
     spw_event_list *out;
-    spw_bare_layers *bare;     /* its list takes the place of all the above; NULL: none */
-    uint64_t *received, *sent; /* [layers], of it */
+    bool shares;                      /* bare layers with expert_tensor */
+    spw_bare_layers *bare;            /* its list takes the place of all the above; NULL: none */
+    uint64_t *received, *sent, *held; /* [layers], of it */
 };
 
 spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
@@ -53,6 +54,8 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
         SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
         SPW_TRY(SPW_ALLOC(m->layers, &m->received));
         SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
+        SPW_TRY(SPW_ALLOC(m->layers, &m->held));
+        m->shares = bare.expert_tensor > 1;
     }
     *out = m;
     m = NULL;
@@ -67,6 +70,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
     spw_bare_layers_destroy(m->bare);
     spw_free(m->received);
     spw_free(m->sent);
+    spw_free(m->held);
     spw_free(m->live);
     spw_free(m->bytes);
     spw_layer_destroy(&m->layer);
@@ -167,10 +171,13 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, s
     if (layers == 0) return spw_fail(SPW_EARG, "no layers");
     if (m->bare != NULL) {
         for (size_t l = 0; l < m->layers; l++) {
-            m->received[l] = rows[l % layers].held;
-            m->sent[l] = rows[l % layers].sent;
+            const spw_rank_rows *of = &rows[l % layers];
+            m->held[l] = of->held;
+            m->received[l] = m->shares ? of->received : of->held;
+            m->sent[l] = of->sent;
         }
-        return spw_bare_layers_step(m->bare, &(spw_megatron_rows){m->received, m->sent, NULL}, list);
+        const spw_megatron_rows bare = {.received = m->received, .sent = m->sent, .held = m->held};
+        return spw_bare_layers_step(m->bare, &bare, list);
     }
     spw_event_list_clear(list);
     m->out = list;

@@ -69,9 +69,10 @@ static spw_status check(const replay *r) {
                         "a stated imbalance is not modelled with pipeline stages or micro-batches; "
                         "give a trace");
     for (size_t i = 0; i < r->splits; i++) {
-        if (q->job[i].expert > SPW_TRAFFIC_MAX_RANKS)
+        const spw_grid grid = spw_grid_of(&q->job[i]);
+        if (grid.expert * grid.expert_tensor > SPW_TRAFFIC_MAX_RANKS)
             return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported",
-                            q->job[i].expert, SPW_TRAFFIC_MAX_RANKS);
+                            grid.expert * grid.expert_tensor, SPW_TRAFFIC_MAX_RANKS);
     }
     return q->stack != NULL || q->time_stack != NULL ? spw_job_is_whole(q->job, "--stack") : SPW_OK;
 }
@@ -127,8 +128,9 @@ static spw_status create_places(replay *r) {
     for (size_t i = 0; i < r->places; i++) {
         const spw_job *job = &r->request->job[i / r->batches];
         const size_t b = i % r->batches, sequences = job->sequences_per_gpu[b] / micro_batches;
-        const spw_placement placement = {ranks, job->expert, job->cluster.gpus_per_node, job->model.experts};
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
+        const spw_placement placement = {ranks, shape.ranks, job->cluster.gpus_per_node, job->model.experts,
+                                         shape.expert_tensor};
         if (!skips_place(r, i)) {
             SPW_TRY(spw_counts_create(placement, sequences, &r->counts[i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));

@@ -238,8 +238,8 @@ cleanup:
 
 /* Where expert-parallel groups lie on more nodes than they need. */
 static void finish_placement(const spw_replay_row *row, spw_result_row *out) {
-    const spw_placement p = {row->frame->ranks, row->point.job->expert, row->point.job->cluster.gpus_per_node,
-                             row->point.job->model.experts};
+    const spw_placement p = {row->frame->ranks, row->point.shape.ranks, row->point.job->cluster.gpus_per_node,
+                             row->point.job->model.experts, row->point.shape.expert_tensor};
     out->groups = p.ranks / p.group_ranks;
     out->straddling = spw_placement_straddling(&p);
     if (out->straddling == 0) return;

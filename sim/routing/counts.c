@@ -52,6 +52,12 @@ void spw_layout_destroy(spw_layout *layout) {
     spw_free(layout);
 }
 
+static size_t sharers(const spw_placement *p) { return p->expert_tensor > 0 ? p->expert_tensor : 1; }
+
+size_t spw_placement_member(const spw_placement *p, size_t expert) {
+    return expert / (p->experts * sharers(p) / p->group_ranks) * sharers(p);
+}
+
 size_t spw_placement_first_node(const spw_placement *p, size_t group) {
     return group * p->group_ranks / p->gpus_per_node;
 }
@@ -91,7 +97,8 @@ spw_status spw_counts_create(spw_placement p, size_t sequences, spw_counts **out
     size_t rows = 0;
     *out = NULL;
     if (p.ranks == 0 || p.group_ranks == 0 || p.gpus_per_node == 0 || p.experts == 0 || sequences == 0 ||
-        p.ranks % p.group_ranks != 0 || p.experts % p.group_ranks != 0) {
+        p.ranks % p.group_ranks != 0 || p.group_ranks % sharers(&p) != 0 ||
+        p.experts % (p.group_ranks / sharers(&p)) != 0) {
         return spw_fail(SPW_ECONFIG,
                         "%zu ranks in groups of %zu for %zu experts cannot be: the expert-parallel size must "
                         "divide both",
@@ -227,9 +234,8 @@ static void count_any(block_shape shape, const void *ids, size_t tokens, size_t 
 /* expert_bit [experts]: the destinations of expert x whose numbers are in [word * 64, word * 64 + 64).
  * Destinations are the ranks of the group, then its nodes. Returns false when none of them holds an expert. */
 static void fill_bits(const spw_placement *p, size_t group, size_t word, uint64_t *expert_bit) {
-    size_t experts_per_rank = p->experts / p->group_ranks;
     for (size_t x = 0; x < p->experts; x++) {
-        size_t rank = x / experts_per_rank;
+        size_t rank = spw_placement_member(p, x);
         size_t node = p->group_ranks + spw_placement_node(p, group, rank);
         expert_bit[x] = (rank / WORD_BITS == word ? (uint64_t)1 << rank % WORD_BITS : 0) |
                         (node / WORD_BITS == word ? (uint64_t)1 << node % WORD_BITS : 0);

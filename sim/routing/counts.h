@@ -28,9 +28,10 @@ typedef struct spw_layout {
  * group. */
 typedef struct spw_placement {
     size_t ranks;         /* all ranks of the job, a multiple of group_ranks */
-    size_t group_ranks;   /* expert-parallel size, divides experts */
+    size_t group_ranks;   /* expert-parallel size, which divides experts, times expert_tensor */
     size_t gpus_per_node; /* rank r sits on node r / gpus_per_node */
     size_t experts;
+    size_t expert_tensor; /* consecutive ranks that share each expert; 0 counts as 1; divides group_ranks */
 } spw_placement;
 
 typedef struct spw_counts {
@@ -68,6 +69,8 @@ SPW_MUST_CHECK spw_status spw_counts_lost_tokens(const spw_counts *counts, const
                                                  const spw_layout *layout, const uint32_t *limit,
                                                  bool per_sequence, uint64_t *lost);
 
+/* The member of its group that has expert x, of several that share it the first. */
+size_t spw_placement_member(const spw_placement *placement, size_t expert);
 /* First node of the group that `rank` is in, and the node index (0 ..) inside the group of its member d. */
 size_t spw_placement_first_node(const spw_placement *placement, size_t group);
 size_t spw_placement_node(const spw_placement *placement, size_t group, size_t member);

@@ -30,6 +30,8 @@ typedef struct layout {
     bool many;   /* more than one expert a rank: rows are sorted by expert */
     bool copied; /* what arrives is not what fc1 reads: sorted or padded */
     bool torch;  /* what PyTorch's allocator sees */
+    bool shared; /* an expert is shared: what arrives is gathered, what the experts make is scattered */
+    bool alone;  /* shared, with one expert-parallel rank: the all-to-all hands on what it gets */
     spw_megatron_experts experts;
 } layout;
 
@@ -84,7 +86,113 @@ static void permute(spw_layer_builder *b, layout c) {
     spw_layer_keeps(b, "permute", "permutation");
 }
 
+/* PyTorch joins the pieces of a gather or scatter in a copy of its own where all are of one size, which they are for
+ * certain where every rank keeps its own rows. */
+static void flat_copy(spw_layer_builder *b, const char *step, layout c, spw_tensor of) {
+    of.name = of.element_bytes > 0 ? "flat_fp32" : "flat_rows";
+    if (c.torch && c.alone) spw_layer_passes(b, step, of);
+}
+
+static const spw_tensor gathered_rows = {"gathered_rows", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN},
+                        gathered_probs = {"gathered_probs", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4},
+                        scatter_input = {"scatter_input_fp32", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN,
+                                         .element_bytes = 4};
+
+/* To all ranks that share the experts. */
+static void gather(spw_layer_builder *b, layout c) {
+    const char *step = "gather";
+    if (c.many) {
+        spw_layer_born(b, step, gathered_rows);
+        spw_layer_born(b, step, gathered_probs);
+    } else {
+        spw_megatron_layer_take(b, step, c.experts.rows);
+    }
+    flat_copy(b, step, c, gathered_rows);
+    if (!c.many) return;
+    spw_megatron_layer_take(b, "sort chunks", c.experts.rows);
+    spw_layer_dies(b, "sort chunks", "gathered_rows");
+    spw_layer_dies(b, "sort chunks", "gathered_probs");
+}
+
+/* What the ranks that share an expert made of a row is summed in the type of the router's weights. */
+static void scatter(spw_layer_builder *b, layout c) {
+    const char *step = "scatter";
+    if (c.many)
+        spw_layer_born(b, "unsort chunks", (spw_tensor){"unsorted_rows", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, step, scatter_input);
+    spw_layer_born(b, step,
+                   (spw_tensor){"scattered_fp32", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    flat_copy(b, step, c, scatter_input);
+    spw_layer_dies(b, step, "scatter_input_fp32");
+    spw_layer_born(b, step, (spw_tensor){"scattered_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, step, "scattered_fp32");
+    if (c.many) spw_layer_dies(b, step, "unsorted_rows");
+    spw_layer_dies(b, step, "fc2_output");
+    spw_megatron_layer_taken(b, step, c.experts.shape);
+    if (!c.alone)
+        spw_layer_born(b, "combine", (spw_tensor){"combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    if (!c.alone) spw_layer_dies(b, "combine", "scattered_rows");
+    spw_layer_born(b, "unpermute", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute", c.alone ? "scattered_rows" : "combined_rows");
+}
+
+static void scatter_gradient(spw_layer_builder *b, layout c) {
+    const char *step = "scatter gradient";
+    const spw_tensor to_experts = {"d_fc2_output", c.experts.rows, SPW_WIDTH_HIDDEN};
+    spw_tensor input = scatter_input;
+    input.name = "d_scatter_input_fp32";
+    spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    if (!c.alone) {
+        spw_layer_born(b, "combine gradient",
+                       (spw_tensor){"d_scattered_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "combine gradient", "d_combined_rows");
+    }
+    spw_layer_born(b, step,
+                   (spw_tensor){"d_scattered_fp32", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN, .element_bytes = 4});
+    spw_layer_dies(b, step, c.alone ? "d_combined_rows" : "d_scattered_rows");
+    spw_layer_born(b, step, input);
+    flat_copy(b, step, c, input);
+    spw_layer_dies(b, step, "d_scattered_fp32");
+    spw_layer_born(b, step,
+                   c.many ? (spw_tensor){"d_unsorted_rows", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN} : to_experts);
+    spw_layer_dies(b, step, "d_scatter_input_fp32");
+    if (!c.many) return;
+    spw_layer_born(b, "unsort gradient", to_experts);
+    spw_layer_dies(b, "unsort gradient", "d_unsorted_rows");
+}
+
+static void gather_gradient(spw_layer_builder *b, layout c) {
+    const char *dx = "d_fc1_input", *d_probs = "d_row_probs", *step = "gather gradient";
+    if (c.many) {
+        spw_layer_born(b, "sort gradient", (spw_tensor){"d_gathered_rows", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+        spw_layer_dies(b, "sort gradient", dx);
+        spw_layer_born(b, "sort gradient",
+                       (spw_tensor){"d_gathered_probs", SPW_ROWS_HELD, SPW_WIDTH_ONE, .element_bytes = 4});
+        spw_layer_dies(b, "sort gradient", d_probs);
+        dx = "d_gathered_rows", d_probs = "d_gathered_probs";
+    }
+    spw_layer_born(b, step,
+                   (spw_tensor){"d_received_probs", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
+    spw_layer_dies(b, step, d_probs);
+    if (c.torch) spw_layer_dies(b, step, "d_received_probs");
+    spw_layer_born(b, step, (spw_tensor){"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
+    flat_copy(b, step, c, gathered_rows);
+    spw_layer_dies(b, step, dx);
+    if (!c.torch) {
+        spw_layer_born(b, "dispatch gradient",
+                       (spw_tensor){"d_sent_probs", SPW_ROWS_SENT, SPW_WIDTH_ONE, .element_bytes = 4});
+        spw_layer_dies(b, "dispatch gradient", "d_received_probs");
+    }
+    if (c.alone) return;
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"d_sent_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "dispatch gradient", "d_received_rows");
+}
+
 static void dispatch(spw_layer_builder *b, layout c) {
+    if (c.alone) {
+        gather(b, c);
+        return;
+    }
     if (c.copied) {
         spw_layer_born(b, "dispatch", (spw_tensor){"received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
         spw_layer_born(b, "dispatch",
@@ -93,7 +201,8 @@ static void dispatch(spw_layer_builder *b, layout c) {
         spw_megatron_layer_take(b, "dispatch", c.experts.rows);
     }
     spw_layer_dies(b, "dispatch", "sent_probs");
-    if (!c.many) return;
+    if (c.shared) gather(b, c);
+    if (!c.many || c.shared) return;
     if (c.fused)
         spw_layer_born(b, "sort chunks",
                        (spw_tensor){"sort_id_map", SPW_ROWS_RECEIVED, SPW_WIDTH_ONE, .element_bytes = 4});
@@ -108,6 +217,10 @@ static void dispatch(spw_layer_builder *b, layout c) {
 
 static void combine(spw_layer_builder *b, layout c) {
     const char *y = c.experts.padded ? "unpadded_rows" : "fc2_output";
+    if (c.shared) {
+        scatter(b, c);
+        return;
+    }
     if (c.many) {
         spw_layer_born(b, "unsort chunks",
                        (spw_tensor){"unsorted_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
@@ -147,7 +260,9 @@ static void end_routing(spw_layer_builder *b, layout c) {
 static void end(spw_layer_builder *b, layout c) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
     spw_layer_dies(b, "layer end", "sent_rows");
-    if (c.copied) {
+    if (c.alone) {
+        spw_layer_dies(b, "layer end", "sent_probs");
+    } else if (c.copied) {
         spw_layer_dies(b, "layer end", "received_rows");
         spw_layer_dies(b, "layer end", "received_probs");
     } else {
@@ -168,6 +283,10 @@ static void combine_gradient(spw_layer_builder *b, layout c) {
     const spw_tensor to_experts = c.experts.padded
                                       ? (spw_tensor){"d_unpadded_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN}
                                       : (spw_tensor){"d_fc2_output", c.experts.rows, SPW_WIDTH_HIDDEN};
+    if (c.shared) {
+        scatter_gradient(b, c);
+        return;
+    }
     spw_layer_born(b, "unpermute gradient", (spw_tensor){"d_combined_rows", SPW_ROWS_SENT, SPW_WIDTH_HIDDEN});
     if (c.many) {
         spw_layer_born(b, "combine gradient",
@@ -184,6 +303,10 @@ static void combine_gradient(spw_layer_builder *b, layout c) {
 static void dispatch_gradient(spw_layer_builder *b, layout c) {
     const char *dx = c.experts.padded ? "d_sorted_rows" : "d_fc1_input",
                *d_probs = c.experts.padded ? "d_sorted_probs" : "d_row_probs";
+    if (c.shared) {
+        gather_gradient(b, c);
+        return;
+    }
     if (c.many) {
         spw_layer_born(b, "sort gradient",
                        (spw_tensor){"d_received_rows", SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN});
@@ -208,7 +331,7 @@ static void dispatch_gradient(spw_layer_builder *b, layout c) {
 
 static void permute_gradient(spw_layer_builder *b, layout c) {
     spw_layer_born(b, "permute gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
-    spw_layer_dies(b, "permute gradient", "d_sent_rows");
+    spw_layer_dies(b, "permute gradient", c.alone ? "d_received_rows" : "d_sent_rows");
     spw_layer_born(b, "permute gradient",
                    (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
     if (c.torch) return; /* what permute saved waits for the router's gradient */
@@ -218,11 +341,13 @@ static void permute_gradient(spw_layer_builder *b, layout c) {
 
 void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b,
                                  bool fused) {
-    const bool many = s->experts_per_rank > 1, padded = experts_pad(scheme);
+    const bool many = s->experts_per_rank > 1, padded = experts_pad(scheme), shared = s->expert_tensor > 1;
     const layout c = {.fused = fused,
                       .slots = fills_slots(scheme),
                       .many = many,
-                      .copied = many || padded,
+                      .copied = many || padded || shared,
+                      .shared = shared,
+                      .alone = shared && s->ranks == s->expert_tensor,
                       .torch = spw_layer_flavour(b) == SPW_FLAVOUR_TORCH,
                       .experts = {s, SPW_ROWS_HELD, padded}};
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
@@ -256,7 +381,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
 size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
     (void)scheme;
-    const uint64_t row = s->hidden * s->element_bytes, weight = 4;
+    const uint64_t row = s->hidden * s->element_bytes, weight = 4, summed = s->hidden * sizeof(float);
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + weight},
         {"combine", SPW_PHASE_FORWARD, true, row},
@@ -264,9 +389,16 @@ size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer
         {"combine again", SPW_PHASE_RECOMPUTE, true, row},
         {"combine gradient", SPW_PHASE_BACKWARD, false, row},
         {"dispatch gradient", SPW_PHASE_BACKWARD, true, row + weight},
+        {"gather", SPW_PHASE_FORWARD, false, row + weight, .gathers = true},
+        {"scatter", SPW_PHASE_FORWARD, true, summed, .gathers = true},
+        {"gather again", SPW_PHASE_RECOMPUTE, false, row + weight, .gathers = true},
+        {"scatter again", SPW_PHASE_RECOMPUTE, true, summed, .gathers = true},
+        {"scatter gradient", SPW_PHASE_BACKWARD, false, summed, .gathers = true},
+        {"gather gradient", SPW_PHASE_BACKWARD, true, row + weight, .gathers = true},
     };
-    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
-    return SPW_COUNT_OF(list);
+    const size_t count = s->expert_tensor > 1 ? SPW_COUNT_OF(list) : SPW_COUNT_OF(list) / 2;
+    for (size_t i = 0; i < count; i++) out[i] = list[i];
+    return count;
 }
 
 /* Rows that one rank sends to one expert, of `kept` choices: a router can only add tokens that it has. */
@@ -284,17 +416,18 @@ void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape 
                                 size_t group, spw_flow *out) {
     const size_t align = spw_megatron_align(scheme);
     const bool pad_here = experts_pad(scheme);
+    const size_t t = s->expert_tensor > 0 ? s->expert_tensor : 1;
     spw_megatron_flow_begin(scheme, s, c, group, out);
     for (size_t x = 0; x < s->experts; x++) {
-        const size_t d = x / s->experts_per_rank;
+        const size_t d = x / s->experts_per_rank * t;
         uint64_t received = 0;
         for (size_t r = 0; r < s->ranks; r++) {
             const uint64_t n = sent_rows(scheme, s, c->routed[(group * s->ranks + r) * s->experts + x],
                                          align > 1 && !pad_here);
-            out->wire[r * s->ranks + d] += n;
+            out->wire[r * s->ranks + d + r % t] += n;
             received += n;
         }
-        out->rows[d] += pad_here ? spw_pad_up(received, align) : received;
+        for (size_t j = 0; j < t; j++) out->rows[d + j] += pad_here ? spw_pad_up(received, align) : received;
     }
 }
 
@@ -312,6 +445,12 @@ void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_sha
 static bool is_unpadded(const spw_scheme *scheme) { return spw_megatron_align(scheme) == 1; }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (s->expert_tensor > 1 && experts_pad(scheme))
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': rows that experts pad are not described with expert_tensor %zu; align=none, "
+            "pay=router, or expert_tensor 1 would be right",
+            scheme->text, s->expert_tensor);
     if (!fills_slots(scheme)) return SPW_OK;
     if (spw_scheme_option_value(scheme, "capacity_factor") == 0.0)
         return spw_fail(SPW_ECONFIG, "scheme '%s': pad=true fills slots and needs capacity_factor",

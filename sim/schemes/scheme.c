@@ -14,11 +14,13 @@ const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 #undef ROW
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
-    spw_layer_shape s = {.ranks = job->expert,
+    const spw_grid grid = spw_grid_of(job);
+    spw_layer_shape s = {.ranks = grid.expert * grid.expert_tensor,
+                         .expert_tensor = grid.expert_tensor,
                          .experts = job->model.experts,
                          .top_k = job->model.top_k,
                          .hidden = job->model.hidden,
-                         .ffn = job->model.expert_ffn,
+                         .ffn = job->model.expert_ffn / grid.expert_tensor,
                          .sequences = sequences,
                          .sequence_length = spw_grid_sequence_tokens(job),
                          .element_bytes = job->precision.activations,
@@ -28,7 +30,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .expert_bias = job->model.expert_bias,
                          .remat = job->remat};
     spw_fp8_facts facts;
-    s.experts_per_rank = s.experts / s.ranks;
+    s.experts_per_rank = s.experts / grid.expert;
     if (job->precision.recipe != SPW_FP8_NONE &&
         spw_fp8_facts_of(job->precision.recipe, job->cluster.gpu_generation, &facts) == SPW_OK)
         s.fp8_copies = facts.both ? 2 : 1, s.fp8_scaled = facts.scaled;
@@ -239,6 +241,7 @@ spw_rank_rows spw_balanced_rows(const spw_scheme *scheme, const spw_layer_shape 
         }
         rows.received = rows.sent = (uint64_t)((double)(s->ranks * s->tokens) * (1.0 - none) + 0.5);
     }
+    if (s->expert_tensor > 1) rows.held *= s->expert_tensor;
     if (scheme->type->routing.balance != NULL) scheme->type->routing.balance(scheme, s, &rows);
     return rows;
 }

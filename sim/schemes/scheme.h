@@ -19,9 +19,10 @@ enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 struct spw_layer_shape {
-    size_t ranks;            /* R */
+    size_t ranks;            /* R, of the group: expert-parallel size times expert_tensor */
+    size_t expert_tensor;    /* t consecutive ranks that share each expert; 0 counts as 1 */
     size_t experts;          /* E */
-    size_t experts_per_rank; /* e = E / R */
+    size_t experts_per_rank; /* e = E t / R */
     size_t top_k;            /* K */
     size_t hidden, ffn;      /* H, F */
     size_t sequences;        /* p, per rank */
@@ -52,6 +53,9 @@ typedef struct spw_exchange {
     bool back;
     uint64_t row_bytes;
     size_t parts; /* collectives that it is split into, one after the other; 0 counts as 1 */
+    bool
+        gathers; /* not by flow.wire: each rank sends the rows that arrived to those that share its experts, or, `back`,
+                     gets theirs of them */
 } spw_exchange;
 
 /* The tokens of one group, for schemes whose drop rule looks at more than counts. */

@@ -30,6 +30,32 @@ static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t
     }
 }
 
+/* Rows that arrived at `source` from the ranks of its number among those that share experts. */
+static uint64_t arrived(const spw_layer_shape *s, const spw_flow *flow, size_t source) {
+    uint64_t rows = 0;
+    for (size_t r = 0; r < s->ranks; r++) rows += flow->wire[r * s->ranks + source];
+    return rows;
+}
+
+static size_t sharers(const spw_layer_shape *s) { return s->expert_tensor > 0 ? s->expert_tensor : 1; }
+
+/* What arrived goes on to the other ranks that share the experts, each pair its own way. */
+static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
+                         uint64_t row_bytes, spw_ports *port) {
+    const size_t t = sharers(s);
+    for (size_t source = 0; source < s->ranks && t > 1; source++) {
+        const uint64_t bytes = arrived(s, flow, source) * row_bytes;
+        for (size_t d = source / t * t; d < source / t * t + t; d++) {
+            if (d == source) continue;
+            if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
+                by_link(port, source, d, bytes);
+            } else {
+                by_nic(port, source, d, bytes);
+            }
+        }
+    }
+}
+
 /* The member of the group that sits on `node` with the local index of `rank`; s->ranks when the group has none there. */
 static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, size_t rank) {
     const size_t first = group * p->group_ranks;
@@ -71,6 +97,7 @@ static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_
         route_by_node(s, c, group, flow, row_bytes, port);
     } else {
         route_pairs(s, &c->placement, group, flow, row_bytes, port);
+        route_gather(s, &c->placement, group, flow, row_bytes, port);
     }
 }
 
@@ -85,12 +112,14 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
-    uint64_t off_rank = 0;
+    const size_t t = sharers(s);
+    uint64_t off_rank = 0, gathered = 0;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];
+    for (size_t r = 0; r < s->ranks; r++) gathered += (t - 1) * arrived(s, flow, r);
     *out = (spw_traffic){.dispatch_bytes = 0};
     for (size_t i = 0; i < exchanges; i++) {
-        const uint64_t bytes = off_rank * exchange[i].row_bytes;
+        const uint64_t bytes = (exchange[i].gathers ? gathered : off_rank) * exchange[i].row_bytes;
         if (exchange[i].phase != SPW_PHASE_RECOMPUTE || recompute) out->layer_bytes += bytes;
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
@@ -102,11 +131,12 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         out->max_intra_bytes = greater(out->max_intra_bytes, greater(port[r].link_out, port[r].link_in));
         out->max_inter_bytes = greater(out->max_inter_bytes, greater(port[r].nic_out, port[r].nic_in));
         out->max_link_bytes = greater(out->max_intra_bytes, out->max_inter_bytes);
-        uint64_t out_rows = 0, in_rows = 0;
+        uint64_t out_rows = (t - 1) * arrived(s, flow, r), in_rows = 0;
         for (size_t d = 0; d < s->ranks; d++) {
             out_rows += d == r ? 0 : flow->wire[r * s->ranks + d];
             in_rows += d == r ? 0 : flow->wire[d * s->ranks + r];
         }
+        for (size_t d = r / t * t; d < r / t * t + t; d++) in_rows += d == r ? 0 : arrived(s, flow, d);
         if (sent != NULL) sent[r] = out_rows * exchange[0].row_bytes;
         if (received != NULL) received[r] = in_rows * exchange[0].row_bytes;
     }

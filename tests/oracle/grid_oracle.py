@@ -77,7 +77,7 @@ class Grid:
         return job
 
 
-EXPERT_TENSOR = False
+EXPERT_TENSOR = True
 
 
 def kept_of(grid, ids, weights, scheme):
@@ -103,7 +103,7 @@ def wanted(grid, ids, weights, scheme, row_bytes):
     experts' grid is (j, i, group), j fastest: it sends to GPUs of the same j, and what arrived goes on to the ETP - 1 others."""
     R, e = grid.EP * grid.ETP, grid.E // grid.EP
     out = {k: np.zeros(grid.stage, np.int64) for k in ("rows_received", "bytes_sent", "bytes_received", "dropped")}
-    arrived = np.zeros(grid.stage, np.int64)
+    arrived, travel = np.zeros(grid.stage, np.int64), np.zeros(2)
     for g in range(grid.stage):
         d, at = grid.tokens(g)
         mine = ids[d][:, at].reshape(-1, grid.K)
@@ -113,14 +113,27 @@ def wanted(grid, ids, weights, scheme, row_bytes):
             to = g // R * R + x // e * grid.ETP + g % grid.ETP
             arrived[to] += 1
             if to != g:
+                travel[0] += 1
                 out["bytes_sent"][g] += row_bytes
                 out["bytes_received"][to] += row_bytes
     for g in range(grid.stage):
         peers = [g // grid.ETP * grid.ETP + j for j in range(grid.ETP)]
         out["rows_received"][g] = arrived[peers].sum()
+        travel[1] += (grid.ETP - 1) * arrived[g]
         out["bytes_sent"][g] += (grid.ETP - 1) * arrived[g] * row_bytes
         out["bytes_received"][g] += sum(arrived[q] for q in peers if q != g) * row_bytes
+    out["travel"] = travel
     return out
+
+
+def check_traffic(what, traffic, rows, layers, H):
+    """rows: sent by all-to-all and gathered, a GPU. Forward, again, backward: router weights of 4 B go with the rows to the
+    experts; what goes back is summed in fp32."""
+    to, back, summed = 2 * H + 4, 2 * H, 4 * H
+    want = {"dispatch_bytes_per_gpu": rows.sum() * to / layers, "combine_bytes_per_gpu": (rows[0] * back + rows[1] * summed) / layers,
+            "step_bytes_per_gpu": 3 * (rows[0] * (to + back) + rows[1] * (to + summed))}
+    for key, value in want.items():
+        oracle.check(abs(traffic[key] - value) <= 1e-9 * max(value, 1), f"{what} {key}: {traffic[key]} for {value}")
 
 
 def check_rows(grid, name, rng):
@@ -150,14 +163,17 @@ def check_rows(grid, name, rng):
                 what = f"{name} {kind} {vars(grid)} {scheme}"
                 row = result["rows"][i]
                 oracle.check(row["evidence"] in ("exact", "folded"), f"{what}: {row['evidence']}")
-                row_bytes = grid.H * 2 + (4 if "alltoall" in scheme else 0)
+                row_bytes, travel = grid.H * 2 + 4, np.zeros(2)
                 for layer in range(L):
                     want = wanted(grid, ids[layer], weights[layer], scheme, row_bytes)
+                    travel += want.pop("travel")
                     for field in want:
                         got = f[field][i, 0, layer]
                         if "alltoall" not in scheme and field.startswith("bytes"):
                             continue
                         oracle.check(np.array_equal(got, want[field]), f"{what} layer {layer} {field}: {got} for {want[field]}")
+                if "alltoall" in scheme:
+                    check_traffic(what, row["traffic"], travel / grid.stage, L, grid.H)
 
 
 def parameters(grid):
