@@ -62,6 +62,29 @@ cleanup:
     return status;
 }
 
+static spw_status silu_gradient(spw_execution *run, spw_autograd_glu *g) {
+    spw_experts *e = &g->experts;
+    spw_status status = SPW_OK;
+    spw_step(run, "silu gradient");
+    SPW_TRY(spw_experts_born(run, e, &e->dw0, "d_w0_out", run->shape.ffn));
+    for (size_t r = 0; r < run->shape.ranks; r++)
+        memcpy(e->dw0.at[r], g->d_silu.at[r], rows_of(run, e, r) * run->shape.ffn * sizeof(float));
+    spw_dies(run, &e->w0), spw_dies(run, &g->d_silu);
+cleanup:
+    return status;
+}
+
+static spw_status up_gradient(spw_execution *run, spw_experts *e) {
+    spw_status status = SPW_OK;
+    spw_step(run, "gemm w1 gradient");
+    SPW_TRY(spw_experts_born(run, e, &e->dx1, "dx_w1", run->shape.hidden));
+    SPW_TRY(spw_experts_input_gradient(run, e, 1, &e->dw1, &e->dx1));
+    SPW_TRY(spw_experts_weight_gradient(run, e, 1, &e->x, &e->dw1));
+    spw_dies(run, &e->dw1);
+cleanup:
+    return status;
+}
+
 spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) {
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     spw_experts *e = &g->experts;
@@ -76,16 +99,9 @@ spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) {
     SPW_TRY(spw_experts_born(run, e, &e->dw1, "d_w1_out", ffn));
     spw_glu_swiglu_gradient(run, e, &g->d_act, &g->d_silu, &e->dw1);
     spw_dies(run, &g->silu), spw_dies(run, &e->w1), spw_dies(run, &g->d_act);
-    spw_step(run, "silu gradient");
-    SPW_TRY(spw_experts_born(run, e, &e->dw0, "d_w0_out", ffn));
-    for (size_t r = 0; r < run->shape.ranks; r++)
-        memcpy(e->dw0.at[r], g->d_silu.at[r], rows_of(run, e, r) * ffn * sizeof(float));
-    spw_dies(run, &e->w0), spw_dies(run, &g->d_silu);
-    spw_step(run, "gemm w1 gradient");
-    SPW_TRY(spw_experts_born(run, e, &e->dx1, "dx_w1", hidden));
-    SPW_TRY(spw_experts_input_gradient(run, e, 1, &e->dw1, &e->dx1));
-    SPW_TRY(spw_experts_weight_gradient(run, e, 1, &e->x, &e->dw1));
-    spw_dies(run, &e->dw1);
+    if (!g->up_last) SPW_TRY(silu_gradient(run, g));
+    SPW_TRY(up_gradient(run, e));
+    if (g->up_last) SPW_TRY(silu_gradient(run, g));
     spw_step(run, "gemm w0 gradient");
     SPW_TRY(spw_experts_born(run, e, &e->dx0, "dx_w0", hidden));
     SPW_TRY(spw_experts_input_gradient(run, e, 0, &e->dw0, &e->dx0));

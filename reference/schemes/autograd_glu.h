@@ -9,6 +9,7 @@
 typedef struct spw_autograd_glu {
     spw_experts experts;
     spw_spread silu, d_act, d_silu;
+    bool up_last; /* the product of up was made after SiLU, so autograd comes to it first */
 } spw_autograd_glu;
 
 /* "gemm w0" to "product": w0_out, w1_out, silu, act of experts.x. */

@@ -28,6 +28,7 @@ const spw_executor spw_executors[] = {
     {"tutel", spw_execute_tutel},
     {"scattermoe", spw_execute_scattermoe},
     {"sonicmoe", spw_execute_sonicmoe},
+    {"torchtitan", spw_execute_torchtitan},
     {.name = NULL},
 };
 

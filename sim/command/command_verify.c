@@ -127,6 +127,7 @@ static const char *const default_schemes[] = {
     "sonicmoe:rounding=up,tile=16",
     "sonicmoe:rounding=down,tile=4",
     "sonicmoe:rounding=nearest",
+    "torchtitan",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,

@@ -9,7 +9,18 @@ void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows) {
     spw_layer_born(b, "product", (spw_tensor){"act", rows, SPW_WIDTH_FFN});
 }
 
-void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows) {
+static void silu_gradient(spw_layer_builder *b, spw_rows rows) {
+    spw_layer_born(b, "silu gradient", (spw_tensor){"d_w0_out", rows, SPW_WIDTH_FFN});
+    spw_layer_dies(b, "silu gradient", "w0_out");
+    spw_layer_dies(b, "silu gradient", "d_silu");
+}
+
+static void up_gradient(spw_layer_builder *b, spw_rows rows) {
+    spw_layer_born(b, "gemm w1 gradient", (spw_tensor){"dx_w1", rows, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "gemm w1 gradient", "d_w1_out");
+}
+
+void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows, spw_autograd_order order) {
     spw_layer_born(b, "gemm wo gradient", (spw_tensor){"d_act", rows, SPW_WIDTH_FFN});
     spw_layer_dies(b, "gemm wo gradient", "act");
     spw_layer_dies(b, "gemm wo gradient", "dy");
@@ -18,11 +29,9 @@ void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows) {
     spw_layer_dies(b, "product gradient", "silu");
     spw_layer_dies(b, "product gradient", "w1_out");
     spw_layer_dies(b, "product gradient", "d_act");
-    spw_layer_born(b, "silu gradient", (spw_tensor){"d_w0_out", rows, SPW_WIDTH_FFN});
-    spw_layer_dies(b, "silu gradient", "w0_out");
-    spw_layer_dies(b, "silu gradient", "d_silu");
-    spw_layer_born(b, "gemm w1 gradient", (spw_tensor){"dx_w1", rows, SPW_WIDTH_HIDDEN});
-    spw_layer_dies(b, "gemm w1 gradient", "d_w1_out");
+    if (order == SPW_AUTOGRAD_SILU_LAST) silu_gradient(b, rows);
+    up_gradient(b, rows);
+    if (order == SPW_AUTOGRAD_UP_LAST) silu_gradient(b, rows);
     spw_layer_born(b, "gemm w0 gradient", (spw_tensor){"dx_w0", rows, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "gemm w0 gradient", "x");
     spw_layer_dies(b, "gemm w0 gradient", "d_w0_out");

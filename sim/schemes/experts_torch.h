@@ -7,8 +7,13 @@
 
 /* Product by product: w0_out, w1_out, their SiLU ("silu") and its product with w1_out ("act"). */
 void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows);
+/* Which node autograd made last, and so takes first, behind the product of gate and up. */
+typedef enum spw_autograd_order {
+    SPW_AUTOGRAD_SILU_LAST, /* both products, then SiLU */
+    SPW_AUTOGRAD_UP_LAST    /* SiLU of the gate's product before that of up */
+} spw_autograd_order;
 /* From dy to dx_w1, the sum of both parts. */
-void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows);
+void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows, spw_autograd_order order);
 
 /* Gate and up in one product: fc1_out [rows, 2 F], act, y. */
 typedef struct spw_experts_fused {

@@ -98,7 +98,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     if (optimized) {
         memory_optimized_gradient(b);
     } else {
-        spw_experts_autograd_gradient(b, SPW_ROWS_HELD);
+        spw_experts_autograd_gradient(b, SPW_ROWS_HELD, SPW_AUTOGRAD_SILU_LAST);
     }
     gradient_from_experts(b, optimized ? "dy" : "dx_w1");
 }
@@ -107,19 +107,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
     const size_t block = spw_scheme_option_is(scheme, "impl", "sparse") ? BLOCK_ROWS : 1;
-    for (size_t d = 0; d < s->ranks; d++) out->rows[d] = out->dropped[d] = 0;
-    for (size_t i = 0; i < s->ranks * s->ranks; i++) out->wire[i] = 0;
-    for (size_t x = 0; x < s->experts; x++) {
-        const size_t d = x / s->experts_per_rank;
-        uint64_t rows = 0;
-        for (size_t r = 0; r < s->ranks; r++) {
-            const uint32_t n = c->routed[(group * s->ranks + r) * s->experts + x];
-            out->limit[r * s->experts + x] = n;
-            out->wire[r * s->ranks + d] += n;
-            rows += n;
-        }
-        out->rows[d] += (rows + block - 1) / block * block;
-    }
+    spw_every_choice(s, c, group, block, out);
 }
 
 /* Every expert is padded as the mean is. */

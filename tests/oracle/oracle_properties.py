@@ -13,7 +13,7 @@ from replay_oracle import Wrong
 CONSERVED = {
     "maxtext": ("gmm", "ragged", "ring", "gmm-deepep", "gmm:buffer_factor=0.7", "ring:buffer_factor=0.7",
                 "ragged-ring:buffer_factor=0.7"),
-    "torch": ("megablocks", "megablocks:impl=memory_optimized"),
+    "torch": ("megablocks", "megablocks:impl=memory_optimized", "torchtitan"),
     "megatron": ("megatron-alltoall", "megatron-alltoall:capacity_factor=0.7", "megatron-allgather",
                  "megatron-allgather:capacity_factor=0.7,policy=position", "megatron-flex", "primus-syncfree:level=1",
                  "primus-syncfree:level=2", "primus-syncfree:level=3"),
@@ -131,7 +131,7 @@ def run_rounding(program, folder, seed, random_case, family):
 # What explain says without a trace is what replay says of a trace where every rank chooses every expert as often.
 BALANCED = {
     "maxtext": ("dense:capacity_factor=1", "gmm", "ragged", "gmm-deepep", "ring"),
-    "torch": ("megablocks", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
+    "torch": ("megablocks", "torchtitan", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
               "tutel:capacity_factor=0"),
     "megatron": ("megatron-alltoall", "megatron-alltoall:align=16", "megatron-alltoall:align=32,pay=router",
                  "megatron-alltoall:capacity_factor=1,pad=true", "megatron-allgather", "megatron-flex:backend=hybridep",

@@ -120,6 +120,44 @@ def tutel_memory(g, C):
     return live.end("wide_d_dispatched", "input").finish()
 
 
+# --- 6.5 torchtitan ---
+
+def torchtitan(g, o):
+    rows = [sum(n[x] for n in g.n for x in range(d * g.e, (d + 1) * g.e)) for d in range(g.R)]
+    out = Outcome(g.all_pairs, rows, None, exchanges(g), None)
+    out.memory = lambda d: torchtitan_memory(g, rows[d], out.sent(d), out.received(d))
+    return out
+
+
+def torchtitan_memory(g, M, sent, received):
+    H, F, live = g.H, g.F, Live()
+    row, wide, arrived, held, token = sent * H * B, sent * H * 4, received * H * B, M * H * B, g.T * H * B
+    live.make(choice_order=8 * sent, scores_sorted=4 * sent, token_index=8 * sent)
+    live.make(sent=row).make(received=arrived).make(segment_ids=8 * received, row_index=8 * received)
+    live.turn(dict(x=held), "segment_ids", "received").end("sent")
+    for name in ("w0_out", "silu", "w1_out", "act"):
+        live.make(**{name: M * F * B})
+    live.make(y=held).make(y_received_order=arrived).turn(dict(returned=row), "y_received_order")
+    live.make(zeros=token).make(returned_fp32=wide, weighted_fp32=wide)
+    live.turn(dict(weighted=row), "weighted_fp32", "returned")
+    live.turn(dict(output=token), "zeros").end("weighted", "y", "output").save()
+    live.make(d_weighted=row).turn(dict(d_weighted_fp32=wide), "d_weighted")
+    live.make(d_returned_fp32=wide)  # every fp32 copy of the rows at once
+    live.make(score_products=wide).make(d_scores=4 * sent)
+    live.end("score_products", "returned_fp32", "scores_sorted", "d_weighted_fp32")
+    live.turn(dict(d_returned=row), "d_returned_fp32")
+    live.turn(dict(dy_received=arrived), "d_returned").turn(dict(dy=held), "dy_received")
+    live.turn(dict(d_act=M * F * B), "act", "dy")
+    live.turn(dict(d_silu=M * F * B, d_w1_out=M * F * B), "silu", "w1_out", "d_act")
+    live.turn(dict(dx_w1=held), "d_w1_out")             # the product of up was made last
+    live.turn(dict(d_w0_out=M * F * B), "w0_out", "d_silu")
+    live.turn(dict(dx_w0=held), "x", "d_w0_out").end("dx_w0")
+    live.turn(dict(dx_received_order=arrived), "dx_w1", "row_index")
+    live.turn(dict(dx_returned=row), "dx_received_order")
+    live.turn(dict(dx=token), "dx_returned", "token_index")
+    return live.turn(dict(d_top_scores=4 * g.T * g.K), "d_scores", "choice_order").end("dx", "d_top_scores").finish()
+
+
 # --- 6.3 ScatterMoE, 6.4 SonicMoE: one rank ---
 
 def scattermoe(g, o):
@@ -176,7 +214,7 @@ def sonicmoe_memory(g, G):
     return live.end("d_scores", "scores", "input").finish()
 
 
-SCHEMES = {"megablocks": megablocks, "tutel": tutel, "scattermoe": scattermoe, "sonicmoe": sonicmoe}
+SCHEMES = {"megablocks": megablocks, "torchtitan": torchtitan, "tutel": tutel, "scattermoe": scattermoe, "sonicmoe": sonicmoe}
 
 NEED_WEIGHTS = ("sonicmoe:rounding=nearest", "sonicmoe:rounding=down,tile=8",
                 "tutel:capacity_factor=1,batch_prioritized=true")
@@ -184,7 +222,7 @@ NEED_WEIGHTS = ("sonicmoe:rounding=nearest", "sonicmoe:rounding=down,tile=8",
 
 def random_schemes(rng, case):
     factor = round(float(rng.uniform(0.2, 3)), 3)
-    schemes = ["megablocks", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", f"tutel:capacity_factor={factor}",
+    schemes = ["megablocks", "torchtitan", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", f"tutel:capacity_factor={factor}",
                "tutel:capacity_factor=0", f"tutel:capacity_factor={-factor},alignment={rng.integers(1, 9)}",
                f"tutel:capacity_factor={factor},alignment={rng.integers(1, 9)},batch_prioritized=true"]
     if case.expert == 1:
@@ -194,6 +232,6 @@ def random_schemes(rng, case):
 
 
 def real_schemes(case):
-    schemes = ["megablocks", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
+    schemes = ["megablocks", "torchtitan", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
                "tutel:capacity_factor=0,alignment=16"]
     return schemes + (["scattermoe", "sonicmoe", "sonicmoe:rounding=up"] if case.expert == 1 else [])

@@ -33,6 +33,8 @@ static void test_saved(void) {
         CHECK(saved("megablocks", &s, rows) == (M * (H + 4 * F) + sent * H) * 2);
         CHECK(saved("megablocks:impl=sparse", &s, rows) == (M * (H + 4 * F) + sent * H) * 2);
         CHECK(saved("megablocks:impl=memory_optimized", &s, rows) == (M * (H + 2 * F) + sent * H) * 2);
+        CHECK(saved("torchtitan", &s, rows) ==
+              (M * (H + 4 * F)) * 2 + 8 * rows.received + sent * (4 * H + 20));
         const spw_rank_rows all = {N, N, N};
         CHECK(saved("scattermoe", &s, all) == (T * H + N * (4 * F + H)) * 2);
         CHECK(saved("scattermoe:activation=compiled", &s, all) == (T * H + N * (3 * F + H)) * 2);
@@ -61,7 +63,8 @@ static const char *const all_texts[] = {"megablocks",
                                         "scattermoe",
                                         "scattermoe:activation=compiled",
                                         "sonicmoe",
-                                        "sonicmoe:rounding=nearest"};
+                                        "sonicmoe:rounding=nearest",
+                                        "torchtitan"};
 
 static void test_events(void) {
     for (size_t i = 0; i < sizeof all_texts / sizeof *all_texts; i++) {

@@ -1,0 +1,144 @@
+/* torchtitan's MoE with its all-to-all token dispatcher and grouped products (docs/schemes.md, section 6.5). What a frame of
+ * Python still names is held until that function returns: RoutedExperts.forward names x and y to its end. */
+#include "sim/schemes/experts_torch.h"
+#include "sim/schemes/list.h"
+
+static const spw_scheme_option options[] = {{.name = NULL}};
+
+static bool is_forward(const spw_layer_builder *b) { return spw_layer_phase(b) == SPW_PHASE_FORWARD; }
+
+/* One number a row that leaves or arrives. */
+static spw_tensor column(const char *name, spw_rows rows, uint8_t element_bytes) {
+    return (spw_tensor){name, rows, SPW_WIDTH_ONE, .element_bytes = element_bytes};
+}
+static spw_tensor sent(const char *name) { return (spw_tensor){name, SPW_ROWS_SENT, SPW_WIDTH_HIDDEN}; }
+static spw_tensor sent_fp32(const char *name) {
+    return (spw_tensor){name, SPW_ROWS_SENT, SPW_WIDTH_HIDDEN, .element_bytes = 4};
+}
+static spw_tensor received(const char *name) {
+    return (spw_tensor){name, SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN};
+}
+static spw_tensor tokens(const char *name) { return (spw_tensor){name, SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN}; }
+static spw_tensor gate(const char *name) { return (spw_tensor){name, SPW_ROWS_HELD, SPW_WIDTH_FFN}; }
+
+static void dispatch(spw_layer_builder *b) {
+    spw_layer_born(b, "sort", column("choice_order", SPW_ROWS_SENT, 8));
+    spw_layer_born(b, "sort", column("scores_sorted", SPW_ROWS_SENT, 4));
+    spw_layer_born(b, "sort", column("token_index", SPW_ROWS_SENT, 8));
+    if (is_forward(b)) spw_layer_dies(b, "sort", "choice_order");
+    spw_layer_born(b, "gather", sent("sent"));
+    spw_layer_born(b, "all-to-all", received("received"));
+    spw_layer_born(b, "permute", column("segment_ids", SPW_ROWS_RECEIVED, 8));
+    spw_layer_born(b, "permute", column("row_index", SPW_ROWS_RECEIVED, 8));
+    spw_layer_born(b, "permute", (spw_tensor){"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "permute", "segment_ids");
+    spw_layer_dies(b, "permute", "received");
+    spw_layer_dies(b, "return", "sent");
+}
+
+/* The second product comes after SiLU of the first, whose input nothing but autograd keeps. */
+static void experts(spw_layer_builder *b) {
+    spw_layer_born(b, "gemm w0", gate("w0_out"));
+    spw_layer_born(b, "silu", gate("silu"));
+    if (is_forward(b)) spw_layer_dies(b, "silu", "w0_out");
+    spw_layer_born(b, "gemm w1", gate("w1_out"));
+    spw_layer_born(b, "product", gate("act"));
+    if (is_forward(b)) {
+        spw_layer_dies(b, "product", "w1_out");
+        spw_layer_dies(b, "product", "silu");
+    }
+    spw_layer_born(b, "gemm wo", (spw_tensor){"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    if (is_forward(b)) spw_layer_dies(b, "gemm wo", "act");
+}
+
+/* Scores multiply the returned rows in fp32; autograd keeps both factors. */
+static void combine(spw_layer_builder *b) {
+    static const char *const saved[] = {"x", "row_index", "token_index", "scores_sorted"};
+    spw_layer_born(b, "unpermute", received("y_received_order"));
+    spw_layer_born(b, "all-to-all back", sent("returned"));
+    spw_layer_dies(b, "all-to-all back", "y_received_order");
+    spw_layer_born(b, "weight", tokens("zeros"));
+    spw_layer_born(b, "weight", sent_fp32("returned_fp32"));
+    spw_layer_born(b, "weight", sent_fp32("weighted_fp32"));
+    if (is_forward(b)) spw_layer_dies(b, "weight", "returned_fp32");
+    spw_layer_born(b, "weight", sent("weighted"));
+    spw_layer_dies(b, "weight", "weighted_fp32");
+    spw_layer_dies(b, "weight", "returned");
+    spw_layer_born(b, "scatter add", tokens("output"));
+    spw_layer_dies(b, "scatter add", "zeros");
+    spw_layer_dies(b, "return of combine", "weighted");
+    spw_layer_dies(b, "layer end", "y");
+    for (size_t i = 0; i < SPW_COUNT_OF(saved) && is_forward(b); i++)
+        spw_layer_dies(b, "layer end", saved[i]);
+    spw_layer_dies(b, "layer end", "output");
+}
+
+static void combine_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "scatter add gradient", sent("d_weighted"));
+    spw_layer_born(b, "weight gradient", sent_fp32("d_weighted_fp32"));
+    spw_layer_dies(b, "weight gradient", "d_weighted");
+    spw_layer_born(b, "weight gradient", sent_fp32("d_returned_fp32"));
+    spw_layer_born(b, "weight gradient", sent_fp32("score_products"));
+    spw_layer_born(b, "weight gradient", column("d_scores", SPW_ROWS_SENT, 4));
+    spw_layer_dies(b, "weight gradient", "score_products");
+    spw_layer_dies(b, "weight gradient", "returned_fp32");
+    spw_layer_dies(b, "weight gradient", "scores_sorted");
+    spw_layer_dies(b, "weight gradient", "d_weighted_fp32");
+    spw_layer_born(b, "weight gradient", sent("d_returned"));
+    spw_layer_dies(b, "weight gradient", "d_returned_fp32");
+    spw_layer_born(b, "all-to-all back gradient", received("dy_received"));
+    spw_layer_dies(b, "all-to-all back gradient", "d_returned");
+    spw_layer_born(b, "unpermute gradient", (spw_tensor){"dy", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "unpermute gradient", "dy_received");
+}
+
+static void dispatch_gradient(spw_layer_builder *b) {
+    spw_layer_born(b, "permute gradient", received("dx_received_order"));
+    spw_layer_dies(b, "permute gradient", "dx_w1");
+    spw_layer_dies(b, "permute gradient", "row_index");
+    spw_layer_born(b, "all-to-all gradient", sent("dx_returned"));
+    spw_layer_dies(b, "all-to-all gradient", "dx_received_order");
+    spw_layer_born(b, "gather gradient", tokens("dx"));
+    spw_layer_dies(b, "gather gradient", "dx_returned");
+    spw_layer_dies(b, "gather gradient", "token_index");
+    spw_layer_born(b, "sort gradient",
+                   (spw_tensor){"d_top_scores", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_dies(b, "sort gradient", "d_scores");
+    spw_layer_dies(b, "sort gradient", "choice_order");
+    spw_layer_dies(b, "layer end", "dx");
+    spw_layer_dies(b, "layer end", "d_top_scores");
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    (void)scheme, (void)s;
+    for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
+        spw_layer_pass(b, phase);
+        dispatch(b);
+        experts(b);
+        combine(b);
+    }
+    spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    combine_gradient(b);
+    spw_experts_autograd_gradient(b, SPW_ROWS_HELD, SPW_AUTOGRAD_UP_LAST);
+    dispatch_gradient(b);
+}
+
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    (void)scheme;
+    spw_every_choice(s, c, group, 1, out);
+}
+
+const spw_scheme_type spw_scheme_torchtitan = {
+    .name = "torchtitan",
+    .about.summary =
+        "torchtitan: every choice travels by itself, grouped products, scores multiply what returns",
+    .about.section = "event list of the scheme (6.5)",
+    .about.source =
+        "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
+    .options = options,
+    .memory.layer = layer,
+    .traffic.exchanges = spw_row_exchanges,
+    .routing.flow = flow,
+    .check = spw_check_remat,
+};
