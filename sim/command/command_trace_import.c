@@ -60,6 +60,11 @@ static const struct argp_option options[] = {
     {"missing", KEY_FACT + 15, "N", 0, "the id that says: no choice, as in --missing=-1", 4},
     {"order", KEY_FACT + 16, "ORDER", 0,
      "of a token's ids: descending_weight, ascending_id or unspecified (default: as found)", 4},
+    {"scores", KEY_FACT + 17, "NAME", 0,
+     "how Megatron's router makes weights of recorded logits: softmax (of the chosen), pre-softmax (of all) "
+     "or "
+     "sigmoid; they are then read from logits_rank{N}.bin beside each file",
+     4},
     {"phase", KEY_PHASE, "PHASE", 0, "train, eval, prefill, decode or mixed (default: the format's)", 5},
     {"model", KEY_MODEL, "NAME", 0, "name of the model, recorded only", 5},
     {"model-layers", KEY_MODEL_LAYERS, "N", 0,
@@ -81,6 +86,7 @@ static const struct {
     [9] = {offsetof(spw_import_settings, micro_batch_size), 1 << 16},
 };
 static const char *const phases[] = {"train", "eval", "prefill", "decode", "mixed"};
+static const char *const scores[] = {"softmax", "pre-softmax", "sigmoid"};
 static const char *const orders[] = {"descending_weight", "ascending_id", "unspecified"};
 
 /* "A:B" (half open) or "A,B,C", rising where `rising`; the caller frees *out. */
@@ -170,6 +176,7 @@ static spw_status parse_fact(int bit, const char *text, import_options *o) {
     case SPW_FACT_FILES: settings->files = text; return SPW_OK;
     case SPW_FACT_ARRAY: settings->array = text; return SPW_OK;
     case SPW_FACT_MISSING: return parse_missing(text, &settings->missing);
+    case SPW_FACT_SCORES: settings->scores = text; return parse_word(option, text, scores, 3, &ignored);
     default: settings->order = text; return parse_word(option, text, orders, 3, &ignored);
     }
 }

@@ -224,6 +224,60 @@ def test_router_without_stage():
         check_ids(h, [ids.transpose(0, 2, 1, 3)], range(3), 2)
 
 
+def bf16(x):
+    """The nearest bfloat16 of x, as bits and as numbers."""
+    bits = np.asarray(x, "f4").view("u4")
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return bits.astype("<u2"), (bits.astype("u4") << 16).view("f4").astype("f8")
+
+
+def test_router_logits():
+    """Weights from Megatron's sidecar of logits, by the three ways in which its router scores."""
+    folder, options = fresh("logits"), ("--experts", 16, "--top-k", 3, "--ranks", 2)
+    tokens, layers = 10, (1, 2)
+    bits, logits = bf16(rng.normal(0, 3, (2, len(layers), tokens, 16)))
+    ids = np.sort(np.argsort(-logits, -1)[..., :3], -1)
+    files = [folder / f"router_trace_rank{r}.jsonl" for r in range(2)]
+    exponent, chosen = np.exp(logits), np.take_along_axis(logits, ids, -1)
+    sigmoid = 1 / (1 + np.exp(-chosen))
+    wants = {"softmax": ("softmax_topk", np.exp(chosen) / np.exp(chosen).sum(-1, keepdims=True)),
+             "pre-softmax": ("softmax_all", np.exp(chosen) / exponent.sum(-1, keepdims=True)),
+             "sigmoid": ("gate_used", sigmoid / sigmoid.sum(-1, keepdims=True))}
+
+    def write(change=lambda records: None, cut=0):
+        for r in range(2):
+            whole = bits[r].tobytes()
+            (folder / f"logits_rank{r}.bin").write_bytes(whole[:len(whole) - cut])
+            records = [router_record(0, layer, r, ids[r, l], logit_offset=l * tokens * 32, logit_bytes=tokens * 32, logit_shape=[tokens, 16])
+                       for l, layer in enumerate(layers)]
+            change(records)
+            write_lines(files[r], records)
+
+    write()
+    for name, (kind, want) in wants.items():
+        with imported("megatron-router", files, *options, "--scores", name) as h:
+            check_ids(h, [[ids[r].transpose(1, 0, 2) for r in range(2)]], layers, 2)
+            got, whole = h["tokens/weight"][:].astype("f8"), np.concatenate([want[r].transpose(1, 0, 2) for r in range(2)])
+            check(np.abs(got - whole).max() < 2.0**-11 and h["tokens/weight"].attrs["weight_kind"] == kind, f"weights by {name}")
+    with imported("megatron-router", files, *options) as h:
+        check("weight" not in h["tokens"], "weights that nobody asked for")
+    scored = (*options, "--scores", "softmax")
+    refused("--scores: 'tanh' is none; softmax, pre-softmax", "megatron-router", files, *options, "--scores", "tanh", code=2)
+    write(cut=1)
+    refused("its logits end at byte 640; logits_rank{N}.bin has 639", "megatron-router", files, *scored)
+    write(lambda records: records[1].pop("logit_offset"))
+    refused("no logits are recorded; without --scores", "megatron-router", files, *scored)
+    write(lambda records: records[1].update(logit_shape=[tokens, 15]))
+    refused("logits of 10 tokens and 15 experts in 320 bytes; 10, 16", "megatron-router", files, *scored)
+    write(lambda records: records[1].update(logit_offset=2**62))
+    refused("logits_rank{N}.bin has 640", "megatron-router", files, *scored)
+    bits[1, 0, 4, 2] = 0x7FC0
+    write()
+    refused("token 4: a logit is no number", "megatron-router", files, *scored)
+    (folder / "logits_rank1.bin").unlink()
+    refused("logits_rank1.bin", "megatron-router", files, *scored)
+
+
 def test_router_stages():
     """Layers of a pipeline stage count from 0; multi-token prediction stands on the last stage."""
     ids = choose(2, 2, 3, 10, experts=16, top_k=4)  # [stage][rank][layer][token]
@@ -756,6 +810,22 @@ def test_moe_balance():
     write([])
     with imported("moe-balance", [path], *COUNTS) as h:
         check_ids(h, [[ids[b].transpose(1, 0, 2)] for b in range(3)], range(4))
+        check((h["tokens/weight"][:] == 0.5).all(), "weights")
+    # every half, and numbers between them: rounded as numpy rounds
+    halves = np.arange(0, 31744, 66).astype("u2").view("f2").astype("f8")[:480]
+    numbers = (halves * (1 + rng.normal(0, 4e-4, 480))).reshape(3, 4, 20, 2)
+    numbers[0, 0, 0] = 65504, 2.0**-25
+    numbers = np.clip(numbers, 0, 65519)
+    write(rows.tolist(), lambda records: [r.update(topk_weights=numbers[r["batch_id"], r["layer"]].tolist()) for r in records])
+    with imported("moe-balance", [path], *COUNTS, "--ranks", 4) as h:
+        order = np.argsort(rows, kind="stable")
+        want = np.concatenate([numbers[b].transpose(1, 0, 2)[order] for b in range(3)]).astype("f2")
+        check((h["tokens/weight"][:] == want).all(), "weights by rank")
+    for words, weights in (("'topk_weights' has 19 rows", [[0.5, 0.5]] * 19), ("row 3: must be 2 numbers", [[0.5, 0.5]] * 3 + [[0.5]] * 17),
+                           ("row 0: must be 2 numbers from 0 to 65504", [[0.5, -1]] * 20), ("row 0: must be", [[65520, 0]] * 20),
+                           ("row 0: must be", [["a", 0]] * 20), ("has no weights, unlike others", [])):
+        write([], lambda records: records[5].update(topk_weights=weights))
+        refused(words, "moe-balance", [path], *COUNTS)
     write(rows.tolist())
     with imported("moe-balance", [path], *COUNTS, "--ranks", 4) as h:
         check_ids(h, [[ids[b][:, rows == r].transpose(1, 0, 2) for r in range(4)] for b in range(3)], range(4), 4)
@@ -766,7 +836,7 @@ def test_moe_balance():
     refused("trace.jsonl:13: step 0, layer 0, rank 0: is there twice", "moe-balance", [path], *COUNTS)
     write([], lambda records: records[5].update(batch_id="r5"))
     refused("trace.jsonl:6: 'batch_id' must be a whole number", "moe-balance", [path], *COUNTS)
-    write([], lambda records: records[5].update(topk_experts=records[5]["topk_experts"][:19]))
+    write([], lambda records: records[5].update(topk_experts=records[5]["topk_experts"][:19], topk_weights=[[0.5, 0.5]] * 19))
     refused("19 tokens; the layers before have 20", "moe-balance", [path], *COUNTS)
     write(rows.tolist(), lambda records: records[5].update(origin_rows=[0]))
     refused("'origin_rows' has 1 elements, 'topk_experts' 20", "moe-balance", [path], *COUNTS, "--ranks", 4)

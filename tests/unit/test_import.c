@@ -82,6 +82,7 @@ int main(int argc, char **argv) {
     test_allocations(corpus, "csv", "count-csv", (spw_import_settings){.top_k = 2});
     test_allocations(corpus, "layer_counts", "count-jsonl", (spw_import_settings){.top_k = 2});
     test_allocations(corpus, "balance_ranks", "moe-balance", (spw_import_settings){.top_k = 2, .ranks = 2});
+    test_allocations(corpus, "balance_weights", "moe-balance", (spw_import_settings){.top_k = 2, .ranks = 2});
     test_allocations(corpus, "eplb", "vllm-eplb", (spw_import_settings){.top_k = 2});
     static const int32_t layers[] = {0, 2};
     test_allocations(corpus, "routed_vllm", "vllm-routed", (spw_import_settings){.top_k = 2});

@@ -80,14 +80,16 @@ void spw_assembly_destroy(spw_assembly *assembly) {
     spw_file_discard(&assembly->spool_file);
     spw_free(assembly->part);
     spw_free(assembly->seen);
+    spw_free(assembly->joined);
     spw_free(assembly->layer);
     spw_free(assembly->layer_id);
     spw_free(assembly->layer_block);
     spw_free(assembly);
 }
 
-size_t spw_assembly_row_bytes(const spw_assembly *assembly) {
-    return assembly->shape.counts ? sizeof(uint32_t) : assembly->shape.top_k * sizeof(uint16_t);
+size_t spw_assembly_bytes(const spw_assembly *assembly, const spw_part *part) {
+    const size_t row = assembly->shape.counts ? sizeof(uint32_t) : assembly->shape.top_k * sizeof(uint16_t);
+    return (size_t)part->rows * row * (part->weighted ? 2 : 1);
 }
 
 static uint64_t hash_of(const void *data, size_t bytes) {
@@ -111,9 +113,15 @@ static spw_status check_place(const spw_assembly *assembly, const spw_assembly_p
 
 /* Appends content [rows] to the spool and remembers where it belongs. */
 static spw_status add(spw_assembly *assembly, const spw_assembly_place *place, size_t first, uint64_t rows,
-                      const void *content) {
+                      bool weighted, const void *content) {
     spw_status status = SPW_OK;
-    const size_t bytes = (size_t)rows * spw_assembly_row_bytes(assembly);
+    spw_part part = {.place = *place,
+                     .arrival = assembly->parts,
+                     .rows = rows,
+                     .offset = assembly->spool_bytes,
+                     .first = first,
+                     .weighted = weighted};
+    const size_t bytes = spw_assembly_bytes(assembly, &part);
     if (assembly->parts == assembly->capacity) {
         spw_part *larger = NULL;
         const size_t capacity = assembly->capacity * 2 + 64;
@@ -126,13 +134,8 @@ static spw_status add(spw_assembly *assembly, const spw_assembly_place *place, s
     if (bytes > 0 && fwrite(content, 1, bytes, assembly->spool) != bytes)
         SPW_TRY(
             spw_fail(SPW_EIO, "%s: cannot be written: %s", assembly->spool_file.temporary, strerror(errno)));
-    assembly->part[assembly->parts] = (spw_part){.place = *place,
-                                                 .arrival = assembly->parts,
-                                                 .rows = rows,
-                                                 .hash = hash_of(content, bytes),
-                                                 .offset = assembly->spool_bytes,
-                                                 .first = first};
-    assembly->parts++;
+    part.hash = hash_of(content, bytes);
+    assembly->part[assembly->parts++] = part;
     assembly->spool_bytes += bytes;
 
 cleanup:
@@ -167,7 +170,29 @@ spw_status spw_assembly_add_ids(spw_assembly *assembly, const spw_assembly_place
     SPW_TRY(check_place(assembly, place));
     for (uint64_t token = 0; token < tokens; token++)
         SPW_TRY(check_token(assembly, place, token, expert_id + token * assembly->shape.top_k));
-    SPW_TRY(add(assembly, place, 0, tokens, expert_id));
+    SPW_TRY(add(assembly, place, 0, tokens, false, expert_id));
+
+cleanup:
+    return status;
+}
+
+spw_status spw_assembly_add_weighted_ids(spw_assembly *assembly, const spw_assembly_place *place,
+                                         uint64_t tokens, const uint16_t *expert_id, const uint16_t *weight) {
+    spw_status status = SPW_OK;
+    const size_t choices = (size_t)tokens * assembly->shape.top_k;
+    SPW_TRY(check_place(assembly, place));
+    for (uint64_t token = 0; token < tokens; token++)
+        SPW_TRY(check_token(assembly, place, token, expert_id + token * assembly->shape.top_k));
+    if (2 * choices > assembly->joined_capacity) {
+        spw_free(assembly->joined);
+        assembly->joined = NULL;
+        assembly->joined_capacity = 0;
+        SPW_TRY(SPW_ALLOC(2 * choices, &assembly->joined));
+        assembly->joined_capacity = 2 * choices;
+    }
+    if (choices > 0) memcpy(assembly->joined, expert_id, choices * sizeof *expert_id);
+    if (choices > 0) memcpy(assembly->joined + choices, weight, choices * sizeof *weight);
+    SPW_TRY(add(assembly, place, 0, tokens, true, assembly->joined));
 
 cleanup:
     return status;
@@ -181,7 +206,7 @@ spw_status spw_assembly_add_counts(spw_assembly *assembly, const spw_assembly_pl
         SPW_TRY(spw_assembly_fail(assembly->settings, place, "counts of experts %zu to %zu; there are %zu",
                                   first, first + experts, assembly->shape.experts));
     }
-    SPW_TRY(add(assembly, place, first, experts, count));
+    SPW_TRY(add(assembly, place, first, experts, false, count));
 
 cleanup:
     return status;
@@ -196,7 +221,7 @@ void spw_assembly_forget(spw_assembly *assembly, size_t file, int64_t step) {
 }
 
 spw_status spw_assembly_read(spw_assembly *assembly, const spw_part *part, void *out) {
-    const size_t bytes = (size_t)part->rows * spw_assembly_row_bytes(assembly);
+    const size_t bytes = spw_assembly_bytes(assembly, part);
     if (bytes == 0) return SPW_OK;
     if (fseeko(assembly->spool, (off_t)part->offset, SEEK_SET) != 0 ||
         fread(out, 1, bytes, assembly->spool) != bytes)

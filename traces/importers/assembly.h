@@ -21,8 +21,9 @@ typedef struct spw_assembly_shape {
      * t % sequences; else sequences follow each other. */
     size_t sequences;
     bool interleaved;
-    bool names_layers; /* --layers says which layers the records have, not which must be there */
-    const char *order; /* of a token's ids, where the format knows it; NULL: as found */
+    bool names_layers;       /* --layers says which layers the records have, not which must be there */
+    const char *weight_kind; /* attribute of the weights; NULL: not known */
+    const char *order;       /* of a token's ids, where the format knows it; NULL: as found */
 } spw_assembly_shape;
 
 /* Where a record belongs. */
@@ -48,6 +49,10 @@ void spw_assembly_destroy(spw_assembly *assembly); /* NULL is fine */
 /* expert_id [tokens][top_k], SPW_TRACE_MISSING for no choice. SPW_EFORMAT: an id out of range or twice in a token. */
 SPW_MUST_CHECK spw_status spw_assembly_add_ids(spw_assembly *assembly, const spw_assembly_place *place,
                                                uint64_t tokens, const uint16_t *expert_id);
+/* The same with the router's weights [tokens][top_k], half bits; every record has them, or none. */
+SPW_MUST_CHECK spw_status spw_assembly_add_weighted_ids(spw_assembly *assembly,
+                                                        const spw_assembly_place *place, uint64_t tokens,
+                                                        const uint16_t *expert_id, const uint16_t *weight);
 /* count [experts] of the experts first, first + 1 ... */
 SPW_MUST_CHECK spw_status spw_assembly_add_counts(spw_assembly *assembly, const spw_assembly_place *place,
                                                   size_t first, size_t experts, const uint32_t *count);

@@ -15,6 +15,7 @@ typedef struct spw_part {
     uint64_t offset;         /* of its content in the spool */
     size_t first;            /* expert of the first count */
     bool dropped;            /* a copy */
+    bool weighted;           /* weights follow the ids */
 } spw_part;
 
 struct spw_assembly {
@@ -28,6 +29,8 @@ struct spw_assembly {
     uint64_t *seen; /* [experts] token that chose it last, counted from 1 through all records */
     uint64_t tokens_seen;
     bool ascending;
+    uint16_t *joined; /* [joined_capacity] ids and weights of a record */
+    size_t joined_capacity;
     /* known after spw_assembly_order() */
     size_t steps, layers;      /* part [steps][layers][ranks] */
     spw_assembly_place *layer; /* [layers] the first record of each */
@@ -37,8 +40,8 @@ struct spw_assembly {
 
 /* Sorts the parts to [steps][layers][ranks] and checks that they are complete. */
 SPW_MUST_CHECK spw_status spw_assembly_order(spw_assembly *assembly);
-/* The content of a part: uint16_t [rows][top_k] or uint32_t [rows]. */
+/* The content of a part: uint16_t [rows][top_k], twice where it is weighted, or uint32_t [rows]. */
 SPW_MUST_CHECK spw_status spw_assembly_read(spw_assembly *assembly, const spw_part *part, void *out);
-size_t spw_assembly_row_bytes(const spw_assembly *assembly);
+size_t spw_assembly_bytes(const spw_assembly *assembly, const spw_part *part);
 
 #endif

@@ -70,9 +70,10 @@ static spw_status number_ranks(spw_assembly *assembly) {
 static spw_status same_content(spw_assembly *assembly, const spw_part *a, const spw_part *b, bool *same) {
     spw_status status = SPW_OK;
     unsigned char *left = NULL, *right = NULL;
-    const size_t bytes = (size_t)a->rows * spw_assembly_row_bytes(assembly);
+    const size_t bytes = spw_assembly_bytes(assembly, a);
     *same = false;
-    if (a->hash != b->hash || a->rows != b->rows || a->first != b->first) return SPW_OK;
+    if (a->hash != b->hash || a->rows != b->rows || a->weighted != b->weighted || a->first != b->first)
+        return SPW_OK;
     SPW_TRY(SPW_ALLOC(bytes, &left));
     SPW_TRY(SPW_ALLOC(bytes, &right));
     SPW_TRY(spw_assembly_read(assembly, a, left));

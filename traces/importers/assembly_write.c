@@ -13,7 +13,8 @@ enum { MOST_NAMES = 2000, MOST_TEXT = 3 * MOST_NAMES };
 /* The buffers of one step. */
 typedef struct workspace {
     uint64_t capacity; /* tokens */
-    uint16_t *expert_id, *row, *source_rank;
+    bool weighted;     /* the records have weights */
+    uint16_t *expert_id, *weight, *row, *source_rank;
     int32_t *sequence, *position;
     uint64_t *sum;                       /* [experts] */
     uint32_t *routed, *by_rank, *counts; /* [experts], [ranks][experts], [experts] */
@@ -22,8 +23,8 @@ typedef struct workspace {
 } workspace;
 
 static void clear(workspace *w) {
-    void *owned[] = {w->expert_id, w->row,    w->source_rank, w->sequence, w->position,
-                     w->sum,       w->routed, w->by_rank,     w->counts,   w->micro};
+    void *owned[] = {w->expert_id, w->weight, w->row,     w->source_rank, w->sequence, w->position,
+                     w->sum,       w->routed, w->by_rank, w->counts,      w->micro};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
 }
 
@@ -36,18 +37,20 @@ static const spw_part *part_at(const spw_assembly *assembly, size_t step, size_t
 static spw_status grow(workspace *w, const spw_assembly *assembly, uint64_t tokens) {
     spw_status status = SPW_OK;
     size_t choices = 0;
+    if (tokens == 0) tokens = 1; /* arrays that are there */
     if (tokens <= w->capacity) return SPW_OK;
-    void **arrays[] = {(void **)&w->expert_id, (void **)&w->row, (void **)&w->source_rank,
-                       (void **)&w->sequence, (void **)&w->position};
+    void **arrays[] = {(void **)&w->expert_id,   (void **)&w->weight,   (void **)&w->row,
+                       (void **)&w->source_rank, (void **)&w->sequence, (void **)&w->position};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         spw_free(*arrays[i]);
         *arrays[i] = NULL;
     }
     w->capacity = 0;
-    if (!spw_mul_size((size_t)tokens, assembly->shape.top_k, &choices))
+    if (!spw_mul_size((size_t)tokens, 2 * assembly->shape.top_k, &choices))
         SPW_TRY(spw_fail(SPW_ENOMEM, "a step of %" PRIu64 " tokens", tokens));
-    SPW_TRY(SPW_ALLOC(choices, &w->expert_id));
-    SPW_TRY(SPW_ALLOC(choices, &w->row));
+    SPW_TRY(SPW_ALLOC(choices / 2, &w->expert_id));
+    if (w->weighted) SPW_TRY(SPW_ALLOC(choices / 2, &w->weight));
+    SPW_TRY(SPW_ALLOC(w->weighted ? choices : choices / 2, &w->row));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->source_rank));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->sequence));
     SPW_TRY(SPW_ALLOC((size_t)tokens, &w->position));
@@ -96,12 +99,14 @@ static spw_status write_ids(workspace *w, spw_assembly *assembly, size_t step, s
             const spw_part *part = part_at(assembly, step, layer, source);
             SPW_TRY(spw_assembly_read(assembly, part, w->row));
             for (uint64_t t = 0; t < part->rows; t++) {
-                memcpy(w->expert_id + (at + row_of(&assembly->shape, t, part->rows)) * top_k,
-                       w->row + t * top_k, top_k * sizeof *w->row);
+                const uint64_t to = (at + row_of(&assembly->shape, t, part->rows)) * top_k;
+                memcpy(w->expert_id + to, w->row + t * top_k, top_k * sizeof *w->row);
+                if (w->weighted)
+                    memcpy(w->weight + to, w->row + (part->rows + t) * top_k, top_k * sizeof *w->row);
             }
             at += part->rows;
         }
-        SPW_TRY(spw_trace_writer_put_layer(writer, layer, w->expert_id, NULL));
+        SPW_TRY(spw_trace_writer_put_layer(writer, layer, w->expert_id, w->weight));
     }
 
 cleanup:
@@ -273,6 +278,7 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
                                  .top_k = shape->top_k,
                                  .ranks = shape->sources ? shape->ranks : 0,
                                  .has_tokens = !shape->counts,
+                                 .has_weights = assembly->parts > 0 && assembly->part[0].weighted,
                                  .has_sequences = shape->sequences > 0,
                                  .has_by_rank = shape->sources,
                                  .layer_id = assembly->layer_id,
@@ -297,6 +303,8 @@ static spw_status create_writer(spw_assembly *assembly, const spw_importer *impo
         if (texts[i].text != NULL && texts[i].text[0] != '\0')
             SPW_TRY(spw_trace_writer_set_text(*out, "/", texts[i].name, texts[i].text));
     }
+    if (info.has_weights && shape->weight_kind != NULL)
+        SPW_TRY(spw_trace_writer_set_text(*out, "tokens/weight", "weight_kind", shape->weight_kind));
     SPW_TRY(spw_trace_write_array(*out, "model/block", H5T_STD_U8LE, H5T_NATIVE_UINT8, assembly->layers,
                                   assembly->layer_block));
 
@@ -309,6 +317,13 @@ cleanup:
 static spw_status create_workspace(const spw_assembly *assembly, workspace *w) {
     spw_status status = SPW_OK;
     const spw_assembly_shape *shape = &assembly->shape;
+    w->weighted = assembly->parts > 0 && assembly->part[0].weighted;
+    for (size_t i = 1; i < assembly->parts; i++) {
+        const spw_part *part = &assembly->part[i];
+        if (part->weighted != w->weighted)
+            return spw_assembly_fail(assembly->settings, &part->place, "%s weights, unlike others",
+                                     part->weighted ? "has" : "has no");
+    }
     SPW_TRY(SPW_ALLOC(assembly->steps, &w->micro));
     if (!shape->counts) goto cleanup;
     SPW_TRY(SPW_ALLOC(shape->experts, &w->sum));

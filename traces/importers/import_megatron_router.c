@@ -4,6 +4,7 @@
  * Rows are those of hidden states [sequence][micro-batch][hidden]: micro-batches interleave. */
 #include "traces/importers/assembly.h"
 #include "traces/importers/json_lines.h"
+#include "traces/importers/router_scores.h"
 
 #include "base/memory.h"
 
@@ -22,6 +23,7 @@ typedef struct reader {
     spw_json_table table;
     uint16_t *id;
     size_t id_capacity;
+    spw_router_logits logits; /* open from a file's first record on, where --scores is stated */
     size_t file;
     int64_t rank, step; /* of the line before; -1: none */
 } reader;
@@ -85,7 +87,14 @@ static spw_status add_record(void *context, spw_json_lines *lines, json_t *objec
         r->id_capacity = choices;
     }
     for (size_t i = 0; i < choices; i++) r->id[i] = (uint16_t)r->table.value[i];
-    SPW_TRY(spw_assembly_add_ids(r->assembly, &place, (uint64_t)tokens, r->id));
+    if (r->settings->scores == NULL) {
+        SPW_TRY(spw_assembly_add_ids(r->assembly, &place, (uint64_t)tokens, r->id));
+        goto cleanup;
+    }
+    if (r->logits.file == NULL)
+        SPW_TRY(spw_router_logits_open(r->settings->input[r->file], r->rank, &r->logits));
+    SPW_TRY(spw_router_logits_weigh(&r->logits, r->settings, lines, object, r->id, (size_t)tokens));
+    SPW_TRY(spw_assembly_add_weighted_ids(r->assembly, &place, (uint64_t)tokens, r->id, r->logits.weight));
 
 cleanup:
     return status;
@@ -99,14 +108,17 @@ spw_status spw_import_megatron_router(const spw_import_settings *settings, spw_a
     shape.sources = true;
     shape.sequences = settings->micro_batch_size;
     shape.interleaved = true;
+    if (settings->scores != NULL) shape.weight_kind = spw_router_score_kind(settings->scores);
     SPW_TRY(spw_assembly_create(settings, &shape, out));
     r.assembly = *out;
     for (r.file = 0; r.file < settings->inputs; r.file++) {
         r.rank = r.step = -1;
         SPW_TRY(spw_json_lines_read(settings->input[r.file], add_record, &r));
+        spw_router_logits_close(&r.logits);
     }
 
 cleanup:
+    spw_router_logits_close(&r.logits);
     spw_json_table_clear(&r.table);
     spw_free(r.id);
     return status;

@@ -1,9 +1,12 @@
 /* moe-balance: lines of {"layer", "batch_id", "origin_rows": [rank of a token ...] or [], "topk_experts": [[...]]}; a batch is a
- * step. Weights and names of requests are not kept. */
+ * step. topk_weights are kept where every line has them; names of requests are not. */
 #include "traces/importers/assembly.h"
+#include "traces/importers/half_bits.h"
 #include "traces/importers/json_lines.h"
 
 #include "base/memory.h"
+
+#include <string.h>
 
 static const char *const known[] = {"layer",        "batch_id",     "origin_rows",
                                     "topk_experts", "topk_weights", "request_id",
@@ -13,21 +16,25 @@ typedef struct reader {
     const spw_import_settings *settings;
     spw_assembly *assembly;
     spw_json_table table, origin;
-    uint16_t *id;    /* the choices of one rank */
-    uint64_t *begin; /* [ranks + 1] its first token in order of ranks */
-    size_t *order;   /* [tokens] tokens in order of ranks */
+    uint16_t *id;                    /* the choices of one rank */
+    uint16_t *weight, *table_weight; /* [tokens][top_k] of one rank and of the line, half bits */
+    uint64_t *begin;                 /* [ranks + 1] its first token in order of ranks */
+    size_t *order;                   /* [tokens] tokens in order of ranks */
     size_t tokens, file;
 } reader;
 
 static spw_status reserve(reader *r, size_t tokens) {
     spw_status status = SPW_OK;
     if (tokens <= r->tokens) return SPW_OK;
-    spw_free(r->id);
-    spw_free(r->order);
-    r->id = NULL;
-    r->order = NULL;
+    void **buffers[] = {(void **)&r->id, (void **)&r->weight, (void **)&r->table_weight, (void **)&r->order};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        spw_free(*buffers[i]);
+        *buffers[i] = NULL;
+    }
     r->tokens = 0;
     SPW_TRY(SPW_ALLOC(tokens * r->settings->top_k, &r->id));
+    SPW_TRY(SPW_ALLOC(tokens * r->settings->top_k, &r->weight));
+    SPW_TRY(SPW_ALLOC(tokens * r->settings->top_k, &r->table_weight));
     SPW_TRY(SPW_ALLOC(tokens, &r->order));
     r->tokens = tokens;
 
@@ -59,6 +66,28 @@ static spw_status sort_tokens(reader *r, const spw_json_lines *lines) {
     return SPW_OK;
 }
 
+/* topk_weights, as topk_experts has its rows. *there false: the line has none. */
+static spw_status read_weights(reader *r, const spw_json_lines *lines, const json_t *object, bool *there) {
+    const json_t *list = json_object_get(object, "topk_weights");
+    const size_t top_k = r->settings->top_k;
+    *there = json_array_size(list) > 0;
+    if (!*there) return SPW_OK;
+    if (json_array_size(list) != r->table.rows)
+        return spw_json_lines_fail(lines, "'topk_weights' has %zu rows, 'topk_experts' %zu",
+                                   json_array_size(list), r->table.rows);
+    for (size_t i = 0; i < r->table.rows; i++) {
+        const json_t *row = json_array_get(list, i);
+        for (size_t k = 0; k < top_k; k++) {
+            const json_t *value = json_array_get(row, k);
+            if (json_array_size(row) != top_k || !json_is_number(value) ||
+                !spw_half_bits(json_number_value(value), &r->table_weight[i * top_k + k]))
+                return spw_json_lines_fail(
+                    lines, "'topk_weights', row %zu: must be %zu numbers from 0 to 65504", i, top_k);
+        }
+    }
+    return SPW_OK;
+}
+
 static spw_status add_record(void *context, spw_json_lines *lines, json_t *object) {
     spw_status status = SPW_OK;
     reader *r = context;
@@ -66,6 +95,7 @@ static spw_status add_record(void *context, spw_json_lines *lines, json_t *objec
     const size_t ranks = settings->ranks > 0 ? settings->ranks : 1, top_k = settings->top_k;
     spw_assembly_place place = {.file = r->file, .line = spw_json_lines_number(lines)};
     int64_t layer = 0;
+    bool weighted = false;
     SPW_TRY(spw_json_check_keys(lines, object, known));
     SPW_TRY(spw_json_whole(lines, object, "layer", 0, SPW_ASSEMBLY_MAX_LAYER, &layer));
     SPW_TRY(spw_json_whole(lines, object, "batch_id", 0, INT64_MAX, &place.step));
@@ -75,16 +105,19 @@ static spw_status add_record(void *context, spw_json_lines *lines, json_t *objec
     SPW_TRY(spw_json_check_table(lines, "topk_experts", &r->table, r->table.rows, top_k));
     SPW_TRY(reserve(r, r->table.rows));
     SPW_TRY(sort_tokens(r, lines));
+    SPW_TRY(read_weights(r, lines, object, &weighted));
     place.layer = (int32_t)layer;
     for (size_t rank = 0; rank < ranks; rank++) {
         const uint64_t tokens = r->begin[rank + 1] - r->begin[rank];
         if (tokens == 0 && ranks > 1) continue; /* another line may hold them */
         for (uint64_t t = 0; t < tokens; t++) {
-            const uint32_t *row = r->table.value + r->order[r->begin[rank] + t] * top_k;
-            for (size_t k = 0; k < top_k; k++) r->id[t * top_k + k] = (uint16_t)row[k];
+            const size_t from = r->order[r->begin[rank] + t] * top_k;
+            for (size_t k = 0; k < top_k; k++) r->id[t * top_k + k] = (uint16_t)r->table.value[from + k];
+            if (weighted) memcpy(r->weight + t * top_k, r->table_weight + from, top_k * sizeof *r->weight);
         }
         place.rank = (uint32_t)rank;
-        SPW_TRY(spw_assembly_add_ids(r->assembly, &place, tokens, r->id));
+        SPW_TRY(weighted ? spw_assembly_add_weighted_ids(r->assembly, &place, tokens, r->id, r->weight)
+                         : spw_assembly_add_ids(r->assembly, &place, tokens, r->id));
     }
 
 cleanup:
@@ -106,6 +139,8 @@ cleanup:
     spw_json_table_clear(&r.table);
     spw_json_table_clear(&r.origin);
     spw_free(r.id);
+    spw_free(r.weight);
+    spw_free(r.table_weight);
     spw_free(r.begin);
     spw_free(r.order);
     return status;

@@ -5,23 +5,11 @@
 
 #include <string.h>
 
-static const char *const fact_option[SPW_IMPORT_FACTS] = {"--experts",
-                                                          "--top-k",
-                                                          "--layers",
-                                                          "--dense-layers",
-                                                          "--ranks",
-                                                          "--tokens-per-rank",
-                                                          "--expert-parallel",
-                                                          "--stage-first",
-                                                          "--micro-batches",
-                                                          "--micro-batch-size",
-                                                          "--recompute",
-                                                          "--resumed",
-                                                          "--axes",
-                                                          "--files",
-                                                          "--array",
-                                                          "--missing",
-                                                          "--order"};
+static const char *const fact_option[SPW_IMPORT_FACTS] = {
+    "--experts",         "--top-k",           "--layers",      "--dense-layers",  "--ranks",
+    "--tokens-per-rank", "--expert-parallel", "--stage-first", "--micro-batches", "--micro-batch-size",
+    "--recompute",       "--resumed",         "--axes",        "--files",         "--array",
+    "--missing",         "--order",           "--scores"};
 
 const char *spw_import_fact_option(int bit) { return fact_option[bit]; }
 
@@ -37,8 +25,9 @@ static const char routed_lost[] = "router weights; which response a token is of;
 
 static const spw_importer importers[] = {
     {"megatron-router", "Megatron-LM --moe-routing-trace-path", "router_trace_rank{N}.jsonl of every rank",
-     "ids, source ranks", "router weights; the order of preference where ids ascend", TRAIN,
-     SHAPE | SPW_FACT_RANKS, OF_RANKS | SPW_FACT_MICRO_BATCH_SIZE, spw_import_megatron_router},
+     "ids, source ranks; router weights where logits are recorded and --scores is stated",
+     "router weights without logits; the order of preference where ids ascend", TRAIN, SHAPE | SPW_FACT_RANKS,
+     OF_RANKS | SPW_FACT_MICRO_BATCH_SIZE | SPW_FACT_SCORES, spw_import_megatron_router},
     {"megatron-counts", "Megatron-LM --save-tokens-per-expert-interval",
      "tokens_per_expert/rank{N}.jsonl of every rank", "counts", "which tokens chose an expert; source ranks",
      TRAIN, SHAPE | SPW_FACT_RANKS | SPW_FACT_EXPERT_PARALLEL, OF_RANKS | SPW_FACT_RESUMED,
@@ -60,8 +49,9 @@ static const spw_importer importers[] = {
      "which tokens chose an expert; source ranks; steps", MIXED, SHAPE, SPW_FACT_LAYERS,
      spw_import_layer_counts},
     {"moe-balance", "moe-balance", "lines of {\"layer\", \"batch_id\", \"origin_rows\", \"topk_experts\"}",
-     "ids, source ranks where origin_rows are filled", "router weights", MIXED, SHAPE,
-     SPW_FACT_LAYERS | SPW_FACT_RANKS | SPW_FACT_ORDER, spw_import_moe_balance},
+     "ids, router weights where every line has them, source ranks where origin_rows are filled",
+     "which request a token is of", MIXED, SHAPE, SPW_FACT_LAYERS | SPW_FACT_RANKS | SPW_FACT_ORDER,
+     spw_import_moe_balance},
     {"vllm-eplb", "vLLM offline EPLB statistics",
      "lines of eplb_load_stats, replicas summed by their p2l_map", "counts",
      "which tokens chose an expert; source ranks; loads of replicas", MIXED, SHAPE, SPW_FACT_LAYERS,

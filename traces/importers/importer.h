@@ -25,9 +25,10 @@ typedef enum spw_import_fact {
     SPW_FACT_FILES = 1 << 13,
     SPW_FACT_ARRAY = 1 << 14,
     SPW_FACT_MISSING = 1 << 15,
-    SPW_FACT_ORDER = 1 << 16
+    SPW_FACT_ORDER = 1 << 16,
+    SPW_FACT_SCORES = 1 << 17
 } spw_import_fact;
-enum { SPW_IMPORT_FACTS = 17 };
+enum { SPW_IMPORT_FACTS = 18 };
 const char *spw_import_fact_option(int bit); /* "--experts" for bit 0 ... */
 
 typedef struct spw_index_list {
@@ -47,7 +48,7 @@ typedef struct spw_import_settings {
     spw_index_list dense_layers; /* of them, those without experts */
     spw_index_list stage_first;  /* first layer of each pipeline stage */
     bool recompute, resumed;
-    const char *axes, *files, *array, *order;
+    const char *axes, *files, *array, *order, *scores;
     int64_t missing;
     int phase;                                /* as in /steps/phase; below 0: the format's own */
     size_t model_layers;                      /* recorded; 0: not said */
