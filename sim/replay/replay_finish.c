@@ -182,7 +182,8 @@ static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) 
     }
     for (int p = 0; p < SPW_PURPOSES; p++) {
         if (p == SPW_PURPOSE_EXCHANGE) continue;
-        out->purpose_said[p] = true;
+        out->purpose_said[p] =
+            !spw_grid_is_plain(row->point.job) || (p != SPW_PURPOSE_TENSOR && p != SPW_PURPOSE_CONTEXT);
         out->purpose_bytes[p] = spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
         out->whole_step_bytes += out->purpose_bytes[p];
     }

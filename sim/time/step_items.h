@@ -21,7 +21,9 @@
     X(INDICES, "indices", "the top-k scatter of dense, gathered by XLA over all GPUs") \
     X(RESHARDING, "resharding", "what layout=peeled gathers to multiply where the tokens are") \
     X(EMBEDDING, "embedding_and_head", "tokens to the sharded embedding, or its table; the head") \
-    X(PIPELINE, "pipeline", "activations to the next stage, their gradients back")
+    X(PIPELINE, "pipeline", "activations to the next stage, their gradients back") \
+    X(TENSOR, "tensor_parallel", "sequence-parallel gathers and scatters of a tensor group, its loss") \
+    X(CONTEXT, "context_parallel", "keys and values round a context group, and their gradients")
 #define SPW_OPERATION_ENUM(name, text) SPW_OPERATION_##name,
 #define SPW_PURPOSE_ENUM(name, text, help) SPW_PURPOSE_##name,
 typedef enum spw_operation { SPW_OPERATION_LIST(SPW_OPERATION_ENUM) SPW_OPERATIONS } spw_operation;
@@ -43,8 +45,10 @@ typedef enum spw_step_place {
 typedef enum spw_step_group {
     SPW_GROUP_EXPERT,
     SPW_GROUP_FSDP,
-    SPW_GROUP_ALL, /* expert x fsdp */
+    SPW_GROUP_ALL, /* expert x fsdp; with tensor or context parallelism data x context */
     SPW_GROUP_PIPELINE,
+    SPW_GROUP_TENSOR,
+    SPW_GROUP_CONTEXT,
     SPW_GROUPS
 } spw_step_group;
 const char *spw_step_place_name(spw_step_place place);

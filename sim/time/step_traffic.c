@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
+#include "sim/time/grid_traffic.h"
 #include "sim/time/step_exchanges.h"
 #include "sim/time/weight_families.h"
 
@@ -22,7 +23,7 @@ typedef struct builder {
 
 /* A weight matrix: gathered forward and backward, its gradient scattered. */
 static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
-    const uint64_t share = elements / b->job->tensor;
+    const uint64_t share = elements;
     item.count = 1;
     item.family = SPW_FAMILY_WEIGHTS;
     for (int backward = 0; backward < 2; backward++) {
@@ -113,7 +114,7 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
  * the loss follows at once, so its gradient is scattered from the same gather. */
 static void add_ends(builder *b, const spw_layer_shape *s) {
     const spw_model *m = &b->job->model;
-    const uint64_t table = (uint64_t)m->vocab * m->hidden / b->job->tensor;
+    const uint64_t table = (uint64_t)m->vocab * m->hidden;
     const size_t w = b->job->precision.weights, g = b->job->precision.gradients;
     spw_step_item item = {.purpose = SPW_PURPOSE_EMBEDDING,
                           .place = SPW_PLACE_ENDS,
@@ -166,7 +167,7 @@ static void add_replicas(builder *b) {
     const size_t families = spw_weight_families(job, false, family);
     for (size_t i = 0; i < families; i++) {
         const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
-        const uint64_t elements = family[i].elements / job->tensor;
+        const uint64_t elements = family[i].elements;
         spw_step_item item = {.name = experts ? "experts" : "others",
                               .formula = experts ? "P_routed / R g" : "P_rest g",
                               .operation =
@@ -211,25 +212,25 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     const spw_scheme *scheme = point->scheme;
     const spw_model *m = &job->model;
     const spw_pipeline pipeline = spw_pipeline_of(job);
+    const spw_grid grid = spw_grid_of(job);
     const size_t micro = pipeline.micro_batches;
     const spw_compiled_layer *list =
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
     builder b = {job, out};
     memset(out, 0, sizeof *out);
-    if (!spw_grid_is_plain(job))
-        return spw_fail(SPW_ECONFIG,
-                        "the collectives of tensor and context parallelism are not listed yet; make tensor, "
-                        "context and expert_tensor 1");
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
     out->times[SPW_PLACE_DENSE_LAYER] = (m->layers - m->moe_layers) * micro;
     out->times[SPW_PLACE_ENDS] = micro;
     out->times[SPW_PLACE_STEP] = 1;
     out->group_size[SPW_GROUP_EXPERT] = job->expert;
     out->group_size[SPW_GROUP_FSDP] = job->fsdp;
-    out->group_size[SPW_GROUP_ALL] = job->expert * job->fsdp;
+    out->group_size[SPW_GROUP_ALL] = grid.data * grid.context;
+    out->group_size[SPW_GROUP_TENSOR] = grid.tensor;
+    out->group_size[SPW_GROUP_CONTEXT] = grid.context;
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
     if (list != NULL) spw_step_exchanges_add(point, out);
     add_sends(&b, &pipeline, &point->shape);
+    spw_grid_traffic_add(point, out);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
         add_sharded(&b, list, stack);
         add_ends(&b, &point->shape);

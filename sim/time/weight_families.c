@@ -1,5 +1,8 @@
 #include "sim/time/weight_families.h"
 
+#include "sim/input/grid.h"
+#include "sim/memory/optimizer_state.h"
+
 #include <math.h>
 
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]) {
@@ -9,17 +12,23 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
     const uint64_t linear = p.attention_per_layer * m->layers + p.shared_per_layer * m->moe_layers +
                             p.dense_ffn_per_layer * (m->layers - m->moe_layers);
     const size_t matrices = 3 * m->moe_layers;
+    const spw_grid g = spw_grid_of(job);
+    const size_t groups = g.expert * g.expert_tensor;
+    const spw_replicated_parameters kept = spw_replicated_parameters_of(m);
+    const uint64_t rest = p.total - routed,
+                   whole =
+                       g.tensor > 1 ? kept.layer * m->layers + kept.moe_layer * m->moe_layers + kept.head : 0;
     size_t count = 0;
+    out[count++] = (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS,
+                                       SPW_GROUP_FSDP,
+                                       g.expert_data,
+                                       groups,
+                                       routed / groups,
+                                       routed / groups,
+                                       matrices};
     out[count++] =
-        (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_FSDP,       job->fsdp, job->expert,
-                            routed / job->expert,       routed / job->expert, matrices};
-    out[count++] = (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS,
-                                       SPW_GROUP_ALL,
-                                       job->expert * job->fsdp,
-                                       1,
-                                       p.total - routed,
-                                       linear,
-                                       m->layers};
+        (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS,         SPW_GROUP_ALL, g.data * g.context, g.tensor,
+                            (rest - whole) / g.tensor + whole, linear,        m->layers};
     if (all_experts)
         out[count++] = (spw_weight_family){
             SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, routed, matrices};

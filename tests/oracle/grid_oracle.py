@@ -189,11 +189,11 @@ def parameters(grid):
     sharded += grid.dense_layers * 3 * H * 48 / grid.TP + 2 * 96 * H / grid.TP
     replicated = (sum(whole) + 2 * H) * grid.layers + moe * grid.E * H + H
     routed = moe * grid.E / grid.EP * 3 * H * grid.F / grid.ETP
-    return routed, sharded + replicated
+    return routed, sharded + replicated, replicated
 
 
 def check_state(grid, name):
-    routed, rest = parameters(grid)
+    routed, rest, _ = parameters(grid)
     for optimizer, experts, others in (("distributed", grid.EDP, grid.DP * grid.CP), ("replicated", 1, 1)):
         job = grid.write(name, ["megatron-alltoall"], optimizer)
         want = {"weights": 2 * (routed + rest), "gradients": 4 * (routed + rest),
@@ -206,6 +206,27 @@ def check_state(grid, name):
         oracle.check(("gathered_sequence" in got) == (grid.TP > 1), f"{name}: gathered_sequence with tensor {grid.TP}")
         for part, value in want.items():
             oracle.check(abs(got[part] - value) <= 1, f"{name} {vars(grid)} {optimizer} {part}: {got[part]} for {value}")
+
+
+def check_collectives(grid, name):
+    """Bytes out of one GPU in one step, remat full, by purpose: every tensor counted by pencil and paper."""
+    routed, rest, whole = parameters(grid)
+    T, TP, CP, replicas = grid.p * grid.S // (grid.TP * grid.CP), grid.TP, grid.CP, grid.DP * grid.CP
+    moe, share = grid.layers - grid.dense_layers, (TP - 1) / TP
+    if grid.shared or grid.dense_layers:  # MLA: latents go in, gathered forward, again, for the weights; scattered once
+        attention, ring = 4 * (10 + 6) + 3 * 2 + 3 * grid.H, grid.heads * (4 + 2 + 4)
+    else:
+        attention, ring = 7 * grid.H, 2 * grid.kv * 4
+    ffn = 7 * grid.H * (moe * (grid.shared > 0) + grid.dense_layers)
+    sequence = (attention * grid.layers + ffn + 5 * grid.H) * TP * T * 2
+    want = {"expert_weights": (grid.EDP - 1) / grid.EDP * 6 * routed, "other_weights": (replicas - 1) / replicas * 6 * rest,
+            "tensor_parallel": share * (sequence + 2 * 3 * TP * T * 4 + 2 * 4 * whole),
+            "context_parallel": (CP - 1) * 4 * T * ring * 2 * grid.layers}
+    job, got = grid.write(name, ["megatron-alltoall"]), dict.fromkeys(want, 0.0)
+    for row in json.loads(oracle.must("explain", "--traffic", "--job", job, "--format", "json")):
+        got[row["purpose"]] = got.get(row["purpose"], 0.0) + row["step_bytes"]
+    for purpose, value in want.items():
+        oracle.check(abs(got[purpose] - value) <= 1e-9 * value + 1, f"{name} {vars(grid)} {purpose}: {got[purpose]} for {value}")
 
 
 def check_refusals():
@@ -230,5 +251,6 @@ for seed in range(cases):
     one = Grid(generator)
     check_rows(one, f"case{seed}", generator)
     check_state(one, f"case{seed}")
+    check_collectives(one, f"case{seed}")
 check_refusals()
 oracle.finish(least=10 * cases)

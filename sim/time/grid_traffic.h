@@ -1,0 +1,14 @@
+/* Collectives of tensor, sequence and context parallelism in Megatron-Core (docs/step_traffic.md). Read in
+ * NVIDIA/Megatron-LM d98e8a64 megatron/core: tensor_parallel/layers.py, tensor_parallel/cross_entropy.py,
+ * transformer/multi_latent_attention.py, distributed/finalize_model_grads.py; the ring of context parallelism in
+ * NVIDIA/TransformerEngine context_parallel.py (point to point, the default). */
+#ifndef SPW_SIM_TIME_GRID_TRAFFIC_H
+#define SPW_SIM_TIME_GRID_TRAFFIC_H
+
+#include "sim/schemes/point.h"
+#include "sim/time/step_items.h"
+
+/* Appends them; nothing without such parallelism. The group sizes of `out` are set. */
+void spw_grid_traffic_add(const spw_point *point, spw_step_traffic *out);
+
+#endif
