@@ -18,6 +18,7 @@ static void describe(const spw_search_view *v, const size_t *value, size_t seque
                  expert = value[SPW_SEARCH_EXPERT], parts = value[SPW_SEARCH_MICRO_BATCHES],
                  turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
                  context = value[SPW_SEARCH_CONTEXT];
+    const size_t asked = v->request->plan->job->expert_tensor, cut_experts = asked > 0 ? asked : tensor;
     char remat[32], stages[96] = "", cut[64] = "", attention[80] = "";
     if (pipeline > 1 && turns > 0) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
@@ -28,8 +29,8 @@ static void describe(const spw_search_view *v, const size_t *value, size_t seque
     if (tensor * context > 1)
         (void)snprintf(attention, sizeof attention, " (tensor %zu x context %zu)", tensor, context);
     (void)snprintf(out, POINT_TEXT, "%s, EP %zu x FSDP %zu%s%s on %zu GPU%s, %zu sequence%s%s, remat %s",
-                   v->request->plan->scheme[scheme].text, expert, gpus / expert / pipeline, stages, attention,
-                   gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
+                   v->request->plan->scheme[scheme].text, expert, gpus / expert / cut_experts / pipeline,
+                   stages, attention, gpus, spw_plural(gpus), sequences, spw_plural(sequences), cut,
                    spw_search_value_text(SPW_SEARCH_REMAT, value[SPW_SEARCH_REMAT], remat));
 }
 
@@ -48,15 +49,17 @@ static void print_drops(const spw_search_point *p, FILE *out) {
 static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
-    fprintf(out, "%-*s%s\n%*s", LABEL, label, text, LABEL, "");
+    fprintf(out, "%-*s%s, ", LABEL, label, text);
+    print_drops(p, out);
+    fprintf(out, "\n%*s", LABEL, "");
     if (p->timed)
         fprintf(out, "%.*f tokens/s a GPU (%s), step %s s", p->tokens_per_s_per_gpu < 10.0 ? 2 : 0,
                 p->tokens_per_s_per_gpu,
                 spw_span_text(p->tokens_per_s_low, p->tokens_per_s_high, " to ", span),
                 spw_figure_text(p->step.step_s, step));
-    if (p->timed) fprintf(out, " (%s), ", spw_span_text(p->step.low_s, p->step.high_s, " to ", span));
-    print_drops(p, out);
-    fprintf(out, "\n%*s%.1f GiB%s", LABEL, "", (double)p->peak_bytes / GIB,
+    if (p->timed)
+        fprintf(out, " (%s)\n%*s", spw_span_text(p->step.low_s, p->step.high_s, " to ", span), LABEL, "");
+    fprintf(out, "%.1f GiB%s", (double)p->peak_bytes / GIB,
             p->kind == SPW_MEMORY_LIVE ? " live, a lower bound," : "");
     if (p->high_bytes > p->low_bytes)
         fprintf(out, " (%.1f to %.1f)", (double)p->low_bytes / GIB, (double)p->high_bytes / GIB);
@@ -176,6 +179,8 @@ static const struct {
     size_t dimension, column;
 } optional[] = {{SPW_SEARCH_GPUS, 1}, {SPW_SEARCH_TENSOR, 5}, {SPW_SEARCH_CONTEXT, 6}};
 
+static const size_t of_time[] = {19, 20, 22}; /* step, interval, speed */
+
 static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
     char text[SPW_SPAN_TEXT], remat[32];
     const double reals[] = {p->tokens_per_s_low, p->tokens_per_s_high,
@@ -221,6 +226,8 @@ static spw_status print_front(const spw_search_view *v, spw_format format, FILE 
     memcpy(own, columns, sizeof own);
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
         if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
+    for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
+        own[of_time[i]].heading = NULL;
     SPW_TRY(spw_table_create(own, &table));
     for (size_t i = 0; i < (few ? (size_t)FRONT_LINES : f->points); i++) add_point(table, v, &f->point[i]);
     SPW_TRY(spw_table_print(table, format, out));

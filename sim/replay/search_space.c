@@ -18,10 +18,8 @@ static spw_status set_pipeline(spw_job *job, size_t value) {
     return SPW_OK;
 }
 
-/* Experts are whole on a GPU unless the job says otherwise: what cuts them is not modelled. */
 static spw_status set_tensor(spw_job *job, size_t value) {
     job->tensor = value;
-    if (job->expert_tensor == 0) job->expert_tensor = 1;
     return SPW_OK;
 }
 

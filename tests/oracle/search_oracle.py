@@ -84,13 +84,13 @@ def brute_force(case, experts):
     rows = []
     space = case["space"]
     for gpus, pipeline, tensor, context, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
-        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * e) == 0 and experts % e == 0]
+        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * tensor * e) == 0 and experts % e == 0]
         batches = [b for b in case["batches"] if b % parts == 0]
         if not sizes or not batches:
             continue
         done = oracle.call(
             "plan", *job_options(case), *cluster(case, gpus), "--set", "parallel.expert=1", "--pipeline", pipeline,
-            "--tensor", tensor, "--context", context, "--expert-tensor", 1, "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
+            "--tensor", tensor, "--context", context, "--micro-batches", parts, "--virtual-stages", virtual, "--remat", remat, "--expert-parallel",
             ",".join(map(str, sizes)))
         if done.returncode != 0:  # not one point of it can be
             check(done.returncode == 2, f"plan: {done.stderr}")

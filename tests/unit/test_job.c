@@ -115,10 +115,12 @@ static void test_keys(void) {
            "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, "
-           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
+           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
+           "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, precision, "
-           "allocator, model_part, layers, remat, optimizer, memory_fraction, schemes");
+           "allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
+           "schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: 'parallel.fsdp' is given again (first on line 3); keep one");
@@ -327,7 +329,7 @@ static void test_yaml(void) {
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, precision, "
            "allocator, "
            "model_part, layers, remat, optimizer, "
-           "memory_fraction, "
+           "memory_fraction, price_per_gpu_hour, "
            "schemes");
     spw_job job;
     CHECK_STATUS(spw_job_parse("job.yaml", NULL, "\n#\na\0b: c", 9, &job), SPW_ECONFIG);
