@@ -12,15 +12,29 @@
 static const struct {
     const char *name;
     spw_distribution value;
+    const char *severity; /* the key that says how uneven it is; NULL: none */
+    double most;          /* of that key, where --until looks; INFINITY: what the experts allow */
 } names[] = {
-    {"uniform", {.popularity = SPW_UNIFORM}},
-    {"zipf", {.popularity = SPW_ZIPF, .exponent = 1.0}},
-    {"lognormal", {.popularity = SPW_LOGNORMAL, .sigma = 0.5}},
-    {"dirichlet", {.popularity = SPW_DIRICHLET, .alpha = 4.0}},
-    {"hot-rank", {.popularity = SPW_UNIFORM, .share = 0.25, .hot_rank = 0, .hot_ranks = 8}},
-    {"group-limited", {.popularity = SPW_UNIFORM, .groups = 8, .kept = 4}},
-    {"drift", {.popularity = SPW_LOGNORMAL, .sigma = 0.5, .drift = 0.1}},
-    {"collapse", {.popularity = SPW_UNIFORM, .peak = 3.0, .rise = 2.0, .recovery = 4.0}},
+    {"uniform", {.popularity = SPW_UNIFORM}, NULL, 0.0},
+    {"zipf", {.popularity = SPW_ZIPF, .exponent = 1.0}, "exponent", 4.0},
+    {"lognormal", {.popularity = SPW_LOGNORMAL, .sigma = 0.5}, "sigma", 4.0},
+    {"dirichlet", {.popularity = SPW_DIRICHLET, .alpha = 4.0}, NULL, 0.0},
+    {"hot-rank",
+     {.popularity = SPW_UNIFORM, .share = 0.25, .hot_rank = 0, .hot_ranks = 8},
+     "share",
+     INFINITY},
+    {"group-limited", {.popularity = SPW_UNIFORM, .groups = 8, .kept = 4}, NULL, 0.0},
+    {"drift", {.popularity = SPW_LOGNORMAL, .sigma = 0.5, .drift = 0.1}, "drift", 2.0},
+    {"collapse", {.popularity = SPW_UNIFORM, .peak = 3.0, .rise = 2.0, .recovery = 4.0}, "peak", 10.0},
+    {"k-hot", {.hot = 1.0, .heat = 0.5, .stride = 1.0}, "heat", 1.0},
+    {"max-violation", {.hot = 1.0, .violation = 1.0, .stride = 1.0}, "violation", INFINITY},
+    {"megatron-w0", {.even = 1.0}, NULL, 0.0},
+    {"megatron-w1", {.hot = 0.25, .heat = 0.75, .stride = 1.0}, "heat", 1.0},
+    {"megatron-w2", {.hot = 0.25, .heat = 0.75, .stride = 1.0}, "heat", 1.0},
+    {"megatron-w3", {.hot = 0.5, .heat = 0.75, .stride = 2.0}, "heat", 1.0},
+    {"megatron-w5", {.hot = 0.5, .heat = 1.0, .stride = 1.0, .first = 0.5}, "heat", 1.0},
+    {"megatron-w6", {.hot = 0.25, .heat = 0.75, .stride = 1.0, .turn = 3.0}, "heat", 1.0},
+    {"megatron-w7", {.hot = 0.25, .heat = 0.5, .stride = 1.0, .burst = 4.0}, "heat", 1.0},
 };
 
 /* Defaults of a popularity named by a key. */
@@ -61,6 +75,13 @@ static const struct {
     KEY("peak", peak, 0.0, 20.0, false, ANY),
     KEY_BESIDE("rise", rise, 0.0, 1e9, false, peak),
     KEY_BESIDE("recovery", recovery, 1e-3, 1e9, false, peak),
+    KEY("hot", hot, 0.0, 65535.0, false, ANY),
+    KEY_BESIDE("heat", heat, 0.0, 1.0, false, hot),
+    KEY_BESIDE("stride", stride, 1.0, 65535.0, true, hot),
+    KEY_BESIDE("first", first, 0.0, 65535.0, false, hot),
+    KEY_BESIDE("turn", turn, 0.0, 1e6, true, hot),
+    KEY_BESIDE("burst", burst, 0.0, 1e6, true, hot),
+    KEY_BESIDE("violation", violation, 0.0, 65535.0, false, hot),
 #undef KEY
 #undef KEY_BESIDE
 };
@@ -109,7 +130,7 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
     return spw_fail(
         SPW_EARG,
         "'%.*s': must be KEY=VALUE with popularity, exponent, sigma, alpha, share, rank, ranks, groups, "
-        "kept, drift, peak, rise or recovery",
+        "kept, drift, peak, rise, recovery, hot, heat, stride, first, turn, burst or violation",
         (int)length, text);
 }
 
@@ -135,14 +156,25 @@ static spw_status check_keys(const bool *given, const spw_distribution *d) {
     return SPW_OK;
 }
 
-spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
-    size_t length = strcspn(text, ":"), i = 0;
+static size_t find_name(const char *text) {
+    const size_t length = strcspn(text, ":");
+    size_t i = 0;
     while (i < NAMES && !same(text, length, names[i].name)) i++;
+    return i;
+}
+
+spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
+    const size_t length = strcspn(text, ":"), i = find_name(text);
+    if (same(text, length, "megatron-w4"))
+        return spw_fail(
+            SPW_EARG,
+            "distribution megatron-w4 gives the ranks unlike numbers of tokens, and all GPUs of a job "
+            "have as many; the others, megatron-w0 to w7, can be had");
     if (i == NAMES) {
         return spw_fail(
             SPW_EARG,
             "distribution '%.*s'; must be uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, "
-            "drift or collapse",
+            "drift, collapse, k-hot, max-violation or megatron-w0 to w7",
             (int)length, text);
     }
     *out = names[i].value;
@@ -162,5 +194,41 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
 
 double spw_distribution_steps(const spw_distribution *d) {
     const double collapse = d->peak > 0.0 ? 1.0 + ceil(d->rise) + ceil(3.0 * d->recovery) : 1.0;
-    return d->drift > 0.0 ? fmax(collapse, SPW_DRIFT_STEPS) : collapse;
+    const double moving = fmax(d->burst, 4.0 * d->turn); /* the set moves four times */
+    return fmax(d->drift > 0.0 ? fmax(collapse, SPW_DRIFT_STEPS) : collapse, moving);
+}
+
+spw_status spw_distribution_severity(const char *text, size_t experts, size_t top_k, spw_severity *out) {
+    char key[32];
+    spw_distribution d;
+    spw_status status = spw_distribution_parse(text, &d);
+    if (status != SPW_OK) return status;
+    const size_t i = find_name(text);
+    if (names[i].severity == NULL)
+        return spw_fail(
+            SPW_EARG,
+            "distribution %s has no key that says how uneven it is; zipf, lognormal, hot-rank, drift, "
+            "collapse, k-hot, max-violation and megatron-w1 to w7 have one",
+            text);
+    *out = (spw_severity){.key = names[i].severity, .high = names[i].most};
+    for (const char *sign = ":"; *sign != '\0'; sign = *sign == ':' ? "," : "") {
+        (void)snprintf(key, sizeof key, "%c%s=", *sign, out->key);
+        if (strstr(text, key) != NULL)
+            return spw_fail(SPW_EARG, "distribution %s: leave out %s, which is what is varied", text,
+                            out->key);
+    }
+    const double mean = (double)top_k / (double)experts,
+                 hot = fmax(1.0, spw_distribution_hot(&d, experts, top_k));
+    if (strcmp(out->key, "share") == 0) {
+        out->low = 1.0 / d.hot_ranks;
+        out->high = fmax(out->low, fmin(1.0, (double)experts / d.hot_ranks / (double)top_k));
+    } else if (!isfinite(out->high)) { /* an expert has at most all tokens, the set at most all choices */
+        out->high = fmax(0.0, fmin(1.0 / mean, (double)experts / hot) - 1.0);
+    }
+    return SPW_OK;
+}
+
+double spw_distribution_hot(const spw_distribution *d, size_t experts, size_t top_k) {
+    if (d->hot >= 1.0 || !(d->hot > 0.0)) return floor(d->hot);
+    return fmax((double)top_k, floor(d->hot * (double)experts));
 }

@@ -48,6 +48,25 @@ cleanup:
     return status;
 }
 
+static spw_status check_hot_set(const spw_generate_settings *settings) {
+    const spw_distribution *d = &settings->distribution;
+    const double experts = (double)settings->experts, top_k = (double)settings->top_k;
+    const double hot = spw_distribution_hot(d, settings->experts, settings->top_k);
+    const double most = fmin(experts / top_k, experts / hot) - 1.0;
+    if (hot > experts || d->stride * (hot - 1.0) >= experts || d->first >= experts)
+        return spw_fail(SPW_EARG,
+                        "a hot set of %g experts, every %g-th from %g on, does not go into %zu experts", hot,
+                        d->stride, d->first, settings->experts);
+    if (d->share > 0.0 || d->groups > 0.0)
+        return spw_fail(SPW_EARG, "a hot set does not go with share or groups; write one of them");
+    if (d->violation > most * (1.0 + 1e-12))
+        return spw_fail(
+            SPW_EARG,
+            "violation %g cannot be: %g experts of %zu, of which a token chooses %zu, have at most %g",
+            d->violation, hot, settings->experts, settings->top_k, most);
+    return SPW_OK;
+}
+
 static spw_status check_settings(const spw_generate_settings *settings) {
     const spw_distribution *d = &settings->distribution;
     size_t experts = settings->experts, top_k = settings->top_k, groups = (size_t)d->groups,
@@ -72,6 +91,10 @@ static spw_status check_settings(const spw_generate_settings *settings) {
         (experts % groups != 0 || kept < 1 || kept > groups || top_k > kept * (experts / groups))) {
         return spw_fail(SPW_EARG, "%zu of %zu groups cannot give top_k %zu of %zu experts", kept, groups,
                         top_k, experts);
+    }
+    if (d->hot > 0.0) {
+        const spw_status status = check_hot_set(settings);
+        if (status != SPW_OK) return status;
     }
     if (d->share > 0.0) {
         if (hot_ranks < 1 || experts % hot_ranks != 0 || d->hot_rank >= d->hot_ranks || groups > 0) {
@@ -212,6 +235,34 @@ static void include_hot_rank(spw_generator *generator) {
     memcpy(rest + first, hot, local * sizeof *hot);
 }
 
+/* The share of the tokens that choose in the hot set at this step. */
+static double heat_of(const spw_distribution *d, size_t step) {
+    const size_t burst = (size_t)d->burst;
+    return burst > 0 && step % burst != burst - 1 ? 0.0 : d->heat;
+}
+
+/* generator->inside = the inclusion with the hot set; before, that without it. */
+static void include_hot_set(spw_generator *generator) {
+    const spw_generate_settings *settings = generator->settings;
+    const spw_distribution *d = &settings->distribution;
+    const size_t experts = settings->experts, turn = (size_t)d->turn;
+    const double total = (double)settings->top_k, all = (double)experts;
+    const double hot = spw_distribution_hot(d, experts, settings->top_k), cold = all - hot;
+    const bool heated = d->violation == 0.0;
+    const double burst = d->burst > 0.0 && heat_of(d, generator->step) == 0.0 ? 0.0 : d->violation;
+    const double in = heated ? fmin(1.0, total / hot) : (1.0 + burst) * total / all;
+    const double out = cold > 0.0 ? fmax(0.0, total - hot * in) / cold : 0.0;
+    const double share = heated ? heat_of(d, generator->step) : 1.0;
+    const size_t moved = turn > 0 ? generator->step / turn * (size_t)hot : 0;
+    const size_t first = (size_t)(d->first < 1.0 ? floor(d->first * all) : d->first);
+    double *p = generator->inside;
+    for (size_t i = 0; i < experts; i++) p[i] = (1.0 - share) * p[i] + share * out;
+    for (size_t i = 0; i < (size_t)hot; i++)
+        p[(first + moved + i * (size_t)d->stride) % experts] += share * (in - out);
+    for (size_t i = 0; i < experts; i++)
+        p[i] = fmin(1.0, fmax(0.0, p[i])); /* sums of shares may be off by a rounding */
+}
+
 /* generator->inside, of_group = what the sampler of this layer needs. */
 static void include(spw_generator *generator, size_t layer) {
     const spw_generate_settings *settings = generator->settings;
@@ -231,6 +282,7 @@ static void include(spw_generator *generator, size_t layer) {
         scale_to(generator->of_group, groups, distribution->kept);
     } else {
         scale_to(p, settings->experts, total);
+        if (distribution->hot > 0.0) include_hot_set(generator);
     }
 }
 
@@ -244,9 +296,20 @@ void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inc
     }
 }
 
+/* Every rank begins with expert 0 and takes top_k after top_k. */
+static void take_turns(const spw_generate_settings *settings, uint16_t *expert_id) {
+    const size_t choices = settings->tokens_per_rank * settings->top_k;
+    for (size_t i = 0; i < settings->ranks * choices; i++)
+        expert_id[i] = (uint16_t)(i % choices % settings->experts);
+}
+
 spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {
     spw_status status = SPW_OK;
     const spw_generate_settings *settings = generator->settings;
+    if (settings->distribution.even != 0.0) {
+        take_turns(settings, expert_id);
+        return SPW_OK;
+    }
     spw_sampler *sampler = NULL;
     unsigned char *scratch = NULL;
     size_t threads = (size_t)omp_get_max_threads(), step = generator->step;

@@ -36,11 +36,19 @@ typedef struct spw_distribution {
     /* collapse: log p += concentration z[x], z normal; the concentration rises from 0 to `peak` over the
      * first `rise` steps and then falls by exp(-1) every `recovery` steps */
     double peak, rise, recovery;
+    /* hot set: `hot` experts (below 1: that share of all, at least top_k) from `first` on, every `stride`-th (below 1,
+     * `first` is a share of all, too). The share `heat` of the tokens chooses in the set alone, alike; the others as the
+     * popularity says. A set smaller than top_k is chosen whole, and the rest alike. Every `turn` steps the set moves on by
+     * its width; with `burst`, only the last of every `burst` steps is hot. With `violation` V every expert of the set has
+     * 1 + V times the mean load instead (MaxVio, Wang et al. 2024), and the others share the rest alike. */
+    double hot, heat, stride, first, turn, burst, violation;
+    double even; /* not 0: tokens take the experts in turn, so that every expert has the same load */
 } spw_distribution;
 
-/* "NAME[:key=value,...]": uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse. A
- * name sets defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups,
- * kept, drift, peak, rise, recovery. SPW_EARG says which names or keys there are, also when a key belongs to another
+/* "NAME[:key=value,...]": uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
+ * max-violation, megatron-w0 to w7 (NVIDIA/Megatron-LM, pull request 7488, benchmarks/moe/token_imbalance). A name sets
+ * defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups, kept, drift, peak, rise,
+ * recovery, hot, heat, stride, first, turn, burst, violation. SPW_EARG says which names or keys there are, also when a key belongs to another
  * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
 
@@ -48,6 +56,18 @@ SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribut
  * collapse and three times its recovery, which leaves a twentieth; SPW_DRIFT_STEPS of a drift, which has no end. */
 enum { SPW_DRIFT_STEPS = 16 };
 double spw_distribution_steps(const spw_distribution *distribution);
+
+/* Experts of the hot set; 0: there is none. */
+double spw_distribution_hot(const spw_distribution *distribution, size_t experts, size_t top_k);
+
+/* The one key of a family that says how uneven it is, and between which values it goes with so many experts and choices. */
+typedef struct spw_severity {
+    const char *key;
+    double low, high; /* low: as even as the family gets */
+} spw_severity;
+/* SPW_EARG for a family without one, and when `text` gives the key itself. */
+SPW_MUST_CHECK spw_status spw_distribution_severity(const char *text, size_t experts, size_t top_k,
+                                                    spw_severity *out);
 
 typedef struct spw_generate_settings {
     size_t experts, top_k, layers, steps, ranks, tokens_per_rank;
@@ -71,6 +91,11 @@ void spw_generator_seek(spw_generator *generator, size_t step);
 void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inclusion);
 /* expert_id [ranks * tokens_per_rank][top_k], rank-major. */
 SPW_MUST_CHECK spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id);
+
+/* How uneven the requested loads are, of the worst step and layer: `max_over_mean` of the `ranks` parts of consecutive experts
+ * (which must divide the experts), and `max_violation` of the experts, the most loaded over the mean, less 1. */
+SPW_MUST_CHECK spw_status spw_generator_skew(const spw_generate_settings *settings, size_t ranks,
+                                             double *max_over_mean, double *max_violation);
 
 /* Writes a whole trace. */
 SPW_MUST_CHECK spw_status spw_generate_trace(const spw_generate_settings *settings, const char *path);

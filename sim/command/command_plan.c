@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "sim/command/job_options.h"
 #include "sim/command/plan_print.h"
+#include "sim/command/plan_routing.h"
 #include "sim/command/plan_search.h"
+#include "sim/command/plan_until.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/print/plural.h"
@@ -32,13 +34,14 @@ enum {
     OPTION_DROPS,
     OPTION_ROUTING_STEPS,
     OPTION_CHROME,
+    OPTION_UNTIL,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps, *chrome;
+        *routing_steps, *chrome, *until;
     spw_search_options search;
     bool all;
 } plan_options;
@@ -69,6 +72,11 @@ static const struct argp_option own_options[] = {
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
+    {"until", OPTION_UNTIL, "oom|step=X", 0,
+     "how uneven routing may get before a point runs out of memory, or its step takes X times the balanced "
+     "one: of the "
+     "family of --routing, or of a stated imbalance",
+     0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
@@ -77,13 +85,13 @@ static const struct argp_option own_options[] = {
 
 static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
-    const char **const target[] = {&o->trace_path, &o->routing, &o->imbalance,     &o->stack,
-                                   &o->steps,      &o->layers,  &o->tokens,        &o->seed,
-                                   &o->allocator,  &o->drops,   &o->routing_steps, &o->chrome};
+    const char **const target[] = {&o->trace_path,    &o->routing, &o->imbalance, &o->stack,     &o->steps,
+                                   &o->layers,        &o->tokens,  &o->seed,      &o->allocator, &o->drops,
+                                   &o->routing_steps, &o->chrome,  &o->until};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
-    } else if (key >= OPTION_TRACE && key <= OPTION_CHROME) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_UNTIL) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -156,57 +164,6 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
     return request->splits > 0
                ? SPW_OK
                : spw_fail(SPW_EARG, "--expert-parallel '%s': write a list as in 4,8,16", text);
-}
-
-enum { MOST_ROUTING_STEPS = 64 }; /* without being asked for */
-
-/* Steps of a generated routing: as asked, or as many as it takes to show how it changes. */
-static spw_status count_steps(const spw_distribution *distribution, const char *asked, size_t *out) {
-    const double needed = spw_distribution_steps(distribution);
-    uint64_t steps = 0;
-    if (asked != NULL) {
-        const spw_status status = spw_parse_count("--routing-steps", asked, 1 << 16, &steps);
-        if (status != SPW_OK) return status;
-        if (steps == 0) return spw_fail(SPW_EARG, "--routing-steps 0: write 1 or more");
-        *out = (size_t)steps;
-        return SPW_OK;
-    }
-    if (needed > MOST_ROUTING_STEPS)
-        return spw_fail(
-            SPW_EARG,
-            "the routing takes %.0f steps to change and to recover, more than the %d that are generated "
-            "without being asked for; write --routing-steps %.0f, or a shorter rise and recovery",
-            needed, MOST_ROUTING_STEPS, needed);
-    *out = (size_t)needed;
-    return SPW_OK;
-}
-
-/* A trace of one sequence a GPU and two layers, in the folder for temporary files; the caller removes it,
- * after a failure, too. */
-static spw_status make_trace(const spw_job *job, const char *routing, const char *steps, uint64_t seed,
-                             char **path) {
-    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
-    spw_generate_settings settings = {.experts = job->model.experts,
-                                      .top_k = job->model.top_k,
-                                      .layers = 2,
-                                      .steps = 1,
-                                      .ranks = spw_job_gpus(job),
-                                      .tokens_per_rank = job->sequence_length,
-                                      .seed = seed,
-                                      .distribution_text = routing,
-                                      .generator = "spillway plan"};
-    spw_status status = spw_distribution_parse(routing, &settings.distribution);
-    if (status == SPW_OK) status = count_steps(&settings.distribution, steps, &settings.steps);
-    if (status != SPW_OK) return status;
-    char wanted[4096];
-    int file = -1;
-    (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);
-    SPW_TRY(spw_temporary_create(wanted, path, &file));
-    if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
-    SPW_TRY(spw_generate_trace(&settings, *path));
-
-cleanup:
-    return status;
 }
 
 static spw_status choose_software(const char *names, const spw_job_options *o, spw_software *software,
@@ -333,8 +290,8 @@ static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
         *whole = *job;
         whole->expert = job->cluster.nodes * job->cluster.gpus_per_node;
         whole->fsdp = whole->pipeline = whole->tensor = 1;
-        SPW_TRY(make_trace(whole, t->o->routing != NULL ? t->o->routing : "uniform", t->o->routing_steps,
-                           t->seed, &t->made));
+        SPW_TRY(spw_plan_make_trace(whole, t->o->routing != NULL ? t->o->routing : "uniform",
+                                    t->o->routing_steps, t->seed, &t->made));
         path = t->made;
     }
     SPW_TRY(spw_trace_open(path, &t->trace));
@@ -363,6 +320,17 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
 cleanup:
     close_trace(&routing);
     return status;
+}
+
+static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
+    if (o->trace_path != NULL || o->imbalance != NULL || o->tokens != NULL || o->chrome != NULL || o->all ||
+        o->drops != NULL)
+        return spw_fail(
+            SPW_EARG,
+            "--trace, --imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
+            "--until; the family of routings is --routing NAME, or a stated imbalance without it");
+    const spw_until_options options = {o->until, o->routing, o->routing_steps};
+    return spw_plan_until(&options, plan, o->job.format, stdout);
 }
 
 spw_status spw_command_plan(int argc, char **argv) {
@@ -424,8 +392,13 @@ spw_status spw_command_plan(int argc, char **argv) {
         SPW_TRY(search(o, &request, software, drop_most));
         goto cleanup;
     }
+    if (o->until != NULL) {
+        SPW_TRY(ask_until(o, &request));
+        goto cleanup;
+    }
     if (o->trace_path == NULL)
-        SPW_TRY(make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed, &made));
+        SPW_TRY(spw_plan_make_trace(job, o->routing != NULL ? o->routing : "uniform", o->routing_steps, seed,
+                                    &made));
     SPW_TRY(spw_trace_open(o->trace_path != NULL ? o->trace_path : made, &trace));
     request.trace = trace;
     status = spw_plan_run(&request, &result);

@@ -42,7 +42,8 @@ static const struct argp_option options[] = {
     {"sequence-length", KEY_SEQUENCE, "S", 0, "tokens of a sequence (default: the tokens per rank)", 0},
     {"distribution", KEY_DISTRIBUTION, "NAME[:KEY=VALUE,...]", 0,
      "uniform, zipf:exponent=1, lognormal:sigma=0.5, dirichlet:alpha=4, hot-rank:share=0.25,rank=0,ranks=8, "
-     "group-limited:groups=8,kept=4, drift:drift=0.1, collapse:peak=3,rise=2,recovery=4; popularity=NAME and "
+     "group-limited:groups=8,kept=4, drift:drift=0.1, collapse:peak=3,rise=2,recovery=4, "
+     "k-hot:hot=1,heat=0.5, max-violation:violation=1,hot=1, megatron-w0 to w7; popularity=NAME and "
      "the keys "
      "of the others combine (default: uniform)",
      0},

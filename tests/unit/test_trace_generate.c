@@ -67,7 +67,11 @@ static void test_histograms(void) {
                                  "hot-rank:share=0.3,rank=5,popularity=lognormal",
                                  "group-limited:popularity=lognormal",
                                  "drift:drift=0.5",
-                                 "collapse:peak=4"};
+                                 "collapse:peak=4",
+                                 "k-hot:hot=4,heat=0.4",
+                                 "max-violation:hot=3,violation=2,popularity=lognormal",
+                                 "megatron-w3",
+                                 "megatron-w6:turn=2,first=3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         spw_generate_settings settings = {.experts = 64,
                                           .top_k = 8,
@@ -217,6 +221,80 @@ static void test_threads(const char *folder) {
     spw_free(text[1]);
 }
 
+/* Pencil and paper: 64 experts, 8 a token, 8 ranks of 8 experts, mean load of an expert 1/8 of the tokens. */
+static void test_skew(void) {
+    const struct {
+        const char *name;
+        size_t steps;
+        double max_over_mean, max_violation;
+    } cases[] = {
+        {"uniform", 1, 1.0, 0.0},
+        {"megatron-w0", 1, 1.0, 0.0},
+        /* hot 16 experts, two whole ranks: 3/4 of the tokens give each 1/2, the others 1/8: 13/32 over 1/8 */
+        {"megatron-w1", 1, 3.25, 2.25},
+        {"megatron-w2", 1, 3.25, 2.25},
+        /* every other expert: 3/4 of 1/4 and 1/4 of 1/8 are 7/32, the rest 1/32; a rank has four of each */
+        {"megatron-w3", 1, 1.0, 0.75},
+        {"megatron-w5", 1, 2.0, 1.0}, /* the upper half alone, alike */
+        {"megatron-w6", 12, 3.25, 2.25},
+        {"megatron-w7", 3, 1.0, 0.0}, /* steady steps */
+        {"megatron-w7", 4, 2.5, 1.5}, /* the burst: half of 1/2 and half of 1/8 are 5/16 */
+        {"k-hot:hot=8,heat=1", 1, 8.0, 7.0},
+        {"k-hot:hot=1,heat=1", 1, 16.0 / 9.0, 7.0}, /* 1 and 7 experts of 7/63, over 8 of 1/8 */
+        {"k-hot:hot=8,heat=0", 1, 1.0, 0.0},
+        {"k-hot:hot=8,stride=8,heat=0.5", 1, 1.0, 3.5}, /* one of each rank: 9/16 over 1/8 */
+        {"max-violation:hot=8,violation=0.5", 1, 1.5, 0.5},
+        {"max-violation:hot=1,violation=3.5", 1, (4.5 + 7.0 * 59.5 / 63.0) / 8.0, 3.5},
+        {"hot-rank:share=0.5,ranks=8", 1, 4.0, 3.0},
+        /* i^-1 over 64 experts, the most popular in all tokens: the violation alone does not depend on the order */
+        {"zipf:exponent=10", 1, 0.0, 7.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spw_generate_settings settings = {.experts = 64,
+                                          .top_k = 8,
+                                          .layers = 2,
+                                          .steps = cases[i].steps,
+                                          .ranks = 8,
+                                          .tokens_per_rank = 1};
+        double max_over_mean = 0.0, max_violation = 0.0;
+        CHECK_OK(spw_distribution_parse(cases[i].name, &settings.distribution));
+        CHECK_OK(spw_generator_skew(&settings, 8, &max_over_mean, &max_violation));
+        CHECK(fabs(max_violation - cases[i].max_violation) < 1e-9);
+        CHECK(cases[i].max_over_mean == 0.0 || fabs(max_over_mean - cases[i].max_over_mean) < 1e-9);
+        CHECK_STATUS(spw_generator_skew(&settings, 7, &max_over_mean, &max_violation), SPW_EARG);
+    }
+    /* Round robin is even to the last choice. */
+    spw_generate_settings even = {
+        .experts = 64, .top_k = 8, .layers = 1, .steps = 1, .ranks = 2, .tokens_per_rank = 16};
+    spw_generator *generator = NULL;
+    size_t count[64] = {0};
+    CHECK_OK(spw_distribution_parse("megatron-w0", &even.distribution));
+    CHECK_OK(spw_generator_create(&even, &generator));
+    CHECK_OK(spw_generator_record(generator, 0, ids));
+    for (size_t i = 0; i < 2 * 16 * 8; i++) count[ids[i]]++;
+    for (size_t i = 0; i < 64; i++) CHECK(count[i] == 4);
+    spw_generator_destroy(generator);
+}
+
+static void test_severity(void) {
+    const struct {
+        const char *name, *key;
+        double low, high;
+    } cases[] = {{"zipf", "exponent", 0.0, 4.0},           {"k-hot:hot=4", "heat", 0.0, 1.0},
+                 {"max-violation", "violation", 0.0, 7.0}, {"max-violation:hot=16", "violation", 0.0, 3.0},
+                 {"hot-rank:ranks=4", "share", 0.25, 1.0}, {"collapse:rise=0", "peak", 0.0, 10.0},
+                 {"megatron-w6", "heat", 0.0, 1.0}};
+    spw_severity severity;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(spw_distribution_severity(cases[i].name, 64, 8, &severity));
+        CHECK(strcmp(severity.key, cases[i].key) == 0);
+        CHECK(severity.low == cases[i].low && severity.high == cases[i].high);
+    }
+    CHECK_STATUS(spw_distribution_severity("uniform", 64, 8, &severity), SPW_EARG);
+    CHECK_STATUS(spw_distribution_severity("zipf:exponent=1", 64, 8, &severity), SPW_EARG);
+    CHECK(strstr(spw_last_error(), "leave out exponent") != NULL);
+}
+
 static void test_refusals(void) {
     spw_distribution distribution;
     const char *const bad[] = {"",
@@ -235,7 +313,11 @@ static void test_refusals(void) {
                                "drift:popularity=zipf,sigma=1",
                                "uniform:kept=2",
                                "drift:share=0,rank=1",
-                               "group-limited:rise=1"};
+                               "group-limited:rise=1",
+                               "megatron-w4",
+                               "megatron-w8",
+                               "k-hot:hot=-1",
+                               "uniform:heat=0.5"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_STATUS(spw_distribution_parse(bad[i], &distribution), SPW_EARG);
     CHECK_STATUS(spw_distribution_parse("zipf:alpha=1", &distribution), SPW_EARG);
@@ -256,6 +338,10 @@ static void test_refusals(void) {
                       {"group-limited:kept=1", 64, 16},
                       {"hot-rank:share=0.9", 64, 16},
                       {"hot-rank:rank=8", 64, 8},
+                      {"k-hot:hot=65", 64, 8},
+                      {"k-hot:hot=33,stride=2", 64, 8},
+                      {"k-hot:hot=4,share=0.5,ranks=8", 64, 8},
+                      {"max-violation:violation=7.1", 64, 8},
                       {"uniform", 0, 0}};
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
         spw_generate_settings settings = {.experts = impossible[i].experts,
@@ -276,6 +362,8 @@ int main(int argc, char **argv) {
     test_seek();
     test_compose();
     test_refusals();
+    test_skew();
+    test_severity();
     test_threads(argc > 1 ? argv[1] : ".");
     return check_done();
 }

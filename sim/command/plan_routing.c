@@ -1,0 +1,63 @@
+#include "sim/command/plan_routing.h"
+
+#include "base/temporary.h"
+#include "sim/command/job_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_ROUTING_STEPS = 64 }; /* without being asked for */
+
+/* Steps of a generated routing: as asked, or as many as it takes to show how it changes. */
+static spw_status count_steps(const spw_distribution *distribution, const char *asked, size_t *out) {
+    const double needed = spw_distribution_steps(distribution);
+    uint64_t steps = 0;
+    if (asked != NULL) {
+        const spw_status status = spw_parse_count("--routing-steps", asked, 1 << 16, &steps);
+        if (status != SPW_OK) return status;
+        if (steps == 0) return spw_fail(SPW_EARG, "--routing-steps 0: write 1 or more");
+        *out = (size_t)steps;
+        return SPW_OK;
+    }
+    if (needed > MOST_ROUTING_STEPS)
+        return spw_fail(
+            SPW_EARG,
+            "the routing takes %.0f steps to change and to recover, more than the %d that are generated "
+            "without being asked for; write --routing-steps %.0f, or a shorter rise and recovery",
+            needed, MOST_ROUTING_STEPS, needed);
+    *out = (size_t)needed;
+    return SPW_OK;
+}
+
+spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, const char *steps,
+                                     uint64_t seed, spw_generate_settings *out) {
+    *out = (spw_generate_settings){.experts = job->model.experts,
+                                   .top_k = job->model.top_k,
+                                   .layers = 2,
+                                   .steps = 1,
+                                   .ranks = spw_job_gpus(job),
+                                   .tokens_per_rank = job->sequence_length,
+                                   .seed = seed,
+                                   .distribution_text = routing,
+                                   .generator = "spillway plan"};
+    const spw_status status = spw_distribution_parse(routing, &out->distribution);
+    return status == SPW_OK ? count_steps(&out->distribution, steps, &out->steps) : status;
+}
+
+spw_status spw_plan_make_trace(const spw_job *job, const char *routing, const char *steps, uint64_t seed,
+                               char **path) {
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    spw_generate_settings settings;
+    spw_status status = spw_plan_routing_settings(job, routing, steps, seed, &settings);
+    if (status != SPW_OK) return status;
+    char wanted[4096];
+    int file = -1;
+    (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);
+    SPW_TRY(spw_temporary_create(wanted, path, &file));
+    if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
+    SPW_TRY(spw_generate_trace(&settings, *path));
+
+cleanup:
+    return status;
+}

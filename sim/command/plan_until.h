@@ -1,0 +1,21 @@
+/* `plan --until oom`, `plan --until step=1.1`: how uneven routing may get. */
+#ifndef SPW_SIM_COMMAND_PLAN_UNTIL_H
+#define SPW_SIM_COMMAND_PLAN_UNTIL_H
+
+#include "sim/print/table.h"
+#include "sim/replay/plan_points.h"
+
+#include <stdio.h>
+
+/* As written on the command line. */
+typedef struct spw_until_options {
+    const char *until;   /* "oom" or "step=1.1" */
+    const char *routing; /* the family; NULL: a stated imbalance */
+    const char *routing_steps;
+} spw_until_options;
+
+/* `plan` lacks its trace alone. */
+SPW_MUST_CHECK spw_status spw_plan_until(const spw_until_options *options, const spw_plan_request *plan,
+                                         spw_format format, FILE *out);
+
+#endif
