@@ -114,9 +114,11 @@ static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_
     split(&ours->footprint, bytes);
     const bool sharded = o->job.optimizer == SPW_OPTIMIZER_SHARDED;
     for (int i = 0; i < SPW_PEER_PARTS; i++) {
-        char why[256];
+        const bool split_job = !spw_grid_is_plain(&o->job);
+        char why[512];
         const bool whole = sharded && (i == SPW_PEER_WEIGHTS || i == SPW_PEER_GRADIENTS);
-        (void)snprintf(why, sizeof why, "%s%s", peer->why[i],
+        (void)snprintf(why, sizeof why, "%s%s%s%s", peer->why[i], split_job ? "; " : "",
+                       split_job ? peer->why_split[i] : "",
                        whole ? "; whole on every replica there, over all GPUs here" : "");
         sum += bytes[i];
         add_row(t, o, batch, scheme, peer, m, ours, spw_peer_part_name((spw_peer_part)i), m->bytes[i],
@@ -131,10 +133,11 @@ static void add_rows(spw_table *t, const spw_job_options *o, size_t batch, size_
 static void print_heading(const spw_job_options *o, size_t batch, size_t scheme, const spw_peer *peer,
                           const spw_peer_memory *m, const our_side *ours) {
     const spw_job *job = &o->job;
-    printf("%s, %s on %s, expert %zu x fsdp %zu x pipeline %zu, %zu x %zu tokens a GPU, remat %s, optimizer "
-           "%s\n",
-           o->scheme[scheme].text, job->model.name, job->cluster.name, job->expert, job->fsdp, job->pipeline,
-           job->sequences_per_gpu[batch], job->sequence_length, spw_remat_name(job->remat),
+    printf("%s, %s on %s, expert %zu x fsdp %zu x pipeline %zu", o->scheme[scheme].text, job->model.name,
+           job->cluster.name, job->expert, job->fsdp, job->pipeline);
+    spw_grid_print(job, stdout);
+    printf(", %zu x %zu tokens %s, remat %s, optimizer %s\n", job->sequences_per_gpu[batch],
+           job->sequence_length, spw_grid_tokens_of(job), spw_remat_name(job->remat),
            spw_optimizer_name(job->optimizer));
     printf("theirs: %s, restated from %s\n", peer->title, peer->source);
     printf("ours: %s", ours->match != NULL ? "on the trace, " : "balanced routing");
@@ -197,7 +200,7 @@ spw_status spw_explain_peer(const spw_job_options *o, const char *name, const ch
     e->options = o;
     SPW_TRY(spw_peer_find(name, &e->peer));
     SPW_TRY(spw_job_is_whole(&o->job, "--as"));
-    if (!spw_grid_is_plain(&o->job))
+    if (!spw_grid_is_plain(&o->job) && e->peer->why_split[0] == NULL)
         SPW_TRY(spw_fail(SPW_ECONFIG,
                          "--as: %s's formulas with tensor and context parallelism are not restated yet; make "
                          "tensor, context and expert_tensor 1",

@@ -37,7 +37,14 @@ const spw_peer spw_peers[] = {
      .why = {NO_COPIES, "fp32 gradient buffers", NO_MOMENTS,
              "34 T H bytes a layer for dense layers with FFN 4 H; experts, top-k, routing and recompute are "
              "not in "
-             "it; 5 % are added"}},
+             "it; 5 % are added"},
+     .why_split = {"both down projections of MLA are cut over tensor there, whole here; its vocabulary is a "
+                   "multiple of 128 "
+                   "x tensor",
+                   "likewise", "the rest is shared by data-parallel ranks there, by data x context here",
+                   "context is not in it; sequence parallelism is, with remat selective alone, when it says "
+                   "18 + 4 FFN / H "
+                   "over tensor without the 5 %"}},
     {.name = NULL}};
 
 spw_status spw_peer_find(const char *name, const spw_peer **out) {

@@ -30,6 +30,8 @@ typedef struct spw_peer {
     /* sequences: of one GPU in one step. SPW_ECONFIG: what the planner refuses, or has no word for. */
     spw_status (*predict)(const spw_job *job, size_t sequences, spw_peer_memory *out);
     const char *why[SPW_PEER_PARTS]; /* where its part differs from ours, in words */
+    /* The same of jobs with tensor, context or expert-tensor parallelism; all NULL: its formulas of these are not restated. */
+    const char *why_split[SPW_PEER_PARTS];
 } spw_peer;
 
 extern const spw_peer spw_peers[]; /* ended by name NULL */

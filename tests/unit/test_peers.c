@@ -75,6 +75,36 @@ static void test_megatron(void) {
     }
 }
 
+/* The same code on two grids: experts by R, t and EDP, the rest by TP, CP and DP; with sequence parallelism, which its
+ * formula takes with selective recompute alone. */
+static void test_megatron_grids(void) {
+    static const struct {
+        const char *model;
+        size_t expert, expert_tensor, fsdp, tensor, context, pipeline, chunks, sequences, micro_batches;
+        spw_remat remat;
+        double state, activations;
+    } rows[] = {
+        {"mixtral-8x7b", 8, 1, 4, 2, 1, 1, 1, 2, 1, SPW_REMAT_SELECTIVE, 56157760512, 17788076032},
+        {"mixtral-8x7b", 8, 2, 4, 2, 1, 1, 1, 2, 1, SPW_REMAT_NONE, 30489306624, 25184452608},
+        {"deepseek-v3", 64, 1, 2, 2, 2, 1, 1, 4, 1, SPW_REMAT_NONE, 177512408832, 168079530393.60001},
+        {"deepseek-v3", 32, 1, 1, 4, 2, 4, 1, 8, 8, SPW_REMAT_SELECTIVE, 102812321664, 12694093824},
+        {"qwen3-30b-a3b", 16, 2, 1, 4, 1, 2, 2, 4, 4, SPW_REMAT_NONE, 9634930176, 8477822976},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const job_row plain = {rows[i].model,         rows[i].expert, rows[i].fsdp,
+                               rows[i].pipeline,      rows[i].chunks, rows[i].sequences,
+                               rows[i].micro_batches, rows[i].remat,  0};
+        spw_job job = job_of(&plain);
+        spw_peer_memory m;
+        job.expert_tensor = rows[i].expert_tensor;
+        job.tensor = rows[i].tensor;
+        job.context = rows[i].context;
+        CHECK_OK(spw_peer_megatron(&job, rows[i].sequences, &m));
+        CHECK(near(spw_peer_sum(&m) - m.bytes[SPW_PEER_ACTIVATIONS], rows[i].state));
+        CHECK(near(m.bytes[SPW_PEER_ACTIVATIONS], rows[i].activations));
+    }
+}
+
 /* Parameters and bytes a parameter of the stage that needs most; with a pipeline that is the last, whose logits
  * count as often as there are stages. */
 static void test_primus(void) {
@@ -178,6 +208,7 @@ static void test_names(void) {
 
 int main(void) {
     test_megatron();
+    test_megatron_grids();
     test_primus();
     test_simumax();
     test_names();
