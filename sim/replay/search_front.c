@@ -38,9 +38,12 @@ void spw_search_front_take(spw_search_front *f, const spw_search_point *point) {
     for (size_t i = 0; i < f->points; i++)
         if (!beats(point, &f->point[i])) f->point[kept++] = f->point[i];
     f->points = kept;
-    if (f->points == SPW_SEARCH_FRONT) {
+    if (f->points == SPW_SEARCH_FRONT) { /* the worst of all goes */
         f->lost++;
-        return;
+        if (spw_search_compare(f, point, &f->point[--f->points]) > 0) {
+            f->points++;
+            return;
+        }
     }
     size_t at = f->points++;
     for (; at > 0 && spw_search_compare(f, point, &f->point[at - 1]) < 0; at--)

@@ -1,0 +1,145 @@
+/* What a search keeps, and what it may leave out, with points made by hand. That whole searches find what brute force finds is held
+ * by tests/oracle/search_oracle.py. */
+#include "sim/replay/search_front.h"
+#include "sim/replay/search_space.h"
+
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <string.h>
+
+static spw_search_front front;
+
+static spw_search_point point_of(size_t order, double speed, uint64_t bytes, size_t gpus) {
+    return (spw_search_point){.order = order,
+                              .gpus = gpus,
+                              .timed = true,
+                              .surely_fits = true,
+                              .peak_bytes = bytes,
+                              .tokens_per_s_per_gpu = speed};
+}
+
+static void begin(void) { front = (spw_search_front){.points = 0}; }
+
+static void take(spw_search_point point) { spw_search_front_take(&front, &point); }
+
+/* Faster, then smaller, then fewer GPUs, then the first; with a rate asked for, the fewest GPUs before all. */
+static void test_order(void) {
+    const spw_search_point fast = point_of(3, 20.0, 9, 8), slow = point_of(0, 10.0, 1, 1),
+                           small = point_of(4, 20.0, 8, 8), few = point_of(5, 20.0, 8, 4),
+                           first = point_of(1, 20.0, 8, 4);
+    spw_search_point untimed = point_of(2, 0.0, 1, 1), larger = untimed;
+    untimed.timed = larger.timed = false;
+    larger.sequences = 2;
+    begin();
+    CHECK(spw_search_compare(&front, &fast, &slow) < 0);
+    CHECK(spw_search_compare(&front, &small, &fast) < 0);
+    CHECK(spw_search_compare(&front, &few, &small) < 0);
+    CHECK(spw_search_compare(&front, &first, &few) < 0);
+    CHECK(spw_search_compare(&front, &slow, &untimed) < 0);
+    CHECK(spw_search_compare(&front, &larger, &untimed) < 0);
+    front.fewest_gpus = true;
+    CHECK(spw_search_compare(&front, &slow, &fast) < 0);
+}
+
+static void test_take(void) {
+    spw_search_point drops = point_of(3, 30.0, 9, 8), unsure = point_of(4, 40.0, 9, 8);
+    drops.drops.fraction = 0.005;
+    unsure.surely_fits = false;
+    begin();
+    take(point_of(0, 10.0, 5, 8));
+    take(point_of(1, 20.0, 9, 8));
+    take(point_of(1, 20.0, 9, 8)); /* again */
+    CHECK(front.points == 2 && front.point[0].order == 1 && front.best.order == 1);
+    take(point_of(2, 20.0, 5, 8)); /* beats both */
+    CHECK(front.points == 1 && front.best.order == 2);
+    take(drops);
+    CHECK(front.points == 2 && front.best.order == 3);
+    take(unsure); /* as many bytes as `drops`, faster, without drops */
+    CHECK(front.points == 2 && front.best.order == 4 && front.best_sure.order == 3);
+    take(point_of(5, 1.0, 5, 4)); /* slow, on fewer GPUs */
+    CHECK(front.points == 3 && front.lost == 0);
+}
+
+/* More points that no other beats than there is room for: the best stays. */
+static void test_room(void) {
+    begin();
+    for (size_t i = 0; i < SPW_SEARCH_FRONT + 5; i++) take(point_of(i, 1.0 + (double)i, 1 + i, 8));
+    CHECK(front.points == SPW_SEARCH_FRONT && front.lost == 5);
+    CHECK(front.best.order == SPW_SEARCH_FRONT + 4 && front.point[0].order == SPW_SEARCH_FRONT + 4);
+    CHECK(front.point[SPW_SEARCH_FRONT - 1].order == 5);
+    take(point_of(0, 0.5, 1, 8));
+    CHECK(front.points == SPW_SEARCH_FRONT && front.lost == 6 &&
+          front.point[SPW_SEARCH_FRONT - 1].order == 5);
+}
+
+static bool beaten(uint64_t least_bytes, double most, size_t gpus, bool may_surely_fit) {
+    const spw_search_bound bound = {.gpus = gpus,
+                                    .may_surely_fit = may_surely_fit,
+                                    .least_bytes = least_bytes,
+                                    .tokens_per_s_most = most};
+    return spw_search_front_beats(&front, &bound, true);
+}
+
+static void test_beaten(void) {
+    spw_search_point unsure = point_of(0, 20.0, 5, 8), drops = point_of(1, 50.0, 5, 8);
+    begin();
+    take(point_of(0, 20.0, 5, 8));
+    CHECK(beaten(6, 20.0, 8, true));
+    CHECK(beaten(5, 19.0, 8, true));
+    CHECK(!beaten(5, 20.0, 8, true)); /* it may be as good */
+    CHECK(!beaten(4, 19.0, 8, true)); /* it may need less */
+    CHECK(!beaten(6, 21.0, 8, true)); /* it may be faster */
+    CHECK(!beaten(6, 19.0, 4, true)); /* it has fewer GPUs */
+    CHECK(beaten(5, 20.0, 16, true));
+    CHECK(!beaten(6, INFINITY, 8, true));
+    begin();
+    unsure.surely_fits = false;
+    take(unsure);
+    CHECK(!beaten(6, 19.0, 8, true)); /* it may be the best that surely fits */
+    CHECK(beaten(6, 19.0, 8, false));
+    begin();
+    drops.drops.fraction = 0.001;
+    take(drops);
+    CHECK(!beaten(6, 19.0, 8, false)); /* it may drop nothing */
+}
+
+/* Values that are asked for replace those of the table; what is no key, or no number, is refused. */
+static void test_space(void) {
+    const spw_job job = {.expert = 2,
+                         .fsdp = 4,
+                         .pipeline = 1,
+                         .tensor = 1,
+                         .remat = SPW_REMAT_FULL,
+                         .model.experts = 12,
+                         .cluster = {.nodes = 2, .gpus_per_node = 4}};
+    size_t value[SPW_SEARCH_DIMENSIONS];
+    spw_search_space space;
+    spw_search_space_open(&job, 32, false, false, &space);
+    CHECK(space.values[SPW_SEARCH_GPUS] == 4); /* 8, and 4, 16, 32 */
+    CHECK(space.values[SPW_SEARCH_EXPERT] == 6 && space.value[SPW_SEARCH_EXPERT][0] == 2);
+    CHECK_OK(spw_search_space_set(&space, "gpus=8"));
+    CHECK_OK(spw_search_space_set(&space, "pipeline=1,2,2"));
+    CHECK_OK(spw_search_space_set(&space, "micro-batches=4"));
+    CHECK_OK(spw_search_space_set(&space, "expert-parallel=1,3"));
+    CHECK_OK(spw_search_space_set(&space, "virtual-stages=0"));
+    CHECK_OK(spw_search_space_set(&space, "remat=full,none,moe"));
+    CHECK(spw_search_space_jobs(&space) == 12 && spw_search_space_twins(&space) == 3);
+    spw_search_space_values(&space, 7, value); /* pipeline 2, expert 1, the second policy */
+    CHECK(value[SPW_SEARCH_PIPELINE] == 2 && value[SPW_SEARCH_EXPERT] == 1 &&
+          value[SPW_SEARCH_REMAT] == SPW_REMAT_NONE);
+    CHECK(spw_search_space_set(&space, "remat=some") == SPW_EARG);
+    CHECK(spw_search_space_set(&space, "pipeline=0") == SPW_EARG);
+    CHECK(spw_search_space_set(&space, "pipeline=") == SPW_EARG);
+    CHECK(spw_search_space_set(&space, "fsdp=2") == SPW_EARG);
+    CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
+}
+
+int main(void) {
+    test_order();
+    test_take();
+    test_room();
+    test_beaten();
+    test_space();
+    return check_done();
+}
