@@ -127,11 +127,7 @@ spw_status spw_safe_factors(const spw_replay_request *request, spw_result *resul
     spw_status status = SPW_ALLOC(1, &job);
     if (status != SPW_OK) return status;
     for (size_t b = 0; b < request->job->batches; b++) {
-        spw_replay_request one = *request;
-        *job = *request->job;
-        job->batches = 1;
-        job->sequences_per_gpu[0] = request->job->sequences_per_gpu[b];
-        one.job = job;
+        const spw_replay_request one = spw_replay_of_batch(request, b, job);
         for (size_t i = 0; i < request->schemes; i++) {
             search s = {.request = &one, .scheme = &request->scheme[i]};
             if (spw_scheme_factor_name(s.scheme) == NULL || is_repeated(request, i)) continue;

@@ -127,16 +127,21 @@ static spw_status append(const spw_job *job, const spw_scheme *scheme, double mo
     return SPW_OK;
 }
 
+spw_replay_request spw_replay_of_batch(const spw_replay_request *request, size_t batch, spw_job *job) {
+    spw_replay_request one = *request;
+    *job = *request->job;
+    job->batches = 1;
+    job->sequences_per_gpu[0] = request->job->sequences_per_gpu[batch];
+    one.job = job;
+    return one;
+}
+
 spw_status spw_smallest_factors(const spw_replay_request *request, double most, spw_result *result) {
     spw_job *job = NULL;
     spw_status status = SPW_ALLOC(1, &job);
     if (status != SPW_OK) return status;
     for (size_t b = 0; b < request->job->batches; b++) {
-        spw_replay_request one = *request;
-        *job = *request->job;
-        job->batches = 1;
-        job->sequences_per_gpu[0] = request->job->sequences_per_gpu[b];
-        one.job = job;
+        const spw_replay_request one = spw_replay_of_batch(request, b, job);
         for (size_t i = 0; i < request->schemes; i++) {
             const spw_factor_limit limit = {most, SIZE_MAX};
             spw_result_drops drops;

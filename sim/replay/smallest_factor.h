@@ -19,6 +19,8 @@ typedef struct spw_factor_limit {
 SPW_MUST_CHECK spw_status spw_smallest_factor(const spw_replay_request *request, const spw_scheme *scheme,
                                               spw_factor_limit limit, double *factor,
                                               spw_result_drops *drops);
+/* The request with one of its batches alone, in `job`, which must live as long. */
+spw_replay_request spw_replay_of_batch(const spw_replay_request *request, size_t batch, spw_job *job);
 /* The name of the scheme's factor; NULL: it has none. */
 const char *spw_scheme_factor_name(const spw_scheme *scheme);
 
