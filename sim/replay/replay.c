@@ -11,6 +11,8 @@
 #include "sim/schemes/selection.h"
 #include "sim/schemes/traffic.h"
 
+#include <string.h>
+
 /* A place is a parallel split and a batch: split x batches + batch. Every split has the same tokens and choices. */
 typedef struct replay {
     const spw_replay_request *request;
@@ -25,6 +27,7 @@ typedef struct replay {
     spw_layout *part[SPW_JOB_MAX_BATCHES]; /* of a micro-batch, where there are several */
     spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     spw_replay_row *row; /* [places][schemes] */
+    uint64_t *chosen; /* [layers][experts] of the step under way, of the first place; NULL: nobody listens */
 } replay;
 
 static bool skips(const replay *r, size_t row) { return r->request->skip != NULL && r->request->skip[row]; }
@@ -47,6 +50,7 @@ static bool tallies(const replay *r, size_t place) {
 static void destroy(replay *r) {
     for (size_t i = 0; i < r->row_count && r->row != NULL; i++) spw_replay_row_destroy(&r->row[i]);
     spw_free(r->row);
+    spw_free(r->chosen);
     for (size_t i = 0; i < r->places; i++) {
         if (r->counts != NULL) spw_counts_destroy(r->counts[i]);
         if (r->selection != NULL) spw_selection_destroy(r->selection[i]);
@@ -158,6 +162,7 @@ static spw_status create(replay *r) {
     SPW_TRY(check(r));
     SPW_TRY(compose(r));
     SPW_TRY(create_places(r));
+    if (q->sink.state != NULL) SPW_TRY(SPW_ALLOC(r->frame.layers * q->job->model.experts, &r->chosen));
     SPW_TRY(SPW_ALLOC(r->row_count, &r->row));
     for (size_t i = 0; i < r->row_count; i++) {
         const size_t place = i / q->schemes;
@@ -175,6 +180,15 @@ cleanup:
 
 /* --- The walk --- */
 
+/* Choices of every expert, by all ranks. */
+static void note_chosen(replay *r, size_t layer, const spw_counts *counts) {
+    const size_t experts = counts->placement.experts;
+    for (size_t rank = 0; rank < counts->placement.ranks; rank++) {
+        for (size_t x = 0; x < experts; x++)
+            r->chosen[layer * experts + x] += counts->routed[rank * experts + x];
+    }
+}
+
 /* One micro-batch of one layer: all schemes of one place. */
 static spw_status run_place(replay *r, size_t place, spw_replay_place at, const spw_trace_record *record,
                             const spw_layout *layout) {
@@ -182,6 +196,7 @@ static spw_status run_place(replay *r, size_t place, spw_replay_place at, const 
     spw_status status = SPW_OK;
     if (skips_place(r, place)) return SPW_OK;
     SPW_TRY(spw_segment_counts_fill(r->cache[place / r->batches], r->counts[place], record, layout));
+    if (place == 0 && r->chosen != NULL) note_chosen(r, at.layer, r->counts[0]);
     if (tallies(r, place))
         spw_choice_tally_add(&r->choices[place % r->batches], r->counts[place], r->request->job->model.top_k);
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
@@ -235,7 +250,9 @@ static spw_status end_step(replay *r, size_t step) {
     for (size_t i = 0; i < r->row_count; i++) SPW_TRY(spw_replay_row_end(&r->row[i], step));
     for (size_t i = 0; i < r->row_count && sink->state != NULL; i++) {
         if (r->row[i].refused) continue;
-        const spw_replay_step done = spw_replay_row_step(&r->row[i], i, step);
+        spw_replay_step done = spw_replay_row_step(&r->row[i], i, step);
+        done.chosen = r->chosen;
+        done.experts = r->request->job->model.experts;
         SPW_TRY(sink->take(sink->state, &done));
     }
 
@@ -250,6 +267,8 @@ static spw_status walk(replay *r) {
     for (size_t step = 0; step < steps; step++) {
         SPW_TRY(spw_composer_begin(r->composer, step));
         if (r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
+        if (r->chosen != NULL)
+            memset(r->chosen, 0, layers * r->request->job->model.experts * sizeof *r->chosen);
         for (size_t i = 0; i < r->row_count; i++) spw_replay_row_begin(&r->row[i]);
         for (size_t layer = 0; layer < layers; layer++) {
             SPW_TRY(run_layer(r, step, layer));

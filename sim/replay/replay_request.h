@@ -27,6 +27,14 @@ typedef struct spw_replay_step {
         reserved_bytes;           /* of the rank that has most; 0 where no allocator was replayed */
     double step_s;                /* 0 where it has no time */
     const spw_overload *overload; /* NULL: not asked for */
+    const uint64_t
+        *chosen; /* [layers][experts] choices of each expert by all tokens of the first batch, before drops */
+    size_t experts;
+    const double *
+        link_bytes; /* [ranks][group_ranks] off-rank bytes to each member of the rank's own group in one dispatch,
+                                 micro-batches together: the sum over the layers and steps so far; NULL: too many */
+    size_t group_ranks;
+    bool last; /* of the steps */
     double factor[SPW_OVERLOADS];
 } spw_replay_step;
 

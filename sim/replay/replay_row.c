@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_LINKS = 1 << 16 /* pairs of ranks that a sink is told of */ };
+
 /* --- Life --- */
 
 static spw_status create_allocator(spw_replay_row *row) {
@@ -51,6 +53,8 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
     SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->sent));
     SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->received));
+    if (q->sink.state != NULL && f->ranks * row->point.shape.ranks <= MOST_LINKS)
+        SPW_TRY(SPW_ALLOC(f->ranks * row->point.shape.ranks, &row->link_bytes));
     const spw_replay_time_request time = {.stack = q->time_stack,
                                           .megatron = q->megatron,
                                           .point = row->point,
@@ -87,6 +91,7 @@ void spw_replay_row_destroy(spw_replay_row *row) {
     spw_free(row->dropped);
     spw_free(row->sent);
     spw_free(row->received);
+    spw_free(row->link_bytes);
     spw_overload_destroy(&row->overload);
     spw_stage_memory_destroy(&row->memory);
     spw_reserved_memory_destroy(row->reserved);
@@ -134,6 +139,21 @@ static void note_memory(spw_replay_row *row, const spw_flow *flow, spw_replay_pl
     }
 }
 
+/* What each rank of a group sends to each other in one dispatch: its rows on the wire, all of the same size. */
+static void note_links(spw_replay_row *row, const spw_flow *flow, size_t first) {
+    const size_t ranks = row->point.shape.ranks;
+    for (size_t source = 0; source < ranks && row->link_bytes != NULL; source++) {
+        const uint64_t *wire = flow->wire + source * ranks;
+        uint64_t rows = 0;
+        for (size_t d = 0; d < ranks; d++) rows += d == source ? 0 : wire[d];
+        for (size_t d = 0; d < ranks && rows > 0; d++) {
+            if (d != source)
+                row->link_bytes[(first + source) * ranks + d] +=
+                    (double)wire[d] * (double)(row->sent[source] / rows);
+        }
+    }
+}
+
 static void add_group(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,
                       const spw_selection *selection, size_t group) {
     const spw_replay_frame *f = row->frame;
@@ -144,6 +164,7 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
                         !spw_remat_keeps_experts(row->point.job->remat), &traffic, row->sent, row->received);
     spw_row_sums_add(&row->sums, &traffic,
                      spw_layers_stood_for(row->point.job->model.moe_layers, f->layers, place.layer));
+    note_links(row, flow, first);
     for (size_t d = 0; d < ranks; d++) {
         if (spw_row_sums_note(&row->sums, flow->rows[d]))
             row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
@@ -216,6 +237,9 @@ spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, siz
                             .bytes_sent = row->bytes_sent,
                             .bytes_received = row->bytes_received,
                             .dropped = row->dropped,
+                            .link_bytes = row->link_bytes,
+                            .group_ranks = row->point.shape.ranks,
+                            .last = step + 1 == f->steps,
                             .peak_bytes = row->memory.step_peak[step],
                             .step_s = row->time.last_s};
     if (f->request->overload) {

@@ -40,6 +40,7 @@ typedef struct spw_replay_row {
     uint64_t *rows_received, *bytes_sent, *bytes_received,
         *dropped;              /* of the step under way [layers][ranks], micro-batches together */
     uint64_t *sent, *received; /* of one exchange [ranks of a group] */
+    double *link_bytes;        /* as in spw_replay_step; NULL: nobody listens, or too many */
     size_t most_step, most_layer, most_rank; /* positions: where the most rows arrive */
     spw_stage_memory memory;
     spw_reserved_memory *reserved;  /* NULL: no allocator is replayed */

@@ -46,11 +46,13 @@ static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 struct spw_result_file {
     spw_file target;
     spw_hdf5_ledger ledger;
-    hid_t file, value[VALUES], step, figure[FIGURES];
+    hid_t file, value[VALUES], step, figure[FIGURES], choices, links;
     const spw_run_settings *settings;
     const spw_scheme *scheme;
     size_t results, steps, layers, ranks; /* steps: written so far; layers 0 = datasets not created yet */
+    size_t experts, members;              /* members: ranks of a group; 0 = too many for links */
     double *layer_figure;                 /* [layers] scratch */
+    double *link;                         /* [ranks][members] scratch */
 };
 
 static spw_status broken(const spw_result_file *f, const char *what) {
@@ -100,9 +102,9 @@ static hid_t create_dataset(spw_result_file *f, const char *name, hid_t type, in
         most[i] = i == growing ? H5S_UNLIMITED : extent[i];
         chunk[i] = growing >= 0 && i <= growing ? 1 : extent[i];
     }
-    if (growing == 0) chunk[0] = 64;
+    if (growing == 0 && axes == 1) chunk[0] = 64;
     hid_t space = H5Screate_simple(axes, extent, most);
-    if (growing >= 0 && extent[0] > 0) {
+    if (growing >= 0 && axes > 1) {
         (void)H5Pset_chunk(properties, axes, chunk);
         (void)H5Pset_shuffle(properties);
         (void)H5Pset_deflate(properties, 4);
@@ -134,7 +136,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     char *text = NULL;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &f));
-    f->file = f->step = H5I_INVALID_HID;
+    f->file = f->step = f->choices = f->links = H5I_INVALID_HID;
     for (int v = 0; v < FIGURES; v++) f->figure[v] = H5I_INVALID_HID;
     for (int v = 0; v < VALUES; v++) f->value[v] = H5I_INVALID_HID;
     f->settings = settings;
@@ -183,7 +185,8 @@ cleanup:
 
 static spw_status write_axes(spw_result_file *f) {
     spw_status status = SPW_OK;
-    const size_t longest = f->results > f->ranks ? f->results : f->ranks;
+    size_t longest = f->results > f->ranks ? f->results : f->ranks;
+    if (f->experts > longest) longest = f->experts;
     uint64_t *number = NULL;
     int32_t *layer = NULL;
     SPW_TRY(SPW_ALLOC(longest, &number));
@@ -194,10 +197,35 @@ static spw_status write_axes(spw_result_file *f) {
     SPW_TRY(write_array(f, "result", H5T_NATIVE_UINT64, f->results, number));
     SPW_TRY(write_array(f, "rank", H5T_NATIVE_UINT64, f->ranks, number));
     SPW_TRY(write_array(f, "layer", H5T_NATIVE_INT32, f->layers, layer));
+    SPW_TRY(write_array(f, "expert", H5T_NATIVE_UINT64, f->experts, number));
+    if (f->members > 0) SPW_TRY(write_array(f, "member", H5T_NATIVE_UINT64, f->members, number));
 
 cleanup:
     spw_free(number);
     spw_free(layer);
+    return status;
+}
+
+/* Choices of the experts, which no scheme changes, and bytes between ranks. */
+static spw_status create_pairs(spw_result_file *f) {
+    const hsize_t choices[] = {0, f->layers, f->experts}, links[] = {f->results, f->ranks, f->members};
+    spw_status status = SPW_OK;
+    f->choices = create_dataset(f, "expert_choices", H5T_NATIVE_UINT64, 3, choices, 0);
+    if (f->choices < 0) SPW_TRY(broken(f, "expert_choices"));
+    SPW_TRY(set_text(f, f->choices, "units", "assignments"));
+    SPW_TRY(set_text(f, f->choices, "long_name",
+                     "choices of each expert by all tokens of the first batch size, before drops"));
+    if (f->members == 0) goto cleanup;
+    f->links = create_dataset(f, "link_bytes", H5T_NATIVE_DOUBLE, 3, links, 0);
+    if (f->links < 0) SPW_TRY(broken(f, "link_bytes"));
+    SPW_TRY(set_text(f, f->links, "units", "bytes"));
+    SPW_TRY(
+        set_text(f, f->links, "long_name",
+                 "off-rank bytes a rank sends to each member of its expert-parallel group in one dispatch, "
+                 "mean over steps and layers"));
+    SPW_TRY(SPW_ALLOC(f->ranks * f->members, &f->link));
+
+cleanup:
     return status;
 }
 
@@ -206,6 +234,8 @@ static spw_status create_datasets(spw_result_file *f, const spw_replay_step *ste
     spw_status status = SPW_OK;
     f->layers = step->layers;
     f->ranks = step->ranks;
+    f->experts = step->experts;
+    f->members = step->link_bytes != NULL ? step->group_ranks : 0;
     const hsize_t cells[AXES] = {f->results, 0, f->layers, f->ranks}, none = 0;
     SPW_TRY(write_results(f));
     SPW_TRY(write_axes(f));
@@ -224,6 +254,7 @@ static spw_status create_datasets(spw_result_file *f, const spw_replay_step *ste
         SPW_TRY(set_text(f, f->figure[v], "long_name", figures[v].meaning));
     }
     SPW_TRY(SPW_ALLOC(f->layers, &f->layer_figure));
+    SPW_TRY(create_pairs(f));
 
 cleanup:
     return status;
@@ -238,6 +269,29 @@ static bool write_slab(hid_t dataset, int axes, const hsize_t *start, const hsiz
     if (space >= 0) (void)H5Sclose(space);
     if (memory >= 0) (void)H5Sclose(memory);
     return good;
+}
+
+static spw_status write_choices(spw_result_file *f, const spw_replay_step *step) {
+    const hsize_t extent[] = {step->step + 1, f->layers, f->experts}, start[] = {step->step, 0, 0},
+                  count[] = {1, f->layers, f->experts};
+    if (H5Dset_extent(f->choices, extent) < 0 ||
+        !write_slab(f->choices, 3, start, count, H5T_NATIVE_UINT64, step->chosen))
+        return broken(f, "expert_choices");
+    return spw_hdf5_ledger_note(&f->ledger, "expert_choices", SPW_HDF5_IN_ORDER, H5T_NATIVE_UINT64, 0, 0,
+                                step->chosen, f->layers * f->experts * sizeof *step->chosen);
+}
+
+/* Of the whole replay, once the last step is there. */
+static spw_status write_links(spw_result_file *f, const spw_replay_step *step) {
+    const double times = (double)(step->step + 1) * (double)f->layers;
+    const hsize_t start[] = {step->row, 0, 0}, count[] = {1, f->ranks, f->members};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < f->ranks * f->members; i++) f->link[i] = step->link_bytes[i] / times;
+    if (!write_slab(f->links, 3, start, count, H5T_NATIVE_DOUBLE, f->link)) return broken(f, "link_bytes");
+    for (size_t rank = 0; rank < f->ranks && status == SPW_OK; rank++)
+        status = spw_hdf5_ledger_note(&f->ledger, "link_bytes", SPW_HDF5_PARTS, H5T_NATIVE_DOUBLE, step->row,
+                                      rank, f->link + rank * f->members, f->members * sizeof *f->link);
+    return status;
 }
 
 static spw_status grow(spw_result_file *f, const spw_replay_step *step) {
@@ -285,7 +339,11 @@ static spw_status take(void *state, const spw_replay_step *step) {
     spw_result_file *f = state;
     spw_status status = SPW_OK;
     if (f->layers == 0) SPW_TRY(create_datasets(f, step));
-    if (step->step >= f->steps) SPW_TRY(grow(f, step));
+    if (step->step >= f->steps) {
+        SPW_TRY(grow(f, step));
+        SPW_TRY(write_choices(f, step));
+    }
+    if (step->last && f->members > 0) SPW_TRY(write_links(f, step));
     const uint64_t *const data[VALUES] = {step->rows_received, step->bytes_sent, step->bytes_received,
                                           step->dropped};
     const hsize_t start[AXES] = {step->row, step->step, 0, 0}, count[AXES] = {1, 1, f->layers, f->ranks};
@@ -323,6 +381,23 @@ static bool attach_scales(spw_result_file *f) {
     return good;
 }
 
+/* Of the datasets that have axes of their own. */
+static bool attach_pairs(const spw_result_file *f) {
+    static const char *const of_choices[] = {"step", "layer", "expert"}, *const of_links[] = {
+                                                                             "result", "rank", "member"};
+    bool good = true;
+    for (int a = 0; a < 6 && good; a++) {
+        const bool link = a >= 3;
+        if (link && f->members == 0) break;
+        const char *const name = link ? of_links[a - 3] : of_choices[a];
+        hid_t scale = H5Dopen2(f->file, name, H5P_DEFAULT);
+        good = scale >= 0 && (a % 3 < 2 || H5DSset_scale(scale, name) >= 0) &&
+               H5DSattach_scale(link ? f->links : f->choices, scale, (unsigned)a % 3) >= 0;
+        if (scale >= 0) (void)H5Dclose(scale);
+    }
+    return good;
+}
+
 static bool close_dataset(hid_t *dataset) {
     const bool good = *dataset < 0 || H5Dclose(*dataset) >= 0;
     *dataset = H5I_INVALID_HID;
@@ -331,6 +406,8 @@ static bool close_dataset(hid_t *dataset) {
 
 static bool close_all(spw_result_file *f) {
     bool good = close_dataset(&f->step);
+    good = close_dataset(&f->choices) && good;
+    good = close_dataset(&f->links) && good;
     for (int v = 0; v < VALUES; v++) good = close_dataset(&f->value[v]) && good;
     for (int v = 0; v < FIGURES; v++) good = close_dataset(&f->figure[v]) && good;
     if (f->file >= 0) good = H5Fclose(f->file) >= 0 && good;
@@ -348,7 +425,7 @@ spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) 
     if (fclose(text) != 0 && status == SPW_OK) status = spw_fail(SPW_ENOMEM, "cannot allocate the summary");
     if (status == SPW_OK) status = set_long_text(f, "summary_json", summary);
     free(summary);
-    if (status == SPW_OK && !attach_scales(f)) status = broken(f, "the axes");
+    if (status == SPW_OK && !(attach_scales(f) && attach_pairs(f))) status = broken(f, "the axes");
     if (!close_all(f) && status == SPW_OK) status = broken(f, "the file");
     if (status == SPW_OK) {
         status = spw_hdf5_ledger_check(&f->ledger, f->target.temporary);
@@ -363,5 +440,6 @@ void spw_result_file_discard(spw_result_file *f) {
     spw_file_discard(&f->target);
     spw_hdf5_ledger_clear(&f->ledger);
     spw_free(f->layer_figure);
+    spw_free(f->link);
     spw_free(f);
 }

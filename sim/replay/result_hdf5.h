@@ -7,11 +7,12 @@
 #include "sim/replay/result.h"
 
 #define SPW_RESULT_FORMAT_VERSION \
-    "1.2.0" /* 1.2: `answers`, overload factors, step_s; docs/result_format.md */
+    "1.3.0" /* 1.3: experts and links; 1.2: `answers`, overload factors, step_s; docs/result_format.md */
 
 /* docs/result_format.md. Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
  * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib, allocated_gib and
- * reserved_gib [result][step] (0 where no allocator was replayed).
+ * reserved_gib [result][step] (0 where no allocator was replayed); expert_choices [step][layer][expert], link_bytes
+ * [result][rank][member], where it is not too large.
  * Units stand as attributes; the settings stand as JSON in the attribute `settings`, the whole result as JSON
  * in the dataset summary_json. */
 typedef struct spw_result_file spw_result_file;

@@ -99,6 +99,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "parameters_active", spw_json_count(spw_model_parameters(&job->model).active));
     spw_json_put(json, object, "allocator", allocator_settings_json(json, &job->allocator));
     spw_json_put(json, object, "memory_fraction", spw_json_real(job->memory_fraction));
+    spw_json_put(json, object, "gpus_per_node", spw_json_count(job->cluster.gpus_per_node));
     spw_json_put(json, object, "hbm_gib", spw_json_real(job->cluster.hbm_gib.value));
     for (size_t i = 0; i < job->schemes; i++) spw_json_add(json, schemes, spw_json_text(job->scheme[i]));
     spw_json_put(json, object, "schemes", schemes);

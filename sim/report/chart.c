@@ -2,6 +2,7 @@
 
 #include "sim/report/html.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -51,4 +52,63 @@ void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out) {
     spw_html_text(out, row->scheme);
     spw_chart_batch(report, row, out);
+}
+
+/* Over the mean: from so much on. */
+static const double level_from[SPW_CHART_LEVELS] = {0.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0};
+
+size_t spw_chart_level(double ratio) {
+    size_t level = 0;
+    while (level + 1 < SPW_CHART_LEVELS && ratio >= level_from[level + 1]) level++;
+    return level;
+}
+
+void spw_chart_levels(FILE *out) {
+    (void)fputs("<ul class=\"legend\">", out);
+    for (size_t level = 0; level < SPW_CHART_LEVELS; level++) {
+        (void)fprintf(out, "<li><i class=\"key h%zu\"></i>", level);
+        if (level == 0) {
+            (void)fprintf(out, "below %g", level_from[1]);
+        } else if (level + 1 < SPW_CHART_LEVELS) {
+            (void)fprintf(out, "%g to %g", level_from[level], level_from[level + 1]);
+        } else {
+            (void)fprintf(out, "%g and more", level_from[level]);
+        }
+        (void)fputs("</li>", out);
+    }
+    (void)fputs("</ul>", out);
+}
+
+void spw_panel_open(FILE *out, double plot, const char *label) {
+    (void)fprintf(out, "<svg class=\"panel\" viewBox=\"0 0 360 %.0f\" role=\"img\" aria-label=\"%s\">",
+                  SPW_PANEL_TOP + plot + 34.0, label);
+}
+
+void spw_panel_text(FILE *out, double x, double y, const char *anchor, const char *text) {
+    (void)fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>", x, y, anchor, text);
+}
+
+void spw_panel_integer(FILE *out, double x, double y, const char *anchor, int64_t value) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRId64, value);
+    spw_panel_text(out, x, y, anchor, text);
+}
+
+void spw_panel_cells(FILE *out, const spw_cells *c) {
+    for (size_t level = 0; level < SPW_CHART_LEVELS; level++) {
+        bool any = false;
+        for (size_t y = 0; y < c->down; y++) {
+            for (size_t x = 0, end = 0; x < c->across; x = end + 1) {
+                while (x < c->across && c->level(c->context, y, x) != level) x++;
+                for (end = x; end < c->across && c->level(c->context, y, end) == level;) end++;
+                if (end == x) break;
+                if (!any) (void)fprintf(out, "<path class=\"h%zu\" d=\"", level);
+                any = true;
+                const double wide = (double)(end - x) * c->wide;
+                (void)fprintf(out, "M%.2f %.2fh%.2fv%.2fh-%.2fz", SPW_PANEL_LEFT + (double)x * c->wide,
+                              SPW_PANEL_TOP + (double)y * c->high, wide, c->high, wide);
+            }
+        }
+        if (any) (void)fputs("\"/>", out);
+    }
 }

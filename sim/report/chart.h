@@ -6,6 +6,7 @@
 
 #include "sim/report/report_rows.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 enum { SPW_CHART_SHARES = 8, SPW_CHART_TICKS = 12 };
@@ -22,6 +23,31 @@ int spw_chart_digits(double step);
 void spw_chart_batch(const spw_report *report, const spw_report_row *row, FILE *out);
 /* The scheme of a row, its batch and its split. */
 void spw_chart_label(const spw_report *report, const spw_report_row *row, FILE *out);
+
+/* A panel: the plot lies from LEFT to RIGHT and from TOP down; below it is room for two lines. */
+#define SPW_PANEL_LEFT 52.0
+#define SPW_PANEL_RIGHT 352.0
+#define SPW_PANEL_TOP 10.0
+enum { SPW_CHART_LEVELS = 8 };
+void spw_panel_open(FILE *out, double plot, const char *label); /* the plot is so high */
+void spw_panel_text(FILE *out, double x, double y, const char *anchor, const char *text);
+void spw_panel_integer(FILE *out, double x, double y, const char *anchor, int64_t value);
+/* Cells coloured by their level: one path a level, a rectangle for each run of equal cells. */
+typedef struct spw_cells {
+    size_t across, down;
+    double wide, high; /* of a cell */
+    size_t (*level)(const void *context, size_t y, size_t x);
+    const void *context;
+} spw_cells;
+void spw_panel_cells(FILE *out, const spw_cells *cells);
+/* Levels of what is over a mean, and their legend. */
+size_t spw_chart_level(double ratio);
+void spw_chart_levels(FILE *out);
+
+/* Sections of their own; nothing where the file has no such numbers. Choices of the experts by layer, of a few steps; bytes from GPU
+ * to GPU and from node to node. */
+void spw_chart_experts(const spw_report *report, FILE *out);
+void spw_chart_links(const spw_report *report, FILE *out);
 
 /* One bar a row: what a GPU holds, state and all else, p50 to most, interval, reserved, against the budget. */
 SPW_MUST_CHECK spw_status spw_chart_memory_bars(const spw_report *report, FILE *out);

@@ -7,27 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* A panel: the plot lies from LEFT to RIGHT and from TOP down. */
-static const double LEFT = 52.0, RIGHT = 352.0, TOP = 10.0, WIDTH = 360.0;
-enum { PLOT = 120, FOOT = 34, LEVELS = 8 };
-
-/* Rows of the fullest rank over the mean: from so much on. */
-static const double level_from[LEVELS] = {0.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0};
-
-static void open_panel(FILE *out, double plot, const char *label) {
-    (void)fprintf(out, "<svg class=\"panel\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">",
-                  WIDTH, TOP + plot + FOOT, label);
-}
-
-static void put_text(FILE *out, double x, double y, const char *anchor, const char *text) {
-    (void)fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>", x, y, anchor, text);
-}
-
-static void put_integer(FILE *out, double x, double y, const char *anchor, int64_t value) {
-    char text[32];
-    (void)snprintf(text, sizeof text, "%" PRId64, value);
-    put_text(out, x, y, anchor, text);
-}
+static const double LEFT = SPW_PANEL_LEFT, RIGHT = SPW_PANEL_RIGHT, TOP = SPW_PANEL_TOP;
+enum { PLOT = 120, LEVELS = SPW_CHART_LEVELS };
 
 /* Lines and numbers from 0 to the last tick; returns that, which is the top of the plot. */
 static double put_scale(FILE *out, double most) {
@@ -40,7 +21,7 @@ static double put_scale(FILE *out, double most) {
         (void)fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
                       RIGHT, y, y);
         (void)snprintf(text, sizeof text, "%.*f", spw_chart_digits(tick[1]), tick[i]);
-        put_text(out, LEFT - 6.0, y + 4.0, "end", text);
+        spw_panel_text(out, LEFT - 6.0, y + 4.0, "end", text);
     }
     return top;
 }
@@ -71,11 +52,11 @@ static void put_line(FILE *out, const spw_result_pictures *p, const char *class,
 
 static void put_steps(FILE *out, const spw_result_pictures *p) {
     const double y = TOP + PLOT + 16.0;
-    put_integer(out, LEFT, y, "start", p->step[0]);
+    spw_panel_integer(out, LEFT, y, "start", p->step[0]);
     if (p->step_bins > 2)
-        put_integer(out, step_x(p, p->step_bins / 2), y, "middle", p->step[p->step_bins / 2]);
-    put_integer(out, RIGHT, y, "end", p->last_step);
-    put_text(out, (LEFT + RIGHT) / 2.0, y + 15.0, "middle", "step");
+        spw_panel_integer(out, step_x(p, p->step_bins / 2), y, "middle", p->step[p->step_bins / 2]);
+    spw_panel_integer(out, RIGHT, y, "end", p->last_step);
+    spw_panel_text(out, (LEFT + RIGHT) / 2.0, y + 15.0, "middle", "step");
 }
 
 static void memory_panel(const spw_report *report, const spw_report_row *row, double most, FILE *out) {
@@ -83,7 +64,7 @@ static void memory_panel(const spw_report *report, const spw_report_row *row, do
     static const double GIB = 1024.0 * 1024.0 * 1024.0;
     open_figure(report, row, out);
     (void)fputs("</figcaption>", out);
-    open_panel(out, PLOT, "GiB by step");
+    spw_panel_open(out, PLOT, "GiB by step");
     const double top = put_scale(out, most), y = TOP + PLOT * (1.0 - row->budget / GIB / top);
     for (size_t m = 0; m < SPW_PICTURE_MEMORIES; m++) {
         if (m == SPW_PICTURE_LIVE || row->replayed)
@@ -154,12 +135,6 @@ static void open_group(const spw_report *report, size_t index, FILE *out) {
 
 static bool is_level(const spw_result_picture *p) { return (double)p->worst_rows <= p->worst_mean; }
 
-static size_t level_of(double ratio) {
-    size_t level = 0;
-    while (level + 1 < LEVELS && ratio >= level_from[level + 1]) level++;
-    return level;
-}
-
 /* Cells of layers by steps; few steps of many layers lie on their side, steps by layers. */
 typedef struct cells {
     const spw_result_picture *picture;
@@ -177,28 +152,9 @@ static cells cells_of(const spw_result_pictures *p, const spw_result_picture *pi
     return c;
 }
 
-static size_t level_at(const cells *c, size_t y, size_t x) {
-    return level_of(c->picture->max_over_mean[c->lying ? x * c->steps + y : y * c->steps + x]);
-}
-
-/* One path a level: a rectangle for each run of equal cells. */
-static void put_cells(FILE *out, const cells *c) {
-    for (size_t level = 0; level < LEVELS; level++) {
-        bool any = false;
-        for (size_t y = 0; y < c->down; y++) {
-            for (size_t x = 0, end = 0; x < c->across; x = end + 1) {
-                while (x < c->across && level_at(c, y, x) != level) x++;
-                for (end = x; end < c->across && level_at(c, y, end) == level;) end++;
-                if (end == x) break;
-                if (!any) (void)fprintf(out, "<path class=\"h%zu\" d=\"", level);
-                any = true;
-                const double wide = (double)(end - x) * c->wide;
-                (void)fprintf(out, "M%.2f %.2fh%.2fv%.2fh-%.2fz", LEFT + (double)x * c->wide,
-                              TOP + (double)y * c->high, wide, c->high, wide);
-            }
-        }
-        if (any) (void)fputs("\"/>", out);
-    }
+static size_t level_at(const void *context, size_t y, size_t x) {
+    const cells *c = context;
+    return spw_chart_level(c->picture->max_over_mean[c->lying ? x * c->steps + y : y * c->steps + x]);
 }
 
 static void imbalance_panel(const spw_report *report, size_t index, FILE *out) {
@@ -217,35 +173,24 @@ static void imbalance_panel(const spw_report *report, size_t index, FILE *out) {
     if (picture->worst_ratio > 1.0)
         (void)fprintf(out, ": step %" PRId64 ", layer %" PRId32, picture->ratio_step, picture->ratio_layer);
     (void)fputs("</figcaption>", out);
-    open_panel(out, plot, "rows of the fullest GPU over the mean, by layer and step");
-    put_cells(out, &c);
-    put_integer(out, LEFT - 6.0, TOP + 10.0, "end", c.lying ? steps.first : layers.first);
+    spw_panel_open(out, plot, "rows of the fullest GPU over the mean, by layer and step");
+    spw_panel_cells(out, &(spw_cells){c.across, c.down, c.wide, c.high, level_at, &c});
+    spw_panel_integer(out, LEFT - 6.0, TOP + 10.0, "end", c.lying ? steps.first : layers.first);
     if (plot > 24.0 && c.down > 1)
-        put_integer(out, LEFT - 6.0, TOP + plot, "end", c.lying ? steps.last : layers.last);
-    put_text(out, 0.0, TOP + fmax(plot / 2.0 + 4.0, 10.0), "start", c.lying ? steps.name : layers.name);
-    put_integer(out, LEFT, TOP + plot + 16.0, "start", c.lying ? layers.first : steps.first);
+        spw_panel_integer(out, LEFT - 6.0, TOP + plot, "end", c.lying ? steps.last : layers.last);
+    spw_panel_text(out, 0.0, TOP + fmax(plot / 2.0 + 4.0, 10.0), "start", c.lying ? steps.name : layers.name);
+    spw_panel_integer(out, LEFT, TOP + plot + 16.0, "start", c.lying ? layers.first : steps.first);
     if (c.across > 1)
-        put_integer(out, fmax(right, LEFT + 40.0), TOP + plot + 16.0, "end",
-                    c.lying ? layers.last : steps.last);
-    put_text(out, fmax((LEFT + right) / 2.0, LEFT + 14.0), TOP + plot + 30.0, "middle",
-             c.lying ? layers.name : steps.name);
+        spw_panel_integer(out, fmax(right, LEFT + 40.0), TOP + plot + 16.0, "end",
+                          c.lying ? layers.last : steps.last);
+    spw_panel_text(out, fmax((LEFT + right) / 2.0, LEFT + 14.0), TOP + plot + 30.0, "middle",
+                   c.lying ? layers.name : steps.name);
     (void)fputs("</svg></figure>", out);
 }
 
 void spw_chart_imbalance(const spw_report *report, FILE *out) {
-    (void)fputs("<ul class=\"legend\">", out);
-    for (size_t level = 0; level < LEVELS; level++) {
-        (void)fprintf(out, "<li><i class=\"key h%zu\"></i>", level);
-        if (level == 0) {
-            (void)fprintf(out, "below %g", level_from[1]);
-        } else if (level + 1 < LEVELS) {
-            (void)fprintf(out, "%g to %g", level_from[level], level_from[level + 1]);
-        } else {
-            (void)fprintf(out, "%g and more", level_from[level]);
-        }
-        (void)fputs("</li>", out);
-    }
-    (void)fputs("</ul><div class=\"panels\">", out);
+    spw_chart_levels(out);
+    (void)fputs("<div class=\"panels\">", out);
     for (size_t i = 0; i < report->rows; i++) {
         if (is_first(report, i)) imbalance_panel(report, i, out);
     }
@@ -267,7 +212,7 @@ static void rank_panel(const spw_report *report, size_t index, FILE *out) {
     (void)fputs("</strong> rows", out);
     if (!is_level(picture)) (void)fprintf(out, ", the mean is %.0f", picture->worst_mean);
     (void)fputs("</figcaption>", out);
-    open_panel(out, PLOT, "rows by GPU");
+    spw_panel_open(out, PLOT, "rows by GPU");
     const double top = put_scale(out, (double)picture->worst_rows);
     for (int fullest = 0; fullest < 2; fullest++) {
         (void)fprintf(out, "<path class=\"%s\" d=\"", fullest ? "fullest" : "ranks");
@@ -283,9 +228,9 @@ static void rank_panel(const spw_report *report, size_t index, FILE *out) {
     const double y = TOP + PLOT * (1.0 - picture->worst_mean / top);
     (void)fprintf(out, "<line class=\"mean\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, RIGHT,
                   y, y);
-    put_text(out, LEFT, TOP + PLOT + 16.0, "start", "0");
-    put_integer(out, RIGHT, TOP + PLOT + 16.0, "end", (int64_t)p->ranks - 1);
-    put_text(out, (LEFT + RIGHT) / 2.0, TOP + PLOT + 31.0, "middle", "GPU");
+    spw_panel_text(out, LEFT, TOP + PLOT + 16.0, "start", "0");
+    spw_panel_integer(out, RIGHT, TOP + PLOT + 16.0, "end", (int64_t)p->ranks - 1);
+    spw_panel_text(out, (LEFT + RIGHT) / 2.0, TOP + PLOT + 31.0, "middle", "GPU");
     (void)fputs("</svg></figure>", out);
 }
 

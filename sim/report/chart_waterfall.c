@@ -37,7 +37,7 @@ static void write_bars(const spw_report_row *row, const piece *pieces, size_t co
     char rest[64];
     double at = 0.0, sum = 0.0;
     for (size_t i = 0; i < count; i++) sum += pieces[i].gib;
-    const spw_bar_scale scale = spw_bar_scale_of("GiB", sum > budget ? sum : budget);
+    const spw_bar_scale scale = spw_bar_scale_of("GiB", sum > budget || sum < budget / 4.0 ? sum : budget);
     (void)fputs("<table class=\"bars\"><tbody>", out);
     for (size_t i = 0; i < shown; i++) {
         write_bar(&scale, pieces[i].name, strcmp(pieces[i].name, "arguments") == 0 ? "state" : "c0", at,
@@ -75,7 +75,7 @@ spw_status spw_chart_waterfall(const spw_report *report, const spw_report_row *r
         (void)fputs(": ", out);
         spw_html_text(out, row->moment);
     }
-    (void)fputs(". The red line is what a GPU may use.</p>", out);
+    (void)fprintf(out, ". It may use %.1f GiB: the red line, where it is near.</p>", row->budget / GIB);
     write_bars(row, pieces, count, out);
     (void)fputs("</section>", out);
 

@@ -154,8 +154,12 @@ static spw_status write_body(const spw_report *report, const char *name, bool be
     spw_report_write_table(&listed, &more, out);
     (void)fputs("</section>", out);
     SPW_TRY(write_memory(report, &drawn, out));
-    if (report->planned) SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
-    if (report->pictured) write_routing(&drawn, out);
+    SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
+    if (report->pictured) {
+        spw_chart_experts(&drawn, out);
+        write_routing(&drawn, out);
+        spw_chart_links(&drawn, out);
+    }
     spw_chart_overload(&drawn, out);
     SPW_TRY(write_shares(&drawn, out));
     if (!report->pictured && !beside) (void)fputs(without_pictures, out);

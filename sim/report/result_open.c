@@ -19,7 +19,7 @@ static spw_status wrong_format(const char *format, const char *version) {
                         "attribute format is '%s'; must be 'spillway-result' (spillway replay --output)",
                         plain[0]);
     return spw_fail(SPW_EFORMAT, "attribute format_version is '%s'; must be 1.x, as in %s", plain[1],
-                    "1.2.0");
+                    "1.3.0");
 }
 
 static spw_status check_format(hid_t file) {
@@ -100,6 +100,30 @@ static spw_status axis_length(hid_t file, const char *name, size_t most, size_t 
     return SPW_OK;
 }
 
+/* A dataset that a file may have: numbers [first][second][*third], where a slice of the last two has at most `most`. */
+static spw_status open_optional(const spw_result_input *in, const char *name, H5T_class_t kind, size_t first,
+                                size_t second, size_t most, size_t *third, hid_t *dataset,
+                                spw_block_reader **reader) {
+    const size_t want[] = {first, second};
+    spw_hdf5_shape shape;
+    if (!spw_hdf5_exists(in->file, name)) return SPW_OK;
+    const spw_status status = spw_hdf5_open_dataset(in->file, name, 3, 1 << 20, dataset, &shape);
+    if (status != SPW_OK) return status;
+    if (!shape.plain_number || shape.type_class != kind)
+        return spw_fail(SPW_EFORMAT, "/%s: must be %s", name,
+                        kind == H5T_FLOAT ? "real numbers" : "integers");
+    for (int a = 0; a < 2; a++) {
+        if (shape.extent[a] != want[a])
+            return spw_fail(SPW_EFORMAT, "/%s: %llu elements in dimension %d; must be %zu as the axis", name,
+                            (unsigned long long)shape.extent[a], a, want[a]);
+    }
+    if (shape.extent[2] == 0 || shape.extent[2] > most / second)
+        return spw_fail(SPW_EFORMAT, "/%s: %llu elements in dimension 2; must be 1 to %zu", name,
+                        (unsigned long long)shape.extent[2], most / second);
+    *third = (size_t)shape.extent[2];
+    return spw_block_reader_create(*dataset, &shape, reader);
+}
+
 spw_status spw_result_input_open(const char *path, spw_result_input *in) {
     spw_status status = SPW_OK;
     *in = (spw_result_input){.file = H5I_INVALID_HID};
@@ -128,6 +152,10 @@ spw_status spw_result_input_open(const char *path, spw_result_input *in) {
     }
     for (int m = 0; m < SPW_RESULT_MEMORIES; m++)
         SPW_TRY(open_numbers(in, memories[m], 2, H5T_FLOAT, &in->memory[m], &in->gib[m]));
+    SPW_TRY(open_optional(in, "expert_choices", H5T_INTEGER, in->steps, in->layers,
+                          in->layers * SPW_RESULT_MOST_EXPERTS, &in->experts, &in->choice, &in->choices));
+    SPW_TRY(open_optional(in, "link_bytes", H5T_FLOAT, in->results, in->ranks, SPW_RESULT_MOST_LINKS,
+                          &in->members, &in->link, &in->links));
     SPW_TRY(read_summary(in));
 
 cleanup:
@@ -157,4 +185,20 @@ spw_status spw_result_input_step(const spw_result_input *in, size_t result, size
             return spw_fail_within(status, "/%s: result %zu, step %zu", memories[m], result, step);
     }
     return SPW_OK;
+}
+
+spw_status spw_result_input_choices(const spw_result_input *in, size_t step, uint64_t *choices) {
+    const uint64_t start[3] = {step, 0, 0}, cells[3] = {1, in->layers, in->experts};
+    const spw_status status = spw_block_reader_read(in->choices, start, cells, H5T_NATIVE_UINT64, choices);
+    return status == SPW_OK ? status : spw_fail_within(status, "/expert_choices: step %zu", step);
+}
+
+spw_status spw_result_input_links(const spw_result_input *in, size_t result, double *links) {
+    const uint64_t start[3] = {result, 0, 0}, cells[3] = {1, in->ranks, in->members};
+    spw_status status = spw_block_reader_read(in->links, start, cells, H5T_NATIVE_DOUBLE, links);
+    for (size_t i = 0; i < in->ranks * in->members && status == SPW_OK; i++) {
+        if (!(links[i] >= 0.0 && links[i] < 1e24))
+            status = spw_fail(SPW_EFORMAT, "%g bytes; must be a number from 0 on", links[i]);
+    }
+    return status == SPW_OK ? status : spw_fail_within(status, "/link_bytes: result %zu", result);
 }

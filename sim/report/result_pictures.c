@@ -30,18 +30,23 @@ typedef struct reduction {
     int32_t *layer;  /* [layers] ids */
     uint64_t *rows;  /* [layers][ranks] of one step */
     uint64_t *worst; /* [ranks] of the worst step and layer so far */
+    double *links;   /* [ranks][members] of one result */
     spw_result_picture picture;
 } reduction;
 
 /* Bytes of the arrays of one picture, in the order in which they are handed over; each begins at a multiple of 8. */
 typedef struct array_bytes {
-    size_t gib, rows, ratios;
+    size_t gib, links, rows, ratios, chosen; /* chosen: of all results together */
 } array_bytes;
 
 static array_bytes arrays_of(const spw_result_pictures *head) {
-    const size_t ratios = head->layer_bins * head->step_bins;
-    return (array_bytes){SPW_PICTURE_MEMORIES * head->step_bins * sizeof(double),
-                         head->rank_bins * sizeof(uint64_t), (ratios + ratios % 2) * sizeof(float)};
+    const size_t ratios = head->layer_bins * head->step_bins,
+                 chosen = head->expert_steps * head->expert_layers * head->expert_bins;
+    return (array_bytes){.gib = SPW_PICTURE_MEMORIES * head->step_bins * sizeof(double),
+                         .links = head->link_parts * head->link_parts * sizeof(double),
+                         .rows = head->rank_bins * sizeof(uint64_t),
+                         .ratios = (ratios + ratios % 2) * sizeof(float),
+                         .chosen = (chosen + chosen % 2) * sizeof(float)};
 }
 
 static void take_layer(reduction *r, size_t step, size_t layer, spw_result_picture *out) {
@@ -71,16 +76,63 @@ static void take_layer(reduction *r, size_t step, size_t layer, spw_result_pictu
     memcpy(r->worst, rows, in->ranks * sizeof *rows);
 }
 
+/* Members are those of the rank's own group. */
+static void sum_links(const reduction *r, double *links) {
+    const size_t ranks = r->input.ranks, members = r->input.members, parts = r->head.link_parts;
+    for (size_t rank = 0; rank < ranks; rank++) {
+        const size_t first = rank - rank % members, from = bin_of(rank, ranks, parts);
+        for (size_t m = 0; m < members && first + m < ranks; m++)
+            links[from * parts + bin_of(first + m, ranks, parts)] += r->links[rank * members + m];
+    }
+}
+
+/* Choices of each expert over the mean of its layer, of a few steps. */
+static spw_status write_chosen(reduction *r, FILE *out) {
+    const spw_result_input *in = &r->input;
+    const spw_result_pictures *head = &r->head;
+    const size_t layer_cells = head->expert_layers * head->expert_bins;
+    spw_status status = SPW_OK;
+    uint64_t *choices = NULL;
+    float *chosen = NULL;
+    if (in->choices == NULL) return SPW_OK;
+    SPW_TRY(SPW_ALLOC(in->layers * in->experts, &choices));
+    SPW_TRY(SPW_ALLOC(arrays_of(head).chosen / sizeof *chosen, &chosen));
+    for (size_t step = 0; step < in->steps; step++) {
+        float *cells = chosen + bin_of(step, in->steps, head->expert_steps) * layer_cells;
+        SPW_TRY(spw_result_input_choices(in, step, choices));
+        for (size_t layer = 0; layer < in->layers; layer++) {
+            const uint64_t *row = choices + layer * in->experts;
+            float *line = cells + bin_of(layer, in->layers, head->expert_layers) * head->expert_bins;
+            double sum = 0.0;
+            for (size_t x = 0; x < in->experts; x++) sum += (double)row[x];
+            for (size_t x = 0; x < in->experts && sum > 0.0; x++) {
+                float *cell = line + bin_of(x, in->experts, head->expert_bins);
+                *cell = fmaxf(*cell, (float)((double)row[x] * (double)in->experts / sum));
+            }
+        }
+    }
+    (void)fwrite(chosen, 1, arrays_of(head).chosen, out);
+
+cleanup:
+    return status;
+}
+
 static spw_status reduce(reduction *r, size_t result, spw_result_picture *out) {
     spw_status status = SPW_OK;
     const spw_result_input *in = &r->input;
     const array_bytes bytes = arrays_of(&r->head);
     *out = (spw_result_picture){.sequences = in->sequences[result],
                                 .gib = out->gib,
+                                .links = out->links,
                                 .max_over_mean = out->max_over_mean,
                                 .rows = out->rows};
     memset(out->gib, 0, bytes.gib);
     memset(out->rows, 0, bytes.rows);
+    if (in->links != NULL) {
+        memset(out->links, 0, bytes.links);
+        SPW_TRY(spw_result_input_links(in, result, r->links));
+        sum_links(r, out->links);
+    }
     memset(out->max_over_mean, 0, bytes.ratios);
     for (size_t step = 0; step < in->steps; step++) {
         double gib[SPW_RESULT_MEMORIES];
@@ -106,6 +158,8 @@ static void name_bins(reduction *r) {
     for (size_t s = head->steps; s-- > 0;) head->step[bin_of(s, head->steps, head->step_bins)] = r->step[s];
     for (size_t l = head->layers; l-- > 0;)
         head->layer[bin_of(l, head->layers, head->layer_bins)] = r->layer[l];
+    for (size_t s = head->steps; s-- > 0 && head->expert_steps > 0;)
+        head->expert_step[bin_of(s, head->steps, head->expert_steps)] = r->step[s];
     head->last_step = r->step[head->steps - 1];
     head->last_layer = r->layer[head->layers - 1];
 }
@@ -124,24 +178,36 @@ static spw_status read_file(reduction *r, FILE *out) {
                                   .layer_bins = fewer(in->layers, SPW_PICTURE_LAYERS),
                                   .rank_bins = fewer(in->ranks, SPW_PICTURE_RANKS),
                                   .summary_bytes = in->summary_bytes};
-    if (in->layers * in->ranks * sizeof *r->rows > SLICE_BYTES)
-        SPW_TRY(spw_fail(SPW_EFORMAT, "%zu layers of %zu ranks: more than %d MiB a step", in->layers,
-                         in->ranks, SLICE_BYTES >> 20));
+    if (in->choices != NULL) {
+        head->experts = in->experts;
+        head->expert_steps = fewer(in->steps, SPW_EXPERT_STEPS);
+        head->expert_layers = fewer(in->layers, SPW_EXPERT_LAYERS);
+        head->expert_bins = fewer(in->experts, SPW_EXPERT_BINS);
+    }
+    if (in->links != NULL) head->link_parts = fewer(in->ranks, SPW_LINK_PARTS);
+    const size_t widest = in->experts > in->ranks ? in->experts : in->ranks;
+    if (in->layers * widest * sizeof *r->rows > SLICE_BYTES)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "%zu layers of %zu ranks or experts: more than %d MiB a step",
+                         in->layers, widest, SLICE_BYTES >> 20));
     SPW_TRY(SPW_ALLOC(in->steps, &r->step));
     SPW_TRY(SPW_ALLOC(in->layers, &r->layer));
     SPW_TRY(SPW_ALLOC(in->layers * in->ranks, &r->rows));
     SPW_TRY(SPW_ALLOC(in->ranks, &r->worst));
     const array_bytes bytes = arrays_of(head);
     SPW_TRY(SPW_ALLOC(bytes.gib / sizeof(double), &picture->gib));
+    SPW_TRY(SPW_ALLOC(bytes.links / sizeof(double) + 1, &picture->links));
+    SPW_TRY(SPW_ALLOC(in->ranks * in->members + 1, &r->links));
     SPW_TRY(SPW_ALLOC(bytes.rows / sizeof(uint64_t), &picture->rows));
     SPW_TRY(SPW_ALLOC(bytes.ratios / sizeof(float), &picture->max_over_mean));
     SPW_TRY(spw_result_input_axes(in, r->step, r->layer));
     name_bins(r);
     (void)fwrite(head, sizeof *head, 1, out);
+    SPW_TRY(write_chosen(r, out));
     for (size_t i = 0; i < in->results; i++) {
         SPW_TRY(reduce(r, i, picture));
         (void)fwrite(picture, sizeof *picture, 1, out);
         (void)fwrite(picture->gib, 1, bytes.gib, out);
+        (void)fwrite(picture->links, 1, bytes.links, out);
         (void)fwrite(picture->rows, 1, bytes.rows, out);
         (void)fwrite(picture->max_over_mean, 1, bytes.ratios, out);
     }
@@ -166,13 +232,17 @@ static spw_status take_pictures(spw_result_pictures *out) {
     char *at = out->block + sizeof *out;
     const spw_status status = SPW_ALLOC(out->results, &out->picture);
     if (status != SPW_OK) return status;
+    out->chosen = (const float *)(const void *)at;
+    at += bytes.chosen;
     for (size_t i = 0; i < out->results; i++) {
         spw_result_picture *picture = &out->picture[i];
         memcpy(picture, at, sizeof *picture);
-        picture->gib = (double *)(void *)(at + sizeof *picture);
-        picture->rows = (uint64_t *)(void *)(at + sizeof *picture + bytes.gib);
-        picture->max_over_mean = (float *)(void *)(at + sizeof *picture + bytes.gib + bytes.rows);
-        at += sizeof *picture + bytes.gib + bytes.rows + bytes.ratios;
+        at += sizeof *picture;
+        picture->gib = (double *)(void *)at;
+        picture->links = (double *)(void *)(at += bytes.gib);
+        picture->rows = (uint64_t *)(void *)(at += bytes.links);
+        picture->max_over_mean = (float *)(void *)(at += bytes.rows);
+        at += bytes.ratios;
     }
     out->summary = at;
     return SPW_OK;
@@ -194,15 +264,18 @@ spw_status spw_result_pictures_read(const char *path, spw_result_pictures *out) 
     memcpy(out, reply, sizeof *out);
     out->picture = NULL;
     out->summary = NULL;
+    out->chosen = NULL;
     out->block = reply;
     reply = NULL;
     const bool true_bins = is_bins(out->step_bins, SPW_PICTURE_STEPS) &&
                            is_bins(out->layer_bins, SPW_PICTURE_LAYERS) &&
-                           is_bins(out->rank_bins, SPW_PICTURE_RANKS) && out->results <= SPW_RESULT_MOST &&
-                           out->summary_bytes <= SPW_RESULT_SUMMARY_BYTES;
+                           is_bins(out->rank_bins, SPW_PICTURE_RANKS) &&
+                           out->expert_steps <= SPW_EXPERT_STEPS && out->expert_layers <= SPW_EXPERT_LAYERS &&
+                           out->expert_bins <= SPW_EXPERT_BINS && out->link_parts <= SPW_LINK_PARTS &&
+                           out->results <= SPW_RESULT_MOST && out->summary_bytes <= SPW_RESULT_SUMMARY_BYTES;
     const array_bytes each = true_bins ? arrays_of(out) : (array_bytes){.gib = 0};
-    const size_t a_picture = sizeof *out->picture + each.gib + each.rows + each.ratios;
-    if (!true_bins || bytes != sizeof *out + out->results * a_picture + out->summary_bytes)
+    const size_t a_picture = sizeof *out->picture + each.gib + each.links + each.rows + each.ratios;
+    if (!true_bins || bytes != sizeof *out + each.chosen + out->results * a_picture + out->summary_bytes)
         SPW_TRY(spw_fail(SPW_EFORMAT, "%s: damaged: an answer of %zu bytes", path, bytes));
     SPW_TRY(take_pictures(out));
 

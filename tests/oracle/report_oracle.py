@@ -324,6 +324,73 @@ def check_rows(what, page, result, answer):
             expect(what, np.abs(np.array(heights) * want[-1] / heights[-1] - want).max() <= 0.002 * want[-1], f"{heights[:4]} {want[:4]}")
 
 
+def check_experts(what, page, result):
+    """Every cell of experts by layers; the matrix of GPUs, whose colours are sevenths of its largest."""
+    limits = np.float32([1.1, 1.25, 1.5, 2, 3, 4, 6])
+    with h5py.File(result) as f:
+        choices, links, step = f["expert_choices"][...].astype(float), f["link_bytes"][...], f["step"][...]
+    ratio = (choices / choices.mean(2, keepdims=True)).astype(np.float32)
+    bins = (min(ratio.shape[0], 6), min(ratio.shape[1], 40), min(ratio.shape[2], 128))
+    binned = np.zeros(bins, np.float32)
+    index = np.ix_(*[np.arange(n) * b // n for n, b in zip(ratio.shape, bins)])
+    np.maximum.at(binned, index, ratio)
+    panels = list(page.section("Which experts are chosen").all("figure"))
+    expect(what, len(panels) == bins[0], f"{len(panels)} panels of {bins[0]} steps")
+    for s, panel in enumerate(panels):
+        expect(what, f"step {step[[i for i in range(len(step)) if i * bins[0] // len(step) == s][0]]}" in panel.text(), panel.text())
+        expect(what, close(panel.values()[0], float(binned[s].max()), 1e-6), f"{panel.values()} want {binned[s].max()}")
+        check_cells(what, panel, np.searchsorted(limits, binned[s], side="right"))
+    panels = list(page.section("Who sends to whom").all("figure"))
+    results, ranks, members = links.shape
+    whole = np.zeros((results, ranks, ranks))
+    for rank in range(ranks):
+        whole[:, rank, rank - rank % members:rank - rank % members + members] = links[:, rank]
+    kinds = groups(np.concatenate([whole, np.broadcast_to(np.reshape(sequences_of(result), (-1, 1, 1)), (results, 1, ranks))], 1))
+    expect(what, len(panels) == min(len(kinds), 12), f"{len(panels)} panels of {len(kinds)} kinds of links")
+    for group, panel in zip(kinds, panels):
+        matrix = whole[group[0]]
+        expect(what, panel.values()[0] == matrix.max(), f"{panel.values()[:1]} want {matrix.max()}")
+        check_cells(what, panel, np.where(matrix > 0, np.clip(np.ceil(7 * matrix / max(matrix.max(), 1e-300) - 1e-9), 1, 7), 0).astype(int))
+
+
+def sequences_of(result):
+    with h5py.File(result) as f:
+        return f["sequences_per_gpu"][...].astype(float)
+
+
+def check_cells(what, panel, want):
+    """Colours of a panel's cells, down by across."""
+    down, across = want.shape
+    runs = [(int(path.attributes["class"][1:]), *map(float, run)) for path in panel.all("path")
+            for run in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)", path.attributes["d"])]
+    wide, high, got = 300 / across, min(run[4] for run in runs), np.full(want.shape, -1)
+    for level, x, y, length, _ in runs:
+        left, top = round((x - 52) / wide), round((y - 10) / high)
+        got[top, left:left + round(length / wide)] = level
+    expect(what, np.array_equal(got, want), f"{np.argwhere(got != want)[:4]} of {want.shape}")
+
+
+def check_chosen(what, result, case, tokens, scheme, row_bytes):
+    """What the file says of experts and links, counted from the choices one by one."""
+    with h5py.File(result) as f:
+        choices, links, names = f["expert_choices"][...], f["link_bytes"][...], [s.decode() for s in f["scheme"][...]]
+        sent, received = f["bytes_sent"][...].mean((1, 2)), f["bytes_received"][...].mean((1, 2))
+    ids = tokens.expert_id.reshape(choices.shape[0], case.ranks, case.tokens, case.model_layers, case.top_k)
+    want = np.stack([[np.bincount(ids[s, :, :, l].ravel(), minlength=case.experts) for l in range(case.model_layers)] for s in range(len(ids))])
+    expect(what, np.array_equal(choices, want), "choices of the experts")
+    local, pairs = case.experts // case.expert, np.zeros((case.ranks, case.expert))
+    for rank in range(case.ranks):
+        for member in range(case.expert):
+            if member != rank % case.expert:
+                pairs[rank, member] = (ids[:, rank] // local == member).sum() * row_bytes / (len(ids) * case.model_layers)
+    got = links[names.index(scheme)]
+    expect(what, np.allclose(got, pairs, rtol=1e-12), f"links of {scheme}: {got[0]} want {pairs[0]}")
+    expect(what, np.allclose(links.sum(2), sent, rtol=1e-12), "links are not what ranks send")
+    into = np.stack([[links[r, g - g % case.expert:g - g % case.expert + case.expert, g % case.expert].sum() for g in range(case.ranks)]
+                     for r in range(len(links))])
+    expect(what, np.allclose(into, received, rtol=1e-12), "links are not what ranks receive")
+
+
 PHONE = 360 - 2 * 16 - 44  # pixels of a plot there
 
 
@@ -492,6 +559,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_labels(what, page)
     check_steps(what, page, result)
     check_rows(what, page, result, answer)
+    check_experts(what, page, result)
     check_basis(what, page, answer)
     if again:
         check_again(what, page, answer, cwd)
@@ -518,12 +586,14 @@ def tokens_of(case, steps, skew=0.0):
 small = Case(nodes=2, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=2, length=8, model_layers=3, hidden=64, ffn=32,
              schemes=("dense:capacity_factor=1.25", "gmm", "gmm-deepep", "megatron-alltoall", "ring"))
 small_job = small.write(folder)
-small_trace = tokens_of(small, 5, 1.5).write(folder / "small.h5")
+small_tokens = tokens_of(small, 5, 1.5)
+small_trace = small_tokens.write(folder / "small.h5")
 
 
 def case_small():
     result, answer = replayed("case_small", small_trace, small_job)
     whole_check("small", result, answer)
+    check_chosen("chosen", result, small, small_tokens, "megatron-alltoall", 2 * 64 + 4)  # and a probability
     result, answer = replayed("case_batches", small_trace, small_job, "--sequences-per-gpu", "2,1,4", "--steps", "1:4", "--layers", "0:2",
                               "--seed", "7", "--drop-at-most", "5", "--fits-at", "99", "--scheme", "dense:capacity_factor=1.25", "--scheme",
                               "gmm:buffer_factor=1.5", "--scheme", "megatron-alltoall:capacity_factor=1,policy=position")
@@ -959,6 +1029,17 @@ def damage():
     with h5py.File(path, "r+") as f:
         elsewhere(f)
     refused("a link to another file", FILE, ["/rows_received", "link"], "report", path, "--output", page_path)
+
+    for name in ("expert_choices", "link_bytes"):
+        bad_file(f"{name} of 2 axes", [f"/{name}", "must have 3"], lambda f, n=name: put(f, n, f[n][0]))
+        bad_file(f"{name} of fewer", [f"/{name}", "dimension 1"], lambda f, n=name: put(f, n, f[n][:, :-1]))
+        bad_file(f"{name} of fewer still", [f"/{name}", "dimension 0"], lambda f, n=name: put(f, n, f[n][:-1]))
+        bad_file(f"{name} of none", [f"/{name}"], lambda f, n=name: put(f, n, f[n][:, :, :0]))
+    bad_file("choices of floats", ["/expert_choices", "integers"], lambda f: put(f, "expert_choices", f["expert_choices"][...].astype(float)))
+    for value in (np.nan, -1.0, np.inf):
+        bad_file(f"links of {value}", ["/link_bytes", "result 1"], lambda f, v=value: f["link_bytes"].__setitem__((1, 0, 1), v))
+    plain = bad_file("1.2", [], lambda f: [f.__delitem__(n) for n in ("expert_choices", "link_bytes")], accepted=True)
+    expect("a file of version 1.2", "Who sends" not in plain.root.text() and "Which experts" not in plain.root.text(), "pictures of nothing")
 
     # the summary
     bad_file("a text of variable length", ["/summary_json", "fixed length"], lambda f: put(f, "summary_json", f["summary_json"][()].decode()))
