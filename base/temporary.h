@@ -21,4 +21,8 @@ void spw_temporary_remove_all(void);
  * alone then removes what it creates. Without memory for that the list stays one of each process. */
 void spw_temporary_share(void);
 
+/* From now on no signal is caught for their sake, and nothing is done when the program ends: for a library in a program whose
+ * signals are its own. What a killed program left goes when the same output is begun again. */
+void spw_temporary_leave_signals(void);
+
 #endif

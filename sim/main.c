@@ -5,7 +5,6 @@
 #include "sim/input/cluster.h"
 #include "sim/input/job.h"
 
-#include <errno.h>
 #include <hdf5.h>
 #include <jansson.h>
 #include <omp.h>
@@ -62,13 +61,6 @@ static spw_status help(const char *topic) {
             topic);
     usage(stdout);
     return SPW_OK;
-}
-
-spw_status spw_command_said(void) {
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout)) return SPW_OK;
-    return spw_fail(SPW_EIO, "standard output cannot be written%s%s", errno != 0 ? ": " : "",
-                    errno != 0 ? strerror(errno) : "");
 }
 
 /* jansson tells a text that is wrong from one that it had no memory for by chance only. */

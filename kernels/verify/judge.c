@@ -25,16 +25,55 @@ static void note(spw_judge *judge, double error, double allowed) {
     if (allowed > 0 && error / allowed > judge->worst) judge->worst = error / allowed;
 }
 
+/* d: what the sum may be off before it is rounded. */
+static double rounding(size_t terms, const float *scale, size_t i) {
+    return scale != NULL ? ((double)terms + 2) * 0x1p-24 * (double)scale[i] : 0;
+}
+
+/* What may stand for `wanted` in bf16: want is itself rounded to fp32, the ends of the interval are rounded outwards. */
+static void allowed_bf16(float wanted, double d, double *low, double *high) {
+    *low = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted - d), -INFINITY)));
+    *high = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted + d), INFINITY)));
+}
+
+static void judge_one(spw_judged *out, size_t i, double got, double want, double low, double high) {
+    const bool good = got >= low && got <= high && isfinite(got);
+    const double allowed = got >= want ? high - want : want - low, error = fabs(got - want);
+    double units = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
+    if (!good && !(units > 1)) units = INFINITY; /* NaN */
+    if (good && units > 1) units = 1;
+    out->failed += !good;
+    if (i > 0 && units <= out->worst) return;
+    out->at = i, out->worst = units, out->got = got, out->want = want, out->low = low, out->high = high;
+}
+
+void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const float *want,
+                        const float *scale, spw_judged *out) {
+    *out = (spw_judged){.elements = count};
+    for (size_t i = 0; i < count; i++) {
+        double low = (double)spw_bf16_to_float(spw_bf16_from_float(want[i])), high = low;
+        const double middle = scale != NULL ? (double)want[i] : low;
+        if (scale != NULL) allowed_bf16(want[i], rounding(terms, scale, i), &low, &high);
+        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high);
+    }
+}
+
+void spw_judge_all_float(size_t count, size_t terms, const float *got, const float *want, const float *scale,
+                         spw_judged *out) {
+    *out = (spw_judged){.elements = count};
+    for (size_t i = 0; i < count; i++) {
+        const double d = rounding(terms, scale, i), wanted = (double)want[i];
+        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d);
+    }
+}
+
 spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t count, size_t terms, const uint16_t *got,
                           const float *want, const float *scale) {
     for (size_t i = 0; i < count; i++) {
         const double value = (double)spw_bf16_to_float(got[i]), wanted = (double)want[i];
-        const double d = exact ? 0 : ((double)terms + 2) * 0x1p-24 * (double)scale[i];
-        /* want is itself rounded to fp32, the ends of the interval are rounded outwards to fp32 */
-        const double low =
-            (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)(wanted - d), -INFINITY)));
-        const double high =
-            (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)(wanted + d), INFINITY)));
+        const double d = exact ? 0 : rounding(terms, scale, i);
+        double low, high;
+        allowed_bf16(want[i], d, &low, &high);
         const bool good = exact ? got[i] == spw_bf16_from_float(want[i]) : value >= low && value <= high;
         if (!(good && isfinite(value)))
             return spw_fail(SPW_EMISMATCH, "element %zu of %zu: got %.9g (0x%04x), want %.9g in [%.9g, %.9g]",
@@ -53,7 +92,7 @@ static uint32_t float_bits(float x) {
 spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms, const float *got,
                            const float *want, const float *scale) {
     for (size_t i = 0; i < count; i++) {
-        const double limit = exact ? 0 : ((double)terms + 2) * 0x1p-24 * (double)scale[i];
+        const double limit = exact ? 0 : rounding(terms, scale, i);
         const double error = fabs((double)got[i] - (double)want[i]);
         note(judge, error, limit);
         /* <= so that NaN fails */

@@ -29,6 +29,16 @@ SPW_MUST_CHECK spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t co
 /* Results in fp32: |got - want| <= d; `exact` compares bits. */
 SPW_MUST_CHECK spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms,
                                           const float *got, const float *want, const float *scale);
+/* The same rules over every element, for a report: how far the worst is, in units of what it may be off on its side (1 is the
+ * limit; infinity for NaN, inf and where nothing is allowed), and what would have passed there. scale NULL: exact. */
+typedef struct spw_judged {
+    size_t elements, failed, at;
+    double worst, got, want, low, high;
+} spw_judged;
+void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const float *want,
+                        const float *scale, spw_judged *out);
+void spw_judge_all_float(size_t count, size_t terms, const float *got, const float *want, const float *scale,
+                         spw_judged *out);
 /* Counts and bytes. */
 SPW_MUST_CHECK spw_status spw_judge_equal(uint64_t got, uint64_t want);
 /* Data movement and indices. */

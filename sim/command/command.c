@@ -1,5 +1,6 @@
 #include "sim/command/command.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,90 @@ static spw_status check_options(int argc, char **argv) {
     return SPW_OK;
 }
 
+/* --- Streams of the thread's own --- */
+
+static _Thread_local spw_command_streams streams;
+
+void spw_command_redirect(spw_command_streams own) { streams = own; }
+FILE *spw_command_out(void) { return streams.out != NULL ? streams.out : stdout; }
+FILE *spw_command_notes(void) { return streams.notes != NULL ? streams.notes : stderr; }
+
+spw_status spw_command_said(void) {
+    FILE *out = spw_command_out();
+    errno = 0;
+    if (fflush(out) == 0 && !ferror(out)) return SPW_OK;
+    return spw_fail(SPW_EIO, "standard output cannot be written%s%s", errno != 0 ? ": " : "",
+                    errno != 0 ? strerror(errno) : "");
+}
+
+/* The option that `name`, of `length`, is or abbreviates; NULL: none, or more than one. */
+static const struct argp_option *find_option(const struct argp *argp, const char *name, size_t length,
+                                             size_t *found) {
+    const struct argp_option *match = NULL;
+    for (const struct argp_option *o = argp->options; o != NULL && (o->name != NULL || o->key != 0); o++) {
+        if (o->name == NULL || strncmp(o->name, name, length) != 0) continue;
+        match = o;
+        if (o->name[length] == '\0') {
+            *found = 1;
+            return o;
+        }
+        ++*found;
+    }
+    for (const struct argp_child *c = argp->children; c != NULL && c->argp != NULL; c++) {
+        const size_t before = *found;
+        const struct argp_option *below = find_option(c->argp, name, length, found);
+        if (below != NULL && below->name[length] == '\0') return below;
+        if (*found > before) match = below;
+    }
+    return match;
+}
+
+/* What getopt would print of itself. */
+static spw_status check_own(const struct argp *argp, int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (argv[i][0] != '-') continue;
+        const char *name = argv[i] + 2;
+        size_t length = strcspn(name, "="), found = 0;
+        const struct argp_option *o = argv[i][1] == '-' ? find_option(argp, name, length, &found) : NULL;
+        if (o == NULL || found != 1)
+            return spw_fail(SPW_EARG, "%s: '%s' is %s", argv[0], argv[i],
+                            found > 1 ? "the beginning of more than one option" : "no option");
+        if (o->arg == NULL && name[length] == '=')
+            return spw_fail(SPW_EARG, "%s: --%s takes no value", argv[0], o->name);
+        if (o->arg == NULL || (o->flags & OPTION_ARG_OPTIONAL) != 0 || name[length] == '=') continue;
+        if (++i == argc || strcmp(argv[i], "--format") == 0) /* which the asker puts last */
+            return spw_fail(SPW_EARG, "%s: --%s needs a value, as in --%s %s", argv[0], o->name, o->name,
+                            o->arg);
+    }
+    return SPW_OK;
+}
+
+/* Where nothing may be printed: what argp says becomes the message. */
+static spw_status parse_own(const struct argp *argp, int argc, char **argv, void *state) {
+    struct argp quiet = *argp;
+    parsing p = {.argp = argp, .state = state};
+    char *said = NULL;
+    size_t bytes = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(check_own(argp, argc, argv));
+    p.out = open_memstream(&said, &bytes);
+    if (p.out == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));
+    quiet.parser = parse_plainly;
+    const int error = argp_parse(&quiet, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP, NULL, &p);
+    if (fflush(p.out) != 0) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot keep what is wrong with the options"));
+    const char *text = bytes > 0 ? strstr(said, ": ") : NULL;
+    if (text != NULL) SPW_TRY(spw_fail(SPW_EARG, "%.*s", (int)strcspn(text + 2, "\n"), text + 2));
+    if (error != 0)
+        status = spw_fail(error == ENOMEM ? SPW_ENOMEM : SPW_EARG, "%s: %s", argv[0], strerror(error));
+
+cleanup:
+    if (p.out != NULL) (void)fclose(p.out);
+    free(said);
+    return status;
+}
+
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
+    if (streams.out != NULL) return parse_own(argp, argc, argv, state);
     struct argp plainly = *argp;
     parsing p = {.argp = argp, .state = state};
     spw_status status = SPW_OK;

@@ -7,6 +7,7 @@
 
 #include <argp.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
@@ -25,6 +26,16 @@ spw_status spw_command_bench_reference(int argc, char **argv);
 spw_status spw_command_bench_allocator(int argc, char **argv);
 spw_status spw_command_bench_dispatch(int argc, char **argv);
 spw_status spw_command_bench_layer(int argc, char **argv);
+
+/* Where a command prints its result and what it notes beside it: standard output and standard error, unless this thread
+ * has said otherwise. With streams of its own nothing ends the program: wrong arguments are SPW_EARG with what is wrong in
+ * the message, and there is no help. */
+typedef struct spw_command_streams {
+    FILE *out, *notes; /* NULL: the standard ones */
+} spw_command_streams;
+void spw_command_redirect(spw_command_streams own);
+FILE *spw_command_out(void);
+FILE *spw_command_notes(void);
 
 /* What was printed has arrived; SPW_EIO. To be asked before a file is replaced, so that a run either does both or fails. */
 SPW_MUST_CHECK spw_status spw_command_said(void);

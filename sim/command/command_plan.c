@@ -315,7 +315,7 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
     describe_routing(o, spw_trace_get_info(plan->trace), 0.0, text, sizeof text);
     SPW_TRY(spw_plan_search(&o->search, &request, text, software->names[0] != '\0' ? software->names : NULL,
-                            o->job.format, stdout));
+                            o->job.format, spw_command_out()));
 
 cleanup:
     close_trace(&routing);
@@ -436,7 +436,7 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .all = o->all};
     if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
-    SPW_TRY(spw_plan_print(&view, o->job.format, stdout));
+    SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:
     if (made != NULL) spw_temporary_remove(made);

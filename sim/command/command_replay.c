@@ -166,19 +166,20 @@ static void say_if_idle(const spw_result *result) {
         if (result->row[i].reserved.there) return;
     }
     fprintf(
-        stderr,
+        spw_command_notes(),
         "spillway: --allocator has no effect here: it is replayed over all steps of schemes that allocate "
         "what arrives, without micro-batches\n");
 }
 
 static spw_status print(const replay_options *o, const spw_result *shown, const spw_run_settings *settings) {
     const spw_format format = o->job.format;
+    FILE *out = spw_command_out();
     spw_status status = SPW_OK;
     if (!(o->overload || o->advise || o->balancer != NULL) || format != SPW_FORMAT_CSV)
-        SPW_TRY(spw_result_print(shown, settings, format, stdout));
-    if (o->overload && format != SPW_FORMAT_JSON) SPW_TRY(spw_overload_print(shown, format, stdout));
-    if (o->balancer != NULL && format != SPW_FORMAT_JSON) SPW_TRY(spw_balance_print(shown, format, stdout));
-    if (o->advise && format != SPW_FORMAT_JSON) SPW_TRY(spw_safe_factors_print(shown, format, stdout));
+        SPW_TRY(spw_result_print(shown, settings, format, out));
+    if (o->overload && format != SPW_FORMAT_JSON) SPW_TRY(spw_overload_print(shown, format, out));
+    if (o->balancer != NULL && format != SPW_FORMAT_JSON) SPW_TRY(spw_balance_print(shown, format, out));
+    if (o->advise && format != SPW_FORMAT_JSON) SPW_TRY(spw_safe_factors_print(shown, format, out));
 
 cleanup:
     return status;

@@ -292,7 +292,7 @@ static spw_status print_json(const char *path, const spw_trace_info *info, uint6
     spw_json_put(&json, root, "trace", json_incref(trace));
     spw_json_put(&json, root, "layers", json_incref(list));
     spw_json_put(&json, root, "overload", spw_trace_overload_json(&json, overload, info));
-    status = spw_json_print(&json, root, JSON_INDENT(2), "the report", stdout);
+    status = spw_json_print(&json, root, JSON_INDENT(2), "the report", spw_command_out());
     root = NULL;
 
 cleanup:
@@ -321,7 +321,8 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, &overload));
     if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.trace.path, info, flagged, layers, &overload));
     if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.trace.path, info, flagged, layers, &overload));
-    if (format == SPW_FORMAT_CSV) SPW_TRY(print_table(all_columns, add_all, info, layers, format, stdout));
+    if (format == SPW_FORMAT_CSV)
+        SPW_TRY(print_table(all_columns, add_all, info, layers, format, spw_command_out()));
 
 cleanup:
     spw_trace_overload_clear(&overload);

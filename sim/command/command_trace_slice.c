@@ -143,8 +143,9 @@ static spw_status write_record(const slice_options *o) {
         *numbers[i].out = (size_t)value;
     }
     SPW_TRY(spw_trace_record_save(o->in, o->record, &settings));
-    fprintf(stderr, "wrote %s: expert-parallel group %zu of step position %zu, layer position %zu\n",
-            o->record, settings.group, settings.step, settings.layer);
+    fprintf(spw_command_notes(),
+            "wrote %s: expert-parallel group %zu of step position %zu, layer position %zu\n", o->record,
+            settings.group, settings.step, settings.layer);
 
 cleanup:
     return status;

@@ -114,7 +114,7 @@ spw_status spw_command_trace_verify(int argc, char **argv) {
     if (o.run != NULL) SPW_TRY(spw_parse_count("--longest-run", o.run, UINT32_MAX, &run));
     SPW_TRY(spw_trace_open(o.trace.path, &trace));
     SPW_TRY(spw_trace_verify(trace, (size_t)run, &report));
-    SPW_TRY(print_report(&report, format, stdout));
+    SPW_TRY(print_report(&report, format, spw_command_out()));
     if (format == SPW_FORMAT_TABLE) {
         printf("longest run of tokens with the same experts: %" PRIu64 "\n", report.longest_run);
         print_findings(&report, stdout);

@@ -1,5 +1,7 @@
 #include "sim/command/explain_points.h"
 
+#include "sim/command/command.h"
+
 #include <stdio.h>
 
 static spw_status explain(const spw_explanation *what, const spw_explain_point *point, bool person,
@@ -7,7 +9,7 @@ static spw_status explain(const spw_explanation *what, const spw_explain_point *
     spw_status status = what->add(what->state, point, *table);
     if (status != SPW_OK || !person) return status;
     what->head(what->state, point);
-    status = spw_table_print(*table, SPW_FORMAT_TABLE, stdout);
+    status = spw_table_print(*table, SPW_FORMAT_TABLE, spw_command_out());
     spw_table_destroy(*table);
     *table = NULL;
     return status == SPW_OK ? spw_table_create(what->columns, table) : status;
@@ -27,7 +29,7 @@ spw_status spw_explain_points(const spw_job_options *o, const spw_explanation *w
         if (person && i > 0) printf("\n");
         status = explain(what, &point, person, &table);
     }
-    if (status == SPW_OK && !person) status = spw_table_print(table, o->format, stdout);
+    if (status == SPW_OK && !person) status = spw_table_print(table, o->format, spw_command_out());
     spw_table_destroy(table);
     return status;
 }

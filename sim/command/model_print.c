@@ -1,6 +1,7 @@
 #include "sim/command/model_print.h"
 
 #include "base/saturate.h"
+#include "sim/command/command.h"
 #include "sim/command/job_options.h"
 #include "sim/input/token_work.h"
 #include "sim/print/json_values.h"
@@ -174,7 +175,7 @@ static spw_status print_json(const spw_model *m, const spw_parameters *p, size_t
         spw_json_put(&json, object, "published", spw_json_real(check->published));
         spw_json_put(&json, object, "agrees", json_boolean(check->agrees));
     }
-    return spw_json_print(&json, object, JSON_INDENT(2), "the model", stdout);
+    return spw_json_print(&json, object, JSON_INDENT(2), "the model", spw_command_out());
 }
 
 spw_status spw_model_print(const spw_model *m, size_t length, const spw_model_check *check,
@@ -186,7 +187,7 @@ spw_status spw_model_print(const spw_model *m, size_t length, const spw_model_ch
     SPW_TRY(spw_table_create(columns, &table));
     SPW_TRY(fill_table(m, &p, table));
     if (format == SPW_FORMAT_TABLE) print_heading(m, &p, length, check);
-    SPW_TRY(spw_table_print(table, format, stdout));
+    SPW_TRY(spw_table_print(table, format, spw_command_out()));
 
 cleanup:
     spw_table_destroy(table);

@@ -2,6 +2,7 @@
 
 #include "base/child.h"
 #include "base/memory.h"
+#include "sim/command/command.h"
 #include "sim/print/plural.h"
 
 #include <inttypes.h>
@@ -72,9 +73,9 @@ void spw_print_trace_written(const char *path, spw_trace_remark *remark) {
     size_t bytes = 0;
     spw_plain_text(path, plain, sizeof plain);
     if (spw_child_run(path, CPU_SECONDS, MOST_BYTES, describe_written, &w, &text, &bytes) == SPW_OK) {
-        (void)fwrite(text, 1, bytes, stderr);
+        (void)fwrite(text, 1, bytes, spw_command_notes());
     } else {
-        fprintf(stderr, "wrote %s\n", plain);
+        fprintf(spw_command_notes(), "wrote %s\n", plain);
     }
     spw_free(text);
     spw_forget_causes();

@@ -1,0 +1,48 @@
+"""Spillway plans Mixture-of-Experts training jobs under real routing.
+
+    import spillway_moe as spillway
+
+    spillway.replay("trace.h5", job="job.yaml").rows        what each GPU holds, sends and drops, a row a scheme
+    spillway.plan("job.yaml").rows                          what fits and what is fastest
+    spillway.explain("job.yaml", scheme="gmm")              every byte of one GPU's peak
+    spillway.model("glm-4.5").parts                         parameters by part
+    spillway.Trace("trace.h5")                              the routing itself, as arrays
+    spillway.TraceWriter("trace.h5", ...)                   a trace of your own
+    spillway.figures                                        pictures of the above (pip install spillway-moe[figures])
+
+A job is the path of a YAML file or a dictionary of the same keys. Whatever goes wrong raises spillway_moe.Error,
+whose text says what was found, where, and what would be right.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._library import Error, version
+    from .planner import Model, Plan, Replay, ask, explain, model, open_result, plan, replay
+    from .trace import Trace, TraceWriter
+
+_HOMES = {"_library": ["Error", "version"],
+          "planner": ["Model", "Plan", "Replay", "ask", "explain", "model", "open_result", "plan", "replay"],
+          "trace": ["Trace", "TraceWriter"]}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the library when it is first needed: spillway_moe.capture works without it."""
+    if name == "__version__":
+        return __getattr__("version")()
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{home}", __name__), name)
+    try:
+        return importlib.import_module(f".{name}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

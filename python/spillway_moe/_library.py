@@ -1,0 +1,95 @@
+"""libspillway by ctypes. sim/library/spillway.h is the contract; what stands here repeats its types."""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+
+OK, MISMATCH = 0, 1
+
+
+class Error(Exception):
+    """What was found, where, and what would be right. `code` is the spw_code of the library."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
+class ReaderShape(Structure):
+    _fields_ = [("steps", c_size_t), ("layers", c_size_t), ("experts", c_size_t), ("top_k", c_size_t),
+                ("ranks", c_size_t), ("tokens", c_uint64), ("has_weights", c_int)]
+
+
+class WriterSettings(Structure):
+    _fields_ = [("layers", c_size_t), ("experts", c_size_t), ("top_k", c_size_t), ("ranks", c_size_t),
+                ("layer_id", c_void_p), ("with_weights", c_int), ("by_falling_weight", c_int), ("hidden", c_size_t),
+                ("model_layers", c_size_t), ("model", c_char_p), ("source", c_char_p), ("license", c_char_p),
+                ("generator", c_char_p), ("note", c_char_p)]
+
+
+class Comparison(Structure):
+    _fields_ = [("elements", c_size_t), ("failed", c_size_t), ("worst_at", c_size_t), ("worst", c_double),
+                ("got", c_double), ("want", c_double), ("low", c_double), ("high", c_double)]
+
+
+class ProductShape(Structure):
+    _fields_ = [("experts", c_size_t), ("rows", c_size_t), ("in_", c_size_t), ("out", c_size_t), ("transposed", c_int)]
+
+
+# name: (result, arguments); arrays are void pointers, whose types the callers check.
+_FUNCTIONS = {
+    "spw_version": (c_char_p, []),
+    "spw_last_error": (c_char_p, []),
+    "spw_ask": (c_int, [c_char_p, c_size_t, POINTER(c_char_p), POINTER(c_void_p)]),
+    "spw_answer_destroy": (None, [c_void_p]),
+    "spw_answer_json": (c_char_p, [c_void_p]),
+    "spw_answer_notes": (c_char_p, [c_void_p]),
+    "spw_reader_open": (c_int, [c_char_p, POINTER(c_void_p)]),
+    "spw_reader_close": (None, [c_void_p]),
+    "spw_reader_get_shape": (c_int, [c_void_p, POINTER(ReaderShape)]),
+    "spw_reader_get_ids": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "spw_reader_counts": (c_int, [c_void_p, c_size_t, c_size_t, c_void_p]),
+    "spw_reader_choices": (c_int, [c_void_p, c_size_t, c_size_t, c_size_t, c_void_p, c_void_p]),
+    "spw_reader_source_ranks": (c_int, [c_void_p, c_size_t, c_size_t, c_void_p]),
+    "spw_writer_create": (c_int, [c_char_p, POINTER(WriterSettings), POINTER(c_void_p)]),
+    "spw_writer_begin_step": (c_int, [c_void_p, c_int64, c_uint64, c_void_p]),
+    "spw_writer_put_layer": (c_int, [c_void_p, c_size_t, c_void_p, c_void_p]),
+    "spw_writer_end_step": (c_int, [c_void_p]),
+    "spw_writer_finish": (c_int, [c_void_p]),
+    "spw_writer_abandon": (None, [c_void_p]),
+    "spw_compute_product": (c_int, [c_int, POINTER(ProductShape), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "spw_compare_bf16": (c_int, [c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, POINTER(Comparison)]),
+    "spw_compare_float": (c_int, [c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, POINTER(Comparison)]),
+}
+
+
+def _load() -> ctypes.CDLL:
+    """The library of the wheel, or the one that SPILLWAY_LIBRARY names."""
+    named = os.environ.get("SPILLWAY_LIBRARY")
+    here = sorted(pathlib.Path(__file__).parent.glob("libspillway.so*"))
+    if not named and not here:
+        raise ImportError("libspillway is not beside this package; install the wheel, or name it in SPILLWAY_LIBRARY")
+    library = ctypes.CDLL(named or str(here[0]))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+# Threads of OpenMP that wait must not spin on shared machines; what the user has set stays.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+library = _load()
+
+
+def version() -> str:
+    """The version of the library."""
+    return library.spw_version().decode()
+
+
+def check(code: int, *passes: int) -> int:
+    """Raises Error unless the code is OK or one of those that pass."""
+    if code != OK and code not in passes:
+        raise Error(library.spw_last_error().decode(errors="replace"), code)
+    return code

@@ -1,0 +1,160 @@
+"""Questions about a job. Every keyword is an option of the command line: underscores for dashes, a list for 1,2,4, True for an
+option without a value; `scheme` and `set` may be lists and dictionaries."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import tempfile
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Mapping, Sequence, Union
+
+import pandas
+
+from ._library import MISMATCH, check, library
+
+Job = Union[str, os.PathLike, Mapping[str, Any], None]
+
+
+def ask(command: str, *arguments: str, passes: Sequence[int] = ()) -> Any:
+    """The answer of `spillway COMMAND ARGUMENT...` as Python values, or None where the command has none.
+
+    command: replay, plan, explain, model, trace info, trace verify, trace generate, trace import or trace slice.
+    """
+    words = [os.fsencode(argument) for argument in arguments]
+    answer = ctypes.c_void_p()
+    check(library.spw_ask(command.encode(), len(words), (ctypes.c_char_p * max(len(words), 1))(*words),
+                          ctypes.byref(answer)), *passes)
+    if not answer:
+        return None
+    try:
+        text = library.spw_answer_json(answer)
+        return json.loads(text) if text else None
+    finally:
+        library.spw_answer_destroy(answer)
+
+
+def _options(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            yield option
+        elif isinstance(value, Mapping):
+            for key, one in value.items():
+                yield from (option, f"{key}={one}")
+        elif isinstance(value, (list, tuple)) and name == "scheme":
+            for one in value:
+                yield from (option, str(one))
+        elif isinstance(value, (list, tuple, range)):
+            yield from (option, ",".join(map(str, value)))
+        else:
+            yield from (option, os.fspath(value) if isinstance(value, os.PathLike) else str(value))
+
+
+def _ask_of_job(command: str, words: Sequence[str], job: Job, options: Mapping[str, Any]) -> Any:
+    """A job that is a dictionary becomes a file for as long as the question takes (JSON is YAML)."""
+    if not isinstance(job, Mapping):
+        own = [] if job is None else ["--job", os.fspath(job)]
+        return ask(command, *words, *own, *_options(options))
+    with tempfile.TemporaryDirectory(prefix="spillway-") as folder:
+        path = pathlib.Path(folder, "job.yaml")
+        path.write_text(json.dumps(job), encoding="utf-8")
+        return ask(command, *words, "--job", str(path), *_options(options))
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """A row each; names of values within values are joined by dots, as in memory.peak_bytes."""
+    return pandas.json_normalize(list(rows))
+
+
+@dataclass
+class Replay:
+    """What schemes need on a trace. `rows` has a row a scheme and batch; `json` is the whole answer (docs/result_format.md)."""
+
+    json: dict = field(repr=False)
+    rows: pandas.DataFrame
+
+    def components(self) -> pandas.DataFrame:
+        """Bytes of the peak by component: a row each scheme and batch, a column each component."""
+        return self._shares("memory", "components")
+
+    def _shares(self, *path: str) -> pandas.DataFrame:
+        def value(row: Any) -> Any:
+            for key in path:
+                row = (row or {}).get(key)
+            return row or {}
+        table = pandas.DataFrame([value(row) for row in self.json["rows"]])
+        table.index = pandas.MultiIndex.from_arrays([self.rows["scheme"], self.rows["sequences_per_gpu"]])
+        return table
+
+
+@dataclass
+class Plan(Replay):
+    """What fits and what is fastest. `front`: rows that no other beats; `fastest`: the row to take, or None."""
+
+    @property
+    def front(self) -> pandas.DataFrame:
+        return self.rows.iloc[self.json["plan"]["front"] or []]
+
+    @property
+    def fastest(self) -> pandas.Series | None:
+        position = self.json["plan"]["fastest"]
+        return None if position is None else self.rows.iloc[position]
+
+
+@dataclass
+class Model:
+    """A model, from a preset or a config.json. `parts` has its parameters by part."""
+
+    json: dict = field(repr=False)
+    parts: pandas.DataFrame
+
+    @property
+    def total(self) -> int:
+        """Parameters in all."""
+        return self.json["parameters_total"]
+
+    @property
+    def active(self) -> int:
+        """Parameters at work on a token."""
+        return self.json["parameters_active"]
+
+
+def replay(trace: str | os.PathLike, job: Job = None, **options: Any) -> Replay:
+    """Replays a routing trace: what each GPU must hold, what crosses the links, which tokens are dropped.
+
+    replay("trace.h5", job="job.yaml", scheme=["gmm", "dense:capacity_factor=1.25"], sequences_per_gpu=[1, 2],
+    stack="maxtext-rocm-2026-05", each_step=True, output="result.h5", set={"batch.micro_batches": 4})
+    """
+    answer = _ask_of_job("replay", [os.fspath(trace)], job, options)
+    return Replay(answer, _table(answer["rows"]))
+
+
+def plan(job: Job = None, **options: Any) -> Plan:
+    """Sweeps schemes, parallel splits and batches: plan("job.yaml", trace="trace.h5", expert_parallel="all", tokens="1T")."""
+    answer = _ask_of_job("plan", [], job, options)
+    return Plan(answer, _table(answer["rows"]))
+
+
+def explain(job: Job = None, **options: Any) -> pandas.DataFrame:
+    """Where every byte of a rank's peak comes from: a row a component with formula and source; explain("job.yaml", scheme="gmm")."""
+    return _table(_ask_of_job("explain", [], job, options))
+
+
+def model(name: str | os.PathLike, **options: Any) -> Model:
+    """What a model is made of: model("glm-4.5"), model("config.json", sequence_length=32768)."""
+    answer = ask("model", os.fspath(name), *_options(options), passes=(MISMATCH,))
+    return Model(answer, _table(answer["parts"]))
+
+
+def open_result(path: str | os.PathLike) -> Any:
+    """What replay(..., output=path) wrote, as an xarray.Dataset: rows, bytes and drops by result, step, layer and rank.
+
+    Needs spillway-moe[xarray].
+    """
+    import xarray
+
+    return xarray.open_dataset(path, engine="h5netcdf")

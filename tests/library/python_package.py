@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""The Python package against the command line, a file read by h5py, and counts made here.
+
+python_package.py PACKAGE_FOLDER LIBRARY SPILLWAY SCRATCH SOURCE"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+folder, shared, program, scratch, source = (pathlib.Path(a) for a in sys.argv[1:6])
+os.environ["SPILLWAY_LIBRARY"] = str(shared)
+sys.path.insert(0, str(folder))
+import h5py  # noqa: E402
+import numpy  # noqa: E402
+
+import spillway_moe as spillway  # noqa: E402
+
+checks = 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        sys.exit(f"FAIL {what}")
+
+
+def fails(part, call, *arguments, kind=spillway.Error, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        check(part in str(error), f"'{error}' says nothing of '{part}'")
+    else:
+        check(False, f"nothing was wrong, but {part} should be")
+
+
+def said(*words):
+    return json.loads(subprocess.run([program, *map(str, words), "--format", "json"], check=True, capture_output=True).stdout)
+
+
+data, job = source / "traces/data/training_aux_e64_slice.h5", source / "sim/jobs/scratch-moe-e64.yaml"
+scratch.mkdir(parents=True, exist_ok=True)
+
+# The same answers as the program, options as keywords.
+got = spillway.replay(data, job=job, scheme=["gmm", "ring"], sequences_per_gpu=[1, 2], each_step=True)
+want = said("replay", data, "--job", job, "--scheme", "gmm", "--scheme", "ring", "--sequences-per-gpu", "1,2", "--each-step")
+check(got.json == want and len(got.rows) == len(want["rows"]) == 8, "replay differs from the program")
+check(list(got.rows["memory.peak_bytes"]) == [r["memory"]["peak_bytes"] for r in want["rows"]], "the columns of replay")
+check((got.components().sum(axis=1).to_numpy() > 0).all(), "components")
+check(spillway.plan(job, scheme="gmm").json == said("plan", "--job", job, "--scheme", "gmm"), "plan differs")
+planned = spillway.plan(job, set={"batch.sequences_per_gpu": "[1,2]"}, scheme=["gmm", "ring"])
+check(len(planned.rows) == 4 and 0 < len(planned.front) <= 4, "the rows of a plan")
+check(list(spillway.explain(job, scheme="gmm")["bytes"]) == [c["bytes"] for c in said("explain", "--job", job, "--scheme", "gmm")],
+      "explain differs")
+check(spillway.model("glm-4.5").total == said("model", "glm-4.5")["parameters_total"], "model differs")
+check(spillway.model("glm-4.5", check="400B").active > 0, "a check that fails has an answer")
+
+# A job that is a dictionary.
+own = {"model": "scratch-moe-e64", "cluster": "mi355x-8x8", "parallel": {"expert": 8, "fsdp": 8},
+       "batch": {"sequences_per_gpu": 2, "sequence_length": 512}, "schemes": ["gmm"]}
+check(spillway.replay(data, job=own).rows["memory.peak_bytes"][0] ==
+      spillway.replay(data, job=job, scheme="gmm").rows["memory.peak_bytes"][0], "a dictionary is another job")
+result = scratch / "result.h5"
+spillway.replay(data, job=own, output=result)
+with spillway.open_result(result) as dataset:
+    check(dataset["rows_received"].dims == ("result", "step", "layer", "rank"), "the dimensions of a result")
+
+# Errors are told, and nothing else happens.
+fails("'--no-such' is no option", spillway.replay, data, job=job, no_such=1)
+fails("no-such.h5", spillway.Trace, "no-such.h5")
+fails("which trace?", spillway.ask, "replay")
+fails("no question", spillway.ask, "dance")
+
+# A trace: as h5py reads it.
+with h5py.File(data) as file:
+    ids = file["tokens/expert_id"][:]
+with spillway.Trace(data) as trace:
+    check((trace.steps, trace.layers, trace.experts, trace.top_k) == (2, 4, 64, 8), repr(trace))
+    check(list(trace.step_ids) == [50, 399], "the steps' names")
+    for step in range(trace.steps):
+        for layer in range(trace.layers):
+            choices = trace.choices(step, layer)
+            check(choices.shape == (trace.step_tokens[step], 8), "the shape of the choices")
+            counted = numpy.bincount(choices[choices >= 0], minlength=trace.experts)
+            check((counted == trace.counts(step, layer)).all(), "counts and choices differ")
+    total = numpy.bincount(ids[ids < 64].ravel(), minlength=64)
+    check((trace.counts().sum(axis=(0, 1)) == total).all(), "the counts are not the file's")
+    check((trace.counts(step=1)[2] == trace.counts(1, 2)).all() and trace.counts(layer=2).shape == (2, 64), "the axes of counts")
+    check(len(trace.balance()) == 4 and trace.source_ranks(0).max() == 63, "balance and source ranks")
+    fails("step 2", trace.choices, 2, 0, kind=IndexError)
+    fails("layer 4", trace.counts, 0, 4)
+fails("closed", trace.counts, 0, 0, kind=ValueError)
+
+# A trace of one's own.
+random = numpy.random.default_rng(1)
+expert = numpy.argsort(random.random((3, 10, 16)), axis=2)[..., :4]
+expert[0, 3, 3] = -1
+weight = numpy.sort(random.random((3, 10, 4)).astype(numpy.float16), axis=2)[..., ::-1]
+path = scratch / "own.h5"
+path.unlink(missing_ok=True)
+with spillway.TraceWriter(path, layers=3, experts=16, top_k=4, ranks=2, weights=True, layer_ids=[1, 3, 5], model="own",
+                          by_falling_weight=True) as writer:
+    writer.step(7, expert, weight, [0] * 5 + [1] * 5)
+    fails("expert", writer.step, 8, expert[:2], weight, [0] * 10, kind=ValueError)
+    check(not path.exists(), "the file is there before it is whole")
+with spillway.Trace(path) as trace:
+    check((trace.choices(0, 0) == expert[0]).all() and (trace.weights(0, 2) == weight[2]).all(), "written and read differ")
+    check(list(trace.layer_ids) == [1, 3, 5] and trace.info()["trace"]["model"] == "own", "what the file says of itself")
+    check((trace.verify()["failed"] == 0).all(), f"verify: {trace.verify()}")
+try:
+    with spillway.TraceWriter(scratch / "none.h5", layers=1, experts=4, top_k=1):
+        raise KeyError
+except KeyError:
+    check(not (scratch / "none.h5").exists(), "an error in the with statement leaves a file")
+with spillway.Trace.generate(scratch / "made.h5", experts=32, top_k=2, layers=2, ranks=4, tokens_per_rank=64) as trace:
+    check(trace.tokens == 256, "generate")
+
+# Threads: each has its own error.
+wrong = []
+
+
+def ask(name):
+    for _ in range(3):
+        try:
+            spillway.model(name)
+            wrong.append(name)
+        except spillway.Error as error:
+            if name not in str(error):
+                wrong.append(str(error))
+
+
+threads = [threading.Thread(target=ask, args=(f"no-model-{i}",)) for i in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+check(not wrong, str(wrong))
+print(f"{checks} checks")
