@@ -6,8 +6,9 @@
 
 /* Padded to a multiple of 128 for each GPU of a tensor group. */
 static double vocab_of(const spw_job *job) {
-    const size_t multiple = 128 * spw_grid_of(job).tensor;
-    return (double)((job->model.vocab + multiple - 1) / multiple * multiple);
+    const size_t multiple = 128 * spw_grid_of(job).tensor,
+                 padded = (job->model.vocab + multiple - 1) / multiple * multiple;
+    return (double)padded;
 }
 
 /* The most loaded shard: 1 / P of the layers, and one embedding; head too without a pipeline. Norms, router and gate are

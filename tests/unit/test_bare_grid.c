@@ -34,12 +34,15 @@ static void read_rows(const spw_csv *csv, size_t row, const spw_megatron_shape *
 }
 
 static void predict(const spw_csv *csv, size_t row, uint64_t out[FIGURES]) {
-    const size_t experts = number(csv, row, "experts"), sharers = number(csv, row, "expert_tensor");
+    const size_t experts = number(csv, row, "experts"), ranks = number(csv, row, "expert"),
+                 sharers = number(csv, row, "expert_tensor");
+    CHECK(ranks > 0 && sharers > 0);
+    if (ranks == 0 || sharers == 0) return;
     const spw_megatron_shape shape = {.layers = number(csv, row, "layers"),
                                       .tokens = number(csv, row, "tokens_per_rank"),
                                       .top_k = number(csv, row, "top_k"),
                                       .experts = experts,
-                                      .experts_per_rank = experts / number(csv, row, "expert"),
+                                      .experts_per_rank = experts / ranks,
                                       .expert_tensor = sharers,
                                       .hidden = number(csv, row, "hidden"),
                                       .ffn = number(csv, row, "ffn") / sharers};
@@ -70,7 +73,7 @@ int main(int argc, char **argv) {
     (void)snprintf(path, sizeof path, "%s/megatron_h200_tensor.csv", argv[1]);
     CHECK_OK(spw_csv_read(path, &csv));
     for (size_t i = 0; csv != NULL && i < spw_csv_rows(csv); i++) {
-        uint64_t predicted[FIGURES];
+        uint64_t predicted[FIGURES] = {0};
         predict(csv, i, predicted);
         rows++;
         for (int f = 0; f < FIGURES; f++) {
