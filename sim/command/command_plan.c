@@ -253,11 +253,11 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->imbalance != NULL || o->allocator != NULL || o->tokens != NULL || o->chrome != NULL || o->all)
-        return spw_fail(
-            SPW_EARG,
-            "--imbalance, --allocator, --tokens, --chrome-trace and --all do not go with --search; ask "
-            "them of the point that it finds");
+    if (o->imbalance != NULL || o->allocator != NULL || o->tokens != NULL || o->chrome != NULL ||
+        o->until != NULL || o->all)
+        return spw_fail(SPW_EARG, "--imbalance, --allocator, --tokens, --chrome-trace, --until and --all do "
+                                  "not go with --search; ask "
+                                  "them of the point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
 }

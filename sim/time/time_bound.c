@@ -1,5 +1,6 @@
 #include "sim/time/time_bound.h"
 
+#include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
@@ -34,7 +35,8 @@ double spw_tokens_per_s_most(const spw_point *point, const spw_time_stack *stack
                              const spw_megatron_coefficients *megatron, bool whole) {
     if (stack != NULL && spw_compiled_time_covers(point->job, point->scheme))
         return compiled_most(point, stack, whole);
-    if (megatron != NULL && spw_megatron_job_covers(point->job, point->scheme))
+    if (megatron != NULL && spw_grid_is_plain(point->job) &&
+        spw_megatron_job_covers(point->job, point->scheme))
         return megatron_most(point, megatron, whole);
     return INFINITY;
 }

@@ -1,0 +1,1 @@
+plan --search --job job.yaml --until oom
