@@ -44,7 +44,8 @@ static void usage(FILE *out) {
     fprintf(out,
             "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more; spillway --version)\n");
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "  %-9s %s\n", "help", "this list; help job and help cluster list the keys of those files");
+    fprintf(out, "  %-9s %s\n", "help",
+            "this list; help COMMAND; help job and help cluster list the keys of those files");
 }
 
 static spw_status help(const char *topic) {
@@ -57,7 +58,7 @@ static spw_status help(const char *topic) {
     if (topic != NULL)
         return spw_fail(
             SPW_EARG,
-            "there is no help on '%s'; topics are job and cluster, and COMMAND --help tells of a command",
+            "there is no help on '%s'; topics are job, cluster and the commands that spillway help lists",
             topic);
     usage(stdout);
     return SPW_OK;
@@ -108,12 +109,24 @@ static void finish_help(void) {
     if (status != 0) _exit(status);
 }
 
+static bool is_command(const char *name) {
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
 static int run(int argc, char **argv) {
+    static char asked[] = "--help";
     (void)atexit(finish_help);
     json_set_alloc_funcs(allocate_json, free);
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
+    if (argc > 2 && spw_asks_for_help(argv[1]) && is_command(argv[2])) { /* help plan: plan --help */
+        char *const command = argv[2];
+        argv[1] = command, argv[2] = asked;
+    }
     if (argc > 1 && spw_asks_for_help(argv[1])) return finish(help(argv[2]));
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         printf("spillway " SPW_VERSION "\n");

@@ -119,8 +119,11 @@ static spw_status parse_imbalance(const char *text, double *out) {
     char *end = NULL;
     *out = spw_text_number(text, &end);
     if (*end != '\0' || !(*out >= 1.0 && *out <= 1e6))
-        return spw_fail(SPW_EARG, "--imbalance %s: write the fullest rank's rows over the mean, 1 or more",
-                        text);
+        return spw_fail(
+            SPW_EARG,
+            "--imbalance %s: write the rows of the fullest rank over the mean, from 1 (balanced) to "
+            "the expert-parallel size (one rank has all)",
+            text);
     return SPW_OK;
 }
 

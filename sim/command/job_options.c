@@ -58,6 +58,9 @@ static void add_override(spw_job_options *o, struct argp_state *state, const cha
         argp_error(state, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
     if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0')
         argp_error(state, "--%s '%s': write KEY=VALUE, as in batch.micro_batches=4", option, key);
+    if (value[strlen(value) - 1] == ':')
+        argp_error(state, "--%s '%s': something is missing behind the last ':', as in --cluster h200:8x32",
+                   option, strcmp(option, "set") == 0 ? key : value);
     char *name = o->override_text[o->overrides].key, *label = o->override_text[o->overrides].label;
     const size_t size = sizeof o->override_text[0].label;
     (void)snprintf(name, sizeof o->override_text[0].key, "%.*s", (int)key_length, key);
@@ -230,6 +233,10 @@ spw_status spw_job_options_finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
     if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &o->format));
+    if (o->job_path != NULL && o->job_path[0] == '\0')
+        return spw_fail(
+            SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "
+                      "and write --model and --cluster");
     if (o->job_path == NULL && (!has_key(o, "model") || !has_key(o, "cluster")))
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");

@@ -2,6 +2,7 @@
 
 #include "base/temporary.h"
 #include "sim/command/job_options.h"
+#include "traces/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,10 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
                                    .seed = seed,
                                    .distribution_text = routing,
                                    .generator = "spillway plan"};
+    if (out->ranks > SPW_TRACE_MAX_RANKS)
+        return spw_fail(SPW_EARG,
+                        "the job has %zu GPUs, and routing is generated for at most %d; write --trace",
+                        out->ranks, (int)SPW_TRACE_MAX_RANKS);
     const spw_status status = spw_distribution_parse(routing, &out->distribution);
     return status == SPW_OK ? count_steps(&out->distribution, steps, &out->steps) : status;
 }

@@ -301,6 +301,11 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
             if (status != SPW_OK) return status;
         }
     }
+    const char *const strange = spw_model_mtp_strange(in->root);
+    if (strange != NULL)
+        return spw_fail(SPW_ECONFIG,
+                        "%s: '%s' must be a whole number of layers of multi-token prediction, or null",
+                        in->where, strange);
     note_doubts(in, m);
     return SPW_OK;
 }

@@ -141,6 +141,15 @@ bool spw_model_value_is_small(const json_t *value) {
 
 bool spw_model_key_is_mtp(const char *key) { return is_among(mtp, sizeof mtp / sizeof *mtp, key); }
 
+const char *spw_model_mtp_strange(const json_t *root) {
+    for (size_t i = 0; i < sizeof mtp / sizeof *mtp; i++) {
+        const json_t *value = json_object_get(root, mtp[i]);
+        const bool counts = json_is_integer(value) && json_integer_value(value) >= 0;
+        if (value != NULL && !counts && !json_is_null(value)) return mtp[i];
+    }
+    return NULL;
+}
+
 json_int_t spw_model_mtp_layers(const json_t *root) {
     json_int_t most = 0;
     for (size_t i = 0; i < sizeof mtp / sizeof *mtp; i++) {

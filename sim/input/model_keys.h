@@ -14,6 +14,8 @@ bool spw_model_value_is_small(const json_t *value);
 
 /* Number of layers of multi-token prediction that the config asks for; 0 = none. */
 json_int_t spw_model_mtp_layers(const json_t *root);
+/* Such a key whose value is no number of layers; NULL: there is none. */
+const char *spw_model_mtp_strange(const json_t *root);
 bool spw_model_key_is_mtp(const char *key);
 
 /* The window of attention, in tokens, that the config sets and uses; 0 = none. */

@@ -7,7 +7,13 @@ static void add(spw_outside_fit *list, const char *of, const char *feature, size
     if (length == 0 || list->count == SPW_OUTSIDE_ITEMS) return;
     spw_outside_item *item = &list->item[list->count++];
     item->of = of;
-    (void)snprintf(item->feature, sizeof item->feature, "%.*s", (int)length, feature);
+    if (length < sizeof item->feature) {
+        (void)snprintf(item->feature, sizeof item->feature, "%.*s", (int)length, feature);
+        return;
+    }
+    size_t whole = sizeof item->feature - sizeof " ..."; /* cut between words */
+    while (whole > 0 && feature[whole] != ' ') whole--;
+    (void)snprintf(item->feature, sizeof item->feature, "%.*s ...", (int)whole, feature);
 }
 
 void spw_outside_fit_add(spw_outside_fit *list, const char *of, const char *note) {

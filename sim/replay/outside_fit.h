@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { SPW_OUTSIDE_ITEMS = 24, SPW_OUTSIDE_FEATURE = 160 };
+enum { SPW_OUTSIDE_ITEMS = 24, SPW_OUTSIDE_FEATURE = 256 };
 
 typedef struct spw_outside_item {
     const char *of;                    /* "memory" or "time": whose fit; static */

@@ -15,7 +15,7 @@ typedef enum spw_match { SPW_MATCH_LIST(SPW_MATCH_ENUM) SPW_MATCH_COUNT } spw_ma
 #undef SPW_MATCH_ENUM
 const char *spw_match_name(spw_match match);
 
-enum { SPW_ASSUMPTION_TEXT = 384, SPW_ASSUMPTIONS = 24 };
+enum { SPW_ASSUMPTION_TEXT = 768, SPW_ASSUMPTIONS = 24 };
 
 /* Of one row, which has more room than there are kinds of sentences. Lists of several rows are not merged in one. */
 typedef struct spw_assumptions {

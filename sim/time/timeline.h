@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 256 };
+enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 512 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \

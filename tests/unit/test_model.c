@@ -341,6 +341,12 @@ static void test_refusals(void) {
          "config.json: 'hidden_size' is true; it must be a whole number in [1, 16777216]"},
         {BARE("2", "4", "2", "65536", "1"),
          "config.json: 'num_local_experts' is 65536; it must be a whole number in [1, 65535]"},
+        {BARE("2", "4", "2", "2", "1, \"num_nextn_predict_layers\": \"one\""),
+         "config.json: 'num_nextn_predict_layers' must be a whole number of layers of multi-token "
+         "prediction, or null"},
+        {BARE("2", "4", "2", "2", "1, \"num_nextn_predict_layers\": -1"),
+         "config.json: 'num_nextn_predict_layers' must be a whole number of layers of multi-token "
+         "prediction, or null"},
         {BARE("2", "4", "2", "2", "3"),
          "config.json: 3 experts a token of 2; a token cannot choose more than there are"},
         {BARE("2", "4", "3", "2", "1"),

@@ -178,6 +178,12 @@ static void test_outside(void) {
     spw_outside_fit_add(&list, "time", "pipelines");
     CHECK(list.count == 3 && strcmp(list.item[1].feature, "attention, head: counted, not fitted") == 0);
     CHECK(strcmp(list.item[2].of, "time") == 0 && strcmp(list.item[2].feature, "pipelines") == 0);
+    char words[2 * SPW_OUTSIDE_FEATURE] = ""; /* too long: cut between words, and said so */
+    for (size_t i = 0; i + 5 < sizeof words; i += 5) memcpy(words + i, "word ", 6);
+    list.count = 2;
+    spw_outside_fit_add(&list, "time", words);
+    const char *cut = list.item[2].feature;
+    CHECK(strlen(cut) > SPW_OUTSIDE_FEATURE - 10 && strcmp(cut + strlen(cut) - 8, "word ...") == 0);
     for (int i = 0; i < SPW_OUTSIDE_ITEMS; i++) spw_outside_fit_add(&list, "time", "more");
     CHECK(list.count == SPW_OUTSIDE_ITEMS);
 }

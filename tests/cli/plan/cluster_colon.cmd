@@ -1,0 +1,1 @@
+plan --model glm-4.5 --cluster h200:
