@@ -36,12 +36,14 @@ static void allowed_bf16(float wanted, double d, double *low, double *high) {
     *high = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted + d), INFINITY)));
 }
 
-static void judge_one(spw_judged *out, size_t i, double got, double want, double low, double high) {
+/* `bound`: what the error may be where rounding to the type is the worst that it can be. */
+static void judge_one(spw_judged *out, size_t i, double got, double want, double low, double high,
+                      double bound) {
     const bool good = got >= low && got <= high && isfinite(got);
-    const double allowed = got >= want ? high - want : want - low, error = fabs(got - want);
+    const double side = got >= want ? high - want : want - low, error = fabs(got - want);
+    const double allowed = good ? bound : side;
     double units = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
     if (!good && !(units > 1)) units = INFINITY; /* NaN */
-    if (good && units > 1) units = 1;
     out->failed += !good;
     if (i > 0 && units <= out->worst) return;
     out->at = i, out->worst = units, out->got = got, out->want = want, out->low = low, out->high = high;
@@ -53,8 +55,9 @@ void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const f
     for (size_t i = 0; i < count; i++) {
         double low = (double)spw_bf16_to_float(spw_bf16_from_float(want[i])), high = low;
         const double middle = scale != NULL ? (double)want[i] : low;
-        if (scale != NULL) allowed_bf16(want[i], rounding(terms, scale, i), &low, &high);
-        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high);
+        const double d = rounding(terms, scale, i);
+        if (scale != NULL) allowed_bf16(want[i], d, &low, &high);
+        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high, d + 0x1p-8 * fabs(middle));
     }
 }
 
@@ -63,7 +66,7 @@ void spw_judge_all_float(size_t count, size_t terms, const float *got, const flo
     *out = (spw_judged){.elements = count};
     for (size_t i = 0; i < count; i++) {
         const double d = rounding(terms, scale, i), wanted = (double)want[i];
-        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d);
+        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d, d);
     }
 }
 

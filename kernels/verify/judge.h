@@ -29,8 +29,8 @@ SPW_MUST_CHECK spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t co
 /* Results in fp32: |got - want| <= d; `exact` compares bits. */
 SPW_MUST_CHECK spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms,
                                           const float *got, const float *want, const float *scale);
-/* The same rules over every element, for a report: how far the worst is, in units of what it may be off on its side (1 is the
- * limit; infinity for NaN, inf and where nothing is allowed), and what would have passed there. scale NULL: exact. */
+/* The same rules over every element, for a report: how far the worst is, in units of its bound (beyond 1 is wrong; infinity
+ * for NaN, inf and where nothing is allowed), and what would have passed there. scale NULL: exact. */
 typedef struct spw_judged {
     size_t elements, failed, at;
     double worst, got, want, low, high;

@@ -1,5 +1,7 @@
 /* spillway-verify: every kernel against the reference, on a machine with GPUs and nothing else. Exit status 0 all agree, 1 a
  * comparison failed, 2 usage, 3 no GPU or a file that cannot be used. */
+#include "kernels/verify/plugin_device.h"
+#include "kernels/verify/plugin_report.h"
 #include "kernels/verify/verify_device.h"
 #include "kernels/verify/verify_exchange.h"
 
@@ -14,6 +16,9 @@ static const char usage[] =
     "       spillway-verify --record FILE                       a routing record on one GPU\n"
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
+    "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N]  kernels of your own that take "
+    "device "
+    "memory\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
     "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
     "  --processes        a process a rank, one GPU each\n"
@@ -22,7 +27,7 @@ static const char usage[] =
     "  --record FILE      the routing and the predictions of a record\n"
     "  --help             this\n";
 
-enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, HELP };
+enum { RANKS = 1, GPUS, PHASES, PROCESSES, REPETITIONS, FULL, RECORD, PLUGIN, KERNEL, CASE, HELP };
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, RANKS},
@@ -32,6 +37,9 @@ static const struct option options[] = {
     {"repetitions", required_argument, NULL, REPETITIONS},
     {"full", no_argument, NULL, FULL},
     {"record", required_argument, NULL, RECORD},
+    {"plugin", required_argument, NULL, PLUGIN},
+    {"kernel", required_argument, NULL, KERNEL},
+    {"case", required_argument, NULL, CASE},
     {"help", no_argument, NULL, HELP},
     {NULL, 0, NULL, 0},
 };
@@ -42,6 +50,12 @@ static bool parse_count(const char *text, size_t *out) {
     const unsigned long value = strtoul(text, &end, 10);
     *out = (size_t)value;
     return text[0] >= '1' && text[0] <= '9' && *end == '\0' && value <= 1000000000;
+}
+
+static bool parse_case(const char *text, long *out) {
+    char *end = NULL;
+    *out = strtol(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out <= 1000000;
 }
 
 static spw_status verify_ranks(spw_exchange_request *q, const char *record_path) {
@@ -57,6 +71,7 @@ static spw_status verify_ranks(spw_exchange_request *q, const char *record_path)
 int main(int argc, char **argv) {
     spw_exchange_request q = {.ranks = 0};
     const char *record_path = NULL;
+    spw_plugin_request plugin = {.run = spw_plugin_run_on_device, .number = -1};
     bool good = true, exchange = false;
     for (int key = 0; good && (key = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (key) {
@@ -67,18 +82,24 @@ int main(int argc, char **argv) {
         case PROCESSES: q.processes = exchange = true; break;
         case FULL: q.full = exchange = true; break;
         case RECORD: record_path = optarg; break;
+        case PLUGIN: plugin.path = optarg; break;
+        case KERNEL: plugin.kernel = optarg; break;
+        case CASE: good = parse_case(optarg, &plugin.number); break;
         case HELP: fputs(usage, stdout); return 0;
         default: good = false;
         }
     }
     const int levels = argc - optind;
     if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || record_path != NULL)) ||
-        (exchange && q.ranks == 0) || (q.processes && (q.phases || q.gpus > 0))) {
+        (exchange && q.ranks == 0) ||
+        (plugin.path == NULL && (plugin.kernel != NULL || plugin.number >= 0)) ||
+        (q.processes && (q.phases || q.gpus > 0))) {
         fputs(usage, stderr);
         return 2;
     }
     const char *level = levels == 1 ? argv[optind] : "small";
-    const spw_status status = q.ranks > 0
+    const spw_status status = plugin.path != NULL ? spw_plugin_report(&plugin, "spillway-verify", stdout)
+                              : q.ranks > 0
                                   ? verify_ranks(&q, record_path)
                                   : spw_verify_device(record_path != NULL ? NULL : level, record_path);
     if (status != SPW_OK) fprintf(stderr, "spillway-verify: %s\n", spw_last_error());

@@ -1,0 +1,47 @@
+#include "kernels/verify/plugin_device.h"
+
+#include "kernels/gpu/device.h"
+
+/* The operands of a case between guard bands of the device. */
+typedef struct on_device {
+    spw_device_array input[SPW_KERNEL_INPUTS], offset, output;
+} on_device;
+
+static spw_status copy_in(const void *host, size_t bytes, spw_device_array *array) {
+    const spw_status status = spw_device_array_create(bytes, array);
+    return status == SPW_OK ? spw_device_upload(array, host) : status;
+}
+
+static void on_device_destroy(on_device *d) {
+    for (size_t i = 0; i < SPW_KERNEL_INPUTS; i++) spw_device_array_destroy(&d->input[i]);
+    spw_device_array_destroy(&d->offset);
+    spw_device_array_destroy(&d->output);
+}
+
+spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_kernel_case *c, int *answer) {
+    spw_kernel_call call = c->call;
+    on_device d = {.output = {.data = NULL}};
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < SPW_KERNEL_INPUTS; i++) {
+        if (c->input_bytes[i] == 0) continue;
+        SPW_TRY(copy_in(c->call.input[i], c->input_bytes[i], &d.input[i]));
+        call.input[i] = d.input[i].data;
+    }
+    if (c->offset != NULL) {
+        SPW_TRY(copy_in(c->offset, (c->call.experts + 1) * sizeof *c->offset, &d.offset));
+        call.offset = d.offset.data;
+    }
+    SPW_TRY(spw_device_array_create(c->output_bytes, &d.output)); /* every byte is 0xff */
+    call.output = d.output.data;
+    *answer = function(&call);
+    SPW_TRY(spw_device_synchronize());
+    SPW_TRY(spw_device_array_guards(&d.output));
+    for (size_t i = 0; i < SPW_KERNEL_INPUTS; i++) {
+        if (c->input_bytes[i] > 0) SPW_TRY(spw_device_array_guards(&d.input[i]));
+    }
+    SPW_TRY(spw_device_download(&d.output, c->call.output));
+
+cleanup:
+    on_device_destroy(&d);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Runs the kernels of a plugin (plugin.h) over the cases of kernel_case.h, in host memory or on the GPU. */
+#ifndef SPW_KERNELS_VERIFY_PLUGIN_RUN_H
+#define SPW_KERNELS_VERIFY_PLUGIN_RUN_H
+
+#include "base/status.h"
+#include "kernels/verify/judge.h"
+#include "kernels/verify/kernel_case.h"
+#include "kernels/verify/plugin.h"
+
+#include <stdbool.h>
+
+/* Calls the kernel on the operands of a case; *answer is what it returned. */
+typedef spw_status spw_plugin_runner(spw_kernel_function *function, const spw_kernel_case *c, int *answer);
+
+typedef struct spw_plugin_request {
+    const char *path;       /* of the shared library; it ends in .so or is found as dlopen() finds it */
+    spw_plugin_runner *run; /* of kernels that take device memory (plugin_device.h); NULL: host memory */
+    const char *kernel;     /* NULL: every one that is there */
+    long number;            /* below 0: every case */
+} spw_plugin_request;
+
+/* One case of one kernel in one type. */
+typedef struct spw_plugin_verdict {
+    spw_kernel kernel;
+    spw_type type;
+    size_t number;
+    const char *name;
+    spw_status status;   /* SPW_OK; SPW_EMISMATCH; SPW_EDEVICE: a launch failed */
+    const char *message; /* of a status that is not SPW_OK */
+    bool left_out;       /* the kernel said that the case is not for it */
+    spw_judged judged;
+} spw_plugin_verdict;
+
+/* `take` is called with each verdict; the library stays loaded. SPW_EARG: no plugin, another version of the interface, other memory,
+ * no such kernel or case. */
+SPW_MUST_CHECK spw_status spw_plugin_run(const spw_plugin_request *request,
+                                         void (*take)(void *state, const spw_plugin_verdict *verdict),
+                                         void *state);
+
+const char *spw_type_name(spw_type type);
+
+#endif

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""spillway verify --plugin passes plain loops and finds every mistake, in the kernel that has it and in no other.
+
+plugin_verdicts.py SPILLWAY RIGHT.so WRONG.so..."""
+import re
+import subprocess
+import sys
+
+program, *plugins = sys.argv[1:]
+PRODUCTS = {"grouped_gemm", "input_gradient", "weight_gradient"}
+ALL = PRODUCTS | {"permute", "unpermute", "swiglu"}
+FOUND = [set(), PRODUCTS | {"unpermute", "swiglu"}, PRODUCTS - {"weight_gradient"}, PRODUCTS - {"weight_gradient"},
+         {"weight_gradient"}, {"permute"}, {"swiglu"}]
+checks = 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        sys.exit(f"FAIL {what}")
+
+
+def verify(*arguments):
+    return subprocess.run([program, "verify", "--plugin", *arguments], capture_output=True, text=True)
+
+
+def rows(done):
+    pattern = re.compile(r"^(\w+) +(bf16|float) +(\d+) of +(\d+) cases passed, 0 left out; largest error ([0-9.]+) of", re.M)
+    return {(kernel, kind): (int(passed), int(cases), float(worst))
+            for kernel, kind, passed, cases, worst in pattern.findall(done.stdout)}
+
+
+for wrong, plugin in enumerate(plugins):
+    done = verify(plugin)
+    table = rows(done)
+    check(len(table) == 12 and done.returncode == (1 if wrong else 0), f"{plugin}: {done.stdout}{done.stderr}")
+    bad = {kernel for (kernel, kind), (passed, cases, _) in table.items() if passed < cases}
+    check(bad == FOUND[wrong], f"mistake {wrong} is found in {bad}, not in {FOUND[wrong]}")
+    check(all(worst <= 1 for *_, worst in table.values()), "what passed is beyond its bound")
+    if not wrong:
+        continue
+    again = re.search(r"again: spillway verify (--plugin.*)", done.stdout).group(1).split()
+    once = verify(*again[1:])
+    failed = re.search(r"FAILED (.*)", done.stdout).group(1)
+    check(once.returncode == 1 and failed in once.stdout, f"one case again: {once.stdout}")
+check("outside of its output, behind" in verify(plugins[5]).stdout, "a write behind the output")
+for arguments, says in (((plugins[0], "--kernel", "dance"), "there are grouped_gemm"), (("no.so",), "no.so"),
+                        ((plugins[0], "--kernel", "permute", "--case", "30"), "cases 0 to 29")):
+    done = verify(*arguments)
+    check(done.returncode == 2 and says in done.stderr, done.stderr)
+print(f"{checks} checks")

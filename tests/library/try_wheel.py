@@ -1,0 +1,19 @@
+"""Tries the installed package: try_wheel.py TRACE.h5 JOB.yaml PICTURE.png"""
+import os
+import sys
+
+import spillway_moe as spillway
+
+trace, job, picture = sys.argv[1:4]
+result = spillway.replay(trace, job=job, scheme=["gmm", "ring"], output=picture + ".h5")
+assert (result.rows["memory.peak_bytes"] > 1e8).all(), result.rows
+spillway.figures.memory(result).figure.savefig(picture)
+with spillway.Trace(trace) as routing:
+    spillway.figures.popularity(routing).figure.savefig(picture)
+with spillway.open_result(picture + ".h5") as dataset:
+    assert dataset["rows_received"].sizes["rank"] == 64
+assert os.path.getsize(picture) > 10_000
+libraries = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+ours = [path for path in libraries if "libhdf5" in path or "libgsl" in path]
+assert ours and all("spillway_moe.libs" in path or "h5py" in path for path in ours), ours
+print(result.rows[["scheme", "memory.peak_bytes"]].to_string())
