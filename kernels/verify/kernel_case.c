@@ -21,8 +21,8 @@ static const struct {
     size_t experts, rows, in, out, top_k;
 } sizes[] = {
     {"4 experts x 48 rows, 32 -> 64", 4, 48, 32, 64, 2},
-    {"5 experts x 300 rows, 136 -> 264", 5, 300, 136, 264, 3},
-    {"16 experts x 640 rows, 128 -> 64", 16, 640, 128, 64, 8},
+    {"5 experts x 165 rows, 72 -> 136", 5, 165, 72, 136, 3},
+    {"16 experts x 320 rows, 128 -> 64", 16, 320, 128, 64, 8},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes, NUMBERS = 2 };
 

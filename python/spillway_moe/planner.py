@@ -20,7 +20,7 @@ Job = Union[str, os.PathLike, Mapping[str, Any], None]
 def ask(command: str, *arguments: str, passes: Sequence[int] = ()) -> Any:
     """The answer of `spillway COMMAND ARGUMENT...` as Python values, or None where the command has none.
 
-    command: replay, plan, explain, model, trace info, trace verify, trace generate, trace import or trace slice.
+    command: replay, plan, explain, model, trace info, trace verify, trace generate, trace import, trace merge or trace slice.
     """
     words = [os.fsencode(argument) for argument in arguments]
     answer = ctypes.c_void_p()

@@ -27,6 +27,7 @@ static const struct {
     {"trace info", spw_command_trace_info, true},
     {"trace verify", spw_command_trace_verify, true},
     {"trace generate", spw_command_trace_generate, false},
+    {"trace merge", spw_command_trace_merge, false},
     {"trace import", spw_command_trace_import, false},
     {"trace slice", spw_command_trace_slice, false},
 };
