@@ -28,9 +28,10 @@ static void write_bar(const spw_report *report, const spw_report_row *row, const
     spw_bar_mark(s, "budget", row->budget / GIB, 0, HIGH, out);
     spw_bar_close(s, longest(row), out);
     (void)fputs("<td class=\"number\">", out);
-    const bool runs_out =
-        row->replayed && row->oom > 0.0 && most <= row->budget / GIB; /* of what is reserved on top */
-    spw_html_number(out, row->held.most, runs_out ? "&ge;%.2f GiB" : "%.2f GiB", most);
+    /* of what is reserved on top; of what must be live alone */
+    const bool more = (row->replayed && row->oom > 0.0 && most <= row->budget / GIB) ||
+                      (spw_report_row_live(row) && !spw_report_row_fits(row));
+    spw_html_number(out, row->held.most, more ? "&ge;%.2f GiB" : "%.2f GiB", most);
     (void)fputs("</td></tr>", out);
 }
 

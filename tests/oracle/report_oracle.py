@@ -205,7 +205,8 @@ def check_bars(what, page, answer):
         expect(what, abs(x["budget"] - 1000 * memory["budget_bytes"] / GIB / end) < 0.02, f"{x} of {end}")
         expect(what, tr.values() == [memory["max_bytes"]], tr.text())
         below = memory["max_bytes"] <= memory["budget_bytes"] and memory["allocator"] and memory["oom_probability"] > 0.0
-        expect(what, ("≥" in tr.text()) == bool(below), f"out of memory, although the bar ends before the budget: {tr.text()}")
+        bound = memory["kind"] == "live" and not memory["allocator"] and memory["verdict"] == "oom"
+        expect(what, ("≥" in tr.text()) == bool(below or bound), f"out of memory, although the bar ends before the budget: {tr.text()}")
         expect(what, (memory["max_bytes"] / GIB > end) <= bool(list(tr.all("path", "cut"))), "a bar is cut and does not say so")
     for head, key, unit, part in (("What fills the memory", "memory", GIB, float), ("What crosses the links", "traffic", 1e9, float),
                                   ("What a step waits for", "time", 1.0, lambda c: c["exposed_s"])):
@@ -607,6 +608,17 @@ def case_small():
         expect("batches", answered["factor"] is None or f"{answered['factor']:.3f}" in text, text)
     for answered in answer["largest_batches"]:
         expect("batches", str(answered["sequences_per_gpu"]) in text, text)
+
+
+def case_over():
+    """What must be live is more than there is: a lower bound, and the bar says so."""
+    case = Case(nodes=1, gpus_per_node=4, expert=4, experts=8, top_k=2, sequences=1, length=128, model_layers=2, hidden=1024, ffn=512,
+                schemes=("megatron-alltoall", "gmm"))
+    job, cluster = case.write(folder, "over"), folder / "over_cluster.yaml"
+    cluster.write_text(cluster.read_text().replace("value: 80,", "value: 1,"))
+    result, answer = replayed("over", tokens_of(case, 2).write(folder / "over_trace.h5"), job, "--memory-fraction", "0.001")
+    expect("over", all(row["memory"]["verdict"] == "oom" and row["memory"]["kind"] == "live" for row in answer["rows"]), "the case is none")
+    whole_check("over", result, answer)
 
 
 def case_timed():
@@ -1117,6 +1129,7 @@ def options():
 
 
 case_small()
+case_over()
 case_timed()
 case_order()
 case_doubts()
