@@ -200,7 +200,7 @@ double spw_distribution_steps(const spw_distribution *d) {
 
 spw_status spw_distribution_severity(const char *text, size_t experts, size_t top_k, spw_severity *out) {
     char key[32];
-    spw_distribution d;
+    spw_distribution d = {.hot = 0.0};
     spw_status status = spw_distribution_parse(text, &d);
     if (status != SPW_OK) return status;
     const size_t i = find_name(text);

@@ -299,8 +299,13 @@ void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inc
 /* Every rank begins with expert 0 and takes top_k after top_k. */
 static void take_turns(const spw_generate_settings *settings, uint16_t *expert_id) {
     const size_t choices = settings->tokens_per_rank * settings->top_k;
-    for (size_t i = 0; i < settings->ranks * choices; i++)
-        expert_id[i] = (uint16_t)(i % choices % settings->experts);
+    for (size_t rank = 0; rank < settings->ranks; rank++) {
+        size_t next = 0;
+        for (size_t i = 0; i < choices; i++) {
+            expert_id[rank * choices + i] = (uint16_t)next;
+            next = next + 1 < settings->experts ? next + 1 : 0;
+        }
+    }
 }
 
 spw_status spw_generator_record(spw_generator *generator, size_t layer, uint16_t *expert_id) {

@@ -12,7 +12,7 @@ spw_status spw_generator_skew(const spw_generate_settings *settings, size_t rank
     spw_status status = SPW_OK;
     *max_over_mean = *max_violation = 0.0;
     if (local == 0 || local * ranks != experts)
-        SPW_TRY(spw_fail(SPW_EARG, "%zu ranks do not divide %zu experts", ranks, experts));
+        return spw_fail(SPW_EARG, "%zu ranks do not divide %zu experts", ranks, experts);
     SPW_TRY(SPW_ALLOC(experts, &inclusion));
     SPW_TRY(spw_generator_create(settings, &generator));
     for (size_t step = 0; step < settings->steps; step++) {
