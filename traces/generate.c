@@ -288,10 +288,11 @@ static void include(spw_generator *generator, size_t layer) {
 
 void spw_generator_inclusion(spw_generator *generator, size_t layer, double *inclusion) {
     const spw_generate_settings *settings = generator->settings;
-    size_t groups = (size_t)settings->distribution.groups;
+    const size_t groups = (size_t)settings->distribution.groups;
+    const size_t size = groups > 0 ? settings->experts / groups : 0; /* of a group */
     include(generator, layer);
     for (size_t i = 0; i < settings->experts; i++) {
-        double of_group = groups > 0 ? generator->of_group[i / (settings->experts / groups)] : 1.0;
+        const double of_group = size > 0 ? generator->of_group[i / size] : 1.0;
         inclusion[i] = generator->inside[i] * of_group;
     }
 }
