@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/command/job_options.h"
+#include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/replay/balance.h"
@@ -34,13 +35,14 @@ enum {
     OPTION_TOKENS,
     OPTION_ADVISE,
     OPTION_CHROME,
-    OPTION_BALANCER
+    OPTION_BALANCER,
+    OPTION_SNAPSHOT
 };
 
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
-        *tokens, *balancer;
+        *tokens, *balancer, *snapshot;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -66,6 +68,10 @@ static const struct argp_option own_options[] = {
      "traffic of copies and moves, step time (CSV: instead)",
      0},
     {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
+    {"snapshot", OPTION_SNAPSHOT, "FILE.json", 0,
+     "what the whole job reserves: a recording of PyTorch's memory of one balanced rank, in which the expert "
+     "layers get the trace's rows (megatron-alltoall; docs/snapshot.md)",
+     0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
@@ -101,6 +107,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_ADVISE: o->advise = true; return 0;
     case OPTION_CHROME: o->chrome = text; return 0;
     case OPTION_BALANCER: o->balancer = text; return 0;
+    case OPTION_SNAPSHOT: o->snapshot = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -161,14 +168,14 @@ static spw_status within_trace(const replay_options *o, spw_status status) {
                : status;
 }
 
-static void say_if_idle(const spw_result *result) {
+static void say_if_idle(const char *option, const spw_result *result) {
     for (size_t i = 0; i < result->rows; i++) {
         if (result->row[i].reserved.there) return;
     }
-    fprintf(
-        spw_command_notes(),
-        "spillway: --allocator has no effect here: it is replayed over all steps of schemes that allocate "
-        "what arrives, without micro-batches\n");
+    fprintf(spw_command_notes(),
+            "spillway: %s has no effect here: it is replayed over all steps of schemes that allocate "
+            "what arrives, without micro-batches\n",
+            option);
 }
 
 static spw_status print(const replay_options *o, const spw_result *shown, const spw_run_settings *settings) {
@@ -212,6 +219,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_result_file *file = NULL;
     spw_software *software = NULL, *other = NULL;
     const spw_stack *newest = NULL;
+    spw_memory_snapshot snapshot = {.events = 0};
     uint64_t seed = 1;
     double drops = 0.0, fits = 0.0;
     spw_balancer_spec balancer;
@@ -239,6 +247,10 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->allocator != NULL) {
         SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
         SPW_TRY(spw_job_check(&o->job.job));
+    }
+    if (o->snapshot != NULL) {
+        SPW_TRY(spw_memory_snapshot_read(o->snapshot, &snapshot));
+        o->job.job.snapshot = &snapshot;
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
@@ -275,7 +287,8 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .sink = spw_result_file_sink(file)};
     if (!o->each_step || file != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));
-    if (o->allocator != NULL) say_if_idle(&result);
+    if (o->allocator != NULL) say_if_idle("--allocator", &result);
+    if (o->snapshot != NULL) say_if_idle("--snapshot", &result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
     if (o->advise) SPW_TRY(spw_safe_factors(&request, &result));
     if (o->fits != NULL) SPW_TRY(spw_largest_batches(&request, fits, &result));
@@ -297,6 +310,7 @@ cleanup:
     spw_result_clear(&result);
     spw_result_clear(&steps);
     spw_trace_close(trace);
+    spw_memory_snapshot_destroy(&snapshot);
     spw_free(software);
     spw_free(other);
     spw_free(o);

@@ -82,6 +82,7 @@ typedef struct spw_job {
     size_t
         layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */
     spw_job_allocator allocator;
+    const struct spw_memory_snapshot *snapshot; /* the whole job, recorded; borrowed; NULL: none */
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;

@@ -19,14 +19,14 @@ static bool recompute_of(spw_remat remat, spw_recompute *out) {
     return false;
 }
 
-bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out) {
+/* Whether there is a list of these layers. */
+static bool read_shape(const spw_point *point, spw_megatron_shape *out) {
     const spw_job *job = point->job;
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape *shape = &point->shape;
     const size_t capacity = scheme->type->routing.expert_capacity != NULL
                                 ? scheme->type->routing.expert_capacity(scheme, shape)
                                 : SIZE_MAX;
-    const spw_precision *p = &job->precision;
     *out = (spw_megatron_shape){.layers = job->model.moe_layers,
                                 .tokens = shape->tokens,
                                 .top_k = shape->top_k,
@@ -37,6 +37,21 @@ bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out) {
                                 .expert_tensor = shape->expert_tensor,
                                 .capacity = capacity != SIZE_MAX ? capacity : 0,
                                 .padded = spw_scheme_fills_slots(scheme)};
-    return job->part == SPW_PART_EXPERT_LAYERS && spw_scheme_is_bare_megatron(scheme) && p->weights == 2 &&
-           p->gradients == 4 && p->activations == 2 && recompute_of(job->remat, &out->recompute);
+    return spw_scheme_is_bare_megatron(scheme) && recompute_of(job->remat, &out->recompute);
+}
+
+bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out) {
+    const spw_job *job = point->job;
+    const spw_precision *p = &job->precision;
+    return read_shape(point, out) && job->part == SPW_PART_EXPERT_LAYERS && p->weights == 2 &&
+           p->gradients == 4 && p->activations == 2;
+}
+
+spw_status spw_megatron_recorded_layers(const spw_point *point, spw_megatron_shape *out) {
+    const bool known = read_shape(point, out);
+    if (known && out->expert_tensor <= 1) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "--snapshot: no list of allocations of %s with remat %s and expert_tensor %zu; must be "
+                    "megatron-alltoall with remat none, moe_act, moe, selective or full, and expert_tensor 1",
+                    point->scheme->text, spw_remat_name(point->job->remat), point->shape.expert_tensor);
 }

@@ -13,4 +13,8 @@
  * only compiled programs know there is none. */
 bool spw_megatron_job_layers(const spw_point *point, spw_megatron_shape *out);
 
+/* The expert layers of a job that was recorded whole (sim/memory/snapshot_steps.h), whatever else it trains. SPW_ECONFIG: another
+ * scheme than megatron-alltoall, or a remat of which there is no list. */
+SPW_MUST_CHECK spw_status spw_megatron_recorded_layers(const spw_point *point, spw_megatron_shape *out);
+
 #endif

@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "sim/memory/allocator_conf.h"
 #include "sim/memory/event_list.h"
+#include "sim/memory/megatron_job.h"
+#include "sim/memory/snapshot_steps.h"
 #include "sim/memory/step_memory.h"
 
 #include <stdlib.h>
@@ -45,8 +47,9 @@ struct spw_reserved_memory {
     spw_rank_rows *rows;           /* [ranks][layers] */
     step_record *record[VARIANTS]; /* [steps] */
     uint64_t stranded[VARIANTS];
-    spw_event_list begin; /* what every process allocates first */
-    uint64_t begin_bytes; /* live when it ends, whether it fits or not */
+    spw_snapshot_steps *recorded; /* the job as it was recorded; NULL: none */
+    spw_event_list begin;         /* what every process allocates first */
+    uint64_t begin_bytes;         /* live when it ends, whether it fits or not */
 };
 
 /* --- Processes --- */
@@ -100,10 +103,15 @@ spw_status spw_reserved_memory_create(const spw_point *point, const spw_footprin
     if (!spw_mul_size(m->ranks, layers, &cells)) SPW_TRY(spw_fail(SPW_EARG, "too many ranks and layers"));
     SPW_TRY(SPW_ALLOC(cells, &m->rows));
     SPW_TRY(SPW_ALLOC(m->ranks, &m->rank));
+    if (job->snapshot != NULL) {
+        spw_megatron_shape shape;
+        SPW_TRY(spw_megatron_recorded_layers(point, &shape));
+        SPW_TRY(spw_snapshot_steps_create(job->snapshot, &shape, &m->recorded));
+    }
     for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(steps, &m->record[v]));
     for (size_t r = 0; r < m->ranks; r++) {
         rank_state *rank = &m->rank[r];
-        SPW_TRY(spw_step_memory_create(point, footprint, &rank->memory));
+        SPW_TRY(spw_step_memory_create(point, footprint, m->recorded, &rank->memory));
         SPW_TRY(spw_step_memory_begin(rank->memory, &m->begin));
         m->slots = spw_step_memory_slots(rank->memory);
         for (int v = 0; v < m->variants; v++) SPW_TRY(SPW_ALLOC(m->slots, &rank->process[v].live));
@@ -129,6 +137,7 @@ void spw_reserved_memory_destroy(spw_reserved_memory *m) {
     }
     for (int v = 0; v < VARIANTS; v++) spw_free(m->record[v]);
     spw_event_list_destroy(&m->begin);
+    spw_snapshot_steps_destroy(m->recorded);
     spw_free(m->rank);
     spw_free(m->rows);
     spw_free(m);
@@ -228,7 +237,9 @@ static void summarize(const spw_reserved_memory *m, int variant, uint64_t *sorte
 spw_status spw_reserved_memory_finish(const spw_reserved_memory *m, spw_reserved_summary *out) {
     uint64_t *sorted = NULL;
     spw_status status = SPW_ALLOC(m->steps, &sorted);
-    *out = (spw_reserved_summary){.there = true, .settings = m->settings[AS_SET], .steps = m->steps};
+    *out = (spw_reserved_summary){
+        .there = true, .recorded = m->recorded != NULL, .settings = m->settings[AS_SET], .steps = m->steps};
+    if (m->recorded != NULL) out->match = spw_snapshot_steps_match(m->recorded);
     if (status != SPW_OK) return status;
     summarize(m, AS_SET, sorted, &out->as_set);
     summarize(m, m->variants - 1, sorted, &out->expandable);

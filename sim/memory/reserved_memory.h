@@ -9,6 +9,7 @@
 #include "sim/input/job.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/snapshot_steps.h"
 #include "sim/schemes/point.h"
 #include "sim/statistics/oom_probability.h"
 #include "sim/statistics/quantiles.h"
@@ -31,6 +32,8 @@ typedef struct spw_reserved_outcome {
 } spw_reserved_outcome;
 
 typedef struct spw_reserved_summary {
+    bool recorded; /* the whole job by a snapshot (sim/memory/snapshot_steps.h); `match` is of it */
+    spw_snapshot_match match;
     bool there; /* false: the scheme's memory does not follow the routing, nothing was replayed */
     spw_allocator_settings settings;
     size_t steps;

@@ -21,13 +21,16 @@ struct spw_step_memory {
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
     spw_event_list *out;
-    bool shares;                      /* bare layers with expert_tensor */
-    spw_bare_layers *bare;            /* its list takes the place of all the above; NULL: none */
-    uint64_t *received, *sent, *held; /* [layers], of it */
+    bool shares;                        /* bare layers with expert_tensor */
+    spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
+    uint64_t *received, *sent, *held;   /* [layers], of it */
+    const spw_snapshot_steps *recorded; /* its lists stand among those of a snapshot; NULL: none */
+    spw_event_list layers_list;         /* of the bare layers then */
+    size_t step;
 };
 
 spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
-                                  spw_step_memory **out) {
+                                  const spw_snapshot_steps *recorded, spw_step_memory **out) {
     const spw_job *job = point->job;
     spw_step_memory *m = NULL;
     size_t cells = 0;
@@ -50,7 +53,9 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
     spw_megatron_shape bare;
-    if (spw_megatron_job_layers(point, &bare)) {
+    m->recorded = recorded;
+    if (recorded != NULL) SPW_TRY(spw_megatron_recorded_layers(point, &bare));
+    if (recorded != NULL || spw_megatron_job_layers(point, &bare)) {
         SPW_TRY(spw_bare_layers_create(&bare, &m->bare));
         SPW_TRY(SPW_ALLOC(m->layers, &m->received));
         SPW_TRY(SPW_ALLOC(m->layers, &m->sent));
@@ -68,6 +73,7 @@ cleanup:
 void spw_step_memory_destroy(spw_step_memory *m) {
     if (m == NULL) return;
     spw_bare_layers_destroy(m->bare);
+    spw_event_list_destroy(&m->layers_list);
     spw_free(m->received);
     spw_free(m->sent);
     spw_free(m->held);
@@ -78,6 +84,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
 }
 
 size_t spw_step_memory_slots(const spw_step_memory *m) {
+    if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
     return SPW_COMPONENTS + m->layers * m->layer.tensors;
 }
@@ -155,30 +162,38 @@ static void measure(spw_step_memory *m, const spw_rank_rows *rows) {
 }
 
 spw_status spw_step_memory_begin(spw_step_memory *m, spw_event_list *list) {
-    if (m->bare != NULL) return spw_bare_layers_begin(m->bare, list);
+    spw_status status = SPW_OK;
+    if (m->bare != NULL) status = spw_bare_layers_begin(m->bare, list);
+    if (m->recorded != NULL && status == SPW_OK) status = spw_snapshot_steps_begin(m->recorded, list);
+    if (m->bare != NULL) return status;
     spw_event_list_clear(list);
     m->out = list;
-    spw_status status = SPW_OK;
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
         if (is_always(&m->fixed[i])) status = change_fixed(m, i, true, false);
     }
     return status;
 }
 
+/* Of bare layers, or of a recorded job that has them. */
+static spw_status step_of_layers(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
+                                 spw_event_list *list) {
+    const spw_megatron_rows all = {.received = m->received, .sent = m->sent, .held = m->held};
+    for (size_t l = 0; l < m->layers; l++) {
+        const spw_rank_rows *of = &rows[l % layers];
+        m->held[l] = of->held;
+        m->received[l] = m->shares ? of->received : of->held;
+        m->sent[l] = of->sent;
+    }
+    if (m->recorded == NULL) return spw_bare_layers_step(m->bare, &all, list);
+    const spw_status status = spw_bare_layers_step(m->bare, &all, &m->layers_list);
+    return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list) : status;
+}
+
 spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
                                 spw_event_list *list) {
     spw_status status = SPW_OK;
     if (layers == 0) return spw_fail(SPW_EARG, "no layers");
-    if (m->bare != NULL) {
-        for (size_t l = 0; l < m->layers; l++) {
-            const spw_rank_rows *of = &rows[l % layers];
-            m->held[l] = of->held;
-            m->received[l] = m->shares ? of->received : of->held;
-            m->sent[l] = of->sent;
-        }
-        const spw_megatron_rows bare = {.received = m->received, .sent = m->sent, .held = m->held};
-        return spw_bare_layers_step(m->bare, &bare, list);
-    }
+    if (m->bare != NULL) return step_of_layers(m, rows, layers, list);
     spw_event_list_clear(list);
     m->out = list;
     for (size_t l = 0; l < m->layers; l++) {

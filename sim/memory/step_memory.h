@@ -14,15 +14,17 @@
 #include "sim/input/job.h"
 #include "sim/memory/event_list.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/snapshot_steps.h"
 #include "sim/schemes/point.h"
 
 #include <stddef.h>
 
 typedef struct spw_step_memory spw_step_memory;
 
-/* For one rank. footprint: of the same point. All arguments are borrowed until destruction. */
+/* For one rank. footprint: of the same point. recorded: the whole job as it was recorded, which then takes the place of all
+ * else; NULL: none. All arguments are borrowed until destruction. */
 SPW_MUST_CHECK spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *footprint,
-                                                 spw_step_memory **out);
+                                                 const spw_snapshot_steps *recorded, spw_step_memory **out);
 void spw_step_memory_destroy(spw_step_memory *memory); /* NULL is fine */
 size_t spw_step_memory_slots(const spw_step_memory *memory);
 

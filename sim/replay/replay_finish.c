@@ -30,11 +30,12 @@ static void name_worst(const spw_replay_row *row, size_t step, size_t layer, siz
     out->worst_rank = rank;
 }
 
-/* The allocator's word on memory. Of bare layers it is followed tensor by tensor, and says what is live too. */
+/* The allocator's word on memory. Of bare layers, and of a recorded job, it is followed tensor by tensor, and says what is live too. */
 static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     const spw_status status = spw_reserved_memory_finish(row->reserved, &out->reserved);
     const spw_reserved_outcome *as_set = &out->reserved.as_set;
-    if (status != SPW_OK || row->point.job->part != SPW_PART_EXPERT_LAYERS) return status;
+    const bool whole = row->point.job->part != SPW_PART_EXPERT_LAYERS && !out->reserved.recorded;
+    if (status != SPW_OK || whole) return status;
     set_peak(&as_set->requested, &out->memory);
     name_worst(row, as_set->live_step, as_set->live_layer % row->frame->layers, as_set->live_rank,
                &out->memory);

@@ -19,7 +19,7 @@ enum { MOST_LINKS = 1 << 16 /* pairs of ranks that a sink is told of */ };
 static spw_status create_allocator(spw_replay_row *row) {
     const spw_replay_frame *f = row->frame;
     spw_megatron_shape bare;
-    row->exact = spw_megatron_job_layers(&row->point, &bare);
+    row->exact = spw_megatron_job_layers(&row->point, &bare) || row->point.job->snapshot != NULL;
     return spw_reserved_memory_create(&row->point, row->memory.footprint, f->layers, f->steps,
                                       &row->reserved);
 }

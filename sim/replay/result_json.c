@@ -153,8 +153,19 @@ static json_t *outcome_json(spw_json *json, const spw_reserved_outcome *o) {
     return object;
 }
 
+static json_t *match_json(spw_json *json, const spw_snapshot_match *m) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "step_allocations", spw_json_count(m->step_births));
+    spw_json_put(json, object, "routed_tensors", spw_json_count(m->layer_births));
+    spw_json_put(json, object, "routed_tensors_found", spw_json_count(m->layer_matched));
+    spw_json_put(json, object, "routed_bytes", spw_json_count(m->layer_bytes));
+    spw_json_put(json, object, "routed_bytes_found", spw_json_count(m->matched_bytes));
+    return object;
+}
+
 static json_t *allocator_json(spw_json *json, const spw_result_row *r) {
     json_t *object = outcome_json(json, &r->reserved.as_set);
+    if (r->reserved.recorded) spw_json_put(json, object, "snapshot", match_json(json, &r->reserved.match));
     spw_json_put(json, object, "with_expandable_segments", outcome_json(json, &r->reserved.expandable));
     spw_json_put(json, object, "advice", spw_json_text(r->advice));
     return object;

@@ -339,6 +339,14 @@ static void print_reserved(const spw_result_row *r, FILE *out) {
             " retries in %zu steps; largest stranded block %.2f GiB\n",
             r->memory.oom_probability, r->memory.oom_low, r->memory.oom_high, o->retries, o->retried_steps,
             (double)o->stranded_bytes / GIB);
+    const spw_snapshot_match *m = &r->reserved.match;
+    if (r->reserved.recorded)
+        fprintf(out,
+                "  the whole job as its snapshot has it: a step of %zu allocations, in which %zu of the %zu "
+                "tensors that "
+                "follow the routing have the trace's rows (%.1f %% of their bytes)\n",
+                m->step_births, m->layer_matched, m->layer_births,
+                100.0 * (double)m->matched_bytes / (double)m->layer_bytes);
     if (r->advice[0] != '\0') fprintf(out, "  %s\n", r->advice);
 }
 

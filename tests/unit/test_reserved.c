@@ -81,7 +81,7 @@ static void test_by_hand(void) {
     spw_step_memory *memory = NULL;
     spw_event_list list = {.events = 0};
     CHECK_OK(spw_footprint_compute(&point, NULL, &f));
-    CHECK_OK(spw_step_memory_create(&point, &f, &memory));
+    CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
     CHECK_OK(spw_step_memory_begin(memory, &list));
     int64_t fixed = 0;
     for (size_t i = 0; i < list.events; i++) fixed += (int64_t)list.event[i].bytes;
@@ -130,7 +130,7 @@ static void test_against_footprint(void) {
             saved += live.saved_bytes;
             if (live.backward_bytes >= most.backward_bytes) most = live;
         }
-        CHECK_OK(spw_step_memory_create(&point, &f, &memory));
+        CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
         CHECK_OK(spw_step_memory_begin(memory, &list));
         int64_t begin = 0;
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
