@@ -64,7 +64,7 @@ static spw_status cut(spw_snapshot_steps *s, size_t least) {
     s->ages = 1;
     for (size_t i = s->begin; i < s->events; i++) s->first_birth -= s->event[i].born;
     s->step_births = births - s->first_birth;
-    for (size_t i = s->begin; i < s->events; i++) {
+    for (size_t i = s->begin; i < s->events && s->step_births > 0; i++) {
         const uint32_t block = s->event[i].block;
         if (s->event[i].born || block < s->earlier || s->birth[block] >= s->first_birth) continue;
         const size_t age = (s->first_birth - s->birth[block] - 1) / s->step_births + 1;
