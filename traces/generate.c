@@ -256,6 +256,7 @@ static void include_hot_set(spw_generator *generator) {
     const size_t moved = turn > 0 ? generator->step / turn * (size_t)hot : 0;
     const size_t first = (size_t)(d->first < 1.0 ? floor(d->first * all) : d->first);
     double *p = generator->inside;
+    if (experts == 0) return; /* check_settings refuses it */
     for (size_t i = 0; i < experts; i++) p[i] = (1.0 - share) * p[i] + share * out;
     for (size_t i = 0; i < (size_t)hot; i++)
         p[(first + moved + i * (size_t)d->stride) % experts] += share * (in - out);
