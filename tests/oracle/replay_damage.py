@@ -92,7 +92,8 @@ def traces():
         return "replay", path, "--job", job
 
     refused("missing file", FILE, ["nowhere.h5"], *replay_of("nowhere.h5"))
-    refused("a folder", FILE, [], *replay_of(folder))
+    (folder / "empty").mkdir(exist_ok=True)
+    refused("a folder without shards", FILE, [], *replay_of(folder / "empty"))
     (folder / "text.h5").write_text("this is no HDF5 file\n")
     refused("not HDF5", FILE, ["text.h5", "HDF5"], *replay_of("text.h5"))
     (folder / "empty.h5").write_bytes(b"")
@@ -243,7 +244,7 @@ def jobs():
     (folder / "case_model.json").write_text(text.replace('"num_experts_per_tok": 2', '"num_experts_per_tok": 3'))
     refused("mismatching top_k", USAGE, ["top-2", "top-3"], "replay", good, "--job", job)
     (folder / "case_model.json").write_text(text)
-    bad_job("tensor", ["tensor"], "fsdp: 2}", "fsdp: 1, tensor: 2}")
+    bad_job("tensor", ["tensor"], "fsdp: 2}", "fsdp: 1, tensor: 3}")
 
 
 # --- Options ---
