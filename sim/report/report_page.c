@@ -117,7 +117,11 @@ static spw_status write_shares(const spw_report *report, FILE *out) {
     static const struct {
         const char *head, *note;
         spw_shares which;
-    } parts[] = {{"What fills the memory", "By component, at the moment of the peak.", SPW_SHARES_MEMORY},
+    } parts[] = {{"What fills the memory",
+                  "By component, at the moment of the peak. When each comes and goes within the step is not "
+                  "known for every scheme, so "
+                  "there is no timeline.",
+                  SPW_SHARES_MEMORY},
                  {"What crosses the links",
                   "Bytes out of one GPU in one step, by component: exchanges as replayed, the other "
                   "collectives as they follow from the job.",
