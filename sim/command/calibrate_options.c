@@ -9,8 +9,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     switch (key) {
     case SPW_CALIBRATE_STACK:
         if (o->most_stacks == 1) o->stacks = 0;
-        if (o->stacks == o->most_stacks) argp_error(state, "more than %zu stacks", o->most_stacks);
-        o->stack[o->stacks++] = text;
+        if (o->stacks == o->most_stacks)
+            argp_error(state, "more than %zu stacks", o->most_stacks);
+        else
+            o->stack[o->stacks++] = text;
         return 0;
     case SPW_CALIBRATE_FROM: o->from = text; return 0;
     case SPW_CALIBRATE_OUTPUT: o->output = text; return 0;
@@ -18,11 +20,14 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case SPW_CALIBRATE_LEAVE_OUT:
         if (o->left_outs == SPW_CALIBRATE_LEFT_OUT)
             argp_error(state, "more than %d rows left out", SPW_CALIBRATE_LEFT_OUT);
-        o->left_out[o->left_outs++] = text;
+        else
+            o->left_out[o->left_outs++] = text;
         return 0;
     case ARGP_KEY_ARG:
-        if (o->tables == SPW_SCORE_TABLES) argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
-        o->table[o->tables++] = text;
+        if (o->tables == SPW_SCORE_TABLES)
+            argp_error(state, "more than %d tables", SPW_SCORE_TABLES);
+        else
+            o->table[o->tables++] = text;
         return 0;
     case ARGP_KEY_END:
         if (o->tables == 0) argp_error(state, "no table; tables come in notebooks_data/");

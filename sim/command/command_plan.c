@@ -261,6 +261,9 @@ static spw_status check_search(const plan_options *o) {
         return spw_fail(SPW_EARG, "--imbalance, --allocator, --tokens, --chrome-trace, --until and --all do "
                                   "not go with --search; ask "
                                   "them of the point that it finds");
+    if (o->job.job.price_per_gpu_hour > 0.0)
+        return spw_fail(SPW_EARG, "--price does not go with --search, which counts no money; ask it of the "
+                                  "point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
 }

@@ -180,7 +180,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_SCHEME:
         if (o->scheme_texts == SPW_VERIFY_SCHEMES)
             argp_error(state, "more than %d schemes", SPW_VERIFY_SCHEMES);
-        o->scheme_text[o->scheme_texts++] = text;
+        else
+            o->scheme_text[o->scheme_texts++] = text;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

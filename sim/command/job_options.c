@@ -51,16 +51,22 @@ void spw_job_argp_fill(void) {
     fill_options(spw_job_settings(), "", &next);
 }
 
-/* Remembers a value of a key; a message about it begins with the option as it was written. */
+/* argp_error() comes back where a library asks. Remembers a value of a key; a message about it begins with the option as it was written. */
 static void add_override(spw_job_options *o, struct argp_state *state, const char *option, const char *key,
                          size_t key_length, const char *value) {
-    if (o->overrides == SPW_JOB_OVERRIDES)
+    if (o->overrides == SPW_JOB_OVERRIDES) {
         argp_error(state, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
-    if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0')
+        return;
+    }
+    if (key_length == 0 || key_length >= sizeof o->override_text[0].key || value[0] == '\0') {
         argp_error(state, "--%s '%s': write KEY=VALUE, as in batch.micro_batches=4", option, key);
-    if (value[strlen(value) - 1] == ':')
+        return;
+    }
+    if (value[strlen(value) - 1] == ':') {
         argp_error(state, "--%s '%s': something is missing behind the last ':', as in --cluster h200:8x32",
                    option, strcmp(option, "set") == 0 ? key : value);
+        return;
+    }
     char *name = o->override_text[o->overrides].key, *label = o->override_text[o->overrides].label;
     const size_t size = sizeof o->override_text[0].label;
     (void)snprintf(name, sizeof o->override_text[0].key, "%.*s", (int)key_length, key);
@@ -81,8 +87,10 @@ static bool parse_key_option(spw_job_options *o, struct argp_state *state, int k
     const char *path = named[key - SPW_OPTION_KEYS].key, *option = "";
     for (const struct argp_option *row = job_options; row->name != NULL; row++)
         if (row->key == key) option = row->name;
-    if (text[0] == '\0') argp_error(state, "--%s: a value is missing", option);
-    add_override(o, state, option, path, strlen(path), text);
+    if (text[0] == '\0')
+        argp_error(state, "--%s: a value is missing", option);
+    else
+        add_override(o, state, option, path, strlen(path), text);
     return true;
 }
 
@@ -96,7 +104,8 @@ static error_t parse_job_option(int key, char *text, struct argp_state *state) {
     case SPW_OPTION_SCHEME:
         if (o->scheme_texts == SPW_JOB_MAX_SCHEMES)
             argp_error(state, "more than %d schemes", SPW_JOB_MAX_SCHEMES);
-        o->scheme_text[o->scheme_texts++] = text;
+        else
+            o->scheme_text[o->scheme_texts++] = text;
         return 0;
     default: return parse_key_option(o, state, key, text) ? 0 : ARGP_ERR_UNKNOWN;
     }

@@ -37,7 +37,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_OVER:
         if (o->overs == SPW_SEARCH_OVERS)
             argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
-        o->over[o->overs++] = text;
+        else
+            o->over[o->overs++] = text;
         break;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "sim/command/plan_routing.h"
 #include "sim/print/plural.h"
+#include "sim/replay/result_answers.h"
 #include "sim/replay/until.h"
 
 #include <math.h>
@@ -129,10 +130,10 @@ static spw_status print_answer(const until *u, const spw_result_row *row, const 
         SPW_TRY(print_at(u, row->expert, a->bad, a->value_bad, out));
         break;
     case SPW_UNTIL_NEVER:
-        fprintf(out, "  never: %s\n  tried up to ",
-                a->follows        ? "not within what was tried"
-                : u->factor > 0.0 ? "its step does not follow this routing"
-                                  : "its memory does not follow the routing");
+        fprintf(out, "  %s\n  tried up to ",
+                a->follows        ? "good up to the end of what was tried"
+                : u->factor > 0.0 ? "never: its step does not follow this routing"
+                                  : "never: its memory does not follow the routing");
         SPW_TRY(print_at(u, row->expert, a->good, a->value_good, out));
         break;
     case SPW_UNTIL_ALWAYS:
@@ -142,6 +143,8 @@ static spw_status print_answer(const until *u, const spw_result_row *row, const 
     case SPW_UNTIL_UNTIMED: fprintf(out, "  it has no time, so that nothing can be said of it\n"); break;
     }
     if (a->kind != SPW_UNTIL_UNTIMED) print_monotone(a, out);
+    if (a->kind != SPW_UNTIL_UNTIMED && u->factor <= 0.0 && spw_point_is_live_alone(row))
+        fprintf(out, "  by what must be live, a lower bound: what an allocator adds comes on top\n");
 
 cleanup:
     return status;

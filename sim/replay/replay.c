@@ -215,7 +215,7 @@ static void forget(replay *r) {
 }
 
 static spw_status run_layer(replay *r, size_t step, size_t layer) {
-    const size_t micro_batches = r->frame.micro_batches;
+    const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0};
     spw_status status = SPW_OK;

@@ -149,7 +149,7 @@ static void note_links(spw_replay_row *row, const spw_flow *flow, size_t first) 
         for (size_t d = 0; d < ranks && rows > 0; d++) {
             if (d != source)
                 row->link_bytes[(first + source) * ranks + d] +=
-                    (double)wire[d] * (double)(row->sent[source] / rows);
+                    (double)wire[d] * ((double)row->sent[source] / (double)rows);
         }
     }
 }

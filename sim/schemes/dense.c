@@ -85,8 +85,8 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 /* Every token of a sequence may choose the same expert. */
 static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
-    return (double)s->sequence_length /
-           (double)((s->sequence_length * s->top_k + s->experts - 1) / s->experts);
+    const size_t mean = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
+    return (double)s->sequence_length / (double)mean;
 }
 
 /* D = p E C, before and after the exchange. */

@@ -78,6 +78,19 @@ static void refuses(void) {
     const char *nothing[] = {NULL};
     spw_answer *answer = NULL;
     CHECK(spw_ask("replay", 1, nothing, &answer) == SPW_CODE_ARGUMENT && answer == NULL);
+    /* argp comes back from an error here: more than a list holds, and less than a value */
+    enum { MANY = 600 };
+    static const char *many[2 * MANY];
+    static const char *const options[][2] = {
+        {"--set", "batch.micro_batches=4"}, {"--scheme", "gmm"}, {"--over", "pipeline=1"}};
+    for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
+        for (size_t i = 0; i < 2 * MANY; i++) many[i] = options[o][i % 2];
+        CHECK(spw_ask("plan", 2 * MANY, many, &answer) == SPW_CODE_ARGUMENT && answer == NULL);
+        CHECK(strstr(spw_last_error(), "more than") != NULL);
+    }
+    CHECK(spw_ask("plan", 2, (const char *[]){"--set", "batch.micro_batches="}, &answer) ==
+          SPW_CODE_ARGUMENT);
+    CHECK(spw_ask("plan", 1, (const char *[]){"--model="}, &answer) == SPW_CODE_ARGUMENT);
 }
 
 static void writes_and_reads(const char *scratch) {
