@@ -123,7 +123,7 @@ def run(program, *arguments, threads=1, **keywords):
     """Runs the program; keywords go to subprocess.run."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
     return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, env=environment,
-                          timeout=120, **keywords)
+                          timeout=480, **keywords)
 
 
 def replay(program, trace, job, *arguments, **keywords):
