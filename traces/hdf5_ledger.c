@@ -80,9 +80,9 @@ spw_status spw_hdf5_ledger_note_strings(spw_hdf5_ledger *ledger, const char *pat
     spw_hdf5_entry *entry = NULL;
     const spw_status status = find(ledger, path, &entry);
     if (status != SPW_OK) return status;
-    *entry = (spw_hdf5_entry){
-        .way = SPW_HDF5_STRINGS, .type = H5I_INVALID_HID, .sum = add_strings(FNV_BEGIN, count, text)};
-    (void)snprintf(entry->path, sizeof entry->path, "%s", path);
+    entry->way = SPW_HDF5_STRINGS;
+    entry->type = H5I_INVALID_HID;
+    entry->sum = add_strings(FNV_BEGIN, count, text);
     return SPW_OK;
 }
 

@@ -121,7 +121,7 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
 
 spw_status spw_grid_check(const spw_job *job, const char **key) {
     const spw_grid g = spw_grid_of(job);
-    const size_t stage = g.expert_tensor * g.expert * g.expert_data, model = g.tensor * g.context;
+    const size_t stage = spw_grid_stage_gpus(job), model = g.tensor * g.context;
     *key = "parallel.context";
     if (stage % model != 0)
         return spw_fail(
