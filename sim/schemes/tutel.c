@@ -137,8 +137,9 @@ static size_t places_of(const spw_scheme *scheme, const spw_layer_shape *s) {
 /* All tokens of a rank may choose the same expert. */
 static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
-    return (double)((s->tokens + s->top_k - 1) / s->top_k) /
-           (double)((s->tokens + s->experts - 1) / s->experts);
+    const size_t places = (s->tokens + s->top_k - 1) / s->top_k;
+    const size_t even = (s->tokens + s->experts - 1) / s->experts;
+    return (double)places / (double)even;
 }
 
 /* C, when the fullest expert of any rank has `fullest` choices. */
