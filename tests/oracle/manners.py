@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Manners of the command line: --help of every command and of every part of one ends with status 0 and says something on
-stdout alone; the version is the one of CMakeLists.txt and CHANGELOG.md; one thing is no "1 things".
+stdout alone; the version is the one of CMakeLists.txt and CHANGELOG.md,
+whose sections have a version and a date; one thing is no "1 things".
 
 manners.py SPILLWAY ROOT"""
 import pathlib
@@ -44,7 +45,10 @@ for command in commands:
 version = re.search(r"project\(spillway VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text())[1]
 done = run("--version")
 check((done.returncode, done.stdout, done.stderr) == (0, f"spillway {version}\n", ""), f"--version: {done}")
-check(re.search(r"^## ([\d.]+)", (root / "CHANGELOG.md").read_text(), re.M)[1] == version, "CHANGELOG.md begins with another version")
+changes = re.findall(r"^## (.*)", (root / "CHANGELOG.md").read_text(), re.M)
+check(changes[0].split()[0] == version, f"CHANGELOG.md begins with {changes[0]}, not with {version}")
+for heading in changes:
+    check(re.fullmatch(r"\d+\.\d+\.\d+ \(20\d\d-\d\d-\d\d\)", heading), f"CHANGELOG.md: '{heading}' is not 'VERSION (DATE)'")
 
 things = r"(sequences|steps|layers|MoE layers|source ranks|micro-batches|stages|tokens)"
 for path in sorted((root / "tests/cli").rglob("*.*")):
