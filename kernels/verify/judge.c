@@ -36,18 +36,20 @@ static void allowed_bf16(float wanted, double d, double *low, double *high) {
     *high = (double)spw_bf16_to_float(spw_bf16_from_float(nextafterf((float)((double)wanted + d), INFINITY)));
 }
 
-/* `bound`: what the error may be where rounding to the type is the worst that it can be. */
+/* `bound`: what the error may be where rounding to the type is the worst that it can be; `least`: where it is right, of a wrong number. */
 static void judge_one(spw_judged *out, size_t i, double got, double want, double low, double high,
-                      double bound) {
+                      double bound, double least) {
     const bool good = got >= low && got <= high && isfinite(got);
-    const double side = got >= want ? high - want : want - low, error = fabs(got - want);
-    const double allowed = good ? bound : side;
+    const double error = fabs(got - want), allowed = good ? bound : least;
     double units = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
-    if (!good && !(units > 1)) units = INFINITY; /* NaN */
+    if (!good) units = isnan(units) ? INFINITY : fmax(units, nextafter(1, 2));
     out->failed += !good;
     if (i > 0 && units <= out->worst) return;
     out->at = i, out->worst = units, out->got = got, out->want = want, out->low = low, out->high = high;
 }
+
+/* Half of the distance of neighbours in bf16. */
+static double half_step(double x) { return x != 0 ? ldexp(1, ilogb(x) - 8) : 0; }
 
 void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const float *want,
                         const float *scale, spw_judged *out) {
@@ -57,7 +59,8 @@ void spw_judge_all_bf16(size_t count, size_t terms, const uint16_t *got, const f
         const double middle = scale != NULL ? (double)want[i] : low;
         const double d = rounding(terms, scale, i);
         if (scale != NULL) allowed_bf16(want[i], d, &low, &high);
-        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high, d + 0x1p-8 * fabs(middle));
+        judge_one(out, i, (double)spw_bf16_to_float(got[i]), middle, low, high, d + 0x1p-8 * fabs(middle),
+                  scale != NULL ? d + half_step(middle) : 0);
     }
 }
 
@@ -66,7 +69,7 @@ void spw_judge_all_float(size_t count, size_t terms, const float *got, const flo
     *out = (spw_judged){.elements = count};
     for (size_t i = 0; i < count; i++) {
         const double d = rounding(terms, scale, i), wanted = (double)want[i];
-        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d, d);
+        judge_one(out, i, (double)got[i], wanted, wanted - d, wanted + d, d, d);
     }
 }
 

@@ -30,7 +30,7 @@ SPW_MUST_CHECK spw_status spw_judge_bf16(spw_judge *judge, bool exact, size_t co
 SPW_MUST_CHECK spw_status spw_judge_float(spw_judge *judge, bool exact, size_t count, size_t terms,
                                           const float *got, const float *want, const float *scale);
 /* The same rules over every element, for a report: how far the worst is, in units of its bound (beyond 1 is wrong; infinity
- * for NaN, inf and where nothing is allowed), and what would have passed there. scale NULL: exact. */
+ * for NaN, inf and where one number alone is right; a wrong bf16 is measured by d and half a step of bf16), and what would have passed there. scale NULL: exact. */
 typedef struct spw_judged {
     size_t elements, failed, at;
     double worst, got, want, low, high;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GUARD_BYTES = 4096, GUARD = 0xa5, SEED_FIRST = 21, SEED_SECOND, SEED_THIRD, SEED_ROUTING };
+enum { GUARD = 0xa5, SEED_FIRST = 21, SEED_SECOND, SEED_THIRD, SEED_ROUTING, RECORD_TOKENS = 64 };
 
 /* Sizes that a tile meets: less than one, an edge beyond it, several. */
 static const struct {
@@ -47,8 +47,66 @@ spw_status spw_kernel_parse(const char *name, spw_kernel *out) {
 
 static bool is_product(spw_kernel kernel) { return kernel <= SPW_KERNEL_WEIGHT_GRADIENT; }
 
-size_t spw_kernel_cases(spw_kernel kernel) {
-    return (size_t)SIZES * SPW_ROUTING_COUNT * NUMBERS * (is_product(kernel) ? 2 : 1);
+/* Cases of one kind of numbers and one layout. */
+static size_t routings(const spw_record *record) {
+    return record != NULL ? record->ranks : (size_t)SIZES * SPW_ROUTING_COUNT;
+}
+
+size_t spw_kernel_cases(spw_kernel kernel, const spw_record *record) {
+    return routings(record) * NUMBERS * (is_product(kernel) ? 2 : 1);
+}
+
+/* --- Choices --- */
+
+/* Made up, or those of a record that reach one of its ranks: the first tokens of every source. */
+typedef struct choice_source {
+    spw_routing routing;
+    const spw_record *record;
+    size_t rank;
+} choice_source;
+
+static size_t record_tokens(const spw_record *record) {
+    const size_t own = record->sequences * record->sequence_length;
+    return own < RECORD_TOKENS ? own : RECORD_TOKENS;
+}
+
+/* expert [tokens][top_k], or -1. */
+static void fill_choices(const spw_kernel_call *s, const choice_source *from, int32_t *expert) {
+    const size_t choices = s->tokens * s->top_k;
+    const spw_record *record = from->record;
+    for (size_t i = 0; i < choices; i++) {
+        if (record == NULL) {
+            expert[i] = spw_routing_expert(from->routing, s->experts, choices, SEED_ROUTING, i);
+            continue;
+        }
+        const size_t of_source = record_tokens(record) * s->top_k, source = i / of_source;
+        const size_t of_record = record->sequences * record->sequence_length * s->top_k;
+        const int32_t first = (int32_t)(from->rank * s->experts);
+        const int32_t x = record->expert[source * of_record + i % of_source];
+        expert[i] = x >= first && x < first + (int32_t)s->experts ? x - first : -1;
+    }
+}
+
+/* As spw_routing_offsets(); of a record the rows are counted, and s->rows becomes their number. */
+static spw_status fill_offsets(spw_kernel_call *s, const choice_source *from, size_t *offset,
+                               int32_t *offset32) {
+    int32_t *expert = NULL;
+    if (from->record == NULL) {
+        spw_routing_offsets(from->routing, s->experts, s->rows, SEED_ROUTING, offset, offset32);
+        return SPW_OK;
+    }
+    const spw_status status = SPW_ALLOC(s->tokens * s->top_k, &expert);
+    if (status != SPW_OK) return status;
+    fill_choices(s, from, expert);
+    for (size_t e = 0; e <= s->experts; e++) offset[e] = 0;
+    for (size_t i = 0; i < s->tokens * s->top_k; i++)
+        if (expert[i] >= 0) offset[expert[i] + 1]++;
+    offset32[0] = 0;
+    for (size_t e = 0; e < s->experts; e++)
+        offset[e + 1] += offset[e], offset32[e + 1] = (int32_t)offset[e + 1];
+    s->rows = offset[s->experts];
+    spw_free(expert);
+    return SPW_OK;
 }
 
 /* --- Arrays --- */
@@ -86,10 +144,10 @@ static spw_status make_output(spw_kernel_case *c, size_t count, size_t judged) {
     void *fenced = NULL;
     c->output_bytes = count * element_bytes(c->call.type);
     c->judged = judged;
-    SPW_TRY(spw_alloc(c->output_bytes + 2 * (size_t)GUARD_BYTES, 1, &fenced));
+    SPW_TRY(spw_alloc(c->output_bytes + 2 * (size_t)SPW_KERNEL_CASE_GUARD, 1, &fenced));
     c->fenced = fenced;
-    memset(fenced, GUARD, c->output_bytes + 2 * (size_t)GUARD_BYTES);
-    c->call.output = (unsigned char *)fenced + GUARD_BYTES;
+    memset(fenced, GUARD, c->output_bytes + 2 * (size_t)SPW_KERNEL_CASE_GUARD);
+    c->call.output = (unsigned char *)fenced + SPW_KERNEL_CASE_GUARD;
     memset(c->call.output, 0xff, c->output_bytes); /* NaN in both types */
     SPW_TRY(SPW_ALLOC(count, &c->want));
     SPW_TRY(SPW_ALLOC(count, &c->scale));
@@ -109,10 +167,10 @@ static size_t most_rows(size_t experts, const size_t *offset) {
     return most;
 }
 
-static spw_status make_product(spw_kernel_case *c, spw_routing routing, int numbers) {
+static spw_status make_product(spw_kernel_case *c, const choice_source *from, int numbers) {
     const spw_kernel_call *s = &c->call;
-    const spw_gemm_shape shape = {
-        .experts = s->experts, .rows = s->rows, .in = s->in, .out = s->out, .transposed = s->transposed != 0};
+    spw_gemm_shape shape = {
+        .experts = s->experts, .in = s->in, .out = s->out, .transposed = s->transposed != 0};
     const size_t weights = s->experts * s->in * s->out;
     const bool forward = s->kernel == SPW_KERNEL_GROUPED_GEMM,
                gradient = s->kernel == SPW_KERNEL_WEIGHT_GRADIENT;
@@ -123,7 +181,8 @@ static spw_status make_product(spw_kernel_case *c, spw_routing routing, int numb
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(s->experts + 1, &offset));
     SPW_TRY(SPW_ALLOC(s->experts + 1, &c->offset));
-    spw_routing_offsets(routing, s->experts, s->rows, SEED_ROUTING, offset, c->offset);
+    SPW_TRY(fill_offsets(&c->call, from, offset, c->offset));
+    shape.rows = s->rows;
     c->call.offset = c->offset;
     const size_t used = offset[s->experts];
     SPW_TRY(fill(c, 0, s->rows * left_width, used * left_width, numbers, SEED_FIRST, &left));
@@ -155,7 +214,7 @@ static spw_status keep_indices(spw_kernel_case *c, size_t input, size_t count, c
     return SPW_OK;
 }
 
-static spw_status make_movement(spw_kernel_case *c, spw_routing routing, int numbers) {
+static spw_status make_movement(spw_kernel_case *c, const choice_source *from, int numbers) {
     spw_kernel_call *s = &c->call;
     const size_t choices = s->tokens * s->top_k;
     int32_t *expert = NULL;
@@ -163,8 +222,7 @@ static spw_status make_movement(spw_kernel_case *c, spw_routing routing, int num
     spw_plan plan = {.rows = 0};
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(choices, &expert));
-    for (size_t i = 0; i < choices; i++)
-        expert[i] = spw_routing_expert(routing, s->experts, choices, SEED_ROUTING, i);
+    fill_choices(s, from, expert);
     SPW_TRY(spw_ref_plan_create(s->tokens, s->top_k, s->experts, expert, &plan));
     s->rows = plan.rows;
     if (s->kernel == SPW_KERNEL_PERMUTE) {
@@ -193,8 +251,9 @@ cleanup:
     return status;
 }
 
-static spw_status make_swiglu(spw_kernel_case *c, int numbers) {
+static spw_status make_swiglu(spw_kernel_case *c, const choice_source *from, int numbers) {
     enum { TERMS = 10 }; /* of an evaluation in fp32: kernels/local/swiglu_math.h */
+    if (from->record != NULL) c->call.rows = c->call.tokens;
     const size_t count = c->call.rows * c->call.out;
     float *gate = NULL, *up = NULL;
     spw_status status = SPW_OK;
@@ -209,33 +268,48 @@ cleanup:
     return status;
 }
 
-spw_status spw_kernel_case_create(spw_kernel kernel, spw_type type, size_t number, spw_kernel_case *out) {
+/* Sizes and name of case `number`, whose layout and kind of numbers are decided. */
+static void describe(spw_kernel_case *c, size_t routing, const spw_record *record, const char *suffix) {
+    spw_kernel_call *s = &c->call;
+    char size[sizeof c->name / 2];
+    if (record == NULL) {
+        const size_t at = routing % SIZES;
+        s->experts = sizes[at].experts, s->rows = sizes[at].rows, s->in = sizes[at].in,
+        s->out = sizes[at].out;
+        s->top_k = sizes[at].top_k, s->tokens = s->rows / s->top_k;
+        (void)snprintf(c->name, sizeof c->name, "%s, %s%s", sizes[at].name,
+                       spw_routing_names[routing / SIZES], suffix);
+        return;
+    }
+    s->experts = record->experts / record->ranks, s->in = record->hidden, s->out = record->hidden;
+    s->top_k = record->top_k, s->tokens = record->ranks * record_tokens(record);
+    (void)snprintf(size, sizeof size, "%zu experts of rank %zu, %zu tokens, %zu -> %zu", s->experts, routing,
+                   s->tokens, s->in, s->out);
+    (void)snprintf(c->name, sizeof c->name, "%s%s", size, suffix);
+}
+
+spw_status spw_kernel_case_create(spw_kernel kernel, spw_type type, const spw_record *record, size_t number,
+                                  spw_kernel_case *out) {
     *out = (spw_kernel_case){.judged = 0};
-    if ((unsigned)kernel >= SPW_KERNELS || (unsigned)type > SPW_TYPE_FLOAT ||
-        number >= spw_kernel_cases(kernel))
-        return spw_fail(SPW_EARG,
-                        "kernel %d, type %d, case %zu: a kernel has %d cases at most, counted from 0",
-                        (int)kernel, (int)type, number, SIZES * SPW_ROUTING_COUNT * NUMBERS * 2);
-    const size_t size = number % SIZES, routing = number / SIZES % SPW_ROUTING_COUNT;
-    const size_t numbers = number / SIZES / SPW_ROUTING_COUNT % NUMBERS;
-    out->call = (spw_kernel_call){.kernel = kernel,
-                                  .type = type,
-                                  .transposed = number >= (size_t)SIZES * SPW_ROUTING_COUNT * NUMBERS,
-                                  .experts = sizes[size].experts,
-                                  .rows = sizes[size].rows,
-                                  .in = sizes[size].in,
-                                  .out = sizes[size].out,
-                                  .tokens = sizes[size].rows / sizes[size].top_k,
-                                  .top_k = sizes[size].top_k};
-    (void)snprintf(out->name, sizeof out->name, "%s, %s, %s%s", sizes[size].name, spw_routing_names[routing],
-                   numbers == SPW_NUMBERS_INTEGER ? "integers" : "bell",
-                   !is_product(kernel)         ? ""
-                   : out->call.transposed != 0 ? ", [out][in]"
-                                               : ", [in][out]");
-    spw_status status = is_product(kernel) ? make_product(out, (spw_routing)routing, (int)numbers)
-                        : kernel == SPW_KERNEL_SWIGLU
-                            ? make_swiglu(out, (int)numbers)
-                            : make_movement(out, (spw_routing)routing, (int)numbers);
+    if ((unsigned)kernel >= SPW_KERNELS || (unsigned)type > SPW_TYPE_FLOAT)
+        return spw_fail(SPW_EARG, "kernel %d, type %d: there are %d kernels and 2 types", (int)kernel,
+                        (int)type, SPW_KERNELS);
+    const size_t cases = spw_kernel_cases(kernel, record);
+    if (number >= cases)
+        return spw_fail(SPW_EARG, "case %zu: %s has the cases 0 to %zu", number, names[kernel], cases - 1);
+    const size_t routing = number % routings(record), numbers = number / routings(record) % NUMBERS;
+    const int transposed = number / routings(record) / NUMBERS > 0;
+    char suffix[32];
+    (void)snprintf(suffix, sizeof suffix, ", %s%s", numbers == SPW_NUMBERS_INTEGER ? "integers" : "bell",
+                   !is_product(kernel) ? ""
+                   : transposed        ? ", [out][in]"
+                                       : ", [in][out]");
+    out->call = (spw_kernel_call){.kernel = kernel, .type = type, .transposed = transposed};
+    describe(out, routing, record, suffix);
+    const choice_source from = {.routing = (spw_routing)(routing / SIZES), .record = record, .rank = routing};
+    const spw_status status = is_product(kernel)            ? make_product(out, &from, (int)numbers)
+                              : kernel == SPW_KERNEL_SWIGLU ? make_swiglu(out, &from, (int)numbers)
+                                                            : make_movement(out, &from, (int)numbers);
     if (status != SPW_OK) spw_kernel_case_destroy(out);
     return status;
 }
@@ -254,7 +328,7 @@ spw_status spw_kernel_case_judge(const spw_kernel_case *c, spw_judged *out) {
     } else {
         spw_judge_all_float(c->judged, c->terms, c->call.output, c->want, scale, out);
     }
-    for (size_t i = 0; i < GUARD_BYTES; i++) {
+    for (size_t i = 0; i < SPW_KERNEL_CASE_GUARD; i++) {
         if (before[i] == GUARD && after[i] == GUARD) continue;
         out->failed += 1;
         out->worst = INFINITY;

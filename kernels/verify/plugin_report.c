@@ -22,8 +22,10 @@ static void show(report *r, const spw_plugin_verdict *v) {
     fprintf(r->out, "FAILED %s, %s, case %zu (%s): %s\n", spw_plugin_kernel_name(v->kernel),
             spw_type_name(v->type), v->number, v->name, v->message);
     if (v->judged.failed > 0) fprintf(r->out, "  largest error: %.3g of its bound\n", v->judged.worst);
-    fprintf(r->out, "  again: %s --plugin %s --kernel %s --case %zu\n", r->program, r->request->path,
-            spw_plugin_kernel_name(v->kernel), v->number);
+    fprintf(r->out, "  again: %s --plugin %s%s%s --kernel %s --case %zu\n", r->program, r->request->path,
+            r->request->record != NULL ? " --record " : "",
+            r->request->record != NULL ? r->request->record : "", spw_plugin_kernel_name(v->kernel),
+            v->number);
 }
 
 static void take(void *state, const spw_plugin_verdict *v) {

@@ -30,13 +30,22 @@ static spw_status load(const spw_plugin_request *request, const spw_plugin_table
 
 /* --- One case --- */
 
-static spw_status run_case(const spw_plugin_request *request, const spw_plugin_table *plugin,
-                           spw_plugin_verdict *verdict,
-                           void (*take)(void *state, const spw_plugin_verdict *verdict), void *state) {
+/* What every case is run with. */
+typedef struct run {
+    const spw_plugin_request *request;
+    const spw_plugin_table *plugin;
+    const spw_record *record;
+    void (*take)(void *state, const spw_plugin_verdict *verdict);
+    void *state;
+} run;
+
+static spw_status run_case(const run *r, spw_plugin_verdict *verdict) {
+    const spw_plugin_request *request = r->request;
     spw_kernel_case c;
-    spw_kernel_function *function = plugin->function[verdict->kernel];
+    spw_kernel_function *function = r->plugin->function[verdict->kernel];
     int answer = 0;
-    spw_status status = spw_kernel_case_create(verdict->kernel, verdict->type, verdict->number, &c);
+    spw_status status =
+        spw_kernel_case_create(verdict->kernel, verdict->type, r->record, verdict->number, &c);
     if (status != SPW_OK) return status;
     if (request->run == NULL) {
         const spw_kernel_call call = c.call;
@@ -49,15 +58,14 @@ static spw_status run_case(const spw_plugin_request *request, const spw_plugin_t
     verdict->judged = (spw_judged){.elements = 0};
     verdict->status = status == SPW_OK && answer == 0 ? spw_kernel_case_judge(&c, &verdict->judged) : status;
     verdict->message = verdict->status != SPW_OK ? spw_last_error() : "";
-    take(state, verdict);
+    r->take(r->state, verdict);
     spw_kernel_case_destroy(&c);
     return status == SPW_EMISMATCH ? SPW_OK : status; /* after an error of the device there is no next case */
 }
 
-static spw_status run_kernel(const spw_plugin_request *request, const spw_plugin_table *plugin,
-                             spw_kernel kernel, void (*take)(void *state, const spw_plugin_verdict *verdict),
-                             void *state) {
-    const size_t cases = spw_kernel_cases(kernel);
+static spw_status run_kernel(const run *r, spw_kernel kernel) {
+    const spw_plugin_request *request = r->request;
+    const size_t cases = spw_kernel_cases(kernel, r->record);
     if (request->number >= (long)cases)
         return spw_fail(SPW_EARG, "--case %ld: %s has the cases 0 to %zu", request->number,
                         spw_plugin_kernel_name(kernel), cases - 1);
@@ -65,10 +73,10 @@ static spw_status run_kernel(const spw_plugin_request *request, const spw_plugin
     const size_t end = request->number >= 0 ? first + 1 : cases;
     spw_status status = SPW_OK;
     for (int type = 0; type < TYPES; type++) {
-        if ((plugin->types & 1 << type) == 0) continue;
+        if ((r->plugin->types & 1 << type) == 0) continue;
         for (size_t number = first; number < end && status == SPW_OK; number++) {
             spw_plugin_verdict verdict = {.kernel = kernel, .type = (spw_type)type, .number = number};
-            status = run_case(request, plugin, &verdict, take, state);
+            status = run_case(r, &verdict);
         }
     }
     return status;
@@ -76,22 +84,28 @@ static spw_status run_kernel(const spw_plugin_request *request, const spw_plugin
 
 spw_status spw_plugin_run(const spw_plugin_request *request,
                           void (*take)(void *state, const spw_plugin_verdict *verdict), void *state) {
-    const spw_plugin_table *plugin = NULL;
+    spw_record record = {.ranks = 0};
+    run r = {.request = request, .take = take, .state = state};
     spw_kernel wanted = SPW_KERNELS;
     bool any = false;
     spw_status status = SPW_OK;
     if (request->kernel != NULL) SPW_TRY(spw_kernel_parse(request->kernel, &wanted));
-    status = load(request, &plugin);
-    if (status != SPW_OK || plugin == NULL) return status;
-    for (int kernel = 0; kernel < SPW_KERNELS; kernel++) {
-        if (plugin->function[kernel] == NULL || (request->kernel != NULL && kernel != (int)wanted)) continue;
+    if (request->record != NULL) {
+        SPW_TRY(spw_record_read(request->record, &record));
+        r.record = &record;
+    }
+    SPW_TRY(load(request, &r.plugin));
+    for (int kernel = 0; r.plugin != NULL && kernel < SPW_KERNELS; kernel++) {
+        if (r.plugin->function[kernel] == NULL || (request->kernel != NULL && kernel != (int)wanted))
+            continue;
         any = true;
-        SPW_TRY(run_kernel(request, plugin, (spw_kernel)kernel, take, state));
+        SPW_TRY(run_kernel(&r, (spw_kernel)kernel));
     }
     if (!any)
         SPW_TRY(spw_fail(SPW_EARG, "--plugin %s: it has no kernel%s%s to run", request->path,
                          request->kernel != NULL ? " " : "", request->kernel != NULL ? request->kernel : ""));
 
 cleanup:
+    spw_record_destroy(&record);
     return status;
 }

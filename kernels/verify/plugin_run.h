@@ -16,6 +16,7 @@ typedef struct spw_plugin_request {
     const char *path;       /* of the shared library; it ends in .so or is found as dlopen() finds it */
     spw_plugin_runner *run; /* of kernels that take device memory (plugin_device.h); NULL: host memory */
     const char *kernel;     /* NULL: every one that is there */
+    const char *record;     /* path of a routing record, whose choices the cases have; NULL: made up */
     long number;            /* below 0: every case */
 } spw_plugin_request;
 
@@ -32,7 +33,7 @@ typedef struct spw_plugin_verdict {
 } spw_plugin_verdict;
 
 /* `take` is called with each verdict; the library stays loaded. SPW_EARG: no plugin, another version of the interface, other memory,
- * no such kernel or case. */
+ * no such kernel or case; or as spw_record_read(). */
 SPW_MUST_CHECK spw_status spw_plugin_run(const spw_plugin_request *request,
                                          void (*take)(void *state, const spw_plugin_verdict *verdict),
                                          void *state);

@@ -16,9 +16,8 @@ static const char usage[] =
     "       spillway-verify --record FILE                       a routing record on one GPU\n"
     "       spillway-verify --ranks N [OPTION]...               dispatch, combine and exchanges between N "
     "ranks\n"
-    "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N]  kernels of your own that take "
-    "device "
-    "memory\n"
+    "       spillway-verify --plugin FILE.so [--kernel NAME] [--case N] [--record FILE]  kernels of "
+    "your own that take device memory\n"
     "  --gpus N           GPUs to put them on (default: as many as there are)\n"
     "  --phases           no kernel waits for another rank's; so it is where too many ranks share a GPU\n"
     "  --processes        a process a rank, one GPU each\n"
@@ -90,6 +89,7 @@ int main(int argc, char **argv) {
         }
     }
     const int levels = argc - optind;
+    plugin.record = record_path;
     if (!good || levels > 1 || (levels == 1 && (q.ranks > 0 || record_path != NULL)) ||
         (exchange && q.ranks == 0) ||
         (plugin.path == NULL && (plugin.kernel != NULL || plugin.number >= 0)) ||

@@ -8,6 +8,7 @@
     spillway.model("glm-4.5").parts                         parameters by part
     spillway.Trace("trace.h5")                              the routing itself, as arrays
     spillway.TraceWriter("trace.h5", ...)                   a trace of your own
+    spillway.check.grouped_gemm(fn)                         a kernel of your own, judged
     spillway.figures                                        pictures of the above (pip install spillway-moe[figures])
 
 A job is the path of a YAML file or a dictionary of the same keys. Whatever goes wrong raises spillway_moe.Error,

@@ -38,6 +38,18 @@ class ProductShape(Structure):
     _fields_ = [("experts", c_size_t), ("rows", c_size_t), ("in_", c_size_t), ("out", c_size_t), ("transposed", c_int)]
 
 
+class KernelCall(Structure):
+    """spw_kernel_call of kernels/verify/plugin.h."""
+    _fields_ = [("kernel", c_int), ("type", c_int), ("transposed", c_int), ("experts", c_size_t), ("rows", c_size_t),
+                ("in_", c_size_t), ("out", c_size_t), ("tokens", c_size_t), ("top_k", c_size_t), ("offset", c_void_p),
+                ("input", c_void_p * 3), ("output", c_void_p)]
+
+
+class CaseFacts(Structure):
+    _fields_ = [("name", c_char_p), ("call", POINTER(KernelCall)), ("input_bytes", c_size_t * 3), ("output_bytes", c_size_t),
+                ("guard_bytes", c_size_t)]
+
+
 # name: (result, arguments); arrays are void pointers, whose types the callers check.
 _FUNCTIONS = {
     "spw_version": (c_char_p, []),
@@ -60,6 +72,11 @@ _FUNCTIONS = {
     "spw_writer_finish": (c_int, [c_void_p]),
     "spw_writer_abandon": (None, [c_void_p]),
     "spw_compute_product": (c_int, [c_int, POINTER(ProductShape), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "spw_case_count": (c_int, [c_char_p, c_char_p, POINTER(c_size_t)]),
+    "spw_case_create": (c_int, [c_char_p, c_char_p, c_char_p, c_size_t, POINTER(c_void_p)]),
+    "spw_case_destroy": (None, [c_void_p]),
+    "spw_case_get_facts": (None, [c_void_p, POINTER(CaseFacts)]),
+    "spw_case_judge": (c_int, [c_void_p, POINTER(Comparison)]),
     "spw_compare_bf16": (c_int, [c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, POINTER(Comparison)]),
     "spw_compare_float": (c_int, [c_size_t, c_size_t, c_void_p, c_void_p, c_void_p, POINTER(Comparison)]),
 }

@@ -31,11 +31,12 @@ enum {
     OPTION_PLUGIN,
     OPTION_KERNEL,
     OPTION_CASE,
+    OPTION_RECORD,
     MOST_RANKS = 64
 };
 
 typedef struct verify_options {
-    const char *plugin, *kernel; /* of one's own */
+    const char *plugin, *kernel, *record; /* of one's own */
     uint64_t number;
     bool numbered;
     const char *device, *trace_path, *steps, *layers, *format_text;
@@ -72,6 +73,8 @@ static const struct argp_option own_options[] = {
      "instead: kernels of your own in host memory against the reference (docs/check_your_kernel.md)", 0},
     {"kernel", OPTION_KERNEL, "NAME", 0, "with --plugin: this kernel alone, as in grouped_gemm", 0},
     {"case", OPTION_CASE, "N", 0, "with --plugin: this case alone", 0},
+    {"record", OPTION_RECORD, "FILE", 0,
+     "with --plugin: cases with the choices of this routing record, not made-up ones", 0},
     {"random", OPTION_RANDOM, "N", 0, "random cases beside the trace (default: 8, with a trace 0)", 0},
     {"format", OPTION_FORMAT, "table|json|csv", 0, "how to print (default: table)", 0},
     {0},
@@ -164,13 +167,14 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_GPUS: return parse_number(state, "--gpus", text, 1, MOST_RANKS, &o->gpus);
     case OPTION_PHASES: o->phases = true; return 0;
     case OPTION_PLUGIN: o->plugin = text; return 0;
+    case OPTION_RECORD: o->record = text; return 0;
     case OPTION_KERNEL: o->kernel = text; return 0;
     case OPTION_CASE: o->numbered = true; return parse_number(state, "--case", text, 0, 1 << 20, &o->number);
     case ARGP_KEY_END:
         if ((o->gpus > 0 || o->phases) && o->ranks == 0)
             argp_error(state, "--gpus and --phases belong to --ranks");
-        if ((o->kernel != NULL || o->numbered) && o->plugin == NULL)
-            argp_error(state, "--kernel and --case belong to --plugin");
+        if ((o->kernel != NULL || o->numbered || o->record != NULL) && o->plugin == NULL)
+            argp_error(state, "--kernel, --case and --record belong to --plugin");
         return 0;
     case OPTION_EXPERT:
         return parse_number(state, "--expert-parallel", text, 1, MOST_RANKS, &o->expert_parallel);
@@ -337,8 +341,10 @@ spw_status spw_command_verify(int argc, char **argv) {
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
     if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &o.format));
     if (o.plugin != NULL) {
-        const spw_plugin_request request = {
-            .path = o.plugin, .kernel = o.kernel, .number = o.numbered ? (long)o.number : -1};
+        const spw_plugin_request request = {.path = o.plugin,
+                                            .kernel = o.kernel,
+                                            .record = o.record,
+                                            .number = o.numbered ? (long)o.number : -1};
         return spw_plugin_report(&request, "spillway verify", spw_command_out());
     }
     if (strcmp(o.device, "cpu") == 0) return verify_cpu(&o);

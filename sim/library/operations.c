@@ -1,10 +1,9 @@
-#include "kernels/verify/judge.h"
 #include "reference/combine.h"
 #include "reference/grouped_gemm.h"
 #include "reference/plan.h"
 #include "reference/router.h"
 #include "reference/swiglu.h"
-#include "sim/library/spillway.h"
+#include "sim/library/comparison.h"
 
 #include <string.h>
 
@@ -88,7 +87,7 @@ spw_code spw_compute_unpermute(size_t tokens, size_t top_k, size_t experts, cons
 
 /* --- The judge --- */
 
-static spw_code compared(const spw_judged *j, spw_comparison *out) {
+void spw_comparison_of(const spw_judged *j, spw_comparison *out) {
     *out = (spw_comparison){.elements = j->elements,
                             .failed = j->failed,
                             .worst_at = j->at,
@@ -97,6 +96,10 @@ static spw_code compared(const spw_judged *j, spw_comparison *out) {
                             .want = j->want,
                             .low = j->low,
                             .high = j->high};
+}
+
+static spw_code compared(const spw_judged *j, spw_comparison *out) {
+    spw_comparison_of(j, out);
     if (j->failed == 0) return SPW_CODE_OK;
     return (spw_code)spw_fail(SPW_EMISMATCH,
                               "%zu of %zu elements are wrong; element %zu is %.9g, want %.9g in [%.9g, %.9g]",

@@ -153,6 +153,30 @@ spw_code spw_compare_bf16(size_t count, size_t terms, const uint16_t *got, const
 spw_code spw_compare_float(size_t count, size_t terms, const float *got, const float *want,
                            const float *scale, spw_comparison *out);
 
+/* --- Cases for a kernel of your own ---
+ * Those of `spillway verify --plugin` (docs/check_your_kernel.md), for a caller who runs the kernel himself: <spillway/plugin.h>
+ * says what each kernel gets and must do. `kernel` is a name from there, as in "grouped_gemm"; `type` is "bf16" or "float".
+ * `record` is NULL for made-up routings, or the path of a routing record, whose choices the cases then have. */
+typedef struct spw_case spw_case;
+typedef struct spw_case_facts {
+    const char *name; /* size, routing, numbers and layout */
+    const struct spw_kernel_call
+        *call;             /* host memory; the kernel writes to call->output, which is full of NaN */
+    size_t input_bytes[3]; /* 0: that input is not there */
+    size_t output_bytes;
+    size_t guard_bytes; /* readable and writable before and behind the output; they must stay as they are */
+} spw_case_facts;
+
+spw_code spw_case_count(const char *kernel, const char *record, size_t *out);
+/* number < the count. */
+spw_code spw_case_create(const char *kernel, const char *type, const char *record, size_t number,
+                         spw_case **out);
+void spw_case_destroy(spw_case *c); /* NULL is fine */
+/* What it says lives as long as the case. */
+void spw_case_get_facts(const spw_case *c, spw_case_facts *out);
+/* Of what stands in the output now. SPW_CODE_MISMATCH: an element lies outside of its bound or a guard was written to. */
+spw_code spw_case_judge(const spw_case *c, spw_comparison *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """spillway verify --plugin passes plain loops and finds every mistake, in the kernel that has it and in no other.
 
-plugin_verdicts.py SPILLWAY RIGHT.so WRONG.so..."""
+plugin_verdicts.py SPILLWAY RECORD RIGHT.so WRONG.so..."""
 import re
 import subprocess
 import sys
 
-program, *plugins = sys.argv[1:]
+program, record, *plugins = sys.argv[1:]
 PRODUCTS = {"grouped_gemm", "input_gradient", "weight_gradient"}
 ALL = PRODUCTS | {"permute", "unpermute", "swiglu"}
 FOUND = [set(), PRODUCTS | {"unpermute", "swiglu"}, PRODUCTS - {"weight_gradient"}, PRODUCTS - {"weight_gradient"},
@@ -44,9 +44,18 @@ for wrong, plugin in enumerate(plugins):
     once = verify(*again[1:])
     failed = re.search(r"FAILED (.*)", done.stdout).group(1)
     check(once.returncode == 1 and failed in once.stdout, f"one case again: {once.stdout}")
+done = verify(plugins[0], "--record", record)  # 4 ranks x 2 kinds of numbers x 2 layouts
+check(done.returncode == 0 and {cases for _, cases, _ in rows(done).values()} == {8, 16}, done.stdout + done.stderr)
+done = verify(plugins[4], "--record", record, "--kernel", "weight_gradient")  # no unused tail there: nothing is wrong
+check(done.returncode == 0 and "16 of  16" in done.stdout, done.stdout)
+done = verify(plugins[2], "--record", record, "--kernel", "grouped_gemm")
+again = re.search(r"again: spillway verify --plugin (.*)", done.stdout).group(1).split()
+check(done.returncode == 1 and "16 experts of rank 0, 256 tokens, 64 -> 64, bell" in verify(*again).stdout, done.stdout)
 check("outside of its output, behind" in verify(plugins[5]).stdout, "a write behind the output")
 for arguments, says in (((plugins[0], "--kernel", "dance"), "there are grouped_gemm"), (("no.so",), "no.so"),
-                        ((plugins[0], "--kernel", "permute", "--case", "30"), "cases 0 to 29")):
+                        ((plugins[0], "--kernel", "permute", "--case", "30"), "cases 0 to 29"),
+                        ((plugins[0], "--record", record, "--kernel", "permute", "--case", "8"), "cases 0 to 7")):
     done = verify(*arguments)
     check(done.returncode == 2 and says in done.stderr, done.stderr)
+check(verify(plugins[0], "--record", "no.record").returncode == 3, "a record that is not there")
 print(f"{checks} checks")

@@ -26,6 +26,22 @@ static void test_interval(void) {
     CHECK(judge.worst > 0.9 && judge.worst <= 1.0);
 }
 
+/* What is wrong is measured by half a step of bf16, which is 2^-7 at 2.03, and by the bound of the sum, 3 * 2^-24. */
+static void test_units(void) {
+    const uint16_t below = spw_bf16_from_float(2.015625f), nan = 0xffff;
+    const float want = 2.02803636f, scale = 1, half = 0x1p-8f;
+    spw_judged judged;
+    spw_judge_all_bf16(1, 1, &below, &want, &scale, &judged);
+    CHECK(judged.failed == 1 && fabs(judged.worst / (0.01241136 / (0x1p-7 + 3 * 0x1p-24)) - 1) < 1e-4);
+    spw_judge_all_bf16(1, 1, &below, &want, NULL, &judged); /* one number alone is right */
+    CHECK(judged.failed == 1 && isinf(judged.worst));
+    spw_judge_all_bf16(1, 1, &nan, &want, &scale, &judged);
+    CHECK(judged.failed == 1 && isinf(judged.worst));
+    const uint16_t edge = (uint16_t)(spw_bf16_from_float(half) - 1); /* neighbours below are half as far */
+    spw_judge_all_bf16(1, 1, &edge, &half, &half, &judged);
+    CHECK(judged.failed == 1 && judged.worst > 1);
+}
+
 static void test_rejections(void) {
     spw_judge judge = {0};
     const uint16_t nan = 0xffff, inf = 0x7f80;
@@ -91,6 +107,7 @@ static void test_equal(void) {
 int main(void) {
     test_equal();
     test_interval();
+    test_units();
     test_rejections();
     test_no_choice();
     test_routing();

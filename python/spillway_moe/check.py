@@ -1,0 +1,307 @@
+"""Kernels of your own against Spillway's reference, from Python.
+
+    from spillway_moe import check
+
+    def mine(x, w, offset):                     # [rows][in], [experts][in][out], int32 [experts + 1] -> [rows][out]
+        ...
+    report = check.grouped_gemm(mine, dtype=torch.bfloat16, device="cuda")
+    print(report)                               # a line, and every case that failed with the command that runs it again
+    assert report
+
+The cases, the reference and the judge are those of `spillway verify --plugin`: made-up routings (even, skewed, one expert, experts
+without rows, an unused tail that is NaN) or those of a routing record, integers whose result must be exact, and numbers that use all
+bits. The function gets arrays of PyTorch, JAX or NumPy and returns one. A parameter of it that is called `out` gets the array to
+write to instead, which is full of NaN and stands between guard bands (not in JAX); further parameters called experts, rows, tokens,
+top_k or transposed get those numbers. A function that returns NotImplemented leaves the case out. Again from a shell:
+
+    python -m spillway_moe.check grouped_gemm mine.py:mine --arrays torch --dtype bf16 --device cuda --case 17
+"""
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import inspect
+import math
+import os
+import pathlib
+import shlex
+import sys
+from typing import Any, Callable, Iterator
+
+import numpy
+
+from ._arrays import BITS, FRAMEWORKS, FULL, framework_of, short_type
+from ._library import MISMATCH, CaseFacts, Comparison, check, library
+
+PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"
+_NUMBERS = ("experts", "rows", "tokens", "top_k", "transposed")  # that a function may ask for by a parameter's name
+_SHOWN = 20
+
+
+def _weights(c: Any) -> tuple[int, ...]:
+    return (c.experts, c.out, c.in_) if c.transposed else (c.experts, c.in_, c.out)
+
+
+# kernel: shapes of the inputs and of the output; a number as the second word is what its elements are.
+_SHAPES: dict[str, Callable[[Any], tuple[list[tuple[tuple[int, ...], str]], tuple[int, ...]]]] = {
+    "grouped_gemm": lambda c: ([((c.rows, c.in_), "own"), (_weights(c), "own")], (c.rows, c.out)),
+    "input_gradient": lambda c: ([((c.rows, c.out), "own"), (_weights(c), "own")], (c.rows, c.in_)),
+    "weight_gradient": lambda c: ([((c.rows, c.in_), "own"), ((c.rows, c.out), "own")], _weights(c)),
+    "permute": lambda c: ([((c.tokens, c.in_), "own"), ((c.tokens, c.top_k), "index")], (c.rows, c.in_)),
+    "unpermute": lambda c: ([((c.rows, c.in_), "own"), ((c.tokens, c.top_k), "index"), ((c.tokens, c.top_k), "weight")],
+                            (c.tokens, c.in_)),
+    "swiglu": lambda c: ([((c.rows, c.out), "own"), ((c.rows, c.out), "own")], (c.rows, c.out)),
+}
+
+
+class _Case:
+    """One case of the library, as NumPy arrays over its memory."""
+
+    def __init__(self, kernel: str, short: str, record: str | None, number: int):
+        self.kernel, self.short, self.number = kernel, short, number
+        self._own = ctypes.c_void_p()
+        check(library.spw_case_create(kernel.encode(), short.encode(), os.fsencode(record) if record else None, number,
+                                      ctypes.byref(self._own)))
+        self.facts = CaseFacts()
+        library.spw_case_get_facts(self._own, ctypes.byref(self.facts))
+        self.name, self.call = self.facts.name.decode(), self.facts.call.contents
+        self.inputs, self.shape = _SHAPES[kernel](self.call)
+
+    def __enter__(self) -> _Case:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        library.spw_case_destroy(self._own)
+
+    @staticmethod
+    def _view(address: int | None, kind: Any, shape: tuple[int, ...]) -> numpy.ndarray:
+        count = math.prod(shape)
+        if not address or not count:
+            return numpy.empty(shape, kind)
+        memory = (ctypes.c_char * (count * numpy.dtype(kind).itemsize)).from_address(address)
+        return numpy.frombuffer(memory, kind).reshape(shape)
+
+    def operands(self) -> Iterator[tuple[numpy.ndarray, str | None]]:
+        for i, (shape, kind) in enumerate(self.inputs):
+            bits = {"own": BITS[self.short], "index": numpy.int32, "weight": numpy.float32}[kind]
+            yield self._view(self.call.input[i], bits, shape), self.short if kind == "own" else None
+        if self.call.offset:
+            yield self._view(self.call.offset, numpy.int32, (self.call.experts + 1,)), None
+
+    def output(self) -> numpy.ndarray:
+        return self._view(self.call.output, BITS[self.short], self.shape)
+
+    def fenced(self) -> numpy.ndarray:
+        """The output between its guard bands, as bytes."""
+        guard = self.facts.guard_bytes
+        return self._view(self.call.output - guard, numpy.uint8, (self.facts.output_bytes + 2 * guard,))
+
+    def judge(self) -> tuple[str, Comparison]:
+        """What is wrong, "" if nothing, and the comparison."""
+        found = Comparison()
+        code = check(library.spw_case_judge(self._own, ctypes.byref(found)), MISMATCH)
+        return (library.spw_last_error().decode() if code == MISMATCH else ""), found
+
+
+class Report:
+    """The verdicts of one kernel. True where something was compared and all of it passed.
+
+    verdicts: a dictionary a case: case, name, status (passed, failed or left out), error (the largest, in units of its bound), at
+    (where), got, want, low and high (there: what came, what would be right, what would have passed), message, again."""
+
+    def __init__(self, kernel: str, dtype: str, verdicts: list[dict[str, Any]]):
+        self.kernel, self.dtype, self.verdicts = kernel, dtype, verdicts
+
+    @property
+    def rows(self) -> Any:
+        """The verdicts as a pandas table."""
+        import pandas
+        return pandas.DataFrame(self.verdicts)
+
+    def of(self, status: str) -> list[dict[str, Any]]:
+        """The verdicts of one status."""
+        return [verdict for verdict in self.verdicts if verdict["status"] == status]
+
+    def __bool__(self) -> bool:
+        return bool(self.of(PASSED)) and not self.of(FAILED)
+
+    def __str__(self) -> str:
+        lines = []
+        passed, failed, left_out = (self.of(status) for status in (PASSED, FAILED, LEFT_OUT))
+        for v in failed[:_SHOWN]:
+            lines.append(f"FAILED {self.kernel}, {self.dtype}, case {v['case']} ({v['name']}): {v['message']}")
+            lines += [f"  largest error: {v['error']:.3g} of its bound, at {list(v['at'])}"] if v["at"] is not None else []
+            lines.append(f"  again: {v['again']}")
+        lines += [f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
+        worst = max((v["error"] for v in passed), default=0.0)
+        lines.append(f"{self.kernel} {self.dtype}: {len(passed)} of {len(self.verdicts) - len(left_out)} cases passed, "
+                     f"{len(left_out)} left out; largest error {worst:.2f} of its bound")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _called(fn: Callable) -> tuple[str | None, str]:
+    """FILE.py:NAME where a new process finds the function, and how people call it."""
+    name, code = getattr(fn, "__qualname__", repr(fn)), getattr(inspect.unwrap(fn), "__code__", None)
+    file = code.co_filename if code is not None else ""
+    return (f"{file}:{name}" if os.path.exists(file) and name.isidentifier() else None), name
+
+
+def _again(kernel: str, fn: Callable, framework: Any, short: str, device: Any, transposed: bool, record: str | None, case: int) -> str:
+    where, name = _called(fn)
+    device = None if device is None else getattr(device, "platform", None) or str(device)
+    if where is None:
+        extra = "".join([f", device={device!r}" if device else "", ", transposed=True" if transposed else "",
+                         f", record={record!r}" if record else ""])
+        return f"spillway_moe.check.{kernel}({name}, dtype={short!r}, arrays={framework.name!r}{extra}, case={case})"
+    words = ["python", "-m", "spillway_moe.check", kernel, where, "--arrays", framework.name, "--dtype", short]
+    words += (["--device", device] if device else []) + (["--transposed"] if transposed else [])
+    return shlex.join([*words, *(["--record", record] if record else []), "--case", str(case)])
+
+
+def _asked_for(fn: Callable, operands: int) -> set[str]:
+    """What the parameters behind the operands are called."""
+    try:
+        return set(list(inspect.signature(fn).parameters)[operands:]) & {*_NUMBERS, "out"}
+    except (TypeError, ValueError):
+        return set()
+
+
+def _answer(case: _Case, fn: Callable, framework: Any) -> str | None:
+    """Calls the function and puts its result into the case: what is wrong with it, "" if nothing; None: left out."""
+    operands = [framework.give(array, short) for array, short in case.operands()]
+    asked = _asked_for(fn, len(operands))
+    named = {name: getattr(case.call, name) for name in asked & set(_NUMBERS)}
+    whole = None
+    if "out" in asked:
+        named["out"], whole = framework.room(case.fenced(), case.facts.guard_bytes, case.shape, case.short)
+    result = fn(*operands, **named)
+    if result is NotImplemented:
+        return None
+    if whole is not None:
+        case.fenced()[...] = framework.take(whole, None)
+        return ""
+    kind = framework.type_of(result)
+    if kind is None:
+        return f"the function returned {type(result).__name__}; an array of {framework.name} would be right"
+    if kind != FULL[case.short] or tuple(result.shape) != case.shape:
+        return f"the function returned {kind} {list(result.shape)}; {FULL[case.short]} {list(case.shape)} would be right"
+    case.output()[...] = framework.take(result, case.short)
+    return ""
+
+
+def _verdict(case: _Case, fn: Callable, framework: Any, raises: bool) -> dict:
+    row = {"case": case.number, "name": case.name, "status": FAILED, "error": math.inf, "at": None, "got": math.nan, "want": math.nan,
+           "low": math.nan, "high": math.nan}
+    try:
+        message = _answer(case, fn, framework)
+    except Exception as error:  # of any kind: it is somebody else's function
+        if raises:
+            raise
+        return {**row, "message": f"{type(error).__name__}: {error}"}
+    if message is None:
+        return {**row, "status": LEFT_OUT, "error": math.nan, "message": ""}
+    if message:
+        return {**row, "message": message}
+    message, found = case.judge()
+    at = tuple(map(int, numpy.unravel_index(found.worst_at, case.shape))) if found.elements else None
+    return {**row, "status": FAILED if message else PASSED, "error": found.worst, "at": at, "got": found.got, "want": found.want,
+            "low": found.low, "high": found.high, "message": message}
+
+
+def _run(kernel: str, fn: Callable, dtype: Any, device: Any, arrays: str | None, record: Any, case: int | None,
+         transposed: bool = False) -> Report:
+    short, framework = short_type(dtype), framework_of(arrays, dtype, device)
+    record = os.fspath(record) if record is not None else None
+    count = ctypes.c_size_t()
+    check(library.spw_case_count(kernel.encode(), os.fsencode(record) if record else None, ctypes.byref(count)))
+    half = count.value // 2 if kernel in ("grouped_gemm", "input_gradient", "weight_gradient") else count.value
+    first = half if transposed else 0  # the cases of one layout of the weights follow those of the other
+    if case is not None and not first <= case < first + half:
+        raise ValueError(f"case {case}: {kernel}{' with transposed weights' if transposed else ''} has the cases {first} to {first + half - 1}")
+    rows = []
+    for number in range(first, first + half) if case is None else [case]:
+        with _Case(kernel, short, record, number) as own:
+            again = _again(kernel, fn, framework, short, device, transposed, record, number)
+            rows.append({**_verdict(own, fn, framework, case is not None), "again": again})
+    return Report(kernel, short, rows)
+
+
+def grouped_gemm(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, transposed: bool = False,
+                 record: Any = None, case: int | None = None) -> Report:
+    """fn(x [rows][in], w [experts][in][out], offset [experts + 1]) -> y [rows][out]; y[r] = x[r] w[e] for offset[e] <= r < offset[e + 1].
+
+    transposed: w is [experts][out][in]. dtype: bfloat16 or float32, of any framework or a name. device: the framework's, as in "cuda".
+    arrays: torch, jax or numpy where dtype, device and what is imported do not say it. record: path of a routing record. case: this
+    one alone; then an exception of fn is not caught."""
+    return _run("grouped_gemm", fn, dtype, device, arrays, record, case, transposed)
+
+
+def input_gradient(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, transposed: bool = False,
+                   record: Any = None, case: int | None = None) -> Report:
+    """fn(dy [rows][out], w [experts][in][out], offset [experts + 1]) -> dx [rows][in]; dx[r] = dy[r] w[e]^T. The rest as grouped_gemm()."""
+    return _run("input_gradient", fn, dtype, device, arrays, record, case, transposed)
+
+
+def weight_gradient(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, transposed: bool = False,
+                    record: Any = None, case: int | None = None) -> Report:
+    """fn(x [rows][in], dy [rows][out], offset [experts + 1]) -> dw [experts][in][out], the sum of x^T dy over the rows of an expert.
+    The rest as grouped_gemm()."""
+    return _run("weight_gradient", fn, dtype, device, arrays, record, case, transposed)
+
+
+def permute(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, record: Any = None,
+            case: int | None = None) -> Report:
+    """fn(x [tokens][hidden], expert int32 [tokens][top_k]) -> [rows][hidden]: the tokens' rows by expert, inside an expert in the order
+    of t * top_k + k; -1 is no expert. The rest as grouped_gemm()."""
+    return _run("permute", fn, dtype, device, arrays, record, case)
+
+
+def unpermute(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, record: Any = None,
+              case: int | None = None) -> Report:
+    """fn(rows [rows][hidden], row int32 [tokens][top_k], weight float32 [tokens][top_k]) -> y [tokens][hidden]; y[t] is the sum over k of
+    weight[t][k] rows[row[t][k]], and a row of -1 is none. The rest as grouped_gemm()."""
+    return _run("unpermute", fn, dtype, device, arrays, record, case)
+
+
+def swiglu(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, record: Any = None,
+           case: int | None = None) -> Report:
+    """fn(gate, up), both [rows][ffn] -> gate / (1 + exp(-gate)) up. The rest as grouped_gemm()."""
+    return _run("swiglu", fn, dtype, device, arrays, record, case)
+
+
+def _function(where: str) -> Callable:
+    file, _, name = where.rpartition(":")
+    spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file) if os.path.exists(file) else None
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"spillway_moe.check: '{where}' names no function; FILE.py:NAME would be right")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, name, None)):
+        raise SystemExit(f"spillway_moe.check: {file} has no function {name}")
+    return getattr(module, name)
+
+
+def main() -> int:
+    """python -m spillway_moe.check KERNEL FILE.py:NAME: exit status 1 where the report is not True."""
+    parser = argparse.ArgumentParser(prog="python -m spillway_moe.check", description="Checks a kernel of your own.")
+    parser.add_argument("kernel", choices=sorted(_SHAPES))
+    parser.add_argument("function", metavar="FILE.py:NAME")
+    parser.add_argument("--dtype", default="bf16", help="bf16 (default) or float")
+    parser.add_argument("--arrays", choices=sorted(FRAMEWORKS), help="what the function takes (default: what its file imports)")
+    parser.add_argument("--device", help="of the framework, as in cuda")
+    parser.add_argument("--transposed", action="store_true", help="weights are [experts][out][in]")
+    parser.add_argument("--record", help="a routing record, whose choices the cases have")
+    parser.add_argument("--case", type=int, help="this case alone")
+    asked = parser.parse_args()
+    report = _run(asked.kernel, _function(asked.function), asked.dtype, asked.device, asked.arrays, asked.record, asked.case,
+                  asked.transposed)
+    print(report)
+    return 0 if report else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

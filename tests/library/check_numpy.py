@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""spillway_moe.check with NumPy: right kernels pass, mistakes are found and are run again by the command that the report names.
+check_numpy.py PACKAGE_FOLDER LIBRARY RECORD"""
+import os
+import pathlib
+import subprocess
+import sys
+
+if __name__ == "__main__":
+    folder, shared, record = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+    os.environ.update(SPILLWAY_LIBRARY=str(shared), PYTHONPATH=str(folder))
+    sys.path.insert(0, str(folder))
+import numpy as np
+
+
+def grouped_gemm(x, w, offset, transposed=False):
+    y = np.full((len(x), w.shape[1 if transposed else 2]), np.nan, x.dtype)
+    for e in range(len(w)):
+        y[offset[e]:offset[e + 1]] = x[offset[e]:offset[e + 1]] @ (w[e].T if transposed else w[e])
+    return y
+
+
+def input_gradient(dy, w, offset):
+    return grouped_gemm(dy, w.swapaxes(1, 2), offset)
+
+
+def weight_gradient(x, dy, offset):
+    return np.stack([x[a:b].T @ dy[a:b] for a, b in zip(offset, offset[1:])])
+
+
+def permute(x, expert, out):
+    chosen = expert.ravel()
+    order = np.argsort(chosen, kind="stable")[(chosen < 0).sum():]
+    out[...] = x[order // expert.shape[1]]
+
+
+def unpermute(rows, row, weight):
+    return (np.where(row >= 0, weight, 0)[..., None] * rows[np.maximum(row, 0)]).sum(1, dtype=np.float32)
+
+
+def swiglu(gate, up):
+    return gate / (1 + np.exp(-gate)) * up
+
+
+def tail_too(x, dy, offset):
+    """Wrong: the last expert has the unused tail."""
+    return weight_gradient(x, dy, np.r_[offset[:-1], len(x)].astype(np.int32))
+
+
+def missing_is_last(rows, row, weight):
+    """Wrong: row -1 is the last one."""
+    return (weight[..., None] * rows[row]).sum(1, dtype=np.float32)
+
+
+def unstable(x, expert, out):
+    """Wrong: an expert's rows stand the other way round."""
+    chosen = expert.ravel()[::-1]
+    order = np.argsort(chosen, kind="stable")[(chosen < 0).sum():]
+    out[...] = x[(len(chosen) - 1 - order) // expert.shape[1]]
+
+
+def before(x, expert, out):
+    """Wrong: an element before the output is written."""
+    permute(x, expert, out)
+    np.lib.stride_tricks.as_strided(out.base.view(np.float32)[4096 // 4 - 1:], (1,))[0] = 0
+
+
+def half(gate, up):
+    return swiglu(gate, up).astype(np.float16)
+
+
+def large_alone(gate, up, rows):
+    return swiglu(gate, up) if rows > 100 else NotImplemented
+
+
+def divides(gate, up):
+    return 1 // 0
+
+
+def main():
+    from spillway_moe import Error, check
+
+    checks = 0
+
+    def ensure(good, what):
+        nonlocal checks
+        checks += 1
+        if not good:
+            sys.exit(f"FAIL {what}")
+
+    def verdict(kernel, fn, **options):
+        return getattr(check, kernel)(fn, dtype=np.float32, arrays="numpy", **options)
+
+    rights = {"grouped_gemm": grouped_gemm, "input_gradient": input_gradient, "weight_gradient": weight_gradient, "permute": permute,
+              "unpermute": unpermute, "swiglu": swiglu}
+    for kernel, fn in rights.items():
+        for of in (None, record):
+            report = verdict(kernel, fn, record=of)
+            ensure(report and len(report.verdicts) == (8 if of else 30) and len(report.of("passed")) == len(report.verdicts), str(report))
+            ensure(all(0 <= v["error"] <= 1 for v in report.verdicts), f"{kernel}: beyond its bound")
+    report = verdict("grouped_gemm", grouped_gemm, transposed=True)
+    ensure(report and [v["case"] for v in report.verdicts] == list(range(30, 60)), str(report))
+    names = {v["name"].split(", ")[2] for v in report.verdicts}
+    ensure(names == {"uniform", "zipf0.8", "one-expert", "empty-experts", "short"}, str(names))
+
+    # (kernel, mistake, cases that fail, words of the message)
+    short = set(range(12, 15)) | set(range(27, 30))
+    for kernel, fn, cases, of, says in (("weight_gradient", tail_too, short, None, "elements are wrong"),
+                                        ("unpermute", missing_is_last, short, None, "elements are wrong"),
+                                        ("permute", unstable, None, None, "elements are wrong"),
+                                        ("unpermute", missing_is_last, None, record, "elements are wrong"),
+                                        ("permute", before, set(range(30)), None, "outside of its output, before"),
+                                        ("swiglu", half, set(range(30)), None, "returned float16 [48, 64]; float32 [48, 64] would"),
+                                        ("swiglu", divides, set(range(30)), None, "ZeroDivisionError")):
+        report = verdict(kernel, fn, record=of)
+        failed = {v["case"] for v in report.of("failed")}
+        ensure(not report and failed and (cases is None or failed == cases), f"{fn.__name__} fails in {failed}")
+        first = report.of("failed")[0]
+        ensure(says in first["message"] and first["name"] in str(report), first["message"])
+        words = first["again"].split()
+        ensure(words[:3] == ["python", "-m", "spillway_moe.check"], first["again"])
+        if fn is divides:  # one case alone: the exception, with its way
+            done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
+            ensure(done.returncode == 1 and "in divides" in done.stderr, done.stderr)
+        elif fn in (tail_too, before) or of is not None:
+            done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
+            ensure(done.returncode == 1 and str(report).splitlines()[0] in done.stdout, f"{words}: {done.stdout}{done.stderr}")
+    worst = verdict("weight_gradient", tail_too).of("failed")[0]
+    ensure(worst["error"] > 1 and len(worst["at"]) == 3 and not np.isfinite(worst["got"]) and worst["low"] <= worst["want"] <= worst["high"],
+           str(worst))
+    table = verdict("weight_gradient", tail_too).rows
+    ensure(len(table) == 30 and (table["status"] == "failed").sum() == 6, "the table")
+
+    report = verdict("swiglu", large_alone)
+    ensure(report and len(report.of("left out")) == 10 and "20 of 20 cases passed, 10 left out" in str(report), str(report))
+    ensure(not verdict("swiglu", lambda gate, up: NotImplemented), "nothing was compared, and it passed")
+    ensure("spillway_moe.check.swiglu(" in verdict("swiglu", lambda gate, up: gate).of("failed")[0]["again"], "a function without a name")
+    for options, says in ((dict(dtype="fp8"), "bfloat16 and in float32"), (dict(arrays="dance"), "arrays='torch', 'jax' or 'numpy'"),
+                          (dict(device="cuda"), "NumPy's arrays are on the cpu"), (dict(case=30), "cases 0 to 29"),
+                          (dict(record="no.record"), "no.record")):
+        try:
+            check.swiglu(swiglu, **{"dtype": "float", "arrays": "numpy", **options})
+        except (ValueError, Error) as error:
+            ensure(says in str(error), f"'{error}' says nothing of '{says}'")
+        else:
+            ensure(False, f"{options} are fine")
+    print(f"{checks} checks")
+
+
+if __name__ == "__main__":
+    main()
