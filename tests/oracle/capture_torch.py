@@ -11,8 +11,7 @@ import sys
 
 import framework_venv
 
-PACKAGES = ["torch>=2.9", "transformers>=5", "h5py", "spmd_types", "tyro", "torchtitan==0.3.0", "megatron-core==0.16.1"]
-framework_venv.enter(sys.argv[4], "torch", PACKAGES, "it is run by .ci/run long alone")
+framework_venv.enter(sys.argv[4], "torch", framework_venv.TORCH, "it is run by .ci/run long alone")
 SPILLWAY, SCRATCH, SOURCE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "capture_torch", pathlib.Path(sys.argv[3]).resolve()
 sys.path.insert(0, str(SOURCE / "python"))
 import h5py

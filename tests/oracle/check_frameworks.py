@@ -9,12 +9,11 @@ import sys
 
 import framework_venv
 
-TORCH = ["torch>=2.9", "transformers>=5", "h5py", "spmd_types", "tyro", "torchtitan==0.3.0", "megatron-core==0.16.1"]
 framework, source, shared, venv, record = sys.argv[1], *sys.argv[2:6]
 if framework == "jax":
     framework_venv.enter(venv)
 else:
-    framework_venv.enter(venv, "torch", TORCH, "it is run by .ci/run long alone")
+    framework_venv.enter(venv, "torch", framework_venv.TORCH, "it is run by .ci/run long alone")
 source, record = pathlib.Path(source).resolve(), pathlib.Path(record).resolve()
 os.environ.update(SPILLWAY_LIBRARY=str(pathlib.Path(shared).resolve()), TRITON_INTERPRET="1", PYTHONPATH=str(source / "python"))
 sys.path[:0] = [str(source / "python"), str(source / "tests" / "library")]
