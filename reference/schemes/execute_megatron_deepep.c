@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "reference/schemes/megatron_tokens.h"
+#include "reference/schemes/page_pool.h"
 
 #include <string.h>
 
@@ -12,6 +13,7 @@
 typedef struct deepep {
     const spw_megatron_deepep *how;
     spw_megatron_tokens tokens;
+    spw_page_pool pool; /* where tensors are stashed */
 } deepep;
 
 /* Padding with tokens: the first rows that an expert lacks, if every expert of the rank can be filled. */
@@ -30,6 +32,22 @@ static void pad_with_tokens(size_t rows, size_t local, size_t align, uint8_t *ma
     }
 }
 
+/* Experts begin behind those before them, all of whose rows count, padding too. Every pass finds it anew. */
+static void drop_beyond(spw_execution *run, const spw_megatron *g, deepep *e, size_t r) {
+    const spw_token_lists *l = &e->tokens.lists[r];
+    size_t first = 0;
+    for (size_t x = 0; x < run->local; x++) {
+        size_t next = first;
+        for (size_t i = 0, source = 0; i < l->begin[run->shape.ranks]; i++) {
+            while (i >= l->begin[source + 1]) source++;
+            if (l->column[i * run->local + x] < 0 || next++ < e->how->fixed) continue;
+            l->column[i * run->local + x] = -1;
+            run->out.dropped[source] += run->pass == SPW_PASS_FORWARD;
+        }
+        first += spw_megatron_round_up(next - first, g->set.expert_align);
+    }
+}
+
 static spw_status place(spw_execution *run, spw_megatron *g, const deepep *e, size_t r) {
     const size_t local = run->local, rows = e->tokens.lists[r].begin[run->shape.ranks],
                  all = g->rows[SPW_MEGATRON_ROWS_RECEIVED][r];
@@ -40,8 +58,7 @@ static spw_status place(spw_execution *run, spw_megatron *g, const deepep *e, si
     for (size_t i = 0; i < rows * local; i++) map[i] = e->tokens.lists[r].column[i] >= 0;
     if (tokens_pad) pad_with_tokens(rows, local, g->set.expert_align, map);
     SPW_TRY(spw_megatron_place_local(run, g, r, map, e->tokens.lists[r].column,
-                                     tokens_pad ? 1 : g->set.expert_align,
-                                     e->how->fixed ? run->shape.ranks * run->assignments : 0));
+                                     tokens_pad ? 1 : g->set.expert_align, e->how->fixed));
 cleanup:
     return status;
 }
@@ -73,8 +90,9 @@ static spw_status dispatch(spw_execution *run, spw_megatron *g, deepep *e, const
     for (size_t r = 0; r < run->shape.ranks; r++)
         to[r] = hybrid ? e->tokens.lists[r].staged : AT(RECEIVED, r);
     SPW_TRY(spw_megatron_tokens_send(run, g, &e->tokens, name, true, to));
-    if (run->pass == SPW_PASS_FORWARD) {
-        for (size_t r = 0; r < run->shape.ranks; r++) SPW_TRY(place(run, g, e, r));
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        if (e->how->drops) drop_beyond(run, g, e, r);
+        if (run->pass == SPW_PASS_FORWARD) SPW_TRY(place(run, g, e, r));
     }
 cleanup:
     return status;
@@ -310,6 +328,46 @@ cleanup:
     return status;
 }
 
+/* --- Paged stash --- */
+
+static const spw_megatron_tensor stashed[] = {SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_FC1_OUTPUT,
+                                              SPW_MEGATRON_ROW_PROBS, SPW_MEGATRON_FC2_INPUT};
+enum { STASHED = sizeof stashed / sizeof *stashed };
+
+/* Gate and up of fc1_output stand one behind the other, so each is a tensor of its own here. */
+static size_t parts_of(size_t i) { return stashed[i] == SPW_MEGATRON_FC1_OUTPUT ? 2 : 1; }
+static size_t width_of(const spw_execution *run, size_t i) {
+    const size_t width[STASHED] = {run->shape.hidden, run->shape.ffn, 1, run->shape.ffn};
+    return width[i];
+}
+
+/* The rows that are in use, to pages or back; what repeats its activation does not keep it. */
+static spw_status move_stash(spw_execution *run, spw_megatron *g, deepep *e, bool back) {
+    spw_status status = SPW_OK;
+    if (e->how->page == 0) return SPW_OK;
+    e->pool.page_rows = e->how->page;
+    spw_step(run, back ? "reload" : "stash");
+    for (size_t i = 0; i < STASHED; i++) {
+        const spw_megatron_tensor t = stashed[i];
+        if (t == SPW_MEGATRON_FC2_INPUT && run->shape.recompute_activation) continue;
+        if (back) SPW_TRY(spw_megatron_born(run, g, t));
+        for (size_t r = 0; r < run->shape.ranks; r++) {
+            for (size_t part = 0; part < parts_of(i); part++) {
+                float *rows =
+                    g->tensor[t].at[r] + part * g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][r] * width_of(run, i);
+                if (back) {
+                    SPW_TRY(spw_page_pool_pop(&e->pool, run->out.rows[r], width_of(run, i), rows));
+                } else {
+                    SPW_TRY(spw_page_pool_push(run, &e->pool, run->out.rows[r], width_of(run, i), rows));
+                }
+            }
+        }
+        if (!back) spw_megatron_dies(run, g, t);
+    }
+cleanup:
+    return status;
+}
+
 spw_status spw_execute_megatron_deepep(spw_execution *run, const spw_megatron_deepep *how) {
     float *gradient[SPW_EXECUTION_RANKS] = {NULL};
     spw_megatron *g = NULL;
@@ -324,7 +382,9 @@ spw_status spw_execute_megatron_deepep(spw_execution *run, const spw_megatron_de
     SPW_TRY(forward(run, g, e, "dispatch", "combine"));
     run->pass = SPW_PASS_RECOMPUTE;
     SPW_TRY(forward(run, g, e, "dispatch again", "combine again"));
+    SPW_TRY(move_stash(run, g, e, false));
     run->pass = SPW_PASS_BACKWARD;
+    SPW_TRY(move_stash(run, g, e, true));
     SPW_TRY(combine_gradient(run, g, e));
     SPW_TRY(spw_megatron_experts_backward(run, g));
     SPW_TRY(permute_gradient(run, g, e, gradient));

@@ -17,6 +17,7 @@ const spw_executor spw_executors[] = {
     {"megatron-alltoall", spw_execute_megatron_alltoall},
     {"megatron-allgather", spw_execute_megatron_allgather},
     {"megatron-flex", spw_execute_megatron_flex},
+    {"megatron-syncfree", spw_execute_megatron_syncfree},
     {"primus-syncfree", spw_execute_primus_syncfree},
     {"ragged-deepep", spw_execute_ragged_deepep},
     {"ragged-ring", spw_execute_ragged_ring},

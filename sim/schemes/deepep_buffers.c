@@ -73,3 +73,11 @@ uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *s, size_t tokens) {
     const spw_hybrid_ep_buffers b = spw_hybrid_ep_buffer_sizes(s, tokens);
     return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
 }
+
+spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    if (s->node_ranks == 0 || s->ranks % s->node_ranks == 0) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': %zu expert-parallel ranks on nodes of %zu; a multiple of the node would be right",
+        scheme->text, s->ranks, s->node_ranks);
+}

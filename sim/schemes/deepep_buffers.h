@@ -33,6 +33,8 @@ typedef struct spw_hybrid_ep_buffers {
 } spw_hybrid_ep_buffers;
 spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *shape, size_t tokens);
 uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *shape, size_t tokens); /* the sum */
+/* SPW_ECONFIG: the group is no whole number of nodes. */
+SPW_MUST_CHECK spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* NVLink and, beyond 8 ranks, RDMA buffer of one rank, with `sms` multiprocessors in use (two a channel).
  * They do not depend on the tokens: rows pass through rings. element_bytes counts as 2 at least. */

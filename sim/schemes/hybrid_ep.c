@@ -92,30 +92,13 @@ static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
     return SPW_COUNT_OF(list);
 }
 
-/* Within the budget experts are served by id, padding included, and of an expert tokens by source rank and position. The
- * padding follows from all tokens of an expert, dropped ones too. */
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
-    const uint64_t budget = buffer_rows(scheme, s), multiple = spw_pad_of(scheme);
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
     spw_deepep_flow(scheme, s, c, group, out);
-    spw_pad_rows(scheme, s, c, group, out->rows);
-    if (!has_budget(scheme)) return;
-    for (size_t d = 0; d < s->ranks; d++) {
-        uint64_t first = 0;
-        for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
-            uint64_t room = budget > first ? budget - first : 0, all = 0;
-            for (size_t source = 0; source < s->ranks; source++) {
-                const uint32_t want = n[source * s->experts + x];
-                const uint32_t take = want < room ? want : (uint32_t)room;
-                out->limit[source * s->experts + x] = take;
-                out->dropped[source] += want - take;
-                room -= take;
-                all += want;
-            }
-            first += spw_pad_up(all, multiple);
-        }
-        if (out->rows[d] > budget) out->rows[d] = budget;
+    if (has_budget(scheme)) {
+        spw_pad_within(s, c, group, spw_pad_of(scheme), buffer_rows(scheme, s), out);
+    } else {
+        spw_pad_rows(scheme, s, c, group, out->rows);
     }
 }
 
@@ -125,13 +108,8 @@ static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_sh
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (s->node_ranks > 0 && s->ranks % s->node_ranks != 0) {
-        return spw_fail(
-            SPW_ECONFIG,
-            "scheme '%s': %zu expert-parallel ranks on nodes of %zu; a multiple of the node would be right",
-            scheme->text, s->ranks, s->node_ranks);
-    }
-    return spw_pad_check(scheme, s);
+    const spw_status status = spw_hybrid_ep_check(scheme, s);
+    return status == SPW_OK ? spw_pad_check(scheme, s) : status;
 }
 
 const spw_scheme_type spw_scheme_hybrid_ep = {

@@ -4,7 +4,7 @@
 
 /* --- HybridEP: rows arrive permuted --- */
 
-static void hybrid_forward(spw_layer_builder *b, spw_megatron_experts experts) {
+static void hybrid_forward(spw_layer_builder *b, spw_megatron_experts experts, bool stash) {
     static const char *const saved[] = {"probs", "routing_map", "logits", "chosen_probs"};
     spw_megatron_layer_router(b, false);
     spw_megatron_layer_take(b, "dispatch", experts.rows);
@@ -15,9 +15,11 @@ static void hybrid_forward(spw_layer_builder *b, spw_megatron_experts experts) {
     for (size_t i = 0; i < SPW_COUNT_OF(saved) && spw_layer_phase(b) == SPW_PHASE_FORWARD; i++)
         spw_layer_dies(b, "layer end", saved[i]);
     spw_layer_dies(b, "layer end", "output");
+    if (stash && spw_layer_phase(b) != SPW_PHASE_FORWARD) spw_megatron_layer_stash(b, experts);
 }
 
-static void hybrid_backward(spw_layer_builder *b, spw_megatron_experts experts) {
+static void hybrid_backward(spw_layer_builder *b, spw_megatron_experts experts, bool stash) {
+    if (stash) spw_megatron_layer_reload(b, experts);
     spw_layer_born(b, "combine gradient", (spw_tensor){"d_fc2_output", experts.rows, SPW_WIDTH_HIDDEN});
     spw_megatron_layer_experts_gradient(b, experts);
     spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
@@ -167,21 +169,28 @@ static void backward(spw_layer_builder *b, layout c) {
     spw_layer_dies(b, "layer end", "dx");
 }
 
+static bool is_hybrid(spw_megatron_deepep_kind kind) {
+    return kind == SPW_MEGATRON_HYBRIDEP || kind == SPW_MEGATRON_HYBRIDEP_FIXED ||
+           kind == SPW_MEGATRON_HYBRIDEP_STASH;
+}
+
 void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *s,
                                spw_layer_builder *b) {
     static const layout kinds[SPW_MEGATRON_DEEPEP_KINDS] = {
         [SPW_MEGATRON_DEEPEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
         [SPW_MEGATRON_HYBRIDEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
+        [SPW_MEGATRON_HYBRIDEP_FIXED] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_BUFFER}},
+        [SPW_MEGATRON_HYBRIDEP_STASH] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_BUFFER}},
         [SPW_MEGATRON_PRIMUS] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_HELD}},
         [SPW_MEGATRON_PRIMUS_FIXED] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_BUFFER}},
     };
-    const bool hybrid = kind == SPW_MEGATRON_HYBRIDEP;
+    const bool hybrid = is_hybrid(kind), stash = kind == SPW_MEGATRON_HYBRIDEP_STASH;
     layout c = kinds[kind];
     c.experts.shape = s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         if (hybrid) {
-            hybrid_forward(b, c.experts);
+            hybrid_forward(b, c.experts, stash);
             continue;
         }
         spw_megatron_layer_router(b, c.fused);
@@ -193,7 +202,7 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     if (hybrid) {
-        hybrid_backward(b, c.experts);
+        hybrid_backward(b, c.experts, stash);
     } else {
         backward(b, c);
     }
@@ -203,7 +212,7 @@ size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_la
                                      spw_exchange out[SPW_SCHEME_EXCHANGES]) {
     const size_t node = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks;
     const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node;
-    const bool hybrid = kind == SPW_MEGATRON_HYBRIDEP;
+    const bool hybrid = is_hybrid(kind);
     const uint64_t there = hybrid
                                ? row + weights
                                : spw_deepep_row_bytes(s, (spw_deepep_row){.index_bytes = 8, .weights = true}),

@@ -6,10 +6,12 @@
 #include "sim/schemes/megatron_layer.h"
 
 typedef enum spw_megatron_deepep_kind {
-    SPW_MEGATRON_DEEPEP,       /* rows that arrive [U, H], PyTorch's permutation */
-    SPW_MEGATRON_HYBRIDEP,     /* the kernel permutes: rows [M, H] arrive */
-    SPW_MEGATRON_PRIMUS,       /* received for the worst case [R T, H], fused permutation */
-    SPW_MEGATRON_PRIMUS_FIXED, /* and permuted into R T K rows */
+    SPW_MEGATRON_DEEPEP,         /* rows that arrive [U, H], PyTorch's permutation */
+    SPW_MEGATRON_HYBRIDEP,       /* the kernel permutes: rows [M, H] arrive */
+    SPW_MEGATRON_HYBRIDEP_FIXED, /* into as many rows as a rank may hold */
+    SPW_MEGATRON_HYBRIDEP_STASH, /* and what the backward pass needs waits in pages of a pool */
+    SPW_MEGATRON_PRIMUS,         /* received for the worst case [R T, H], fused permutation */
+    SPW_MEGATRON_PRIMUS_FIXED,   /* and permuted into R T K rows */
     SPW_MEGATRON_DEEPEP_KINDS
 } spw_megatron_deepep_kind;
 

@@ -311,6 +311,35 @@ void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x) {
     spw_megatron_layer_taken(b, "unpad", x.shape);
 }
 
+/* In the order in which TransformerEngine saves them. */
+enum { STASHED = 4 };
+static size_t stashed(spw_megatron_experts x, spw_tensor out[STASHED]) {
+    const bool fp8 = x.shape->fp8_copies > 0;
+    size_t count = 0;
+    out[count++] = fp8 ? copy_of(&fc1_input, splits(x) ? fc1_input.by_column : fc1_input.by_row, x)
+                       : (spw_tensor){"fc1_input", x.rows, SPW_WIDTH_HIDDEN};
+    out[count++] = (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2};
+    out[count++] = (spw_tensor){"row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4};
+    if (fp8) {
+        out[count++] = copy_of(&fc2_input, splits(x) ? fc2_input.by_column : fc2_input.by_row, x);
+    } else if (x.shape->remat != SPW_REMAT_MOE_ACT) {
+        out[count++] = (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN};
+    }
+    return count;
+}
+
+void spw_megatron_layer_stash(spw_layer_builder *b, spw_megatron_experts x) {
+    spw_tensor tensor[STASHED];
+    const size_t count = stashed(x, tensor);
+    for (size_t i = 0; i < count; i++) spw_layer_dies(b, "stash", tensor[i].name);
+}
+
+void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x) {
+    spw_tensor tensor[STASHED];
+    const size_t count = stashed(x, tensor);
+    for (size_t i = 0; i < count; i++) spw_layer_born(b, "reload", tensor[i]);
+}
+
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     if (x.shape->remat == SPW_REMAT_MOE_ACT)
         spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});

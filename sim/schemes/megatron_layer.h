@@ -35,6 +35,9 @@ void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_
  * product reads copies of its operand: NAME_fp8 row by row, and NAME_fp8_t column by column or transposed, which the
  * gradient of the weights needs. Where there is one copy both read NAME_fp8. */
 void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x);
+/* What of them waits for the backward pass goes to pages of another buffer, and comes back. */
+void spw_megatron_layer_stash(spw_layer_builder *b, spw_megatron_experts x);
+void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x);
 /* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
  * d_sorted_probs. */
 void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x);

@@ -18,6 +18,27 @@ void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_
     }
 }
 
+void spw_pad_within(const spw_layer_shape *s, const spw_counts *c, size_t group, uint64_t multiple,
+                    uint64_t budget, spw_flow *out) {
+    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+    for (size_t d = 0; d < s->ranks; d++) {
+        uint64_t first = 0;
+        for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
+            uint64_t room = budget > first ? budget - first : 0, all = 0;
+            for (size_t source = 0; source < s->ranks; source++) {
+                const uint32_t want = n[source * s->experts + x];
+                const uint32_t take = want < room ? want : (uint32_t)room;
+                out->limit[source * s->experts + x] = take;
+                out->dropped[source] += want - take;
+                room -= take;
+                all += want;
+            }
+            first += spw_pad_up(all, multiple);
+        }
+        out->rows[d] = first < budget ? first : budget;
+    }
+}
+
 void spw_pad_balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
     const uint64_t multiple = spw_pad_of(scheme), of_expert = spw_pad_up(rows->held, s->experts_per_rank);
     if (multiple > 1)

@@ -1,0 +1,116 @@
+/* Megatron-Core without host synchronization behind HybridEP (docs/schemes.md, section 5.6): a rank holds as many rows as
+ * moe_expert_rank_capacity_factor gives it, used or not; with the paged stash what the backward pass needs of those in use
+ * waits in pages of a pool for all layers. A step that overflows either is run once more without both. */
+#include "sim/schemes/deepep_buffers.h"
+#include "sim/schemes/megatron_deepep.h"
+
+#include <math.h>
+
+static const spw_scheme_option options[] = {
+    {"rank_capacity", 0.0, 1e6, 0.0, true,
+     "moe_expert_rank_capacity_factor: rows of a rank as a multiple of the assignments it makes; a step in "
+     "which one has more is run again",
+     NULL},
+    {"stash", 0.0, 1e6, 0.0, false,
+     "moe_paged_stash_buffer_size_factor_cuda: pages on the GPU as a multiple of what balanced routing "
+     "fills; "
+     "0 = "
+     "no paged stash",
+     NULL},
+    {"host", 0.0, 1e6, 0.0, false,
+     "moe_paged_stash_buffer_size_factor_cpu: the same of pages in host memory, for what the GPU's do not "
+     "hold",
+     NULL},
+    {"page", 1.0, 65536.0, 64.0, false, "moe_paged_stash_page_size: rows of a page", NULL},
+    SPW_MEGATRON_ALIGN_OPTION,
+    {.name = NULL},
+};
+
+static bool stashes(const spw_scheme *scheme) { return spw_scheme_option_value(scheme, "stash") > 0.0; }
+
+static spw_megatron_deepep_kind kind_of(const spw_scheme *scheme) {
+    return stashes(scheme) ? SPW_MEGATRON_HYBRIDEP_STASH : SPW_MEGATRON_HYBRIDEP_FIXED;
+}
+
+static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
+    spw_megatron_deepep_layer(kind_of(scheme), s, b);
+}
+
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    return spw_megatron_deepep_exchanges(kind_of(scheme), s, out);
+}
+
+/* int(T K f), rounded up to the alignment. */
+static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const double rows = (double)s->assignments * spw_scheme_option_value(scheme, "rank_capacity");
+    return spw_pad_up((uint64_t)rows, spw_megatron_align(scheme));
+}
+
+/* Every expert may leave a part of its last tile empty. */
+static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const uint64_t padding = s->experts_per_rank * (spw_megatron_align(scheme) - 1);
+    return (double)(s->worst_rows + padding) / (double)s->assignments;
+}
+
+static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                 spw_flow *out) {
+    spw_megatron_deepep_flow(scheme, s, c, group, out);
+    spw_pad_within(s, c, group, spw_megatron_align(scheme), buffer_rows(scheme, s), out);
+}
+
+static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank_rows *rows) {
+    const uint64_t of_expert = (rows->held + s->experts_per_rank - 1) / s->experts_per_rank,
+                   most = buffer_rows(scheme, s),
+                   held = s->experts_per_rank * spw_pad_up(of_expert, spw_megatron_align(scheme));
+    rows->held = held < most ? held : most;
+}
+
+static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    (void)scheme;
+    return spw_hybrid_ep_bytes(s, s->tokens);
+}
+
+static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const double page = spw_scheme_option_value(scheme, "page");
+    if (buffer_rows(scheme, s) == 0)
+        return spw_fail(SPW_ECONFIG, "scheme '%s': rank_capacity leaves no row; %.3g or more would be right",
+                        scheme->text, 1.0 / (double)s->assignments);
+    if (page != floor(page))
+        return spw_fail(SPW_ECONFIG, "scheme '%s': page=%g must be a whole number of rows", scheme->text,
+                        page);
+    if (spw_scheme_option_value(scheme, "host") > 0.0 && !stashes(scheme))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': host= holds what the pages of stash= do not; add stash=1.1, which is "
+                        "Megatron-Core's own, or leave host away",
+                        scheme->text);
+    return spw_hybrid_ep_check(scheme, s);
+}
+
+const spw_scheme_type spw_scheme_megatron_syncfree = {
+    .name = "megatron-syncfree",
+    .about.summary =
+        "Megatron-Core without host synchronization: HybridEP into fixed buffers, paged stash if set, a step "
+        "that overflows runs again",
+    .about.section = "event list of the scheme (5.6)",
+    .about.source = "NVIDIA/Megatron-LM megatron/core/transformer/moe/token_dispatcher.py _HybridEPManager, "
+                    "paged_stash.py",
+    .options = options,
+    .routing.factor = "rank_capacity",
+    .routing.worst_factor = worst_factor,
+    .megatron.fp8 = true,
+    .memory.layer = layer,
+    .memory.buffer_rows = buffer_rows,
+    .memory.buffer_formula = "P_align(T K rank_capacity)",
+    .values.weighted_activation = true,
+    .traffic.by_node = true,
+    .traffic.once_a_rank = true,
+    .traffic.exchanges = exchanges,
+    .routing.flow = flow,
+    .routing.balance = balance,
+    .memory.communication_bytes = communication_bytes,
+    .memory.communication_source = "registered buffers (4.8)",
+    .memory.communication_formula =
+        "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
+    .check = check,
+};
