@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "reference/schemes/megatron_tokens.h"
-#include "reference/schemes/page_pool.h"
+#include "reference/schemes/waiting_pages.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@
 typedef struct deepep {
     const spw_megatron_deepep *how;
     spw_megatron_tokens tokens;
-    spw_page_pool pool; /* where tensors are stashed */
+    spw_waiting_pages pool; /* where tensors are stashed */
 } deepep;
 
 /* Padding with tokens: the first rows that an expert lacks, if every expert of the rank can be filled. */
@@ -356,9 +356,9 @@ static spw_status move_stash(spw_execution *run, spw_megatron *g, deepep *e, boo
                 float *rows =
                     g->tensor[t].at[r] + part * g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][r] * width_of(run, i);
                 if (back) {
-                    SPW_TRY(spw_page_pool_pop(&e->pool, run->out.rows[r], width_of(run, i), rows));
+                    SPW_TRY(spw_waiting_pages_pop(&e->pool, run->out.rows[r], width_of(run, i), rows));
                 } else {
-                    SPW_TRY(spw_page_pool_push(run, &e->pool, run->out.rows[r], width_of(run, i), rows));
+                    SPW_TRY(spw_waiting_pages_push(run, &e->pool, run->out.rows[r], width_of(run, i), rows));
                 }
             }
         }

@@ -4,6 +4,7 @@
 #include "sim/input/remat.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/page_pool.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
 enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
-enum { AFTER_SCHEME = 6 }; /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 8 }; /* components that may follow those of the scheme */
 
 #define AT_MOE_LAYER \
     { true, false, false }
@@ -382,6 +383,26 @@ static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage
     LIVE(others, AT_MOE_LAYER);
 }
 
+/* Pages for all layers in flight, and the layer whose backward pass follows its forward pass at once: it is not moved. */
+static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
+    const spw_scheme_memory *memory = &p->scheme->type->memory;
+    const spw_pipeline pipeline = spw_pipeline_of(p->job);
+    const char *source = p->scheme->type->about.section;
+    spw_page_pool pool;
+    uint64_t stays = 0;
+    if (memory->pool == NULL || !memory->pool(p->scheme, &p->shape, &pool)) return;
+    const spw_stage_pages pages = spw_stage_pages_of(&pool, &pipeline, &p->job->model, stage->index);
+    for (size_t t = 0; t < pool.tensors; t++) stays += spw_pool_tensor_bytes(&pool, t, pool.buffer_rows);
+    LIVE(add(f, "stash_pages", (double)pages.gpu_bytes, source,
+             "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight", pool.buffers,
+             pool.page_rows, pool.factor, pool.mean_rows),
+         ALWAYS);
+    if (stage->moe_layers > 0)
+        LIVE(add(f, "unstashed_layer", (double)stays, source, "%" PRIu64 " rows of the last MoE layer",
+                 pool.buffer_rows),
+             AT_LOSS);
+}
+
 /* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
 static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                        const spw_layer_shape *s) {
@@ -472,6 +493,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
                        routed != NULL ? (double)routed->saved_bytes
                                       : layers * (double)out->live_set.saved_bytes);
     }
+    add_pool(out, p, &stage);
     if (whole) add_policy(out, job, &stage, shape);
     find_peak(out);
     return SPW_OK;

@@ -2,6 +2,7 @@
 
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
+#include "sim/input/remat.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,8 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': recipe %s is of TransformerEngine under Megatron-Core; what this scheme's own "
-            "quantization keeps is not modelled: use megatron-alltoall or megatron-flex, or recipe: none",
+            "quantization keeps is not modelled: use megatron-alltoall, megatron-flex or megatron-syncfree, "
+            "or recipe: none",
             scheme->text, name);
     (void)snprintf(align, sizeof align, "%zu", facts.align);
     if (!spw_scheme_option_is(scheme, "align", align))
@@ -24,6 +26,27 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
             SPW_ECONFIG,
             "scheme '%s': recipe %s pads the rows of an expert to multiples of %s; write %s:align=%s",
             scheme->text, name, align, scheme->type->name, align);
+    return SPW_OK;
+}
+
+/* The stash holds what TransformerEngine marks for it, and no layer that runs again leaves anything there. */
+static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
+    const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
+    spw_page_pool pool;
+    if (scheme->type->memory.pool == NULL || !scheme->type->memory.pool(scheme, &shape, &pool)) return SPW_OK;
+    if (job->precision.recipe != SPW_FP8_MXFP8)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': TransformerEngine marks tensors for the paged stash in its fused MXFP8 "
+            "experts alone, so recipe %s would leave the pages empty; use precision.recipe: mxfp8 "
+            "on Blackwell, or leave stash= away",
+            scheme->text, spw_fp8_recipe_name(job->precision.recipe));
+    if (!spw_remat_keeps_experts(job->remat))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': under remat %s a MoE layer runs again right before its backward pass, "
+                        "so nothing of it waits in the stash; use remat: none or selective, or leave stash= "
+                        "away",
+                        scheme->text, spw_remat_name(job->remat));
     return SPW_OK;
 }
 
@@ -60,6 +83,7 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
+    if (status == SPW_OK) status = check_pool(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

@@ -46,7 +46,7 @@ static spw_status try_factor(const spw_plan_request *q, const spw_job *job, cons
     out->factor = answer->factor;
     out->fraction = answer->fraction;
     if (!(out->factor > 0.0)) return SPW_OK;
-    SPW_TRY(spw_scheme_with_factor(&row->scheme, out->factor, &scheme, &has));
+    SPW_TRY(spw_scheme_with_factor(&row->scheme, SPW_FACTOR_ROWS, out->factor, &scheme, &has));
     SPW_TRY(replay_point(q, job, &scheme, false, false, &with, &there));
     if (!there) goto cleanup;
     out->fits = spw_point_fits(&with.row[0]);

@@ -71,6 +71,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
                                              spw_pipeline_of(job)};
         SPW_TRY(spw_overload_create(&overload, &row->overload));
     }
+    SPW_TRY(spw_page_use_create(&row->point, f->ranks, f->layers, &row->pages));
     row->compiled = q->stack != NULL && spw_compiled_footprint_covers(job, scheme);
     if (row->compiled) {
         row->memory.routed = false;
@@ -93,6 +94,7 @@ void spw_replay_row_destroy(spw_replay_row *row) {
     spw_free(row->received);
     spw_free(row->link_bytes);
     spw_overload_destroy(&row->overload);
+    spw_page_use_destroy(&row->pages);
     spw_stage_memory_destroy(&row->memory);
     spw_reserved_memory_destroy(row->reserved);
     spw_replay_time_destroy(&row->time);
@@ -111,6 +113,7 @@ void spw_replay_row_begin(spw_replay_row *row) {
     row->assignments_before = row->drops.assignments;
     spw_stage_memory_begin(&row->memory);
     if (row->frame->request->overload) spw_overload_begin(&row->overload);
+    spw_page_use_begin(&row->pages);
     if (row->timed) spw_replay_time_begin(&row->time);
 }
 
@@ -173,6 +176,7 @@ static void add_group(spw_replay_row *row, spw_replay_place place, const spw_cou
         row->bytes_received[cell + d] += row->received[d];
         row->dropped[cell + d] += flow->dropped[d];
         row->drops.dropped += flow->dropped[d];
+        spw_page_use_note(&row->pages, place.layer, place.micro_batch, first + d, flow->rows[d]);
         row->drops.assignments += counts->assignments[first + d];
     }
     note_memory(row, flow, place, first);
@@ -213,6 +217,8 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
     spw_status status = SPW_OK;
     if (row->refused) return SPW_OK;
     note_drops(row, step);
+    spw_page_use_end(&row->pages, row->drops.dropped > row->dropped_before,
+                     spw_composer_step_id(row->frame->composer, step));
     spw_stage_memory_end(&row->memory, step);
     if (row->frame->request->overload) {
         spw_overload_end(&row->overload, row->factor);

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/replay/overload.h"
+#include "sim/replay/page_use.h"
 #include "sim/replay/replay_request.h"
 #include "sim/replay/replay_time.h"
 #include "sim/replay/result.h"
@@ -52,6 +53,7 @@ typedef struct spw_replay_row {
     spw_stated_rows stated; /* where the request states an imbalance */
     spw_overload overload;  /* where the request asks for it */
     spw_overload_run overload_run;
+    spw_page_use pages;           /* of a scheme that has a pool of them */
     double factor[SPW_OVERLOADS]; /* of the step that ended last */
 } spw_replay_row;
 

@@ -13,6 +13,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/outside_fit.h"
 #include "sim/replay/overload.h"
+#include "sim/replay/page_use.h"
 #include "sim/routing/balancer.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/scheme.h"
@@ -112,6 +113,7 @@ typedef struct spw_result_row {
     int64_t worst_time_step;   /* its id */
     size_t groups, straddling; /* expert-parallel groups, and those on more nodes than they need */
     spw_result_overload overload;
+    spw_page_run pages; /* of the scheme's page pool, where it has one */
     spw_match match;
     spw_assumptions assumptions;
 } spw_result_row;

@@ -5,6 +5,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/balance.h"
 #include "sim/replay/overload_print.h"
+#include "sim/replay/page_print.h"
 #include "sim/replay/result_sources.h"
 #include "sim/replay/safe_factor.h"
 
@@ -334,6 +335,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_s
     spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));
     if (r->overload.ranks > 0) spw_json_put(json, object, "overload", spw_overload_json(json, r));
+    if (r->pages.there) spw_json_put(json, object, "page_pool", spw_page_run_json(json, r));
     spw_json_put(json, object, "evidence", spw_json_text(spw_match_name(r->match)));
     for (size_t i = 0; i < r->assumptions.count; i++)
         spw_json_add(json, assumptions, spw_json_text(r->assumptions.text[i]));

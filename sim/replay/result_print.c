@@ -1,4 +1,5 @@
 #include "sim/replay/result_print.h"
+#include "sim/replay/page_print.h"
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
@@ -413,7 +414,10 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         status = spw_row_costs_print(result, settings, columns[STEP_COLUMN].heading != NULL,
                                      columns[SEQUENCES_COLUMN].heading != NULL, out);
     if (format == SPW_FORMAT_TABLE) {
-        for (size_t i = 0; i < result->rows; i++) print_reserved(&result->row[i], out);
+        for (size_t i = 0; i < result->rows; i++) {
+            print_reserved(&result->row[i], out);
+            spw_page_run_print(&result->row[i], out);
+        }
         print_answers(result, out);
         fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
               "in one exchange; busiest: most\n"

@@ -21,6 +21,7 @@ typedef struct found {
 typedef struct search {
     const spw_replay_request *request; /* of one batch */
     const spw_scheme *scheme;
+    spw_factor_kind kind;
     found found[FOUND];
     size_t count;
 } search;
@@ -34,14 +35,14 @@ static spw_status find(search *s, size_t overflows, const found **out) {
     found *f = &s->found[s->count++];
     f->overflows = overflows;
     *out = f;
-    return spw_smallest_factor(s->request, s->scheme, limit, &f->factor, &f->drops);
+    return spw_smallest_factor(s->request, s->scheme, s->kind, limit, &f->factor, &f->drops);
 }
 
 /* The row of a replay with the factor, with all that the request asks of memory and time. */
 static spw_status replay_with(const search *s, double factor, spw_scheme *scheme, spw_result *result) {
     spw_replay_request request = *s->request;
     bool has = false;
-    const spw_status status = spw_scheme_with_factor(s->scheme, factor, scheme, &has);
+    const spw_status status = spw_scheme_with_factor(s->scheme, s->kind, factor, scheme, &has);
     if (status != SPW_OK) return status;
     request.scheme = scheme;
     request.schemes = request.splits = 1;
@@ -64,7 +65,8 @@ static spw_status fill(search *s, spw_safe_factor *a) {
     if (!(f->factor > 0.0)) return SPW_OK;
     a->overflows = f->drops.dropping_steps;
     a->upper = spw_overflow_upper_limit(a->overflows, a->steps);
-    if (a->overflows > 0) a->dropped = (double)f->drops.dropped / (double)f->drops.dropping_assignments;
+    if (f->drops.dropping_assignments > 0)
+        a->dropped = (double)f->drops.dropped / (double)f->drops.dropping_assignments;
     a->worst = f->drops.worst_fraction;
     if (assured != SPW_OVERFLOWS_NONE) {
         SPW_TRY(find(s, assured, &f));
@@ -81,11 +83,21 @@ cleanup:
     return status;
 }
 
+/* With which no routing overflows. */
+static double worst_factor(const search *s, const spw_layer_shape *shape) {
+    const spw_replay_request *q = s->request;
+    const spw_scheme_type *type = s->scheme->type;
+    const spw_point point = spw_point_of(q->job, s->scheme, q->job->sequences_per_gpu[0]);
+    spw_page_pool pool;
+    if (s->kind == SPW_FACTOR_PAGES && type->memory.pool(s->scheme, &point.shape, &pool))
+        return spw_pool_worst_factor(&pool);
+    return ceil(type->routing.worst_factor(s->scheme, shape) * 1000.0 - 1e-6) / 1000.0;
+}
+
 static spw_status advise(search *s, spw_result *result) {
     const spw_replay_request *q = s->request;
     const spw_layer_shape shape = spw_layer_shape_of(q->job, q->job->sequences_per_gpu[0]);
-    const double worst =
-        ceil(s->scheme->type->routing.worst_factor(s->scheme, &shape) * 1000.0 - 1e-6) / 1000.0;
+    const double worst = worst_factor(s, &shape);
     spw_result of_worst = {.rows = 0};
     spw_scheme scheme;
     spw_status status = SPW_OK;
@@ -95,7 +107,7 @@ static spw_status advise(search *s, spw_result *result) {
         SPW_TRY(spw_result_append_safe(result, &a));
         *a = (spw_safe_factor){.sequences = q->job->sequences_per_gpu[0],
                                .steps = of_worst.row[0].steps,
-                               .option = spw_scheme_factor_name(s->scheme),
+                               .option = spw_scheme_factor_name(s->scheme, s->kind),
                                .rate = rates[i],
                                .steps_needed = spw_overflow_steps_needed(rates[i]),
                                .worst_factor = worst,
@@ -110,12 +122,12 @@ cleanup:
 }
 
 /* Was a scheme that differs in the factor alone among those before? */
-static bool is_repeated(const spw_replay_request *request, size_t i) {
+static bool is_repeated(const spw_replay_request *request, size_t i, spw_factor_kind kind) {
     spw_scheme a, b;
     bool has = false;
-    if (spw_scheme_with_factor(&request->scheme[i], 1.0, &a, &has) != SPW_OK) return false;
+    if (spw_scheme_with_factor(&request->scheme[i], kind, 1.0, &a, &has) != SPW_OK) return false;
     for (size_t before = 0; before < i; before++) {
-        if (spw_scheme_with_factor(&request->scheme[before], 1.0, &b, &has) == SPW_OK && has &&
+        if (spw_scheme_with_factor(&request->scheme[before], kind, 1.0, &b, &has) == SPW_OK && has &&
             strcmp(a.text, b.text) == 0)
             return true;
     }
@@ -128,9 +140,13 @@ spw_status spw_safe_factors(const spw_replay_request *request, spw_result *resul
     if (status != SPW_OK) return status;
     for (size_t b = 0; b < request->job->batches; b++) {
         const spw_replay_request one = spw_replay_of_batch(request, b, job);
-        for (size_t i = 0; i < request->schemes; i++) {
-            search s = {.request = &one, .scheme = &request->scheme[i]};
-            if (spw_scheme_factor_name(s.scheme) == NULL || is_repeated(request, i)) continue;
+        for (size_t i = 0; i < request->schemes * SPW_FACTOR_KINDS; i++) {
+            const size_t at = i / SPW_FACTOR_KINDS;
+            search s = {.request = &one,
+                        .scheme = &request->scheme[at],
+                        .kind = (spw_factor_kind)(i % SPW_FACTOR_KINDS)};
+            if (spw_scheme_factor_name(s.scheme, s.kind) == NULL || is_repeated(request, at, s.kind))
+                continue;
             SPW_TRY(advise(&s, result));
         }
     }

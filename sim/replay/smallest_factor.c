@@ -9,16 +9,17 @@
 enum { DOUBLINGS = 23, PARTS = 32 };
 static const double UNIT = 0.001;
 
-static const spw_scheme_option *factor_of(const spw_scheme *scheme) {
-    const char *name = scheme->type->routing.factor;
+static const spw_scheme_option *factor_of(const spw_scheme *scheme, spw_factor_kind kind) {
+    const char *name = spw_scheme_factor_name(scheme, kind);
     const spw_scheme_option *o = scheme->type->options;
     if (name == NULL) return NULL;
     while (strcmp(o->name, name) != 0) o++;
     return o;
 }
 
-spw_status spw_scheme_with_factor(const spw_scheme *scheme, double factor, spw_scheme *out, bool *has) {
-    const spw_scheme_option *option = factor_of(scheme);
+spw_status spw_scheme_with_factor(const spw_scheme *scheme, spw_factor_kind kind, double factor,
+                                  spw_scheme *out, bool *has) {
+    const spw_scheme_option *option = factor_of(scheme, kind);
     *has = option != NULL;
     if (option == NULL) return SPW_OK;
     char text[2 * SPW_SCHEME_TEXT];
@@ -38,6 +39,7 @@ spw_status spw_scheme_with_factor(const spw_scheme *scheme, double factor, spw_s
 typedef struct search {
     const spw_replay_request *request;
     const spw_scheme *scheme;
+    spw_factor_kind kind;
     spw_factor_limit limit;
     uint64_t fails, does;
     spw_result_drops drops; /* of `does` */
@@ -55,7 +57,7 @@ static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < count; i++) {
         bool has = false;
-        SPW_TRY(spw_scheme_with_factor(s->scheme, UNIT * (double)candidate[i], &scheme[i], &has));
+        SPW_TRY(spw_scheme_with_factor(s->scheme, s->kind, UNIT * (double)candidate[i], &scheme[i], &has));
     }
     request.scheme = scheme;
     request.schemes = count;
@@ -67,7 +69,8 @@ static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
     request.sink = (spw_replay_sink){.state = NULL};
     SPW_TRY(spw_replay_run(&request, &result));
     for (size_t i = count; i-- > 0;) {
-        const spw_result_drops *d = &result.row[i].drops;
+        const spw_result_drops pages = {.dropping_steps = result.row[i].pages.overflow_steps},
+                               *d = s->kind == SPW_FACTOR_PAGES ? &pages : &result.row[i].drops;
         if (fraction_of(d) > s->limit.dropped || d->dropping_steps > s->limit.overflow) {
             s->fails = candidate[i];
             break;
@@ -97,11 +100,16 @@ static spw_status find(search *s) {
     return status;
 }
 
-const char *spw_scheme_factor_name(const spw_scheme *scheme) { return scheme->type->routing.factor; }
+const char *spw_scheme_factor_name(const spw_scheme *scheme, spw_factor_kind kind) {
+    const char *pages = scheme->type->memory.pool_factor;
+    if (kind == SPW_FACTOR_ROWS) return scheme->type->routing.factor;
+    return pages != NULL && spw_scheme_option_value(scheme, pages) > 0.0 ? pages : NULL;
+}
 
 spw_status spw_smallest_factor(const spw_replay_request *request, const spw_scheme *scheme,
-                               spw_factor_limit limit, double *factor, spw_result_drops *drops) {
-    search s = {.request = request, .scheme = scheme, .limit = limit};
+                               spw_factor_kind kind, spw_factor_limit limit, double *factor,
+                               spw_result_drops *drops) {
+    search s = {.request = request, .scheme = scheme, .kind = kind, .limit = limit};
     const spw_status status = find(&s);
     *factor = UNIT * (double)s.does;
     *drops = s.drops;
@@ -116,13 +124,13 @@ static spw_status append(const spw_job *job, const spw_scheme *scheme, double mo
     spw_status status = spw_result_append_factor(result, &answer);
     if (status != SPW_OK) return status;
     *answer = (spw_factor_answer){.sequences = job->sequences_per_gpu[0],
-                                  .option = spw_scheme_factor_name(scheme),
+                                  .option = spw_scheme_factor_name(scheme, SPW_FACTOR_ROWS),
                                   .most = most,
                                   .factor = factor,
                                   .fraction = fraction};
     (void)snprintf(answer->scheme, sizeof answer->scheme, "%s", scheme->text);
     memcpy(answer->without, scheme->text, sizeof answer->without);
-    if (spw_scheme_with_factor(scheme, 1.0, &same, &has) == SPW_OK)
+    if (spw_scheme_with_factor(scheme, SPW_FACTOR_ROWS, 1.0, &same, &has) == SPW_OK)
         memcpy(answer->without, same.text, sizeof answer->without);
     return SPW_OK;
 }
@@ -146,8 +154,8 @@ spw_status spw_smallest_factors(const spw_replay_request *request, double most, 
             const spw_factor_limit limit = {most, SIZE_MAX};
             spw_result_drops drops;
             double factor = 0.0;
-            if (spw_scheme_factor_name(&request->scheme[i]) == NULL) continue;
-            SPW_TRY(spw_smallest_factor(&one, &request->scheme[i], limit, &factor, &drops));
+            if (spw_scheme_factor_name(&request->scheme[i], SPW_FACTOR_ROWS) == NULL) continue;
+            SPW_TRY(spw_smallest_factor(&one, &request->scheme[i], SPW_FACTOR_ROWS, limit, &factor, &drops));
             SPW_TRY(append(job, &request->scheme[i], most, factor, fraction_of(&drops), result));
         }
     }

@@ -66,6 +66,34 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
     rows->held = held < most ? held : most;
 }
 
+/* a // b of floating-point numbers, as Python has it: the rest is taken off before the quotient is rounded. */
+static uint64_t floor_quotient(double a, double b) {
+    const double quotient = (a - fmod(a, b)) / b, below = floor(quotient);
+    return (uint64_t)(quotient - below > 0.5 ? below + 1.0 : below);
+}
+
+/* The tensors that TransformerEngine marks in its fused MXFP8 experts: fc1's input and fc2's, column by column, each with a
+ * byte of scale for 32 rows, fc1's output in bf16, the weights of the rows. Buffers are by type and width: the input of fc1
+ * and its scales are bytes both. */
+static bool pool(const spw_scheme *scheme, const spw_layer_shape *s, spw_page_pool *out) {
+    enum { BLOCK = 32 };
+    const double factor = spw_scheme_option_value(scheme, "rank_capacity");
+    *out = (spw_page_pool){.factor = spw_scheme_option_value(scheme, "stash"),
+                           .host_factor = spw_scheme_option_value(scheme, "host"),
+                           .page_rows = (uint64_t)spw_scheme_option_value(scheme, "page"),
+                           .buffer_rows = buffer_rows(scheme, s),
+                           .tensor = {{s->hidden, 1, 0},
+                                      {s->hidden, BLOCK, 0},
+                                      {2 * s->ffn * s->element_bytes, 1, 1},
+                                      {sizeof(float), 1, 2},
+                                      {s->ffn, 1, 3},
+                                      {s->ffn, BLOCK, 4}},
+                           .tensors = SPW_POOL_TENSORS,
+                           .buffers = 5};
+    out->mean_rows = floor_quotient((double)out->buffer_rows, factor);
+    return stashes(scheme);
+}
+
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
     return spw_hybrid_ep_bytes(s, s->tokens);
@@ -73,9 +101,11 @@ static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_sh
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     const double page = spw_scheme_option_value(scheme, "page");
-    if (buffer_rows(scheme, s) == 0)
-        return spw_fail(SPW_ECONFIG, "scheme '%s': rank_capacity leaves no row; %.3g or more would be right",
-                        scheme->text, 1.0 / (double)s->assignments);
+    if (!(spw_scheme_option_value(scheme, "rank_capacity") > 0.0))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': rank_capacity must be above 0; without a limit there is no fixed buffer, "
+                        "which is megatron-flex:backend=hybridep",
+                        scheme->text);
     if (page != floor(page))
         return spw_fail(SPW_ECONFIG, "scheme '%s': page=%g must be a whole number of rows", scheme->text,
                         page);
@@ -101,6 +131,8 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .megatron.fp8 = true,
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
+    .memory.pool = pool,
+    .memory.pool_factor = "stash",
     .memory.buffer_formula = "P_align(T K rank_capacity)",
     .values.weighted_activation = true,
     .traffic.by_node = true,

@@ -142,6 +142,21 @@ typedef struct spw_scheme_traffic {
                         spw_exchange out[SPW_SCHEME_EXCHANGES]); /* how many */
 } spw_scheme_traffic;
 
+/* A pool of pages in which what the backward pass needs of the experts' rows in use waits: buffers of equal rows, filled by
+ * tensors in this order. A tensor with `each` above 1 has one row for so many rows of the experts, rounded down. */
+enum { SPW_POOL_TENSORS = 6 };
+typedef struct spw_pool_tensor {
+    uint64_t row_bytes, each;
+    size_t buffer; /* tensors of one buffer have equal rows */
+} spw_pool_tensor;
+typedef struct spw_page_pool {
+    double factor, host_factor; /* times the mean rows of the layers in flight; 0: no pages there */
+    uint64_t page_rows, mean_rows,
+        buffer_rows; /* rows of the experts of a layer: even routing's, and the most */
+    spw_pool_tensor tensor[SPW_POOL_TENSORS];
+    size_t tensors, buffers;
+} spw_page_pool;
+
 /* What it holds. */
 typedef struct spw_scheme_memory {
     /* The life of its tensors. */
@@ -151,6 +166,9 @@ typedef struct spw_scheme_memory {
     const char *buffer_formula;
     size_t (*own_rows)(const spw_scheme *scheme, const spw_layer_shape *shape, size_t i); /* NULL: none */
     const char *own_rows_formula[2];
+    /* Where tensors wait that `layer` lets die in between. NULL, or false under its options: nowhere. */
+    bool (*pool)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_page_pool *out);
+    const char *pool_factor; /* the option that is pool.factor */
     /* Buffers beside the tensors; NULL: none. Source and formula NULL: DeepEP's rings. */
     uint64_t (*communication_bytes)(const spw_scheme *scheme, const spw_layer_shape *shape);
     const char *communication_source, *communication_formula;

@@ -230,6 +230,25 @@ def flex(g, o):
     return out
 
 
+def of_a_limit(g, o):
+    """5.6: what has no place is dropped; all of it travels."""
+    align = int(o.get("align", 1))
+    limit = padded(int(g.N * o["rank_capacity"]), align)
+    kept, rows = set(), []
+    for d in range(g.R):
+        start = 0
+        for x in range(d * g.e, (d + 1) * g.e):
+            column = sorted((c for c in g.choices if c.expert == x), key=lambda c: (c.source, c.token))
+            kept.update(column[:max(limit - start, 0)])
+            start += padded(len(column), align)
+        rows.append(min(start, limit))
+    row, weights = g.H * B, 4 * g.e * min(g.R, g.node)
+    out = Outcome(g.all_distinct, rows, kept, exchanges(g.case, row + weights, row, row, row + weights), None, True)
+    out.travel, out.communication = g.choices, hybrid_buffers(g)
+    out.memory = lambda d: hybrid_memory(g, limit)
+    return out
+
+
 def flex_memory(g, M, arrived):
     keeping = f"""+logits +chosen_probs +probs +routing_map +top_probs +top_index -probs
         +received_rows +received_index +received_probs +source_index +multihot +local_probs +local_map -multihot
@@ -270,7 +289,8 @@ def syncfree_memory(g, M):
     return play(sizes(g, M, g.R * g.T, g.T), *with_remat(g.case, keeping, backward))
 
 
-SCHEMES = {"megatron-alltoall": alltoall, "megatron-allgather": allgather, "megatron-flex": flex, "primus-syncfree": syncfree}
+SCHEMES = {"megatron-alltoall": alltoall, "megatron-allgather": allgather, "megatron-flex": flex,
+           "megatron-syncfree": of_a_limit, "primus-syncfree": syncfree}
 NEED_WEIGHTS = tuple(f"megatron-{name}:capacity_factor=1" for name in ("alltoall", "allgather", "flex"))
 
 
@@ -287,7 +307,8 @@ def random_schemes(rng, case):
         if math.ceil(case.tokens * case.top_k / case.experts * factor) <= case.tokens:
             schemes += [f"megatron-alltoall:{rule},pad=true", f"megatron-alltoall:{rule},pad=true,align={align}"]
     if case.expert <= case.gpus_per_node or case.expert % case.gpus_per_node == 0:
-        schemes += ["megatron-flex:backend=hybridep", f"megatron-flex:backend=hybridep,align={align},capacity_factor={factor}"]
+        schemes += ["megatron-flex:backend=hybridep", f"megatron-flex:backend=hybridep,align={align},capacity_factor={factor}",
+                    f"megatron-syncfree:rank_capacity={factor}", f"megatron-syncfree:rank_capacity={factor},align={align}"]
     a = int(rng.choice([16, 32]))
     schemes += [f"primus-syncfree:level=1,align={a}", f"primus-syncfree:level=2,align={a}"]
     return schemes
@@ -296,5 +317,5 @@ def random_schemes(rng, case):
 def real_schemes(case):
     return ["megatron-alltoall", "megatron-alltoall:align=16,pay=router", "megatron-alltoall:align=32",
             "megatron-alltoall:capacity_factor=1,policy=position", "megatron-allgather", "megatron-flex",
-            "megatron-flex:align=16", "megatron-flex:backend=hybridep,align=32", "primus-syncfree:level=1",
+            "megatron-flex:align=16", "megatron-flex:backend=hybridep,align=32", "megatron-syncfree:rank_capacity=1.1,align=16", "primus-syncfree:level=1",
             "primus-syncfree:level=2,align=16", "primus-syncfree:level=3"]

@@ -1,4 +1,4 @@
-#include "reference/schemes/page_pool.h"
+#include "reference/schemes/waiting_pages.h"
 
 #include <string.h>
 
@@ -10,8 +10,8 @@ struct spw_page {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-spw_status spw_page_pool_push(spw_execution *run, spw_page_pool *pool, size_t count, size_t width,
-                              const float *rows) {
+spw_status spw_waiting_pages_push(spw_execution *run, spw_waiting_pages *pool, size_t count, size_t width,
+                                  const float *rows) {
     spw_status status = SPW_OK;
     for (size_t row = 0; row < count; row += pool->page_rows) {
         spw_page *page = NULL;
@@ -31,7 +31,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_page_pool_pop(spw_page_pool *pool, size_t count, size_t width, float *rows) {
+spw_status spw_waiting_pages_pop(spw_waiting_pages *pool, size_t count, size_t width, float *rows) {
     for (size_t row = 0; row < count; row += pool->page_rows) {
         const spw_page *page = pool->first;
         if (page == NULL || page->width != width)
