@@ -102,10 +102,11 @@ static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_sh
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     const double page = spw_scheme_option_value(scheme, "page");
     if (!(spw_scheme_option_value(scheme, "rank_capacity") > 0.0))
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': rank_capacity must be above 0; without a limit there is no fixed buffer, "
-                        "which is megatron-flex:backend=hybridep",
-                        scheme->text);
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': rank_capacity must be above 0; without a limit there is no fixed buffer, "
+            "which is megatron-flex:backend=hybridep",
+            scheme->text);
     if (page != floor(page))
         return spw_fail(SPW_ECONFIG, "scheme '%s': page=%g must be a whole number of rows", scheme->text,
                         page);
