@@ -4,7 +4,7 @@
 
 /* The operands of a case between guard bands of the device. */
 typedef struct on_device {
-    spw_device_array input[SPW_KERNEL_INPUTS], offset, output;
+    spw_device_array input[SPW_KERNEL_INPUTS], offset, output, index;
 } on_device;
 
 static spw_status copy_in(const void *host, size_t bytes, spw_device_array *array) {
@@ -16,6 +16,7 @@ static void on_device_destroy(on_device *d) {
     for (size_t i = 0; i < SPW_KERNEL_INPUTS; i++) spw_device_array_destroy(&d->input[i]);
     spw_device_array_destroy(&d->offset);
     spw_device_array_destroy(&d->output);
+    spw_device_array_destroy(&d->index);
 }
 
 spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_kernel_case *c, int *answer) {
@@ -28,11 +29,15 @@ spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_ker
         call.input[i] = d.input[i].data;
     }
     if (c->offset != NULL) {
-        SPW_TRY(copy_in(c->offset, (c->call.experts + 1) * sizeof *c->offset, &d.offset));
+        SPW_TRY(copy_in(c->offset, c->offsets * sizeof *c->offset, &d.offset));
         call.offset = d.offset.data;
     }
     SPW_TRY(spw_device_array_create(c->output_bytes, &d.output)); /* every byte is 0xff */
     call.output = d.output.data;
+    if (c->index_bytes > 0) {
+        SPW_TRY(spw_device_array_create(c->index_bytes, &d.index));
+        call.index = d.index.data;
+    }
     *answer = function(&call);
     SPW_TRY(spw_device_synchronize());
     SPW_TRY(spw_device_array_guards(&d.output));
@@ -40,6 +45,10 @@ spw_status spw_plugin_run_on_device(spw_kernel_function *function, const spw_ker
         if (c->input_bytes[i] > 0) SPW_TRY(spw_device_array_guards(&d.input[i]));
     }
     SPW_TRY(spw_device_download(&d.output, c->call.output));
+    if (c->index_bytes > 0) {
+        SPW_TRY(spw_device_array_guards(&d.index));
+        SPW_TRY(spw_device_download(&d.index, c->call.index));
+    }
 
 cleanup:
     on_device_destroy(&d);

@@ -66,6 +66,10 @@ static spw_status run_case(const run *r, spw_plugin_verdict *verdict) {
 static spw_status run_kernel(const run *r, spw_kernel kernel) {
     const spw_plugin_request *request = r->request;
     const size_t cases = spw_kernel_cases(kernel, r->record);
+    if (cases == 0 && request->kernel == NULL) return SPW_OK;
+    if (cases == 0)
+        return spw_fail(SPW_EARG, "--record: it has no logits, so no cases of %s",
+                        spw_plugin_kernel_name(kernel));
     if (request->number >= (long)cases)
         return spw_fail(SPW_EARG, "--case %ld: %s has the cases 0 to %zu", request->number,
                         spw_plugin_kernel_name(kernel), cases - 1);

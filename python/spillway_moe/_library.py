@@ -42,7 +42,8 @@ class KernelCall(Structure):
     """spw_kernel_call of kernels/verify/plugin.h."""
     _fields_ = [("kernel", c_int), ("type", c_int), ("transposed", c_int), ("experts", c_size_t), ("rows", c_size_t),
                 ("in_", c_size_t), ("out", c_size_t), ("tokens", c_size_t), ("top_k", c_size_t), ("offset", c_void_p),
-                ("input", c_void_p * 3), ("output", c_void_p)]
+                ("input", c_void_p * 3), ("output", c_void_p), ("index", c_void_p), ("ranks", c_size_t), ("sigmoid", c_int),
+                ("renormalize", c_int)]
 
 
 class CaseFacts(Structure):

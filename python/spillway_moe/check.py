@@ -12,7 +12,7 @@ The cases, the reference and the judge are those of `spillway verify --plugin`: 
 without rows, an unused tail that is NaN) or those of a routing record, integers whose result must be exact, and numbers that use all
 bits. The function gets arrays of PyTorch, JAX or NumPy and returns one. A parameter of it that is called `out` gets the array to
 write to instead, which is full of NaN and stands between guard bands (not in JAX); further parameters called experts, rows, tokens,
-top_k or transposed get those numbers. A function that returns NotImplemented leaves the case out. Again from a shell:
+top_k, ranks, transposed, sigmoid or renormalize get those numbers. A function that returns NotImplemented leaves the case out. Again from a shell:
 
     python -m spillway_moe.check grouped_gemm mine.py:mine --arrays torch --dtype bf16 --device cuda --case 17
 """
@@ -35,7 +35,7 @@ from ._arrays import BITS, FRAMEWORKS, FULL, framework_of, short_type
 from ._library import MISMATCH, CaseFacts, Comparison, check, library
 
 PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"
-_NUMBERS = ("experts", "rows", "tokens", "top_k", "transposed")  # that a function may ask for by a parameter's name
+_NUMBERS = ("experts", "rows", "tokens", "top_k", "ranks", "transposed", "sigmoid", "renormalize")  # that a function may ask for by a parameter's name
 _SHOWN = 20
 
 
@@ -43,7 +43,7 @@ def _weights(c: Any) -> tuple[int, ...]:
     return (c.experts, c.out, c.in_) if c.transposed else (c.experts, c.in_, c.out)
 
 
-# kernel: shapes of the inputs and of the output; a number as the second word is what its elements are.
+# kernel: shapes of the inputs, what their elements are, and the shape of the output.
 _SHAPES: dict[str, Callable[[Any], tuple[list[tuple[tuple[int, ...], str]], tuple[int, ...]]]] = {
     "grouped_gemm": lambda c: ([((c.rows, c.in_), "own"), (_weights(c), "own")], (c.rows, c.out)),
     "input_gradient": lambda c: ([((c.rows, c.out), "own"), (_weights(c), "own")], (c.rows, c.in_)),
@@ -52,6 +52,9 @@ _SHAPES: dict[str, Callable[[Any], tuple[list[tuple[tuple[int, ...], str]], tupl
     "unpermute": lambda c: ([((c.rows, c.in_), "own"), ((c.tokens, c.top_k), "index"), ((c.tokens, c.top_k), "weight")],
                             (c.tokens, c.in_)),
     "swiglu": lambda c: ([((c.rows, c.out), "own"), ((c.rows, c.out), "own")], (c.rows, c.out)),
+    "router": lambda c: ([((c.tokens, c.experts), "own")], (c.tokens, c.top_k)),
+    "dispatch": lambda c: ([((c.ranks, c.tokens, c.in_), "own"), ((c.ranks, c.tokens, c.top_k), "index")], (c.rows, c.in_)),
+    "combine": lambda c: ([((c.rows, c.in_), "own"), ((c.ranks, c.tokens, c.top_k), "index")], (c.ranks, c.tokens, c.in_)),
 }
 
 
@@ -67,6 +70,7 @@ class _Case:
         library.spw_case_get_facts(self._own, ctypes.byref(self.facts))
         self.name, self.call = self.facts.name.decode(), self.facts.call.contents
         self.inputs, self.shape = _SHAPES[kernel](self.call)
+        self.out_short = "float" if kernel == "router" else short  # a router's weights
 
     def __enter__(self) -> _Case:
         return self
@@ -87,10 +91,14 @@ class _Case:
             bits = {"own": BITS[self.short], "index": numpy.int32, "weight": numpy.float32}[kind]
             yield self._view(self.call.input[i], bits, shape), self.short if kind == "own" else None
         if self.call.offset:
-            yield self._view(self.call.offset, numpy.int32, (self.call.experts + 1,)), None
+            yield self._view(self.call.offset, numpy.int32, ((self.call.ranks or self.call.experts) + 1,)), None
 
     def output(self) -> numpy.ndarray:
-        return self._view(self.call.output, BITS[self.short], self.shape)
+        return self._view(self.call.output, BITS[self.out_short], self.shape)
+
+    def index(self) -> numpy.ndarray:
+        """The router's second output."""
+        return self._view(self.call.index, numpy.int32, self.shape)
 
     def fenced(self) -> numpy.ndarray:
         """The output between its guard bands, as bytes."""
@@ -175,20 +183,26 @@ def _answer(case: _Case, fn: Callable, framework: Any) -> str | None:
     asked = _asked_for(fn, len(operands))
     named = {name: getattr(case.call, name) for name in asked & set(_NUMBERS)}
     whole = None
-    if "out" in asked:
-        named["out"], whole = framework.room(case.fenced(), case.facts.guard_bytes, case.shape, case.short)
+    if "out" in asked and not case.call.index:
+        named["out"], whole = framework.room(case.fenced(), case.facts.guard_bytes, case.shape, case.out_short)
     result = fn(*operands, **named)
     if result is NotImplemented:
         return None
     if whole is not None:
         case.fenced()[...] = framework.take(whole, None)
         return ""
-    kind = framework.type_of(result)
-    if kind is None:
-        return f"the function returned {type(result).__name__}; an array of {framework.name} would be right"
-    if kind != FULL[case.short] or tuple(result.shape) != case.shape:
-        return f"the function returned {kind} {list(result.shape)}; {FULL[case.short]} {list(case.shape)} would be right"
-    case.output()[...] = framework.take(result, case.short)
+    wanted = [(case.output(), case.out_short)]
+    if case.call.index:  # a router: the experts, then the weights
+        wanted.insert(0, (case.index(), None))
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            return "the function returned one thing; a pair of arrays, the experts and their weights, would be right"
+    for own, (memory, short) in zip(result if case.call.index else [result], wanted):
+        kind, right = framework.type_of(own), FULL[short] if short else "int32"
+        if kind is None:
+            return f"the function returned {type(own).__name__}; an array of {framework.name} would be right"
+        if kind != right and not (short is None and kind == "int64") or tuple(own.shape) != case.shape:
+            return f"the function returned {kind} {list(own.shape)}; {right} {list(case.shape)} would be right"
+        memory[...] = framework.take(own, short)
     return ""
 
 
@@ -217,6 +231,8 @@ def _run(kernel: str, fn: Callable, dtype: Any, device: Any, arrays: str | None,
     record = os.fspath(record) if record is not None else None
     count = ctypes.c_size_t()
     check(library.spw_case_count(kernel.encode(), os.fsencode(record) if record else None, ctypes.byref(count)))
+    if count.value == 0:
+        raise ValueError(f"record={record!r}: a routing record has no logits, so no cases of {kernel}")
     half = count.value // 2 if kernel in ("grouped_gemm", "input_gradient", "weight_gradient") else count.value
     first = half if transposed else 0  # the cases of one layout of the weights follow those of the other
     if case is not None and not first <= case < first + half:
@@ -270,6 +286,28 @@ def swiglu(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str
            case: int | None = None) -> Report:
     """fn(gate, up), both [rows][ffn] -> gate / (1 + exp(-gate)) up. The rest as grouped_gemm()."""
     return _run("swiglu", fn, dtype, device, arrays, record, case)
+
+
+def router(fn: Callable, *, dtype: Any = "float", device: Any = None, arrays: str | None = None, case: int | None = None) -> Report:
+    """fn(logits [tokens][experts], top_k=, sigmoid=, renormalize=) -> (expert int32 or int64 [tokens][top_k], weight float32 [tokens][top_k]):
+    scores are the softmax, or 1 / (1 + exp(-logit)) where sigmoid; the best top_k by falling score, of equal ones the lower expert
+    first; their scores, divided by their sum where renormalize. dtype is that of the logits. The rest as grouped_gemm()."""
+    return _run("router", fn, dtype, device, arrays, None, case)
+
+
+def dispatch(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, record: Any = None,
+             case: int | None = None) -> Report:
+    """fn(x [ranks][tokens][hidden], expert int32 [ranks][tokens][top_k], offset [ranks + 1], experts=) -> rows [rows][hidden]: a token goes
+    once to every rank that has one of its experts; rank d, which has the experts from d (experts / ranks) on, receives the rows
+    offset[d] <= r < offset[d + 1], by source rank, inside a source by token. The rest as grouped_gemm()."""
+    return _run("dispatch", fn, dtype, device, arrays, record, case)
+
+
+def combine(fn: Callable, *, dtype: Any = "bf16", device: Any = None, arrays: str | None = None, record: Any = None,
+            case: int | None = None) -> Report:
+    """fn(rows [rows][hidden], expert int32 [ranks][tokens][top_k], offset [ranks + 1], experts=) -> y [ranks][tokens][hidden]: the way back
+    of dispatch(); y of a token is the sum of its rows, 0 where it went nowhere. The rest as grouped_gemm()."""
+    return _run("combine", fn, dtype, device, arrays, record, case)
 
 
 def _function(where: str) -> Callable:

@@ -1,5 +1,5 @@
 /* A plugin for the how-to and for tests: plain loops over host memory. Built
- * with WRONG=1 to 6 it makes one mistake, which must be found;
+ * with WRONG=1 to 15 it makes one mistake, which must be found;
  * docs/check_your_kernel.md shows it. */
 #include "kernels/verify/plugin.h"
 
@@ -108,6 +108,101 @@ static int swiglu(const spw_kernel_call *c) {
     return 0;
 }
 
+/* --- Router: 7 takes the higher of equal experts, 8 never divides, 9 lists by expert --- */
+
+static int better(const float *logit, size_t a, size_t b) {
+    return logit[a] > logit[b] || (logit[a] == logit[b] && (WRONG == 7 ? a > b : a < b));
+}
+
+static void choose(const spw_kernel_call *c, const float *logit, int32_t *chosen) {
+    for (size_t k = 0; k < c->top_k; k++) {
+        size_t best = c->experts;
+        for (size_t e = 0; e < c->experts; e++) {
+            int taken = 0;
+            for (size_t j = 0; j < k; j++) taken |= chosen[j] == (int32_t)e;
+            if (!taken && (best == c->experts || better(logit, e, best))) best = e;
+        }
+        chosen[k] = (int32_t)best;
+    }
+    for (size_t k = 1; WRONG == 9 && k < c->top_k; k++) {
+        for (size_t j = k; j > 0 && chosen[j] < chosen[j - 1]; j--) {
+            const int32_t other = chosen[j];
+            chosen[j] = chosen[j - 1], chosen[j - 1] = other;
+        }
+    }
+}
+
+static int router(const spw_kernel_call *c) {
+    enum { MOST = 64 };
+    float logit[MOST];
+    if (c->experts > MOST) return 1;
+    for (size_t t = 0; t < c->tokens; t++) {
+        float *weight = (float *)c->output + t * c->top_k;
+        double sum = 0, chosen = 0;
+        for (size_t e = 0; e < c->experts; e++) {
+            logit[e] = get(c, c->input[0], t * c->experts + e);
+            sum += exp((double)logit[e]);
+        }
+        choose(c, logit, c->index + t * c->top_k);
+        for (size_t k = 0; k < c->top_k; k++) {
+            const double x = (double)logit[c->index[t * c->top_k + k]];
+            weight[k] = (float)(c->sigmoid ? 1 / (1 + exp(-x)) : exp(x) / sum);
+            chosen += (double)weight[k];
+        }
+        for (size_t k = 0; c->renormalize && WRONG != 8 && k < c->top_k; k++)
+            weight[k] = (float)((double)weight[k] / chosen);
+    }
+    return 0;
+}
+
+/* --- Between ranks: 10 walks down the sources the other way, 11 forgets a rank's last row, 12 writes a row behind; 13 counts a rank
+ * for every expert of it, 14 forgets the last rank, 15 leaves tokens that went nowhere --- */
+
+static int goes(const spw_kernel_call *c, size_t item, size_t rank) {
+    const int32_t *expert = (const int32_t *)c->input[1] + item * c->top_k;
+    int count = 0;
+    for (size_t k = 0; k < c->top_k; k++)
+        count += expert[k] >= 0 && (size_t)expert[k] / (c->experts / c->ranks) == rank;
+    return count;
+}
+
+static int dispatch(const spw_kernel_call *c) {
+    const size_t items = c->ranks * c->tokens;
+    for (size_t d = 0; d < c->ranks; d++) {
+        size_t row = (size_t)c->offset[d];
+        for (size_t i = 0; i < items; i++) {
+            const size_t item = WRONG == 10 ? (i + c->tokens) % items : i;
+            if (goes(c, item, d) == 0 || (WRONG == 11 && row + 1 == (size_t)c->offset[d + 1])) continue;
+            for (size_t h = 0; h < c->in; h++)
+                put(c, row * c->in + h, (double)get(c, c->input[0], item * c->in + h));
+            row++;
+        }
+    }
+    if (WRONG == 12) put(c, c->rows * c->in, 0);
+    return 0;
+}
+
+static int combine(const spw_kernel_call *c) {
+    enum { MOST = 64 };
+    size_t next[MOST];
+    const size_t items = c->ranks * c->tokens, last = c->ranks - (WRONG == 14);
+    if (c->ranks > MOST || c->in > (size_t)MOST * MOST) return 1;
+    for (size_t d = 0; d < c->ranks; d++) next[d] = (size_t)c->offset[d];
+    for (size_t item = 0; item < items; item++) {
+        double sum[MOST * MOST] = {0};
+        int went = 0;
+        for (size_t d = 0; d < last; d++) {
+            const int count = goes(c, item, d);
+            for (size_t h = 0; count > 0 && h < c->in; h++)
+                sum[h] += (double)get(c, c->input[0], next[d] * c->in + h) * (WRONG == 13 ? count : 1);
+            next[d] += count > 0;
+            went += count;
+        }
+        for (size_t h = 0; h < c->in && (WRONG != 15 || went > 0); h++) put(c, item * c->in + h, sum[h]);
+    }
+    return 0;
+}
+
 static const spw_plugin_table table = {
     .version = SPW_PLUGIN_VERSION,
     .name = "plain loops",
@@ -118,7 +213,10 @@ static const spw_plugin_table table = {
                  [SPW_KERNEL_WEIGHT_GRADIENT] = weight_gradient,
                  [SPW_KERNEL_PERMUTE] = permute,
                  [SPW_KERNEL_UNPERMUTE] = unpermute,
-                 [SPW_KERNEL_SWIGLU] = swiglu},
+                 [SPW_KERNEL_SWIGLU] = swiglu,
+                 [SPW_KERNEL_ROUTER] = router,
+                 [SPW_KERNEL_DISPATCH] = dispatch,
+                 [SPW_KERNEL_COMBINE] = combine},
 };
 
 const spw_plugin_table *spw_plugin(void) { return &table; }

@@ -42,6 +42,39 @@ def swiglu(gate, up):
     return gate / (1 + np.exp(-gate)) * up
 
 
+def router(logits, top_k, sigmoid, renormalize):
+    score = 1 / (1 + np.exp(-logits)) if sigmoid else np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    expert = np.argsort(-logits, axis=1, kind="stable")[:, :top_k]
+    weight = np.take_along_axis(score, expert, 1)
+    return expert, weight / weight.sum(1, keepdims=True) if renormalize else weight
+
+
+def goes(expert, experts):
+    """[ranks, from which][tokens][ranks, to which]"""
+    ranks = len(expert)
+    return np.stack([((expert >= 0) & (expert // (experts // ranks) == d)).any(2) for d in range(ranks)], 2)
+
+
+def dispatch(x, expert, offset, experts):
+    to = goes(expert, experts)
+    return np.concatenate([x[to[..., d]] for d in range(len(x))])
+
+
+def combine(rows, expert, offset, experts):
+    to = goes(expert, experts)
+    y = np.zeros((*expert.shape[:2], rows.shape[1]), np.float32)
+    for d in range(len(expert)):
+        y[to[..., d]] += rows[offset[d]:offset[d + 1]]
+    return y
+
+
+def by_expert(logits, top_k, sigmoid, renormalize):
+    """Wrong: the choices stand by expert, not by score."""
+    expert, weight = router(logits, top_k, sigmoid, renormalize)
+    order = np.argsort(expert, 1)
+    return np.take_along_axis(expert, order, 1), np.take_along_axis(weight, order, 1)
+
+
 def tail_too(x, dy, offset):
     """Wrong: the last expert has the unused tail."""
     return weight_gradient(x, dy, np.r_[offset[:-1], len(x)].astype(np.int32))
@@ -63,6 +96,14 @@ def before(x, expert, out):
     """Wrong: an element before the output is written."""
     permute(x, expert, out)
     np.lib.stride_tricks.as_strided(out.base.view(np.float32)[4096 // 4 - 1:], (1,))[0] = 0
+
+
+def swiglu_of_logits(logits):
+    return logits
+
+
+def as_dispatched(rows, expert, offset):
+    return rows
 
 
 def half(gate, up):
@@ -92,12 +133,14 @@ def main():
         return getattr(check, kernel)(fn, dtype=np.float32, arrays="numpy", **options)
 
     rights = {"grouped_gemm": grouped_gemm, "input_gradient": input_gradient, "weight_gradient": weight_gradient, "permute": permute,
-              "unpermute": unpermute, "swiglu": swiglu}
+              "unpermute": unpermute, "swiglu": swiglu, "dispatch": dispatch, "combine": combine}
     for kernel, fn in rights.items():
         for of in (None, record):
-            report = verdict(kernel, fn, record=of)
-            ensure(report and len(report.verdicts) == (8 if of else 30) and len(report.of("passed")) == len(report.verdicts), str(report))
+            report, cases = verdict(kernel, fn, record=of), (2 if kernel in ("dispatch", "combine") else 8) if of else 30
+            ensure(report and len(report.verdicts) == cases and len(report.of("passed")) == len(report.verdicts), str(report))
             ensure(all(0 <= v["error"] <= 1 for v in report.verdicts), f"{kernel}: beyond its bound")
+    report = verdict("router", router)
+    ensure(report and len(report.of("passed")) == 18, str(report))
     report = verdict("grouped_gemm", grouped_gemm, transposed=True)
     ensure(report and [v["case"] for v in report.verdicts] == list(range(30, 60)), str(report))
     names = {v["name"].split(", ")[2] for v in report.verdicts}
@@ -110,9 +153,12 @@ def main():
                                         ("permute", unstable, None, None, "elements are wrong"),
                                         ("unpermute", missing_is_last, None, record, "elements are wrong"),
                                         ("permute", before, set(range(30)), None, "outside of its output, before"),
+                                        ("router", by_expert, set(range(18)), None, "indices are wrong"),
+                                        ("router", swiglu_of_logits, set(range(18)), None, "a pair of arrays"),
+                                        ("combine", as_dispatched, set(range(30)), None, "would be right"),
                                         ("swiglu", half, set(range(30)), None, "returned float16 [48, 64]; float32 [48, 64] would"),
                                         ("swiglu", divides, set(range(30)), None, "ZeroDivisionError")):
-        report = verdict(kernel, fn, record=of)
+        report = verdict(kernel, fn, **({"record": of} if of else {}))
         failed = {v["case"] for v in report.of("failed")}
         ensure(not report and failed and (cases is None or failed == cases), f"{fn.__name__} fails in {failed}")
         first = report.of("failed")[0]
