@@ -2,8 +2,7 @@
 
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
-#include "sim/input/cluster.h"
-#include "sim/input/job.h"
+#include "sim/input/settings.h"
 
 #include <hdf5.h>
 #include <jansson.h>
@@ -14,45 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
-    const char *name;
-    spw_status (*run)(int argc, char **argv);
-    const char *help;
-} commands[] = {
-    {"trace", spw_command_trace, "generate, inspect, verify, import or slice a routing trace"},
-    {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace"},
-    {"plan", spw_command_plan,
-     "what fits, what is fastest, what real routing costs: schemes x splits x batches"},
-    {"model", spw_command_model, "parameters, layers, weights and work of a model, from its config.json"},
-    {"report", spw_command_report, "one HTML page of what a replay wrote, for whoever books the GPUs"},
-    {"explain", spw_command_explain, "where every byte of one rank's peak comes from"},
-    {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?"},
-    {"score", spw_command_score, "predictions beside published and compiled runs"},
-    {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs"},
-    {"bench", spw_command_bench, "speed, beside the machine's ceiling"},
-};
-
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
-
-/* `spillway help TOPIC`: the keys of the files that a user writes. */
-static const struct {
-    const char *name;
-    void (*describe)(FILE *out);
-} topics[] = {{"job", spw_job_describe}, {"cluster", spw_cluster_describe}};
-
 static void usage(FILE *out) {
     fprintf(out,
             "usage: spillway COMMAND [OPTION]... (spillway COMMAND --help tells more; spillway --version)\n");
-    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].help);
+    spw_command_list(spw_commands, out);
     fprintf(out, "  %-9s %s\n", "help",
             "this list; help COMMAND; help job and help cluster list the keys of those files");
 }
 
 static spw_status help(const char *topic) {
     if (topic != NULL && spw_asks_for_help(topic)) topic = NULL;
-    for (size_t i = 0; topic != NULL && i < sizeof topics / sizeof *topics; i++) {
-        if (strcmp(topic, topics[i].name) != 0) continue;
-        topics[i].describe(stdout);
+    for (const spw_command_topic *t = spw_command_topics; topic != NULL && t->name != NULL; t++) {
+        if (strcmp(topic, t->name) != 0) continue;
+        spw_settings_describe(t->settings(), stdout);
         return SPW_OK;
     }
     if (topic != NULL)
@@ -109,21 +82,15 @@ static void finish_help(void) {
     if (status != 0) _exit(status);
 }
 
-static bool is_command(const char *name) {
-    for (int i = 0; i < COMMANDS; i++) {
-        if (strcmp(commands[i].name, name) == 0) return true;
-    }
-    return false;
-}
-
 static int run(int argc, char **argv) {
-    static char asked[] = "--help";
+    static char self[] = "spillway", asked[] = "--help";
     (void)atexit(finish_help);
     json_set_alloc_funcs(allocate_json, free);
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
-    if (argc > 2 && spw_asks_for_help(argv[1]) && is_command(argv[2])) { /* help plan: plan --help */
+    if (argc > 2 && spw_asks_for_help(argv[1]) &&
+        spw_command_find(spw_commands, argv[2]) != NULL) { /* help plan: plan --help */
         char *const command = argv[2];
         argv[1] = command, argv[2] = asked;
     }
@@ -133,12 +100,10 @@ static int run(int argc, char **argv) {
         return finish(SPW_OK);
     }
     spw_job_argp_fill();
-    for (int i = 0; argc > 1 && i < COMMANDS; i++) {
-        if (strcmp(argv[1], commands[i].name) != 0) continue;
-        char name[64];
-        (void)snprintf(name, sizeof name, "spillway %s", commands[i].name);
-        argv[1] = name; /* what argp calls the program */
-        return finish(commands[i].run(argc - 1, argv + 1));
+    const spw_command_row *command = argc > 1 ? spw_command_find(spw_commands, argv[1]) : NULL;
+    if (command != NULL) {
+        argv[0] = self;
+        return finish(spw_command_run(command, argc, argv));
     }
     if (argc > 1) {
         char plain[256];

@@ -137,7 +137,31 @@ cleanup:
     return status;
 }
 
+/* --- What a command takes, for those who ask --- */
+
+static _Thread_local struct {
+    spw_command_listener *hear;
+    void *state;
+    bool heard;
+} listening;
+
+spw_status spw_command_describe(const spw_command_row *row, spw_command_listener *listener, void *state) {
+    char name[64], *argv[] = {name, NULL};
+    (void)snprintf(name, sizeof name, "spillway %s", row->name);
+    listening.hear = listener, listening.state = state, listening.heard = false;
+    const spw_status status = row->run(1, argv);
+    listening.hear = NULL;
+    return listening.heard
+               ? SPW_OK
+               : spw_fail_within(status != SPW_OK ? status : SPW_EARG, "describing %s", row->name);
+}
+
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
+    if (listening.hear != NULL) {
+        listening.hear(argp, listening.state);
+        listening.heard = true;
+        return spw_fail(SPW_EARG, "%s is described, not run", argv[0]);
+    }
     if (streams.out != NULL) return parse_own(argp, argc, argv, state);
     struct argp plainly = *argp;
     parsing p = {.argp = argp, .state = state};

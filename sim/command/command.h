@@ -4,10 +4,36 @@
 #define SPW_SIM_COMMAND_COMMAND_H
 
 #include "base/status.h"
+#include "sim/input/settings.h"
 
 #include <argp.h>
 #include <stdbool.h>
 #include <stdio.h>
+
+/* A command, or a part of one: how it is called, what runs, and what lists of commands say of it. A row without a name ends a
+ * table. */
+typedef struct spw_command_row {
+    const char *name;
+    spw_status (*run)(int argc, char **argv); /* argv[0] is the whole name, "spillway trace info" */
+    const char *help;
+    const struct spw_command_row *parts; /* NULL: there are none, and it takes options */
+} spw_command_row;
+
+extern const spw_command_row spw_commands[], spw_trace_parts[], spw_calibrate_parts[], spw_bench_parts[];
+
+/* The row called `name`; NULL: there is none. */
+const spw_command_row *spw_command_find(const spw_command_row *rows, const char *name);
+/* A line for every row. */
+void spw_command_list(const spw_command_row *rows, FILE *out);
+/* Runs `row` with what follows argv[1], its name. */
+SPW_MUST_CHECK spw_status spw_command_run(const spw_command_row *row, int argc, char **argv);
+
+/* What `spillway help` explains beside the commands: the keys of the files that a user writes. */
+typedef struct spw_command_topic {
+    const char *name, *help;
+    const spw_setting *(*settings)(void);
+} spw_command_topic;
+extern const spw_command_topic spw_command_topics[]; /* a row without a name ends it */
 
 spw_status spw_command_trace(int argc, char **argv);
 spw_status spw_command_replay(int argc, char **argv);
@@ -46,5 +72,10 @@ bool spw_asks_for_help(const char *word);
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. */
 SPW_MUST_CHECK spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state);
+
+/* Hands what a row without parts takes to `listener` instead of running it; manuals and completions are made of that. */
+typedef void spw_command_listener(const struct argp *argp, void *state);
+SPW_MUST_CHECK spw_status spw_command_describe(const spw_command_row *row, spw_command_listener *listener,
+                                               void *state);
 
 #endif

@@ -3,45 +3,48 @@
 #include "kernels/bench/bench_device.h"
 
 #include <stdio.h>
-#include <string.h>
+
+static error_t take_kernels(int key, char *text, struct argp_state *state) {
+    if (key != ARGP_KEY_ARG || state->arg_num > 0) return ARGP_ERR_UNKNOWN;
+    *(const char **)state->input = text;
+    return 0;
+}
 
 static spw_status bench_kernels(int argc, char **argv) {
-    if (argc > 1 && spw_asks_for_help(argv[1])) {
-        printf("usage: spillway bench kernels [gemm | local]\n"
-               "The GPU's kernels beside its ceilings; needs a build with SPW_CUDA.\n");
-        return SPW_OK;
-    }
-    const spw_status status = spw_bench_device(argc > 1 ? argv[1] : "");
+    static const struct argp argp = {
+        .parser = take_kernels,
+        .args_doc = "[gemm|local]",
+        .doc = "The GPU's kernels beside its ceilings; needs a build with SPW_CUDA.",
+    };
+    const char *which = "";
+    spw_status status = spw_command_parse(&argp, argc, argv, &which);
+    if (status != SPW_OK) return status;
+    status = spw_bench_device(which);
     return status == SPW_OK ? SPW_OK : spw_fail_within(status, "bench kernels");
 }
 
-static const struct {
-    const char *name;
-    spw_status (*run)(int argc, char **argv);
-    const char *help;
-} benches[] = {
-    {"replay", spw_command_bench_replay, "routing counts per second, from memory and from a compressed file"},
+const spw_command_row spw_bench_parts[] = {
+    {"replay", spw_command_bench_replay, "routing counts per second, from memory and from a compressed file",
+     NULL},
     {"reference", spw_command_bench_reference,
-     "the CPU reference's grouped GEMM beside sgemm and the machine's peak"},
+     "the CPU reference's grouped GEMM beside sgemm and the machine's peak", NULL},
     {"allocator", spw_command_bench_allocator,
-     "PyTorch's allocator replayed over 1000 steps x 60 layers, on one core"},
+     "PyTorch's allocator replayed over 1000 steps x 60 layers, on one core", NULL},
     {"kernels", bench_kernels,
-     "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA"},
+     "the GPU's kernels beside its ceilings: [gemm | local]; needs a build with SPW_CUDA", NULL},
     {"dispatch", spw_command_bench_dispatch,
-     "dispatch and combine between GPUs beside their links and NCCL; needs a build with SPW_CUDA"},
+     "dispatch and combine between GPUs beside their links and NCCL; needs a build with SPW_CUDA", NULL},
     {"layer", spw_command_bench_layer,
-     "whole expert layers between GPUs, by phase; needs a build with SPW_CUDA"},
+     "whole expert layers between GPUs, by phase; needs a build with SPW_CUDA", NULL},
+    {0},
 };
 
-enum { BENCHES = sizeof benches / sizeof benches[0] };
-
 spw_status spw_command_bench(int argc, char **argv) {
-    for (int i = 0; argc > 1 && i < BENCHES; i++) {
-        if (strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1);
-    }
+    const spw_command_row *part = argc > 1 ? spw_command_find(spw_bench_parts, argv[1]) : NULL;
+    if (part != NULL) return spw_command_run(part, argc, argv);
     FILE *out = argc > 1 && spw_asks_for_help(argv[1]) ? stdout : stderr;
     fprintf(out, "usage: spillway bench WHAT [OPTION]...\n");
-    for (int i = 0; i < BENCHES; i++) fprintf(out, "  %-10s %s\n", benches[i].name, benches[i].help);
+    spw_command_list(spw_bench_parts, out);
     if (out == stdout) return SPW_OK;
     return argc > 1 ? spw_fail(SPW_EARG, "bench '%s' is unknown", argv[1])
                     : spw_fail(SPW_EARG, "bench what? see the list above");

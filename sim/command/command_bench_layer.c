@@ -10,9 +10,9 @@ enum { OPTION_RANKS = 0x100, OPTION_TOKENS, OPTION_MODEL, OPTION_SCHEME, OPTION_
 static const struct argp_option options[] = {
     {"ranks", OPTION_RANKS, "N", 0, "GPUs, a rank each (default: all)", 0},
     {"tokens", OPTION_TOKENS, "N", 0, "of a rank (default: 4096)", 0},
-    {"model", OPTION_MODEL, "NAME", 0, "deepseek-v3, mixtral-8x7b or qwen3-30b-a3b (default: all)", 0},
+    {"model", OPTION_MODEL, "deepseek-v3|mixtral-8x7b|qwen3-30b-a3b", 0, "one model alone (default: all)", 0},
     {"scheme", OPTION_SCHEME, "NAME", 0, "one scheme alone", 0},
-    {"routing", OPTION_ROUTING, "NAME", 0, "uniform or skewed (default: both)", 0},
+    {"routing", OPTION_ROUTING, "uniform|skewed", 0, "one routing alone (default: both)", 0},
     {"csv", OPTION_CSV, "FILE", 0, "write the numbers, a line for each phase", 0},
     {0},
 };

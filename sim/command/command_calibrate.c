@@ -135,24 +135,21 @@ static spw_status calibrate_time(int argc, char **argv) {
     return spw_command_calibrate_time(argc, argv);
 }
 
+const spw_command_row spw_calibrate_parts[] = {
+    {"memory", calibrate_memory, "of compiled programs, from tables of runs", NULL},
+    {"time", calibrate_time, "of compiled programs, or of Megatron-Core from tables of measured stacks",
+     NULL},
+    {0},
+};
+
 spw_status spw_command_calibrate(int argc, char **argv) {
-    static char memory[] = "spillway calibrate memory", time[] = "spillway calibrate time";
-    static const struct {
-        const char *what;
-        char *name;
-        spw_status (*run)(int argc, char **argv);
-    } kinds[] = {{"memory", memory, calibrate_memory}, {"time", time, calibrate_time}};
     if (argc > 1 && spw_asks_for_help(argv[1])) {
         printf("usage: spillway calibrate WHAT TABLE.csv... --stack NAME (spillway calibrate WHAT --help "
-               "tells more)\n"
-               "  memory  of compiled programs, from tables of runs\n"
-               "  time    of compiled programs, or of Megatron-Core from tables of measured stacks\n");
+               "tells more)\n");
+        spw_command_list(spw_calibrate_parts, stdout);
         return SPW_OK;
     }
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc > 1; i++) {
-        if (strcmp(argv[1], kinds[i].what) != 0) continue;
-        argv[1] = kinds[i].name;
-        return kinds[i].run(argc - 1, argv + 1);
-    }
+    const spw_command_row *part = argc > 1 ? spw_command_find(spw_calibrate_parts, argv[1]) : NULL;
+    if (part != NULL) return spw_command_run(part, argc, argv);
     return spw_fail(SPW_EARG, "calibrate what? spillway calibrate memory | time TABLE.csv... --stack NAME");
 }

@@ -26,7 +26,7 @@ static const struct argp_option own_options[] = {
      "the memory that XLA needs, by the coefficients of this stack, instead of what must be live (default, "
      "and none)",
      0},
-    {"as", OPTION_AS, "PLANNER", 0, "what the formulas of simumax, primus or megatron say, beside ours", 0},
+    {"as", OPTION_AS, "simumax|primus|megatron", 0, "what the formulas of this planner say, beside ours", 0},
     {"traffic", OPTION_TRAFFIC, NULL, 0, "every collective of a step instead of the memory", 0},
     {0},
 };

@@ -55,17 +55,18 @@ static const struct argp_option options[] = {
     {"resumed", KEY_FACT + 11, NULL, 0, "a resumed run appended iterations again: the later ones count", 3},
     {"axes", KEY_FACT + 12, "LIST", 0,
      "axes of an array, from the first: steps, ranks, sequences, tokens, layers, k, experts", 4},
-    {"files", KEY_FACT + 13, "AXIS", 0, "what several arrays are: steps, ranks or layers", 4},
+    {"files", KEY_FACT + 13, "steps|ranks|layers", 0, "what several arrays are", 4},
     {"array", KEY_FACT + 14, "NAME", 0, "array of an .npz file", 4},
     {"missing", KEY_FACT + 15, "N", 0, "the id that says: no choice, as in --missing=-1", 4},
-    {"order", KEY_FACT + 16, "ORDER", 0,
-     "of a token's ids: descending_weight, ascending_id or unspecified (default: as found)", 4},
-    {"scores", KEY_FACT + 17, "NAME", 0,
-     "how Megatron's router makes weights of recorded logits: softmax (of the chosen), pre-softmax (of all) "
-     "or "
-     "sigmoid; they are then read from logits_rank{N}.bin beside each file",
+    {"order", KEY_FACT + 16, "descending_weight|ascending_id|unspecified", 0,
+     "of a token's ids (default: as found)", 4},
+    {"scores", KEY_FACT + 17, "softmax|pre-softmax|sigmoid", 0,
+     "how Megatron's router makes weights of recorded logits: softmax of the chosen, of all before the "
+     "choice, "
+     "or sigmoid; they are then read from logits_rank{N}.bin beside each file",
      4},
-    {"phase", KEY_PHASE, "PHASE", 0, "train, eval, prefill, decode or mixed (default: the format's)", 5},
+    {"phase", KEY_PHASE, "train|eval|prefill|decode|mixed", 0, "when it was recorded (default: the format's)",
+     5},
     {"model", KEY_MODEL, "NAME", 0, "name of the model, recorded only", 5},
     {"model-layers", KEY_MODEL_LAYERS, "N", 0,
      "layers of the model, so that a replay knows which of them the trace holds", 5},

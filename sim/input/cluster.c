@@ -417,4 +417,4 @@ spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *o
 
 const char *const *spw_cluster_presets(void) { return spw_cluster_names; }
 
-void spw_cluster_describe(FILE *out) { spw_settings_describe(rows, out); }
+const spw_setting *spw_cluster_settings(void) { return rows; }

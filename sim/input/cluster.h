@@ -134,6 +134,6 @@ SPW_MUST_CHECK spw_status spw_cluster_resize(spw_cluster *cluster, size_t gpus);
 SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
                                             spw_cluster *out);
 const char *const *spw_cluster_presets(void); /* ended by NULL */
-void spw_cluster_describe(FILE *out);         /* one line a key: what it is, default, range */
+const spw_setting *spw_cluster_settings(void); /* the keys of a cluster's file */
 
 #endif

@@ -285,7 +285,6 @@ static const spw_setting rows[] = {
 
 const spw_setting *spw_job_settings(void) { return rows; }
 
-void spw_job_describe(FILE *out) { spw_settings_describe(rows, out); }
 
 /* --- Reading --- */
 

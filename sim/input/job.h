@@ -124,6 +124,5 @@ SPW_MUST_CHECK spw_status spw_job_check(const spw_job *job);
 double spw_job_price(
     const spw_job *job); /* of one GPU for an hour: the job's, or else the cluster's; 0: neither says one */
 size_t spw_job_gpus(const spw_job *job); /* expert x expert_tensor x fsdp x pipeline */
-void spw_job_describe(FILE *out);        /* one line a key of a job file: what it is, default, range */
 
 #endif

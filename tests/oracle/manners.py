@@ -29,7 +29,7 @@ def helped(*words):
     for asked in ("--help", "-?", "help") if not words else ("--help",):
         if words or asked != "-?":
             done = run(*words, asked)
-            check(done.returncode == 0 and done.stdout.lower().startswith("usage: ") and not done.stderr,
+            check(done.returncode == 0 and done.stdout.lower().startswith(" ".join(("usage: spillway", *words))) and not done.stderr,
                   f"{' '.join(words)} {asked}: {done.returncode} {done.stdout[:80]!r} {done.stderr!r}")
     return re.findall(r"^  ([a-z]+) ", done.stdout, re.M)
 

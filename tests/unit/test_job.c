@@ -409,7 +409,7 @@ static void test_describe(void) {
     FILE *out = fmemopen(text, sizeof text - 1, "w");
     CHECK(out != NULL);
     if (out == NULL) return;
-    spw_job_describe(out);
+    spw_settings_describe(spw_job_settings(), out);
     CHECK(fclose(out) == 0);
     CHECK(strstr(text, "parallel.pipeline: pipeline stages; default: 1; a whole number in [1, 1024]\n") !=
           NULL);

@@ -1,0 +1,51 @@
+/* The table of commands. To add one: its file, its row here, its lines in sim/manual/examples.c. */
+#include "sim/command/command.h"
+
+#include "sim/input/cluster.h"
+#include "sim/input/job.h"
+
+#include <string.h>
+
+const spw_command_row spw_commands[] = {
+    {"trace", spw_command_trace, "generate, inspect, verify, import or slice a routing trace",
+     spw_trace_parts},
+    {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace",
+     NULL},
+    {"plan", spw_command_plan,
+     "what fits, what is fastest, what real routing costs: schemes x splits x batches", NULL},
+    {"model", spw_command_model, "parameters, layers, weights and work of a model, from its config.json",
+     NULL},
+    {"report", spw_command_report, "one HTML page of what a replay wrote, for whoever books the GPUs", NULL},
+    {"explain", spw_command_explain, "where every byte of one rank's peak comes from", NULL},
+    {"verify", spw_command_verify, "simulator, executed reference and plain layer agree?", NULL},
+    {"score", spw_command_score, "predictions beside published and compiled runs", NULL},
+    {"calibrate", spw_command_calibrate, "fit memory or time to tables of runs", spw_calibrate_parts},
+    {"bench", spw_command_bench, "speed, beside the machine's ceiling", spw_bench_parts},
+    {0},
+};
+
+const spw_command_topic spw_command_topics[] = {
+    {"job", "the keys of a job's file", spw_job_settings},
+    {"cluster", "the keys of a cluster's file", spw_cluster_settings},
+    {0},
+};
+
+const spw_command_row *spw_command_find(const spw_command_row *rows, const char *name) {
+    for (; rows->name != NULL; rows++)
+        if (strcmp(rows->name, name) == 0) return rows;
+    return NULL;
+}
+
+void spw_command_list(const spw_command_row *rows, FILE *out) {
+    int width = 0;
+    for (const spw_command_row *row = rows; row->name != NULL; row++)
+        if ((int)strlen(row->name) > width) width = (int)strlen(row->name);
+    for (; rows->name != NULL; rows++) fprintf(out, "  %-*s %s\n", width, rows->name, rows->help);
+}
+
+spw_status spw_command_run(const spw_command_row *row, int argc, char **argv) {
+    char name[96];
+    (void)snprintf(name, sizeof name, "%s %s", argv[0], row->name);
+    argv[1] = name; /* what argp calls the program */
+    return row->run(argc - 1, argv + 1);
+}
