@@ -88,6 +88,8 @@ static const struct {
 
 enum { NAMES = sizeof names / sizeof *names, KEYS = sizeof keys / sizeof *keys, POPULARITIES = 4 };
 
+const char *spw_distribution_name(size_t i) { return i < NAMES ? names[i].name : NULL; }
+
 static bool same(const char *text, size_t length, const char *word) {
     return strlen(word) == length && strncmp(text, word, length) == 0;
 }

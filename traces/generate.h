@@ -52,6 +52,9 @@ typedef struct spw_distribution {
  * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
 
+/* Name of the i-th distribution; NULL: there are no more. */
+const char *spw_distribution_name(size_t i);
+
 /* Steps, from the first on, that show what the distribution does: 1 where no step differs from another; the rise of a
  * collapse and three times its recovery, which leaves a twentieth; SPW_DRIFT_STEPS of a drift, which has no end. */
 enum { SPW_DRIFT_STEPS = 16 };

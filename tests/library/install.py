@@ -33,7 +33,8 @@ def check(good, what):
         sys.exit(f"FAIL {what}")
 
 
-run(cmake, "--install", build, "--prefix", prefix, "--component", "library")
+for component in ("library", "development"):
+    run(cmake, "--install", build, "--prefix", prefix, "--component", component)
 shared = next(prefix.rglob("libspillway.so"))
 header = (prefix / "include" / "spillway" / "spillway.h").read_text()
 

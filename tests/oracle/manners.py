@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Manners of the command line: --help of every command and of every part of one ends with status 0 and says something on
-stdout alone; the version is the one of CMakeLists.txt and CHANGELOG.md,
+stdout alone; the version is the one of CMakeLists.txt, CHANGELOG.md and CITATION.cff,
 whose sections have a version and a date; one thing is no "1 things".
 
 manners.py SPILLWAY ROOT"""
@@ -29,7 +29,7 @@ def helped(*words):
     for asked in ("--help", "-?", "help") if not words else ("--help",):
         if words or asked != "-?":
             done = run(*words, asked)
-            check(done.returncode == 0 and done.stdout.lower().startswith(" ".join(("usage: spillway", *words))) and not done.stderr,
+            check(done.returncode == 0 and done.stdout.lower().startswith(" ".join(("usage: spillway", *(w for w in words if w != "help")))) and not done.stderr,
                   f"{' '.join(words)} {asked}: {done.returncode} {done.stdout[:80]!r} {done.stderr!r}")
     return re.findall(r"^  ([a-z]+) ", done.stdout, re.M)
 
@@ -47,6 +47,8 @@ done = run("--version")
 check((done.returncode, done.stdout, done.stderr) == (0, f"spillway {version}\n", ""), f"--version: {done}")
 changes = re.findall(r"^## (.*)", (root / "CHANGELOG.md").read_text(), re.M)
 check(changes[0].split()[0] == version, f"CHANGELOG.md begins with {changes[0]}, not with {version}")
+cited = (root / "CITATION.cff").read_text()
+check(f"\nversion: {version}\n" in cited and f'"{changes[0][-11:-1]}"' in cited, f"CITATION.cff has not the version and the date of {changes[0]}")
 for heading in changes:
     check(re.fullmatch(r"\d+\.\d+\.\d+ \(20\d\d-\d\d-\d\d\)", heading), f"CHANGELOG.md: '{heading}' is not 'VERSION (DATE)'")
 
