@@ -133,7 +133,7 @@ SPW_MUST_CHECK spw_status spw_cluster_read(const char *name, const char *folder,
 SPW_MUST_CHECK spw_status spw_cluster_resize(spw_cluster *cluster, size_t gpus);
 SPW_MUST_CHECK spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
                                             spw_cluster *out);
-const char *const *spw_cluster_presets(void); /* ended by NULL */
+const char *const *spw_cluster_presets(void);  /* ended by NULL */
 const spw_setting *spw_cluster_settings(void); /* the keys of a cluster's file */
 
 #endif

@@ -285,7 +285,6 @@ static const spw_setting rows[] = {
 
 const spw_setting *spw_job_settings(void) { return rows; }
 
-
 /* --- Reading --- */
 
 static void note_fp16(spw_precision *p) {
