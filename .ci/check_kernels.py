@@ -22,7 +22,9 @@ from code_object import CodeObject
 
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, REGISTER_UNIT, WAVES_MAX, SIMDS, WAVE = 512, 8, 8, 4, 64
-MATRIX_BUSY_MIN = {"gfx942": 0.80, "gfx950": 0.80}
+MATRIX_BUSY_MIN = {"gfx942": 0.90, "gfx950": 0.90}
+# Both operands are transposed on their way to LDS, and a step of gfx950 has half of gfx942's cycles to hide that behind.
+MATRIX_BUSY_LESS = {("gfx950", "gemm_mfma_weights"): 0.85}
 BRANCH = re.compile(r"^\s+(s_c?branch\S*)\s.*//\s*([0-9A-F]+):.*<(\S+?)(?:\+0x([0-9a-f]+))?>\s*$")
 INSTRUCTION = re.compile(r"^\s+(\S.*?)\s*//\s*([0-9A-F]+):")
 
@@ -77,17 +79,23 @@ def not_waited_for(code):
     return found
 
 
-def matrix_busy(loop, target):
-    """Cycles that the matrix pipe is taken over all cycles, in the steady state of the loop."""
+def simulate(code, target, rounds):
+    """llvm-mca's cycles of that many rounds of the loop, and the cycles a round that the matrix pipe is taken."""
     with tempfile.NamedTemporaryFile("w", suffix=".s") as file:
-        file.write("\n".join(t for t in loop if not t.startswith(("s_cbranch", "s_branch"))) + "\n")
+        file.write(code)
         file.flush()
-        text = subprocess.run([tool("mca"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={target}", "-iterations=20", file.name],
+        text = subprocess.run([tool("mca"), "-mtriple=amdgcn-amd-amdhsa", f"-mcpu={target}", f"-iterations={rounds}", file.name],
                               check=True, capture_output=True, text=True).stdout
-    cycles = int(re.search(r"Total Cycles:\s+(\d+)", text)[1]) / 20
     pipe = int(re.search(r"\[(\d+)\]\s+- HWXDL", text)[1])
     row = re.search(r"Resource pressure per iteration:\n.*\n(.*)", text)[1].split()
-    return float(row[pipe]) / cycles
+    return int(re.search(r"Total Cycles:\s+(\d+)", text)[1]), float(row[pipe])
+
+
+def matrix_busy(loop, target):
+    """Cycles that the matrix pipe is taken over all cycles, in the steady state of the loop: without its first and its last rounds."""
+    code = "\n".join(t for t in loop if not t.startswith(("s_cbranch", "s_branch"))) + "\n"
+    (few, busy), (many, _) = (simulate(code, target, rounds) for rounds in (20, 60))
+    return busy / ((many - few) / 40)
 
 
 def occupancy(kernel, target):
@@ -130,9 +138,9 @@ def main():
                 problems += [f"{where}: the write-back at 0x{at:x} is not waited for" for at in not_waited_for(listing[name])]
                 if "mfma" in name and not loop:
                     problems.append(f"{where}: no matrix instruction in a loop")
-                if busy is not None and busy < MATRIX_BUSY_MIN[target]:
-                    problems.append(f"{where}: the matrix pipe is busy for {busy:.1%} of the main loop, at least "
-                                    f"{MATRIX_BUSY_MIN[target]:.0%} would be right")
+                least = MATRIX_BUSY_LESS.get((target, name), MATRIX_BUSY_MIN.get(target, 0))
+                if busy is not None and busy < least:
+                    problems.append(f"{where}: the matrix pipe is busy for {busy:.1%} of the main loop, at least {least:.0%} would be right")
     for problem in problems:
         print(problem, file=sys.stderr)
     if rows == 0:

@@ -1,7 +1,7 @@
 /* Grouped GEMM on AMD's matrix cores (CDNA 2, 3, 4). One work-group of four waves a compute unit stays there
- * and walks over the tiles; a wave makes 128 x 64 of a 256 x 128 tile out of 16 x 16 products. Each step of
- * 32 along the sum is loaded to registers while the step before is multiplied out of LDS, which holds two
- * steps.
+ * and walks over the tiles; a wave makes 128 x 64 of a 256 x 128 tile out of 16 x 16 products. Three steps of
+ * 32 along the sum are under way: one is multiplied out of registers, the next goes through LDS, which holds
+ * two steps, to the waves that multiply it, and the one after that is loaded from memory.
  *
  * LDS holds both operands with the sum's dimension contiguous: 64 bytes a row, in four pieces of 16 bytes,
  * placed so that neither the reads of 16 rows nor the transposing writes meet in a bank. An operand whose
@@ -160,70 +160,71 @@ GPU_DEVICE void fence_schedule() {
 #endif
 }
 
-/* One wait for all reads of LDS, in place of one for each. */
-GPU_DEVICE void wait_for_lds() {
-#if defined(__AMDGCN__)
-    __builtin_amdgcn_s_waitcnt(0xc07f); /* lgkmcnt(0), the other counters any */
-#endif
-}
-
-/* Asks the scheduler for COUNT groups of MATRIX matrix instructions and one of `KIND`: so that neither pipe
- * waits for the other. No effect on what is computed. */
+/* Asks the scheduler for COUNT groups: MATRIX matrix instructions, MOVES moves that put numbers together, one
+ * instruction of `KIND`. So neither pipe waits for the other. No effect on what is computed. */
 enum { MEMORY_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
-template <int COUNT, int KIND, int MATRIX> GPU_DEVICE void interleave() {
+template <int COUNT, int KIND, int MOVES, int MATRIX> GPU_DEVICE void interleave() {
 #if defined(__AMDGCN__)
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-        __builtin_amdgcn_sched_group_barrier(KIND, 1, 0);
         if (MATRIX > 0) __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
+        if (MOVES > 0) __builtin_amdgcn_sched_group_barrier(2, MOVES, 0);
+        __builtin_amdgcn_sched_group_barrier(KIND, 1, 0);
     }
 #endif
 }
 
-/* The same for writes to LDS with the two moves that put their numbers together. */
-template <int COUNT, int MATRIX> GPU_DEVICE void interleave_moves() {
-#if defined(__AMDGCN__)
+/* A wave's part of one step: rows of a and columns of b, read from LDS. */
+struct fragments {
+    words4 a[DOWN], b[ACROSS];
+};
+
+template <int FROM, int TO>
+GPU_DEVICE void read_rows(words4 (&to)[DOWN], const unsigned char *lds, int a_at) {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
-        __builtin_amdgcn_sched_group_barrier(2, 2, 0);
-        __builtin_amdgcn_sched_group_barrier(LDS_WRITE, 1, 0);
-    }
-#endif
+    for (int i = FROM; i < TO; i++) to[i] = *(const words4 *)(lds + a_at + i * 16 * ROW_BYTES);
 }
 
-/* One step, whose numbers are in `lds`; those of the next go from registers to `lds_next`, and those of the
- * one after that, from which on the sum has `left` terms, are loaded. The result's rows are b's and its
- * columns a's: a lane then holds four neighbours of a row of c. */
+GPU_DEVICE void read_columns(words4 (&to)[ACROSS], const unsigned char *lds, int b_at) {
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) to[j] = *(const words4 *)(lds + b_at + j * 16 * ROW_BYTES);
+}
+
+/* One step, whose fragments are in `f`; those of the next step go from registers to `lds_next` and, once all
+ * waves have written, from there to `f`; those of the one after that, from which on the sum has `left` terms,
+ * are loaded. The result's rows are b's and its columns a's: a lane then holds four neighbours of a row of c. */
 template <bool A_INNER, bool B_INNER>
-GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left, const unsigned char *lds,
-                           unsigned char *lds_next, int a_at, int b_at, sums4 (&sum)[DOWN][ACROSS]) {
+GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left, unsigned char *lds_next,
+                           int a_at, int b_at, fragments &f, sums4 (&sum)[DOWN][ACROSS]) {
 #if defined(__gfx950__)
     constexpr int EACH = 1; /* matrix instructions a product of 16 x 16 x 32 */
 #else
     constexpr int EACH = 2;
 #endif
-    constexpr int FIRST = 2; /* rows of fragments before the numbers of the next step are waited for */
+    constexpr int FIRST = 1; /* rows of fragments before the numbers of the next step are waited for */
+    constexpr int MIDDLE =
+        6; /* and before all waves have written them: the others cover the reads of the next */
     constexpr int A_WRITES = A_INNER ? 4 : 8, B_WRITES = B_INNER ? 2 : 8;
-    words4 av[DOWN], bv[ACROSS];
-#pragma unroll
-    for (int j = 0; j < ACROSS; j++) bv[j] = *(const words4 *)(lds + b_at + j * 16 * ROW_BYTES);
-#pragma unroll
-    for (int i = 0; i < DOWN; i++) av[i] = *(const words4 *)(lds + a_at + i * 16 * ROW_BYTES);
-    multiply<0, FIRST>(av, bv, sum);
-    interleave<ACROSS + 1, LDS_READ, 0>();
-    interleave<DOWN - 1, LDS_READ, EACH>();
+    multiply<0, FIRST>(f.a, f.b, sum);
     fence_schedule();
-    wait_for_lds();
     b.store(lds_next + A_BYTES), b.load(left);
     a.store(lds_next), a.load(left);
-    multiply<FIRST, DOWN>(av, bv, sum);
-    interleave_moves<B_WRITES, EACH>();
-    interleave<2, MEMORY_READ, 0>();
-    interleave_moves<A_WRITES, EACH>();
-    interleave<4, MEMORY_READ, 0>();
+    multiply<FIRST, MIDDLE>(f.a, f.b, sum);
+    interleave<B_WRITES, LDS_WRITE, 2, EACH>();
+    interleave<2, MEMORY_READ, 1, 0>();
+    interleave<A_WRITES, LDS_WRITE, B_INNER ? 2 : 0, EACH>();
+    interleave<4, MEMORY_READ, 1, B_INNER ? 1 : 0>();
     gpu_barrier();
     fence_schedule();
+    words4 next[ACROSS];
+    read_columns(next, lds_next, b_at);
+    read_rows<0, MIDDLE>(f.a, lds_next, a_at);
+    multiply<MIDDLE, DOWN>(f.a, f.b, sum);
+    read_rows<MIDDLE, DOWN>(f.a, lds_next, a_at);
+    interleave<ACROSS + MIDDLE, LDS_READ, 0, EACH>();
+    fence_schedule();
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) f.b[j] = next[j];
 }
 
 template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
@@ -248,11 +249,14 @@ template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_
             a.store(lds[0]), b.store(lds[0] + A_BYTES);
             a.load(t.terms - TILE_K), b.load(t.terms - TILE_K);
             gpu_barrier();
+            fragments f;
+            read_columns(f.b, lds[0], b_at);
+            read_rows<0, DOWN>(f.a, lds[0], a_at);
             /* Two steps a round: behind the end of the sum a step multiplies zeros. */
 #pragma clang loop unroll(disable)
             for (int left = t.terms; left > 0; left -= 2 * TILE_K) {
-                whole_step(a, b, left - 2 * TILE_K, lds[0], lds[1], a_at, b_at, sum);
-                whole_step(a, b, left - 3 * TILE_K, lds[1], lds[0], a_at, b_at, sum);
+                whole_step(a, b, left - 2 * TILE_K, lds[1], a_at, b_at, f, sum);
+                whole_step(a, b, left - 3 * TILE_K, lds[0], a_at, b_at, f, sum);
             }
         }
         store_tile(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, sum);
