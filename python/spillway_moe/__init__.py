@@ -8,6 +8,7 @@
     spillway.model("glm-4.5").parts                         parameters by part
     spillway.Trace("trace.h5")                              the routing itself, as arrays
     spillway.TraceWriter("trace.h5", ...)                   a trace of your own
+    spillway.importing.import_arrays("replay.pt", ...)      a trace of a .pt, safetensors or Parquet file
     spillway.check.grouped_gemm(fn)                         a kernel of your own, judged
     spillway.figures                                        pictures of the above (pip install spillway-moe[figures])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any
 
 OK, MISMATCH = 0, 1
 
@@ -111,3 +113,35 @@ def check(code: int, *passes: int) -> int:
     if code != OK and code not in passes:
         raise Error(library.spw_last_error().decode(errors="replace"), code)
     return code
+
+
+def answer_of(command: str, arguments: Sequence[str], passes: Sequence[int] = ()) -> tuple[str, str]:
+    """What `spillway COMMAND ARGUMENT...` answers, "" where it has no JSON, and its notes."""
+    words = [os.fsencode(argument) for argument in arguments]
+    answer = c_void_p()
+    check(library.spw_ask(command.encode(), len(words), (c_char_p * max(len(words), 1))(*words), ctypes.byref(answer)), *passes)
+    if not answer:
+        return "", ""
+    try:
+        return (library.spw_answer_json(answer) or b"").decode(), (library.spw_answer_notes(answer) or b"").decode(errors="replace")
+    finally:
+        library.spw_answer_destroy(answer)
+
+
+def options_of(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            yield option
+        elif isinstance(value, Mapping):
+            for key, one in value.items():
+                yield from (option, f"{key}={one}")
+        elif isinstance(value, (list, tuple)) and name == "scheme":
+            for one in value:
+                yield from (option, str(one))
+        elif isinstance(value, (list, tuple, range)):
+            yield from (option, ",".join(map(str, value)))
+        else:
+            yield from (option, os.fspath(value) if isinstance(value, os.PathLike) else str(value))

@@ -2,17 +2,16 @@
 option without a value; `scheme` and `set` may be lists and dictionaries."""
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pathlib
 import tempfile
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping, Sequence, Union
+from typing import Any, Mapping, Sequence, Union
 
 import pandas
 
-from ._library import MISMATCH, check, library
+from ._library import MISMATCH, answer_of, options_of
 
 Job = Union[str, os.PathLike, Mapping[str, Any], None]
 
@@ -22,47 +21,19 @@ def ask(command: str, *arguments: str, passes: Sequence[int] = ()) -> Any:
 
     command: replay, plan, explain, model, trace info, trace verify, trace generate, trace import, trace merge or trace slice.
     """
-    words = [os.fsencode(argument) for argument in arguments]
-    answer = ctypes.c_void_p()
-    check(library.spw_ask(command.encode(), len(words), (ctypes.c_char_p * max(len(words), 1))(*words),
-                          ctypes.byref(answer)), *passes)
-    if not answer:
-        return None
-    try:
-        text = library.spw_answer_json(answer)
-        return json.loads(text) if text else None
-    finally:
-        library.spw_answer_destroy(answer)
-
-
-def _options(options: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in options.items():
-        option = "--" + name.replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            yield option
-        elif isinstance(value, Mapping):
-            for key, one in value.items():
-                yield from (option, f"{key}={one}")
-        elif isinstance(value, (list, tuple)) and name == "scheme":
-            for one in value:
-                yield from (option, str(one))
-        elif isinstance(value, (list, tuple, range)):
-            yield from (option, ",".join(map(str, value)))
-        else:
-            yield from (option, os.fspath(value) if isinstance(value, os.PathLike) else str(value))
+    text, _ = answer_of(command, arguments, passes)
+    return json.loads(text) if text else None
 
 
 def _ask_of_job(command: str, words: Sequence[str], job: Job, options: Mapping[str, Any]) -> Any:
     """A job that is a dictionary becomes a file for as long as the question takes (JSON is YAML)."""
     if not isinstance(job, Mapping):
         own = [] if job is None else ["--job", os.fspath(job)]
-        return ask(command, *words, *own, *_options(options))
+        return ask(command, *words, *own, *options_of(options))
     with tempfile.TemporaryDirectory(prefix="spillway-") as folder:
         path = pathlib.Path(folder, "job.yaml")
         path.write_text(json.dumps(job), encoding="utf-8")
-        return ask(command, *words, "--job", str(path), *_options(options))
+        return ask(command, *words, "--job", str(path), *options_of(options))
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
@@ -146,7 +117,7 @@ def explain(job: Job = None, **options: Any) -> pandas.DataFrame:
 
 def model(name: str | os.PathLike, **options: Any) -> Model:
     """What a model is made of: model("glm-4.5"), model("config.json", sequence_length=32768)."""
-    answer = ask("model", os.fspath(name), *_options(options), passes=(MISMATCH,))
+    answer = ask("model", os.fspath(name), *options_of(options), passes=(MISMATCH,))
     return Model(answer, _table(answer["parts"]))
 
 

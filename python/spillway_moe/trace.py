@@ -8,8 +8,8 @@ from typing import Any, Sequence
 import numpy
 import pandas
 
-from ._library import MISMATCH, ReaderShape, WriterSettings, check, library
-from .planner import _options, ask
+from ._library import MISMATCH, ReaderShape, WriterSettings, check, library, options_of
+from .planner import ask
 
 NO_EXPERT = 65535
 
@@ -117,7 +117,7 @@ class Trace:
     def generate(path: str | os.PathLike, **options: Any) -> Trace:
         """Makes a trace whose routing follows a distribution, and opens it: Trace.generate("t.h5", experts=64, top_k=8,
         layers=4, ranks=64, tokens_per_rank=512, distribution="lognormal:sigma=0.5")."""
-        ask("trace generate", os.fspath(path), *_options(options))
+        ask("trace generate", os.fspath(path), *options_of(options))
         return Trace(path)
 
 

@@ -1,5 +1,5 @@
 /* A CSV file with the header layer,expert,count and whole numbers: totals of one run. Experts that are not named were not
- * chosen. */
+ * chosen. With the header layer,expert a line is one assignment, as llama.cpp's example moe-trace writes (pull request 28544, 879f4d6). */
 #include "traces/importers/assembly.h"
 
 #include "base/file.h"
@@ -7,15 +7,15 @@
 
 #include <string.h>
 
-enum { MOST_BYTES = 1 << 28, COLUMNS = 3 };
-static const char header[] = "layer,expert,count";
+enum { MOST_BYTES = 1 << 28, COLUMNS = 3, OF_ASSIGNMENT = 2 };
+static const char *const headers[] = {[OF_ASSIGNMENT] = "layer,expert", [COLUMNS] = "layer,expert,count"};
 
 typedef struct table {
     uint32_t **count;     /* [MAX_LAYERS][experts] counts + 1; 0: not named */
     int32_t *layer;       /* [layers] */
     size_t *line, layers; /* where a layer is named first */
     const spw_import_settings *settings;
-    size_t file, number;
+    size_t file, number, columns;
 } table;
 
 static void clear(table *t) {
@@ -27,20 +27,31 @@ static spw_status fail(const table *t, const char *text) {
     return spw_fail(SPW_EFORMAT, "%s:%zu: %s", t->settings->input[t->file], t->number, text);
 }
 
-/* Three whole numbers and nothing else between at and end. */
+/* The columns of the header, whole numbers, and nothing else between at and end. */
 static spw_status read_row(const table *t, const char *at, const char *end, uint64_t *value) {
-    for (int column = 0; column < COLUMNS; column++) {
+    for (size_t column = 0; column < t->columns; column++) {
         const char *digit = at;
         value[column] = 0;
         for (; digit < end && *digit >= '0' && *digit <= '9' && value[column] < UINT32_MAX; digit++)
             value[column] = value[column] * 10 + (uint64_t)(*digit - '0');
-        const bool last = column == COLUMNS - 1;
+        const bool last = column == t->columns - 1;
         if (digit == at || value[column] >= UINT32_MAX ||
             (last ? digit != end : digit == end || *digit != ','))
-            return fail(t, "must be three whole numbers below 2^32 - 1: layer,expert,count");
+            return fail(t, t->columns == COLUMNS
+                               ? "must be three whole numbers below 2^32 - 1: layer,expert,count"
+                               : "must be two whole numbers below 2^32 - 1: layer,expert");
         at = digit + 1;
     }
     return SPW_OK;
+}
+
+/* Lines of single assignments may be of layers that are not asked for: llama.cpp's last layer routes fewer tokens. */
+static bool left_out(const table *t, int32_t layer) {
+    const spw_index_list *asked = &t->settings->layers;
+    if (t->columns == COLUMNS || asked->count == 0) return false;
+    for (size_t i = 0; i < asked->count; i++)
+        if (asked->value[i] == layer) return false;
+    return true;
 }
 
 static spw_status add_row(table *t, const uint64_t *value) {
@@ -48,6 +59,7 @@ static spw_status add_row(table *t, const uint64_t *value) {
     size_t at = t->layers;
     if (value[0] > SPW_ASSEMBLY_MAX_LAYER) SPW_TRY(fail(t, "layers up to 2^20 are read"));
     if (value[1] >= t->settings->experts) SPW_TRY(fail(t, "the expert must be below --experts"));
+    if (left_out(t, (int32_t)value[0])) return SPW_OK;
     for (size_t i = t->layers; i-- > 0 && at == t->layers;) { /* rows of a layer mostly stand together */
         if (t->layer[i] == (int32_t)value[0]) at = i;
     }
@@ -58,11 +70,24 @@ static spw_status add_row(table *t, const uint64_t *value) {
         t->line[at] = t->number;
         t->layers++;
     }
-    if (t->count[at][value[1]] > 0) SPW_TRY(fail(t, "this layer and expert is there twice"));
-    t->count[at][value[1]] = (uint32_t)value[2] + 1;
+    uint32_t *count = &t->count[at][value[1]];
+    if (t->columns == OF_ASSIGNMENT) {
+        *count += *count > 0 ? 1 : 2;
+        return SPW_OK;
+    }
+    if (*count > 0) SPW_TRY(fail(t, "this layer and expert is there twice"));
+    *count = (uint32_t)value[2] + 1;
 
 cleanup:
     return status;
+}
+
+static spw_status read_header(table *t, const char *text, size_t length) {
+    for (t->columns = COLUMNS; t->columns >= OF_ASSIGNMENT; t->columns--) {
+        const char *header = headers[t->columns];
+        if (length == strlen(header) && memcmp(text, header, length) == 0) return SPW_OK;
+    }
+    return fail(t, "the first line must be layer,expert,count or layer,expert");
 }
 
 static spw_status read_rows(table *t, const char *text, size_t length) {
@@ -73,8 +98,7 @@ static spw_status read_rows(table *t, const char *text, size_t length) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline != NULL ? newline : end;
         size_t bytes = (size_t)(stop - at);
         if (bytes > 0 && at[bytes - 1] == '\r') bytes--;
-        if (t->number == 1 && (bytes != sizeof header - 1 || memcmp(at, header, bytes) != 0))
-            SPW_TRY(fail(t, "the first line must be layer,expert,count"));
+        if (t->number == 1) SPW_TRY(read_header(t, at, bytes));
         if (t->number > 1 && bytes > 0) {
             SPW_TRY(read_row(t, at, at + bytes, value));
             SPW_TRY(add_row(t, value));

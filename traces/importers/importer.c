@@ -42,7 +42,8 @@ static const spw_importer importers[] = {
      SPW_FACT_LAYERS | SPW_FACT_DENSE_LAYERS | SPW_FACT_RANKS | SPW_FACT_TOKENS_PER_RANK | SPW_FACT_FILES |
          SPW_FACT_ARRAY | SPW_FACT_MISSING | SPW_FACT_ORDER,
      spw_import_array},
-    {"count-csv", "tables of activations", "a CSV file with the header layer,expert,count",
+    {"count-csv", "tables of activations",
+     "a CSV file with the header layer,expert,count, or layer,expert and a line an assignment",
      "counts of one step", "which tokens chose an expert; source ranks; steps", MIXED, SHAPE, SPW_FACT_LAYERS,
      spw_import_count_table},
     {"count-jsonl", "tables of activations", "lines of {\"layer\", \"counts\"}", "counts of one step",
