@@ -60,6 +60,21 @@ static void print_pipeline(const spw_job *job, const spw_stage *stage) {
     printf("\n");
 }
 
+/* Every stage of a job that says which has which layers. What could fail has been computed before, for the one that needs
+ * most. */
+static void print_stages(const spw_point *point) {
+    const spw_pipeline p = spw_pipeline_of(point->job);
+    spw_footprint f;
+    for (size_t s = 0; s < p.stages && p.layout != NULL; s++) {
+        if (spw_footprint_of_stage(point, s, NULL, &f) != SPW_OK) return;
+        printf("stage %zu: %s%zu layers, %zu with experts", s, f.stage.embedding ? "embedding, " : "",
+               f.stage.layers, f.stage.moe_layers);
+        if (f.stage.predictions > 0) printf(", %zu of multi-token prediction", f.stage.predictions);
+        printf("%s; %.2f GiB = %.2f arguments + %.2f temporary\n", f.stage.head ? ", head" : "",
+               (double)f.peak_bytes / GIB, (double)f.argument_bytes / GIB, (double)f.temporary_bytes / GIB);
+    }
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
     printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
@@ -173,7 +188,9 @@ static void print_newest(const explained *e) {
 
 static void head(void *state, const spw_explain_point *p) {
     const explained *e = state;
+    const spw_point point = spw_point_of(p->job, p->scheme, p->sequences);
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
+    print_stages(&point);
     print_newest(e);
     const char *sharded = spw_footprint_state_note(p->job, p->scheme);
     char precision[SPW_PRECISION_TEXT];

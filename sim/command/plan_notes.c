@@ -147,6 +147,16 @@ static void print_software(const spw_plan_view *v, FILE *out) {
             timed ? "step times" : "");
 }
 
+/* Of the point that is fastest, or else needs least. */
+static void print_stages(const spw_plan_view *v, FILE *out) {
+    const spw_result_answers *a = &v->result->answers;
+    const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
+    char text[SPW_STAGES_TEXT];
+    if (!a->there || i >= v->result->rows || v->result->row[i].stages == 0) return;
+    fprintf(out, "stages    %s, %zu sequences: %s\n", v->result->row[i].scheme.text,
+            v->result->row[i].sequences, spw_result_stages_text(&v->result->row[i], text));
+}
+
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     const spw_job *job = v->request->job;
     char precision[SPW_PRECISION_TEXT];
@@ -177,6 +187,7 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     if (live > 0) fprintf(out, " (%zu by what must be live alone)", live);
     print_evidence(v->result, out);
     fprintf(out, "\n");
+    print_stages(v, out);
     spw_result_print_newest(v->result, out);
     fprintf(out, "\n");
 }

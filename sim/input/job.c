@@ -108,6 +108,26 @@ static const spw_setting parallel_rows[] = {
         "blocks of layers of one pipeline stage; more than 1 interleaves them; 0: one, but in MaxText's "
         "loop one a layer",
         "virtual-stages"),
+    COUNT_ROW("decoder_first_pipeline_num_layers", stage_layout.first, 0, SPW_MODEL_MAX_LAYERS, "0",
+              "layers of the first pipeline stage, as Megatron-Core calls it; 0: not said"),
+    COUNT_ROW("decoder_last_pipeline_num_layers", stage_layout.last, 0, SPW_MODEL_MAX_LAYERS, "0",
+              "layers of the last pipeline stage; 0: not said"),
+    {.key = "account_for_embedding_in_pipeline_split",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, stage_layout.embedding),
+     .fallback = "false",
+     .help = "the embedding counts as a layer when layers are shared out over stages"},
+    {.key = "account_for_loss_in_pipeline_split",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, stage_layout.loss),
+     .fallback = "false",
+     .help = "head and loss count as a layer when layers are shared out over stages"},
+    {.key = "pipeline_model_parallel_layout",
+     .kind = SPW_SETTING_TEXT,
+     .offset = offsetof(spw_job, stage_layout.text),
+     .size = SPW_LAYOUT_TEXT,
+     .fallback = "",
+     .help = "what is in every block, in the letters of Megatron-Core (docs/schemes.md, section 7.9)"},
     {.key = NULL}};
 
 static const spw_setting batch_rows[] = {
@@ -308,6 +328,14 @@ static void fill_split(spw_job *job) {
     if (job->fsdp == 0) job->fsdp = job->expert < data ? data / job->expert : 1;
 }
 
+/* A layout says how many blocks a stage has, unless the job does, and whether there is multi-token prediction. */
+static void fill_layout(spw_job *job) {
+    const size_t blocks = job->stage_layout.blocks;
+    if (job->virtual_stages == 0 && blocks > 0 && blocks % job->pipeline == 0)
+        job->virtual_stages = blocks / job->pipeline;
+    if (job->stage_layout.predictions > 0) spw_model_count_mtp(&job->model);
+}
+
 /* Beside `out`, what the text is called and where its paths begin; an override's begin where the program runs. */
 typedef struct job_place {
     const char *where, *folder;
@@ -346,6 +374,9 @@ static spw_status parse(const job_place *at, const char *text, size_t length, sp
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
     fill_split(&read->job);
+    key = "parallel.pipeline_model_parallel_layout";
+    SPW_TRY(spw_stage_layout_parse(&read->job.stage_layout));
+    fill_layout(&read->job);
     SPW_TRY(spw_job_check_key(&read->job, false, &key));
     *out = read->job;
 

@@ -7,6 +7,7 @@
 #include "sim/input/cluster.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/model.h"
+#include "sim/input/stage_layout.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,6 +79,7 @@ typedef struct spw_job {
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
     size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1, but
                               in MaxText's loop one a layer (sim/memory/compiled_cut.h) */
+    spw_stage_layout stage_layout; /* which stage holds which layers, where they are not shared out evenly */
     spw_model_part part;
     size_t
         layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */

@@ -51,6 +51,12 @@ static spw_status check_split(const spw_job *job, const char **key) {
                         gpus, job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, gpus);
     *key = "parallel.expert";
     if (job->model.experts % job->expert != 0) return fail_expert(job);
+    const spw_stage_cut cut = {job->model.layers, job->pipeline,
+                               job->virtual_stages > 0 ? job->virtual_stages : 1, job->model.mtp_layers};
+    const spw_status status = spw_stage_layout_check(&job->stage_layout, &cut, job->model.name, key);
+    if (status != SPW_OK) return status;
+    if (spw_stage_layout_is_said(&job->stage_layout))
+        return spw_grid_check(job, key); /* blocks may be empty */
     *key = "parallel.pipeline";
     if (job->pipeline > job->model.layers)
         return spw_fail(SPW_ECONFIG,
@@ -153,6 +159,11 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "recipe %s casts weights and activations of bf16; leave precision.weights and "
                         "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
+                        name);
+    if (job->stage_layout.predictions > 0)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s with layers of multi-token prediction is not modelled; leave m out of the "
+                        "layout, or use recipe: none",
                         name);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED)
         return spw_fail(

@@ -153,6 +153,14 @@ static uint64_t router(const spw_model *m) {
                              spw_saturated_product((uint64_t)m->router_scales + m->moe_norm, m->hidden));
 }
 
+spw_mtp_parameters spw_mtp_parameters_of(const spw_model *m) {
+    const spw_parameters p = spw_model_parameters(m);
+    const uint64_t hidden = m->hidden;
+    return (spw_mtp_parameters){.routed = p.routed_per_layer,
+                                .rest = p.attention_per_layer + p.norms_per_layer + p.shared_per_layer +
+                                        p.router_per_layer + 2 * hidden * hidden + 3 * hidden};
+}
+
 spw_parameters spw_model_parameters(const spw_model *m) {
     const uint64_t expert = swiglu(m, m->expert_ffn, m->expert_bias),
                    dense_layers = m->layers - m->moe_layers, others = m->other.layers,

@@ -44,6 +44,7 @@ typedef struct spw_model {
     size_t shared_ffn;   /* width of all shared experts together; 0 = none */
     size_t dense_ffn;    /* width of the dense layers' FFN; 0 = none */
     size_t replicas;     /* of `experts`, copies that a balancer made: no router column, no optimizer state */
+    size_t mtp_layers;   /* layers of multi-token prediction, which count where a job's layout names them */
     size_t zero_experts; /* choices that compute nothing (LongCat); beside `experts` */
     size_t groups, groups_kept;          /* group-limited routing; 1, 1 = off */
     bool sigmoid_router, selection_bias; /* selection_bias: one value an expert, for the choice only */
@@ -86,6 +87,13 @@ SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out);
 
 spw_parameters spw_model_parameters(const spw_model *model);
+/* Of one layer of multi-token prediction: a layer with experts, a projection of two inputs, norms of both and of the output. */
+typedef struct spw_mtp_parameters {
+    uint64_t routed, rest;
+} spw_mtp_parameters;
+spw_mtp_parameters spw_mtp_parameters_of(const spw_model *model);
+/* The job counts its layers of multi-token prediction: what is said of them changes. */
+void spw_model_count_mtp(spw_model *model);
 
 /* The preset that a name stands for, MaxText's or a repository's, or the name itself. */
 const char *spw_model_preset_of(const char *name);

@@ -188,13 +188,6 @@ cleanup:
 
 /* --- Keys that are not read --- */
 
-static uint64_t mtp_parameters(const spw_model *m, json_int_t layers) {
-    const spw_parameters p = spw_model_parameters(m);
-    const uint64_t hidden = m->hidden; /* a projection of two inputs, their norms and one of the output */
-    return (uint64_t)layers * (p.attention_per_layer + p.norms_per_layer + p.routed_per_layer +
-                               p.shared_per_layer + p.router_per_layer + 2 * hidden * hidden + 3 * hidden);
-}
-
 __attribute__((format(printf, 2, 3))) static void doubt(spw_model *m, const char *format, ...) {
     for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++) {
         if (m->doubt[i][0] != '\0') continue;
@@ -232,15 +225,34 @@ static void doubt_layers(spw_model *m) {
               m->zero_experts, m->experts + m->zero_experts, m->top_k);
 }
 
+static double mtp_billions(const spw_model *m) {
+    const spw_mtp_parameters p = spw_mtp_parameters_of(m);
+    return (double)m->mtp_layers * (double)(p.routed + p.rest) / 1e9;
+}
+
+static void describe_mtp(const spw_model *m, const char *where, char out[SPW_MODEL_DOUBT]) {
+    const bool one = m->mtp_layers == 1;
+    (void)snprintf(
+        out, SPW_MODEL_DOUBT,
+        "the model's %zu layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
+        "count) %s %s",
+        m->mtp_layers, one ? "" : "s", mtp_billions(m), (double)spw_model_parameters(m).total / 1e9,
+        one ? "is" : "are", where);
+}
+
+void spw_model_count_mtp(spw_model *m) {
+    for (size_t i = 0; i < SPW_MODEL_DOUBTS; i++)
+        if (strstr(m->doubt[i], "of multi-token prediction") != NULL)
+            describe_mtp(m, "in the memory of its stage, but in neither traffic nor time", m->doubt[i]);
+}
+
 /* What the file asks for and is not in the figures. */
 static void note_doubts(const spw_reading *in, spw_model *m) {
     const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
-    if (mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS)
-        doubt(m,
-              "the model's %lld layer%s of multi-token prediction (%.1f B parameters beside the %.1f B that "
-              "count) %s not in these figures, neither memory and traffic nor time",
-              (long long)mtp, mtp == 1 ? "" : "s", (double)mtp_parameters(m, mtp) / 1e9,
-              (double)spw_model_parameters(m).total / 1e9, mtp == 1 ? "is" : "are");
+    char text[SPW_MODEL_DOUBT];
+    m->mtp_layers = mtp > 0 && mtp <= SPW_MODEL_MAX_LAYERS ? (size_t)mtp : 0;
+    describe_mtp(m, "not in these figures, neither memory and traffic nor time", text);
+    if (m->mtp_layers > 0) doubt(m, "%s", text);
     if (window > 0)
         doubt(m,
               "the model's attention looks back %lld tokens in some or all layers; its work is counted over "

@@ -450,7 +450,11 @@ static void find_peak(spw_footprint *f) {
             if (c->live[m]) total[m] = plus(total[m], c->bytes);
         }
     }
-    if (f->stage.moe_layers == 0) total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
+    const size_t predictions = f->stage.predictions;
+    if (f->stage.moe_layers + predictions == 0)
+        total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
+    if (f->stage.layers + predictions == 0)
+        total[SPW_MOMENT_DENSE_LAYER] = f->fixed_bytes[SPW_MOMENT_DENSE_LAYER] = 0;
     f->moment = SPW_MOMENT_MOE_LAYER;
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
         if (total[m] > total[f->moment]) f->moment = (spw_moment)m;

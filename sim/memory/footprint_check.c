@@ -80,10 +80,20 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {
+    if (!scheme->type->memory.shards_state || !spw_stage_layout_is_said(&job->stage_layout)) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': MaxText gives every stage equally many layers; use a scheme of PyTorch such "
+        "as megatron-alltoall, or leave the layout of the stages out",
+        scheme->text);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
+    if (status == SPW_OK) status = check_layout(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

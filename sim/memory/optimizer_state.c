@@ -28,10 +28,17 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
                 (layers - moe) * (double)p.dense_ffn_per_layer;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
     held.replicated = layers * (double)whole.layer + moe * (double)whole.moe_layer;
+    const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
+    const double predictions = (double)stage->predictions;
+    held.routed += predictions * (double)mtp.routed;
+    held.rest += predictions * (double)mtp.rest;
+    held.replicated += predictions * (double)(whole.layer + whole.moe_layer + 3 * model->hidden);
+    if (stage->predictions > 0 && !stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.replicated += (double)whole.head;
     if (stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.rest += (double)(p.final_norm + p.head);
-    if (stage->head && !stage->embedding && model->tied_embeddings) held.rest += (double)p.embedding;
+    if (stage->head && !stage->embedding && stage->predictions == 0 && model->tied_embeddings)
+        held.rest += (double)p.embedding;
     return held;
 }
 

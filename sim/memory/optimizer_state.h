@@ -26,7 +26,8 @@ typedef struct spw_replicated_parameters {
     uint64_t layer, moe_layer, head; /* of any layer; more of one with experts; of the stage with the head */
 } spw_replicated_parameters;
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
-/* Embedding in the first stage, final norm and head in the last; a tied head is held by both. */
+/* Embedding in the first stage, final norm and head in the last; a tied head is held by both, and a stage of multi-token
+ * prediction has the embedding once more (NVIDIA/Megatron-LM d98e8a64 megatron/core/models/gpt/gpt_model.py). */
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);
 
 /* Those that an optimizer keeps moments of: without a balancer's copies of experts. */

@@ -5,7 +5,8 @@ static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 spw_pipeline spw_pipeline_of(const spw_job *job) {
     return (spw_pipeline){.stages = at_least_one(job->pipeline),
                           .chunks = at_least_one(job->virtual_stages),
-                          .micro_batches = at_least_one(job->micro_batches)};
+                          .micro_batches = at_least_one(job->micro_batches),
+                          .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL};
 }
 
 size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
@@ -58,12 +59,24 @@ uint64_t spw_pipeline_peak(const spw_pipeline *p, size_t stage, const uint64_t *
     return peak;
 }
 
+static spw_block block_of_layout(const spw_pipeline *p, size_t layers, size_t index) {
+    const spw_stage_cut cut = {.layers = layers, .stages = p->stages, .chunks = p->chunks};
+    spw_block block = {.first = 0};
+    for (size_t i = 0; i <= index; i++) {
+        block.first += block.layers;
+        block.layers = spw_stage_layout_layers(p->layout, &cut, i % p->stages, i / p->stages);
+    }
+    block.predictions = spw_stage_layout_predictions(p->layout, index);
+    return block;
+}
+
 spw_block spw_pipeline_block(const spw_pipeline *p, const spw_model *model, size_t stage, size_t chunk) {
     const size_t blocks = p->stages * p->chunks, index = chunk * p->stages + stage;
     if (blocks == 1) return (spw_block){.layers = model->layers, .moe_layers = model->moe_layers};
     const size_t each = model->layers / blocks, more = model->layers % blocks;
     spw_block block = {.first = index * each + (index < more ? index : more),
                        .layers = each + (index < more ? 1 : 0)};
+    if (p->layout != NULL) block = block_of_layout(p, model->layers, index);
     for (size_t i = block.first; i < block.first + block.layers; i++) block.moe_layers += model->is_moe[i];
     return block;
 }
@@ -88,12 +101,15 @@ spw_stage spw_pipeline_stage(const spw_pipeline *p, const spw_model *model, size
         const spw_block block = spw_pipeline_block(p, model, stage, c);
         out.layers += block.layers;
         out.moe_layers += block.moe_layers;
+        out.predictions += block.predictions;
     }
     for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
         const spw_pass pass = spw_pipeline_pass(p, stage, i);
         const spw_block block = spw_pipeline_block(p, model, stage, pass.chunk);
-        now = pass.backward ? now - block.layers : now + block.layers;
-        now_moe = pass.backward ? now_moe - block.moe_layers : now_moe + block.moe_layers;
+        const size_t layers = block.layers + block.predictions,
+                     moe_layers = block.moe_layers + block.predictions;
+        now = pass.backward ? now - layers : now + layers;
+        now_moe = pass.backward ? now_moe - moe_layers : now_moe + moe_layers;
         if (now < out.kept_layers || (now == out.kept_layers && now_moe <= out.kept_moe_layers)) continue;
         out.kept_layers = now;
         out.kept_moe_layers = now_moe;

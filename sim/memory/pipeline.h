@@ -16,6 +16,7 @@ typedef struct spw_pipeline {
     size_t stages;        /* P */
     size_t chunks;        /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P divides M */
     size_t micro_batches; /* M, of one step */
+    const spw_stage_layout *layout; /* the job's, borrowed; NULL: layers are shared out evenly */
 } spw_pipeline;
 spw_pipeline spw_pipeline_of(const spw_job *job);
 
@@ -39,10 +40,12 @@ size_t spw_pipeline_in_flight(const spw_pipeline *pipeline, size_t stage);
  * as their routing does. Saturates at UINT64_MAX. */
 uint64_t spw_pipeline_peak(const spw_pipeline *pipeline, size_t stage, const uint64_t *kept);
 
-/* The layers of a chunk: P v blocks in order, block c P + s to chunk c of stage s; where P v does not divide
- * the layers the first blocks have one more. */
+/* The layers of a chunk: P v blocks in order, block c P + s to chunk c of stage s, as many in each as the job's layout says;
+ * without one they are shared out evenly, and where P v does not divide the layers the first blocks have one more. The
+ * embedding is in the first block, final norm and head in the last. */
 typedef struct spw_block {
     size_t first, layers, moe_layers;
+    size_t predictions; /* layers of multi-token prediction, beside these */
 } spw_block;
 spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
                              size_t chunk);
@@ -51,11 +54,12 @@ spw_block spw_pipeline_block(const spw_pipeline *pipeline, const spw_model *mode
 void spw_pipeline_place_layers(const spw_pipeline *pipeline, const spw_model *model, size_t layers,
                                size_t *stage, size_t *chunk);
 
-/* What a stage holds, and what its passes in flight keep at most, counted in layers; the MoE layers among them
- * are those of that moment. */
+/* What a stage holds, and what its passes in flight keep at most, counted in layers, those of multi-token prediction
+ * included; the MoE layers among them are those of that moment. */
 typedef struct spw_stage {
     size_t index, stages;
     size_t layers, moe_layers;
+    size_t predictions;   /* layers of multi-token prediction, beside these; each has experts */
     bool embedding, head; /* the first stage, the last */
     size_t kept_layers, kept_moe_layers;
 } spw_stage;

@@ -42,12 +42,32 @@ static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     return SPW_OK;
 }
 
+/* Of a job that says which stage has which layers: each of them, at its greatest. */
+static spw_status finish_stages(const spw_stage_memory *m, spw_result_row *out) {
+    if (m->pipeline.layout == NULL) return SPW_OK;
+    const spw_status status = SPW_ALLOC(m->pipeline.stages, &out->stage);
+    if (status != SPW_OK) return status;
+    out->stages = m->pipeline.stages;
+    for (size_t s = 0; s < out->stages; s++) {
+        const spw_stage *stage = &m->footprint[s].stage;
+        out->stage[s] = (spw_result_stage){.layers = stage->layers,
+                                           .moe_layers = stage->moe_layers,
+                                           .predictions = stage->predictions,
+                                           .embedding = stage->embedding,
+                                           .head = stage->head,
+                                           .argument_bytes = m->footprint[s].argument_bytes,
+                                           .peak_bytes = m->stage_peak[s]};
+    }
+    return SPW_OK;
+}
+
 /* Over the steps, of the rank that holds most: sorts them. */
 static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     const size_t steps = row->frame->steps;
     spw_stage_memory *m = &row->memory;
     size_t refused = 0;
     spw_status status = spw_stage_memory_footprint(m, &out->footprint);
+    if (status == SPW_OK) status = finish_stages(m, out);
     if (status != SPW_OK) return status;
     if (m->routed) {
         name_worst(row, m->worst_step, m->worst_layer, m->worst_rank, &out->memory);
@@ -140,9 +160,9 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
             "every step");
 }
 
-static void assume_parts(const spw_replay_row *row, const spw_footprint *footprint, spw_assumptions *list) {
+static void assume_parts(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const spw_replay_frame *f = row->frame;
-    char text[SPW_COMPILED_CUT_TEXT];
+    char text[SPW_COMPILED_CUT_TEXT], stages[SPW_STAGES_TEXT];
     spw_compiled_cut cut;
     if (row->compiled && f->stages > 1) {
         if (spw_compiled_cut_of(row->point.job, row->point.sequences, &cut) == SPW_OK &&
@@ -155,7 +175,9 @@ static void assume_parts(const spw_replay_row *row, const spw_footprint *footpri
                    f->micro_batches, row->point.shape.sequences, spw_plural(row->point.shape.sequences));
     if (f->stages > 1)
         spw_assume(list, "%zu stages; memory is that of stage %zu, which needs most", f->stages,
-                   footprint->stage.index);
+                   out->footprint.stage.index);
+    if (out->stages > 0)
+        spw_assume(list, "%s: %s", row->point.scheme->text, spw_result_stages_text(out, stages));
 }
 
 /* Rows and drops of the stated imbalance in the place of the replayed ones. */
@@ -287,7 +309,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     assume_choices(row, &out->assumptions);
     assume_time(row, out);
     assume_memory(row, &out->assumptions);
-    assume_parts(row, &out->footprint, &out->assumptions);
+    assume_parts(row, out, &out->assumptions);
     spw_result_row_judge(out);
     if (spw_point_is_live_alone(out))
         SPW_TRY(spw_newest_arena_of(f->request->newest, row->point.job, row->point.scheme, out->sequences,

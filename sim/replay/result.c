@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/memory/advice.h"
 
+#include <stdio.h>
 #include <string.h>
 
 spw_status spw_result_append(spw_result *result, spw_result_row **row) {
@@ -56,7 +57,10 @@ spw_status spw_result_append_refusal(spw_result *result, spw_refusal **refusal) 
 }
 
 void spw_result_clear(spw_result *result) {
-    for (size_t i = 0; i < result->rows; i++) spw_free(result->row[i].overload.layer);
+    for (size_t i = 0; i < result->rows; i++) {
+        spw_free(result->row[i].overload.layer);
+        spw_free(result->row[i].stage);
+    }
     spw_free(result->row);
     spw_free(result->factor);
     spw_free(result->batch);
@@ -66,4 +70,17 @@ void spw_result_clear(spw_result *result) {
     spw_free(result->answers.order);
     spw_free(result->answers.front);
     *result = (spw_result){.rows = 0};
+}
+
+const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGES_TEXT]) {
+    static const double GIB = 1024.0 * 1024.0 * 1024.0;
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t s = 0; s < row->stages && used + 1 < SPW_STAGES_TEXT; s++) {
+        const int length = snprintf(out + used, SPW_STAGES_TEXT - used, "%s%zu (%.2f)",
+                                    s == 0 ? "layers (GiB) of each stage: " : ", ", row->stage[s].layers,
+                                    (double)row->stage[s].peak_bytes / GIB);
+        used += length > 0 ? (size_t)length : 0;
+    }
+    return out;
 }

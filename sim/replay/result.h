@@ -81,6 +81,13 @@ typedef struct spw_result_overload {
     spw_result_layer *layer; /* [row.layers], owned */
 } spw_result_overload;
 
+/* One pipeline stage: what it has, and the most that one of its ranks needs. */
+typedef struct spw_result_stage {
+    size_t layers, moe_layers, predictions; /* predictions: layers of multi-token prediction, beside these */
+    bool embedding, head;
+    uint64_t argument_bytes, peak_bytes;
+} spw_result_stage;
+
 /* What the figures of memory are of. */
 typedef enum spw_memory_kind {
     SPW_MEMORY_LIVE, /* what must be live; what an allocator or a compiler adds comes on top */
@@ -95,6 +102,8 @@ typedef struct spw_result_row {
     size_t steps, layers;          /* replayed */
     spw_footprint footprint;
     spw_result_memory memory;
+    spw_result_stage *stage; /* [stages] of a job that says which stage has which layers; owned */
+    size_t stages;           /* 0: they are shared out evenly */
     spw_reserved_summary reserved;
     char advice[SPW_ADVICE_TEXT]; /* what to do about what the allocator did; "": nothing */
     spw_memory_kind memory_kind;
@@ -237,6 +246,10 @@ typedef struct spw_run_settings {
     const spw_time_stack *time_fit;                /* as read; NULL = none */
     const spw_megatron_coefficients *megatron_fit; /* the same */
 } spw_run_settings;
+
+/* "layers (GiB) of each stage: 3 (45.21), 4 (40.10)"; "" where layers are shared out evenly. Returns `out`. */
+enum { SPW_STAGES_TEXT = 640 };
+const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGES_TEXT]);
 
 /* Of the replayed allocator where there is one, else of the largest peak. */
 spw_verdict spw_result_verdict(const spw_result_row *row);

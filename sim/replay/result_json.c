@@ -183,6 +183,23 @@ static json_t *newest_json(spw_json *json, const spw_newest_arena *a) {
     return object;
 }
 
+static json_t *stages_json(spw_json *json, const spw_result_row *r) {
+    json_t *list = json_array();
+    for (size_t s = 0; s < r->stages; s++) {
+        const spw_result_stage *stage = &r->stage[s];
+        json_t *item = json_object();
+        spw_json_put(json, item, "layers", spw_json_count(stage->layers));
+        spw_json_put(json, item, "moe_layers", spw_json_count(stage->moe_layers));
+        spw_json_put(json, item, "mtp_layers", spw_json_count(stage->predictions));
+        spw_json_put(json, item, "embedding", json_boolean(stage->embedding));
+        spw_json_put(json, item, "head", json_boolean(stage->head));
+        spw_json_put(json, item, "argument_bytes", spw_json_count(stage->argument_bytes));
+        spw_json_put(json, item, "peak_bytes", spw_json_count(stage->peak_bytes));
+        spw_json_add(json, list, item);
+    }
+    return list;
+}
+
 static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     const spw_footprint *f = &r->footprint;
     json_t *object = json_object(), *worst = json_object(), *components = json_object();
@@ -213,6 +230,7 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
         if (c->live[f->moment]) spw_json_put(json, components, c->name, spw_json_count(c->bytes));
     }
     spw_json_put(json, object, "components", components);
+    if (r->stages > 0) spw_json_put(json, object, "stages", stages_json(json, r));
     return object;
 }
 

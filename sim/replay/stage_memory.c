@@ -31,9 +31,11 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     m->routed = spw_layer_is_dynamic(&m->layer);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
+    SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->stage_peak));
     for (size_t s = 0; s < m->pipeline.stages; s++) {
         SPW_TRY(spw_footprint_of_stage(point, s, NULL, &m->footprint[s]));
         if (m->footprint[s].peak_bytes > m->footprint[m->worst_stage].peak_bytes) m->worst_stage = s;
+        m->stage_peak[s] = m->routed ? 0 : m->footprint[s].peak_bytes;
     }
     if (m->routed) {
         SPW_TRY(place_layers(m));
@@ -49,6 +51,7 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
     spw_layer_destroy(&m->layer);
     spw_free(m->footprint);
     spw_free(m->step_peak);
+    spw_free(m->stage_peak);
     spw_free(m->stage);
     spw_free(m->chunk);
     spw_free(m->held);
@@ -87,6 +90,7 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
         const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
         const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, kept);
         if (peak > m->step_peak[step]) m->step_peak[step] = peak;
+        if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;
         if (peak <= m->worst_bytes) continue;
         m->worst_bytes = peak;
         m->worst = (spw_routed_memory){h->rows, kept};

@@ -29,6 +29,7 @@ typedef struct spw_stage_memory {
     bool routed;              /* it follows the routing; else every step needs the footprint */
     spw_footprint *footprint; /* [stages] with balanced routing */
     uint64_t *step_peak;      /* [steps] of the rank and stage that hold most */
+    uint64_t *stage_peak;     /* [stages] of the rank and step that hold most there */
     size_t *stage, *chunk;    /* [the job's MoE layers, or the replayed ones if more] */
     spw_stage_held *held;     /* [stages][ranks] */
     uint64_t *kept;           /* [stages][ranks][micro-batches][chunks] bytes */

@@ -112,7 +112,10 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
            "pipeline, "
-           "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages");
+           "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages, "
+           "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers, "
+           "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
+           "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, "
            "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
