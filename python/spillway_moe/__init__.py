@@ -9,6 +9,7 @@
     spillway.Trace("trace.h5")                              the routing itself, as arrays
     spillway.TraceWriter("trace.h5", ...)                   a trace of your own
     spillway.importing.import_arrays("replay.pt", ...)      a trace of a .pt, safetensors or Parquet file
+    spillway.chakra.write_chakra("result.h5", "folder")     bytes of every pair of ranks, for network simulators
     spillway.check.grouped_gemm(fn)                         a kernel of your own, judged
     spillway.figures                                        pictures of the above (pip install spillway-moe[figures])
 

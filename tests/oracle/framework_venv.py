@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 JAX = ["jax==0.10.2; python_version >= '3.11'", "jax; python_version < '3.11'", "h5py"]
+IMPORTS = ["safetensors", "pyarrow", "h5py", "protobuf", "grpcio-tools"]
 TORCH = ["torch>=2.9", "transformers>=5", "h5py", "spmd_types", "tyro", "torchtitan==0.3.0", "megatron-core==0.16.1"]
 
 

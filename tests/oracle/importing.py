@@ -15,7 +15,7 @@ torch_too = "torch" in sys.argv
 if torch_too:
     framework_venv.enter(sys.argv[5], "torch", framework_venv.TORCH, "it is run by .ci/run long alone")
 else:
-    framework_venv.enter(sys.argv[5], "pyarrow", ["safetensors", "pyarrow", "h5py"], "cmake -DSPW_JAX=OFF leaves this test out")
+    framework_venv.enter(sys.argv[5], "pyarrow", framework_venv.IMPORTS, "cmake -DSPW_JAX=OFF leaves this test out")
 program, source, shared, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 scratch /= "importing"
 os.environ.update(SPILLWAY_LIBRARY=str(shared), PYTHONPATH=str(source / "python"))
