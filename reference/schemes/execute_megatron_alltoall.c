@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 #include "reference/schemes/execute_list.h"
+#include "reference/schemes/megatron_chunks.h"
+#include "reference/schemes/megatron_sharers.h"
 
 #include <string.h>
 
@@ -12,101 +14,6 @@
 #define AT(name, r) (g->tensor[SPW_MEGATRON_##name].at[r])
 
 static bool many(const spw_execution *run) { return run->local > 1; }
-
-/* Every rank learns how many rows come from whom, for which of its experts. */
-static spw_status exchange_counts(spw_execution *run, spw_megatron *g) {
-    const size_t ranks = run->shape.ranks, local = run->local;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_fabric_begin(run->fabric, "counts"));
-    for (size_t r = 0; r < ranks; r++) {
-        for (size_t d = 0; d < ranks; d++)
-            SPW_TRY(
-                spw_fabric_send(run->fabric, r, d, g->rank[r].count + d * local, local, sizeof(size_t), 4));
-    }
-    for (size_t d = 0; d < ranks; d++) {
-        spw_megatron_rank *p = &g->rank[d];
-        size_t *offset = g->experts.offset + d * (local + 1);
-        for (size_t s = 0; s < ranks; s++)
-            SPW_TRY(spw_fabric_receive(run->fabric, d, s, p->arrived + s * local, local, sizeof(size_t)));
-        for (size_t x = 0; x < local; x++) {
-            size_t rows = 0;
-            for (size_t s = 0; s < ranks; s++) rows += p->arrived[s * local + x];
-            p->segment[x + 1] = p->segment[x] + rows;
-            offset[x + 1] = offset[x] + spw_megatron_round_up(rows, g->set.expert_align);
-        }
-        g->rows[SPW_MEGATRON_ROWS_RECEIVED][d] = p->segment[local];
-        g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][d] = run->out.rows[d] = offset[local];
-    }
-cleanup:
-    return status;
-}
-
-/* Rows of one rank to another, before they are sorted. */
-static size_t rows_between(const spw_execution *run, const spw_megatron *g, size_t from, size_t to) {
-    size_t rows = 0;
-    for (size_t x = 0; x < run->local; x++) rows += g->rank[from].count[to * run->local + x];
-    return rows;
-}
-
-/* Rows of hidden activations, or their router weights: two all-to-alls with the same splits. */
-static spw_status exchange(spw_execution *run, const spw_megatron *g, const char *name, bool back,
-                           const spw_spread *from, const spw_spread *to, size_t width, size_t element_bytes) {
-    const size_t ranks = run->shape.ranks;
-    spw_status status = SPW_OK;
-    SPW_TRY(spw_fabric_begin(run->fabric, name));
-    for (size_t r = 0; r < ranks; r++) {
-        size_t row = 0;
-        for (size_t d = 0; d < ranks; d++) {
-            const size_t rows = back ? rows_between(run, g, d, r) : rows_between(run, g, r, d);
-            SPW_TRY(spw_fabric_send(run->fabric, r, d, from->at[r] + row * width, rows * width, sizeof(float),
-                                    element_bytes));
-            row += rows;
-        }
-    }
-    for (size_t d = 0; d < ranks; d++) {
-        size_t row = 0;
-        for (size_t s = 0; s < ranks; s++) {
-            const size_t rows = back ? rows_between(run, g, d, s) : rows_between(run, g, s, d);
-            SPW_TRY(
-                spw_fabric_receive(run->fabric, d, s, to->at[d] + row * width, rows * width, sizeof(float)));
-            row += rows;
-        }
-    }
-cleanup:
-    return status;
-}
-
-static spw_status exchange_rows(spw_execution *run, spw_megatron *g, const char *name, bool back,
-                                spw_megatron_tensor from, spw_megatron_tensor to) {
-    return exchange(run, g, name, back, &g->tensor[from], &g->tensor[to], run->shape.hidden,
-                    run->shape.element_bytes);
-}
-
-static spw_status exchange_probs(spw_execution *run, spw_megatron *g, const char *name, bool back,
-                                 spw_megatron_tensor from, spw_megatron_tensor to) {
-    return exchange(run, g, name, back, &g->tensor[from], &g->tensor[to], 1, 4);
-}
-
-/* Between the orders (source, expert) and (expert, source). */
-static void sort_chunks(const spw_execution *run, const spw_megatron *g, spw_megatron_tensor arrived,
-                        spw_megatron_tensor sorted, size_t width, bool back) {
-    const size_t ranks = run->shape.ranks, local = run->local;
-    for (size_t r = 0; r < ranks; r++) {
-        const spw_megatron_rank *p = &g->rank[r];
-        size_t row = 0;
-        for (size_t s = 0; s < ranks; s++) {
-            for (size_t x = 0; x < local; x++) {
-                const size_t rows = p->arrived[s * local + x];
-                size_t place = p->segment[x];
-                for (size_t before = 0; before < s; before++) place += p->arrived[before * local + x];
-                float *one = g->tensor[arrived].at[r] + row * width,
-                      *other = g->tensor[sorted].at[r] + place * width;
-                memcpy(back ? one : other, back ? other : one, rows * width * sizeof *one);
-                row += rows;
-            }
-        }
-    }
-}
 
 static spw_status permute(spw_execution *run, spw_megatron *g) {
     const bool fused = g->set.fused, slots = g->set.slots;
@@ -156,16 +63,16 @@ static spw_status dispatch(spw_execution *run, spw_megatron *g, const char *name
     spw_step(run, "dispatch");
     SPW_TRY(spw_megatron_born(run, g, rows));
     SPW_TRY(spw_megatron_born(run, g, probs));
-    SPW_TRY(exchange_rows(run, g, name, false, SPW_MEGATRON_SENT, rows));
-    SPW_TRY(exchange_probs(run, g, name, false, SPW_MEGATRON_SENT_PROBS, probs));
+    SPW_TRY(spw_megatron_exchange_rows(run, g, name, false, SPW_MEGATRON_SENT, rows));
+    SPW_TRY(spw_megatron_exchange_probs(run, g, name, false, SPW_MEGATRON_SENT_PROBS, probs));
     DIES(SENT_PROBS);
     if (!sorts) return SPW_OK;
     spw_step(run, "sort chunks");
     if (g->set.fused) BORN(SORT_ID_MAP);
     SPW_TRY(spw_megatron_born(run, g, sorted));
     SPW_TRY(spw_megatron_born(run, g, sorted_probs));
-    sort_chunks(run, g, rows, sorted, run->shape.hidden, false);
-    sort_chunks(run, g, probs, sorted_probs, 1, false);
+    spw_megatron_sort_chunks(run, g, rows, sorted, run->shape.hidden, false);
+    spw_megatron_sort_chunks(run, g, probs, sorted_probs, 1, false);
 cleanup:
     return status;
 }
@@ -184,14 +91,14 @@ static spw_status combine(spw_execution *run, spw_megatron *g, const char *name)
     if (sorts) {
         spw_step(run, "unsort chunks");
         BORN(UNSORTED);
-        sort_chunks(run, g, SPW_MEGATRON_UNSORTED, made, run->shape.hidden, true);
+        spw_megatron_sort_chunks(run, g, SPW_MEGATRON_UNSORTED, made, run->shape.hidden, true);
         spw_megatron_dies(run, g, made);
         if (first && !padded) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS);
         if (padded) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED, SPW_MEGATRON_SORTED_PROBS);
     }
     spw_step(run, "combine");
     BORN(COMBINED);
-    SPW_TRY(exchange_rows(run, g, name, true, returned, SPW_MEGATRON_COMBINED));
+    SPW_TRY(spw_megatron_exchange_rows(run, g, name, true, returned, SPW_MEGATRON_COMBINED));
     spw_megatron_dies(run, g, returned);
 cleanup:
     return status;
@@ -215,7 +122,7 @@ static spw_status add_rows(const spw_execution *run, const spw_megatron *g, size
 
 static spw_status unpermute(spw_execution *run, spw_megatron *g) {
     const bool first = run->pass == SPW_PASS_FORWARD, fused = g->set.fused, slots = g->set.slots,
-               copied = many(run) || g->set.padded;
+               shared = spw_megatron_shares(run), copied = many(run) || g->set.padded || shared;
     const size_t outputs = run->tokens * run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "unpermute");
@@ -227,7 +134,11 @@ static spw_status unpermute(spw_execution *run, spw_megatron *g) {
     DIES(COMBINED);
     spw_step(run, "layer end");
     DIES(SENT);
-    if (copied) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RECEIVED, SPW_MEGATRON_RECEIVED_PROBS);
+    if (spw_megatron_alone(run)) {
+        DIES(SENT_PROBS);
+    } else if (copied) {
+        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RECEIVED, SPW_MEGATRON_RECEIVED_PROBS);
+    }
     if (first) {
         if (!copied) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS);
         if (fused && many(run)) DIES(SORT_ID_MAP);
@@ -254,14 +165,15 @@ static spw_status combine_gradient(spw_execution *run, spw_megatron *g) {
     for (size_t r = 0; r < run->shape.ranks; r++)
         spw_gather_rows(spw_rank_dy(run, r), g->rank[r].token, g->rows[SPW_MEGATRON_ROWS_SENT][r], hidden,
                         AT(D_COMBINED, r));
+    if (spw_megatron_shares(run)) return spw_megatron_combine_gradient_shared(run, g);
     spw_step(run, "combine gradient");
     SPW_TRY(spw_megatron_born(run, g, arrived));
-    SPW_TRY(exchange_rows(run, g, "combine gradient", false, SPW_MEGATRON_D_COMBINED, arrived));
+    SPW_TRY(spw_megatron_exchange_rows(run, g, "combine gradient", false, SPW_MEGATRON_D_COMBINED, arrived));
     DIES(D_COMBINED);
     if (!sorts) return SPW_OK;
     spw_step(run, "unsort gradient");
     SPW_TRY(spw_megatron_born(run, g, made));
-    sort_chunks(run, g, arrived, made, hidden, false);
+    spw_megatron_sort_chunks(run, g, arrived, made, hidden, false);
     spw_megatron_dies(run, g, arrived);
 cleanup:
     return status;
@@ -277,19 +189,19 @@ static spw_status dispatch_gradient(spw_execution *run, spw_megatron *g) {
     if (sorts) {
         spw_step(run, "sort gradient");
         SPW_TRY(spw_megatron_born(run, g, rows));
-        sort_chunks(run, g, rows, made, run->shape.hidden, true);
+        spw_megatron_sort_chunks(run, g, rows, made, run->shape.hidden, true);
         spw_megatron_dies(run, g, made);
         SPW_TRY(spw_megatron_born(run, g, probs));
-        sort_chunks(run, g, probs, made_probs, 1, true);
+        spw_megatron_sort_chunks(run, g, probs, made_probs, 1, true);
         spw_megatron_dies(run, g, made_probs);
         if (g->set.fused) DIES(SORT_ID_MAP);
     }
     spw_step(run, "dispatch gradient");
     BORN(D_SENT_PROBS);
-    SPW_TRY(exchange_probs(run, g, "dispatch gradient", true, probs, SPW_MEGATRON_D_SENT_PROBS));
+    SPW_TRY(spw_megatron_exchange_probs(run, g, "dispatch gradient", true, probs, SPW_MEGATRON_D_SENT_PROBS));
     spw_megatron_dies(run, g, probs);
     BORN(D_SENT);
-    SPW_TRY(exchange_rows(run, g, "dispatch gradient", true, rows, SPW_MEGATRON_D_SENT));
+    SPW_TRY(spw_megatron_exchange_rows(run, g, "dispatch gradient", true, rows, SPW_MEGATRON_D_SENT));
     spw_megatron_dies(run, g, rows);
 cleanup:
     return status;
@@ -336,21 +248,28 @@ cleanup:
 
 static spw_status forward(spw_execution *run, spw_megatron *g, const char *to, const char *from) {
     spw_status status = SPW_OK;
+    const bool shared = spw_megatron_shares(run);
     SPW_TRY(permute(run, g));
-    SPW_TRY(dispatch(run, g, to));
+    SPW_TRY((shared ? spw_megatron_dispatch_shared : dispatch)(run, g, to));
     if (g->set.padded && !many(run)) pad_what_arrived(g);
     SPW_TRY(spw_megatron_experts_forward(run, g));
-    SPW_TRY(combine(run, g, from));
+    SPW_TRY((shared ? spw_megatron_combine_shared : combine)(run, g, from));
     SPW_TRY(unpermute(run, g));
 cleanup:
     return status;
 }
 
 spw_status spw_execute_megatron_alltoall_with(spw_execution *run, const spw_megatron_settings *settings) {
+    const bool shared = spw_megatron_shares(run);
+    spw_expert_gradients whole = {.w0 = NULL};
     spw_megatron *g = NULL;
     spw_status status = SPW_OK;
+    if (shared && settings->padded)
+        return spw_fail(SPW_EARG, "rows that experts pad are not executed where %zu ranks share an expert",
+                        run->shape.expert_tensor);
+    if (shared) SPW_TRY(spw_megatron_cut_weights(run, &whole));
     SPW_TRY(spw_megatron_create(run, settings, &g));
-    SPW_TRY(exchange_counts(run, g));
+    SPW_TRY(spw_megatron_exchange_counts(run, g));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(forward(run, g, "dispatch", "combine"));
     run->pass = SPW_PASS_RECOMPUTE;
@@ -358,8 +277,9 @@ spw_status spw_execute_megatron_alltoall_with(spw_execution *run, const spw_mega
     run->pass = SPW_PASS_BACKWARD;
     SPW_TRY(combine_gradient(run, g));
     SPW_TRY(spw_megatron_experts_backward(run, g));
-    SPW_TRY(dispatch_gradient(run, g));
+    SPW_TRY((shared ? spw_megatron_dispatch_gradient_shared : dispatch_gradient)(run, g));
     SPW_TRY(permute_gradient(run, g));
+    if (shared) spw_megatron_join_gradients(run, &whole);
 cleanup:
     return status;
 }

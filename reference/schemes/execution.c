@@ -14,7 +14,7 @@ const spw_executor spw_executors[] = {
     {"gmm", spw_execute_gmm},
     {"gmm-deepep", spw_execute_gmm_deepep},
     {"ring", spw_execute_ring},
-    {"megatron-alltoall", spw_execute_megatron_alltoall},
+    {"megatron-alltoall", spw_execute_megatron_alltoall, .shares = true},
     {"megatron-allgather", spw_execute_megatron_allgather},
     {"megatron-flex", spw_execute_megatron_flex},
     {"megatron-syncfree", spw_execute_megatron_syncfree},
@@ -61,11 +61,20 @@ bool spw_execution_is(const spw_execution_shape *shape, const char *name, const 
     return strcmp(spw_execution_word(shape, name, ""), word) == 0;
 }
 
+size_t spw_execution_sharers(const spw_execution_shape *shape) {
+    return shape->expert_tensor > 0 ? shape->expert_tensor : 1;
+}
+
 static spw_status check(const spw_execution_shape *s, const int32_t *expert) {
     size_t tokens = 0, assignments = 0, all = 0;
-    if (s->ranks == 0 || s->ranks > SPW_EXECUTION_RANKS || s->experts == 0 || s->experts % s->ranks != 0) {
-        return spw_fail(SPW_EARG, "%zu ranks; 1 to %d that divide the %zu experts would be right", s->ranks,
-                        SPW_EXECUTION_RANKS, s->experts);
+    const size_t t = spw_execution_sharers(s);
+    if (s->ranks == 0 || s->ranks > SPW_EXECUTION_RANKS || s->experts == 0 || s->ranks % t != 0 ||
+        s->experts % (s->ranks / t) != 0) {
+        return spw_fail(
+            SPW_EARG,
+            "%zu ranks, of which %zu share an expert; 1 to %d that are a multiple of %zu and over "
+            "it divide the %zu experts would be right",
+            s->ranks, t, SPW_EXECUTION_RANKS, t, s->experts);
     }
     if (s->top_k == 0 || s->top_k > s->experts) {
         return spw_fail(SPW_EARG, "top_k %zu of %zu experts; 1 to experts would be right", s->top_k,
@@ -94,11 +103,14 @@ spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *
                        spw_fabric *fabric) {
     spw_status status = check(shape, input->expert);
     if (status != SPW_OK) return status;
+    if (spw_execution_sharers(shape) > 1 && !executor->shares)
+        return spw_fail(SPW_EARG, "%s is not executed where %zu ranks share an expert; 1 would be right",
+                        executor->name, shape->expert_tensor);
     const size_t tokens = shape->sequences * shape->sequence_length, assignments = tokens * shape->top_k;
     spw_execution run = {.shape = *shape,
                          .tokens = tokens,
                          .assignments = assignments,
-                         .local = shape->experts / shape->ranks,
+                         .local = shape->experts / (shape->ranks / spw_execution_sharers(shape)),
                          .in = *input,
                          .out = *output,
                          .arena = arena,

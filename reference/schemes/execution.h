@@ -28,9 +28,12 @@ typedef struct spw_execution_option {
 } spw_execution_option;
 
 typedef struct spw_execution_shape {
-    size_t ranks;          /* at most SPW_EXECUTION_RANKS; divides experts */
-    size_t experts, top_k; /* expert x lives on rank x / (experts / ranks) */
-    size_t hidden, ffn;
+    size_t ranks; /* at most SPW_EXECUTION_RANKS; a multiple of expert_tensor */
+    size_t
+        expert_tensor; /* t consecutive ranks share each expert; 0 counts as 1; ranks / t divides experts */
+    size_t experts, top_k; /* expert x lives on the t ranks from x / (experts t / ranks) t on */
+    size_t hidden,
+        ffn; /* ffn: the columns of one rank; with t > 1 the input's matrices have t times as many */
     size_t sequences, sequence_length; /* of every rank; tokens = sequences * sequence_length */
     size_t element_bytes;              /* what an activation counts as; it is computed in fp32 */
     size_t node_ranks;                 /* ranks on one node; 0: all */
@@ -41,6 +44,7 @@ typedef struct spw_execution_shape {
                                            has the scheme's default, the capacity or buffer factor `factor` */
 } spw_execution_shape;
 
+size_t spw_execution_sharers(const spw_execution_shape *shape); /* expert_tensor, at least 1 */
 /* The option of that name, or `missing`. */
 double spw_execution_number(const spw_execution_shape *shape, const char *name, double missing);
 const char *spw_execution_word(const spw_execution_shape *shape, const char *name, const char *missing);
@@ -73,6 +77,7 @@ typedef struct spw_execution spw_execution; /* schemes/ranks.h */
 typedef struct spw_executor {
     const char *name; /* of the scheme in the simulator */
     spw_status (*run)(spw_execution *run);
+    bool shares; /* executes shapes with expert_tensor above 1 */
 } spw_executor;
 
 /* All schemes, ended by a NULL name. */

@@ -66,6 +66,18 @@
     X(LOCAL_PROB_COLUMNS, "probs_by_expert", RECEIVED, LOCAL, 1, 4) \
     X(PROB_MASK, "prob_mask", RECEIVED, LOCAL, 1, 1) \
     X(LOCAL_ROW_ID_MAP, "row_id_map", RECEIVED, LOCAL_ROW_IDS, 1, 4) \
+    X(HELD_ROWS, "gathered_rows", EXPERT_ROWS, HIDDEN, 1, 0) \
+    X(HELD_PROBS, "gathered_probs", EXPERT_ROWS, ONE, 1, 4) \
+    X(HELD_UNSORTED, "unsorted_rows", EXPERT_ROWS, HIDDEN, 1, 0) \
+    X(SCATTER_INPUT, "scatter_input_fp32", EXPERT_ROWS, HIDDEN, 1, 4) \
+    X(SCATTERED_SUM, "scattered_fp32", RECEIVED, HIDDEN, 1, 4) \
+    X(SCATTERED, "scattered_rows", RECEIVED, HIDDEN, 1, 0) \
+    X(D_SCATTERED, "d_scattered_rows", RECEIVED, HIDDEN, 1, 0) \
+    X(D_SCATTERED_SUM, "d_scattered_fp32", RECEIVED, HIDDEN, 1, 4) \
+    X(D_SCATTER_INPUT, "d_scatter_input_fp32", EXPERT_ROWS, HIDDEN, 1, 4) \
+    X(D_HELD_UNSORTED, "d_unsorted_rows", EXPERT_ROWS, HIDDEN, 1, 0) \
+    X(D_HELD_ROWS, "d_gathered_rows", EXPERT_ROWS, HIDDEN, 1, 0) \
+    X(D_HELD_PROBS, "d_gathered_probs", EXPERT_ROWS, ONE, 1, 4) \
     X(RESTORED, "restored_rows", RECEIVED, HIDDEN, 1, 0) \
     X(CAST, "restored_fp32", RECEIVED, HIDDEN, 1, 4) \
     X(REDUCED, "reduced_fp32", TOKENS, HIDDEN, 1, 4) \

@@ -9,7 +9,7 @@
 
 struct spw_execution {
     spw_execution_shape shape;
-    size_t tokens, assignments, local; /* of a rank: T, T top_k, experts / ranks */
+    size_t tokens, assignments, local; /* of a rank: T, T top_k, experts */
     spw_execution_input in;
     spw_execution_output out;
     spw_arena *arena;

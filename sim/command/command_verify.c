@@ -32,6 +32,7 @@ enum {
     OPTION_KERNEL,
     OPTION_CASE,
     OPTION_RECORD,
+    OPTION_SHARERS,
     MOST_RANKS = 64
 };
 
@@ -42,7 +43,7 @@ typedef struct verify_options {
     const char *device, *trace_path, *steps, *layers, *format_text;
     const char *scheme_text[SPW_VERIFY_SCHEMES];
     size_t scheme_texts;
-    uint64_t shrink, expert_parallel, random_cases, tokens, ranks, gpus;
+    uint64_t shrink, expert_parallel, expert_tensor, random_cases, tokens, ranks, gpus;
     bool all_groups, random_given, phases;
     spw_format format;
 } verify_options;
@@ -64,6 +65,10 @@ static const struct argp_option own_options[] = {
      "may be repeated (default: every scheme, tight and ample)", 0},
     {"expert-parallel", OPTION_EXPERT, "R", 0,
      "ranks of a group (default: the most that divide the experts, up to 8)", 0},
+    {"expert-tensor", OPTION_SHARERS, "T", 0,
+     "with --trace: T consecutive ranks share each expert, so that a group has R x T ranks, for schemes that "
+     "are executed so: megatron-alltoall (default: 1)",
+     0},
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers (default: all)", 0},
     {"tokens", OPTION_TOKENS, "T", 0, "tokens a rank for a trace that knows no ranks (default: 64)", 0},
@@ -175,6 +180,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_KERNEL: o->kernel = text; return 0;
     case OPTION_CASE: o->numbered = true; return parse_number(state, "--case", text, 0, 1 << 20, &o->number);
     case ARGP_KEY_END:
+        if (o->expert_tensor > 1 && o->trace_path == NULL)
+            argp_error(state, "--expert-tensor belongs to --trace");
         if ((o->gpus > 0 || o->phases) && o->ranks == 0)
             argp_error(state, "--gpus and --phases belong to --ranks");
         if ((o->kernel != NULL || o->numbered || o->record != NULL) && o->plugin == NULL)
@@ -182,6 +189,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         return 0;
     case OPTION_EXPERT:
         return parse_number(state, "--expert-parallel", text, 1, MOST_RANKS, &o->expert_parallel);
+    case OPTION_SHARERS:
+        return parse_number(state, "--expert-tensor", text, 1, MOST_RANKS, &o->expert_tensor);
     case OPTION_RANDOM:
         o->random_given = true;
         return parse_number(state, "--random", text, 0, 1000000, &o->random_cases);
@@ -271,8 +280,15 @@ static spw_status read_schemes(const verify_options *o, size_t experts_per_choic
     spw_status status = SPW_OK;
     (void)snprintf(ample, sizeof ample, "dense:capacity_factor=%zu", experts_per_choice);
     v->schemes = o->scheme_texts > 0 ? o->scheme_texts : defaults;
-    for (size_t i = 0; i < v->schemes && status == SPW_OK; i++)
+    for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
         status = spw_scheme_parse(strcmp(text[i], AMPLE) == 0 ? ample : text[i], &v->scheme[i]);
+        if (status == SPW_OK && o->expert_tensor > 1 && !spw_verify_shares(&v->scheme[i]))
+            status =
+                spw_fail(SPW_EARG,
+                         "--expert-tensor %" PRIu64 " with scheme '%s', which is not executed where ranks "
+                         "share experts; use --scheme megatron-alltoall, or --expert-tensor 1",
+                         o->expert_tensor, v->scheme[i].text);
+    }
     return status;
 }
 
@@ -302,8 +318,8 @@ cleanup:
 }
 
 static spw_status verify_cpu(verify_options *o) {
-    spw_verify_trace_settings settings = {.group = {o->expert_parallel, o->tokens, o->shrink},
-                                          .all_groups = o->all_groups};
+    spw_verify_trace_settings settings = {
+        .group = {o->expert_parallel, o->tokens, o->shrink, o->expert_tensor}, .all_groups = o->all_groups};
     spw_verify_tally gradients = {.cases = 0};
     spw_verification *v = NULL;
     spw_table *table = NULL;

@@ -62,11 +62,24 @@ static uint16_t half_of(float value) {
     return (uint16_t)((exponent + 14) << 10 | ((int)(mantissa * 2048.0f) & 1023));
 }
 
+static size_t sharers(const spw_layer_shape *s) { return s->expert_tensor > 0 ? s->expert_tensor : 1; }
+
+/* What the ranks that share an expert hold together. */
+static spw_layer_shape whole_experts(const spw_layer_shape *shape) {
+    spw_layer_shape s = *shape;
+    s.ffn *= sharers(shape);
+    return s;
+}
+
+static size_t matrix_elements(const spw_layer_shape *s) {
+    return s->experts * s->hidden * s->ffn * sharers(s);
+}
+
 static spw_status predict(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const size_t choices = s->ranks * s->assignments;
     const spw_placement placement = {s->ranks, s->ranks, s->node_ranks > 0 ? s->node_ranks : s->ranks,
-                                     s->experts};
+                                     s->experts, s->expert_tensor};
     const uint8_t *kept = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_counts_create(placement, s->sequences, &w->counts));
@@ -147,7 +160,7 @@ static bool adds_tokens(const workspace *w) {
 
 /* The truth: the plain layer on what the scheme makes of the choices. */
 static spw_status run_plain(workspace *w) {
-    const spw_layer_shape *s = &w->c->shape;
+    const spw_layer_shape *s = &w->c->shape, whole = whole_experts(s);
     const spw_scheme_type *type = w->scheme->type;
     spw_plain_routing routing = {.slots = s->top_k,
                                  .expert = w->kept,
@@ -161,7 +174,7 @@ static spw_status run_plain(workspace *w) {
         routing.expert = w->joined;
         routing.weight = w->taken;
     }
-    return spw_plain_layer_run(s, &routing, &w->plain);
+    return spw_plain_layer_run(&whole, &routing, &w->plain);
 }
 
 /* --- Execution -------------------------------------------------------------------------------------------------- */
@@ -183,7 +196,7 @@ static void name_options(const spw_scheme *scheme, spw_execution_option out[SPW_
 
 static spw_status execute(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
-    const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn;
+    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s);
     spw_status status = SPW_OK;
     const spw_executor *executor = spw_executor_find(w->scheme->type->name);
     if (executor == NULL)
@@ -203,6 +216,7 @@ static spw_status execute(workspace *w) {
     spw_execution_option option[SPW_SCHEME_OPTIONS + 1];
     name_options(w->scheme, option);
     const spw_execution_shape shape = {.ranks = s->ranks,
+                                       .expert_tensor = s->expert_tensor,
                                        .experts = s->experts,
                                        .top_k = s->top_k,
                                        .hidden = s->hidden,
@@ -228,6 +242,16 @@ cleanup:
 
 /* --- Judgement -------------------------------------------------------------------------------------------------- */
 
+/* Rows that `source` sends to `d`, or gets back. A gather sends what arrived to the ranks that share the experts. */
+static uint64_t rows_sent(const workspace *w, bool gathers, size_t source, size_t d) {
+    const size_t ranks = w->c->shape.ranks, t = sharers(&w->c->shape);
+    uint64_t arrived = 0;
+    if (!gathers) return w->flow->wire[source * ranks + d];
+    for (size_t r = 0; r < ranks && source != d && source / t == d / t; r++)
+        arrived += w->flow->wire[r * ranks + source];
+    return arrived;
+}
+
 static void judge_bytes(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
@@ -235,7 +259,8 @@ static void judge_bytes(workspace *w) {
     for (size_t e = 0; e < exchanges; e++) {
         for (size_t source = 0; source < s->ranks; source++) {
             for (size_t d = 0; d < s->ranks; d++) {
-                const uint64_t predicted = w->flow->wire[source * s->ranks + d] * exchange[e].row_bytes;
+                const uint64_t predicted =
+                    rows_sent(w, exchange[e].gathers, source, d) * exchange[e].row_bytes;
                 const size_t from = exchange[e].back ? d : source, to = exchange[e].back ? source : d;
                 const uint64_t executed = spw_fabric_bytes(w->fabric, exchange[e].name, from, to);
                 compare(w, predicted == executed,
@@ -296,8 +321,7 @@ static void judge_values(workspace *w, const char *what, const float *got, const
 /* Every product of the plain layer in its own order, up to the sums over choices and ranks. */
 static void judge_plain(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
-    const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
-                 terms = s->top_k + s->ranks;
+    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s), terms = s->top_k + s->ranks;
     judge_values(w, "y", w->out.y, w->plain.y, w->plain.y_scale, terms, tokens * s->hidden);
     judge_values(w, "dx", w->out.dx, w->plain.dx, w->plain.dx_scale, terms, tokens * s->hidden);
     judge_values(w, "the router weights' gradient", w->out.d_weight, w->plain.d_weight, NULL, 0,
@@ -313,8 +337,7 @@ static void judge_plain(workspace *w) {
 static void judge_bounded(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const spw_plain_scales *scale = &w->plain.scales;
-    const size_t tokens = s->ranks * s->tokens, matrix = s->experts * s->hidden * s->ffn,
-                 terms = 7 + 8 + s->ranks;
+    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s), terms = 7 + 8 + s->ranks;
     judge_values(w, "y", w->out.y, w->plain.y, scale->y, terms, tokens * s->hidden);
     judge_values(w, "dx", w->out.dx, w->plain.dx, scale->dx, terms, tokens * s->hidden);
     const bool scores = w->score != NULL;
@@ -380,7 +403,8 @@ static void destroy(workspace *w) {
 spw_status spw_verify_run(const spw_scheme *scheme, const spw_verify_case *c, spw_verify_tally *tally) {
     spw_status status = SPW_OK;
     workspace w = {.scheme = scheme, .c = c, .tally = tally};
-    SPW_TRY(spw_plain_layer_create(&c->shape, c->seed, &w.plain));
+    const spw_layer_shape whole = whole_experts(&c->shape);
+    SPW_TRY(spw_plain_layer_create(&whole, c->seed, &w.plain));
     SPW_TRY(predict(&w));
     SPW_TRY(run_plain(&w));
     SPW_TRY(execute(&w));

@@ -6,13 +6,19 @@ static size_t shrunk(size_t width, size_t shrink, size_t least) {
 
 spw_status spw_trace_group_job(const spw_trace_info *info, const spw_trace_group_settings *settings,
                                spw_job *job) {
-    size_t group = settings->expert_parallel;
+    const size_t sharers = settings->expert_tensor > 0 ? settings->expert_tensor : 1;
+    size_t sets = settings->expert_parallel;
     for (size_t r = 1; r <= 8 && settings->expert_parallel == 0; r++) {
-        if (info->experts % r == 0 && (info->ranks == 0 || info->ranks % r == 0)) group = r;
+        if (info->experts % r == 0 && (info->ranks == 0 || info->ranks % (r * sharers) == 0)) sets = r;
     }
-    if (info->experts % group != 0 || (info->ranks > 0 && info->ranks % group != 0)) {
-        return spw_fail(SPW_EARG, "--expert-parallel %zu must divide the trace's %zu experts and %zu ranks",
-                        group, info->experts, info->ranks);
+    if (sets == 0) sets = 1;
+    const size_t group = sets * sharers;
+    if (info->experts % sets != 0 || (info->ranks > 0 && info->ranks % group != 0)) {
+        return spw_fail(
+            SPW_EARG,
+            "--expert-parallel %zu must divide the trace's %zu experts, and times --expert-tensor "
+            "%zu its %zu ranks",
+            sets, info->experts, sharers, info->ranks);
     }
     const size_t ranks = info->ranks > 0 ? info->ranks : group;
     size_t tokens = info->ranks > 0 && info->step_tokens[0] >= ranks ? (size_t)info->step_tokens[0] / ranks
@@ -24,8 +30,10 @@ spw_status spw_trace_group_job(const spw_trace_info *info, const spw_trace_group
     job->model.top_k = info->top_k;
     job->model.hidden = shrunk(info->model_hidden, settings->shrink, 8);
     job->model.expert_ffn = shrunk(info->model_ffn, settings->shrink, 4);
+    job->model.expert_ffn += (sharers - job->model.expert_ffn % sharers) % sharers;
     job->cluster.gpus_per_node = 8;
-    job->expert = group;
+    job->expert = sets;
+    job->expert_tensor = sharers;
     job->fsdp = ranks / group;
     job->pipeline = job->tensor = 1;
     job->batches = 1;

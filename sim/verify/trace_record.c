@@ -112,7 +112,7 @@ spw_status spw_trace_record_make(const char *trace_path, const spw_trace_record_
     spw_trace *trace = NULL;
     spw_composer *composer = NULL;
     spw_job *job = NULL;
-    const spw_trace_group_settings group = {settings->expert_parallel, 64, 1};
+    const spw_trace_group_settings group = {settings->expert_parallel, 64, 1, 1};
     *out = (spw_record){.ranks = 0};
     SPW_TRY(spw_trace_open(trace_path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);

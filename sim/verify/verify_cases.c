@@ -2,24 +2,38 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "reference/schemes/execution.h"
 #include "sim/routing/compose.h"
 #include "sim/schemes/selection.h"
 
+bool spw_verify_shares(const spw_scheme *scheme) {
+    const spw_executor *executor = spw_executor_find(scheme->type->name);
+    return executor != NULL && executor->shares;
+}
+
 static void finish_shape(spw_layer_shape *s) {
-    s->experts_per_rank = s->experts / s->ranks;
+    s->experts_per_rank = s->experts / (s->ranks / (s->expert_tensor > 0 ? s->expert_tensor : 1));
     s->tokens = s->sequences * s->sequence_length;
     s->assignments = s->tokens * s->top_k;
     s->worst_rows = s->ranks * s->tokens * (s->experts_per_rank < s->top_k ? s->experts_per_rank : s->top_k);
 }
 
 static bool can_run(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    if (shape->expert_tensor > 1 && !spw_verify_shares(scheme)) return false;
     return scheme->type->check == NULL || scheme->type->check(scheme, shape) == SPW_OK;
+}
+
+static spw_layer_shape not_shared(const spw_layer_shape *group) {
+    spw_layer_shape s = *group;
+    s.expert_tensor = 1;
+    finish_shape(&s);
+    return s;
 }
 
 static spw_layer_shape one_rank(const spw_layer_shape *group) {
     spw_layer_shape s = *group;
     s.sequences *= s.ranks;
-    s.ranks = s.node_ranks = 1;
+    s.ranks = s.node_ranks = s.expert_tensor = 1;
     finish_shape(&s);
     return s;
 }
@@ -31,6 +45,8 @@ static spw_status run_case(spw_verification *v, const spw_verify_case *c, spw_pr
     for (size_t i = 0; i < v->schemes && status == SPW_OK; i++) {
         const spw_scheme *scheme = &v->scheme[i];
         spw_verify_case own = *c;
+        if (!can_run(scheme, &own.shape) && own.shape.experts % own.shape.ranks == 0)
+            own.shape = not_shared(&c->shape);
         if (!can_run(scheme, &own.shape)) /* without expert parallelism: the group's tokens on one rank */
             own.shape = one_rank(&c->shape);
         if (progress != NULL) spw_progress_update(progress, done + i);
@@ -121,6 +137,8 @@ spw_status spw_verify_random(spw_verification *v, uint64_t seed) {
     s.hidden = 1 + below(&state, 12);
     s.ffn = 1 + below(&state, 12);
     s.element_bytes = 2;
+    s.expert_tensor = 1 + seed % s.ranks;
+    while (s.ranks % s.expert_tensor != 0) s.expert_tensor--;
     finish_shape(&s);
     s.node_ranks = seed % 3 == 0 ? 1 + seed / 3 % s.ranks : s.ranks; /* every third case spans nodes */
     int32_t *expert = NULL;

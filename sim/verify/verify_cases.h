@@ -30,10 +30,14 @@ typedef struct spw_verify_trace_settings {
     bool all_groups;                                     /* of a layer, instead of one in turn */
 } spw_verify_trace_settings;
 
+/* Is the scheme executed where ranks share experts (settings.group.expert_tensor above 1)? */
+bool spw_verify_shares(const spw_scheme *scheme);
+
 /* Runs every scheme that can be on the layers of a trace. */
 SPW_MUST_CHECK spw_status spw_verify_trace(spw_verification *v, spw_trace *trace,
                                            const spw_verify_trace_settings *settings);
-/* The same on one random case: even routing, all to the first experts, a few without a choice, or one token. */
+/* The same on one random case: even routing, all to the first experts, a few without a choice, or one token; with
+ * experts that ranks share, in turn, for schemes that can. */
 SPW_MUST_CHECK spw_status spw_verify_random(spw_verification *v, uint64_t seed);
 
 #endif

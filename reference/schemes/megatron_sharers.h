@@ -1,0 +1,28 @@
+/* Expert tensor parallelism of Megatron-Core's all-to-all dispatcher (docs/schemes.md, section 5.10): t consecutive ranks
+ * hold one t-th of the columns of each of their experts. What the all-to-all brought to one of them is gathered by all;
+ * what each makes of a row is summed, in fp32, at the rank that the row arrived at. */
+#ifndef SPW_REFERENCE_SCHEMES_MEGATRON_SHARERS_H
+#define SPW_REFERENCE_SCHEMES_MEGATRON_SHARERS_H
+
+#include "reference/schemes/megatron_ranks.h"
+
+bool spw_megatron_shares(const spw_execution *run); /* t > 1 */
+/* All ranks share one set of experts: the all-to-all hands on what it gets, and has no tensors of its own. */
+bool spw_megatron_alone(const spw_execution *run);
+
+/* The input's matrices as each rank holds them, [ranks][local][hidden][ffn] and [ranks][local][ffn][hidden], and room for
+ * their gradients; *whole keeps where the caller wants the whole. */
+SPW_MUST_CHECK spw_status spw_megatron_cut_weights(spw_execution *run, spw_expert_gradients *whole);
+/* The gradients of all ranks' parts into `whole`. */
+void spw_megatron_join_gradients(spw_execution *run, const spw_expert_gradients *whole);
+
+/* sent_rows and sent_probs to fc1_input and row_probs. `name`: of the all-to-all. */
+SPW_MUST_CHECK spw_status spw_megatron_dispatch_shared(spw_execution *run, spw_megatron *g, const char *name);
+/* fc2_output to combined_rows. */
+SPW_MUST_CHECK spw_status spw_megatron_combine_shared(spw_execution *run, spw_megatron *g, const char *name);
+/* d_combined_rows to d_fc2_output. */
+SPW_MUST_CHECK spw_status spw_megatron_combine_gradient_shared(spw_execution *run, spw_megatron *g);
+/* d_fc1_input and d_row_probs to d_sent_rows and d_sent_probs. */
+SPW_MUST_CHECK spw_status spw_megatron_dispatch_gradient_shared(spw_execution *run, spw_megatron *g);
+
+#endif
