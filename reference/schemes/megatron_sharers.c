@@ -95,11 +95,12 @@ static spw_status gather(spw_execution *run, spw_megatron *g, const char *name, 
     const size_t t = spw_execution_sharers(&run->shape);
     spw_status status = SPW_OK;
     SPW_TRY(spw_fabric_begin(run->fabric, name));
-    for (size_t i = 0; i < run->shape.ranks * t; i++) {
-        const size_t r = i / t, d = r / t * t + i % t;
-        if (d != r)
-            SPW_TRY(spw_fabric_send(run->fabric, r, d, g->tensor[from].at[r], arrived(g, r) * width,
-                                    sizeof(float), element_bytes));
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        for (size_t d = r / t * t; d < r / t * t + t; d++) {
+            if (d != r)
+                SPW_TRY(spw_fabric_send(run->fabric, r, d, g->tensor[from].at[r], arrived(g, r) * width,
+                                        sizeof(float), element_bytes));
+        }
     }
     for (size_t d = 0; d < run->shape.ranks; d++) {
         float *place = g->tensor[to].at[d];
@@ -140,7 +141,7 @@ cleanup:
 static spw_status scatter(spw_execution *run, spw_megatron *g, const char *name, spw_megatron_tensor from,
                           spw_megatron_tensor to, size_t width, size_t element_bytes) {
     const size_t t = spw_execution_sharers(&run->shape);
-    const float *own[SPW_EXECUTION_RANKS];
+    const float *own[SPW_EXECUTION_RANKS] = {NULL};
     spw_status status = SPW_OK;
     SPW_TRY(spw_fabric_begin(run->fabric, name));
     for (size_t r = 0; r < run->shape.ranks; r++) {

@@ -69,6 +69,8 @@ static spw_status verify_layer(spw_verification *v, spw_composer *composer, cons
     const spw_layout *layout = NULL;
     int32_t *expert = NULL;
     spw_status status = SPW_OK;
+    for (size_t i = 0; i < v->schemes && shape.expert_tensor > 1; i++) /* asked for: no other shape instead */
+        SPW_TRY(spw_scheme_check(&v->scheme[i], &shape));
     SPW_TRY(spw_composer_layer(composer, layer, 0, &record, &layout));
     SPW_TRY(SPW_ALLOC(shape.ranks * shape.assignments, &expert));
     for (size_t group = 0; group < job->fsdp; group++) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Jobs under tensor, context, expert-tensor, expert, data and pipeline parallelism against a brute force over tokens, written
 from docs/schemes.md, section 5.10: which tokens every GPU routes, rows, bytes and drops of every GPU, parameters, gradients and
-optimizer of every GPU; random grids, each with the trace by GPU and by data-parallel rank.
+optimizer of every GPU; random grids, each with the trace by GPU and by data-parallel rank. The layers of the trace by GPU are
+executed too, and must come to the same rows, bytes and drops.
 
 grid_oracle.py SPILLWAY SCRATCH ROOT [--cases N]"""
 import json
@@ -136,6 +137,29 @@ def check_traffic(what, traffic, rows, layers, H):
         oracle.check(abs(traffic[key] - value) <= 1e-9 * max(value, 1), f"{what} {key}: {traffic[key]} for {value}")
 
 
+EXECUTED_HIDDEN = 8  # of `verify`, for a trace that names no model
+
+
+def check_executed(grid, path, schemes, ids, weights):
+    """The layers of every group executed, rank by rank: all that is compared agrees, and sums are the brute force's."""
+    schemes = [s for s in schemes if "alltoall" in s]
+    arguments = [a for s in schemes for a in ("--scheme", s)]
+    done = oracle.must("verify", "--trace", path, "--expert-parallel", grid.EP, "--expert-tensor", grid.ETP, "--all-groups",
+                       *arguments, "--format", "json")
+    H = EXECUTED_HIDDEN
+    for row, scheme in zip(json.loads(done), schemes):
+        what, want, travel = f"executed {vars(grid)} {scheme}", dict(rows_executed=0, dropped_executed=0), np.zeros(2)
+        for layer in range(len(ids)):
+            one = wanted(grid, ids[layer], weights[layer], scheme, 1)
+            want["rows_executed"] += one["rows_received"].sum()
+            want["dropped_executed"] += one["dropped"].sum()
+            travel += one["travel"]
+        want["bytes_executed"] = 3 * (travel[0] * (4 * H + 4) + travel[1] * (6 * H + 4))
+        oracle.check(row["comparisons"] == row["agreed"] > 0, f"{what}: {row}")
+        for key, value in want.items():
+            oracle.check(row[key] == value, f"{what} {key}: {row[key]} for {value}")
+
+
 def check_rows(grid, name, rng):
     L = grid.layers - grid.dense_layers
     ids = np.argsort(rng.gumbel(size=(L, grid.DP, grid.p, grid.S, grid.E)) + 2 * rng.normal(size=grid.E), axis=-1)[..., -grid.K:]
@@ -174,6 +198,7 @@ def check_rows(grid, name, rng):
                         oracle.check(np.array_equal(got, want[field]), f"{what} layer {layer} {field}: {got} for {want[field]}")
                 if "alltoall" in scheme:
                     check_traffic(what, row["traffic"], travel / grid.stage, L, grid.H)
+    check_executed(grid, path, schemes, ids, weights)
 
 
 def parameters(grid):
@@ -229,8 +254,12 @@ def check_collectives(grid, name):
         oracle.check(abs(got[purpose] - value) <= 1e-9 * value + 1, f"{name} {vars(grid)} {purpose}: {got[purpose]} for {value}")
 
 
-def check_refusals():
+def check_refusals(trace):
     """What cannot be, or is not modelled, says so."""
+    for arguments, word in ((["--scheme", "gmm"], "share experts"), (["--expert-parallel", 1, "--scheme", "megatron-alltoall"], "its"),
+                            (["--expert-tensor", 2, "--scheme", "megatron-alltoall:align=16"], "rows that experts pad")):
+        done = oracle.call("verify", "--trace", trace, "--expert-tensor", 7, *arguments)
+        oracle.check(done.returncode != 0 and word in done.stderr, f"{arguments}: {done.stderr}")
     grid = Grid(np.random.default_rng(5))
     for key, value, word in (("data", grid.DP + 1, "data"), ("tensor", 7 * grid.stage, "does not divide"),
                              ("sequence_parallel", "false", "sequence_parallel: true"),):
@@ -252,5 +281,5 @@ for seed in range(cases):
     check_rows(one, f"case{seed}", generator)
     check_state(one, f"case{seed}")
     check_collectives(one, f"case{seed}")
-check_refusals()
+check_refusals(scratch / "case0_gpu.h5")
 oracle.finish(least=10 * cases)
