@@ -18,6 +18,7 @@ ROOMS = {  # folder -> its rooms in the order in which data flows: a room may in
     "sim": ["print", "statistics", "input", "routing", "schemes", "memory", "time", "replay", "peers", "verify", "report", "score", "command", "library", "manual"],
 }
 EXTERNAL = {  # library header -> the only folders that may know it
+    "mpi.h": {"base"},
     "hdf5": {"traces", "sim", "tests"},
     "gsl/": {"traces", "sim", "tests"},
     "libdeflate.h": {"traces", "tests"},

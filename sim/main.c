@@ -1,5 +1,9 @@
 #include "sim/command/command.h"
 
+#include "base/processes.h"
+#ifdef SPW_HAVE_MPI
+#include "base/mpi_link.h"
+#endif
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
 #include "sim/input/settings.h"
@@ -12,6 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifdef SPW_HAVE_MPI
+static const spw_process_link *const LINK = &spw_mpi_link;
+#else
+static const spw_process_link *const LINK = NULL;
+#endif
 
 static void usage(FILE *out) {
     fprintf(out,
@@ -73,6 +83,7 @@ static int finish(spw_status status) {
     status = spw_settle(status);
     if (status == SPW_OK) status = spw_command_said();
     if (status != SPW_OK) fprintf(stderr, "spillway: %s\n", spw_last_error());
+    spw_processes_end(status);
     return spw_status_exit(status);
 }
 
@@ -82,6 +93,21 @@ static void finish_help(void) {
     if (status != 0) _exit(status);
 }
 
+/* What many processes do together; of all else each would do the whole. */
+static spw_status check_shared(int argc, char **argv) {
+    static const char *const shared[][2] = {
+        {"replay", NULL}, {"plan", NULL}, {"trace", "info"}, {"trace", "verify"}};
+    bool good = spw_processes() == 1;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        good = good || (argc > 1 && strcmp(argv[1], shared[i][0]) == 0 &&
+                        (shared[i][1] == NULL || (argc > 2 && strcmp(argv[2], shared[i][1]) == 0)));
+    if (good) return SPW_OK;
+    return spw_fail(SPW_EARG,
+                    "%zu processes can share replay, plan, trace info and trace verify; start all else "
+                    "without mpirun",
+                    spw_processes());
+}
+
 static int run(int argc, char **argv) {
     static char self[] = "spillway", asked[] = "--help";
     (void)atexit(finish_help);
@@ -89,6 +115,8 @@ static int run(int argc, char **argv) {
     (void)
         H5dont_atexit(); /* every file is closed by its owner; HDF5's own tidying crashes after a failed write */
     argp_err_exit_status = 2;
+    const spw_status joined = spw_processes_begin(LINK);
+    if (joined != SPW_OK) return finish(joined);
     if (argc > 2 && spw_asks_for_help(argv[1]) &&
         spw_command_find(spw_commands, argv[2]) != NULL) { /* help plan: plan --help */
         char *const command = argv[2];
@@ -99,6 +127,8 @@ static int run(int argc, char **argv) {
         printf("spillway " SPW_VERSION "\n");
         return finish(SPW_OK);
     }
+    const spw_status shared = check_shared(argc, argv);
+    if (shared != SPW_OK) return finish(shared);
     spw_job_argp_fill();
     const spw_command_row *command = argc > 1 ? spw_command_find(spw_commands, argv[1]) : NULL;
     if (command != NULL) {

@@ -1,7 +1,7 @@
 #include "traces/statistics.h"
 
 #include "base/memory.h"
-#include "base/progress.h"
+#include "base/walk.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
@@ -106,61 +106,75 @@ static void add(spw_layer_statistics *layer, const spw_statistics *one, size_t s
     layer->steps++;
 }
 
-static spw_status add_layer(spw_trace *trace, size_t step, size_t layer, uint32_t *routed, double *sorted,
-                            spw_layer_statistics *out) {
+typedef struct reading {
+    spw_trace *trace;
+    uint32_t *routed; /* [experts] */
+    double *sorted;   /* [experts] */
+    spw_layer_statistics *out;
+} reading;
+
+/* A unit is a layer of a step; a record without anything: nothing is routed there. */
+static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+    const reading *r = context;
+    const spw_trace_info *info = spw_trace_get_info(r->trace);
+    const size_t step = unit / info->layers, layer = unit % info->layers,
+                 experts = info->layer_experts[layer];
+    const bool tokens = info->has_tokens && info->step_offset[step + 1] > info->step_offset[step];
     spw_status status = SPW_OK;
-    const spw_trace_info *info = spw_trace_get_info(trace);
-    size_t experts = info->layer_experts[layer];
-    bool tokens = info->has_tokens && info->step_offset[step + 1] > info->step_offset[step];
     spw_trace_record record = {.tokens = 0};
     spw_statistics one;
+    void *at = NULL;
     if (tokens) {
-        SPW_TRY(spw_trace_read_record(trace, step, 1, layer, false, &record));
-        count_record(&record, routed);
+        SPW_TRY(spw_trace_read_record(r->trace, step, 1, layer, false, &record));
+        count_record(&record, r->routed);
     } else if (info->has_routed) {
-        SPW_TRY(spw_trace_read_routed(trace, step, layer, routed));
+        SPW_TRY(spw_trace_read_routed(r->trace, step, layer, r->routed));
     } else {
         goto cleanup;
     }
     uint64_t total = 0;
-    for (size_t i = 0; i < experts; i++) total += routed[i];
+    for (size_t i = 0; i < experts; i++) total += r->routed[i];
     if (total == 0) goto cleanup;
-    statistics_of(routed, experts, sorted, &one);
+    statistics_of(r->routed, experts, r->sorted, &one);
     if (tokens) touch_all(&record, &one);
-    add(out, &one, step);
+    SPW_TRY(spw_record_add(out, sizeof one, &at));
+    memcpy(at, &one, sizeof one);
 
 cleanup:
+    return status;
+}
+
+static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+    const reading *r = context;
+    const size_t layers = spw_trace_get_info(r->trace)->layers;
+    const void *one = NULL;
+    if (record->bytes == 0) return SPW_OK;
+    const spw_status status = spw_record_next(record, sizeof(spw_statistics), &one);
+    if (status == SPW_OK) add(&r->out[unit % layers], one, unit / layers);
     return status;
 }
 
 spw_status spw_trace_statistics(spw_trace *trace, spw_layer_statistics *out) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = spw_trace_get_info(trace);
-    uint32_t *routed = NULL;
-    double *sorted = NULL;
-    spw_progress progress = spw_progress_begin("read", info->steps);
-    SPW_TRY(SPW_ALLOC(info->experts, &routed));
-    SPW_TRY(SPW_ALLOC(info->experts, &sorted));
+    reading r = {.trace = trace, .out = out};
+    const spw_walk walk = {"read", info->steps * info->layers, &r, note_layer, take_layer};
+    SPW_TRY(SPW_ALLOC(info->experts, &r.routed));
+    SPW_TRY(SPW_ALLOC(info->experts, &r.sorted));
     for (size_t layer = 0; layer < info->layers; layer++) {
         double *values = (double *)&out[layer].mean;
         out[layer] = (spw_layer_statistics){.steps = 0};
         for (size_t i = 0; i < VALUES; i++) values[i] = NAN;
         out[layer].worst = out[layer].mean;
     }
-    for (size_t step = 0; step < info->steps; step++) {
-        for (size_t layer = 0; layer < info->layers; layer++) {
-            SPW_TRY(add_layer(trace, step, layer, routed, sorted, &out[layer]));
-        }
-        spw_progress_update(&progress, step + 1);
-    }
+    SPW_TRY(spw_walk_run(&walk, NULL));
     for (size_t layer = 0; layer < info->layers; layer++) {
         double *values = (double *)&out[layer].mean;
         for (size_t i = 0; i < VALUES && out[layer].steps > 0; i++) values[i] /= (double)out[layer].steps;
     }
 
 cleanup:
-    spw_progress_end(&progress);
-    spw_free(routed);
-    spw_free(sorted);
+    spw_free(r.routed);
+    spw_free(r.sorted);
     return status;
 }

@@ -1,7 +1,7 @@
 #include "traces/trace_verify.h"
 
 #include "base/memory.h"
-#include "base/progress.h"
+#include "base/walk.h"
 #include "traces/random_stream.h"
 
 #include <stdarg.h>
@@ -23,14 +23,16 @@ const char *const spw_verify_check_name[SPW_VERIFY_CHECKS] = {
 typedef struct verifier {
     spw_trace *trace;
     const spw_trace_info *info;
-    spw_verify_report *report;
+    spw_verify_report *report; /* of the step under way */
     size_t longest_run;
     uint32_t *histogram, *routed, *by_rank, *from_ranks; /* [experts], [experts], [ranks][experts] twice */
     uint64_t *layer_hash;                                /* [layers] of the step under way */
     bool ranks_counted;                                  /* from_ranks is of the record under way */
-    bool *only_first;                                    /* [layers] nothing but expert 0 so far */
-    uint64_t *layer_choices;                             /* [layers] */
-    spw_progress progress;                               /* in layers of steps */
+    bool *only_first;                                    /* [layers] nothing but expert 0 in the step */
+    uint64_t *layer_choices;                             /* [layers] of the step */
+    spw_verify_report *out;                              /* of all steps taken */
+    bool *ever_other;                                    /* [layers] something but expert 0 in one of them */
+    uint64_t *all_choices;                               /* [layers] of them */
 } verifier;
 
 static void find(verifier *v, int check, size_t step, size_t layer, uint64_t number, const char *format, ...)
@@ -273,9 +275,70 @@ static spw_status check_step(verifier *v, size_t step) {
     v->report->checked[2]++; /* what the reader refuses to open otherwise */
     for (size_t layer = 0; layer < info->layers; layer++) {
         SPW_TRY(check_layer(v, step, layer, tokens, columns.source_rank));
-        spw_progress_update(&v->progress, step * info->layers + layer + 1);
     }
     check_copies(v, step);
+
+cleanup:
+    return status;
+}
+
+/* What a step's record begins with; its findings, and what every layer chose, follow. */
+typedef struct step_note {
+    uint64_t checked[SPW_VERIFY_CHECKS], failed[SPW_VERIFY_CHECKS], findings, longest_run;
+} step_note;
+typedef struct layer_note {
+    uint64_t choices, only_first;
+} layer_note;
+
+/* A unit is a step. */
+static spw_status note_step(void *context, size_t step, spw_record *out) {
+    verifier *v = context;
+    spw_verify_report *report = v->report;
+    const size_t layers = v->info->layers;
+    spw_status status = SPW_OK;
+    void *at = NULL;
+    step_note note = {.findings = 0};
+    *report = (spw_verify_report){.finding = report->finding};
+    for (size_t l = 0; l < layers; l++) v->layer_choices[l] = 0, v->only_first[l] = true;
+    SPW_TRY(check_step(v, step));
+    memcpy(note.checked, report->checked, sizeof note.checked);
+    memcpy(note.failed, report->failed, sizeof note.failed);
+    note.findings = report->findings;
+    note.longest_run = report->longest_run;
+    SPW_TRY(spw_record_add(out, sizeof note, &at));
+    memcpy(at, &note, sizeof note);
+    SPW_TRY(spw_record_add(out, report->findings * sizeof *report->finding, &at));
+    if (report->findings > 0) memcpy(at, report->finding, report->findings * sizeof *report->finding);
+    SPW_TRY(spw_record_add(out, layers * sizeof(layer_note), &at));
+    for (size_t l = 0; l < layers; l++)
+        ((layer_note *)at)[l] = (layer_note){v->layer_choices[l], v->only_first[l]};
+
+cleanup:
+    return status;
+}
+
+static spw_status take_step(void *context, size_t step, spw_record_reader *record) {
+    verifier *v = context;
+    spw_verify_report *all = v->out;
+    const void *at = NULL, *findings = NULL, *layers = NULL;
+    spw_status status = SPW_OK;
+    (void)step;
+    SPW_TRY(spw_record_next(record, sizeof(step_note), &at));
+    const step_note *note = at;
+    SPW_TRY(spw_record_next(record, (size_t)note->findings * sizeof *all->finding, &findings));
+    SPW_TRY(spw_record_next(record, v->info->layers * sizeof(layer_note), &layers));
+    for (int i = 0; i < SPW_VERIFY_CHECKS; i++) {
+        all->checked[i] += note->checked[i];
+        all->failed[i] += note->failed[i];
+    }
+    if (note->longest_run > all->longest_run) all->longest_run = note->longest_run;
+    for (size_t i = 0; i < note->findings && all->findings < SPW_VERIFY_MAX_FINDINGS; i++)
+        all->finding[all->findings++] = ((const spw_verify_finding *)findings)[i];
+    for (size_t l = 0; l < v->info->layers; l++) {
+        const layer_note *layer = (const layer_note *)layers + l;
+        v->all_choices[l] += layer->choices;
+        v->ever_other[l] = v->ever_other[l] || layer->only_first == 0;
+    }
 
 cleanup:
     return status;
@@ -290,7 +353,9 @@ static spw_status create(verifier *v) {
     SPW_TRY(SPW_ALLOC(info->layers, &v->layer_hash));
     SPW_TRY(SPW_ALLOC(info->layers, &v->only_first));
     SPW_TRY(SPW_ALLOC(info->layers, &v->layer_choices));
-    memset(v->only_first, true, info->layers * sizeof *v->only_first);
+    SPW_TRY(SPW_ALLOC(SPW_VERIFY_MAX_FINDINGS, &v->out->finding));
+    SPW_TRY(SPW_ALLOC(info->layers, &v->ever_other));
+    SPW_TRY(SPW_ALLOC(info->layers, &v->all_choices));
     if (info->has_by_rank) {
         SPW_TRY(SPW_ALLOC(info->ranks * info->experts, &v->by_rank));
         if (info->has_tokens) SPW_TRY(SPW_ALLOC(info->ranks * info->experts, &v->from_ranks));
@@ -302,27 +367,27 @@ cleanup:
 
 spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_report *out) {
     spw_status status = SPW_OK;
-    verifier v = {.trace = trace, .info = spw_trace_get_info(trace), .report = out};
+    spw_verify_report step = {.findings = 0};
+    verifier v = {.trace = trace, .info = spw_trace_get_info(trace), .report = &step, .out = out};
     v.longest_run = longest_run > 0 ? longest_run : DEFAULT_RUN;
     *out = (spw_verify_report){.findings = 0};
-    v.progress = spw_progress_begin("verify", v.info->steps * v.info->layers);
+    const spw_walk walk = {"verify", v.info->steps, &v, note_step, take_step};
     spw_trace_keep_contradictions(trace);
     SPW_TRY(create(&v));
-    for (size_t step = 0; step < v.info->steps; step++) {
-        SPW_TRY(check_step(&v, step));
-    }
+    SPW_TRY(spw_walk_run(&walk, NULL));
+    v.report = out;
     for (size_t layer = 0; layer < v.info->layers; layer++) {
         out->checked[6]++;
-        if (!v.only_first[layer] || v.layer_choices[layer] < LEAST_CHOICES) continue;
-        find(&v, 7, SIZE_MAX, layer, v.layer_choices[layer], "all %llu choices are expert 0: a dense layer?",
-             (unsigned long long)v.layer_choices[layer]);
+        if (v.ever_other[layer] || v.all_choices[layer] < LEAST_CHOICES) continue;
+        find(&v, 7, SIZE_MAX, layer, v.all_choices[layer], "all %llu choices are expert 0: a dense layer?",
+             (unsigned long long)v.all_choices[layer]);
     }
 
 cleanup:
-    spw_progress_end(&v.progress);
     if (status != SPW_OK) spw_verify_clear(out);
-    void *owned[] = {v.histogram,  v.routed,     v.by_rank,      v.from_ranks,
-                     v.layer_hash, v.only_first, v.layer_choices};
+    spw_verify_clear(&step);
+    void *owned[] = {v.histogram,  v.routed,     v.by_rank,       v.from_ranks, v.layer_hash,
+                     v.only_first, v.ever_other, v.layer_choices, v.all_choices};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
     return status;
 }

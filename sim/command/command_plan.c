@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/processes.h"
 #include "base/temporary.h"
 #include "base/text.h"
 #include "sim/command/job_options.h"
@@ -441,7 +442,8 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
                                 .all = o->all};
-    if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
+    if (o->chrome != NULL && spw_process_is_first())
+        SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
     SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));
 
 cleanup:

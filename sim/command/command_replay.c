@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/processes.h"
 #include "sim/command/job_options.h"
 #include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
@@ -30,6 +31,7 @@ enum {
     OPTION_DROPS,
     OPTION_FITS,
     OPTION_ALLOCATOR,
+    OPTION_CHECKPOINT,
     OPTION_STACK,
     OPTION_OVERLOAD,
     OPTION_TOKENS,
@@ -42,7 +44,7 @@ enum {
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
-        *tokens, *balancer, *snapshot;
+        *tokens, *checkpoint, *balancer, *snapshot;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -74,6 +76,8 @@ static const struct argp_option own_options[] = {
      0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
+    {"checkpoint", OPTION_CHECKPOINT, "FILE", 0,
+     "keep what is done in FILE: after a kill, the same command goes on there, and gives the same bytes", 0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
      "of "
@@ -99,6 +103,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_SEED: o->seed = text; return 0;
     case OPTION_STACK: o->stack = text; return 0;
     case OPTION_ALLOCATOR: o->allocator = text; return 0;
+    case OPTION_CHECKPOINT: o->checkpoint = text; return 0;
     case OPTION_DROPS: o->drops = text; return 0;
     case OPTION_FITS: o->fits = text; return 0;
     case OPTION_TOKENS: o->tokens = text; return 0;
@@ -211,12 +216,33 @@ static spw_status run(const replay_options *o, const spw_replay_request *request
     return o->balancer != NULL ? spw_balance_run(request, balancer, result) : spw_replay_run(request, result);
 }
 
+/* Opens what an earlier run of the same command has left: the same program, words and files. */
+static spw_status open_checkpoint(const replay_options *o, int argc, char **argv, const spw_trace_info *info,
+                                  spw_checkpoint **out) {
+    uint64_t run = spw_checkpoint_hash_file(0, "/proc/self/exe");
+    if (o->checkpoint == NULL || !spw_process_is_first()) return SPW_OK;
+    for (int i = 1; i < argc; i++) {
+        const char *value =
+            argv[i][0] == '-' && strchr(argv[i], '=') != NULL ? strchr(argv[i], '=') + 1 : argv[i];
+        const char *const written[] = {o->checkpoint, o->output, o->chrome};
+        bool reads = true;
+        for (size_t w = 0; w < sizeof written / sizeof *written; w++)
+            reads = reads && (written[w] == NULL || strcmp(written[w], value) != 0);
+        run = spw_checkpoint_hash(run, argv[i], strlen(argv[i]));
+        if (reads) run = spw_checkpoint_hash_file(run, value);
+    }
+    run = spw_checkpoint_hash(run, info->step_id, info->steps * sizeof *info->step_id);
+    run = spw_checkpoint_hash(run, info->step_tokens, info->steps * sizeof *info->step_tokens);
+    return spw_checkpoint_open(o->checkpoint, run, out);
+}
+
 spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
     spw_trace *trace = NULL;
     spw_result result = {.rows = 0}, steps = {.rows = 0}, shown; /* shown: borrows of both */
     spw_result_file *file = NULL;
+    spw_checkpoint *checkpoint = NULL;
     spw_software *software = NULL, *other = NULL;
     const spw_stack *newest = NULL;
     spw_memory_snapshot snapshot = {.events = 0};
@@ -267,7 +293,11 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.megatron_fit = software->megatron ? &software->megatron_coefficients : NULL;
     if (settings.step_end == 0) settings.step_end = settings.trace->steps;
     if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
-    if (o->output != NULL) SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
+    SPW_TRY(open_checkpoint(o, argc, argv, settings.trace, &checkpoint));
+    if (o->output != NULL && spw_process_is_first())
+        SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));
+    spw_replay_sink sink = spw_result_file_sink(file);
+    sink.elsewhere = o->output != NULL && file == NULL;
     const spw_replay_request request = {.trace = trace,
                                         .job = settings.job,
                                         .scheme = o->job.scheme,
@@ -284,8 +314,9 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .time_stack = software->timed ? &software->time_stack : NULL,
                                         .megatron =
                                             software->megatron ? &software->megatron_coefficients : NULL,
-                                        .sink = spw_result_file_sink(file)};
-    if (!o->each_step || file != NULL) status = run(o, &request, &balancer, &result);
+                                        .checkpoint = checkpoint,
+                                        .sink = sink};
+    if (!o->each_step || o->output != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));
     if (o->allocator != NULL) say_if_idle("--allocator", &result);
     if (o->snapshot != NULL) say_if_idle("--snapshot", &result);
@@ -300,12 +331,16 @@ spw_status spw_command_replay(int argc, char **argv) {
         shown.answers = (spw_result_answers){.there = false}; /* those are of rows over all steps */
         shown.refusal = steps.refusal, shown.refusals = steps.refusals;
     }
-    if (o->chrome != NULL) SPW_TRY(spw_chrome_trace_write(&shown, &settings, o->chrome));
+    if (o->chrome != NULL && spw_process_is_first())
+        SPW_TRY(spw_chrome_trace_write(&shown, &settings, o->chrome));
     SPW_TRY(print(o, &shown, &settings));
     SPW_TRY(spw_command_said());
     if (file != NULL) SPW_TRY(spw_result_file_commit(file, &result));
+    spw_checkpoint_finish(checkpoint);
+    checkpoint = NULL;
 
 cleanup:
+    spw_checkpoint_close(checkpoint);
     spw_result_file_discard(file);
     spw_result_clear(&result);
     spw_result_clear(&steps);

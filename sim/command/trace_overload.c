@@ -1,7 +1,7 @@
 #include "sim/command/trace_overload.h"
 
 #include "base/memory.h"
-#include "base/progress.h"
+#include "base/walk.h"
 #include "sim/print/plural.h"
 
 #include <inttypes.h>
@@ -11,10 +11,13 @@ typedef struct reading {
     spw_trace *trace;
     const spw_trace_info *info;
     size_t groups, group_ranks;
-    bool by_source;    /* groups are of source ranks */
-    uint32_t *counted; /* [experts], or [ranks][experts] where counts by rank are read */
-    uint64_t *rows;    /* [groups][group_ranks] of one layer */
+    bool by_source;         /* groups are of source ranks */
+    uint32_t *counted;      /* [experts], or [ranks][experts] where counts by rank are read */
+    uint64_t *rows;         /* [groups][group_ranks] of one layer, in its record */
+    const uint16_t *source; /* of the tokens of step `begun`; NULL: not said */
+    size_t begun;           /* SIZE_MAX: none */
     spw_overload sums;
+    spw_overload_run *run;
 } reading;
 
 static bool divides(const spw_trace_info *info, size_t ranks) {
@@ -49,17 +52,27 @@ static void count_counts(reading *r, size_t sources, size_t experts, size_t stri
     }
 }
 
-static spw_status read_layer(reading *r, size_t step, size_t layer, const uint16_t *source) {
+/* A unit is a layer of a step. */
+static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+    reading *r = context;
     const spw_trace_info *info = r->info;
-    const size_t experts = info->layer_experts[layer];
-    const bool tokens = info->has_tokens && info->step_offset[step + 1] > info->step_offset[step] &&
-                        (source != NULL || !r->by_source);
+    const size_t step = unit / info->layers, layer = unit % info->layers,
+                 experts = info->layer_experts[layer];
     spw_status status = SPW_OK;
     spw_trace_record record;
-    memset(r->rows, 0, r->groups * r->group_ranks * sizeof *r->rows);
-    if (tokens) {
+    void *rows = NULL;
+    SPW_TRY(spw_record_add(out, r->groups * r->group_ranks * sizeof *r->rows, &rows));
+    r->rows = rows;
+    if (step != r->begun && r->by_source && info->has_tokens) {
+        spw_trace_columns columns;
+        SPW_TRY(spw_trace_read_columns(r->trace, step, 1, &columns));
+        r->source = columns.source_rank;
+    }
+    r->begun = step;
+    if (info->has_tokens && info->step_offset[step + 1] > info->step_offset[step] &&
+        (r->source != NULL || !r->by_source)) {
         SPW_TRY(spw_trace_read_record(r->trace, step, 1, layer, false, &record));
-        count_tokens(r, &record, source, experts);
+        count_tokens(r, &record, r->source, experts);
     } else if (r->by_source && info->has_by_rank) {
         SPW_TRY(spw_trace_read_by_rank(r->trace, step, layer, r->counted));
         count_counts(r, info->ranks, experts, info->experts);
@@ -67,32 +80,26 @@ static spw_status read_layer(reading *r, size_t step, size_t layer, const uint16
         SPW_TRY(spw_trace_read_routed(r->trace, step, layer, r->counted));
         count_counts(r, 1, experts, info->experts);
     }
-    for (size_t g = 0; g < r->groups; g++)
-        spw_overload_add(&r->sums, layer, 0, g * r->group_ranks, r->rows + g * r->group_ranks);
 
 cleanup:
     return status;
 }
 
-static spw_status read_steps(reading *r, spw_overload_run *run) {
-    const spw_trace_info *info = r->info;
+static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+    reading *r = context;
+    const size_t layers = r->info->layers, layer = unit % layers;
+    const void *rows = NULL;
+    double factor[SPW_OVERLOADS];
     spw_status status = SPW_OK;
-    spw_progress progress = spw_progress_begin("read", info->steps);
-    for (size_t step = 0; step < info->steps; step++) {
-        double factor[SPW_OVERLOADS];
-        spw_trace_columns columns = {.source_rank = NULL};
-        if (r->by_source && info->has_tokens) SPW_TRY(spw_trace_read_columns(r->trace, step, 1, &columns));
-        spw_overload_begin(&r->sums);
-        for (size_t layer = 0; layer < info->layers; layer++)
-            SPW_TRY(read_layer(r, step, layer, columns.source_rank));
-        spw_overload_end(&r->sums, factor);
-        spw_overload_run_add(run, factor, info->step_id[step]);
-        spw_progress_update(&progress, step + 1);
-    }
-    spw_overload_run_finish(run);
+    SPW_TRY(spw_record_next(record, r->groups * r->group_ranks * sizeof(uint64_t), &rows));
+    if (layer == 0) spw_overload_begin(&r->sums);
+    for (size_t g = 0; g < r->groups; g++)
+        spw_overload_add(&r->sums, layer, 0, g * r->group_ranks, (const uint64_t *)rows + g * r->group_ranks);
+    if (layer + 1 < layers) goto cleanup;
+    spw_overload_end(&r->sums, factor);
+    spw_overload_run_add(r->run, factor, r->info->step_id[unit / layers]);
 
 cleanup:
-    spw_progress_end(&progress);
     return status;
 }
 
@@ -109,7 +116,8 @@ spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_trace_ove
     const spw_trace_info *info = spw_trace_get_info(trace);
     const size_t ranks = asked > 0 ? asked : info->ranks;
     spw_status status = SPW_OK;
-    reading r = {.trace = trace, .info = info, .groups = 1, .group_ranks = ranks};
+    reading r = {
+        .trace = trace, .info = info, .groups = 1, .group_ranks = ranks, .begun = SIZE_MAX, .run = &out->run};
     *out = (spw_trace_overload){.asked = asked > 0};
     if (asked > 0 && !divides(info, asked))
         return spw_fail(SPW_EARG,
@@ -122,9 +130,10 @@ spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_trace_ove
     const spw_overload_shape shape = {r.groups * ranks, ranks, info->layers, NULL, {1, 1, 1}};
     SPW_TRY(spw_overload_create(&shape, &r.sums));
     SPW_TRY(SPW_ALLOC((info->ranks > 1 ? info->ranks : 1) * info->experts, &r.counted));
-    SPW_TRY(SPW_ALLOC(r.groups * ranks, &r.rows));
     SPW_TRY(SPW_ALLOC(info->layers, &out->layer));
-    SPW_TRY(read_steps(&r, &out->run));
+    const spw_walk walk = {"read", info->steps * info->layers, &r, note_layer, take_layer};
+    SPW_TRY(spw_walk_run(&walk, NULL));
+    spw_overload_run_finish(&out->run);
     for (size_t l = 0; l < info->layers; l++) out->layer[l] = spw_overload_run_layer(&r.sums, l);
     out->run_rank = spw_overload_run_rank(&r.sums);
     out->group_ranks = ranks;
@@ -133,7 +142,6 @@ spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_trace_ove
 cleanup:
     spw_overload_destroy(&r.sums);
     spw_free(r.counted);
-    spw_free(r.rows);
     return status;
 }
 

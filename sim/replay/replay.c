@@ -1,7 +1,7 @@
 #include "sim/replay/replay.h"
 
 #include "base/memory.h"
-#include "base/progress.h"
+#include "base/walk.h"
 #include "sim/input/grid.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_row.h"
@@ -19,7 +19,10 @@ typedef struct replay {
     spw_replay_frame frame;
     spw_job *data; /* the job of one stage: its ranks hold the tokens */
     size_t splits, batches, places, row_count;
-    spw_composer *composer;
+    spw_composer *composer; /* begins every step in its turn, and knows what was assumed */
+    spw_composer *reader; /* reads the steps that this process computes; the same where none computes ahead */
+    bool plain;           /* steps are computed in their turn, by this process */
+    size_t begun;         /* step of the reader; SIZE_MAX: none */
     spw_balancer *balancer;                /* NULL: none */
     spw_counts **counts;                   /* [places] */
     spw_selection **selection;             /* [places] */
@@ -60,6 +63,7 @@ static void destroy(replay *r) {
     for (size_t i = 0; i < r->splits && r->cache != NULL; i++) spw_segment_counts_destroy(r->cache[i]);
     spw_free(r->cache);
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(r->part[b]);
+    if (r->reader != r->composer) spw_composer_destroy(r->reader);
     spw_composer_destroy(r->composer);
     spw_balancer_destroy(r->balancer);
     spw_free(r->data);
@@ -67,6 +71,10 @@ static void destroy(replay *r) {
 
 static spw_status check(const replay *r) {
     const spw_replay_request *q = r->request;
+    if (q->balancer != NULL && !r->plain)
+        return spw_fail(SPW_EARG,
+                        "a balancer goes by the load of the steps before: it runs as one process, without "
+                        "a checkpoint");
     if (r->places * q->schemes == 0) return spw_fail(SPW_EARG, "no scheme or no batch to replay");
     if (r->frame.parts && q->imbalance > 0.0)
         return spw_fail(SPW_ECONFIG,
@@ -112,6 +120,9 @@ static spw_status compose(replay *r) {
                                           .drawn_sequences = q->drawn_sequences,
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
     SPW_TRY(spw_composer_create(&request, &r->composer));
+    r->begun = SIZE_MAX;
+    r->reader = r->composer;
+    if (!r->plain) SPW_TRY(spw_composer_create(&request, &r->reader));
     r->frame.composer = r->composer;
     r->frame.ranks = spw_job_gpus(r->data);
     r->frame.layers = spw_composer_layers(r->composer);
@@ -151,6 +162,7 @@ static spw_status create(replay *r) {
     const spw_replay_request *q = r->request;
     const spw_pipeline pipeline = spw_pipeline_of(q->job);
     spw_status status = SPW_OK;
+    r->plain = spw_walk_is_plain(q->checkpoint);
     r->splits = q->splits > 0 ? q->splits : 1;
     r->batches = q->job->batches;
     r->places = r->splits * r->batches;
@@ -180,31 +192,66 @@ cleanup:
 
 /* --- The walk --- */
 
-/* Choices of every expert, by all ranks. */
-static void note_chosen(replay *r, size_t layer, const spw_counts *counts) {
+/* Choices of every expert, by all ranks: [experts]. */
+static spw_status note_chosen(const replay *r, spw_record *out) {
+    const spw_counts *counts = r->counts[0];
     const size_t experts = counts->placement.experts;
-    for (size_t rank = 0; rank < counts->placement.ranks; rank++) {
-        for (size_t x = 0; x < experts; x++)
-            r->chosen[layer * experts + x] += counts->routed[rank * experts + x];
-    }
+    void *at = NULL;
+    const spw_status status = spw_record_add(out, experts * sizeof *r->chosen, &at);
+    for (size_t i = 0; i < counts->placement.ranks * experts && status == SPW_OK; i++)
+        ((uint64_t *)at)[i % experts] += counts->routed[i];
+    return status;
+}
+
+static spw_status take_chosen(replay *r, size_t layer, spw_record_reader *record) {
+    const size_t experts = r->request->job->model.experts;
+    const void *at = NULL;
+    const spw_status status = spw_record_next(record, experts * sizeof *r->chosen, &at);
+    for (size_t x = 0; x < experts && r->chosen != NULL && status == SPW_OK; x++)
+        r->chosen[layer * experts + x] += ((const uint64_t *)at)[x];
+    return status;
 }
 
 /* One micro-batch of one layer: all schemes of one place. */
-static spw_status run_place(replay *r, size_t place, spw_replay_place at, const spw_trace_record *record,
-                            const spw_layout *layout) {
+static spw_status note_place(replay *r, size_t place, const spw_trace_record *record,
+                             const spw_layout *layout, spw_record *out) {
     const size_t schemes = r->request->schemes;
+    spw_choice_tally choices = {.slots = 0};
+    void *at = NULL;
     spw_status status = SPW_OK;
     if (skips_place(r, place)) return SPW_OK;
     SPW_TRY(spw_segment_counts_fill(r->cache[place / r->batches], r->counts[place], record, layout));
-    if (place == 0 && r->chosen != NULL) note_chosen(r, at.layer, r->counts[0]);
-    if (tallies(r, place))
-        spw_choice_tally_add(&r->choices[place % r->batches], r->counts[place], r->request->job->model.top_k);
+    if (place == 0) SPW_TRY(note_chosen(r, out));
+    if (tallies(r, place)) {
+        spw_choice_tally_add(&choices, r->counts[place], r->request->job->model.top_k);
+        SPW_TRY(spw_record_add(out, sizeof choices, &at));
+        memcpy(at, &choices, sizeof choices);
+    }
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
-        spw_replay_row *row = &r->row[i];
+        const spw_replay_row *row = &r->row[i];
         if (row->refused) continue;
         SPW_TRY(spw_selection_run(r->selection[place], row->point.scheme, r->counts[place], record, layout));
-        SPW_TRY(spw_replay_row_add(row, at, r->counts[place], r->selection[place]));
+        SPW_TRY(spw_replay_row_note(row, r->counts[place], r->selection[place], out));
     }
+
+cleanup:
+    return status;
+}
+
+static spw_status take_place(replay *r, size_t place, spw_replay_place at, spw_record_reader *record) {
+    const size_t schemes = r->request->schemes;
+    const void *choices = NULL;
+    spw_status status = SPW_OK;
+    if (skips_place(r, place)) return SPW_OK;
+    if (place == 0) SPW_TRY(take_chosen(r, at.layer, record));
+    if (tallies(r, place)) {
+        spw_choice_tally *sum = &r->choices[place % r->batches];
+        SPW_TRY(spw_record_next(record, sizeof *sum, &choices));
+        sum->slots += ((const spw_choice_tally *)choices)->slots;
+        sum->chosen += ((const spw_choice_tally *)choices)->chosen;
+    }
+    for (size_t i = place * schemes; i < (place + 1) * schemes; i++)
+        if (!r->row[i].refused) SPW_TRY(spw_replay_row_add(&r->row[i], at, record));
 
 cleanup:
     return status;
@@ -214,17 +261,22 @@ static void forget(replay *r) {
     for (size_t i = 0; i < r->splits; i++) spw_segment_counts_forget(r->cache[i]);
 }
 
-static spw_status run_layer(replay *r, size_t step, size_t layer) {
-    const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1;
+/* A unit is a layer of a step. */
+static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+    replay *r = context;
+    const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
+                 step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0};
     spw_status status = SPW_OK;
+    if (step != r->begun) SPW_TRY(spw_composer_begin(r->reader, step));
+    if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
+    r->begun = step;
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches;
-        const spw_replay_place at = {step, layer, i % micro_batches};
         const spw_layout *layout = NULL;
         spw_trace_record record;
-        SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
+        SPW_TRY(spw_composer_layer(r->reader, layer, b, &record, &layout));
         const bool other = i == 0 || record.expert_id != ids;
         if (other) forget(r);
         ids = record.expert_id;
@@ -233,11 +285,11 @@ static spw_status run_layer(replay *r, size_t step, size_t layer) {
             record = balanced;
         }
         if (micro_batches > 1) {
-            SPW_TRY(spw_micro_batch_layout(layout, at.micro_batch, micro_batches, r->part[b]));
+            SPW_TRY(spw_micro_batch_layout(layout, i % micro_batches, micro_batches, r->part[b]));
             layout = r->part[b];
         }
         for (size_t place = b; place < r->places; place += r->batches)
-            SPW_TRY(run_place(r, place, at, &record, layout));
+            SPW_TRY(note_place(r, place, &record, layout, out));
     }
 
 cleanup:
@@ -260,25 +312,24 @@ cleanup:
     return status;
 }
 
-static spw_status walk(replay *r) {
-    const size_t steps = r->frame.steps, layers = r->frame.layers;
+static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+    replay *r = context;
+    const size_t micro_batches = r->frame.micro_batches, layers = r->frame.layers, step = unit / layers,
+                 layer = unit % layers;
     spw_status status = SPW_OK;
-    spw_progress progress = spw_progress_begin("replay", steps * layers);
-    for (size_t step = 0; step < steps; step++) {
-        SPW_TRY(spw_composer_begin(r->composer, step));
-        if (r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
-        if (r->chosen != NULL)
-            memset(r->chosen, 0, layers * r->request->job->model.experts * sizeof *r->chosen);
-        for (size_t i = 0; i < r->row_count; i++) spw_replay_row_begin(&r->row[i]);
-        for (size_t layer = 0; layer < layers; layer++) {
-            SPW_TRY(run_layer(r, step, layer));
-            spw_progress_update(&progress, step * layers + layer + 1);
-        }
-        SPW_TRY(end_step(r, step));
+    if (!r->plain) r->begun = SIZE_MAX; /* the trace has read columns of other steps since */
+    if (layer == 0 && !r->plain) SPW_TRY(spw_composer_begin(r->composer, step));
+    if (layer == 0 && r->chosen != NULL)
+        memset(r->chosen, 0, layers * r->request->job->model.experts * sizeof *r->chosen);
+    for (size_t i = 0; i < r->row_count && layer == 0; i++) spw_replay_row_begin(&r->row[i]);
+    for (size_t i = 0; i < r->batches * micro_batches; i++) {
+        const spw_replay_place at = {step, layer, i % micro_batches};
+        for (size_t place = i / micro_batches; place < r->places; place += r->batches)
+            SPW_TRY(take_place(r, place, at, record));
     }
+    if (layer + 1 == layers) SPW_TRY(end_step(r, step));
 
 cleanup:
-    spw_progress_end(&progress);
     return status;
 }
 
@@ -286,7 +337,8 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     spw_status status = SPW_OK;
     replay r = {.request = request};
     SPW_TRY(create(&r));
-    SPW_TRY(walk(&r));
+    const spw_walk walk = {"replay", r.frame.steps * r.frame.layers, &r, note_layer, take_layer};
+    SPW_TRY(spw_walk_run(&walk, request->checkpoint));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++) {
         spw_result_row *row = NULL;

@@ -2,6 +2,7 @@
 #ifndef SPW_SIM_REPLAY_REPLAY_REQUEST_H
 #define SPW_SIM_REPLAY_REPLAY_REQUEST_H
 
+#include "base/checkpoint.h"
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
@@ -41,6 +42,7 @@ typedef struct spw_replay_step {
 typedef struct spw_replay_sink {
     void *state; /* NULL = nobody listens */
     spw_status (*take)(void *state, const spw_replay_step *step);
+    bool elsewhere; /* the first process listens, this one does not */
 } spw_replay_sink;
 
 typedef struct spw_replay_request {
@@ -69,8 +71,9 @@ typedef struct spw_replay_request {
     const spw_time_stack *time_stack;          /* times of those programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
     bool overload;                             /* overload factors, and what they cost */
-    bool allocator;   /* replay PyTorch's allocator for schemes that allocate what arrives */
-    size_t first_row; /* number of the first row for the sink */
+    bool allocator;             /* replay PyTorch's allocator for schemes that allocate what arrives */
+    spw_checkpoint *checkpoint; /* of the first process: what is done is kept there; NULL: nowhere */
+    size_t first_row;           /* number of the first row for the sink */
     spw_replay_sink sink;
 } spw_replay_request;
 

@@ -35,6 +35,9 @@ spw_status spw_replay_point_check(const spw_replay_request *request, const spw_p
     return status;
 }
 
+/* In this process or in the first. */
+static bool listened(const spw_replay_request *q) { return q->sink.state != NULL || q->sink.elsewhere; }
+
 spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, const spw_scheme *scheme,
                                  size_t batch, spw_replay_row *row) {
     const spw_replay_request *q = f->request;
@@ -51,9 +54,7 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_sent));
     SPW_TRY(SPW_ALLOC(cells, &row->bytes_received));
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
-    SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->sent));
-    SPW_TRY(SPW_ALLOC(row->point.shape.ranks, &row->received));
-    if (q->sink.state != NULL && f->ranks * row->point.shape.ranks <= MOST_LINKS)
+    if (listened(q) && f->ranks * row->point.shape.ranks <= MOST_LINKS)
         SPW_TRY(SPW_ALLOC(f->ranks * row->point.shape.ranks, &row->link_bytes));
     const spw_replay_time_request time = {.stack = q->time_stack,
                                           .megatron = q->megatron,
@@ -90,8 +91,6 @@ void spw_replay_row_destroy(spw_replay_row *row) {
     spw_free(row->bytes_sent);
     spw_free(row->bytes_received);
     spw_free(row->dropped);
-    spw_free(row->sent);
-    spw_free(row->received);
     spw_free(row->link_bytes);
     spw_overload_destroy(&row->overload);
     spw_page_use_destroy(&row->pages);
@@ -132,71 +131,140 @@ static spw_rank_rows stated_rows(const spw_replay_row *row, double times) {
     return rows;
 }
 
-static void note_memory(spw_replay_row *row, const spw_flow *flow, spw_replay_place place, size_t first) {
+/* --- What one micro-batch of one layer did --- */
+
+/* Of one group, in the record: this, then rows, sent, received and dropped [ranks] each, and where memory follows the routing
+ * the rows of every rank, and where
+ * somebody listens the bytes of every link. In front of the groups stands the note of the time, behind them the tokens that lost every choice. */
+typedef struct group_note {
+    spw_traffic traffic;
+    uint64_t assignments;
+} group_note;
+enum { ARRAYS = 4 };
+
+static bool notes_rows(const spw_replay_row *row) {
+    return row->memory.routed && !(row->frame->request->imbalance > 0.0);
+}
+
+static size_t group_bytes(const spw_replay_row *row) {
+    const size_t links = row->point.shape.ranks * sizeof(double);
+    return sizeof(group_note) + row->point.shape.ranks * (ARRAYS * sizeof(uint64_t) +
+                                                          (notes_rows(row) ? sizeof(spw_rank_rows) : 0) +
+                                                          (row->link_bytes != NULL ? links : 0));
+}
+
+static size_t time_bytes(const spw_replay_row *row) {
+    return row->timed ? spw_replay_time_note_bytes(&row->time) : 0;
+}
+
+/* What each rank of a group sends to each other in one dispatch: its rows on the wire, all of the same size. out [ranks][ranks] */
+static void note_links(const spw_flow *flow, size_t ranks, const uint64_t *sent, double *out) {
+    for (size_t source = 0; source < ranks; source++) {
+        const uint64_t *wire = flow->wire + source * ranks;
+        uint64_t rows = 0;
+        for (size_t d = 0; d < ranks; d++) rows += d == source ? 0 : wire[d];
+        const double row_bytes = rows > 0 ? (double)sent[source] / (double)rows : 0.0;
+        for (size_t d = 0; d < ranks; d++)
+            if (d != source) out[source * ranks + d] = (double)wire[d] * row_bytes;
+    }
+}
+
+/* Returns what is dropped. */
+static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
+                           const spw_selection *selection, size_t group, void *time, void *out) {
+    const spw_flow *flow = spw_selection_flow(selection, group);
+    const spw_counts *selected = spw_selection_counts(selection);
+    const size_t ranks = row->point.shape.ranks;
+    group_note *note = out;
+    uint64_t *rows = (uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
+             *dropped = received + ranks, sum = 0;
+    spw_rank_rows *of_rank = (spw_rank_rows *)(dropped + ranks);
+    spw_traffic_compute(row->point.scheme, &row->point.shape, selected, group, flow,
+                        !spw_remat_keeps_experts(row->point.job->remat), &note->traffic, sent, received);
+    for (size_t d = 0; d < ranks; d++) {
+        rows[d] = flow->rows[d];
+        dropped[d] = flow->dropped[d];
+        sum += flow->dropped[d];
+        note->assignments += counts->assignments[group * ranks + d];
+        if (notes_rows(row)) of_rank[d] = spw_flow_rows(&row->point.shape, flow, d);
+    }
+    if (row->link_bytes != NULL)
+        note_links(flow, ranks, sent, (double *)(of_rank + (notes_rows(row) ? ranks : 0)));
+    if (row->timed)
+        spw_replay_time_note(&row->time, &row->point.shape, selected, group, flow, &note->traffic, time);
+    return sum;
+}
+
+spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts, spw_selection *selection,
+                               spw_record *out) {
+    const spw_replay_frame *f = row->frame;
+    const size_t groups = f->ranks / row->point.shape.ranks, time = time_bytes(row), group = group_bytes(row);
+    const uint64_t *lost = NULL;
+    uint64_t dropped = 0, all_lost = 0;
+    void *at = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_record_add(out, time + groups * group + sizeof all_lost, &at));
+    for (size_t g = 0; g < groups; g++)
+        dropped += note_group(row, counts, selection, g, at, (char *)at + time + g * group);
+    if (dropped == 0 || f->request->skips_lost_tokens) goto cleanup;
+    SPW_TRY(spw_selection_lost_tokens(selection, &lost));
+    for (size_t rank = 0; rank < f->ranks; rank++) all_lost += lost[rank];
+    memcpy((char *)at + time + groups * group, &all_lost, sizeof all_lost);
+
+cleanup:
+    return status;
+}
+
+static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_replay_place place,
+                        size_t first) {
     const double times = row->frame->request->imbalance;
     for (size_t d = 0; d < row->point.shape.ranks && row->memory.routed; d++) {
-        const spw_rank_rows rows =
-            times > 0.0 ? stated_rows(row, times) : spw_flow_rows(&row->point.shape, flow, d);
+        const spw_rank_rows rows = times > 0.0 ? stated_rows(row, times) : of_rank[d];
         spw_stage_memory_note(&row->memory, place.layer, place.micro_batch, first + d, rows);
         if (row->reserved != NULL) spw_reserved_memory_note(row->reserved, place.layer, first + d, rows);
     }
 }
 
-/* What each rank of a group sends to each other in one dispatch: its rows on the wire, all of the same size. */
-static void note_links(spw_replay_row *row, const spw_flow *flow, size_t first) {
-    const size_t ranks = row->point.shape.ranks;
-    for (size_t source = 0; source < ranks && row->link_bytes != NULL; source++) {
-        const uint64_t *wire = flow->wire + source * ranks;
-        uint64_t rows = 0;
-        for (size_t d = 0; d < ranks; d++) rows += d == source ? 0 : wire[d];
-        for (size_t d = 0; d < ranks && rows > 0; d++) {
-            if (d != source)
-                row->link_bytes[(first + source) * ranks + d] +=
-                    (double)wire[d] * ((double)row->sent[source] / (double)rows);
-        }
-    }
-}
-
-static void add_group(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,
-                      const spw_selection *selection, size_t group) {
+static void add_group(spw_replay_row *row, spw_replay_place place, size_t group, const void *data) {
     const spw_replay_frame *f = row->frame;
-    const spw_flow *flow = spw_selection_flow(selection, group);
+    const group_note *note = data;
     const size_t ranks = row->point.shape.ranks, first = group * ranks, cell = place.layer * f->ranks + first;
-    spw_traffic traffic;
-    spw_traffic_compute(row->point.scheme, &row->point.shape, spw_selection_counts(selection), group, flow,
-                        !spw_remat_keeps_experts(row->point.job->remat), &traffic, row->sent, row->received);
-    spw_row_sums_add(&row->sums, &traffic,
+    const uint64_t *rows = (const uint64_t *)(note + 1), *sent = rows + ranks, *received = sent + ranks,
+                   *dropped = received + ranks;
+    spw_row_sums_add(&row->sums, &note->traffic,
                      spw_layers_stood_for(row->point.job->model.moe_layers, f->layers, place.layer));
-    note_links(row, flow, first);
+    row->drops.assignments += note->assignments;
     for (size_t d = 0; d < ranks; d++) {
-        if (spw_row_sums_note(&row->sums, flow->rows[d]))
+        if (spw_row_sums_note(&row->sums, rows[d]))
             row->most_step = place.step, row->most_layer = place.layer, row->most_rank = first + d;
-        row->rows_received[cell + d] += flow->rows[d];
-        row->bytes_sent[cell + d] += row->sent[d];
-        row->bytes_received[cell + d] += row->received[d];
-        row->dropped[cell + d] += flow->dropped[d];
-        row->drops.dropped += flow->dropped[d];
-        spw_page_use_note(&row->pages, place.layer, place.micro_batch, first + d, flow->rows[d]);
-        row->drops.assignments += counts->assignments[first + d];
+        row->rows_received[cell + d] += rows[d];
+        row->bytes_sent[cell + d] += sent[d];
+        row->bytes_received[cell + d] += received[d];
+        row->dropped[cell + d] += dropped[d];
+        row->drops.dropped += dropped[d];
+        spw_page_use_note(&row->pages, place.layer, place.micro_batch, first + d, rows[d]);
     }
-    note_memory(row, flow, place, first);
-    if (f->request->overload)
-        spw_overload_add(&row->overload, place.layer, place.micro_batch, first, flow->rows);
-    if (row->timed)
-        spw_replay_time_layer(&row->time, place.layer, place.micro_batch, &row->point.shape,
-                              spw_selection_counts(selection), group, flow, &traffic);
+    const spw_rank_rows *of_rank = (const spw_rank_rows *)(dropped + ranks);
+    const double *links = (const double *)(of_rank + (notes_rows(row) ? ranks : 0));
+    for (size_t i = 0; i < ranks * ranks && row->link_bytes != NULL; i++)
+        row->link_bytes[first * ranks + i] += links[i];
+    note_memory(row, of_rank, place, first);
+    if (f->request->overload) spw_overload_add(&row->overload, place.layer, place.micro_batch, first, rows);
 }
 
-spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, const spw_counts *counts,
-                              spw_selection *selection) {
-    const spw_replay_frame *f = row->frame;
-    const uint64_t dropped_before = row->drops.dropped, *lost = NULL;
-    for (size_t g = 0; g < f->ranks / row->point.shape.ranks; g++)
-        add_group(row, place, counts, selection, g);
-    if (row->drops.dropped == dropped_before || f->request->skips_lost_tokens) return SPW_OK;
-    const spw_status status = spw_selection_lost_tokens(selection, &lost);
-    for (size_t rank = 0; rank < f->ranks && status == SPW_OK; rank++)
-        row->drops.tokens_fully_dropped += lost[rank];
+spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, spw_record_reader *record) {
+    const size_t groups = row->frame->ranks / row->point.shape.ranks, time = time_bytes(row),
+                 group = group_bytes(row);
+    uint64_t lost = 0;
+    const void *at = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_record_next(record, time + groups * group + sizeof lost, &at));
+    for (size_t g = 0; g < groups; g++) add_group(row, place, g, (const char *)at + time + g * group);
+    if (row->timed) spw_replay_time_layer(&row->time, place.layer, place.micro_batch, at);
+    memcpy(&lost, (const char *)at + time + groups * group, sizeof lost);
+    row->drops.tokens_fully_dropped += lost;
+
+cleanup:
     return status;
 }
 

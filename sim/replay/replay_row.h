@@ -4,6 +4,7 @@
 #define SPW_SIM_REPLAY_REPLAY_ROW_H
 
 #include "base/status.h"
+#include "base/walk.h"
 #include "sim/replay/overload.h"
 #include "sim/replay/page_use.h"
 #include "sim/replay/replay_request.h"
@@ -39,9 +40,8 @@ typedef struct spw_replay_row {
     spw_result_drops drops;
     uint64_t dropped_before, assignments_before; /* the step under way */
     uint64_t *rows_received, *bytes_sent, *bytes_received,
-        *dropped;              /* of the step under way [layers][ranks], micro-batches together */
-    uint64_t *sent, *received; /* of one exchange [ranks of a group] */
-    double *link_bytes;        /* as in spw_replay_step; NULL: nobody listens, or too many */
+        *dropped;       /* of the step under way [layers][ranks], micro-batches together */
+    double *link_bytes; /* as in spw_replay_step; NULL: nobody listens, or too many */
     size_t most_step, most_layer, most_rank; /* positions: where the most rows arrive */
     spw_stage_memory memory;
     spw_reserved_memory *reserved;  /* NULL: no allocator is replayed */
@@ -72,9 +72,12 @@ SPW_MUST_CHECK spw_status spw_replay_row_create(const spw_replay_frame *frame, c
 void spw_replay_row_destroy(spw_replay_row *row); /* a zeroed one is fine */
 
 void spw_replay_row_begin(spw_replay_row *row); /* a step */
-/* What the scheme did with one micro-batch of one layer, in every group. counts: of all choices. */
+/* What the scheme did with one micro-batch of one layer, in every group. counts: of all choices. Nothing of the row changes. */
+SPW_MUST_CHECK spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts,
+                                              spw_selection *selection, spw_record *out);
+/* Adds what was noted, by this process or another, in the order of steps, layers and micro-batches. */
 SPW_MUST_CHECK spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place,
-                                             const spw_counts *counts, spw_selection *selection);
+                                             spw_record_reader *record);
 SPW_MUST_CHECK spw_status spw_replay_row_end(spw_replay_row *row, size_t step);
 /* The step ended last, for a sink. */
 spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step);

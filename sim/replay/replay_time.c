@@ -67,20 +67,30 @@ void spw_replay_time_begin(spw_replay_time *t) {
     if (t->load != NULL) memset(t->load, 0, t->q.micro_batches * t->q.layers * sizeof *t->load);
 }
 
-void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const spw_layer_shape *shape,
-                           const spw_counts *counts, size_t group, const spw_flow *flow,
-                           const spw_traffic *traffic) {
+size_t spw_replay_time_note_bytes(const spw_replay_time *t) {
+    return t->scaled != NULL ? t->q.groups * t->q.point.shape.ranks * sizeof *t->rank_load : sizeof *t->load;
+}
+
+void spw_replay_time_note(const spw_replay_time *t, const spw_layer_shape *shape, const spw_counts *counts,
+                          size_t group, const spw_flow *flow, const spw_traffic *traffic, void *note) {
     const spw_replay_time_request *q = &t->q;
     if (t->scaled != NULL) {
-        const size_t place = (micro_batch * q->groups + group) * q->layers + layer;
         spw_megatron_load_of(t->scaled, q->point.scheme, shape, counts, group, flow, t->scratch,
-                             t->rank_load + place * shape->ranks);
+                             (spw_megatron_load *)note + group * shape->ranks);
     } else if (q->imbalance > 0.0) {
-        t->load[micro_batch * q->layers + layer] = t->stated;
+        *(spw_routing_layer *)note = t->stated;
     } else {
-        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic,
-                               &t->load[micro_batch * q->layers + layer]);
+        spw_routing_load_raise(q->point.scheme, shape, counts, group, flow, traffic, note);
     }
+}
+
+void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const void *note) {
+    const spw_replay_time_request *q = &t->q;
+    const size_t ranks = q->point.shape.ranks;
+    if (t->scaled == NULL) t->load[micro_batch * q->layers + layer] = *(const spw_routing_layer *)note;
+    for (size_t g = 0; g < q->groups && t->scaled != NULL; g++)
+        memcpy(t->rank_load + ((micro_batch * q->groups + g) * q->layers + layer) * ranks,
+               (const spw_megatron_load *)note + g * ranks, ranks * sizeof *t->rank_load);
 }
 
 typedef enum routing { REPLAYED, BALANCED, ALIGNED } routing;

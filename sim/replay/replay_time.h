@@ -48,9 +48,12 @@ SPW_MUST_CHECK spw_status spw_replay_time_create(const spw_replay_time_request *
 void spw_replay_time_destroy(spw_replay_time *time); /* a zeroed one is fine */
 
 void spw_replay_time_begin(spw_replay_time *time); /* a step */
-void spw_replay_time_layer(spw_replay_time *time, size_t layer, size_t micro_batch,
-                           const spw_layer_shape *shape, const spw_counts *counts, size_t group,
-                           const spw_flow *flow, const spw_traffic *traffic);
+/* note [spw_replay_time_note_bytes()], zeroed before the first group: the load of one layer and micro-batch in all groups. */
+size_t spw_replay_time_note_bytes(const spw_replay_time *time);
+void spw_replay_time_note(const spw_replay_time *time, const spw_layer_shape *shape, const spw_counts *counts,
+                          size_t group, const spw_flow *flow, const spw_traffic *traffic, void *note);
+/* What was noted is of the step under way. */
+void spw_replay_time_layer(spw_replay_time *time, size_t layer, size_t micro_batch, const void *note);
 SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
 
 typedef struct spw_replay_times {

@@ -1,0 +1,48 @@
+/* Work in numbered units that many processes share (base/processes.h) and that may be gone on with after a kill. What a unit
+ * finds is a record of bytes; records are taken in order of their units by every process, so that what is made of them does not
+ * depend on who computed what, to the last bit. */
+#ifndef SPW_BASE_WALK_H
+#define SPW_BASE_WALK_H
+
+#include "base/checkpoint.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A record under way. */
+typedef struct spw_record {
+    char *data;
+    size_t bytes, capacity;
+} spw_record;
+
+/* *at = `bytes` more, zeroed, aligned as a double is; valid until the next call. */
+SPW_MUST_CHECK spw_status spw_record_add(spw_record *record, size_t bytes, void **at);
+
+/* A record that is read, front to back. */
+typedef struct spw_record_reader {
+    const char *data;
+    size_t bytes;
+} spw_record_reader;
+
+/* The next `bytes` as they were added; SPW_EFORMAT when there are fewer. */
+SPW_MUST_CHECK spw_status spw_record_next(spw_record_reader *reader, size_t bytes, const void **at);
+
+typedef struct spw_walk {
+    const char *what; /* for the progress */
+    size_t units;
+    void *context;
+    /* What one unit finds. Units of a process rise, with gaps; between two units others may be taken. */
+    spw_status (*compute)(void *context, size_t unit, spw_record *out);
+    /* Units 0, 1, ... one after the other. */
+    spw_status (*take)(void *context, size_t unit, spw_record_reader *record);
+} spw_walk;
+
+/* Is a unit taken right after it was computed? Else `compute` runs ahead of `take`. */
+bool spw_walk_is_plain(const spw_checkpoint *checkpoint);
+
+/* Together. checkpoint: of the first process, or NULL, as the others have it. A failure is that of the first unit that
+ * fails, on all processes. */
+SPW_MUST_CHECK spw_status spw_walk_run(const spw_walk *walk, spw_checkpoint *checkpoint);
+
+#endif
