@@ -23,13 +23,12 @@ fresh() { # a root without anything of ours
     mkdir -p "$root"
     tar -C "$root" -xf "$bare/base.tar"
     cp /etc/resolv.conf /etc/hosts "$root/etc/"
-    mkdir -p "$root/etc/ssl/certs"
-    cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # how this machine reaches PyPI
+    cp -L "${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}" "$root/root/pypi.crt" # how this machine reaches PyPI
     mount -t proc proc "$root/proc"
     inside apt-get update -qq
 }
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-    PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 "$@"; }
+    PIP_CERT=/root/pypi.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 "$@"; }
 get() { inside apt-get install -y -qq --no-install-recommends "$@" >"$bare/apt.log" 2>&1 || { cat "$bare/apt.log" >&2; exit 1; }; }
 files() { (cd "$root" && find . -xdev -path ./proc -prune -o \( -type f -o -type l -o -type d \) -print) |
     grep -Ev '^\./(var/(lib/(dpkg|apt)|cache/(apt|debconf|ldconfig|man)|log)|tmp|root)(/|$)' | sort; }
@@ -73,7 +72,7 @@ try_wheel() {
     inside /tmp/venv/bin/pip install -q "/tmp/$(basename build/wheel/repaired/*.whl)[figures,xarray]"
     inside /tmp/venv/bin/python /tmp/try_wheel.py /tmp/training_aux_e64_slice.h5 /tmp/scratch-moe-e64.yaml /tmp/memory.png
     inside /tmp/venv/bin/python -c 'import spillway_moe
-print(spillway_moe.replay("/tmp/training_aux_e64_slice.h5", "/tmp/scratch-moe-e64.yaml"))'
+print(spillway_moe.replay("/tmp/training_aux_e64_slice.h5", "/tmp/scratch-moe-e64.yaml").rows[["scheme", "drops.fraction"]])'
     inside /tmp/venv/bin/spillway replay /tmp/training_aux_e64_slice.h5 --job /tmp/scratch-moe-e64.yaml --scheme gmm >/dev/null
     echo "bare Debian 12: the wheel works in an empty virtual environment, without a compiler"
 }
