@@ -75,6 +75,17 @@ static void print_stages(const spw_point *point) {
     }
 }
 
+static void print_finetune(const spw_job *job) {
+    const spw_finetune *f = &job->finetune;
+    const spw_trained_work work = spw_trained_work_of(&job->model, f, job->sequence_length);
+    if (spw_finetune_is_whole(f)) return;
+    printf(
+        "frozen %s, lora_rank %zu: %.6g of %.6g parameters are trained; a token takes %.4g GFLOP forward and "
+        "backward, %.4g with all of them trained (7.13)\n",
+        spw_frozen_name(f->frozen), f->lora_rank, work.parameters,
+        (double)spw_model_parameters(&job->model).total, work.finetuning / 1e9, work.full / 1e9);
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_footprint *f) {
     printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
@@ -84,6 +95,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            spw_remat_name(job->remat));
     printf("%s (%s)\n", scheme->type->about.summary, scheme->type->about.source);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
+    print_finetune(job);
     print_pipeline(job, &f->stage);
     printf("peak %.2f GiB = %.2f arguments + %.2f temporary, of %.2f GiB: %s\n", (double)f->peak_bytes / GIB,
            (double)f->argument_bytes / GIB, (double)f->temporary_bytes / GIB, (double)f->budget_bytes / GIB,

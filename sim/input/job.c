@@ -215,6 +215,28 @@ static const spw_setting allocator_rows[] = {
               "sizes between two powers of two, a power of two itself; 0 for multiples of 512 B"),
     {.key = NULL}};
 
+static const spw_choice frozen_parts[] = {
+    {"none", SPW_FROZEN_NONE}, {"experts", SPW_FROZEN_EXPERTS}, {"base", SPW_FROZEN_BASE}, {NULL, 0}};
+static const spw_choice lora_targets[] = {
+    {"attention", SPW_LORA_ATTENTION}, {"experts", SPW_LORA_EXPERTS}, {"both", SPW_LORA_BOTH}, {NULL, 0}};
+static const spw_setting finetune_rows[] = {
+    {.key = "frozen",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, finetune.frozen),
+     .size = sizeof(spw_frozen),
+     .choices = frozen_parts,
+     .fallback = "none",
+     .help = "weights without gradients and optimizer state: the routed experts', or all of the model's"},
+    COUNT_ROW("lora_rank", finetune.lora_rank, 0, 4096, "0", "rank of LoRA adapters; 0 for none"),
+    {.key = "lora_targets",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, finetune.lora_targets),
+     .size = sizeof(spw_lora_targets),
+     .choices = lora_targets,
+     .fallback = "attention",
+     .help = "products that have adapters: the projections of attention, the routed experts' own, or both"},
+    {.key = NULL}};
+
 #define GROUP_ROW(name, table, preset, text, word) \
     { \
         .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
@@ -244,6 +266,7 @@ static const spw_setting rows[] = {
      .option = "gpus"},
     GROUP_ROW("parallel", parallel_rows, NULL, "how the GPUs are split; the product is all of them", NULL),
     GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step", NULL),
+    GROUP_ROW("finetune", finetune_rows, "{}", "what is trained of the model", NULL),
     GROUP_ROW("precision", precision_rows, "{}", "number formats", "precision"),
     GROUP_ROW("allocator", allocator_rows, "{}",
               "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/cluster.h"
+#include "sim/input/finetune.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/model.h"
 #include "sim/input/stage_layout.h"
@@ -85,6 +86,7 @@ typedef struct spw_job {
         layers; /* 0 = the model's; else how many bare layers, and then model.layers and moe_layers say the same */
     spw_job_allocator allocator;
     const struct spw_memory_snapshot *snapshot; /* the whole job, recorded; borrowed; NULL: none */
+    spw_finetune finetune;
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;

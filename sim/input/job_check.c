@@ -189,11 +189,20 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
     return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
 }
 
+static spw_status check_finetune(const spw_job *job, const char **key) {
+    *key = "finetune";
+    if (job->finetune.frozen != SPW_FROZEN_BASE || job->finetune.lora_rank > 0) return SPW_OK;
+    return spw_fail(SPW_ECONFIG,
+                    "finetune.frozen base without adapters trains nothing; add lora_rank: 16, or "
+                    "use frozen: experts");
+}
+
 spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **key) {
     spw_status status = check_split(job, key);
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
+    if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;
     *key = "batch.sequences_per_gpu";
     if (job->batches == 0 || job->batches > SPW_JOB_MAX_BATCHES)

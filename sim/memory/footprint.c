@@ -130,8 +130,9 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
     static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
                                           "Megatron optimizer on every replica (7.8)"};
-    const spw_held_parameters held = spw_stage_parameters(&job->model, stage);
-    const spw_held_parameters optimized = spw_optimized_parameters(&job->model, &held);
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_held_parameters trained = spw_trained_parameters(job, &held);
+    const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
     const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
     const spw_precision *p = &job->precision;
     const char *source = sources[job->optimizer];
@@ -151,8 +152,8 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
         LIVE(c, ALWAYS);
     }
     c = add_part(f, "gradients", s.gradients,
-                 sharded ? "stacked gradients of the layer scan (7.7)" : "gradient buffers (7.8)", job, &held,
-                 sharded, false, 'g', p->gradients);
+                 sharded ? "stacked gradients of the layer scan (7.7)" : "gradient buffers (7.8)", job,
+                 &trained, sharded, false, 'g', p->gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
 }
@@ -220,6 +221,23 @@ static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *
 /* --- Activations
  * ------------------------------------------------------------------------------------------------ */
 
+/* Of a frozen block without adapters: what is there for the gradients of weights alone, the normed inputs of its products.
+ * Adapters keep the inputs, and A x of every product. */
+static size_t attention_unneeded(const spw_job *job) {
+    const spw_model *m = &job->model;
+    const bool adapts = spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION);
+    if (job->finetune.frozen != SPW_FROZEN_BASE || adapts) return 0;
+    return m->attention == SPW_ATTENTION_MLA ? m->hidden + m->q_lora_rank + m->kv_lora_rank : m->hidden;
+}
+static size_t attention_adapter_elements(const spw_job *job) {
+    return spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION)
+               ? job->finetune.lora_rank * spw_attention_products(&job->model)
+               : 0;
+}
+
+/* w0, w1 and act of an FFN; the input of the last product only if it is trained. */
+static double ffn_kept(const spw_job *job) { return job->finetune.frozen == SPW_FROZEN_BASE ? 2.0 : 3.0; }
+
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
  * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). */
 static size_t attention_elements(const spw_model *m) {
@@ -260,7 +278,7 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    const size_t elements = attention_elements(m);
+    const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
     const double attention =
         tokens * ((double)elements * b + (double)(m->heads * sizeof(float)) + fp8.attention);
     LIVE(add(f, "carries", (double)stage->kept_layers * carry,
@@ -280,15 +298,16 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
     }
     add_gathered_sequence(f, job, stage, s);
     if (m->shared_ffn > 0) {
-        LIVE(add(f, "shared_expert", tokens * (3.0 * (double)m->shared_ffn * b + fp8.shared),
-                 "w0, w1, act of the shared expert (7.3)", "3 T F_shared b = 3 x %zu x %zu x %.0f%s",
-                 s->tokens, m->shared_ffn, b, inputs_note(job)),
+        LIVE(add(f, "shared_expert", tokens * (ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
+                 "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
+                 ffn_kept(job), ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
              AT_MOE_LAYER);
     }
     if (stage->moe_layers < stage->layers) {
-        LIVE(add(f, "dense_ffn", tokens * (4.0 * (double)m->dense_ffn * b + fp8.dense),
+        LIVE(add(f, "dense_ffn", tokens * ((1.0 + ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
                  "w0, w1, act and one gradient of a dense FFN (7.3)",
-                 "4 T F_dense b = 4 x %zu x %zu x %.0f%s", s->tokens, m->dense_ffn, b, inputs_note(job)),
+                 "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + ffn_kept(job), 1.0 + ffn_kept(job),
+                 s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
     }
     return attention;
@@ -346,9 +365,10 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
     const double all = (double)s->tokens;
     const double shared =
-        job->remat == SPW_REMAT_MOE ? 0.0 : 3.0 * tokens * (double)m->shared_ffn + all * fp8.shared;
+        job->remat == SPW_REMAT_MOE ? 0.0 : ffn_kept(job) * tokens * (double)m->shared_ffn + all * fp8.shared;
     const double moe = attention - repeated + shared;
-    const double dense = attention - repeated + 3.0 * tokens * (double)m->dense_ffn + all * fp8.dense;
+    const double dense =
+        attention - repeated + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,

@@ -29,6 +29,29 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+/* What is described of weights that are not trained, and of adapters. */
+static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
+    const spw_finetune *f = &job->finetune;
+    if (spw_finetune_is_whole(f)) return SPW_OK;
+    if (!scheme->type->megatron.freezes)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': finetune (frozen %s, lora_rank %zu) is described for megatron-alltoall and "
+            "megatron-flex alone; use one of them, or leave finetune away",
+            scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
+    if (!spw_grid_is_plain(job) || job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "finetune is described for whole models without tensor, context or expert_tensor "
+                        "parallelism, under Megatron-Core's optimizer: distributed or replicated");
+    if (job->precision.recipe != SPW_FP8_NONE || job->remat == SPW_REMAT_MOE_ACT)
+        return spw_fail(
+            SPW_ECONFIG,
+            "finetune with recipe %s under remat %s is not modelled; use recipe: none and another "
+            "remat",
+            spw_fp8_recipe_name(job->precision.recipe), spw_remat_name(job->remat));
+    return SPW_OK;
+}
+
 /* The stash holds what TransformerEngine marks for it, and no layer that runs again leaves anything there. */
 static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
     const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
@@ -94,6 +117,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
     if (status == SPW_OK) status = check_layout(job, scheme);
+    if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

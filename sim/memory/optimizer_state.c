@@ -42,8 +42,29 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     return held;
 }
 
-spw_held_parameters spw_optimized_parameters(const spw_model *model, const spw_held_parameters *held) {
-    spw_held_parameters optimized = *held;
+spw_held_parameters spw_job_parameters(const spw_job *job, const spw_stage *stage) {
+    spw_held_parameters held = spw_stage_parameters(&job->model, stage);
+    held.routed_adapters = (double)stage->moe_layers * (double)job->model.experts *
+                           spw_expert_adapter(&job->model, &job->finetune);
+    held.rest_adapters = (double)stage->layers * spw_attention_adapter(&job->model, &job->finetune);
+    held.routed += held.routed_adapters;
+    held.rest += held.rest_adapters;
+    return held;
+}
+
+spw_held_parameters spw_trained_parameters(const spw_job *job, const spw_held_parameters *held) {
+    spw_held_parameters trained = *held;
+    if (job->finetune.frozen != SPW_FROZEN_NONE) trained.routed = held->routed_adapters;
+    if (job->finetune.frozen == SPW_FROZEN_BASE) {
+        trained.rest = held->rest_adapters;
+        trained.replicated = 0.0;
+    }
+    return trained;
+}
+
+spw_held_parameters spw_optimized_parameters(const spw_job *job, const spw_held_parameters *held) {
+    const spw_model *model = &job->model;
+    spw_held_parameters optimized = spw_trained_parameters(job, held);
     if (model->replicas > 0)
         optimized.routed *= (double)(model->experts - model->replicas) / (double)model->experts;
     return optimized;
@@ -60,18 +81,22 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data,
                  rest_replicas = (double)(g.data * g.context);
     const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;
-    const spw_held_parameters own = spw_optimized_parameters(&job->model, held);
-    const double routed = held->routed / experts, routed_own = own.routed / experts; /* whole, on one GPU */
-    const double rest = (held->rest - held->replicated) / (double)g.tensor + held->replicated;
-    const double routed_shared = routed / replicas, rest_shared = rest / rest_replicas;
+    const spw_held_parameters trained = spw_trained_parameters(job, held),
+                              own = spw_optimized_parameters(job, held);
     const bool weights_shared = job->optimizer == SPW_OPTIMIZER_SHARDED;
     const bool optimizer_shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
-    const double weights = weights_shared ? routed_shared + rest_shared : routed + rest;
-    const double optimized = optimizer_shared ? routed_own / replicas + rest_shared : routed_own + rest;
-    return (spw_optimizer_state){.weights = weights * (double)job->precision.weights,
-                                 .gradients = weights * (double)job->precision.gradients,
-                                 .master = optimized * master,
-                                 .moments = optimized * moments,
+    const spw_held_parameters *part[] = {held, &trained, &own};
+    double count[3]; /* on one GPU: weights, gradients, moments */
+    for (size_t i = 0; i < 3; i++) {
+        const bool shared = i < 2 ? weights_shared : optimizer_shared;
+        const double routed = part[i]->routed / experts,
+                     rest = (part[i]->rest - part[i]->replicated) / (double)g.tensor + part[i]->replicated;
+        count[i] = shared ? routed / replicas + rest / rest_replicas : routed + rest;
+    }
+    return (spw_optimizer_state){.weights = count[0] * (double)job->precision.weights,
+                                 .gradients = count[1] * (double)job->precision.gradients,
+                                 .master = count[2] * master,
+                                 .moments = count[2] * moments,
                                  .routed_replicas = replicas,
                                  .rest_replicas = rest_replicas};
 }

@@ -16,8 +16,9 @@
 #include <stdint.h>
 
 typedef struct spw_held_parameters {
-    double routed, rest; /* of one stage, all of its GPUs together */
-    double replicated;   /* of `rest`: what tensor parallelism does not share */
+    double routed, rest;                   /* of one stage, all of its GPUs together */
+    double replicated;                     /* of `rest`: what tensor parallelism does not share */
+    double routed_adapters, rest_adapters; /* among routed and rest */
 } spw_held_parameters;
 /* Norms, router, the gate of shared experts, biases behind a row-parallel product, and of MLA both down projections, which
  * Megatron-Core duplicates: NVIDIA/Megatron-LM d98e8a64 multi_latent_attention.py (parallel_mode duplicated),
@@ -30,8 +31,12 @@ spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
  * prediction has the embedding once more (NVIDIA/Megatron-LM d98e8a64 megatron/core/models/gpt/gpt_model.py). */
 spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage *stage);
 
-/* Those that an optimizer keeps moments of: without a balancer's copies of experts. */
-spw_held_parameters spw_optimized_parameters(const spw_model *model, const spw_held_parameters *held);
+/* The same with the adapters of the job. */
+spw_held_parameters spw_job_parameters(const spw_job *job, const spw_stage *stage);
+
+/* Those that have gradients, and those that an optimizer keeps moments of: of these, without a balancer's copies of experts. */
+spw_held_parameters spw_trained_parameters(const spw_job *job, const spw_held_parameters *held);
+spw_held_parameters spw_optimized_parameters(const spw_job *job, const spw_held_parameters *held);
 
 typedef struct spw_optimizer_state {
     double weights, gradients, master, moments; /* bytes of one GPU */

@@ -202,6 +202,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
     if (!spw_grid_is_plain(job))
         return "tensor, context or expert-tensor parallelism, behind whose times no run stands";
+    if (!spw_finetune_is_whole(&job->finetune))
+        return "frozen weights or adapters, whose products and collectives have no time model";
     if (!spw_precision_is_timed(job))
         return job->precision.activations == 4 ? "products of activations in fp32"
                                                : "fp8: its products, casts and scales are not modelled";

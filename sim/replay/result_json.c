@@ -60,6 +60,17 @@ static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
 
 static json_t *positive_json(double value) { return value > 0.0 ? spw_json_real(value) : json_null(); }
 
+static json_t *finetune_json(spw_json *json, const spw_job *job) {
+    const spw_trained_work work = spw_trained_work_of(&job->model, &job->finetune, job->sequence_length);
+    json_t *object = json_object();
+    spw_json_put(json, object, "frozen", spw_json_text(spw_frozen_name(job->finetune.frozen)));
+    spw_json_put(json, object, "lora_rank", spw_json_count(job->finetune.lora_rank));
+    spw_json_put(json, object, "parameters_trained", spw_json_real(work.parameters));
+    spw_json_put(json, object, "flops_per_token", spw_json_real(work.finetuning));
+    spw_json_put(json, object, "flops_per_token_of_all", spw_json_real(work.full));
+    return object;
+}
+
 static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     const spw_job *job = s->job;
     const spw_pipeline pipeline = spw_pipeline_of(job);
@@ -92,6 +103,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, batch, "micro_batches", spw_json_count(pipeline.micro_batches));
     spw_json_put(json, object, "batch", batch);
     spw_json_put(json, object, "precision", precision_json(json, job));
+    if (!spw_finetune_is_whole(&job->finetune))
+        spw_json_put(json, object, "finetune", finetune_json(json, job));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     spw_json_put(json, object, "model_part", spw_json_text(spw_model_part_name(job->part)));

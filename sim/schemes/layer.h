@@ -65,6 +65,7 @@ typedef enum spw_width {
     SPW_WIDTH_FFN_TILES,     /* ceil(F / 128): partial sums over tiles of F */
     SPW_WIDTH_HIDDEN_SCALED, /* H + ceil(H / 32): fp8 elements with 1/32 byte of scale each */
     SPW_WIDTH_FFN_SCALED,
+    SPW_WIDTH_LORA, /* rank of the experts' adapters */
     SPW_WIDTH_COUNT
 } spw_width;
 

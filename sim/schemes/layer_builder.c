@@ -111,6 +111,7 @@ static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
         [SPW_WIDTH_RANKS] = {"R", s->ranks},
         [SPW_WIDTH_SCALES] = {"H / 128", (s->hidden + 127) / 128},
         [SPW_WIDTH_ONE] = {"1", 1},
+        [SPW_WIDTH_LORA] = {"r", s->lora_rank},
         [SPW_WIDTH_FFN_TILES] = {"F / 128", (s->ffn + 127) / 128},
         [SPW_WIDTH_HIDDEN_SCALED] = {"(H + H / 32)", s->hidden + (s->hidden + 31) / 32},
         [SPW_WIDTH_FFN_SCALED] = {"(F + F / 32)", s->ffn + (s->ffn + 31) / 32},

@@ -479,7 +479,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded, .fp8 = true, .splits = true},
+                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

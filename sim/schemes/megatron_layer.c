@@ -196,6 +196,27 @@ void spw_megatron_layer_router_gradient(spw_layer_builder *b, bool fused) {
 
 /* --- Experts --- */
 
+/* The input of a product waits for the gradient of its weights, or of its adapter's A. */
+static bool drops_inputs(const spw_layer_shape *s) { return s->frozen_experts && s->lora_rank == 0; }
+
+/* What the adapter beside a product makes: A x, which the gradient of B needs, and its output, which is added to that. */
+static void adapt(spw_layer_builder *b, const char *step, const char *name, spw_tensor output,
+                  spw_megatron_experts x) {
+    if (x.shape->lora_rank == 0) return;
+    spw_layer_born(b, step, (spw_tensor){name, x.rows, SPW_WIDTH_LORA});
+    spw_layer_passes(b, step, output);
+    if (spw_layer_phase(b) == SPW_PHASE_FORWARD) spw_layer_dies(b, step, name);
+}
+
+static void adapt_gradient(spw_layer_builder *b, const char *step, const char *name, const char *gradient,
+                           spw_tensor input, spw_megatron_experts x) {
+    if (x.shape->lora_rank == 0) return;
+    spw_layer_born(b, step, (spw_tensor){gradient, x.rows, SPW_WIDTH_LORA});
+    spw_layer_dies(b, step, name);
+    spw_layer_passes(b, step, input);
+    spw_layer_dies(b, step, gradient);
+}
+
 void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows rows) {
     spw_layer_born(b, step, (spw_tensor){"fc1_input", rows, SPW_WIDTH_HIDDEN});
     spw_layer_born(b, step, (spw_tensor){"row_probs", rows, SPW_WIDTH_ONE, .element_bytes = 4});
@@ -203,7 +224,7 @@ void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows ro
 
 void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_layer_shape *s) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
-    if (forward || s->fp8_copies > 0) spw_layer_dies(b, step, "fc1_input");
+    if (forward || s->fp8_copies > 0 || drops_inputs(s)) spw_layer_dies(b, step, "fc1_input");
     if (forward) spw_layer_dies(b, step, "row_probs");
 }
 
@@ -245,7 +266,7 @@ static void multiplied(spw_layer_builder *b, const char *step, const operand *o,
 static void end_products(spw_layer_builder *b, const char *step, const operand *input,
                          const operand *gradient, const char *input_bf16, spw_megatron_experts x) {
     if (x.shape->fp8_copies == 0) {
-        spw_layer_dies(b, step, input_bf16);
+        if (!drops_inputs(x.shape)) spw_layer_dies(b, step, input_bf16);
         return;
     }
     spw_layer_dies(b, step, splits(x) ? input->by_column : input->by_row);
@@ -268,11 +289,13 @@ static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     cast(b, "fc1", &fc1_input, x);
     spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
     multiplied(b, "fc1", &fc1_input, x);
+    adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = 2}, x);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     cast(b, "fc2", &fc2_input, x);
     spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
     multiplied(b, "fc2", &fc2_input, x);
-    if (forward || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
+    adapt(b, "fc2", "fc2_lora", (spw_tensor){"fc2_lora_output", x.rows, SPW_WIDTH_HIDDEN}, x);
+    if (forward || drops_inputs(x.shape) || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
         spw_layer_dies(b, "fc2", "fc2_input");
     if (forward) spw_layer_dies(b, "fc2", "fc1_output");
 }
@@ -345,6 +368,8 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
         spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     cast(b, "fc2 input gradient", &d_fc2_output, x);
     spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});
+    adapt_gradient(b, "fc2 input gradient", "fc2_lora", "d_fc2_lora",
+                   (spw_tensor){"d_fc2_lora_input", x.rows, SPW_WIDTH_FFN}, x);
     if (is_torch(b))
         spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
     end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
@@ -358,6 +383,8 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     spw_layer_dies(b, "swiglu gradient", "row_probs");
     cast(b, "fc1 input gradient", &d_fc1_output, x);
     spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
+    adapt_gradient(b, "fc1 input gradient", "fc1_lora", "d_fc1_lora",
+                   (spw_tensor){"d_fc1_lora_input", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (is_torch(b))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");

@@ -29,6 +29,8 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                              job->model.layers_per_turn > 1 ? job->model.layers_per_turn - 1 : 0,
                          .expert_bias = job->model.expert_bias,
                          .remat = job->remat};
+    s.frozen_experts = job->finetune.frozen != SPW_FROZEN_NONE;
+    if (spw_finetune_adapts(&job->finetune, SPW_LORA_EXPERTS)) s.lora_rank = job->finetune.lora_rank;
     spw_fp8_facts facts;
     s.experts_per_rank = s.experts / grid.expert;
     if (job->precision.recipe != SPW_FP8_NONE &&

@@ -40,8 +40,10 @@ struct spw_layer_shape {
     bool sequential_experts; /* each runs by itself, one after the other (Megatron's SequentialMLP) */
     bool expert_bias;        /* of the expert GEMMs, behind which the activation is kept in two pieces */
     spw_remat remat;
-    size_t fp8_copies; /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
-    bool fp8_scaled;   /* each with 1/32 byte of scale an element */
+    bool frozen_experts; /* their weights need no gradient */
+    size_t lora_rank;    /* of the adapters of the routed experts; 0: none */
+    size_t fp8_copies;   /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
+    bool fp8_scaled;     /* each with 1/32 byte of scale an element */
 };
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);
@@ -195,8 +197,9 @@ typedef struct spw_scheme_megatron {
     spw_megatron_dispatcher dispatcher;
     bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
     bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
-    bool fp8;    /* the tensors of TransformerEngine's recipes are described */
-    bool splits; /* tensor and context parallelism: a layer of sequence-parallel slices */
+    bool fp8;     /* the tensors of TransformerEngine's recipes are described */
+    bool freezes; /* frozen experts and their adapters are described */
+    bool splits;  /* tensor and context parallelism: a layer of sequence-parallel slices */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;

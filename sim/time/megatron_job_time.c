@@ -38,7 +38,8 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
-           spw_grid_is_plain(job) && job->precision.weights == 2 && spw_precision_is_timed(job);
+           spw_grid_is_plain(job) && spw_finetune_is_whole(&job->finetune) && job->precision.weights == 2 &&
+           spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */
@@ -257,7 +258,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
     const spw_job *job = p->q->point->job;
     const spw_megatron_coefficients *c = p->q->coefficients;
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    const spw_held_parameters held = spw_stage_parameters(&job->model, &of);
+    const spw_held_parameters held = spw_job_parameters(job, &of);
     const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */

@@ -168,6 +168,7 @@ static void add_replicas(builder *b) {
     for (size_t i = 0; i < families; i++) {
         const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
         const uint64_t elements = family[i].elements;
+        if (elements == 0) continue; /* frozen */
         spw_step_item item = {.name = experts ? "experts" : "others",
                               .formula = experts ? "P_routed / R g" : "P_rest g",
                               .operation =

@@ -8,17 +8,21 @@
 size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_family out[SPW_WEIGHT_FAMILIES]) {
     const spw_model *m = &job->model;
     const spw_parameters p = spw_model_parameters(m);
-    const uint64_t routed = p.routed_per_layer * m->moe_layers;
+    uint64_t routed = p.routed_per_layer * m->moe_layers;
     const uint64_t linear = p.attention_per_layer * m->layers + p.shared_per_layer * m->moe_layers +
                             p.dense_ffn_per_layer * (m->layers - m->moe_layers);
     const size_t matrices = 3 * m->moe_layers;
     const spw_grid g = spw_grid_of(job);
     const size_t groups = g.expert * g.expert_tensor;
     const spw_replicated_parameters kept = spw_replicated_parameters_of(m);
-    const uint64_t rest = p.total - routed,
-                   whole =
-                       g.tensor > 1 ? kept.layer * m->layers + kept.moe_layer * m->moe_layers + kept.head : 0;
+    uint64_t rest = p.total - routed;
+    uint64_t whole = g.tensor > 1 ? kept.layer * m->layers + kept.moe_layer * m->moe_layers + kept.head : 0;
+    const spw_finetune *tuned = &job->finetune;
     size_t count = 0;
+    if (tuned->frozen != SPW_FROZEN_NONE) routed = 0;
+    if (tuned->frozen == SPW_FROZEN_BASE) rest = whole = 0;
+    routed += (uint64_t)((double)(m->moe_layers * m->experts) * spw_expert_adapter(m, tuned));
+    rest += (uint64_t)((double)m->layers * spw_attention_adapter(m, tuned));
     out[count++] = (spw_weight_family){SPW_PURPOSE_EXPERT_WEIGHTS,
                                        SPW_GROUP_FSDP,
                                        g.expert_data,

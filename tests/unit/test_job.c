@@ -117,11 +117,12 @@ static void test_keys(void) {
            "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
            "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
-           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, "
+           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
            "schemes");
     refuse(JOB "? [a]\n: 1\n",
-           "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, precision, "
+           "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+           "precision, "
            "allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
            "schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
@@ -329,7 +330,8 @@ static void test_yaml(void) {
            "Hugging Face config.json)");
     refuse("model: *b\n", "job.yaml:1: not YAML (found undefined alias); write 'key: value' lines");
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
-           "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, precision, "
+           "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+           "precision, "
            "allocator, "
            "model_part, layers, remat, optimizer, "
            "memory_fraction, price_per_gpu_hour, "
