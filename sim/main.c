@@ -7,6 +7,7 @@
 #include "base/supervise.h"
 #include "sim/command/job_options.h"
 #include "sim/input/settings.h"
+#include "sim/print/wrap.h"
 
 #include <hdf5.h>
 #include <jansson.h>
@@ -35,8 +36,9 @@ static spw_status help(const char *topic) {
     if (topic != NULL && spw_asks_for_help(topic)) topic = NULL;
     for (const spw_command_topic *t = spw_command_topics; topic != NULL && t->name != NULL; t++) {
         if (strcmp(topic, t->name) != 0) continue;
-        spw_settings_describe(t->settings(), stdout);
-        return SPW_OK;
+        const spw_status status = spw_command_lines_at(SPW_HELP_CHARACTERS);
+        if (status == SPW_OK) spw_settings_describe(t->settings(), stdout);
+        return status;
     }
     if (topic != NULL)
         return spw_fail(

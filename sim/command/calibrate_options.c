@@ -43,7 +43,8 @@ spw_status spw_calibrate_parse(const struct argp_option *rows, const char *args_
     const struct argp argp = {.options = rows, .parser = parse, .args_doc = args_doc, .doc = doc};
     o->format = SPW_FORMAT_TABLE;
     const spw_status status = spw_command_parse(&argp, argc, argv, o);
-    return status == SPW_OK && o->format_text != NULL ? spw_format_parse(o->format_text, &o->format) : status;
+    return status == SPW_OK && o->format_text != NULL ? spw_command_format(o->format_text, &o->format)
+                                                      : status;
 }
 
 spw_status spw_calibrate_path(const char *folder, const char *name, size_t size, char *path) {

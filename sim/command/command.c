@@ -1,18 +1,39 @@
 #include "sim/command/command.h"
 
+#include "sim/print/wrap.h"
+
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- What argp says of arguments that anybody may have written --- */
-
 typedef struct parsing {
     const struct argp *argp;
     void *state;
-    FILE *out; /* in the place of standard error */
+    FILE *out;     /* in the place of standard error */
+    bool wide;     /* --wide */
+    size_t layout; /* the place of --wide among the children */
 } parsing;
+
+/* --- The options of every command --- */
+
+enum { OPTION_WIDE = 0x2001 };
+static const struct argp_option layout_options[] = {
+    {"wide", OPTION_WIDE, 0, 0, "leave lines and tables as long as they are (default: 120 characters)", 0},
+    {0}};
+
+static error_t parse_layout(int key, char *text, struct argp_state *state) {
+    (void)text;
+    if (key != OPTION_WIDE) return ARGP_ERR_UNKNOWN;
+    *(bool *)state->input = true;
+    return 0;
+}
+
+static const struct argp layout_argp = {layout_options, parse_layout, NULL, NULL, NULL, NULL, NULL};
+
+/* --- What argp says of arguments that anybody may have written --- */
 
 static ssize_t write_plain(void *cookie, const char *text, size_t bytes) {
     (void)cookie;
@@ -37,6 +58,7 @@ static error_t parse_plainly(int key, char *text, struct argp_state *state) {
     if (key == ARGP_KEY_INIT) state->err_stream = p->out;
     if (key == ARGP_KEY_INIT && p->argp->parser == NULL && p->argp->children != NULL)
         state->child_inputs[0] = p->state; /* as argp does where there is no parser */
+    if (key == ARGP_KEY_INIT && p->layout != SIZE_MAX) state->child_inputs[p->layout] = &p->wide;
     state->input = p->state;
     const error_t error = p->argp->parser != NULL ? p->argp->parser(key, text, state) : ARGP_ERR_UNKNOWN;
     state->input = p;
@@ -63,10 +85,33 @@ void spw_command_redirect(spw_command_streams own) { streams = own; }
 FILE *spw_command_out(void) { return streams.out != NULL ? streams.out : stdout; }
 FILE *spw_command_notes(void) { return streams.notes != NULL ? streams.notes : stderr; }
 
+/* --- Lines that a person can read --- */
+
+static spw_wrap *wrap; /* what stdout is, once it breaks lines */
+
+spw_status spw_command_lines_at(size_t most) {
+    if (streams.out != NULL) return SPW_OK; /* of a thread's own, for machines */
+    if (wrap == NULL) {
+        const spw_status status = spw_wrap_open(stdout, &wrap);
+        if (status != SPW_OK) return status;
+        stdout = spw_wrap_stream(wrap);
+    }
+    spw_wrap_at(wrap, most);
+    spw_table_lines_at(most);
+    return SPW_OK;
+}
+
+spw_status spw_command_format(const char *text, spw_format *out) {
+    const spw_status status = spw_format_parse(text, out);
+    if (status == SPW_OK && *out != SPW_FORMAT_TABLE && wrap != NULL) spw_wrap_at(wrap, SIZE_MAX);
+    return status;
+}
+
 spw_status spw_command_said(void) {
     FILE *out = spw_command_out();
     errno = 0;
-    if (fflush(out) == 0 && !ferror(out)) return SPW_OK;
+    if (fflush(out) == 0 && !ferror(out) && (wrap == NULL || out != stdout || spw_wrap_flush(wrap) == 0))
+        return SPW_OK;
     return spw_fail(SPW_EIO, "standard output cannot be written%s%s", errno != 0 ? ": " : "",
                     errno != 0 ? strerror(errno) : "");
 }
@@ -116,7 +161,7 @@ static spw_status check_own(const struct argp *argp, int argc, char **argv) {
 /* Where nothing may be printed: what argp says becomes the message. */
 static spw_status parse_own(const struct argp *argp, int argc, char **argv, void *state) {
     struct argp quiet = *argp;
-    parsing p = {.argp = argp, .state = state};
+    parsing p = {.argp = argp, .state = state, .layout = SIZE_MAX};
     char *said = NULL;
     size_t bytes = 0;
     spw_status status = SPW_OK;
@@ -156,23 +201,41 @@ spw_status spw_command_describe(const spw_command_row *row, spw_command_listener
                : spw_fail_within(status != SPW_OK ? status : SPW_EARG, "describing %s", row->name);
 }
 
+enum { MOST_CHILDREN = 4 };
+
+/* The options of a command and those of every command; returns the place of the latter. */
+static size_t add_layout(const struct argp *argp, struct argp_child children[MOST_CHILDREN + 2]) {
+    size_t count = 0;
+    while (argp->children != NULL && argp->children[count].argp != NULL && count < MOST_CHILDREN) {
+        children[count] = argp->children[count];
+        count++;
+    }
+    children[count].argp = &layout_argp;
+    return count;
+}
+
 spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state) {
+    struct argp_child children[MOST_CHILDREN + 2] = {{0}};
+    struct argp plainly = *argp;
+    parsing p = {.argp = argp, .state = state};
+    spw_status status = SPW_OK;
+    plainly.parser = parse_plainly;
+    plainly.children = children;
+    p.layout = add_layout(argp, children);
     if (listening.hear != NULL) {
-        listening.hear(argp, listening.state);
+        listening.hear(&plainly, listening.state);
         listening.heard = true;
         return spw_fail(SPW_EARG, "%s is described, not run", argv[0]);
     }
     if (streams.out != NULL) return parse_own(argp, argc, argv, state);
-    struct argp plainly = *argp;
-    parsing p = {.argp = argp, .state = state};
-    spw_status status = SPW_OK;
     SPW_TRY(check_options(argc, argv));
+    SPW_TRY(spw_command_lines_at(SPW_LINE_CHARACTERS));
     p.out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_plain});
     if (p.out == NULL) SPW_TRY(spw_fail(SPW_ENOMEM, "cannot allocate a stream"));
     (void)setvbuf(p.out, NULL, _IOLBF, 0);
-    plainly.parser = parse_plainly;
     const int error = argp_parse(&plainly, argc, argv, 0, NULL, &p);
     if (error != 0) status = spw_fail(error == ENOMEM ? SPW_ENOMEM : SPW_EARG, "%s", strerror(error));
+    if (status == SPW_OK && p.wide) status = spw_command_lines_at(SIZE_MAX);
 
 cleanup:
     if (p.out != NULL) (void)fclose(p.out);

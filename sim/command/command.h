@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "sim/input/settings.h"
+#include "sim/print/table.h"
 
 #include <argp.h>
 #include <stdbool.h>
@@ -69,13 +70,20 @@ SPW_MUST_CHECK spw_status spw_command_said(void);
 /* "--help", "-?" or "help" in the place of a command or of its part. */
 bool spw_asks_for_help(const char *word);
 
+/* From now on standard output breaks lines of more than `most` characters at blanks, and folds tables. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_command_lines_at(size_t most);
+
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
- * and any usage error is SPW_EARG. `state` is handed to the parser as input. */
+ * and any usage error is SPW_EARG. `state` is handed to the parser as input. Every command has the option --wide besides
+ * its own: without it, lines have SPW_LINE_CHARACTERS at most. */
 SPW_MUST_CHECK spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, void *state);
 
 /* Hands what a row without parts takes to `listener` instead of running it; manuals and completions are made of that. */
 typedef void spw_command_listener(const struct argp *argp, void *state);
 SPW_MUST_CHECK spw_status spw_command_describe(const spw_command_row *row, spw_command_listener *listener,
                                                void *state);
+
+/* What --format says, to be asked instead of spw_format_parse: what is no table keeps its lines whole. */
+SPW_MUST_CHECK spw_status spw_command_format(const char *text, spw_format *out);
 
 #endif

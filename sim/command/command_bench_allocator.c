@@ -43,7 +43,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         o->steps = steps;
         return 0;
     case 'f':
-        if (o->status == SPW_OK) o->status = spw_format_parse(text, &o->format);
+        if (o->status == SPW_OK) o->status = spw_command_format(text, &o->format);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

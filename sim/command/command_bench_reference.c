@@ -49,7 +49,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_IN: parse_count(state, text, &o->in); return 0;
     case OPTION_OUT: parse_count(state, text, &o->out); return 0;
     case OPTION_REPEAT: parse_count(state, text, &o->repeat); return 0;
-    case OPTION_FORMAT: o->format_status = spw_format_parse(text, &o->format); return 0;
+    case OPTION_FORMAT: o->format_status = spw_command_format(text, &o->format); return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }

@@ -59,7 +59,7 @@ spw_status spw_command_model(int argc, char **argv) {
     spw_format format = SPW_FORMAT_TABLE;
     uint64_t length = USUAL_LENGTH;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format != NULL) SPW_TRY(spw_format_parse(o.format, &format));
+    if (o.format != NULL) SPW_TRY(spw_command_format(o.format, &format));
     if (o.length != NULL) SPW_TRY(spw_parse_count("--sequence-length", o.length, LONGEST, &length));
     if (o.check != NULL) SPW_TRY(spw_parse_amount("--check", o.check, "parameters", &check.published));
     SPW_TRY(spw_model_read(o.name, NULL, &model));

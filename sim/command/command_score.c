@@ -61,7 +61,7 @@ spw_status spw_command_score(int argc, char **argv) {
     spw_format format = SPW_FORMAT_TABLE;
     struct stat there;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &format));
+    if (o.format_text != NULL) SPW_TRY(spw_command_format(o.format_text, &format));
     if (o.traces != NULL && (stat(o.traces, &there) != 0 || !S_ISDIR(there.st_mode)))
         return spw_fail(SPW_EIO, "--traces %s: is no folder; name the one that holds the traces", o.traces);
     SPW_TRY(spw_score_tables(&(spw_score_request){.table = o.table,

@@ -359,7 +359,7 @@ spw_status spw_command_verify(int argc, char **argv) {
     verify_options o = {.device = "cpu", .shrink = 96, .random_cases = 8, .tokens = 64};
     spw_status status = SPW_OK;
     SPW_TRY(spw_command_parse(&argp, argc, argv, &o));
-    if (o.format_text != NULL) SPW_TRY(spw_format_parse(o.format_text, &o.format));
+    if (o.format_text != NULL) SPW_TRY(spw_command_format(o.format_text, &o.format));
     if (o.plugin != NULL) {
         const spw_plugin_request request = {.path = o.plugin,
                                             .kernel = o.kernel,

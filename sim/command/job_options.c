@@ -1,7 +1,7 @@
 #include "sim/command/job_options.h"
 
 #include "base/text.h"
-
+#include "sim/command/command.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 
@@ -241,7 +241,7 @@ static bool has_key(const spw_job_options *o, const char *key) {
 spw_status spw_job_options_finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
-    if (o->format_text != NULL) SPW_TRY(spw_format_parse(o->format_text, &o->format));
+    if (o->format_text != NULL) SPW_TRY(spw_command_format(o->format_text, &o->format));
     if (o->job_path != NULL && o->job_path[0] == '\0')
         return spw_fail(
             SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "

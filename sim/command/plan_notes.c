@@ -64,7 +64,7 @@ int spw_plan_digits(double speed) { return speed < 10.0 ? 2 : speed < 100.0 ? 1 
 
 /* --- Reasons, each once --- */
 
-enum { REASONS = 24, WIDTH = 130, INDENT = 10 };
+enum { REASONS = 24, INDENT = 10 };
 
 typedef struct reasons {
     char text[REASONS][SPW_OUTSIDE_TEXT];
@@ -82,17 +82,8 @@ static void add_reason(reasons *list, const char *text, size_t length) {
 }
 
 static void print_reasons(const char *what, const reasons *list, FILE *out) {
-    size_t at = (size_t)fprintf(out, "%-*s", INDENT, what);
-    for (size_t i = 0; i < list->count; i++) {
-        const size_t length = strlen(list->text[i]);
-        if (i > 0 && at + length > WIDTH) {
-            fprintf(out, ";\n%*s", INDENT, "");
-            at = INDENT;
-        } else if (i > 0) {
-            at += (size_t)fprintf(out, "; ");
-        }
-        at += (size_t)fprintf(out, "%s", list->text[i]);
-    }
+    fprintf(out, "%-*s", INDENT, what);
+    for (size_t i = 0; i < list->count; i++) fprintf(out, "%s%s", i > 0 ? "; " : "", list->text[i]);
     fprintf(out, "\n");
 }
 
@@ -213,24 +204,16 @@ static void print_intervals(const spw_plan_view *v, FILE *out) {
     char own[48], other[48];
     for (size_t s = 0; s < q->schemes; s++) {
         bool said = false;
-        size_t at = 0;
         describe_intervals(v->result, q->scheme[s].text, own, sizeof own);
         for (size_t o = 0; o < s && !said; o++) {
             describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
             said = strcmp(own, other) == 0;
         }
         if (own[0] == '\0' || said) continue;
-        at = (size_t)fprintf(out, "intervals of tokens/s: at most %s (", own);
-        for (size_t o = s; o < q->schemes; o++) {
+        fprintf(out, "intervals of tokens/s: at most %s (%s", own, q->scheme[s].text);
+        for (size_t o = s + 1; o < q->schemes; o++) {
             describe_intervals(v->result, q->scheme[o].text, other, sizeof other);
-            if (strcmp(own, other) != 0) continue;
-            if (o > s) fprintf(out, ",");
-            if (at + strlen(q->scheme[o].text) > WIDTH) {
-                at = (size_t)fprintf(out, "\n%*s", INDENT, "");
-            } else if (o > s) {
-                at += 1 + (size_t)fprintf(out, " ");
-            }
-            at += (size_t)fprintf(out, "%s", q->scheme[o].text);
+            if (strcmp(own, other) == 0) fprintf(out, ", %s", q->scheme[o].text);
         }
         fprintf(out, ")\n");
     }
@@ -256,7 +239,7 @@ void spw_plan_print_legend(const spw_plan_view *v, FILE *out) {
 
 /* --- Answers --- */
 
-enum { POINT_NAME = SPW_SCHEME_TEXT + 64, ANSWER = 18 };
+enum { POINT_NAME = SPW_SCHEME_TEXT + 64, ANSWER = 19 };
 
 static const char *point_name(const spw_result_row *r, char name[POINT_NAME]) {
     (void)snprintf(name, POINT_NAME, "%s, EP %zu, %zu sequence%s", r->scheme.text, r->expert, r->sequences,
@@ -289,7 +272,7 @@ static void print_cost(const spw_plan_view *v, const spw_result_row *r, FILE *ou
 static void print_point(const char *what, const spw_plan_view *v, const spw_result_row *r, FILE *out) {
     const spw_step_span span = {r->time.step_s, r->time.low_s, r->time.high_s};
     char name[POINT_NAME], drops[64];
-    fprintf(out, "%-17s %s: ", what, point_name(r, name));
+    fprintf(out, "%-18s %s: ", what, point_name(r, name));
     print_row_speed(r, out);
     fprintf(out, ", step ");
     print_seconds(&span, out);
@@ -306,7 +289,7 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
     const spw_result_row *r = spw_result_row_at(v->result, best),
                          *sure = spw_result_row_at(v->result, surely);
     if (r == NULL) {
-        fprintf(out, "%-17s none of the points that fit", what);
+        fprintf(out, "%-18s none of the points that fit", what);
         if (spw_plan_any_drops(v->result))
             fprintf(out, most > 0.0 ? " drops at most %g %%" : " drops nothing", 100.0 * most);
         fprintf(out, "\n");
@@ -315,17 +298,17 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
     print_point(what, v, r, out);
     const bool tight = spw_result_verdict(r) == SPW_VERDICT_TIGHT;
     if (!tight && r == sure) return;
-    fprintf(out, "%-17s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "it is tight: " : "it needs ",
+    fprintf(out, "%-18s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "it is tight: " : "it needs ",
             (double)r->footprint.low_bytes / GIB, (double)r->footprint.high_bytes / GIB,
             (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ", and may not fit;\n");
     if (r == sure) return;
     if (sure == NULL) {
-        fprintf(out, "%-17s no point surely fits\n", "");
+        fprintf(out, "%-18s no point surely fits\n", "");
         return;
     }
     char drops[64], name[POINT_NAME];
     spw_plan_drops_text(sure, drops, sizeof drops);
-    fprintf(out, "%-17s the fastest that surely fits is %s: ", "", point_name(sure, name));
+    fprintf(out, "%-18s the fastest that surely fits is %s: ", "", point_name(sure, name));
     print_row_speed(sure, out);
     fprintf(out, "%s%s%s\n", drops[0] != '\0' ? ", " : "", drops,
             sure->outside_fit.count > 0 ? " (outside the fit)" : "");
@@ -337,7 +320,7 @@ static void print_need(const spw_plan_view *v, const spw_plan_need *n, FILE *out
     char drops[64], name[POINT_NAME];
     spw_plan_drops_text(r, drops, sizeof drops);
     const double most = v->result->answers.drop_most;
-    fprintf(out, "%-17s %s: ", "drops too much", point_name(r, name));
+    fprintf(out, "%-18s %s: ", "drops too much", point_name(r, name));
     print_row_speed(r, out);
     fprintf(out, ", but %s; ", drops);
     if (n->option == NULL) {
@@ -364,7 +347,7 @@ static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *o
     char label[32];
     (void)snprintf(label, sizeof label, "%s %s", spw_plan_routing_word(v),
                    v->request->imbalance > 0.0 ? "imbalance" : "routing");
-    fprintf(out, "%-17s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
+    fprintf(out, "%-18s %s takes %.3f times its step with balanced routing, ", label, r->scheme.text,
             r->time.step_s / r->balanced.step_s);
     print_seconds(&r->balanced, out);
     if (r->steps > 1 && !(v->request->imbalance > 0.0))
@@ -373,7 +356,7 @@ static void print_ratio(const spw_plan_view *v, const spw_result_row *r, FILE *o
     fprintf(out, "\n");
     if (r->straddling > 0)
         fprintf(out,
-                "%-17s %zu of %zu groups of %zu GPUs straddle nodes of %zu: balanced routing takes %.3f "
+                "%-18s %zu of %zu groups of %zu GPUs straddle nodes of %zu: balanced routing takes %.3f "
                 "times what "
                 "groups that begin with a node take\n",
                 "straddling", r->straddling, r->groups, r->expert, v->request->job->cluster.gpus_per_node,
@@ -386,7 +369,7 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     const spw_result_row *dropless = spw_result_row_at(v->result, a->fastest_dropless);
     char name[POINT_NAME];
     if (!spw_plan_any_timed(v->result)) {
-        fprintf(out, "%-17s no point has a time\n", "fastest");
+        fprintf(out, "%-18s no point has a time\n", "fastest");
         return;
     }
     print_choice("fastest", v, a->fastest, a->fastest_sure, a->drop_most, out);
@@ -396,7 +379,7 @@ void spw_plan_print_answers(const spw_plan_view *v, FILE *out) {
     if (dropless == NULL) return;
     print_ratio(v, dropless, out);
     if (!isfinite(tries->break_even_factor)) return;
-    fprintf(out, "%-17s dense takes as long as %s, at capacity factor %.2f", "break-even",
+    fprintf(out, "%-18s dense takes as long as %s, at capacity factor %.2f", "break-even",
             point_name(dropless, name), tries->break_even_factor);
     if (isfinite(tries->break_even_fraction))
         fprintf(out, ", which drops %s%.2f %%", v->request->imbalance > 0.0 ? "at least " : "",

@@ -31,7 +31,7 @@ const struct argp spw_trace_argp = {.options = options, .parser = parse};
 
 spw_status spw_trace_options_format(const spw_trace_options *o, spw_format *out) {
     *out = SPW_FORMAT_TABLE;
-    return o->format_text != NULL ? spw_format_parse(o->format_text, out) : SPW_OK;
+    return o->format_text != NULL ? spw_command_format(o->format_text, out) : SPW_OK;
 }
 
 void spw_print_trace_line(const char *path, const spw_trace_info *info, FILE *out) {

@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "sim/print/json_values.h"
+#include "sim/print/table_internal.h"
+#include "sim/print/wrap.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,21 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum cell_kind { CELL_NONE, CELL_TEXT, CELL_COUNT, CELL_REAL } cell_kind;
+static _Thread_local size_t most_characters = SPW_LINE_CHARACTERS;
 
-typedef struct cell {
-    cell_kind kind;
-    char *text; /* what a person sees */
-    uint64_t count;
-    double real;
-} cell;
-
-struct spw_table {
-    const spw_column *columns;
-    size_t width, used, capacity;
-    cell *cells;
-    bool failed;
-};
+void spw_table_lines_at(size_t most) { most_characters = most; }
 
 spw_status spw_format_parse(const char *text, spw_format *out) {
     static const char *const names[] = {"table", "json", "csv"};
@@ -146,63 +136,6 @@ void spw_table_interval(spw_table *table, double low, double high) {
     spw_table_real_shown(table, high, "");
 }
 
-static void print_padded(FILE *out, const char *text, size_t width, bool left, bool last) {
-    size_t length = 0; /* in characters, not bytes */
-    for (const char *c = text; *c != '\0'; c++) length += ((unsigned char)*c & 0xC0) != 0x80;
-    int pad = length < width ? (int)(width - length) : 0;
-    if (left) {
-        fprintf(out, "%s%*s", text, last ? 0 : pad, "");
-    } else {
-        fprintf(out, "%*s%s", pad, "", text);
-    }
-    fputs(last ? "\n" : "  ", out);
-}
-
-static size_t characters(const char *text) {
-    size_t length = 0;
-    for (; *text != '\0'; text++) length += ((unsigned char)*text & 0xC0) != 0x80;
-    return length;
-}
-
-static bool is_text(const spw_table *table, size_t column) {
-    for (size_t i = column; i < table->used; i += table->width) {
-        if (table->cells[i].kind == CELL_COUNT || table->cells[i].kind == CELL_REAL) return false;
-    }
-    return true;
-}
-
-/* How a column is set: as wide as its widest cell. */
-typedef struct column_form {
-    size_t width;
-    bool text;
-} column_form;
-
-static spw_status print_for_a_person(const spw_table *table, FILE *out) {
-    column_form *form = NULL;
-    size_t last = 0;
-    const spw_status status = SPW_ALLOC(table->width, &form);
-    if (status != SPW_OK) return status;
-    for (size_t c = 0; c < table->width; c++) {
-        if (table->columns[c].heading != NULL) form[c].width = characters(table->columns[c].heading);
-        form[c].text = is_text(table, c);
-    }
-    for (size_t i = 0; i < table->used; i++) {
-        const size_t length = characters(table->cells[i].text), c = i % table->width;
-        form[c].width = length > form[c].width ? length : form[c].width;
-    }
-    for (size_t c = 0; c < table->width; c++) last = table->columns[c].heading != NULL ? c : last;
-    for (size_t row = 0; row <= table->used / table->width; row++) { /* row 0: the headings */
-        for (size_t c = 0; c < table->width; c++) {
-            if (table->columns[c].heading == NULL) continue;
-            const char *text =
-                row == 0 ? table->columns[c].heading : table->cells[(row - 1) * table->width + c].text;
-            print_padded(out, text, form[c].width, form[c].text, c == last);
-        }
-    }
-    spw_free(form);
-    return SPW_OK;
-}
-
 static void print_csv_text(const char *text, FILE *out) {
     if (strpbrk(text, ",\"\n\r") == NULL) {
         fputs(text, out);
@@ -253,7 +186,7 @@ static spw_status print_json(const spw_table *table, FILE *out) {
 spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out) {
     if (table->failed || table->width == 0) return spw_fail(SPW_ENOMEM, "cannot allocate a table");
     switch (format) {
-    case SPW_FORMAT_TABLE: return print_for_a_person(table, out);
+    case SPW_FORMAT_TABLE: return spw_table_print_folded(table, most_characters, out);
     case SPW_FORMAT_CSV: print_csv(table, out); break;
     case SPW_FORMAT_JSON: return print_json(table, out);
     }

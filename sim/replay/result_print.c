@@ -420,9 +420,11 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         }
         print_answers(result, out);
         fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
-              "in one exchange; busiest: most\n"
-              "that one GPU's port carries one way in one dispatch; step: all exchanges of all MoE layers, "
-              "forward to backward.\n",
+              "in "
+              "one exchange;\n"
+              "busiest: most that one GPU's port carries one way in one dispatch; step: all exchanges of all "
+              "MoE layers, forward\n"
+              "to backward.\n",
               out);
     }
     spw_table_destroy(table);

@@ -23,7 +23,7 @@ def check(good, what):
 
 
 def verify(*arguments):
-    return subprocess.run([program, "verify", "--plugin", *arguments], capture_output=True, text=True)
+    return subprocess.run([program, "verify", "--wide", "--plugin", *arguments], capture_output=True, text=True)
 
 
 def rows(done):

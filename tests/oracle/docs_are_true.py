@@ -57,7 +57,9 @@ for scheme in rows:
 keys = texts[root / "docs/keys.md"]
 listed = set()
 for topic in ("job", "cluster"):
-    for line in subprocess.run([program, "help", topic], capture_output=True, text=True).stdout.splitlines():
+    told = subprocess.run([program, "help", topic], capture_output=True, text=True).stdout
+    check(max(map(len, told.splitlines())) <= 100, f"spillway help {topic}: a line of more than 100 characters")
+    for line in re.sub(r"\n +", " ", told).splitlines():
         key, what, default, takes = re.fullmatch(r"([\w.]+): (.*); (required|default: [^;]*); ([^;]*)", line).groups()
         row = f"| `{key}` | {what} | {takes} | {default.removeprefix('default: ')} |"
         check(row in keys, f"docs/keys.md lacks the row {row}")

@@ -358,7 +358,7 @@ check(all(r["reason"] for r in left_out["skipped_rows"]), "each with a reason")
 
 def fit(table, *arguments):
     out = scratch / "fitted.yaml"
-    done = run("calibrate", "memory", table, "--output", out, *arguments)
+    done = run("calibrate", "memory", table, "--output", out, "--wide", *arguments)
     check(done.returncode == 0, f"calibrate: {done.stderr}")
     return done.stdout, out.read_text() if done.returncode == 0 else ""
 

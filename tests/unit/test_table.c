@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "sim/print/json_values.h"
+#include "sim/print/wrap.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -161,8 +162,115 @@ static void test_json_allocations(void) {
     json_set_alloc_funcs(malloc, free);
 }
 
+/* --- Lines of 40 characters --- */
+
+static const spw_column wide_columns[] = {{"name", "name"},       {"size", "size"},
+                                          {"first", "a heading"}, {"more", "more"},
+                                          {"low", "low-high"},    {"last", "the last heading"},
+                                          {"why", "because of"},  {NULL, NULL}};
+
+static spw_table *wide_table(size_t columns_used) {
+    static spw_column some[8];
+    spw_table *t = NULL;
+    memcpy(some, wide_columns, sizeof some);
+    some[columns_used] = (spw_column){NULL, NULL};
+    CHECK_OK(spw_table_create(some, &t));
+    for (int row = 0; row < 3; row++) {
+        spw_table_text(t, row == 2 ? "other" : "same");
+        spw_table_count(t, row == 1 ? 2 : 1);
+        for (size_t c = 2; c < columns_used && c < 6; c++) spw_table_count(t, 10000000 + (uint64_t)row);
+        if (columns_used > 6)
+            spw_table_text(t, row == 0 ? "one two three four five six seven eight nine ten eleven" : "");
+    }
+    return t;
+}
+
+static void expect_lines(size_t most, size_t columns_used, const char *want) {
+    spw_table *t = wide_table(columns_used);
+    spw_table_lines_at(most);
+    expect(t, SPW_FORMAT_TABLE, want);
+    char *csv = printed(t, SPW_FORMAT_CSV);
+    spw_table_lines_at(SIZE_MAX);
+    char *again = printed(t, SPW_FORMAT_CSV);
+    CHECK(strcmp(csv, again) == 0); /* CSV is for machines */
+    free(csv), free(again);
+    spw_table_lines_at(SPW_LINE_CHARACTERS);
+    spw_table_destroy(t);
+}
+
+/* Too wide by a heading: two lines of it. Wider: a second block, which names the rows again by the columns that tell them
+ * apart, here two, and leaves "low-high" beside what it belongs to. */
+static void test_folds(void) {
+    expect_lines(
+        120, 3,
+        "name   size  a heading\nsame      1   10000000\nsame      2   10000001\nother     1   10000002\n");
+    expect_lines(
+        22, 3,
+        "name   size  a heading\nsame      1   10000000\nsame      2   10000001\nother     1   10000002\n");
+    expect_lines(
+        21, 3,
+        "                    a\nname   size   heading\nsame      1  10000000\nsame      2  10000001\n"
+        "other     1  10000002\n");
+    expect_lines(
+        32, 5,
+        "name   size  a heading\nsame      1   10000000\nsame      2   10000001\nother     1   10000002\n"
+        "\nname   size      more  low-high\nsame      1  10000000  10000000\n"
+        "same      2  10000001  10000001\nother     1  10000002  10000002\n");
+}
+
+/* A text that finds no room goes on below itself. */
+static void test_folded_text(void) {
+    spw_table *t = wide_table(7);
+    spw_table_lines_at(100);
+    char *text = printed(t, SPW_FORMAT_TABLE);
+    CHECK(strstr(text, "  one two three four five six seven eight nine\n") != NULL);
+    char rest[80];
+    (void)snprintf(rest, sizeof rest, "\n%53sten eleven\n", "");
+    CHECK(strstr(text, rest) != NULL && strstr(text, "  the last\n") != NULL);
+    CHECK(strstr(text, "\nother     1  10000002  10000002  10000002  10000002\n") != NULL);
+    free(text);
+    spw_table_lines_at(SPW_LINE_CHARACTERS);
+    spw_table_destroy(t);
+}
+
+/* Lines of prose: below the text behind their label, words kept whole, commands and what is not broken as they are. */
+static void expect_wrapped(const char *said, const char *want) {
+    char *text = NULL;
+    size_t length = 0;
+    spw_wrap *wrap = NULL;
+    FILE *below = open_memstream(&text, &length);
+    CHECK(below != NULL);
+    CHECK_OK(spw_wrap_open(below, &wrap));
+    spw_wrap_at(wrap, 30);
+    CHECK(fputs(said, spw_wrap_stream(wrap)) >= 0 && spw_wrap_flush(wrap) == 0);
+    spw_wrap_close(wrap);
+    CHECK(fclose(below) == 0 && strcmp(text, want) == 0);
+    if (strcmp(text, want) != 0) fprintf(stderr, "--- got\n%s\n--- want\n%s\n", text, want);
+    free(text);
+}
+
+static void test_wrap(void) {
+    expect_wrapped("123456789 123456789 1234567890\nno end", "123456789 123456789 1234567890\nno end");
+    expect_wrapped("123456789 123456789 12345678901\n", "123456789 123456789\n  12345678901\n");
+    expect_wrapped("routing   a trace of 3 steps and 4 layers",
+                   "routing   a trace of 3 steps\n          and 4 layers");
+    expect_wrapped("          what already goes on below a label\n",
+                   "          what already goes on\n          below a label\n");
+    expect_wrapped("a/path/that/has/no/blank/and/stays/whole, so\n",
+                   "a/path/that/has/no/blank/and/stays/whole,\n  so\n");
+    expect_wrapped("again: spillway verify --plugin a.so --case 1\n",
+                   "again: spillway verify --plugin a.so --case 1\n");
+    expect_wrapped("\xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 "
+                   "\xc3\xa9t\xc3\xa9 123456789\n",
+                   "\xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 \xc3\xa9t\xc3\xa9 "
+                   "\xc3\xa9t\xc3\xa9 123456789\n");
+}
+
 int main(void) {
     test_formats();
+    test_folds();
+    test_folded_text();
+    test_wrap();
     test_awkward_cells();
     test_names();
     test_allocations();
