@@ -441,7 +441,8 @@ spw_status spw_command_plan(int argc, char **argv) {
                                 .argument = argv + 1,
                                 .arguments = (size_t)argc - 1,
                                 .traced = o->trace_path != NULL && !info->synthetic,
-                                .all = o->all};
+                                .all = o->all,
+                                .batch_unsaid = o->job.batch_unsaid};
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&result, &settings, o->chrome));
     SPW_TRY(spw_plan_print(&view, o->job.format, spw_command_out()));

@@ -246,6 +246,7 @@ spw_status spw_job_options_finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "
                       "and write --model and --cluster");
+    o->batch_unsaid = o->job_path == NULL && !has_key(o, "batch.sequences_per_gpu");
     if (o->job_path == NULL && (!has_key(o, "model") || !has_key(o, "cluster")))
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");

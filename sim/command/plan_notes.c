@@ -167,6 +167,9 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     spw_result_print_precision(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);
+    if (v->batch_unsaid)
+        fprintf(out, "batch     1 sequence a GPU, as nobody said otherwise; more may be much faster: "
+                     "--sequences-per-gpu 1,2,4,8,16,32\n");
     fprintf(out, "routing   %s\n", v->routing);
     print_software(v, out);
     print_limits(v, out);

@@ -74,6 +74,15 @@ static void add_real(spw_table *t, double value, const char *format) {
     }
 }
 
+static void add_amount(spw_table *t, double value) {
+    char text[SPW_SPAN_TEXT];
+    if (isfinite(value)) {
+        spw_table_real_shown(t, value, spw_amount_text(value, text));
+    } else {
+        spw_table_none(t);
+    }
+}
+
 /* The step and its interval; nothing without a time. */
 static void add_step(spw_table *t, const spw_result_row *r) {
     char text[SPW_SPAN_TEXT];
@@ -139,9 +148,9 @@ static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row
     add_real(t, r->timed ? r->time.tokens_per_s_per_gpu : NAN,
              speeds[spw_plan_digits(r->time.tokens_per_s_per_gpu)]);
     spw_table_scaled(t, cost.mfu.value, 0.01, "%.1f");
-    add_real(t, cost.tokens_per_day.value, "%.3g");
-    add_real(t, cost.gpu_hours.value, "%.3g");
-    add_real(t, cost.money.value, "%.3g");
+    add_amount(t, cost.tokens_per_day.value);
+    add_amount(t, cost.gpu_hours.value);
+    add_amount(t, cost.money.value);
     spw_table_text(t, v->result->answers.front[r - v->result->row] ? "yes" : "no");
     spw_table_text(t, spw_match_name(r->match));
     add_ends(t, r, &cost);

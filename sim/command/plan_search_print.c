@@ -1,7 +1,9 @@
 #include "sim/command/plan_search.h"
 
+#include "sim/command/job_options.h"
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
+#include "sim/replay/result_print.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,7 +49,7 @@ static void print_drops(const spw_search_point *p, FILE *out) {
 }
 
 static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT];
+    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
@@ -68,9 +70,10 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
             : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
                                               : ", and may not fit");
     if (p->timed)
-        fprintf(out, "; %.3g tokens a day in all (%.3g to %.3g)%s",
-                p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S,
-                p->tokens_per_s_low * (double)p->gpus * DAY_S, p->tokens_per_s_high * (double)p->gpus * DAY_S,
+        fprintf(out, "; %s tokens a day in all (%s to %s)%s",
+                spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S, day[0]),
+                spw_amount_text(p->tokens_per_s_low * (double)p->gpus * DAY_S, day[1]),
+                spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]),
                 p->outside ? "; outside the fit" : "");
     fprintf(out, "\n");
 }
@@ -78,6 +81,7 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
 static void print_budgets(const spw_search_view *v, FILE *out) {
     const spw_search_request *q = v->request;
     const spw_job *job = q->plan->job;
+    char text[SPW_SPAN_TEXT];
     fprintf(out, "budgets   %.1f GiB a GPU; drops at most %g %%; ",
             job->memory_fraction * job->cluster.hbm_gib.value, 100.0 * q->drop_most);
     if (v->gpus_most > 0) {
@@ -86,7 +90,8 @@ static void print_budgets(const spw_search_view *v, FILE *out) {
         fprintf(out, "%zu GPUs", spw_job_gpus(job));
     }
     if (q->tokens_per_day > 0.0)
-        fprintf(out, "; at least %.3g tokens a day, the fewest GPUs first", q->tokens_per_day);
+        fprintf(out, "; at least %s tokens a day, the fewest GPUs first",
+                spw_amount_text(q->tokens_per_day, text));
     fprintf(out, "\n");
 }
 
@@ -252,6 +257,8 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     spw_status status = SPW_OK;
     fprintf(out, "search    %s on %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
             job->sequence_length);
+    spw_result_print_precision(job, out);
+    spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->routing);
     if (v->software != NULL) fprintf(out, "software  %s\n", v->software);
     print_budgets(v, out);

@@ -69,6 +69,8 @@ cleanup:
     return status;
 }
 
+static const double ROUNDING = 1e-9; /* of a violation that is 0 */
+
 /* What the routing is at a severity, in the words of users: max/mean of the GPUs of a group, and MaxVio. */
 static spw_status skew_at(const until *u, size_t expert, double severity, double *max_over_mean,
                           double *violation) {
@@ -80,7 +82,10 @@ static spw_status skew_at(const until *u, size_t expert, double severity, double
     routing_text(u, severity, text);
     const spw_status status =
         spw_plan_routing_settings(u->plan->job, text, u->options->routing_steps, u->plan->seed, &settings);
-    return status == SPW_OK ? spw_generator_skew(&settings, expert, max_over_mean, violation) : status;
+    if (status != SPW_OK) return status;
+    const spw_status measured = spw_generator_skew(&settings, expert, max_over_mean, violation);
+    if (fabs(*violation) < ROUNDING) *violation = 0.0;
+    return measured;
 }
 
 /* --- In words --- */

@@ -16,8 +16,9 @@ typedef struct spw_plan_view {
     const char *routing;   /* where the routing comes from, for a person */
     char *const *argument; /* [arguments] words of the command line behind `plan` */
     size_t arguments;
-    bool traced; /* the routing is a trace that was recorded, not made */
-    bool all;    /* every point, not the front alone */
+    bool traced;       /* the routing is a trace that was recorded, not made */
+    bool all;          /* every point, not the front alone */
+    bool batch_unsaid; /* nobody said how many sequences a GPU has */
 } spw_plan_view;
 
 #endif

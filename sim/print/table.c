@@ -123,6 +123,22 @@ const char *spw_figure_text(double value, char out[SPW_SPAN_TEXT]) {
     return out;
 }
 
+const char *spw_amount_text(double value, char out[SPW_SPAN_TEXT]) {
+    static const struct {
+        double from;
+        char letter;
+    } units[] = {{1e12, 'T'}, {1e9, 'B'}, {1e6, 'M'}, {1e4, 'k'}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        char digits[SPW_SPAN_TEXT];
+        const double from = units[i].from >= 1e6 ? units[i].from : 1e3;
+        if (value < units[i].from) continue;
+        (void)snprintf(out, SPW_SPAN_TEXT, "%.20s %c", spw_figure_text(value / from, digits),
+                       units[i].letter);
+        return out;
+    }
+    return spw_figure_text(value, out);
+}
+
 const char *spw_span_text(double low, double high, const char *between, char out[SPW_SPAN_TEXT]) {
     char ends[2][SPW_SPAN_TEXT];
     (void)snprintf(out, SPW_SPAN_TEXT, "%.20s%s%.20s", spw_figure_text(low, ends[0]), between,

@@ -17,6 +17,8 @@ typedef struct spw_table spw_table;
 enum { SPW_SPAN_TEXT = 64 };
 /* A positive number with three digits that count or all before the point. Returns `out`. */
 const char *spw_figure_text(double value, char out[SPW_SPAN_TEXT]);
+/* The same with a letter from ten thousand on: 21.3, 210, 192 k, 6.79 B. */
+const char *spw_amount_text(double value, char out[SPW_SPAN_TEXT]);
 /* Two of them with `between` in the middle. */
 const char *spw_span_text(double low, double high, const char *between, char out[SPW_SPAN_TEXT]);
 

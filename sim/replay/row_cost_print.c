@@ -18,28 +18,11 @@ void spw_row_cost_add(spw_table *table, const spw_row_cost *cost) {
     }
 }
 
-/* Three digits, and from ten thousand on a letter: 21.3, 210, 192 k, 6.79 B. */
-static const char *amount_text(double value, char out[SPW_SPAN_TEXT]) {
-    static const struct {
-        double from;
-        char letter;
-    } units[] = {{1e12, 'T'}, {1e9, 'B'}, {1e6, 'M'}, {1e4, 'k'}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        char digits[SPW_SPAN_TEXT];
-        const double from = units[i].from >= 1e6 ? units[i].from : 1e3;
-        if (value < units[i].from) continue;
-        (void)snprintf(out, SPW_SPAN_TEXT, "%.20s %c", spw_figure_text(value / from, digits),
-                       units[i].letter);
-        return out;
-    }
-    return spw_figure_text(value, out);
-}
-
 /* "6.8 B (6.4 B to 7.2 B)" */
 static void print_figure(const spw_cost_figure *f, double unit, const char *of, FILE *out) {
     char text[3][SPW_SPAN_TEXT];
-    fprintf(out, "%s (%s to %s)%s", amount_text(f->value / unit, text[0]),
-            amount_text(f->low / unit, text[1]), amount_text(f->high / unit, text[2]), of);
+    fprintf(out, "%s (%s to %s)%s", spw_amount_text(f->value / unit, text[0]),
+            spw_amount_text(f->low / unit, text[1]), spw_amount_text(f->high / unit, text[2]), of);
 }
 
 void spw_row_cost_lines(const spw_row_cost *cost, double tokens, int indent, FILE *out) {
@@ -49,11 +32,11 @@ void spw_row_cost_lines(const spw_row_cost *cost, double tokens, int indent, FIL
     if (isfinite(cost->mfu.value)) {
         fprintf(out, "MFU ");
         print_figure(&cost->mfu, PERCENT, " %, ", out);
-        fprintf(out, "%s TFLOP/s a GPU, ", amount_text(cost->flops_per_s_per_gpu.value / TERA, number));
+        fprintf(out, "%s TFLOP/s a GPU, ", spw_amount_text(cost->flops_per_s_per_gpu.value / TERA, number));
     }
     print_figure(&cost->tokens_per_day, 1.0, " tokens a day\n", out);
     if (!isfinite(cost->days.value)) return;
-    fprintf(out, "%*s%s tokens: ", indent, "", amount_text(tokens, number));
+    fprintf(out, "%*s%s tokens: ", indent, "", spw_amount_text(tokens, number));
     print_figure(&cost->days, 1.0, " days, ", out);
     print_figure(&cost->gpu_hours, 1.0, " GPU-hours", out);
     if (isfinite(cost->money.value)) {
@@ -96,9 +79,9 @@ static void add_figure(spw_table *t, const spw_cost_figure *f, double unit) {
         spw_table_none(t);
         return;
     }
-    spw_table_real_shown(t, f->value, amount_text(f->value / unit, text));
-    (void)snprintf(text, sizeof text, "%.20s-%.20s", amount_text(f->low / unit, low),
-                   amount_text(f->high / unit, high));
+    spw_table_real_shown(t, f->value, spw_amount_text(f->value / unit, text));
+    (void)snprintf(text, sizeof text, "%.20s-%.20s", spw_amount_text(f->low / unit, low),
+                   spw_amount_text(f->high / unit, high));
     spw_table_real_shown(t, f->low, text);
 }
 
