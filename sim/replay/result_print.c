@@ -423,8 +423,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
               "in "
               "one exchange;\n"
               "busiest: most that one GPU's port carries one way in one dispatch; step: all exchanges of all "
-              "MoE layers, forward\n"
-              "to backward.\n",
+              "MoE layers.\n",
               out);
     }
     spw_table_destroy(table);
