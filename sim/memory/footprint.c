@@ -14,7 +14,7 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
 enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
-enum { AFTER_SCHEME = 8 }; /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 9 }; /* components that may follow those of the scheme */
 
 #define AT_MOE_LAYER \
     { true, false, false }
@@ -423,6 +423,17 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
              AT_LOSS);
 }
 
+/* What the dataset gives for a token: tokens, labels and positions of 8 bytes, and a mask of the loss of 4. Of all micro-batches,
+ * on the stages that read them; a graph reads them where they were when it was captured. */
+static void add_graph_inputs(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
+    enum { TOKEN_BYTES = 3 * 8 + 4 };
+    if (!spw_scheme_option_is(p->scheme, "graph", "full") || !(stage->embedding || stage->head)) return;
+    LIVE(add(f, "graph_inputs", (double)TOKEN_BYTES * (double)p->sequences * (double)p->job->sequence_length,
+             p->scheme->type->about.section, "%d x %zu x %zu", (int)TOKEN_BYTES, p->sequences,
+             p->job->sequence_length),
+         ALWAYS);
+}
+
 /* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
 static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                        const spw_layer_shape *s) {
@@ -518,6 +529,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
                                       : layers * (double)out->live_set.saved_bytes);
     }
     add_pool(out, p, &stage);
+    add_graph_inputs(out, p, &stage);
     if (whole) add_policy(out, job, &stage, shape);
     find_peak(out);
     return SPW_OK;

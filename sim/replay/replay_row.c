@@ -80,6 +80,9 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
         SPW_TRY(spw_compiled_footprint_compute(q->stack, job, scheme, sequences, row->memory.footprint,
                                                row->outside));
     }
+    const spw_scheme_memory *memory = &scheme->type->memory;
+    const char *outside = memory->outside != NULL ? memory->outside(scheme) : NULL;
+    if (outside != NULL) (void)snprintf(row->outside, sizeof row->outside, "%s", outside);
     if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row));
 
 cleanup:

@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+static const char *const graphs[] = {"none", "full", NULL};
+
 static const spw_scheme_option options[] = {
     {"rank_capacity", 0.0, 1e6, 0.0, true,
      "moe_expert_rank_capacity_factor: rows of a rank as a multiple of the assignments it makes; a step in "
@@ -23,6 +25,8 @@ static const spw_scheme_option options[] = {
      NULL},
     {"page", 1.0, 65536.0, 64.0, false, "moe_paged_stash_page_size: rows of a page", NULL},
     SPW_MEGATRON_ALIGN_OPTION,
+    {"graph", 0.0, 0.0, 0.0, false,
+     "full: cuda_graph_impl full_iteration, forward and backward of a step in one CUDA graph", graphs},
     {.name = NULL},
 };
 
@@ -94,6 +98,13 @@ static bool pool(const spw_scheme *scheme, const spw_layer_shape *s, spw_page_po
     return stashes(scheme);
 }
 
+static const char *outside(const spw_scheme *scheme) {
+    return spw_scheme_option_is(scheme, "graph", "full") ? "full-iteration CUDA graph: its pool keeps what "
+                                                           "the pass takes from step to step, and what eager "
+                                                           "steps and the optimizer take comes on top"
+                                                         : NULL;
+}
+
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
     return spw_hybrid_ep_bytes(s, s->tokens);
@@ -133,6 +144,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,
+    .memory.outside = outside,
     .memory.pool_factor = "stash",
     .memory.buffer_formula = "P_align(T K rank_capacity)",
     .values.weighted_activation = true,

@@ -171,6 +171,8 @@ typedef struct spw_scheme_memory {
     /* Where tensors wait that `layer` lets die in between. NULL, or false under its options: nowhere. */
     bool (*pool)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_page_pool *out);
     const char *pool_factor; /* the option that is pool.factor */
+    /* What the sum of its tensors does not say under its options; NULL, or a NULL text: nothing. */
+    const char *(*outside)(const spw_scheme *scheme);
     /* Buffers beside the tensors; NULL: none. Source and formula NULL: DeepEP's rings. */
     uint64_t (*communication_bytes)(const spw_scheme *scheme, const spw_layer_shape *shape);
     const char *communication_source, *communication_formula;

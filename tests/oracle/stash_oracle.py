@@ -257,12 +257,25 @@ def memory(seed, case, job, scheme, options, micro):
         if done.returncode != 0:
             sys.exit(f"FAILED explain {seed}: {done.stderr}")
         return {c["component"]: c["bytes"] for c in json.loads(done.stdout)}
+    graph = components(scheme + ",graph=full")
+    same(f"case {seed} graph", graph["graph_inputs"], 28 * case.sequences * case.length)
     with_pages, without = components(scheme), components(scheme.split(",")[0] + f",align={ALIGN}")
     each = sum(options["cap"] // every * size for _, size, every in tensors(case))
     if "saved_rows" in with_pages and "saved_rows" in without and micro == 1:
         same(f"case {seed} saved", without["saved_rows"] - with_pages["saved_rows"], case.model_layers * each)
     if "unstashed_layer" in with_pages:
         same(f"case {seed} unstashed", with_pages["unstashed_layer"], each)
+
+
+def graph_is_outside():
+    case = Case(hidden=64, ffn=32, length=32,
+                schemes=("megatron-syncfree:rank_capacity=2,graph=full", "megatron-syncfree:rank_capacity=2"))
+    ids = np.zeros((64, 1, 2), np.uint8)
+    ids[:, :, 1] = 1
+    ranks, position = np.repeat([0, 1], 32), np.tile(np.arange(32), 2)
+    path = Tokens(ids, [64], 4, 2, ranks, ranks, position).write(folder / "graph.h5")
+    for row, times in zip(replay(program, path, case.write(folder, "graph"))["rows"], (1, 0)):
+        same(f"outside {row['scheme']}", sum("CUDA graph" in o["feature"] for o in row["outside_fit"]), times)
 
 
 def refusals():
@@ -288,6 +301,7 @@ def refusals():
 overflowing = sum(random_case(seed) for seed in range(50))
 if not 5 < overflowing < 45:
     sys.exit(f"FAILED {overflowing} of 50 cases overflow: the cases say little")
+graph_is_outside()
 refusals()
 print(f"{checks} checks, {overflowing} of 50 cases overflow")
 sys.exit(0 if checks else 1)
