@@ -3,8 +3,9 @@
 # used and removed again, and where nothing may be left. Asks for root and for Debian's archive and PyPI, as this machine has
 # them; takes about three minutes. Before: ./run deb && ./run wheel.
 #
-# packaging/try_bare.sh [deb | wheel | docker]...    default: deb and wheel. docker carries out the Dockerfile without Docker:
-# every RUN, COPY and WORKDIR line, each FROM on a bare Debian of its own; it takes a few minutes more.
+# packaging/try_bare.sh [deb | wheel | demo | docker]...    default: deb and wheel. demo runs ./run demo as the first command;
+# docker carries out the Dockerfile without Docker: every RUN, COPY and WORKDIR line, each FROM on a bare Debian of its own. Each
+# of these two builds the program and takes a few minutes more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bare=$PWD/build/bare
@@ -75,6 +76,15 @@ try_wheel() {
 print(spillway_moe.replay("/tmp/training_aux_e64_slice.h5", "/tmp/scratch-moe-e64.yaml").rows[["scheme", "drops.fraction"]])'
     inside /tmp/venv/bin/spillway replay /tmp/training_aux_e64_slice.h5 --job /tmp/scratch-moe-e64.yaml --scheme gmm >/dev/null
     echo "bare Debian 12: the wheel works in an empty virtual environment, without a compiler"
+}
+
+try_demo() {
+    fresh
+    mkdir "$root/source"
+    git archive HEAD | tar -C "$root/source" -xf -
+    inside sh -c 'cd /source && ./run demo' >"$bare/demo.log" 2>&1 </dev/null || { tail -40 "$bare/demo.log" >&2; fail "./run demo"; }
+    [ -s "$root/source/build/deepseek_report.html" ] || fail "./run demo wrote no report"
+    echo "bare Debian 12: ./run demo works as the first command"
 }
 
 # What the lines of the Dockerfile ask for, one a line, those that go on put together.
