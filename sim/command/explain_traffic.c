@@ -5,6 +5,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
 #include "sim/memory/pipeline.h"
+#include "sim/time/routing_load.h"
 #include "sim/time/step_traffic.h"
 
 #include <stdio.h>
@@ -41,6 +42,19 @@ static void add_rows(spw_table *t, const spw_scheme *scheme, size_t sequences,
     }
 }
 
+/* What one dispatch of balanced routing, of all groups of a stage, puts on the busiest port of every level. */
+static void print_levels(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
+    const spw_point point = spw_point_of(job, scheme, sequences);
+    const spw_cluster *cluster = &job->cluster;
+    spw_level_bytes levels;
+    if (spw_stated_routing_levels(&point, &levels) != SPW_OK || levels.count == 0) return;
+    printf("one dispatch of balanced routing, on the busiest port of every level of the network\n");
+    for (size_t i = 0; i < levels.count; i++)
+        printf("%-18s %9.3f MB  %.3f ms\n", spw_level_bytes_name(cluster, i), (double)levels.most[i] / 1e6,
+               1e3 * spw_level_bytes_seconds(&levels, cluster, i));
+    printf("%-18s %s\n", "slowest", spw_level_bytes_name(cluster, spw_level_bytes_slowest(&levels, cluster)));
+}
+
 static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t sequences,
                           const spw_step_traffic *traffic) {
     double sum = 0.0;
@@ -58,6 +72,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
                    spw_purpose_help((spw_purpose)p));
     }
     printf("%-18s %9.3f GB  out of one GPU in one step\n", "together", sum / 1e9);
+    print_levels(job, scheme, sequences);
     if (spw_step_purpose_wire_bytes(traffic, SPW_PURPOSE_EXCHANGE) == 0.0 && job->expert > 1)
         printf("the exchanges of this scheme, if any, are not collectives that XLA compiles; replay counts "
                "them\n");

@@ -1,5 +1,6 @@
 #include "sim/input/cluster.h"
 
+#include "sim/input/cluster_levels.h"
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
 
@@ -230,6 +231,12 @@ static const spw_setting rows[] = {{.key = "name",
                                     .fields = kernel_rows,
                                     .fallback = "{}",
                                     .help = "speed of our own kernels, each alone"},
+                                   {.key = "levels",
+                                    .kind = SPW_SETTING_GROUP,
+                                    .offset = offsetof(spw_cluster, levels),
+                                    .fields = spw_level_rows,
+                                    .fallback = "{}",
+                                    .help = "the network between the nodes as a hierarchy"},
                                    {.key = NULL}};
 
 static const char *const suffixes[] = {".yaml", ".yml", NULL};
@@ -324,6 +331,8 @@ spw_status spw_cluster_parse(const char *where, const char *text, size_t length,
     if (status == SPW_OK) status = check_exchange(where, settings, &out->exchange);
     if (status == SPW_OK) status = check_link(where, settings, &out->link);
     if (status == SPW_OK) status = check_kernels(where, settings, &out->kernels);
+    if (status == SPW_OK)
+        status = spw_levels_check(where, spw_settings_line(settings, "levels"), out, &out->levels);
     if (status == SPW_OK) status = check_price(where, settings, &out->price_per_gpu_hour);
     spw_settings_close(settings);
     return status;
@@ -388,7 +397,7 @@ spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
     c->nodes = gpus > node ? gpus / node : 1;
     c->gpus_per_node = gpus > node ? node : gpus;
     name_size(c);
-    return SPW_OK;
+    return spw_levels_fit(c);
 }
 
 static spw_status set_size(const sized_name *sized, const char *name, spw_cluster *c) {
@@ -400,7 +409,7 @@ static spw_status set_size(const sized_name *sized, const char *name, spw_cluste
     c->nodes = sized->nodes;
     c->gpus_per_node = sized->gpus_per_node;
     name_size(c);
-    return SPW_OK;
+    return spw_levels_fit(c);
 }
 
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {

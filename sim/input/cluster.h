@@ -24,7 +24,9 @@ enum {
     SPW_FIGURE_SOURCE = 192,
     SPW_GEMM_POINTS = 64,
     SPW_EXCHANGE_POINTS = 16,
-    SPW_LINK_POINTS = 64
+    SPW_LINK_POINTS = 64,
+    SPW_LEVELS = 6,
+    SPW_LEVEL_NAME = 24
 };
 
 /* In YAML:  hbm_gib: {value: 287.96, evidence: published, source: "..."} */
@@ -105,6 +107,24 @@ typedef struct spw_kernel_figures {
     char source[SPW_FIGURE_SOURCE];
 } spw_kernel_figures;
 
+/* The network between the nodes as a hierarchy, from the lowest level up. In YAML parallel lists of one length; none where
+ * the NICs alone count, which is one level that joins all nodes without a limit of its own.
+ *   size           how many of the level below one of this level joins: nodes, then units of the first level, ...; their
+ *                  product is the number of nodes
+ *   switches       units that stand side by side over the same nodes: GPU i of a node is below number i mod switches of
+ *                  them, its rail. Each divides the one below it, the first gpus_per_node, and the last is 1
+ *   port_mb_per_s  of each member into this level, 10^6 bytes/s one way: of the first level a GPU's NIC, of the others
+ *                  all uplinks of a unit of the level below together
+ *   latency_ns     what a message that crosses this level's ports takes longer for it */
+typedef struct spw_levels {
+    size_t count;
+    char name[SPW_LEVELS][SPW_LEVEL_NAME];
+    size_t size[SPW_LEVELS], switches[SPW_LEVELS], port_mb_per_s[SPW_LEVELS], latency_ns[SPW_LEVELS];
+    size_t lengths[5]; /* of the lists above as read; equal to `count` */
+    spw_evidence evidence;
+    char source[SPW_FIGURE_SOURCE];
+} spw_levels;
+
 /* Which fp8 layouts its products take (sim/input/fp8_recipe.h). */
 typedef enum spw_gpu_generation { SPW_GPU_OTHER, SPW_GPU_HOPPER, SPW_GPU_BLACKWELL } spw_gpu_generation;
 
@@ -123,6 +143,7 @@ typedef struct spw_cluster {
     spw_exchange_points exchange;
     spw_link_points link;
     spw_kernel_figures kernels;
+    spw_levels levels;
 } spw_cluster;
 
 /* `name` is a preset or the path of a YAML file (contains '/' or ends in ".yaml" or ".yml"; relative to

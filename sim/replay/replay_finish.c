@@ -294,6 +294,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     SPW_TRY(finish_overload(row, out));
     out->pages = spw_page_use_run(&row->pages);
     out->traffic = spw_row_sums_traffic(&row->sums, records * (double)f->ranks, gpus);
+    out->traffic.levels = row->levels;
     out->drops = row->drops;
     finish_purposes(row, &out->traffic);
     if (f->request->imbalance > 0.0) state_rows(row, out);

@@ -198,21 +198,52 @@ static uint64_t note_group(const spw_replay_row *row, const spw_counts *counts,
     return sum;
 }
 
+/* What follows the groups in a note. */
+typedef struct row_tail {
+    uint64_t lost;
+    spw_level_bytes levels;
+} row_tail;
+
+/* All groups of the stage put a dispatch on the network, whose busiest port slows the exchange. */
+static spw_status note_network(const spw_replay_row *row, const spw_selection *selection, void *time,
+                               const char *notes, size_t note_bytes, spw_level_bytes *levels) {
+    const size_t ranks = row->point.shape.ranks, groups = row->frame->ranks / ranks;
+    uint64_t link = 0;
+    spw_network *network = NULL;
+    const spw_status status = spw_network_create(&row->point.job->cluster, &network);
+    for (size_t g = 0; g < groups && network != NULL; g++) {
+        const group_note *note = (const group_note *)(const void *)(notes + g * note_bytes);
+        spw_traffic_carry(row->point.scheme, &row->point.shape, spw_selection_counts(selection), g,
+                          spw_selection_flow(selection, g), g * ranks, network);
+        if (note->traffic.max_intra_bytes > link) link = note->traffic.max_intra_bytes;
+    }
+    if (network != NULL) {
+        spw_level_bytes_raise(levels, link, network,
+                              spw_traffic_row_bytes(row->point.scheme, &row->point.shape));
+        if (row->timed) spw_replay_time_note_slow(&row->time, network, time);
+    }
+    spw_network_destroy(network);
+    return status;
+}
+
 spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts, spw_selection *selection,
                                spw_record *out) {
     const spw_replay_frame *f = row->frame;
     const size_t groups = f->ranks / row->point.shape.ranks, time = time_bytes(row), group = group_bytes(row);
     const uint64_t *lost = NULL;
-    uint64_t dropped = 0, all_lost = 0;
+    row_tail tail = {.lost = 0};
+    uint64_t dropped = 0;
     void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_record_add(out, time + groups * group + sizeof all_lost, &at));
+    SPW_TRY(spw_record_add(out, time + groups * group + sizeof tail, &at));
     for (size_t g = 0; g < groups; g++)
         dropped += note_group(row, counts, selection, g, at, (char *)at + time + g * group);
-    if (dropped == 0 || f->request->skips_lost_tokens) goto cleanup;
-    SPW_TRY(spw_selection_lost_tokens(selection, &lost));
-    for (size_t rank = 0; rank < f->ranks; rank++) all_lost += lost[rank];
-    memcpy((char *)at + time + groups * group, &all_lost, sizeof all_lost);
+    SPW_TRY(note_network(row, selection, at, (const char *)at + time, group, &tail.levels));
+    if (dropped > 0 && !f->request->skips_lost_tokens) {
+        SPW_TRY(spw_selection_lost_tokens(selection, &lost));
+        for (size_t rank = 0; rank < f->ranks; rank++) tail.lost += lost[rank];
+    }
+    memcpy((char *)at + time + groups * group, &tail, sizeof tail);
 
 cleanup:
     return status;
@@ -258,14 +289,15 @@ static void add_group(spw_replay_row *row, spw_replay_place place, size_t group,
 spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, spw_record_reader *record) {
     const size_t groups = row->frame->ranks / row->point.shape.ranks, time = time_bytes(row),
                  group = group_bytes(row);
-    uint64_t lost = 0;
+    row_tail tail;
     const void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_record_next(record, time + groups * group + sizeof lost, &at));
+    SPW_TRY(spw_record_next(record, time + groups * group + sizeof tail, &at));
     for (size_t g = 0; g < groups; g++) add_group(row, place, g, (const char *)at + time + g * group);
     if (row->timed) spw_replay_time_layer(&row->time, place.layer, place.micro_batch, at);
-    memcpy(&lost, (const char *)at + time + groups * group, sizeof lost);
-    row->drops.tokens_fully_dropped += lost;
+    memcpy(&tail, (const char *)at + time + groups * group, sizeof tail);
+    row->drops.tokens_fully_dropped += tail.lost;
+    spw_level_bytes_join(&row->levels, &tail.levels);
 
 cleanup:
     return status;

@@ -40,8 +40,9 @@ typedef struct spw_replay_row {
     spw_result_drops drops;
     uint64_t dropped_before, assignments_before; /* the step under way */
     uint64_t *rows_received, *bytes_sent, *bytes_received,
-        *dropped;       /* of the step under way [layers][ranks], micro-batches together */
-    double *link_bytes; /* as in spw_replay_step; NULL: nobody listens, or too many */
+        *dropped; /* of the step under way [layers][ranks], micro-batches together */
+    spw_level_bytes levels;
+    double *link_bytes;                      /* as in spw_replay_step; NULL: nobody listens, or too many */
     size_t most_step, most_layer, most_rank; /* positions: where the most rows arrive */
     spw_stage_memory memory;
     spw_reserved_memory *reserved;  /* NULL: no allocator is replayed */

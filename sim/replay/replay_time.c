@@ -84,6 +84,14 @@ void spw_replay_time_note(const spw_replay_time *t, const spw_layer_shape *shape
     }
 }
 
+void spw_replay_time_note_slow(const spw_replay_time *t, const spw_network *network, void *note) {
+    const spw_replay_time_request *q = &t->q;
+    const size_t ranks = q->point.shape.ranks;
+    if (t->scaled == NULL && !(q->imbalance > 0.0)) spw_routing_load_slow(network, note);
+    for (size_t g = 0; g < q->groups && t->scaled != NULL; g++)
+        spw_megatron_load_slow(network, ranks, (spw_megatron_load *)note + g * ranks);
+}
+
 void spw_replay_time_layer(spw_replay_time *t, size_t layer, size_t micro_batch, const void *note) {
     const spw_replay_time_request *q = &t->q;
     const size_t ranks = q->point.shape.ranks;

@@ -16,6 +16,7 @@
 #include "sim/replay/page_use.h"
 #include "sim/routing/balancer.h"
 #include "sim/routing/compose.h"
+#include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
 #include "sim/time/step_items.h"
 #include "sim/time/timeline.h"
@@ -42,6 +43,7 @@ typedef struct spw_result_traffic {
     uint64_t max_link_bytes;                   /* of one dispatch, the busiest GPU port, one way */
     uint64_t rows_max;
     double rows_mean;
+    spw_level_bytes levels; /* of one dispatch of all groups; none where the network has one level */
     /* All that one GPU sends in one step, by purpose: the exchanges as replayed, the other collectives as they follow from
      * the job. Purposes that the job's part does not have are not said. */
     double purpose_bytes[SPW_PURPOSES];

@@ -247,7 +247,21 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     return object;
 }
 
-static json_t *traffic_json(spw_json *json, const spw_result_row *r) {
+static void put_levels(spw_json *json, json_t *object, const spw_level_bytes *b, const spw_cluster *cluster) {
+    json_t *levels = json_array();
+    for (size_t i = 0; i < b->count; i++) {
+        json_t *level = json_object();
+        spw_json_put(json, level, "level", spw_json_text(spw_level_bytes_name(cluster, i)));
+        spw_json_put(json, level, "max_port_bytes", spw_json_count(b->most[i]));
+        spw_json_put(json, level, "seconds", spw_json_real(spw_level_bytes_seconds(b, cluster, i)));
+        spw_json_add(json, levels, level);
+    }
+    spw_json_put(json, object, "levels", levels);
+    spw_json_put(json, object, "slowest_level",
+                 spw_json_text(spw_level_bytes_name(cluster, spw_level_bytes_slowest(b, cluster))));
+}
+
+static json_t *traffic_json(spw_json *json, const spw_result_row *r, const spw_cluster *cluster) {
     const spw_result_traffic *t = &r->traffic;
     json_t *object = json_object(), *components = json_object();
     for (int p = 0; p < SPW_PURPOSES; p++) {
@@ -265,6 +279,7 @@ static json_t *traffic_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "max_link_bytes", spw_json_count(t->max_link_bytes));
     spw_json_put(json, object, "rows_max", spw_json_count(t->rows_max));
     spw_json_put(json, object, "rows_mean", spw_json_real(t->rows_mean));
+    if (t->levels.count > 0) put_levels(json, object, &t->levels, cluster);
     return object;
 }
 
@@ -360,7 +375,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_s
     spw_json_put(json, object, "steps", steps);
     spw_json_put(json, object, "layers", spw_json_count(r->layers));
     spw_json_put(json, object, "memory", memory_json(json, r));
-    spw_json_put(json, object, "traffic", traffic_json(json, r));
+    spw_json_put(json, object, "traffic", traffic_json(json, r, &job->cluster));
     spw_json_put(json, object, "drops", drops_json(json, &r->drops));
     spw_json_put(json, object, "time", time_json(json, r));
     spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));

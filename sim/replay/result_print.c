@@ -321,6 +321,22 @@ static spw_status print_evidence(const spw_result *result, FILE *out) {
     return print_assumptions(result, out);
 }
 
+/* Which level of the network a dispatch waits for, where it has several. */
+static void print_levels(const spw_result *result, const spw_cluster *cluster, FILE *out) {
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *r = &result->row[i];
+        const spw_level_bytes *b = &r->traffic.levels;
+        if (b->count == 0 || is_said(result, i)) continue;
+        fprintf(out, "%s%s at %zu seq/GPU, the busiest port of a level in one dispatch:", i == 0 ? "\n" : "",
+                r->scheme.text, r->sequences);
+        for (size_t l = 0; l < b->count; l++)
+            fprintf(out, "%s %s %.2f MB, %.3f ms", l > 0 ? ";" : "", spw_level_bytes_name(cluster, l),
+                    (double)b->most[l] / 1e6, 1e3 * spw_level_bytes_seconds(b, cluster, l));
+        fprintf(out, ". The slowest is %s\n",
+                spw_level_bytes_name(cluster, spw_level_bytes_slowest(b, cluster)));
+    }
+}
+
 /* What the allocator did, in words. */
 static void print_reserved(const spw_result_row *r, FILE *out) {
     const spw_reserved_outcome *o = &r->reserved.as_set;
@@ -418,6 +434,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
             print_reserved(&result->row[i], out);
             spw_page_run_print(&result->row[i], out);
         }
+        print_levels(result, &settings->job->cluster, out);
         print_answers(result, out);
         fputs("\nrows: assignments a GPU holds for its experts. dispatch, combine: off-GPU bytes a GPU sends "
               "in "

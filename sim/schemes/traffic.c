@@ -4,27 +4,37 @@
 
 static uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static void by_link(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
-    port[from].link_out += from == to ? 0 : bytes;
-    port[to].link_in += from == to ? 0 : bytes;
+/* Where the bytes of a group are counted: on its GPUs' ports, or on those of the network, where its rank 0 is GPU `first`. */
+typedef struct wires {
+    spw_ports *port;
+    spw_network *network;
+    size_t first;
+} wires;
+
+static void by_link(const wires *w, size_t from, size_t to, uint64_t bytes) {
+    if (w->port == NULL) return;
+    w->port[from].link_out += from == to ? 0 : bytes;
+    w->port[to].link_in += from == to ? 0 : bytes;
 }
 
-static void by_nic(spw_ports *port, size_t from, size_t to, uint64_t bytes) {
-    port[from].nic_out += bytes;
-    port[to].nic_in += bytes;
+static void by_nic(const wires *w, size_t from, size_t to, uint64_t bytes) {
+    if (w->network != NULL) spw_network_carry(w->network, w->first + from, w->first + to, bytes);
+    if (w->port == NULL) return;
+    w->port[from].nic_out += bytes;
+    w->port[to].nic_in += bytes;
 }
 
 /* Every pair has its own way: inside a node the link, between nodes the NICs. */
 static void route_pairs(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
-                        uint64_t row_bytes, spw_ports *port) {
+                        uint64_t row_bytes, const wires *w) {
     for (size_t source = 0; source < s->ranks; source++) {
         for (size_t d = 0; d < s->ranks; d++) {
             if (d == source) continue;
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
             if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
-                by_link(port, source, d, bytes);
+                by_link(w, source, d, bytes);
             } else {
-                by_nic(port, source, d, bytes);
+                by_nic(w, source, d, bytes);
             }
         }
     }
@@ -41,16 +51,16 @@ static size_t sharers(const spw_layer_shape *s) { return s->expert_tensor > 0 ? 
 
 /* What arrived goes on to the other ranks that share the experts, each pair its own way. */
 static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
-                         uint64_t row_bytes, spw_ports *port) {
+                         uint64_t row_bytes, const wires *w) {
     const size_t t = sharers(s);
     for (size_t source = 0; source < s->ranks && t > 1; source++) {
         const uint64_t bytes = arrived(s, flow, source) * row_bytes;
         for (size_t d = source / t * t; d < source / t * t + t; d++) {
             if (d == source) continue;
             if (spw_placement_node(p, group, source) == spw_placement_node(p, group, d)) {
-                by_link(port, source, d, bytes);
+                by_link(w, source, d, bytes);
             } else {
-                by_nic(port, source, d, bytes);
+                by_nic(w, source, d, bytes);
             }
         }
     }
@@ -68,42 +78,59 @@ static size_t forwarder_on(const spw_placement *p, size_t group, size_t node, si
  * the node to the ranks that want it (docs/schemes.md, section 4.1). A node on which the group lacks that GPU is reached
  * pair by pair. */
 static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t group, const spw_flow *flow,
-                          uint64_t row_bytes, spw_ports *port) {
+                          uint64_t row_bytes, const wires *w) {
     const spw_placement *p = &c->placement;
     for (size_t source = 0; source < s->ranks; source++) {
         const size_t rank = group * s->ranks + source, home = spw_placement_node(p, group, source);
         for (size_t node = 0; node < c->group_nodes; node++) {
             const size_t receiver = forwarder_on(p, group, node, rank);
             if (node != home && receiver < s->ranks)
-                by_nic(port, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
+                by_nic(w, source, receiver, c->distinct_node[rank * c->group_nodes + node] * row_bytes);
         }
         for (size_t d = 0; d < s->ranks; d++) {
             const size_t node = spw_placement_node(p, group, d);
             const size_t from = node == home ? source : forwarder_on(p, group, node, rank);
             const uint64_t bytes = flow->wire[source * s->ranks + d] * row_bytes;
             if (from < s->ranks) {
-                by_link(port, from, d, bytes);
+                by_link(w, from, d, bytes);
             } else {
-                by_nic(port, source, d, bytes);
+                by_nic(w, source, d, bytes);
             }
         }
     }
 }
 
 static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                  const spw_flow *flow, uint64_t row_bytes, spw_ports *port) {
-    memset(port, 0, s->ranks * sizeof *port);
+                  const spw_flow *flow, uint64_t row_bytes, const wires *w) {
     if (spw_scheme_by_node(scheme)) {
-        route_by_node(s, c, group, flow, row_bytes, port);
+        route_by_node(s, c, group, flow, row_bytes, w);
     } else {
-        route_pairs(s, &c->placement, group, flow, row_bytes, port);
-        route_gather(s, &c->placement, group, flow, row_bytes, port);
+        route_pairs(s, &c->placement, group, flow, row_bytes, w);
+        route_gather(s, &c->placement, group, flow, row_bytes, w);
     }
+}
+
+static void fill_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                       const spw_flow *flow, uint64_t row_bytes, spw_ports *port) {
+    const wires w = {.port = port};
+    memset(port, 0, s->ranks * sizeof *port);
+    route(scheme, s, c, group, flow, row_bytes, &w);
 }
 
 void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                        const spw_flow *flow, spw_ports *port) {
-    route(scheme, s, c, group, flow, 1, port);
+    fill_ports(scheme, s, c, group, flow, 1, port);
+}
+
+void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                       const spw_flow *flow, size_t first, spw_network *network) {
+    const wires w = {.network = network, .first = first};
+    route(scheme, s, c, group, flow, 1, &w);
+}
+
+uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    spw_exchange exchange[SPW_SCHEME_EXCHANGES];
+    return scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? exchange[0].row_bytes : 0;
 }
 
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
@@ -124,7 +151,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
         if (exchange[i].phase == SPW_PHASE_FORWARD)
             *(exchange[i].back ? &out->combine_bytes : &out->dispatch_bytes) += bytes;
     }
-    route(scheme, s, c, group, flow, exchange[0].row_bytes, port);
+    fill_ports(scheme, s, c, group, flow, exchange[0].row_bytes, port);
     for (size_t r = 0; r < s->ranks; r++) {
         out->intra_node_bytes += port[r].link_out;
         out->inter_node_bytes += port[r].nic_out;

@@ -3,6 +3,7 @@
 #define SPW_SIM_SCHEMES_TRAFFIC_H
 
 #include "sim/routing/counts.h"
+#include "sim/schemes/network.h"
 #include "sim/schemes/scheme.h"
 
 #include <stdint.h>
@@ -25,6 +26,12 @@ typedef struct spw_ports {
 /* port [ranks]: rows of one dispatch. */
 void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                        size_t group, const spw_flow *flow, spw_ports *port);
+
+/* Adds the rows of one dispatch of a group to the network's ports. `first`: the GPU that is the group's rank 0. */
+void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                       size_t group, const spw_flow *flow, size_t first, spw_network *network);
+/* Bytes of a row in one dispatch; 0 for a scheme that exchanges nothing. */
+uint64_t spw_traffic_row_bytes(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* sent [ranks] and received [ranks], bytes of one dispatch by rank of the group, may be NULL. */
 void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

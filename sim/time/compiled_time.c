@@ -1,5 +1,6 @@
 #include "sim/time/compiled_time.h"
 
+#include "sim/input/cluster_levels.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
@@ -64,7 +65,7 @@ static double layer_exchange_seconds(const prediction *p, const spw_routing_laye
         const double nic_bytes = layer->nic_rows * (double)list[i].row_bytes;
         if (link_bytes + nic_bytes <= 0.0) continue;
         const double by_link = link_bytes / link_rate(p, list[i].back, link_bytes);
-        seconds += p->stack->latency_s.value +
+        seconds += p->stack->latency_s.value + layer->latency_s +
                    spw_exchange_legs(by_link, nic_bytes / nic, p->stack->serial_share.value);
     }
     return seconds;
@@ -200,10 +201,15 @@ static spw_compiled_far name_outside(const prediction *p) {
                         PUBLISHED_NODES);
     if (long_ring)
         spw_outside_add(note, "rings of %zu GPUs, runs are known of %d at most", ring, SPW_RING_SEEN);
+    const bool levels = spw_levels_are_several(&job->cluster);
+    if (levels)
+        spw_outside_add(note, "a network of %zu levels, of which none was measured",
+                        job->cluster.levels.count);
+    far.network = far.network || levels;
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
     if (parts) spw_outside_add(note, "micro-batches not in the fitted tables");
-    far.elsewhere += (size_t)!full + staged + parts + wide + long_ring;
+    far.elsewhere += (size_t)!full + staged + parts + wide + long_ring + levels;
     return far;
 }
 

@@ -47,6 +47,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->counted, c->counted_half_width.value, of.counted},
                   {far->dispatcher, c->dispatcher_half_width.value, of.exchanges},
                   {far->network, c->network_half_width.value, of.exchanges},
+                  {far->levels, c->network_half_width.value, out->step_s},
                   {far->scaled, c->scaled_half_width.value, out->step_s},
                   {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
     double half_width = 0.0;

@@ -18,6 +18,7 @@ typedef struct spw_megatron_far {
     bool counted;    /* there is more than expert layers */
     bool dispatcher; /* not measured in a layer */
     bool network;    /* exchanges between nodes */
+    bool levels;     /* a network of several levels */
     bool scaled;     /* rates of another cluster */
     double recipe;   /* half width of fp8 products; 0: none */
 } spw_megatron_far;

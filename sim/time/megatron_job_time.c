@@ -1,6 +1,7 @@
 #include "sim/time/megatron_job_time.h"
 
 #include "base/memory.h"
+#include "sim/input/cluster_levels.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
@@ -326,6 +327,9 @@ static void name_outside(const prediction *p, char *note) {
     if (p->q->coefficients->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
     if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (spw_levels_are_several(&job->cluster))
+        spw_outside_add(note, "a network of %zu levels, of which none was measured",
+                        job->cluster.levels.count);
     if (!spw_has_word(c->expert_parallel, size))
         spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
     if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
@@ -346,6 +350,7 @@ static void doubt(const prediction *p, spw_timeline *out) {
                                   .counted = job->part == SPW_PART_WHOLE,
                                   .dispatcher = spw_megatron_unmeasured(p->dispatcher) != NULL,
                                   .network = shape->node_ranks < shape->ranks,
+                                  .levels = spw_levels_are_several(&job->cluster),
                                   .scaled = c->scaled,
                                   .recipe = facts_of(job).products_width};
     spw_megatron_doubt(c, &far, out);

@@ -5,6 +5,8 @@
 #include "sim/time/megatron_experts.h"
 #include "sim/time/routing_load.h"
 
+#include <math.h>
+
 const char *spw_megatron_unmeasured(spw_megatron_dispatcher dispatcher) {
     static const char *const texts[] = {[SPW_MEGATRON_ALL_TO_ALL] = NULL,
                                         [SPW_MEGATRON_TOKENS] = "DeepEP measured alone, not in a layer",
@@ -49,10 +51,21 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
     }
 }
 
+void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
+    const spw_network_worst worst = spw_network_worst_of(network);
+    double nic = 0.0;
+    for (size_t r = 0; r < ranks; r++) nic += load[r].nic_in + load[r].nic_out;
+    for (size_t r = 0; r < ranks && nic > 0.0; r++) {
+        load[r].nic_in = fmax(load[r].nic_in, worst.nic_bytes);
+        load[r].latency_s = worst.latency_s;
+    }
+}
+
 spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_point *point,
                                     double imbalance, size_t groups, spw_megatron_load *load) {
     spw_stated_routing r = {.counts = NULL};
     double *scratch = NULL;
+    spw_network *network = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
     SPW_TRY(SPW_ALLOC(r.shape.experts, &scratch));
@@ -61,9 +74,14 @@ spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const sp
         spw_megatron_load_of(c, point->scheme, &r.shape, r.counts, g, &r.flow, scratch,
                              load + g * r.shape.ranks);
     }
+    SPW_TRY(spw_network_create(&point->job->cluster, &network));
+    if (network != NULL) spw_stated_routing_carry(&r, point->job->fsdp, network);
+    for (size_t g = 0; g < groups && network != NULL; g++)
+        spw_megatron_load_slow(network, r.shape.ranks, load + g * r.shape.ranks);
 
 cleanup:
     spw_free(scratch);
+    spw_network_destroy(network);
     spw_stated_routing_destroy(&r);
     return status;
 }

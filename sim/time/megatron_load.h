@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/routing/counts.h"
+#include "sim/schemes/network.h"
 #include "sim/schemes/point.h"
 #include "sim/time/megatron_time.h"
 
@@ -23,5 +24,8 @@ void spw_megatron_load_of(const spw_megatron_coefficients *c, const spw_scheme *
  * SPW_ECONFIG as spw_routing_load_stated, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const spw_point *point,
                                                    double imbalance, size_t groups, spw_megatron_load *load);
+
+/* What the busiest port of the network takes, where the ranks of a group send to other nodes. */
+void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load);
 
 #endif

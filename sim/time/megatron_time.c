@@ -114,7 +114,9 @@ static double ports_s(const step *s, double element_bytes) {
 /* Both directions of a layer's exchanges are alike. */
 static double exchange_s(const step *s, bool back) {
     const bool sums = back && s->dispatcher == SPW_MEGATRON_ALL_GATHER;
-    return s->c->exchange_latency_s.value + ports_s(s, sums ? 4.0 : 2.0);
+    double levels_s = 0.0;
+    for (size_t r = 0; r < s->ranks; r++) levels_s = fmax(levels_s, s->load[r].latency_s);
+    return s->c->exchange_latency_s.value + levels_s + ports_s(s, sums ? 4.0 : 2.0);
 }
 
 /* Rows between the order in which they arrive and that of the experts, by kernels of `bytes_per_s`. */

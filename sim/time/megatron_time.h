@@ -88,6 +88,7 @@ typedef struct spw_megatron_load {
     double received; /* M: what its experts compute */
     double sent;     /* N: what its own tokens are permuted into; all-to-all alone */
     double link_in, link_out, nic_in, nic_out; /* of one dispatch, by the ports that they cross */
+    double latency_s;                          /* of the network's levels, an exchange */
     double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
     size_t empty_experts;
     double idle_rows;                         /* what blocks without work cost, as rows that are copied */

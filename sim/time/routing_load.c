@@ -54,6 +54,12 @@ void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *s, 
     load->nic_rows = fmax(load->nic_rows, (double)traffic->max_inter_bytes / row_bytes);
 }
 
+void spw_routing_load_slow(const spw_network *network, spw_routing_layer *load) {
+    const spw_network_worst worst = spw_network_worst_of(network);
+    load->nic_rows = fmax(load->nic_rows, worst.nic_bytes);
+    load->latency_s = fmax(load->latency_s, worst.latency_s);
+}
+
 /* --- Without a trace --- */
 
 /* `whole` things over `parts`, as even as whole numbers allow: the share of part `i`. */
@@ -143,6 +149,15 @@ void spw_stated_routing_flow(spw_stated_routing *r, size_t group) {
     r->scheme->type->routing.flow(r->scheme, &r->shape, r->counts, group, &r->flow);
 }
 
+void spw_stated_routing_carry(spw_stated_routing *r, size_t groups, spw_network *network) {
+    const size_t ranks = r->shape.ranks, known = r->counts != NULL ? r->counts->placement.ranks / ranks : 0;
+    for (size_t like = 0; like < known; like++) {
+        spw_stated_routing_flow(r, like);
+        for (size_t g = like; g < groups; g += known)
+            spw_traffic_carry(r->scheme, &r->shape, r->counts, like, &r->flow, g * ranks, network);
+    }
+}
+
 void spw_stated_routing_destroy(spw_stated_routing *r) {
     spw_free(r->flow.limit);
     spw_free(r->flow.dropped);
@@ -174,10 +189,13 @@ spw_status spw_routing_load_stated(const spw_point *point, double imbalance, siz
                                    spw_routing_layer *out) {
     const spw_scheme *scheme = point->scheme;
     spw_stated_routing r;
+    spw_network *network = NULL;
     spw_traffic traffic;
-    *out = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
-    const spw_status status = spw_stated_routing_create(point, imbalance, groups, &r);
+    *out = (spw_routing_layer){.rows = 0.0};
+    spw_status status = spw_stated_routing_create(point, imbalance, groups, &r);
     if (status != SPW_OK || r.counts == NULL) return status;
+    if (groups == spw_stated_positions(point->job))
+        SPW_TRY(spw_network_create(&point->job->cluster, &network));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
         spw_traffic_compute(scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
@@ -186,6 +204,38 @@ spw_status spw_routing_load_stated(const spw_point *point, double imbalance, siz
     if (!scheme->type->routing.limit_per_sequence)
         out->tiled_rows = (double)r.shape.experts_per_rank *
                           mean_tiled_rows(out->rows / (double)r.shape.experts_per_rank, SPW_TILE_ROWS);
+    if (network != NULL) {
+        spw_stated_routing_carry(&r, point->job->fsdp, network);
+        spw_routing_load_slow(network, out);
+    }
+
+cleanup:
+    spw_network_destroy(network);
     spw_stated_routing_destroy(&r);
-    return SPW_OK;
+    return status;
+}
+
+spw_status spw_stated_routing_levels(const spw_point *point, spw_level_bytes *out) {
+    const size_t positions = spw_stated_positions(point->job);
+    spw_stated_routing r = {.counts = NULL};
+    spw_network *network = NULL;
+    spw_traffic traffic;
+    uint64_t link = 0;
+    spw_status status = SPW_OK;
+    *out = (spw_level_bytes){.count = 0};
+    SPW_TRY(spw_network_create(&point->job->cluster, &network));
+    if (network == NULL) return SPW_OK;
+    SPW_TRY(spw_stated_routing_create(point, 1.0, positions, &r));
+    for (size_t g = 0; g < positions; g++) {
+        spw_stated_routing_flow(&r, g);
+        spw_traffic_compute(point->scheme, &r.shape, r.counts, g, &r.flow, true, &traffic, NULL, NULL);
+        link = traffic.max_intra_bytes > link ? traffic.max_intra_bytes : link;
+    }
+    spw_stated_routing_carry(&r, point->job->fsdp, network);
+    spw_level_bytes_raise(out, link, network, spw_traffic_row_bytes(point->scheme, &r.shape));
+
+cleanup:
+    spw_network_destroy(network);
+    spw_stated_routing_destroy(&r);
+    return status;
 }

@@ -45,4 +45,14 @@ void spw_routing_load_raise(const spw_scheme *scheme, const spw_layer_shape *sha
                             size_t group, const spw_flow *flow, const spw_traffic *traffic,
                             spw_routing_layer *load);
 
+/* The same for what all groups together put on the network's ports, in rows. */
+void spw_routing_load_slow(const spw_network *network, spw_routing_layer *load);
+
+/* Adds a dispatch of every group of a stage under that routing; what groups beyond those of `routing` put on the network is that of
+ * the group in their place. */
+void spw_stated_routing_carry(spw_stated_routing *routing, size_t groups, spw_network *network);
+
+/* What one dispatch of balanced routing puts on the busiest port of every level; none where the network has one level. */
+SPW_MUST_CHECK spw_status spw_stated_routing_levels(const spw_point *point, spw_level_bytes *out);
+
 #endif

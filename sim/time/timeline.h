@@ -41,11 +41,13 @@ typedef struct spw_timeline {
 
 /* Load of one MoE layer: maxima over the ranks of all groups. Rows are what a rank's experts compute, after drops;
  * a scheme with fixed slots has its slots. Wire rows are those of one dispatch that leave or enter one GPU, whichever
- * is more, by the port that they cross: `link` inside a node, `nic` between nodes. */
+ * is more, by the port that they cross: `link` inside a node, `nic` between nodes; where a port higher up in the network
+ * takes longer (sim/schemes/network.h), `nic` is what would take a NIC as long. */
 typedef struct spw_routing_layer {
     double rows;       /* assignments */
     double tiled_rows; /* the same, every expert's rows rounded up to whole tiles of SPW_TILE_ROWS */
     double link_rows, nic_rows;
+    double latency_s; /* of the network's levels, an exchange; 0 where it has one */
 } spw_routing_layer;
 
 enum { SPW_TILE_ROWS = 256 }; /* of a grouped GEMM: AMD-AGI/Primus-Turbo csrc/kernels/grouped_gemm, bf16 */

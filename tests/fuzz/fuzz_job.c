@@ -1,4 +1,5 @@
 /* libFuzzer target of the readers of text that a stranger may have written: job, cluster and model. */
+#include "sim/input/cluster_levels.h"
 #include "sim/input/job.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -11,6 +12,16 @@ static void check_model(const spw_model *model) {
     spw_parameters p = spw_model_parameters(model);
     if (model->moe_layers == 0 || model->moe_layers > model->layers || model->top_k > model->experts) abort();
     if (p.active > p.total || p.total == 0) abort();
+}
+
+static void check_levels(const spw_cluster *c) {
+    size_t nodes = 1;
+    for (size_t l = 0; l < c->levels.count; l++) nodes *= c->levels.size[l];
+    if (c->levels.count > 0 && nodes != c->nodes) abort();
+    for (size_t l = 0; l < c->levels.count; l++) {
+        const size_t last = spw_levels_member(c, l, c->nodes * c->gpus_per_node - 1);
+        if (last >= spw_levels_members(c, l) || !(spw_levels_rate(c, l) > 0.0)) abort();
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -31,5 +42,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (status == SPW_OK) check_model(&model);
     status = spw_cluster_parse("cluster.yaml", text, size, &cluster);
     spw_fuzz_refusal(status);
+    if (status == SPW_OK) check_levels(&cluster);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "sim/input/cluster.h"
 
 #include "base/memory.h"
+#include "sim/input/cluster_levels.h"
 #include "tests/unit/check.h"
 
 #include <string.h>
@@ -28,7 +29,8 @@ static void test_presets(void) {
         spw_cluster c;
         CHECK_OK(spw_cluster_read(*name, NULL, &c));
         const bool rack = strncmp(*name, "gb", 2) == 0, fast = strstr(*name, "b300") != NULL;
-        CHECK(strcmp(c.name, *name) == 0 && c.nodes == 8 && c.gpus_per_node == (rack ? 72 : 8));
+        const size_t nodes = c.levels.count == 0 ? 8 : rack ? 16 : 128;
+        CHECK(strcmp(c.name, *name) == 0 && c.nodes == nodes && c.gpus_per_node == (rack ? 72 : 8));
         check_figure(*name, "hbm_gib", &c.hbm_gib);
         check_figure(*name, "bf16_flops", &c.bf16_flops);
         check_figure(*name, "fp8_flops", &c.fp8_flops);
@@ -40,7 +42,7 @@ static void test_presets(void) {
         CHECK(c.nic_bytes_per_s.value == (fast ? 800e9 : 400e9) / 8 &&
               c.link_bytes_per_s.value > c.nic_bytes_per_s.value);
     }
-    CHECK(count == 9);
+    CHECK(count == 12);
 }
 
 /* Figures worked out by hand from the data sheets. */
@@ -105,7 +107,7 @@ static void test_parse(void) {
            "gpus_per_node, gpu_generation, hbm_gib, "
            "bf16_flops, fp8_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s, launch_s, "
            "price_per_gpu_hour, gemm, "
-           "exchange, link, kernels");
+           "exchange, link, kernels, levels");
 }
 
 #define LISTS(rows, more) \
@@ -264,6 +266,71 @@ static void test_resize(void) {
     CHECK_STATUS(spw_cluster_resize(&c, 72 * 65537), SPW_ECONFIG);
 }
 
+#define LEVELS(size, switches, port, more) \
+    HEAD FIGURE(bf16_flops) REST "levels:\n  name: [leaf, spine]\n  size: " size "\n  switches: " switches \
+                                 "\n  port_mb_per_s: " port "\n  latency_ns: [1, 20]\n" more
+#define READ "  source: here\n"
+
+/* 2 nodes of 4 GPUs, each node on 2 rails; a unit of the first level joins one node. */
+static void test_levels(void) {
+    spw_cluster c;
+    const char *text = LEVELS("[1, 2]", "[2, 1]", "[1000000, 5]", READ), *none = HEAD FIGURE(bf16_flops) REST;
+    CHECK_OK(spw_cluster_parse("c.yaml", none, strlen(none), &c));
+    CHECK(c.levels.count == 0 && !spw_levels_are_several(&c) && spw_levels_rate(&c, 0) == 1e12);
+    CHECK(spw_levels_latency(&c, 0) == 0.0);
+    CHECK_OK(spw_cluster_parse("c.yaml", text, strlen(text), &c));
+    CHECK(c.levels.count == 2 && spw_levels_are_several(&c) && strcmp(c.levels.name[1], "spine") == 0);
+    CHECK(spw_levels_rate(&c, 0) == 1e12 && spw_levels_rate(&c, 1) == 5e6);
+    CHECK(spw_levels_latency(&c, 0) == 1e-9 && spw_levels_latency(&c, 1) > 20.9e-9);
+    CHECK(spw_levels_members(&c, 0) == 8 && spw_levels_members(&c, 1) == 4);
+    for (size_t gpu = 0; gpu < 8; gpu++) {
+        static const size_t unit[] = {0, 1, 0, 1, 2, 3, 2, 3};
+        CHECK(spw_levels_member(&c, 0, gpu) == gpu && spw_levels_member(&c, 1, gpu) == unit[gpu]);
+    }
+    expect(LEVELS("[2]", "[2, 1]", "[1000000, 5]", READ),
+           "c.yaml:11: 'levels.size' has 1 elements, 'levels.name' 2; the lists are one length, an element a "
+           "level");
+    expect(LEVELS("[1, 2]", "[2, 1]", "[1000000, 5]", ""),
+           "c.yaml:11: 'levels.source' is missing; say where the levels were read");
+    expect(LEVELS("[2, 2]", "[2, 1]", "[1000000, 5]", READ),
+           "c.yaml:11: the product of 'levels.size' is at least 4, and the cluster has 2 nodes of 4 GPUs; it "
+           "must be 2");
+    expect(
+        LEVELS("[1, 1]", "[2, 1]", "[1000000, 5]", READ),
+        "c.yaml:11: the product of 'levels.size' is 1, and the cluster has 2 nodes of 4 GPUs; it must be 2");
+    expect(LEVELS("[1, 2]", "[2, 1]", "[999, 5]", READ),
+           "c.yaml:11: 'levels.port_mb_per_s' begins with 999; the ports of the first level are the NICs, "
+           "1000000 by "
+           "'nic_bytes_per_s'");
+    expect(LEVELS("[1, 2]", "[3, 1]", "[1000000, 5]", READ),
+           "c.yaml:11: 'levels.switches' has 3 at level 'leaf', which does not divide the 4 GPUs of a node");
+    expect(LEVELS("[1, 2]", "[2, 2]", "[1000000, 5]", READ),
+           "c.yaml:11: 'levels.switches' ends with 2; the last level joins all rails, so it is 1");
+    expect(LEVELS("[1, 2]", "[2, 1]", "[1000000, 0]", READ),
+           "c.yaml:15: 'levels.port_mb_per_s' is '0'; it must be a whole number in [1, 1000000000] or a list "
+           "of 1 to 6 "
+           "of them (10^6 bytes/s one way of a member: of a NIC, then of all uplinks of a unit of the level "
+           "below)");
+}
+
+/* Another size keeps the lower levels; rails of one unit still meet above it. */
+static void test_resized_levels(void) {
+    spw_cluster c;
+    CHECK_OK(spw_cluster_read("h200-rail", NULL, &c));
+    CHECK(c.nodes * c.gpus_per_node == 1024 && c.levels.count == 2);
+    CHECK_OK(spw_cluster_resize(&c, 2048));
+    CHECK(c.levels.count == 2 && c.levels.size[0] == 32 && c.levels.size[1] == 8);
+    CHECK_OK(spw_cluster_resize(&c, 128));
+    CHECK(c.levels.count == 2 && c.levels.size[0] == 16 && c.levels.size[1] == 1);
+    CHECK_OK(spw_cluster_resize(&c, 8));
+    CHECK(c.levels.count == 0);
+    CHECK_STATUS(spw_cluster_read("h200-rail-48x8", NULL, &c), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "48 nodes are no whole units of level 'leaf'") != NULL);
+    CHECK_STATUS(spw_cluster_read("h200-rail-32x4", NULL, &c), SPW_ECONFIG);
+    CHECK_OK(spw_cluster_read("gb300-nvl72", NULL, &c));
+    CHECK(c.nodes == 16 && c.levels.count == 2);
+}
+
 static void test_memory(void) {
     spw_cluster c;
     spw_alloc_fail_after(0);
@@ -282,6 +349,8 @@ int main(void) {
     test_price();
     test_other_nodes();
     test_resize();
+    test_levels();
+    test_resized_levels();
     test_memory();
     return check_done();
 }

@@ -146,7 +146,7 @@ static void test_raise(void) {
     CHECK(load.rows == 401.0 && load.tiled_rows == 512.0 + 256.0); /* 400 and 1 rows; 1 and 398: 256 + 512 */
     CHECK(load.link_rows == 400.0 && load.nic_rows == 2.0);
     limit[0] = 0; /* 100 and 1 rows are left at rank 0 */
-    load = (spw_routing_layer){0.0, 0.0, 0.0, 0.0};
+    load = (spw_routing_layer){.rows = 0.0};
     rows[0] = 101;
     limit[3] = limit[7] = 0; /* 1 and none at rank 1: an empty expert has no tile */
     rows[1] = 1;
