@@ -8,10 +8,15 @@
 
 static const char *const types[] = {"bf16", "fp8", NULL};
 
+static const char *const versions[] = {"v1", "v2", NULL};
+
 static const spw_scheme_option options[] = {
     {"dtype", 0.0, 0.0, 0.0, false,
      "what dispatches send: activations as they are, or fp8 with a scale for every 128", types},
     SPW_PAD_OPTION_ROW,
+    {"buffers", 0.0, 0.0, 0.0, false,
+     "registered buffers: v1's rings, or v2's (ElasticBuffer), which grow with the tokens of a rank",
+     versions},
     {.name = NULL},
 };
 
@@ -137,9 +142,16 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
 
 /* Buffer.num_sms is 20 unless set. */
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)scheme;
+    if (spw_scheme_option_is(scheme, "buffers", "v2"))
+        return spw_deepep_elastic_bytes(s, s->tokens, sends_fp8(scheme));
     const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 20);
     return b.nvl_bytes + b.rdma_bytes;
+}
+
+static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const bool nodes = spw_scheme_option_is(scheme, "buffers", "v2");
+    const spw_status status = nodes ? spw_hybrid_ep_check(scheme, s) : SPW_OK;
+    return status == SPW_OK ? spw_pad_check(scheme, s) : status;
 }
 
 const spw_scheme_type spw_scheme_deepep = {
@@ -157,5 +169,8 @@ const spw_scheme_type spw_scheme_deepep = {
     .routing.flow = flow,
     .routing.balance = spw_pad_balance,
     .memory.communication_bytes = communication_bytes,
-    .check = spw_pad_check,
+    .memory.communication_source = "DeepEP buffer hints (4.3)",
+    .memory.communication_formula =
+        "rings of the channels, independent of T; v2: slots for the tokens of all ranks",
+    .check = check,
 };

@@ -81,3 +81,28 @@ spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *
         "scheme '%s': %zu expert-parallel ranks on nodes of %zu; a multiple of the node would be right",
         scheme->text, s->ranks, s->node_ranks);
 }
+
+static uint64_t aligned(uint64_t bytes, uint64_t multiple) {
+    return (bytes + multiple - 1) / multiple * multiple;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+uint64_t spw_deepep_elastic_bytes(const spw_layer_shape *s, size_t tokens, bool fp8) {
+    enum { TMA = 32, CHANNELS = 8 * 160, BUFFER = 2 << 20 };
+    const uint64_t near = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks,
+                   nodes = s->ranks / near, choices = 8 * s->top_k,
+                   scales = fp8 ? aligned(4 * ((s->hidden + 31) / 32), TMA) : 0,
+                   back = aligned(2 * s->hidden, TMA) + aligned(choices, TMA),
+                   there = aligned((fp8 ? 1 : 2) * s->hidden, TMA) + scales +
+                           aligned(choices + 4 * (1 + s->top_k), TMA);
+    uint64_t dispatch = s->ranks * tokens, combine = smaller(s->ranks, s->top_k) * tokens;
+    if (nodes > 1) {
+        dispatch = near * nodes * tokens + tokens + nodes * (tokens + CHANNELS);
+        combine = smaller(near, s->top_k) * nodes * tokens + smaller(nodes, s->top_k) * tokens +
+                  nodes * (tokens + CHANNELS);
+    }
+    dispatch *= there;
+    combine *= back;
+    return aligned(dispatch > combine ? dispatch : combine, BUFFER);
+}

@@ -36,6 +36,11 @@ uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *shape, size_t tokens); /* th
 /* SPW_ECONFIG: the group is no whole number of nodes. */
 SPW_MUST_CHECK spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 
+/* Version 2, the registered buffer of ElasticBuffer for `tokens` a rank at most, without its workspace: the larger of what
+ * dispatch and combine take, in the hybrid mode between nodes and with several reductions, as by default (docs, section 4.3;
+ * csrc/elastic/buffer.hpp calculate_buffer_size). */
+uint64_t spw_deepep_elastic_bytes(const spw_layer_shape *shape, size_t tokens, bool fp8);
+
 /* NVLink and, beyond 8 ranks, RDMA buffer of one rank, with `sms` multiprocessors in use (two a channel).
  * They do not depend on the tokens: rows pass through rings. element_bytes counts as 2 at least. */
 typedef struct spw_deepep_buffers {

@@ -104,6 +104,18 @@ def moe_dedup_memory(g, send, tiers):
 
 # --- 4.4 deepep ---
 
+def elastic_buffer(g, fp8):
+    """4.3, version 2."""
+    T, K, near = g.T, g.K, min(g.R, g.node)
+    there = padded(g.H * (1 if fp8 else 2), 32) + (padded(4 * -(-g.H // 32), 32) if fp8 else 0) + padded(12 * K + 4, 32)
+    back, nodes = padded(2 * g.H, 32) + padded(8 * K, 32), g.R // near
+    slots = T + 8 * 160
+    if nodes == 1:
+        return padded(max(g.R * T * there, min(g.R, K) * T * back), 2**21)
+    return padded(max((g.R * T + T + nodes * slots) * there,
+                      (min(near, K) * nodes * T + min(nodes, K) * T + nodes * slots) * back), 2**21)
+
+
 def deepep(g, o):
     fp8, pad = o.get("dtype", "bf16") == "fp8", int(o.get("pad", 1))
     column = by_expert(g, g.n)
@@ -111,7 +123,8 @@ def deepep(g, o):
     row = g.H * B
     narrow = g.H + scales(g.H) if fp8 else row
     sizes = [deepep_row(g, narrow, 8, True), deepep_row(g, row), deepep_row(g, narrow), deepep_row(g, row, 0, True)]
-    out = Outcome(g.all_distinct, rows, None, exchanges(g, *sizes), None, True, deepep_buffers(g, 20))
+    out = Outcome(g.all_distinct, rows, None, exchanges(g, *sizes), None, True,
+                  elastic_buffer(g, fp8) if o.get("buffers") == "v2" else deepep_buffers(g, 20))
     out.memory = lambda d: deepep_memory(g, rows[d], out.received(d), fp8)
     return out
 
@@ -209,7 +222,7 @@ def random_schemes(rng, case):
                "deepep", f"deepep:pad={pad}", "deepep:dtype=fp8", f"deepep:dtype=fp8,pad={pad}", "deepep-ll",
                "deepep-ll:dtype=bf16", f"deepep-ll:max_tokens={case.tokens + int(rng.integers(0, 9))}"]
     if case.expert <= case.gpus_per_node or case.expert % case.gpus_per_node == 0:
-        schemes += ["hybrid-ep", f"hybrid-ep:pad={pad}", f"hybrid-ep:budget={factor}",
+        schemes += ["deepep:buffers=v2", f"deepep:dtype=fp8,pad={pad},buffers=v2", "hybrid-ep", f"hybrid-ep:pad={pad}", f"hybrid-ep:budget={factor}",
                     f"hybrid-ep:budget={factor},pad={pad}"]
     return schemes
 

@@ -93,6 +93,11 @@ static void test_buffers(void) {
     const spw_scheme sized = scheme_of("deepep-ll:max_tokens=128");
     CHECK(sized.type->memory.communication_bytes(&sized, &eight) ==
           spw_deepep_low_latency_bytes(&eight, 128));
+    /* version 2, with pencil and paper: 32768 tokens there of 14336 + 128 bytes, back of 14336 + 64 */
+    const spw_layer_shape node = deepseek(8), two = deepseek(16);
+    CHECK(spw_deepep_elastic_bytes(&node, 4096, false) == (uint64_t)32768 * (14336 + 128));
+    CHECK(spw_deepep_elastic_bytes(&node, 4096, true) == (uint64_t)32768 * (14336 + 64));
+    CHECK(spw_deepep_elastic_bytes(&two, 4096, false) == (uint64_t)581 << 21);
     /* up to the next multiple of 128, even from one */
     const uint64_t messages = 4 * 256 * 128 * (4 * 56 + 2 * 7168), counters = 2 * 4 * 256;
     CHECK(spw_deepep_low_latency_bytes(&eight, 128) == messages + counters + 128);
