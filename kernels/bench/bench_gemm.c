@@ -54,14 +54,12 @@ static spw_status work(void *pointer, int run) {
                                 d->offset.data, d->result.data, NULL);
 }
 
-#if !defined(SPW_HIP)
 static spw_status work_swiglu(void *pointer, int run) {
     const data *d = pointer;
     (void)run;
     return spw_gpu_grouped_gemm_swiglu(d->shape, d->left.data, d->right.data, d->offset.data, d->result.data,
                                        NULL);
 }
-#endif
 
 /* work: the operation itself, or the forward pass with SwiGLU. */
 static spw_status bench_operation(spw_bench_step *work_step, const bench_shape *b,
@@ -128,10 +126,8 @@ spw_status spw_bench_gemm(void) {
         for (int transposed = 0; transposed < 2; transposed++)
             for (int operation = 0; operation < 3; operation++)
                 SPW_TRY(bench_operation(work, b, fast, (spw_gemm_operation)operation, transposed, offset32));
-#if !defined(SPW_HIP)
         for (int transposed = 0; transposed < 2 && strstr(b->name, "gate and up") != NULL; transposed++)
             SPW_TRY(bench_operation(work_swiglu, b, fast, SPW_GEMM_FORWARD, transposed, offset32));
-#endif
         /* The ladder, once: a fraction of the rows, for the plain rungs take their time. */
         for (const spw_gemm_variant *v = spw_gemm_variants; i == 3 && v->name != NULL; v++) {
             const bench_shape cut = {

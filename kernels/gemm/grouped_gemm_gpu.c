@@ -16,6 +16,13 @@ const spw_gemm_variant spw_gemm_variants[] = {
     {NULL, NULL},
 };
 
+static spw_gemm_swiglu_launcher *const launch_swiglu =
+#if defined(SPW_HIP)
+    spw_launch_gemm_swiglu_mfma;
+#else
+    spw_launch_gemm_swiglu_wgmma;
+#endif
+
 /* Which of the two forms an operation is, and with which sides. */
 static spw_gemm_problem problem_of(spw_gemm_operation operation, spw_gemm_shape s, const spw_bf16 *left,
                                    const spw_bf16 *right) {
@@ -63,13 +70,8 @@ spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, cons
     if (status != SPW_OK) return status;
     if (s.out % 16 != 0)
         return spw_fail(SPW_EARG, "gate and up together have %zu columns: a multiple of 16 is needed", s.out);
-#if defined(SPW_HIP)
-    (void)x, (void)w, (void)offset, (void)act, (void)stream;
-    return spw_fail(SPW_EDEVICE, "the fused kernel exists for Hopper only");
-#else
     if (s.rows == 0) return SPW_OK;
     spw_gemm_problem p = problem_of(SPW_GEMM_FORWARD, s, x, w);
     p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_device_multiprocessors();
-    return spw_device_check(spw_launch_gemm_swiglu_wgmma(p, stream), "grouped GEMM with SwiGLU");
-#endif
+    return spw_device_check(launch_swiglu(p, stream), "grouped GEMM with SwiGLU");
 }

@@ -35,7 +35,7 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, 
 
 /* act[r][f] = swiglu(sum over i of x[r][i] w[e](i, f), sum over i of x[r][i] w[e](i, ffn + f)), rounded to bf16
  * once; neither sum is rounded or stored. shape.out is 2 ffn; w as in the forward pass, gate and up side by side;
- * act [rows][ffn]. Only on Hopper: SPW_EDEVICE elsewhere. */
+ * act [rows][ffn]. On matrix cores only: Hopper, CDNA 2 to 4. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, const spw_bf16 *x,
                                                       const spw_bf16 *w, const int *offset, spw_bf16 *act,
                                                       gpu_stream stream);

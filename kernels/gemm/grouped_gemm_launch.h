@@ -16,7 +16,8 @@ spw_gemm_launcher spw_launch_gemm_naive, spw_launch_gemm_tiled, spw_launch_gemm_
 
 /* c[r][n] = swiglu(gate, up) with gate = sum over k of a[r][k] b[e](k, n) and up the same of b's column columns +
  * n; b has 2 * p.columns columns. SPW_GEMM_ROWS only. */
-int spw_launch_gemm_swiglu_wgmma(spw_gemm_problem p, gpu_stream stream);
+typedef int spw_gemm_swiglu_launcher(spw_gemm_problem p, gpu_stream stream);
+spw_gemm_swiglu_launcher spw_launch_gemm_swiglu_mfma, spw_launch_gemm_swiglu_wgmma;
 
 #ifdef __cplusplus
 }

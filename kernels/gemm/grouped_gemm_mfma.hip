@@ -10,9 +10,13 @@
  *
  * Operand and result layouts: AMD, matrix instruction calculator; 16x16x16 bf16_1k and, on gfx950, 16x16x32
  * bf16. With eight numbers a lane the two differ only in which products meet in which instruction, since both
- * operands are permuted alike. */
+ * operands are permuted alike.
+ *
+ * With SWIGLU, b holds gate and up side by side and a tile takes 64 columns of each, 16 of gate and the same 16
+ * of up in turns: a lane then holds the two sums of an element of act, and neither is written to memory. */
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
+#include "kernels/local/swiglu_math.h"
 
 enum { TILE_M = 256, TILE_N = 128, TILE_K = 32, BAND = 8, THREADS = 256, WAVE_M = 128, WAVE_N = 64 };
 enum { DOWN = WAVE_M / 16, ACROSS = WAVE_N / 16, ROW_BYTES = TILE_K * 2, A_BYTES = TILE_M * ROW_BYTES };
@@ -56,7 +60,7 @@ GPU_DEVICE void keep_here(int &number) {
  * Otherwise the thread holds a block of LOADS along the sum by eight rows.
  * Loads are buffer loads: what lies behind the operand's end reads as 0, which is how the end of a group is
  * masked. */
-template <bool INNER, int LOADS> struct share {
+template <bool INNER, int LOADS, bool PAIRED = false> struct share {
     enum { ALONG = TILE_K / LOADS }; /* threads along the sum, when not INNER */
     words4 v[LOADS];
     const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
@@ -65,6 +69,11 @@ template <bool INNER, int LOADS> struct share {
         step; /* in bytes: of the first of the next loads, from one to the next, from step to step */
     int to;   /* place in LDS of the first row */
 
+    /* The operand's row, from the tile's first on, that is row `row` of the tile. PAIRED: 16 rows of the operand's first half, the same 16 of its
+     * second half, and so on. */
+    GPU_MEMBER static unsigned row_of(unsigned row, int rows) {
+        return PAIRED ? row / 32 * 16 + row % 16 + (row / 16 % 2 != 0 ? (unsigned)rows / 2 : 0) : row;
+    }
     /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; the tile starts at row0.
      */
     GPU_MEMBER void start(const spw_bf16 *operand, int stride, int row0, int rows, int terms) {
@@ -74,9 +83,9 @@ template <bool INNER, int LOADS> struct share {
         base = operand;
         bytes = (unsigned)(INNER ? rows : terms) * row_bytes;
         step = INNER ? ROW_BYTES : TILE_K * row_bytes;
-        apart = INNER ? 64 * row_bytes : row_bytes;
-        offset = INNER ? (row + thread / 4) * row_bytes + thread % 4 * 16
-                       : thread % ALONG * LOADS * row_bytes + (row + thread / ALONG * 8) * 2;
+        apart = INNER ? row_of(64, rows) * row_bytes : row_bytes;
+        offset = INNER ? (row + row_of(thread / 4, rows)) * row_bytes + thread % 4 * 16
+                       : thread % ALONG * LOADS * row_bytes + (row + row_of(thread / ALONG * 8, rows)) * 2;
         const int t = gpu_thread(), k = t % ALONG * LOADS;
         to = INNER ? place(t / 4, t % 4) : place(t / ALONG * 8, k / 8) + k % 8 * 2;
     }
@@ -116,7 +125,8 @@ template <bool INNER, int LOADS> struct share {
     }
 };
 
-/* Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
+/* Stores 16 COUNT columns. Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
+template <int COUNT>
 GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0, int n0,
                            const sums4 (&sum)[DOWN][ACROSS]) {
     keep_here(columns);
@@ -124,7 +134,7 @@ GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0,
     const unsigned row_bytes = (unsigned)columns * 2;
     (void)c, (void)sum, (void)t;
 #pragma unroll
-    for (int j = 0; j < ACROSS; j++) {
+    for (int j = 0; j < COUNT; j++) {
         const bool inside = column + j * 16 < columns;
         unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
 #pragma unroll
@@ -141,6 +151,19 @@ GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0,
 #endif
         }
     }
+}
+
+/* Gate's and up's sums, which lie beside each other, become act in the first half of the columns. */
+GPU_DEVICE void activate(sums4 (&sum)[DOWN][ACROSS]) {
+#pragma unroll
+    for (int i = 0; i < DOWN; i++)
+#pragma unroll
+        for (int j = 0; j < ACROSS / 2; j++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const swiglu_point point = swiglu_at(0, 0, sum[i][2 * j][n], sum[i][2 * j + 1][n]);
+                sum[i][j][n] = point.gate * point.sigmoid * point.up;
+            }
 }
 
 /* Some of a step's products: rows [FROM, TO) of fragments. */
@@ -193,9 +216,10 @@ GPU_DEVICE void read_columns(words4 (&to)[ACROSS], const unsigned char *lds, int
 /* One step, whose fragments are in `f`; those of the next step go from registers to `lds_next` and, once all
  * waves have written, from there to `f`; those of the one after that, from which on the sum has `left` terms,
  * are loaded. The result's rows are b's and its columns a's: a lane then holds four neighbours of a row of c. */
-template <bool A_INNER, bool B_INNER>
-GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left, unsigned char *lds_next,
-                           int a_at, int b_at, fragments &f, sums4 (&sum)[DOWN][ACROSS]) {
+template <bool A_INNER, bool B_INNER, bool PAIRED>
+GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2, PAIRED> &b, int left,
+                           unsigned char *lds_next, int a_at, int b_at, fragments &f,
+                           sums4 (&sum)[DOWN][ACROSS]) {
 #if defined(__gfx950__)
     constexpr int EACH = 1; /* matrix instructions a product of 16 x 16 x 32 */
 #else
@@ -227,23 +251,35 @@ GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2> &b, int left,
     for (int j = 0; j < ACROSS; j++) f.b[j] = next[j];
 }
 
-template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
+/* b of a group: gemm_operands_of knows it without SWIGLU. */
+template <spw_gemm_form FORM, bool SWIGLU>
+GPU_DEVICE gemm_operands operands_of(const spw_gemm_problem &p, const gemm_tile &t) {
+    gemm_operands o = gemm_operands_of<FORM>(p, t);
+    if (SWIGLU) {
+        o.b += (long)t.expert * p.inner * p.columns;
+        if (!p.inner_contiguous) o.b_k *= 2;
+    }
+    return o;
+}
+
+template <spw_gemm_form FORM, bool B_INNER, bool SWIGLU = false>
+GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
     constexpr bool A_INNER = FORM == SPW_GEMM_ROWS;
     alignas(16) __shared__ unsigned char lds[2][A_BYTES + TILE_N * ROW_BYTES];
     const int wave = gpu_thread() / 64, wave_m = wave % 2 * WAVE_M, wave_n = wave / 2 * WAVE_N;
     const int a_at = place(wave_m + gpu_lane() % 16, gpu_lane() / 16);
     const int b_at = place(wave_n + gpu_lane() % 16, gpu_lane() / 16) + A_BYTES;
-    gemm_walk<FORM, TILE_M, TILE_N, BAND> walk;
+    gemm_walk<FORM, TILE_M, SWIGLU ? TILE_N / 2 : TILE_N, BAND> walk;
     gemm_tile t;
     walk.start(p);
     for (int index = gpu_block(); walk.seek(p, index, t); index += p.blocks) {
-        const gemm_operands o = gemm_operands_of<FORM>(p, t);
+        const gemm_operands o = operands_of<FORM, SWIGLU>(p, t);
         sums4 sum[DOWN][ACROSS] = {};
         if (t.terms > 0) {
             share<A_INNER, 4> a;
-            share<B_INNER, 2> b;
+            share<B_INNER, 2, SWIGLU> b;
             a.start(o.a, (int)(A_INNER ? o.a_m : o.a_k), t.m0, t.height, t.terms);
-            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, p.columns, t.terms);
+            b.start(o.b, (int)(B_INNER ? o.b_n : o.b_k), t.n0, SWIGLU ? 2 * p.columns : p.columns, t.terms);
             a.load(t.terms), b.load(t.terms);
             gpu_barrier(); /* the tile before has been read */
             a.store(lds[0]), b.store(lds[0] + A_BYTES);
@@ -259,7 +295,9 @@ template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_
                 whole_step(a, b, left - 3 * TILE_K, lds[0], a_at, b_at, f, sum);
             }
         }
-        store_tile(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n, sum);
+        if (SWIGLU) activate(sum);
+        constexpr int HALF = SWIGLU ? 2 : 1;
+        store_tile<ACROSS / HALF>(t, p.columns, o.c, t.m0 + wave_m, t.n0 + wave_n / HALF, sum);
     }
 }
 
@@ -272,20 +310,33 @@ template <spw_gemm_form FORM, bool B_INNER> GPU_DEVICE void gemm_mfma(const spw_
 MFMA_KERNEL gemm_mfma_rows_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true>(p); }
 MFMA_KERNEL gemm_mfma_rows_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false>(p); }
 MFMA_KERNEL gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, false>(p); }
+MFMA_KERNEL gemm_mfma_swiglu_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true, true>(p); }
+MFMA_KERNEL gemm_mfma_swiglu_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false, true>(p); }
 
 #if GPU_HOST
+/* Offsets into a group are 32 bits; see share. */
+static bool too_large(const spw_gemm_problem &p, unsigned long long b_columns) {
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner;
+    return rows * inner >= most || rows * (unsigned)p.columns >= most || inner * b_columns >= most;
+}
+
 int spw_launch_gemm_mfma(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream) {
-    /* Offsets into a group are 32 bits; see share. */
-    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner,
-                             columns = (unsigned)p.columns;
-    if (rows * inner >= most || rows * columns >= most || inner * columns >= most)
-        return cudaErrorInvalidValue;
+    if (too_large(p, (unsigned)p.columns)) return cudaErrorInvalidValue;
     if (form == SPW_GEMM_WEIGHTS)
         gemm_mfma_weights<<<p.blocks, THREADS, 0, stream>>>(p);
     else if (p.inner_contiguous)
         gemm_mfma_rows_inner<<<p.blocks, THREADS, 0, stream>>>(p);
     else
         gemm_mfma_rows_outer<<<p.blocks, THREADS, 0, stream>>>(p);
+    return (int)cudaGetLastError();
+}
+
+int spw_launch_gemm_swiglu_mfma(spw_gemm_problem p, gpu_stream stream) {
+    if (too_large(p, 2ull * (unsigned)p.columns)) return cudaErrorInvalidValue;
+    if (p.inner_contiguous)
+        gemm_mfma_swiglu_inner<<<p.blocks, THREADS, 0, stream>>>(p);
+    else
+        gemm_mfma_swiglu_outer<<<p.blocks, THREADS, 0, stream>>>(p);
     return (int)cudaGetLastError();
 }
 #endif

@@ -317,7 +317,7 @@ static spw_status verify_swiglu_layout(const spw_gemm_case *c, data *d, spw_judg
     for (size_t i = 0; i < count && verdict == SPW_OK; i++)
         if ((all[i] & 0x7f80) == 0x7f80) verdict = spw_fail(SPW_EMISMATCH, "element %zu is NaN or inf", i);
     if (verdict == SPW_OK) verdict = spw_device_array_guards(&d->result);
-    spw_judge_count(judge, verdict, "wgmma with SwiGLU, %s, %s, %s", c->name, spw_routing_names[c->routing],
+    spw_judge_count(judge, verdict, "fused SwiGLU, %s, %s, %s", c->name, spw_routing_names[c->routing],
                     d->shape.transposed ? "[out][in]" : "[in][out]");
 cleanup:
     spw_free(all), spw_free(got), spw_free(scale), spw_free(want);
