@@ -237,6 +237,22 @@ static const spw_setting finetune_rows[] = {
      .help = "products that have adapters: the projections of attention, the routed experts' own, or both"},
     {.key = NULL}};
 
+static const spw_choice reshards[] = {
+    {"off", SPW_RESHARD_OFF}, {"always", SPW_RESHARD_ALWAYS}, {"never", SPW_RESHARD_NEVER}, {NULL, 0}};
+
+static const spw_setting fsdp2_rows[] = {
+    {.key = "reshard_after_forward",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, fsdp2.reshard),
+     .size = sizeof(spw_reshard),
+     .choices = reshards,
+     .fallback = "off",
+     .help = "schemes of PyTorch with optimizer: sharded: are a layer's weights freed after its forward pass "
+             "and gathered again? off: the memory of a layer scan instead of FSDP2"},
+    COUNT_ROW("prefetch", fsdp2.prefetch, 0, SPW_MODEL_MAX_LAYERS, "1",
+              "layers whose weights are being gathered beside the layer at work, in the backward pass"),
+    {.key = NULL}};
+
 #define GROUP_ROW(name, table, preset, text, word) \
     { \
         .key = (name), .kind = SPW_SETTING_GROUP, .offset = offsetof(job_text, job), .fields = (table), \
@@ -268,6 +284,7 @@ static const spw_setting rows[] = {
     GROUP_ROW("batch", batch_rows, NULL, "what one GPU works on in a step", NULL),
     GROUP_ROW("finetune", finetune_rows, "{}", "what is trained of the model", NULL),
     GROUP_ROW("precision", precision_rows, "{}", "number formats", "precision"),
+    GROUP_ROW("fsdp2", fsdp2_rows, "{}", "how PyTorch's FSDP2 gathers weights", NULL),
     GROUP_ROW("allocator", allocator_rows, "{}",
               "PyTorch's caching allocator, as PYTORCH_CUDA_ALLOC_CONF sets it", NULL),
     {.key = "model_part",

@@ -52,6 +52,14 @@ typedef enum spw_optimizer_kind {
     SPW_OPTIMIZER_DISTRIBUTED,
     SPW_OPTIMIZER_REPLICATED
 } spw_optimizer_kind;
+/* Of optimizer sharded under PyTorch: what its FSDP2 does with the gathered weights of a layer (sim/memory/fsdp2.h). Off: a
+ * layer scan gathers the layer at work and the next one. */
+typedef enum spw_reshard { SPW_RESHARD_OFF, SPW_RESHARD_ALWAYS, SPW_RESHARD_NEVER } spw_reshard;
+typedef struct spw_job_fsdp2 {
+    spw_reshard reshard; /* after a layer's forward pass */
+    size_t prefetch;     /* layers whose all-gathers are under way beside the layer at work */
+} spw_job_fsdp2;
+
 const char *spw_optimizer_name(spw_optimizer_kind optimizer);
 
 /* PyTorch's caching allocator (sim/memory/allocator.h), for schemes that allocate what arrives. */
@@ -90,6 +98,7 @@ typedef struct spw_job {
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
+    spw_job_fsdp2 fsdp2;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */
     double price_per_gpu_hour;                         /* 0: the cluster's */

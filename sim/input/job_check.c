@@ -141,6 +141,28 @@ static spw_status check_allocator(const spw_job *job, const char **key) {
     return SPW_OK;
 }
 
+static spw_status check_fsdp2(const spw_job *job, const char **key) {
+    *key = "fsdp2.prefetch";
+    if (job->fsdp2.reshard == SPW_RESHARD_OFF && job->fsdp2.prefetch > 1)
+        return spw_fail(
+            SPW_ECONFIG,
+            "prefetch %zu is of FSDP2; add fsdp2.reshard_after_forward: always or never, or leave it "
+            "out",
+            job->fsdp2.prefetch);
+    *key = "fsdp2.reshard_after_forward";
+    if (job->fsdp2.reshard == SPW_RESHARD_OFF) return SPW_OK;
+    if (job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "reshard_after_forward is of whole models whose weights are sharded; use optimizer: "
+                        "sharded (it is %s) and model_part: whole, or leave it out",
+                        spw_optimizer_name(job->optimizer));
+    if (!spw_finetune_is_whole(&job->finetune))
+        return spw_fail(SPW_ECONFIG,
+                        "reshard_after_forward with frozen weights or adapters is not modelled; use "
+                        "fsdp2.reshard_after_forward: off, or leave finetune out");
+    return SPW_OK;
+}
+
 /* What a recipe goes with. */
 static spw_status check_recipe(const spw_job *job, const char **key) {
     const spw_precision *p = &job->precision;
@@ -201,6 +223,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     spw_status status = check_split(job, key);
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
+    if (status == SPW_OK) status = check_fsdp2(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
     if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;

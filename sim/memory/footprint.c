@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/page_pool.h"
 
@@ -152,8 +153,10 @@ static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *sta
         LIVE(c, ALWAYS);
     }
     c = add_part(f, "gradients", s.gradients,
-                 sharded ? "stacked gradients of the layer scan (7.7)" : "gradient buffers (7.8)", job,
-                 &trained, sharded, false, 'g', p->gradients);
+                 job->fsdp2.reshard != SPW_RESHARD_OFF ? "sharded gradients (7.14)"
+                 : sharded                             ? "stacked gradients of the layer scan (7.7)"
+                                                       : "gradient buffers (7.8)",
+                 job, &trained, sharded, false, 'g', p->gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
 }
@@ -216,6 +219,37 @@ static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *
                  dense),
              AT_DENSE_LAYER);
     }
+}
+
+/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. */
+static void add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "FSDP2, a layer a unit (7.14)";
+    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)job->precision.weights;
+    for (int dense = 0; dense < 2; dense++) {
+        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense), other = spw_fsdp2_unit_of(job, dense);
+        const double moe_layers = (double)(stage->moe_layers + stage->predictions),
+                     dense_layers = (double)(stage->layers - stage->moe_layers),
+                     layers = dense ? dense_layers : moe_layers, others = dense ? moe_layers : dense_layers;
+        const double before =
+            dense && others > 0.0 ? other.parameters : head; /* layers with experts come last */
+        const spw_fsdp2_bytes b = spw_fsdp2_layer(job, &unit, layers, before);
+        const double kept = job->fsdp2.reshard == SPW_RESHARD_NEVER ? w * others * other.parameters : 0.0;
+        const struct {
+            const char *name;
+            double bytes;
+        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
+                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
+                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
+                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced}};
+        const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
+            set_live(add(f, parts[i].name, parts[i].bytes, source, "of units of %.6g parameters, w = %.0f",
+                         unit.parameters, w),
+                     at);
+    }
+    if (stage->head)
+        LIVE(add(f, "fsdp2.head", 2.0 * w * head, source, "weights and gradients, 2 x %.6g x %.0f", head, w),
+             AT_LOSS);
 }
 
 /* --- Activations
@@ -509,7 +543,9 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     double attention = 0.0;
     if (whole) {
         add_state(out, job, &stage);
-        if (job->optimizer == SPW_OPTIMIZER_SHARDED)
+        if (job->fsdp2.reshard != SPW_RESHARD_OFF)
+            add_fsdp2(out, job, &stage);
+        else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
             add_gathered(out, job, &stage,
                          scheme->type->compiled.list != NULL &&
                              scheme->type->compiled.list(scheme)->all_experts);

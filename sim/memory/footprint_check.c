@@ -112,12 +112,22 @@ static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {
         scheme->text);
 }
 
+static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
+    if (!scheme->type->memory.shards_state || job->fsdp2.reshard == SPW_RESHARD_OFF) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': FSDP2 is PyTorch's, and MaxText's program gathers weights by its layer scan; "
+        "use a scheme of PyTorch such as torchtitan, or fsdp2.reshard_after_forward: off",
+        scheme->text);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     spw_status status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
     if (status == SPW_OK) status = check_layout(job, scheme);
     if (status == SPW_OK) status = check_finetune(job, scheme);
+    if (status == SPW_OK) status = check_fsdp2(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

@@ -39,7 +39,8 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
-           spw_grid_is_plain(job) && spw_finetune_is_whole(&job->finetune) && job->precision.weights == 2 &&
+           spw_grid_is_plain(job) && spw_finetune_is_whole(&job->finetune) &&
+           job->fsdp2.reshard == SPW_RESHARD_OFF && job->precision.weights == 2 &&
            spw_precision_is_timed(job);
 }
 

@@ -26,12 +26,14 @@ static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool s
     const uint64_t share = elements;
     item.count = 1;
     item.family = SPW_FAMILY_WEIGHTS;
-    for (int backward = 0; backward < 2; backward++) {
+    const int gathers = b->job->fsdp2.reshard == SPW_RESHARD_NEVER ? 1 : 2;
+    for (int backward = 0; backward < gathers; backward++) {
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = backward;
         spw_step_add(b->out, item, share, b->job->precision.weights);
     }
     item.operation = SPW_OPERATION_REDUCE_SCATTER;
+    item.backward = true;
     if (scattered) spw_step_add(b->out, item, share, b->job->precision.gradients);
 }
 
@@ -123,7 +125,8 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
                           .name = "head",
                           .formula = "V H w",
                           .operation = SPW_OPERATION_ALL_GATHER};
-    const bool tokens_travel = s->tokens * s->hidden * s->element_bytes <= table * w;
+    const bool tokens_travel =
+        b->job->fsdp2.reshard == SPW_RESHARD_OFF && s->tokens * s->hidden * s->element_bytes <= table * w;
     spw_step_add(b->out, item, table, w);
     item.name = tokens_travel ? "token_ids" : "embedding";
     item.formula = tokens_travel ? "4 G T" : "V H w";

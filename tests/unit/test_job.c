@@ -118,12 +118,13 @@ static void test_keys(void) {
            "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
+           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, memory_fraction, "
+           "price_per_gpu_hour, "
            "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
+           "fsdp2, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
            "schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
@@ -332,7 +333,7 @@ static void test_yaml(void) {
     refuse("a: &a [1,1,1,1]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n",
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "allocator, "
+           "fsdp2, allocator, "
            "model_part, layers, remat, optimizer, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");

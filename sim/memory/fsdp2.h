@@ -1,0 +1,36 @@
+/* Parameters and gradients of one layer under PyTorch's FSDP2, each layer a unit of its own, gradients reduced after every
+ * micro-batch (docs/schemes.md, section 7.14). Read in torch 2.15 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py
+ * (unshard, wait_for_unshard, pre_backward, post_backward) and _fsdp_collectives.py foreach_reduce; the greatest that is alive
+ * in the backward pass of a layer:
+ *   parameters   gathered, in the format of the weights: of the layer at work, or with reshard_after_forward: never those of
+ *                all layers of the stage, whose backward passes are still to come
+ *   prefetched   all-gathers of the next layers that are under way; none where nothing was resharded
+ *   gradients    of the layer, in the format of the weights, before they are reduced
+ *   reduced      input of the reduce-scatter of the layer before, in the format of the gradients, which is kept until the next
+ *                one begins */
+#ifndef SPW_SIM_MEMORY_FSDP2_H
+#define SPW_SIM_MEMORY_FSDP2_H
+
+#include "sim/input/job.h"
+#include "sim/memory/pipeline.h"
+
+#include <stdbool.h>
+
+typedef struct spw_fsdp2_bytes {
+    double parameters, prefetched, gradients, reduced;
+} spw_fsdp2_bytes;
+
+/* Parameters of one unit that its GPU gathers. `alone`: of them, those whose group is this GPU alone; they are copied, but
+ * no all-gather of them can be under way. */
+typedef struct spw_fsdp2_unit {
+    double parameters, alone;
+} spw_fsdp2_unit;
+
+/* layers: of the unit's kind, all of one stage; `before`: the unit whose gradients were reduced last, if it is larger. */
+spw_fsdp2_bytes spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers, double before);
+
+/* The layers of a stage: with experts, and dense; and the head with the last norm, a unit of its own. */
+spw_fsdp2_unit spw_fsdp2_unit_of(const spw_job *job, bool experts);
+double spw_fsdp2_head(const spw_job *job);
+
+#endif
