@@ -35,6 +35,16 @@ static spw_status fail_expert(const spw_job *job) {
         job->expert, job->model.experts, job->model.name, gpus, expert, gpus / expert);
 }
 
+/* A size that cannot be of so many GPUs, whatever the others are; those nobody gave are not spoken of. */
+static spw_status fail_size(const spw_job *job, const char *name, size_t size, size_t gpus) {
+    size_t less = size, more = size;
+    while (gpus % less != 0) less--;
+    while (more < gpus && gpus % more != 0) more++;
+    return spw_fail(
+        SPW_ECONFIG, "%s %zu does not divide the %zu GPUs of cluster '%s' (%zu nodes x %zu); %zu and %zu do",
+        name, size, gpus, job->cluster.name, job->cluster.nodes, job->cluster.gpus_per_node, less, more);
+}
+
 /* In both functions `key` is where the job file is to be changed. */
 static spw_status check_split(const spw_job *job, const char **key) {
     const spw_grid grid = spw_grid_of(job);
@@ -42,6 +52,12 @@ static spw_status check_split(const spw_job *job, const char **key) {
     size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node, product = 0;
     bool fits = multiply(split, sizeof split / sizeof *split, &product);
     *key = "parallel";
+    if (job->expert * job->fsdp == 1 && gpus > 1 && gpus % grid.expert_tensor != 0 &&
+        grid.expert_tensor < gpus)
+        return fail_size(job, grid.expert_tensor == grid.tensor ? "tensor" : "expert_tensor",
+                         grid.expert_tensor, gpus);
+    if (job->expert * job->fsdp == 1 && gpus > 1 && gpus % job->pipeline != 0 && job->pipeline < gpus)
+        return fail_size(job, "pipeline", job->pipeline, gpus);
     if (!fits || product != gpus || gpus == 0)
         return spw_fail(SPW_ECONFIG,
                         "expert %zu x fsdp %zu x pipeline %zu x %s %zu is not the %zu GPUs of cluster '%s' "

@@ -189,7 +189,7 @@ static spw_compiled_far name_outside(const prediction *p) {
         const bool known = spw_has_word(p->stack->clusters, job->cluster.name);
         spw_outside_add(note, "no run of %s was fitted: rates of single kernels and assumed shares",
                         p->stack->name);
-        if (!known) spw_outside_add(note, "cluster other than %s", p->stack->clusters);
+        if (!known) spw_outside_add(note, "cluster %s is none of %s", job->cluster.name, p->stack->clusters);
         if (!spw_precision_is_bf16(job)) spw_outside_add(note, "precision other than bf16 throughout");
         far.elsewhere = (size_t)!known + !spw_precision_is_bf16(job);
     }

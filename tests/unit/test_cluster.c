@@ -247,6 +247,8 @@ static void test_other_nodes(void) {
                                         "h200: 8x4", ":8x4",   "h200-8"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         CHECK_STATUS(spw_cluster_read(wrong[i], NULL, &large), SPW_ECONFIG);
+    CHECK_STATUS(spw_cluster_read("h200:8x0", NULL, &large), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "GPUs of a node and nodes, each 1 to 65536") != NULL);
     CHECK_STATUS(spw_cluster_read("h200-0x8", NULL, &large), SPW_ECONFIG);
     CHECK_STATUS(spw_cluster_read("h20-8x8", NULL, &large), SPW_ECONFIG);
     CHECK_STATUS(spw_cluster_read("h200-99999999999999999999x8", NULL, &large), SPW_ECONFIG);
