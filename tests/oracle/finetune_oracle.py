@@ -79,8 +79,8 @@ for model, (H, L, moe, E, K, F, ends, products, inputs) in {"deepseek-v3": DEEPS
         near(f"{what} reduced others", scattered.get("others", 0), own_rest, 1e-6)
         # FLOP of a token: 2 a weight forward, as many for its input, as many for itself if it is trained
         done = run(program, "explain", "--job", job("work", model, text))
-        line = next(l for l in done.stdout.splitlines() if l.startswith("frozen "))
-        words = line.replace(",", "").replace(";", "").split()
+        words = done.stdout.replace(",", "").replace(";", "").split()  # lines may be broken anywhere
+        words = words[words.index("lora_rank"):]
         near(f"{what} parameters", float(words[words.index("of") - 1]), own_routed * 8 + own_rest, 1e-5)
         now, full = (float(words[i - 1]) for i, w in enumerate(words) if w in ("GFLOP",)), 0
         flop = float(words[words.index("GFLOP") - 1])
