@@ -208,8 +208,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
-    if (!spw_grid_is_plain(job))
-        return "tensor, context or expert-tensor parallelism, behind whose times no run stands";
+    if (spw_grid_of(job).expert_tensor > 1)
+        return "expert tensor parallelism, whose gathers and narrow products have no time model";
     if (!spw_finetune_is_whole(&job->finetune))
         return "frozen weights or adapters, whose products and collectives have no time model";
     if (!spw_precision_is_timed(job))

@@ -21,18 +21,25 @@ static const struct {
                         {"expert_recompute", false}};
 enum { COMPONENTS = sizeof layer_components / sizeof *layer_components };
 
+/* Collectives of tensor and context parallelism begin with these. */
+static bool is_of_grid(const char *name) {
+    return strncmp(name, "tensor_parallel", sizeof "tensor_parallel" - 1) == 0 ||
+           strcmp(name, "context_parallel") == 0;
+}
+
 typedef struct shares {
-    double layers, exchanges, counted;
+    double layers, exchanges, counted, grid;
 } shares;
 
 static shares share_out(const spw_timeline *t) {
-    shares s = {0.0, 0.0, 0.0};
+    shares s = {0.0, 0.0, 0.0, 0.0};
     for (size_t i = 0; i < t->components; i++) {
         const spw_time_component *component = &t->component[i];
         size_t row = 0;
         while (row < COMPONENTS && strcmp(layer_components[row].name, component->name) != 0) row++;
         const bool layer = row < COMPONENTS;
         *(layer ? &s.layers : &s.counted) += component->exposed_s;
+        if (is_of_grid(component->name)) s.grid += component->exposed_s;
         if (layer && layer_components[row].exchange) s.exchanges += component->exposed_s;
     }
     return s;
@@ -53,6 +60,7 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
     double half_width = 0.0;
     for (size_t i = 0; i < sizeof doubts / sizeof *doubts && out->step_s > 0.0; i++)
         if (doubts[i].there) half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;
-    out->low_s = out->step_s * exp(-half_width);
-    out->high_s = out->step_s * exp(half_width);
+    const double grid = out->step_s > 0.0 ? of.grid / out->step_s : 0.0;
+    out->low_s = out->step_s * (1.0 - grid) * exp(-half_width);
+    out->high_s = out->step_s * (1.0 + grid) * exp(half_width);
 }

@@ -1,6 +1,8 @@
 /* How far the step times of Megatron-Core may be off: half widths of the interval, as logarithms. What was measured has the
  * interval of routings that were left out of the fit; every step away from it adds its own, weighted by the part of the step
- * that it concerns. Sums, not squares: the errors of one machine or one network go the same way. */
+ * that it concerns. Sums, not squares: the errors of one machine or one network go the same way.
+ * Behind collectives of tensor and context parallelism no run stands: the interval has them hidden whole behind products, and
+ * at twice their time. */
 #ifndef SPW_SIM_TIME_MEGATRON_DOUBT_H
 #define SPW_SIM_TIME_MEGATRON_DOUBT_H
 

@@ -7,6 +7,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
+#include "sim/time/grid_time.h"
 #include "sim/time/megatron_doubt.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
@@ -39,23 +40,40 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
-           spw_grid_is_plain(job) && spw_finetune_is_whole(&job->finetune) &&
+           spw_grid_of(job).expert_tensor == 1 && spw_finetune_is_whole(&job->finetune) &&
            job->fsdp2.reshard == SPW_RESHARD_OFF && job->precision.weights == 2 &&
            spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */
 
-typedef enum outside { PROJECTIONS, ATTENTION, DENSE_FFN, SHARED, HEAD, ELEMENTWISE, CASTS, PARTS } outside;
+typedef enum outside {
+    PROJECTIONS,
+    ATTENTION,
+    DENSE_FFN,
+    SHARED,
+    HEAD,
+    ELEMENTWISE,
+    CASTS,
+    TENSOR,
+    CONTEXT,
+    ENDS,
+    PARTS
+} outside;
 static const struct {
     const char *name, *help;
-} parts[PARTS] = {[PROJECTIONS] = {"attention_projections", "products of attention"},
-                  [ATTENTION] = {"attention", "scores and context"},
-                  [DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
-                  [SHARED] = {"shared_expert", "shared experts"},
-                  [HEAD] = {"head", "logits of the vocabulary"},
-                  [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
-                  [CASTS] = {"fp8_casts", "operands of products, to fp8"}};
+    spw_stream stream;
+} parts[PARTS] = {
+    [PROJECTIONS] = {"attention_projections", "products of attention"},
+    [ATTENTION] = {"attention", "scores and context"},
+    [DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
+    [SHARED] = {"shared_expert", "shared experts"},
+    [HEAD] = {"head", "logits of the vocabulary"},
+    [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
+    [CASTS] = {"fp8_casts", "operands of products, to fp8"},
+    [TENSOR] = {"tensor_parallel", "gathers and scatters of layers in a tensor group", SPW_STREAM_COLLECTIVE},
+    [CONTEXT] = {"context_parallel", "keys and values round a context group", SPW_STREAM_COLLECTIVE},
+    [ENDS] = {"tensor_parallel_ends", "embedding, head and loss of a tensor group", SPW_STREAM_COLLECTIVE}};
 
 typedef struct prediction {
     const spw_megatron_job_request *q;
@@ -68,7 +86,27 @@ typedef struct prediction {
     spw_megatron_time *time;                    /* [blocks] the MoE layers */
     spw_megatron_load *load;                    /* [layers of a block][ranks] */
     double send_s;
+    double gradients_s; /* of parameters that a tensor group holds whole */
 } prediction;
+
+/* GPUs that the tokens of a data-parallel rank, and the products on them, are shared by. */
+static double cut_of(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return (double)(g.tensor * g.context);
+}
+
+static spw_status count_grid(prediction *p) {
+    spw_grid_time time;
+    const spw_status status = spw_grid_time_of(p->q->coefficients, p->q->point, &time);
+    const spw_grid_seconds *of[] = {&time.tensor, &time.context, &time.ends};
+    if (status != SPW_OK || p->q->point->job->part == SPW_PART_EXPERT_LAYERS) return status;
+    for (size_t i = 0; i < SPW_COUNT_OF(of); i++) {
+        p->part_s[TENSOR + i] = of[i]->all;
+        p->forward_share[TENSOR + i] = of[i]->all > 0.0 ? of[i]->forward / of[i]->all : 0.0;
+    }
+    p->gradients_s = time.gradients;
+    return SPW_OK;
+}
 
 static void count_outside(prediction *p) {
     const spw_megatron_coefficients *c = p->q->coefficients;
@@ -95,8 +133,11 @@ static void count_outside(prediction *p) {
                                    [HEAD] = 1.0 / 3.0,
                                    [ELEMENTWISE] = 1.0 / passes.layers,
                                    [CASTS] = 1.0 / passes.layers};
-    memcpy(p->part_s, seconds, sizeof seconds);
-    memcpy(p->forward_share, forward, sizeof forward);
+    const double cut = cut_of(p->q->point->job);
+    for (outside i = 0; i < PARTS; i++) { /* casts are counted by the GPU's own tokens */
+        p->part_s[i] = seconds[i] / (i == CASTS ? 1.0 : cut);
+        p->forward_share[i] = forward[i];
+    }
 }
 
 /* Share of a part that a block has. */
@@ -106,6 +147,7 @@ static double share_of(const prediction *p, outside part, const spw_block *block
     const size_t dense = m->layers - m->moe_layers;
     const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
     switch (part) {
+    case ENDS:
     case HEAD: return last ? 1.0 : 0.0;
     case SHARED: return (double)block->moe_layers / (double)m->moe_layers;
     case DENSE_FFN: return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
@@ -223,12 +265,13 @@ static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *o
     for (outside i = 0; i < PARTS; i++) {
         double seconds = 0.0;
         if (i == CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
+        if (i >= TENSOR && p->part_s[i] == 0.0) continue;
         for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
             const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
             seconds +=
                 (double)p->pipeline.micro_batches * p->part_s[i] * share_of(p, i, &block, stage, chunk);
         }
-        const spw_status status = add(out, parts[i].name, parts[i].help, SPW_STREAM_COMPUTE, seconds);
+        const spw_status status = add(out, parts[i].name, parts[i].help, parts[i].stream, seconds);
         if (status != SPW_OK) return status;
     }
     return SPW_OK;
@@ -273,6 +316,9 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
                 collective_s(c, &scatters)));
     SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &gathers)));
+    if (p->gradients_s > 0.0)
+        SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
+                    SPW_STREAM_COLLECTIVE, p->gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value));
 
@@ -336,6 +382,9 @@ static void name_outside(const prediction *p, char *note) {
     if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
         spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
     if (p->pipeline.stages > 1) spw_outside_add(note, "pipelines not measured");
+    if (!spw_grid_is_plain(job))
+        spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
+                              "collectives hidden whole and at twice their time");
     if (job->precision.recipe != SPW_FP8_NONE)
         spw_outside_add(note,
                         "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
@@ -382,6 +431,7 @@ static spw_status begin(prediction *p) {
                           2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
                     : 0.0;
     count_outside(p);
+    SPW_TRY(count_grid(p));
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
@@ -409,7 +459,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     }
     SPW_TRY(add_components(&p, worst, out));
     spw_timeline_finish(out, (double)(q->point->sequences * q->point->job->sequence_length) /
-                                 (double)p.pipeline.stages);
+                                 (double)p.pipeline.stages / cut_of(q->point->job));
     name_outside(&p, out->outside);
     doubt(&p, out);
 

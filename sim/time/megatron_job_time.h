@@ -22,7 +22,8 @@
 #include <stdbool.h>
 
 /* Is there such a model? megatron-alltoall, -flex behind DeepEP and -allgather, bf16, without padding to an alignment, with
- * a recompute module of Megatron-Core, none or full; tensor 1. */
+ * a recompute module of Megatron-Core, none or full; expert_tensor 1. With tensor and context parallelism the work outside
+ * the experts is divided by both, and their collectives are counted (sim/time/grid_time.h): behind those no run stands. */
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme);
 
 typedef struct spw_megatron_job_request {

@@ -1,0 +1,23 @@
+/* Seconds of the collectives of tensor and context parallelism: bytes out of one GPU (sim/time/step_traffic.h) at the rate of
+ * exchanges where the group sits on one node, else at the NIC's, and one latency a collective. No run stands behind them. */
+#ifndef SPW_SIM_TIME_GRID_TIME_H
+#define SPW_SIM_TIME_GRID_TIME_H
+
+#include "sim/input/megatron_coefficients.h"
+#include "sim/schemes/point.h"
+
+typedef struct spw_grid_seconds {
+    double forward, all;
+} spw_grid_seconds;
+
+typedef struct spw_grid_time {
+    spw_grid_seconds tensor, context; /* of all layers, a micro-batch */
+    spw_grid_seconds ends;            /* embedding, head and loss, a micro-batch */
+    double gradients;                 /* of replicated parameters, a step */
+} spw_grid_time;
+
+/* All 0 where the job has no such parallelism. */
+SPW_MUST_CHECK spw_status spw_grid_time_of(const spw_megatron_coefficients *coefficients,
+                                           const spw_point *point, spw_grid_time *out);
+
+#endif
