@@ -26,6 +26,9 @@ struct spw_checkpoint {
     char *path;
     int file;
     off_t at, end; /* of the blocks of an earlier run: next, and behind the last */
+    off_t size;    /* of the file when it was opened, until the blocks in it have been looked at */
+    bool claimed;  /* by a walk */
+    int slot;      /* where the next block is saved, of two */
 };
 
 uint64_t spw_checkpoint_hash(uint64_t before, const void *data, size_t bytes) {
@@ -100,8 +103,10 @@ static bool move(int file, void *data, size_t bytes, off_t at, bool write_it) {
 }
 
 /* Where whole blocks end: what is behind them was under way when the run was killed. */
-static spw_status find_end(spw_checkpoint *c, off_t size) {
+static spw_status find_end(spw_checkpoint *c) {
+    const off_t size = c->size;
     spw_status status = SPW_OK;
+    c->size = 0;
     char *data = NULL;
     block_head head;
     while (c->end + (off_t)sizeof head <= size && move(c->file, &head, sizeof head, c->end, false)) {
@@ -150,7 +155,8 @@ static spw_status begin(spw_checkpoint *c, uint64_t run) {
                         "%s: a checkpoint of another command, of other inputs or of another version; name "
                         "another file, or remove it",
                         c->path);
-    return find_end(c, entry.st_size);
+    c->size = entry.st_size;
+    return SPW_OK;
 }
 
 spw_status spw_checkpoint_open(const char *path, uint64_t run, spw_checkpoint **out) {
@@ -185,11 +191,19 @@ void spw_checkpoint_finish(spw_checkpoint *c) {
     spw_checkpoint_close(c);
 }
 
-void spw_checkpoint_next(spw_checkpoint *c, size_t *units, size_t *bytes) {
+bool spw_checkpoint_claim(spw_checkpoint *c) {
+    const bool first = !c->claimed;
+    c->claimed = true;
+    return first;
+}
+
+spw_status spw_checkpoint_next(spw_checkpoint *c, size_t *units, size_t *bytes) {
     block_head head = {.units = 0};
+    const spw_status status = c->size > 0 ? find_end(c) : SPW_OK;
     if (c->at < c->end && !move(c->file, &head, sizeof head, c->at, false)) head = (block_head){.units = 0};
     *units = (size_t)head.units;
     *bytes = (size_t)head.bytes;
+    return status;
 }
 
 spw_status spw_checkpoint_get(spw_checkpoint *c, void *data) {
@@ -210,4 +224,42 @@ spw_status spw_checkpoint_put(spw_checkpoint *c, size_t units, const void *data,
     c->end += (off_t)(sizeof head + bytes);
     c->at = c->end;
     return SPW_OK;
+}
+
+/* --- One block, in two slots by turns --- */
+
+static off_t slot_at(int slot, size_t bytes) {
+    return (off_t)sizeof(file_head) + slot * (off_t)(sizeof(block_head) + bytes);
+}
+
+spw_status spw_checkpoint_save(spw_checkpoint *c, uint64_t units, const void *data, size_t bytes) {
+    block_head head = {units, bytes, spw_checkpoint_hash(units, data, bytes)};
+    const off_t at = slot_at(c->slot, bytes);
+    const bool whole = move(c->file, (void *)data, bytes, at + (off_t)sizeof head, true) &&
+                       move(c->file, &head, sizeof head, at, true) && fdatasync(c->file) == 0;
+    if (!whole) return spw_fail(SPW_EIO, "%s: cannot be written: %s", c->path, strerror(errno));
+    c->slot = 1 - c->slot;
+    return SPW_OK;
+}
+
+spw_status spw_checkpoint_load(spw_checkpoint *c, void *data, size_t bytes, uint64_t *units) {
+    spw_status status = SPW_OK;
+    char *found = NULL;
+    *units = 0;
+    SPW_TRY(SPW_ALLOC(bytes, &found));
+    for (int slot = 0; slot < 2; slot++) {
+        block_head head = {.units = 0};
+        const off_t at = slot_at(slot, bytes);
+        if (!move(c->file, &head, sizeof head, at, false) || head.bytes != bytes || head.units <= *units ||
+            !move(c->file, found, bytes, at + (off_t)sizeof head, false) ||
+            spw_checkpoint_hash(head.units, found, bytes) != head.sum)
+            continue;
+        memcpy(data, found, bytes);
+        *units = head.units;
+        c->slot = 1 - slot;
+    }
+
+cleanup:
+    spw_free(found);
+    return status;
 }

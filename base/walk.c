@@ -24,7 +24,7 @@ typedef struct round_head {
 
 /* --- Records --- */
 
-spw_status spw_record_add(spw_record *record, size_t bytes, void **at) {
+spw_status spw_note_add(spw_note *record, size_t bytes, void **at) {
     const size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (padded < bytes || padded > SIZE_MAX / 4 - record->bytes)
         return spw_fail(SPW_ENOMEM, "a record of %zu bytes is too large", bytes);
@@ -44,7 +44,7 @@ spw_status spw_record_add(spw_record *record, size_t bytes, void **at) {
     return SPW_OK;
 }
 
-spw_status spw_record_next(spw_record_reader *reader, size_t bytes, const void **at) {
+spw_status spw_note_next(spw_note_reader *reader, size_t bytes, const void **at) {
     const size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (padded > reader->bytes)
         return spw_fail(SPW_EFORMAT, "a record of finished work has %zu bytes where %zu must follow",
@@ -55,6 +55,22 @@ spw_status spw_record_next(spw_record_reader *reader, size_t bytes, const void *
     return SPW_OK;
 }
 
+spw_status spw_state_part(const spw_state *state, void *data, size_t bytes) {
+    void *to = NULL;
+    const void *from = NULL;
+    spw_status status = SPW_OK;
+    if (state->out != NULL) {
+        SPW_TRY(spw_note_add(state->out, bytes, &to));
+        if (to != NULL && bytes > 0) memcpy(to, data, bytes);
+    } else {
+        SPW_TRY(spw_note_next(state->in, bytes, &from));
+        if (from != NULL && bytes > 0) memcpy(data, from, bytes);
+    }
+
+cleanup:
+    return status;
+}
+
 /* --- One process --- */
 
 bool spw_walk_is_plain(const spw_checkpoint *checkpoint) {
@@ -63,11 +79,11 @@ bool spw_walk_is_plain(const spw_checkpoint *checkpoint) {
 
 static spw_status walk_plain(const spw_walk *walk, spw_progress *progress) {
     spw_status status = SPW_OK;
-    spw_record record = {.data = NULL};
+    spw_note record = {.data = NULL};
     for (size_t unit = 0; unit < walk->units; unit++) {
         record.bytes = 0;
         SPW_TRY(walk->compute(walk->context, unit, &record));
-        SPW_TRY(walk->take(walk->context, unit, &(spw_record_reader){record.data, record.bytes}));
+        SPW_TRY(walk->take(walk->context, unit, &(spw_note_reader){record.data, record.bytes}));
         spw_progress_update(progress, unit + 1);
     }
 
@@ -79,15 +95,15 @@ cleanup:
 /* --- Several --- */
 
 /* A unit with its head; its failure is a record too, and counts when its turn comes. */
-static spw_status compute_unit(const spw_walk *walk, size_t unit, spw_record *round) {
+static spw_status compute_unit(const spw_walk *walk, size_t unit, spw_note *round) {
     const size_t at = round->bytes;
     void *place = NULL;
-    spw_status status = spw_record_add(round, sizeof(unit_head), &place), found;
+    spw_status status = spw_note_add(round, sizeof(unit_head), &place), found;
     if (status != SPW_OK) return status;
     found = walk->compute(walk->context, unit, round);
     if (found != SPW_OK) {
         round->bytes = at + sizeof(unit_head);
-        status = spw_record_add(round, MESSAGE_BYTES, &place);
+        status = spw_note_add(round, MESSAGE_BYTES, &place);
         if (status != SPW_OK) return status;
         (void)snprintf(place, MESSAGE_BYTES, "%s", spw_last_error());
     }
@@ -108,7 +124,7 @@ static spw_status take_round(const spw_walk *walk, size_t first, size_t units, c
                              size_t bytes) {
     spw_status status = SPW_OK;
     const char **record = NULL;
-    spw_record_reader reader = {data, bytes};
+    spw_note_reader reader = {data, bytes};
     size_t found = 0;
     unit_head head = {.unit = SIZE_MAX};
     SPW_TRY(SPW_ALLOC(units, &record));
@@ -116,15 +132,15 @@ static spw_status take_round(const spw_walk *walk, size_t first, size_t units, c
         if (found == units) SPW_TRY(spw_fail(SPW_EFORMAT, "more records than the %zu of a round", units));
         record[found] = reader.data;
         memcpy(&head, record[found], reader.bytes < sizeof head ? reader.bytes : sizeof head);
-        SPW_TRY(spw_record_next(&reader, sizeof head, &at));
-        SPW_TRY(spw_record_next(&reader, (size_t)head.bytes, &at));
+        SPW_TRY(spw_note_next(&reader, sizeof head, &at));
+        SPW_TRY(spw_note_next(&reader, (size_t)head.bytes, &at));
     }
     if (found > 0) qsort(record, found, sizeof *record, by_unit);
     for (size_t i = 0; i < units; i++) {
         if (i < found) memcpy(&head, record[i], sizeof head);
         if (i >= found || head.unit != first + i)
             SPW_TRY(spw_fail(SPW_EFORMAT, "unit %zu of a round has no record", first + i));
-        reader = (spw_record_reader){record[i] + sizeof head, (size_t)head.bytes};
+        reader = (spw_note_reader){record[i] + sizeof head, (size_t)head.bytes};
         if (head.status != SPW_OK)
             SPW_TRY(spw_fail((spw_status)head.status, "%.*s", MESSAGE_BYTES - 1, reader.data));
         SPW_TRY(walk->take(walk->context, first + i, &reader));
@@ -139,7 +155,7 @@ cleanup:
 static spw_status compute_round(const spw_walk *walk, size_t first, size_t units, char **all,
                                 size_t *all_bytes) {
     spw_status status = SPW_OK;
-    spw_record round = {.data = NULL};
+    spw_note round = {.data = NULL};
     spw_turns turns;
     size_t turn = 0;
     spw_turns_begin(&turns, units);
@@ -164,7 +180,8 @@ static size_t next_units(size_t units, double seconds, size_t bytes) {
 static spw_status head_of(spw_checkpoint *checkpoint, size_t units, round_head *head) {
     size_t stored = 0, bytes = 0;
     *head = (round_head){.units = units};
-    if (checkpoint != NULL) spw_checkpoint_next(checkpoint, &stored, &bytes);
+    const spw_status status = checkpoint != NULL ? spw_checkpoint_next(checkpoint, &stored, &bytes) : SPW_OK;
+    if (status != SPW_OK) return status;
     if (stored > 0) *head = (round_head){.units = stored, .stored_bytes = bytes};
     return spw_processes_tell(head, sizeof *head);
 }
@@ -181,15 +198,53 @@ cleanup:
     return status;
 }
 
+/* The next round ends with a group where it reaches the end of one: what was found can be kept there. */
+static size_t fit_group(const spw_walk *walk, size_t first, size_t units) {
+    if (units > walk->units - first) units = walk->units - first;
+    if (walk->state == NULL) return units;
+    const size_t end = (first + units) / walk->group * walk->group;
+    return end > first ? end - first : units;
+}
+
+/* Goes on where an earlier run has kept what it had found: behind units [0, *first). */
+static spw_status restore(const spw_walk *walk, spw_checkpoint *checkpoint, size_t *first) {
+    spw_status status = SPW_OK;
+    spw_note found = {.data = NULL};
+    uint64_t units = 0;
+    SPW_TRY(walk->state(walk->context, &(spw_state){.out = &found}));
+    if (checkpoint != NULL) SPW_TRY(spw_checkpoint_load(checkpoint, found.data, found.bytes, &units));
+    SPW_TRY(spw_processes_tell(&units, sizeof units));
+    if (units == 0) goto cleanup;
+    if (units >= walk->units || units % walk->group != 0)
+        SPW_TRY(spw_fail(SPW_EFORMAT, "the checkpoint ends where no step does"));
+    SPW_TRY(spw_processes_tell(found.data, found.bytes));
+    SPW_TRY(walk->state(walk->context, &(spw_state){.in = &(spw_note_reader){found.data, found.bytes}}));
+    *first = (size_t)units;
+
+cleanup:
+    spw_free(found.data);
+    return status;
+}
+
+static spw_status keep(const spw_walk *walk, spw_checkpoint *checkpoint, size_t units) {
+    spw_note found = {.data = NULL};
+    if (checkpoint == NULL || units % walk->group != 0 || units == walk->units) return SPW_OK;
+    spw_status status = walk->state(walk->context, &(spw_state){.out = &found});
+    if (status == SPW_OK) status = spw_checkpoint_save(checkpoint, units, found.data, found.bytes);
+    spw_free(found.data);
+    return status;
+}
+
 static spw_status walk_shared(const spw_walk *walk, spw_checkpoint *checkpoint, spw_progress *progress) {
     spw_status status = SPW_OK;
     char *all = NULL;
-    size_t units = 2 * spw_processes(), bytes = 0;
-    for (size_t first = 0; first < walk->units;) {
+    size_t units = 2 * spw_processes(), bytes = 0, first = 0;
+    if (walk->state != NULL) SPW_TRY(restore(walk, checkpoint, &first));
+    while (first < walk->units) {
         round_head head;
         const double start_s = spw_clock_s();
-        if (units > walk->units - first) units = walk->units - first;
-        SPW_TRY(head_of(checkpoint, units, &head));
+        units = fit_group(walk, first, units);
+        SPW_TRY(head_of(walk->state == NULL ? checkpoint : NULL, units, &head));
         if (head.units > walk->units - first)
             SPW_TRY(spw_fail(SPW_EFORMAT, "the checkpoint holds more units of work than there are"));
         if (head.stored_bytes > 0) {
@@ -198,11 +253,12 @@ static spw_status walk_shared(const spw_walk *walk, spw_checkpoint *checkpoint, 
             SPW_TRY(compute_round(walk, first, (size_t)head.units, &all, &bytes));
         }
         SPW_TRY(take_round(walk, first, (size_t)head.units, all, bytes));
-        if (checkpoint != NULL && head.stored_bytes == 0)
+        if (checkpoint != NULL && head.stored_bytes == 0 && walk->state == NULL)
             SPW_TRY(spw_checkpoint_put(checkpoint, (size_t)head.units, all, bytes));
         spw_free(all);
         all = NULL;
         first += (size_t)head.units;
+        if (walk->state != NULL) SPW_TRY(keep(walk, checkpoint, first));
         if (head.stored_bytes == 0) units = next_units(units, spw_clock_s() - start_s, bytes);
         spw_progress_update(progress, first);
     }
@@ -214,8 +270,9 @@ cleanup:
 
 spw_status spw_walk_run(const spw_walk *walk, spw_checkpoint *checkpoint) {
     spw_progress progress = spw_progress_begin(walk->what, walk->units);
-    const spw_status status = spw_walk_is_plain(checkpoint) ? walk_plain(walk, &progress)
-                                                            : walk_shared(walk, checkpoint, &progress);
+    spw_checkpoint *own = checkpoint != NULL && spw_checkpoint_claim(checkpoint) ? checkpoint : NULL;
+    const spw_status status =
+        spw_walk_is_plain(own) ? walk_plain(walk, &progress) : walk_shared(walk, own, &progress);
     spw_progress_end(&progress);
     return status;
 }

@@ -11,37 +11,50 @@
 #include <stddef.h>
 
 /* A record under way. */
-typedef struct spw_record {
+typedef struct spw_note {
     char *data;
     size_t bytes, capacity;
-} spw_record;
+} spw_note;
 
 /* *at = `bytes` more, zeroed, aligned as a double is; valid until the next call. */
-SPW_MUST_CHECK spw_status spw_record_add(spw_record *record, size_t bytes, void **at);
+SPW_MUST_CHECK spw_status spw_note_add(spw_note *record, size_t bytes, void **at);
 
 /* A record that is read, front to back. */
-typedef struct spw_record_reader {
+typedef struct spw_note_reader {
     const char *data;
     size_t bytes;
-} spw_record_reader;
+} spw_note_reader;
 
 /* The next `bytes` as they were added; SPW_EFORMAT when there are fewer. */
-SPW_MUST_CHECK spw_status spw_record_next(spw_record_reader *reader, size_t bytes, const void **at);
+SPW_MUST_CHECK spw_status spw_note_next(spw_note_reader *reader, size_t bytes, const void **at);
+
+/* What a walk has found so far, on its way into a record (`out`) or back (`in`): one list of parts serves both. */
+typedef struct spw_state {
+    spw_note *out; /* NULL: `in` is read */
+    spw_note_reader *in;
+} spw_state;
+
+/* The next part of it. */
+SPW_MUST_CHECK spw_status spw_state_part(const spw_state *state, void *data, size_t bytes);
 
 typedef struct spw_walk {
     const char *what; /* for the progress */
     size_t units;
     void *context;
     /* What one unit finds. Units of a process rise, with gaps; between two units others may be taken. */
-    spw_status (*compute)(void *context, size_t unit, spw_record *out);
+    spw_status (*compute)(void *context, size_t unit, spw_note *out);
     /* Units 0, 1, ... one after the other. */
-    spw_status (*take)(void *context, size_t unit, spw_record_reader *record);
+    spw_status (*take)(void *context, size_t unit, spw_note_reader *record);
+    /* All parts of what was found when a multiple of `group` units has been taken, always as many bytes: a checkpoint keeps no
+     * more. NULL: a checkpoint keeps the record of every unit. */
+    spw_status (*state)(void *context, const spw_state *state);
+    size_t group;
 } spw_walk;
 
 /* Is a unit taken right after it was computed? Else `compute` runs ahead of `take`. */
 bool spw_walk_is_plain(const spw_checkpoint *checkpoint);
 
-/* Together. checkpoint: of the first process, or NULL, as the others have it. A failure is that of the first unit that
+/* Together. checkpoint: of the first process, or NULL, as the others have it; the first walk of it alone is kept. A failure is that of the first unit that
  * fails, on all processes. */
 SPW_MUST_CHECK spw_status spw_walk_run(const spw_walk *walk, spw_checkpoint *checkpoint);
 

@@ -114,7 +114,7 @@ typedef struct reading {
 } reading;
 
 /* A unit is a layer of a step; a record without anything: nothing is routed there. */
-static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     const reading *r = context;
     const spw_trace_info *info = spw_trace_get_info(r->trace);
     const size_t step = unit / info->layers, layer = unit % info->layers,
@@ -137,19 +137,19 @@ static spw_status note_layer(void *context, size_t unit, spw_record *out) {
     if (total == 0) goto cleanup;
     statistics_of(r->routed, experts, r->sorted, &one);
     if (tokens) touch_all(&record, &one);
-    SPW_TRY(spw_record_add(out, sizeof one, &at));
+    SPW_TRY(spw_note_add(out, sizeof one, &at));
     memcpy(at, &one, sizeof one);
 
 cleanup:
     return status;
 }
 
-static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+static spw_status take_layer(void *context, size_t unit, spw_note_reader *record) {
     const reading *r = context;
     const size_t layers = spw_trace_get_info(r->trace)->layers;
     const void *one = NULL;
     if (record->bytes == 0) return SPW_OK;
-    const spw_status status = spw_record_next(record, sizeof(spw_statistics), &one);
+    const spw_status status = spw_note_next(record, sizeof(spw_statistics), &one);
     if (status == SPW_OK) add(&r->out[unit % layers], one, unit / layers);
     return status;
 }

@@ -291,7 +291,7 @@ typedef struct layer_note {
 } layer_note;
 
 /* A unit is a step. */
-static spw_status note_step(void *context, size_t step, spw_record *out) {
+static spw_status note_step(void *context, size_t step, spw_note *out) {
     verifier *v = context;
     spw_verify_report *report = v->report;
     const size_t layers = v->info->layers;
@@ -305,11 +305,11 @@ static spw_status note_step(void *context, size_t step, spw_record *out) {
     memcpy(note.failed, report->failed, sizeof note.failed);
     note.findings = report->findings;
     note.longest_run = report->longest_run;
-    SPW_TRY(spw_record_add(out, sizeof note, &at));
+    SPW_TRY(spw_note_add(out, sizeof note, &at));
     memcpy(at, &note, sizeof note);
-    SPW_TRY(spw_record_add(out, report->findings * sizeof *report->finding, &at));
+    SPW_TRY(spw_note_add(out, report->findings * sizeof *report->finding, &at));
     if (report->findings > 0) memcpy(at, report->finding, report->findings * sizeof *report->finding);
-    SPW_TRY(spw_record_add(out, layers * sizeof(layer_note), &at));
+    SPW_TRY(spw_note_add(out, layers * sizeof(layer_note), &at));
     for (size_t l = 0; l < layers; l++)
         ((layer_note *)at)[l] = (layer_note){v->layer_choices[l], v->only_first[l]};
 
@@ -317,16 +317,16 @@ cleanup:
     return status;
 }
 
-static spw_status take_step(void *context, size_t step, spw_record_reader *record) {
+static spw_status take_step(void *context, size_t step, spw_note_reader *record) {
     verifier *v = context;
     spw_verify_report *all = v->out;
     const void *at = NULL, *findings = NULL, *layers = NULL;
     spw_status status = SPW_OK;
     (void)step;
-    SPW_TRY(spw_record_next(record, sizeof(step_note), &at));
+    SPW_TRY(spw_note_next(record, sizeof(step_note), &at));
     const step_note *note = at;
-    SPW_TRY(spw_record_next(record, (size_t)note->findings * sizeof *all->finding, &findings));
-    SPW_TRY(spw_record_next(record, v->info->layers * sizeof(layer_note), &layers));
+    SPW_TRY(spw_note_next(record, (size_t)note->findings * sizeof *all->finding, &findings));
+    SPW_TRY(spw_note_next(record, v->info->layers * sizeof(layer_note), &layers));
     for (int i = 0; i < SPW_VERIFY_CHECKS; i++) {
         all->checked[i] += note->checked[i];
         all->failed[i] += note->failed[i];

@@ -53,7 +53,7 @@ static void count_counts(reading *r, size_t sources, size_t experts, size_t stri
 }
 
 /* A unit is a layer of a step. */
-static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     reading *r = context;
     const spw_trace_info *info = r->info;
     const size_t step = unit / info->layers, layer = unit % info->layers,
@@ -61,7 +61,7 @@ static spw_status note_layer(void *context, size_t unit, spw_record *out) {
     spw_status status = SPW_OK;
     spw_trace_record record;
     void *rows = NULL;
-    SPW_TRY(spw_record_add(out, r->groups * r->group_ranks * sizeof *r->rows, &rows));
+    SPW_TRY(spw_note_add(out, r->groups * r->group_ranks * sizeof *r->rows, &rows));
     r->rows = rows;
     if (step != r->begun && r->by_source && info->has_tokens) {
         spw_trace_columns columns;
@@ -85,13 +85,13 @@ cleanup:
     return status;
 }
 
-static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+static spw_status take_layer(void *context, size_t unit, spw_note_reader *record) {
     reading *r = context;
     const size_t layers = r->info->layers, layer = unit % layers;
     const void *rows = NULL;
     double factor[SPW_OVERLOADS];
     spw_status status = SPW_OK;
-    SPW_TRY(spw_record_next(record, r->groups * r->group_ranks * sizeof(uint64_t), &rows));
+    SPW_TRY(spw_note_next(record, r->groups * r->group_ranks * sizeof(uint64_t), &rows));
     if (layer == 0) spw_overload_begin(&r->sums);
     for (size_t g = 0; g < r->groups; g++)
         spw_overload_add(&r->sums, layer, 0, g * r->group_ranks, (const uint64_t *)rows + g * r->group_ranks);

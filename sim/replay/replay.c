@@ -19,14 +19,13 @@ typedef struct replay {
     spw_replay_frame frame;
     spw_job *data; /* the job of one stage: its ranks hold the tokens */
     size_t splits, batches, places, row_count;
-    spw_composer *composer; /* begins every step in its turn, and knows what was assumed */
-    spw_composer *reader; /* reads the steps that this process computes; the same where none computes ahead */
-    bool plain;           /* steps are computed in their turn, by this process */
-    size_t begun;         /* step of the reader; SIZE_MAX: none */
-    spw_balancer *balancer;                /* NULL: none */
-    spw_counts **counts;                   /* [places] */
-    spw_selection **selection;             /* [places] */
-    spw_segment_counts **cache;            /* [splits] */
+    spw_composer *composer;     /* reads the steps that this process computes, and knows what all rest on */
+    bool plain;                 /* steps are computed in their turn, by this process */
+    size_t begun;               /* step of the composer; SIZE_MAX: none */
+    spw_balancer *balancer;     /* NULL: none */
+    spw_counts **counts;        /* [places] */
+    spw_selection **selection;  /* [places] */
+    spw_segment_counts **cache; /* [splits] */
     spw_layout *part[SPW_JOB_MAX_BATCHES]; /* of a micro-batch, where there are several */
     spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     spw_replay_row *row; /* [places][schemes] */
@@ -63,7 +62,6 @@ static void destroy(replay *r) {
     for (size_t i = 0; i < r->splits && r->cache != NULL; i++) spw_segment_counts_destroy(r->cache[i]);
     spw_free(r->cache);
     for (size_t b = 0; b < SPW_JOB_MAX_BATCHES; b++) spw_layout_destroy(r->part[b]);
-    if (r->reader != r->composer) spw_composer_destroy(r->reader);
     spw_composer_destroy(r->composer);
     spw_balancer_destroy(r->balancer);
     spw_free(r->data);
@@ -121,8 +119,6 @@ static spw_status compose(replay *r) {
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
     SPW_TRY(spw_composer_create(&request, &r->composer));
     r->begun = SIZE_MAX;
-    r->reader = r->composer;
-    if (!r->plain) SPW_TRY(spw_composer_create(&request, &r->reader));
     r->frame.composer = r->composer;
     r->frame.ranks = spw_job_gpus(r->data);
     r->frame.layers = spw_composer_layers(r->composer);
@@ -193,20 +189,20 @@ cleanup:
 /* --- The walk --- */
 
 /* Choices of every expert, by all ranks: [experts]. */
-static spw_status note_chosen(const replay *r, spw_record *out) {
+static spw_status note_chosen(const replay *r, spw_note *out) {
     const spw_counts *counts = r->counts[0];
     const size_t experts = counts->placement.experts;
     void *at = NULL;
-    const spw_status status = spw_record_add(out, experts * sizeof *r->chosen, &at);
+    const spw_status status = spw_note_add(out, experts * sizeof *r->chosen, &at);
     for (size_t i = 0; i < counts->placement.ranks * experts && status == SPW_OK; i++)
         ((uint64_t *)at)[i % experts] += counts->routed[i];
     return status;
 }
 
-static spw_status take_chosen(replay *r, size_t layer, spw_record_reader *record) {
+static spw_status take_chosen(replay *r, size_t layer, spw_note_reader *record) {
     const size_t experts = r->request->job->model.experts;
     const void *at = NULL;
-    const spw_status status = spw_record_next(record, experts * sizeof *r->chosen, &at);
+    const spw_status status = spw_note_next(record, experts * sizeof *r->chosen, &at);
     for (size_t x = 0; x < experts && r->chosen != NULL && status == SPW_OK; x++)
         r->chosen[layer * experts + x] += ((const uint64_t *)at)[x];
     return status;
@@ -214,7 +210,7 @@ static spw_status take_chosen(replay *r, size_t layer, spw_record_reader *record
 
 /* One micro-batch of one layer: all schemes of one place. */
 static spw_status note_place(replay *r, size_t place, const spw_trace_record *record,
-                             const spw_layout *layout, spw_record *out) {
+                             const spw_layout *layout, spw_note *out) {
     const size_t schemes = r->request->schemes;
     spw_choice_tally choices = {.slots = 0};
     void *at = NULL;
@@ -224,7 +220,7 @@ static spw_status note_place(replay *r, size_t place, const spw_trace_record *re
     if (place == 0) SPW_TRY(note_chosen(r, out));
     if (tallies(r, place)) {
         spw_choice_tally_add(&choices, r->counts[place], r->request->job->model.top_k);
-        SPW_TRY(spw_record_add(out, sizeof choices, &at));
+        SPW_TRY(spw_note_add(out, sizeof choices, &at));
         memcpy(at, &choices, sizeof choices);
     }
     for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
@@ -238,7 +234,7 @@ cleanup:
     return status;
 }
 
-static spw_status take_place(replay *r, size_t place, spw_replay_place at, spw_record_reader *record) {
+static spw_status take_place(replay *r, size_t place, spw_replay_place at, spw_note_reader *record) {
     const size_t schemes = r->request->schemes;
     const void *choices = NULL;
     spw_status status = SPW_OK;
@@ -246,7 +242,7 @@ static spw_status take_place(replay *r, size_t place, spw_replay_place at, spw_r
     if (place == 0) SPW_TRY(take_chosen(r, at.layer, record));
     if (tallies(r, place)) {
         spw_choice_tally *sum = &r->choices[place % r->batches];
-        SPW_TRY(spw_record_next(record, sizeof *sum, &choices));
+        SPW_TRY(spw_note_next(record, sizeof *sum, &choices));
         sum->slots += ((const spw_choice_tally *)choices)->slots;
         sum->chosen += ((const spw_choice_tally *)choices)->chosen;
     }
@@ -262,21 +258,22 @@ static void forget(replay *r) {
 }
 
 /* A unit is a layer of a step. */
-static spw_status note_layer(void *context, size_t unit, spw_record *out) {
+static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     replay *r = context;
     const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
                  step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
     spw_trace_record balanced = {.tokens = 0};
     spw_status status = SPW_OK;
-    if (step != r->begun) SPW_TRY(spw_composer_begin(r->reader, step));
+    if (step != r->begun) SPW_TRY(spw_composer_begin(r->composer, step));
     if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
     r->begun = step;
+    if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches;
         const spw_layout *layout = NULL;
         spw_trace_record record;
-        SPW_TRY(spw_composer_layer(r->reader, layer, b, &record, &layout));
+        SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
         const bool other = i == 0 || record.expert_id != ids;
         if (other) forget(r);
         ids = record.expert_id;
@@ -312,13 +309,12 @@ cleanup:
     return status;
 }
 
-static spw_status take_layer(void *context, size_t unit, spw_record_reader *record) {
+static spw_status take_layer(void *context, size_t unit, spw_note_reader *record) {
     replay *r = context;
     const size_t micro_batches = r->frame.micro_batches, layers = r->frame.layers, step = unit / layers,
                  layer = unit % layers;
     spw_status status = SPW_OK;
-    if (!r->plain) r->begun = SIZE_MAX; /* the trace has read columns of other steps since */
-    if (layer == 0 && !r->plain) SPW_TRY(spw_composer_begin(r->composer, step));
+    if (layer == 0) SPW_TRY(spw_composer_take(r->composer, step, record));
     if (layer == 0 && r->chosen != NULL)
         memset(r->chosen, 0, layers * r->request->job->model.experts * sizeof *r->chosen);
     for (size_t i = 0; i < r->row_count && layer == 0; i++) spw_replay_row_begin(&r->row[i]);
@@ -333,11 +329,36 @@ cleanup:
     return status;
 }
 
+/* Behind a step. */
+static spw_status keep_steps(void *context, const spw_state *state) {
+    replay *r = context;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_composer_state(r->composer, state));
+    SPW_TRY(spw_state_part(state, r->choices, sizeof r->choices));
+    for (size_t i = 0; i < r->row_count; i++) SPW_TRY(spw_replay_row_state(&r->row[i], state));
+
+cleanup:
+    return status;
+}
+
+/* What a sink was told of, and the blocks of an allocator, are made again from the records. */
+static bool keeps_steps(const replay *r) {
+    bool keeps = r->request->sink.state == NULL && !r->request->sink.elsewhere;
+    for (size_t i = 0; i < r->row_count; i++) keeps = keeps && r->row[i].reserved == NULL;
+    return keeps;
+}
+
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
     spw_status status = SPW_OK;
     replay r = {.request = request};
     SPW_TRY(create(&r));
-    const spw_walk walk = {"replay", r.frame.steps * r.frame.layers, &r, note_layer, take_layer};
+    const spw_walk walk = {"replay",
+                           r.frame.steps * r.frame.layers,
+                           &r,
+                           note_layer,
+                           take_layer,
+                           keeps_steps(&r) ? keep_steps : NULL,
+                           r.frame.layers};
     SPW_TRY(spw_walk_run(&walk, request->checkpoint));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++) {

@@ -227,7 +227,7 @@ static spw_status note_network(const spw_replay_row *row, const spw_selection *s
 }
 
 spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts, spw_selection *selection,
-                               spw_record *out) {
+                               spw_note *out) {
     const spw_replay_frame *f = row->frame;
     const size_t groups = f->ranks / row->point.shape.ranks, time = time_bytes(row), group = group_bytes(row);
     const uint64_t *lost = NULL;
@@ -235,7 +235,7 @@ spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *coun
     uint64_t dropped = 0;
     void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_record_add(out, time + groups * group + sizeof tail, &at));
+    SPW_TRY(spw_note_add(out, time + groups * group + sizeof tail, &at));
     for (size_t g = 0; g < groups; g++)
         dropped += note_group(row, counts, selection, g, at, (char *)at + time + g * group);
     SPW_TRY(note_network(row, selection, at, (const char *)at + time, group, &tail.levels));
@@ -286,13 +286,13 @@ static void add_group(spw_replay_row *row, spw_replay_place place, size_t group,
     if (f->request->overload) spw_overload_add(&row->overload, place.layer, place.micro_batch, first, rows);
 }
 
-spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, spw_record_reader *record) {
+spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place, spw_note_reader *record) {
     const size_t groups = row->frame->ranks / row->point.shape.ranks, time = time_bytes(row),
                  group = group_bytes(row);
     row_tail tail;
     const void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_record_next(record, time + groups * group + sizeof tail, &at));
+    SPW_TRY(spw_note_next(record, time + groups * group + sizeof tail, &at));
     for (size_t g = 0; g < groups; g++) add_group(row, place, g, (const char *)at + time + g * group);
     if (row->timed) spw_replay_time_layer(&row->time, place.layer, place.micro_batch, at);
     memcpy(&tail, (const char *)at + time + groups * group, sizeof tail);

@@ -75,11 +75,13 @@ void spw_replay_row_destroy(spw_replay_row *row); /* a zeroed one is fine */
 void spw_replay_row_begin(spw_replay_row *row); /* a step */
 /* What the scheme did with one micro-batch of one layer, in every group. counts: of all choices. Nothing of the row changes. */
 SPW_MUST_CHECK spw_status spw_replay_row_note(const spw_replay_row *row, const spw_counts *counts,
-                                              spw_selection *selection, spw_record *out);
+                                              spw_selection *selection, spw_note *out);
 /* Adds what was noted, by this process or another, in the order of steps, layers and micro-batches. */
 SPW_MUST_CHECK spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place,
-                                             spw_record_reader *record);
+                                             spw_note_reader *record);
 SPW_MUST_CHECK spw_status spw_replay_row_end(spw_replay_row *row, size_t step);
+/* All that ended steps have left, of a row without an allocator. */
+SPW_MUST_CHECK spw_status spw_replay_row_state(spw_replay_row *row, const spw_state *state);
 /* The step ended last, for a sink. */
 spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step);
 

@@ -134,6 +134,8 @@ static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *ou
 
 static void add(spw_timeline *sum, const spw_timeline *step) {
     for (size_t i = 0; i < sum->components; i++) {
+        sum->component[i].name = step->component[i].name; /* a checkpoint has none */
+        sum->component[i].help = step->component[i].help;
         sum->component[i].seconds += step->component[i].seconds;
         sum->component[i].exposed_s += step->component[i].exposed_s;
     }

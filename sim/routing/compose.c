@@ -24,12 +24,14 @@ struct spw_composer {
     spw_trace_record record;           /* of record_layer; SIZE_MAX = none read in this step */
     size_t record_layer, record_drawn; /* record_drawn: sequences of a rank, from counts */
     spw_layout *layout[SPW_JOB_MAX_BATCHES];
-    spw_match layer_match, match[SPW_JOB_MAX_BATCHES];
+    spw_match layer_match, match[SPW_JOB_MAX_BATCHES]; /* of the steps taken, as what follows */
     spw_assumptions assumptions[SPW_JOB_MAX_BATCHES];
+    bool flagged, repeated;                    /* some tokens of a step were */
+    spw_match step_match[SPW_JOB_MAX_BATCHES]; /* of the step begun, as what follows */
+    spw_assumptions found[SPW_JOB_MAX_BATCHES];
     spw_token_runs runs;         /* of the step begun; cut into the job's sequences where a batch is drawn */
     spw_counted_tokens *counted; /* for steps of which the trace has counts, but no tokens */
     bool from_counts;            /* the step begun is one */
-    bool flagged, repeated;      /* some tokens of a step were */
 };
 
 static void assume_all(spw_composer *c, const char *text) {
@@ -230,7 +232,7 @@ static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank
         if (per_rank == 1 ? have != want : have < want) return SPW_OK;
     }
     if (c->info->has_sequences && !spw_token_runs_have_length(&c->runs, length)) {
-        spw_assume(&c->assumptions[batch],
+        spw_assume(&c->found[batch],
                    "the trace's sequences are not %zu tokens long: they are cut to the job's, and so are "
                    "capacity groups",
                    length);
@@ -271,18 +273,17 @@ static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
         }
     }
     gsl_rng_free(random);
-    worsen(&c->match[batch], SPW_MATCH_RESAMPLED);
+    worsen(&c->step_match[batch], SPW_MATCH_RESAMPLED);
     if (!spw_grid_is_plain(c->request.job))
-        spw_assume(&c->assumptions[batch],
+        spw_assume(&c->found[batch],
                    "what the GPUs of a tensor x context group have of a sequence is taken from the trace GPU "
                    "by GPU, in "
                    "parts of %zu tokens",
                    length);
     if (dealt)
-        spw_assume(&c->assumptions[batch],
-                   "the trace knows no source ranks: whole sequences are dealt to ranks");
+        spw_assume(&c->found[batch], "the trace knows no source ranks: whole sequences are dealt to ranks");
     if (drew) {
-        spw_assume(&c->assumptions[batch],
+        spw_assume(&c->found[batch],
                    "micro-batches are composed of whole sequences of the trace, drawn with seed %" PRIu64,
                    c->request.seed);
     }
@@ -324,7 +325,7 @@ static spw_status lay_out_by_replica(spw_composer *c, size_t batch, bool *done) 
         SPW_TRY(
             spw_token_runs_take_part(&c->runs, spw_token_runs_first(&c->runs, d), &place, c->layout[batch]));
     }
-    spw_assume(&c->assumptions[batch],
+    spw_assume(&c->found[batch],
                "source ranks of the trace are the job's data-parallel ranks: the %zu GPUs of a tensor x "
                "context group "
                "share their sequences",
@@ -347,32 +348,31 @@ static spw_status lay_out(spw_composer *c, size_t batch) {
     } else if (source > c->ranks && source % c->ranks == 0) {
         status = lay_out_by_rank(c, batch, source / c->ranks, &done);
         if (done) {
-            worsen(&c->match[batch], SPW_MATCH_FOLDED);
-            spw_assume(&c->assumptions[batch], "%zu source ranks of the trace are folded onto %zu GPUs",
-                       source, c->ranks);
+            worsen(&c->step_match[batch], SPW_MATCH_FOLDED);
+            spw_assume(&c->found[batch], "%zu source ranks of the trace are folded onto %zu GPUs", source,
+                       c->ranks);
         }
     }
     return status;
 }
 
 /* What the columns of a step say that a job's tokens would not; the first step says it for all. */
-static void doubt_tokens(spw_composer *c, size_t step) {
-    const int64_t id = c->info->step_id[step];
+static void doubt_tokens(spw_composer *c, int64_t step, uint64_t flagged, bool repeated) {
     for (size_t b = 0; b < c->request.batches; b++) {
-        if (c->runs.flagged > 0 && !c->flagged)
+        if (flagged > 0 && !c->flagged)
             spw_assume(
                 &c->assumptions[b],
                 "tokens that the trace flags as padding or as of a dummy run are replayed like the others: "
-                "%zu of them at step %" PRId64,
-                c->runs.flagged, id);
-        if (c->runs.repeated && !c->repeated)
+                "%" PRIu64 " of them at step %" PRId64,
+                flagged, step);
+        if (repeated && !c->repeated)
             spw_assume(&c->assumptions[b],
                        "several tokens have one place in a sequence, at step %" PRId64
                        " first: they are taken as they stand in the trace",
-                       id);
+                       step);
     }
-    c->flagged = c->flagged || c->runs.flagged > 0;
-    c->repeated = c->repeated || c->runs.repeated;
+    c->flagged = c->flagged || flagged > 0;
+    c->repeated = c->repeated || repeated;
     if (c->flagged || c->repeated) worsen(&c->layer_match, SPW_MATCH_FOLDED);
 }
 
@@ -380,7 +380,6 @@ static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
     const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
     spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
-    if (status == SPW_OK) doubt_tokens(c, begin);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         status = lay_out(c, b);
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;
@@ -414,20 +413,82 @@ static spw_status begin_counts(spw_composer *c) {
             if (status != SPW_OK) return status;
         }
         if (drawn < sequences)
-            spw_assume(&c->assumptions[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s",
-                       drawn, drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
-        worsen(&c->match[b], SPW_MATCH_RESAMPLED);
-        spw_assume(&c->assumptions[b],
+            spw_assume(&c->found[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s", drawn,
+                       drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
+        worsen(&c->step_match[b], SPW_MATCH_RESAMPLED);
+        spw_assume(&c->found[b],
                    "a trace of counts: experts keep their shares, which of them meet in a token is drawn");
     }
     return SPW_OK;
 }
 
-/* --- The two calls of a replay --- */
+/* --- What a step was found to rest on --- */
+
+typedef struct step_note {
+    uint64_t flagged, repeated;
+} step_note;
+typedef struct batch_note {
+    uint64_t match, texts; /* that follow */
+} batch_note;
+
+spw_status spw_composer_note(const spw_composer *c, spw_note *out) {
+    spw_status status = SPW_OK;
+    void *at = NULL;
+    SPW_TRY(spw_note_add(out, sizeof(step_note), &at));
+    if (!c->from_counts) *(step_note *)at = (step_note){c->runs.flagged, c->runs.repeated};
+    for (size_t b = 0; b < c->request.batches; b++) {
+        const spw_assumptions *list = &c->found[b];
+        SPW_TRY(spw_note_add(out, sizeof(batch_note), &at));
+        *(batch_note *)at = (batch_note){c->step_match[b], list->count};
+        SPW_TRY(spw_note_add(out, list->count * sizeof *list->text, &at));
+        if (list->count > 0) memcpy(at, list->text, list->count * sizeof *list->text);
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_composer_take(spw_composer *c, size_t step, spw_note_reader *record) {
+    spw_status status = SPW_OK;
+    const void *note = NULL, *texts = NULL;
+    SPW_TRY(spw_note_next(record, sizeof(step_note), &note));
+    doubt_tokens(c, spw_composer_step_id(c, step), ((const step_note *)note)->flagged,
+                 ((const step_note *)note)->repeated != 0);
+    for (size_t b = 0; b < c->request.batches; b++) {
+        SPW_TRY(spw_note_next(record, sizeof(batch_note), &note));
+        const batch_note *batch = note;
+        SPW_TRY(spw_note_next(record, (size_t)batch->texts * SPW_ASSUMPTION_TEXT, &texts));
+        worsen(&c->match[b], (spw_match)batch->match);
+        for (size_t i = 0; i < batch->texts; i++)
+            spw_assume(&c->assumptions[b], "%s", (const char *)texts + i * SPW_ASSUMPTION_TEXT);
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_composer_state(spw_composer *c, const spw_state *state) {
+    const size_t batches = c->request.batches;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_state_part(state, c->assumptions, batches * sizeof *c->assumptions));
+    SPW_TRY(spw_state_part(state, c->match, batches * sizeof *c->match));
+    SPW_TRY(spw_state_part(state, &c->layer_match, sizeof c->layer_match));
+    SPW_TRY(spw_state_part(state, &c->flagged, sizeof c->flagged));
+    SPW_TRY(spw_state_part(state, &c->repeated, sizeof c->repeated));
+
+cleanup:
+    return status;
+}
+
+/* --- The calls of a replay --- */
 
 spw_status spw_composer_begin(spw_composer *c, size_t step) {
     c->step = step;
     c->record_layer = SIZE_MAX;
+    for (size_t b = 0; b < c->request.batches; b++) {
+        c->step_match[b] = SPW_MATCH_EXACT;
+        c->found[b].count = 0;
+    }
     const uint64_t *offset = c->info->step_offset;
     const bool tokens = c->info->has_tokens && offset[c->step_begin[step]] < offset[c->step_begin[step + 1]];
     c->from_counts = !tokens && c->counted != NULL;

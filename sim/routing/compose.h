@@ -5,6 +5,7 @@
 #define SPW_SIM_ROUTING_COMPOSE_H
 
 #include "base/status.h"
+#include "base/walk.h"
 #include "sim/input/job.h"
 #include "sim/routing/assumptions.h"
 #include "sim/routing/counts.h"
@@ -40,14 +41,20 @@ int32_t spw_composer_layer_id(const spw_composer *composer, size_t layer);
 /* How many of the job's MoE layers the replayed layer stands for, when `layers` of them are taken in turn. */
 size_t spw_layers_stood_for(size_t moe_layers, size_t layers, size_t layer);
 
-/* Begins a step: builds the layout of every batch. Steps are taken in order. */
+/* Begins any step: builds the layout of every batch. */
 SPW_MUST_CHECK spw_status spw_composer_begin(spw_composer *composer, size_t step);
+/* Adds to the record what the step begun was found to rest on. */
+SPW_MUST_CHECK spw_status spw_composer_note(const spw_composer *composer, spw_note *out);
+/* Takes what was noted of a step, by this composer or that of another process. Steps are taken in order. */
+SPW_MUST_CHECK spw_status spw_composer_take(spw_composer *composer, size_t step, spw_note_reader *record);
+/* All that the steps taken have left. */
+SPW_MUST_CHECK spw_status spw_composer_state(spw_composer *composer, const spw_state *state);
 /* The choices of one layer of the step begun, and the layout of `batch` over them. Both are valid until the
  * next call. */
 SPW_MUST_CHECK spw_status spw_composer_layer(spw_composer *composer, size_t layer, size_t batch,
                                              spw_trace_record *record, const spw_layout **layout);
 
-/* The worst match over the steps begun so far, and what was assumed. */
+/* The worst match over the steps taken so far, and what was assumed. */
 spw_match spw_composer_match(const spw_composer *composer, size_t batch);
 const spw_assumptions *spw_composer_assumptions(const spw_composer *composer, size_t batch);
 

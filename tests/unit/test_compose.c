@@ -135,6 +135,19 @@ static void destroy(replayed *r) {
     (void)unlink(r->path);
 }
 
+/* As a replay does it: begun, noted and taken. */
+static spw_status begin(spw_composer *c, size_t step) {
+    spw_note note = {.data = NULL};
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_composer_begin(c, step));
+    SPW_TRY(spw_composer_note(c, &note));
+    SPW_TRY(spw_composer_take(c, step, &(spw_note_reader){note.data, note.bytes}));
+
+cleanup:
+    spw_free(note.data);
+    return status;
+}
+
 static bool assumed(const spw_composer *c, size_t batch, const char *words) {
     const spw_assumptions *list = spw_composer_assumptions(c, batch);
     for (size_t i = 0; i < list->count; i++) {
@@ -176,7 +189,7 @@ static void test_exact(void) {
     CHECK(spw_composer_steps(r.composer) == 2 && spw_composer_layers(r.composer) == 2);
     CHECK(spw_composer_step_id(r.composer, 1) == 101 && spw_composer_layer_id(r.composer, 1) == 3);
     for (size_t step = 0; step < 2; step++) {
-        CHECK_OK(spw_composer_begin(r.composer, step));
+        CHECK_OK(begin(r.composer, step));
         for (size_t layer = 0; layer < 2; layer++) {
             spw_trace_record record;
             const spw_layout *layout = NULL;
@@ -207,7 +220,7 @@ static void test_folded(void) {
     replayed r;
     const sketch s = regular(3 * GPUS, LENGTH);
     CHECK_OK(create(&r, &s, (const size_t[3]){3, 2, 4}));
-    CHECK_OK(spw_composer_begin(r.composer, 0));
+    CHECK_OK(begin(r.composer, 0));
     for (size_t batch = 0; batch < 2; batch++) {
         const size_t sequences = 3 - batch;
         spw_trace_record record;
@@ -232,7 +245,7 @@ static void test_uneven(void) {
     replayed r;
     const sketch s = regular(6, 4 * LENGTH);
     CHECK_OK(create(&r, &s, (const size_t[3]){1, 0, 0}));
-    CHECK_OK(spw_composer_begin(r.composer, 0));
+    CHECK_OK(begin(r.composer, 0));
     CHECK(spw_composer_match(r.composer, 0) == SPW_MATCH_RESAMPLED);
     destroy(&r);
 }
@@ -247,7 +260,7 @@ static void test_dealt(void) {
         s.position[i] = (int32_t)(i % LENGTH);
     }
     CHECK_OK(create(&r, &s, (const size_t[3]){2, 3, 0}));
-    CHECK_OK(spw_composer_begin(r.composer, 1));
+    CHECK_OK(begin(r.composer, 1));
     spw_trace_record record;
     const spw_layout *layout = NULL;
     uint64_t row[MOST_ROWS];
@@ -274,7 +287,7 @@ static void test_dealt(void) {
 static spw_match match_of(const sketch *s, const char *words) {
     replayed r;
     CHECK_OK(create(&r, s, (const size_t[3]){1, 0, 0}));
-    CHECK_OK(spw_composer_begin(r.composer, 0));
+    CHECK_OK(begin(r.composer, 0));
     const spw_match match = spw_composer_match(r.composer, 0);
     CHECK(words == NULL || assumed(r.composer, 0, words));
     destroy(&r);
@@ -316,7 +329,7 @@ static void test_pooled(void) {
     for (size_t step = 0; step < 2; step++) {
         spw_trace_record record;
         const spw_layout *layout = NULL;
-        CHECK_OK(spw_composer_begin(r.composer, step));
+        CHECK_OK(begin(r.composer, step));
         CHECK_OK(spw_composer_layer(r.composer, 0, 0, &record, &layout));
         CHECK(record.tokens == (step == 0 ? 18 : 12));
         check_full(layout, &record, 1);
@@ -353,7 +366,7 @@ static void test_counts_only(void) {
         sketch s = regular(other == 0 ? GPUS : 3, 2 * LENGTH);
         s.counts_only = true;
         CHECK_OK(create(&r, &s, (const size_t[3]){2, 0, 0}));
-        CHECK_OK(spw_composer_begin(r.composer, 1));
+        CHECK_OK(begin(r.composer, 1));
         spw_trace_record record;
         const spw_layout *layout = NULL;
         uint32_t got[GPUS][EXPERTS], want[GPUS][EXPERTS] = {{0}}, again[GPUS][EXPERTS];
@@ -425,7 +438,7 @@ static spw_status run_all(const spw_composer_request *request) {
     spw_trace_record record;
     const spw_layout *layout = NULL;
     SPW_TRY(spw_composer_create(request, &c));
-    SPW_TRY(spw_composer_begin(c, 0));
+    SPW_TRY(begin(c, 0));
     for (size_t batch = 0; batch < request->batches; batch++)
         SPW_TRY(spw_composer_layer(c, 0, batch, &record, &layout));
 
