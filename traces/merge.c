@@ -157,12 +157,12 @@ spw_status spw_trace_merge(const char *in_path, const char *out_path, int level)
     merger m = {.capacity = 0};
     spw_shard_set set = {.shards = 0};
     spw_progress progress = spw_progress_begin("merge", 0);
+    SPW_TRY(spw_trace_open(in_path, &m.in)); /* first: it says what is not there at all */
     if (!spw_shard_set_is(in_path))
         SPW_TRY(spw_fail(SPW_EARG,
                          "%s is no set of shards: a folder of traces, or a list NAME.shards, would be right",
                          in_path));
     SPW_TRY(spw_shard_set_read(in_path, &set));
-    SPW_TRY(spw_trace_open(in_path, &m.in));
     m.info = spw_trace_get_info(m.in);
     SPW_TRY(check_flags(&m, in_path));
     progress = spw_progress_begin("merge", m.info->steps);

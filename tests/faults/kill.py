@@ -83,11 +83,11 @@ class Killer:
         workers = children(process.pid)
         self.kill(process, how)
         process.wait(timeout=60)
-        for worker in workers:  # it ends by itself when the program was killed
-            for _ in range(5000):
-                if is_gone(worker):
-                    break
-                time.sleep(0.001)
+        # A worker ends by itself when the program was killed; one that had just begun is in no list, but leaves nothing either.
+        for _ in range(5000):
+            if all(map(is_gone, workers)) and (how == "group" or not self.left(case)):
+                break
+            time.sleep(0.001)
         wrong, left = self.whole(case, new), self.left(case)
         if left and how == "group":
             subprocess.run([self.options.spillway, *case.arguments], cwd=self.folder, env=self.environment,

@@ -49,7 +49,7 @@ for experts, kind in ((16, "u1"), (300, "u2")):
     check(files == sorted(f"rank{r:05}_step{s:09}.h5" for r in range(3) for s in (0, 2, 4)), f"files {files}")
     for path in [folder, *folder.iterdir()]:
         oracle.must("trace", "verify", path)
-    info = oracle.must("trace", "info", folder)
+    info = oracle.must("trace", "info", folder, "--wide")
     check("6 steps" in info and "3 source ranks" in info and f"top-4 of {experts}" in info, info[:200])
     for rank in range(3):
         with h5py.File(folder / f"rank{rank:05}_step000000002.h5") as h:

@@ -107,6 +107,7 @@ refused("again.h5", folder, OUT)
 (folder / "again.h5").unlink()
 (SCRATCH / "away.h5").rename(folder / "r1_s6.h5")
 refused("is no set of shards", folder / "r1_s6.h5", OUT, code=2)
+refused("No such file", SCRATCH / "nowhere", OUT)
 refused("is the input", folder, folder / "r1_s6.h5", code=2)
 with h5py.File(folder / "r1_s6.h5", "r+") as h:
     h["tokens/flags"] = np.eye(1, h["tokens/expert_id"].shape[0], dtype="u1")[0]

@@ -45,7 +45,7 @@ def answers(path):
     job = root / "sim/jobs/scratch-moe-e64.yaml"
     out = run("replay", path, "--job", job, "--each-step", "--format", "csv", "--scheme", "gmm-deepep", "--scheme",
               "dense:capacity_factor=1.25", "--set", "batch.sequences_per_gpu=1", "--sequence-length", "64")
-    out += run("trace", "info", path, "--expert-parallel", "8") + run("trace", "verify", path)
+    out += run("trace", "info", path, "--expert-parallel", "8", "--wide") + run("trace", "verify", path)
     return [line for line in out.replace(str(path), "TRACE").splitlines() if not line.startswith("  note")]
 
 
