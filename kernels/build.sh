@@ -99,7 +99,7 @@ spw_kernels_hip() {
 # of dense products, $5: the kernels' objects, $6: how to link, $7: libraries
 spw_kernels_programs() {
     out=$(spw_kernels_out "$1")
-    below=$(find base reference -name '*.c' | sed 's/\.c$//')
+    below=$(find base reference -name '*.c' ! -name mpi_link.c | sed 's/\.c$//')
     host="$(spw_kernels_files '*.c' "$3") $4"
     for file in $host $below; do
         echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. $2 -c $file.c -o $out/$(basename "$file").o"

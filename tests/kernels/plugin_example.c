@@ -134,7 +134,7 @@ static void choose(const spw_kernel_call *c, const float *logit, int32_t *chosen
 
 static int router(const spw_kernel_call *c) {
     enum { MOST = 64 };
-    float logit[MOST];
+    float logit[MOST] = {0};
     if (c->experts > MOST) return 1;
     for (size_t t = 0; t < c->tokens; t++) {
         float *weight = (float *)c->output + t * c->top_k;
