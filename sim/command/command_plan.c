@@ -15,6 +15,7 @@
 #include "sim/print/plural.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
+#include "sim/replay/row_cost.h"
 #include "sim/time/megatron_load.h"
 #include "traces/generate.h"
 
@@ -62,7 +63,8 @@ static const struct argp_option own_options[] = {
     {"steps", OPTION_STEPS, "A:B", 0, "positions of the trace's steps, half open (default: all)", 0},
     {"layers", OPTION_LAYERS, "A:B", 0, "positions of the trace's layers, half open (default: all)", 0},
     {"tokens", OPTION_TOKENS, "N", 0,
-     "what training on so many tokens takes, and costs with --price; 300B, 1T, 1.5e12", 0},
+     "what training on so many tokens takes, and costs with --price (default with a price: 1T); 300B, 1.5e12",
+     0},
     {"seed", OPTION_SEED, "N", 0, "of draws and of generated routing (default: 1)", 0},
     {"allocator", OPTION_ALLOCATOR, "KEY:VALUE,...", 0,
      "also replay PyTorch's allocator, set as in PYTORCH_CUDA_ALLOC_CONF, for schemes that allocate what "
@@ -257,14 +259,9 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->imbalance != NULL || o->allocator != NULL || o->tokens != NULL || o->chrome != NULL ||
-        o->until != NULL || o->all)
-        return spw_fail(SPW_EARG, "--imbalance, --allocator, --tokens, --chrome-trace, --until and --all do "
-                                  "not go with --search; ask "
-                                  "them of the point that it finds");
-    if (o->job.job.price_per_gpu_hour > 0.0)
-        return spw_fail(SPW_EARG, "--price does not go with --search, which counts no money; ask it of the "
-                                  "point that it finds");
+    if (o->imbalance != NULL || o->allocator != NULL || o->chrome != NULL || o->until != NULL || o->all)
+        return spw_fail(SPW_EARG, "--imbalance, --allocator, --chrome-trace, --until and --all do not go "
+                                  "with --search; ask them of the point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
 }
@@ -310,12 +307,13 @@ cleanup:
 }
 
 static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
-                         double drop_most) {
+                         double drop_most, double tokens) {
     search_trace routing = {.o = o, .seed = plan->seed};
     char text[512];
     spw_status status = SPW_OK;
     const spw_search_request request = {.plan = plan,
                                         .drop_most = drop_most,
+                                        .cost_tokens = tokens,
                                         .generated = o->trace_path == NULL,
                                         .open_trace = open_trace,
                                         .state = &routing};
@@ -387,6 +385,7 @@ spw_status spw_command_plan(int argc, char **argv) {
         request.allocator = true;
     }
     const spw_job *job = &o->job.job;
+    tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;
     if (splits != NULL && !o->search.asked) SPW_TRY(parse_splits(splits, job, &request));
     merge_counts(request.expert, &request.splits);
@@ -396,7 +395,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     request.schemes = job->schemes;
     request.seed = seed;
     if (o->search.asked) {
-        SPW_TRY(search(o, &request, software, drop_most));
+        SPW_TRY(search(o, &request, software, drop_most, tokens));
         goto cleanup;
     }
     if (o->until != NULL) {

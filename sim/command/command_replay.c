@@ -15,6 +15,7 @@
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
 #include "sim/replay/result_print.h"
+#include "sim/replay/row_cost.h"
 #include "sim/replay/safe_factor.h"
 #include "sim/replay/smallest_factor.h"
 
@@ -280,6 +281,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
+    settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
     if (!software->compiled)
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.override = o->job.override;

@@ -3,7 +3,9 @@
 #include "sim/command/job_options.h"
 #include "sim/print/json_values.h"
 #include "sim/print/plural.h"
+#include "sim/replay/result_json.h"
 #include "sim/replay/result_print.h"
+#include "sim/replay/row_cost_print.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,6 +50,11 @@ static void print_drops(const spw_search_point *p, FILE *out) {
     }
 }
 
+static spw_row_cost cost_of(const spw_search_view *v, const spw_search_point *p) {
+    const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};
+    return spw_cost_of_speed(speed, v->request->plan->job, p->gpus, v->request->cost_tokens);
+}
+
 static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
@@ -76,6 +83,9 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
                 spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]),
                 p->outside ? "; outside the fit" : "");
     fprintf(out, "\n");
+    if (!p->timed) return;
+    const spw_row_cost cost = cost_of(v, p);
+    spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
 }
 
 static void print_budgets(const spw_search_view *v, FILE *out) {
@@ -326,6 +336,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "outside_fit", json_boolean(p->outside));
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
+    const spw_row_cost cost = cost_of(v, p);
+    spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
     return o;
 }
 
@@ -375,6 +387,8 @@ static spw_status print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
     spw_json_put(json, o, "tokens_per_day",
                  v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
+    spw_json_put(json, o, "tokens",
+                 v->request->cost_tokens > 0.0 ? spw_json_real(v->request->cost_tokens) : json_null());
     spw_json_put(json, o, "space", space_json(json, v));
     spw_json_put(json, o, "best", point_or_null(json, v, f->found, &f->best));
     spw_json_put(json, o, "best_sure", point_or_null(json, v, f->found_sure, &f->best_sure));

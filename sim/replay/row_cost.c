@@ -16,14 +16,12 @@ static spw_cost_figure duration(spw_cost_figure figure, double amount) {
     return (spw_cost_figure){amount / figure.value, amount / figure.high, amount / figure.low};
 }
 
-spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, double tokens) {
-    static const spw_cost_figure none = {NAN, NAN, NAN};
-    const spw_cost_figure speed = {row->time.tokens_per_s_per_gpu, row->tokens_per_s_low,
-                                   row->tokens_per_s_high};
-    const double gpus = (double)spw_job_gpus(job), price = spw_job_price(job);
+static const spw_cost_figure none = {NAN, NAN, NAN};
+
+spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t gpus, double tokens) {
+    const double price = spw_job_price(job);
     spw_row_cost cost = {none, none, none, none, none, none};
-    if (!row->timed) return cost;
-    cost.tokens_per_day = times(speed, gpus * DAY);
+    cost.tokens_per_day = times(speed, (double)gpus * DAY);
     if (job->part == SPW_PART_WHOLE) {
         cost.flops_per_s_per_gpu =
             times(speed, spw_token_work_of(&job->model, job->sequence_length).training);
@@ -31,9 +29,21 @@ spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, doub
     }
     if (!(tokens > 0.0)) return cost;
     cost.days = duration(cost.tokens_per_day, tokens);
-    cost.gpu_hours = times(cost.days, gpus * DAY / HOUR);
+    cost.gpu_hours = times(cost.days, (double)gpus * DAY / HOUR);
     if (price > 0.0) cost.money = times(cost.gpu_hours, price);
     return cost;
+}
+
+spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, double tokens) {
+    const spw_cost_figure speed = {row->time.tokens_per_s_per_gpu, row->tokens_per_s_low,
+                                   row->tokens_per_s_high};
+    if (!row->timed) return (spw_row_cost){none, none, none, none, none, none};
+    return spw_cost_of_speed(speed, job, spw_job_gpus(job), tokens);
+}
+
+double spw_cost_tokens(const spw_job *job, double asked) {
+    static const double TRILLION = 1e12;
+    return asked > 0.0 ? asked : spw_job_price(job) > 0.0 ? TRILLION : 0.0;
 }
 
 void spw_row_cost_list(const spw_row_cost *cost, spw_named_cost out[SPW_ROW_COSTS]) {

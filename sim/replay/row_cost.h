@@ -35,6 +35,12 @@ typedef struct spw_row_cost {
  * NAN; FLOP/s and MFU are NAN for a part of a model, money without a price. */
 spw_row_cost spw_row_cost_of(const spw_result_row *row, const spw_job *job, double tokens);
 
+/* The same of a speed in tokens/s of a GPU, on `gpus` of the job's GPUs. */
+spw_row_cost spw_cost_of_speed(spw_cost_figure speed, const spw_job *job, size_t gpus, double tokens);
+
+/* Tokens to count the cost of: those that were asked for; else, where GPUs have a price, 1e12; else 0. */
+double spw_cost_tokens(const spw_job *job, double asked);
+
 enum { SPW_ROW_COSTS = 6 };
 /* The figures in the order of the list, with their names. */
 typedef struct spw_named_cost {

@@ -25,6 +25,19 @@ static void print_figure(const spw_cost_figure *f, double unit, const char *of, 
             spw_amount_text(f->low / unit, text[1]), spw_amount_text(f->high / unit, text[2]), of);
 }
 
+void spw_row_cost_training(const spw_row_cost *cost, double tokens, int indent, FILE *out) {
+    char number[SPW_SPAN_TEXT];
+    if (!isfinite(cost->days.value)) return;
+    fprintf(out, "%*s%s tokens: ", indent, "", spw_amount_text(tokens, number));
+    print_figure(&cost->days, 1.0, " days, ", out);
+    print_figure(&cost->gpu_hours, 1.0, " GPU-hours", out);
+    if (isfinite(cost->money.value)) {
+        fprintf(out, ", cost ");
+        print_figure(&cost->money, 1.0, "", out);
+    }
+    fprintf(out, "\n");
+}
+
 void spw_row_cost_lines(const spw_row_cost *cost, double tokens, int indent, FILE *out) {
     char number[SPW_SPAN_TEXT];
     if (!isfinite(cost->tokens_per_day.value)) return;
@@ -35,15 +48,7 @@ void spw_row_cost_lines(const spw_row_cost *cost, double tokens, int indent, FIL
         fprintf(out, "%s TFLOP/s a GPU, ", spw_amount_text(cost->flops_per_s_per_gpu.value / TERA, number));
     }
     print_figure(&cost->tokens_per_day, 1.0, " tokens a day\n", out);
-    if (!isfinite(cost->days.value)) return;
-    fprintf(out, "%*s%s tokens: ", indent, "", spw_amount_text(tokens, number));
-    print_figure(&cost->days, 1.0, " days, ", out);
-    print_figure(&cost->gpu_hours, 1.0, " GPU-hours", out);
-    if (isfinite(cost->money.value)) {
-        fprintf(out, ", cost ");
-        print_figure(&cost->money, 1.0, "", out);
-    }
-    fprintf(out, "\n");
+    spw_row_cost_training(cost, tokens, indent, out);
 }
 
 /* --- The table of a replay --- */

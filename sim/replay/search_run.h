@@ -36,6 +36,7 @@ typedef struct spw_search_request {
         *plan; /* its schemes, batches and software; its trace and splits are not looked at */
     const spw_search_space *space;
     double drop_most;      /* share of the assignments */
+    double cost_tokens;    /* what points are priced for; 0: not asked */
     double tokens_per_day; /* at least; 0: any. Then the fewest GPUs are best */
     bool generated;        /* every token of the routing has all its choices */
     /* Sets the trace of so many GPUs; it stays the caller's, and the one before may be closed. */
