@@ -2,31 +2,19 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/footprint_component.h"
+#include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
-#include "sim/memory/fsdp2.h"
-#include "sim/memory/optimizer_state.h"
 #include "sim/memory/page_pool.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
-enum { LOGITS_COPIES = 2, GATHERED_LAYERS = 2 };
+enum { LOGITS_COPIES = 2 };
 enum { AFTER_SCHEME = 9 }; /* components that may follow those of the scheme */
-
-#define AT_MOE_LAYER \
-    { true, false, false }
-#define AT_DENSE_LAYER \
-    { false, true, false }
-#define AT_LAYERS \
-    { true, true, false }
-#define AT_LOSS \
-    { false, false, true }
-#define ALWAYS \
-    { true, true, true }
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss"};
@@ -46,210 +34,6 @@ const char *spw_verdict_text(spw_verdict verdict, bool live) {
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
     if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
     return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;
-}
-
-/* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
-static uint64_t to_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : INT64_MAX; }
-
-__attribute__((format(printf, 5, 6))) static spw_component *
-add(spw_footprint *f, const char *name, double bytes, const char *source, const char *format, ...) {
-    spw_component *c = &f->component[f->components++];
-    *c = (spw_component){.bytes = to_bytes(bytes), .source = source};
-    (void)snprintf(c->name, sizeof c->name, "%s", name);
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(c->formula, sizeof c->formula, format, args);
-    va_end(args);
-    return c;
-}
-
-static void set_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
-    memcpy(c->live, live, sizeof c->live);
-}
-#define LIVE(component, ...) set_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
-
-/* --- State --- */
-
-/* Under tensor, context or expert-tensor parallelism: R t GPUs hold the experts once, TP the matrices of the rest. */
-static spw_component *add_grid_part(spw_footprint *f, const char *name, double bytes, const char *source,
-                                    const spw_job *job, const spw_held_parameters *held, bool shared,
-                                    bool twice, char letter, size_t each) {
-    const spw_grid g = spw_grid_of(job);
-    const double cut = held->rest - held->replicated;
-    const char *two = twice ? "2 x " : "";
-    if (!shared)
-        return add(f, name, bytes, source,
-                   "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu",
-                   letter, two, held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated,
-                   each);
-    return add(f, name, bytes, source,
-               "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
-               "%zu) x %zu",
-               two, held->routed, g.expert * g.expert_tensor * g.expert_data, cut, g.tensor, held->replicated,
-               g.data * g.context, each);
-}
-
-/* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
-static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
-                               const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
-                               char letter, size_t each) {
-    const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
-    if (!spw_grid_is_plain(job))
-        return add_grid_part(f, name, bytes, source, job, held, shared, twice, letter, each);
-    if (!shared)
-        return add(f, name, bytes, source, "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two,
-                   letter, two_times, held->routed, job->expert, held->rest, each);
-    return add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter, two_times,
-               held->routed + held->rest, each, job->expert * job->fsdp);
-}
-
-/* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
-static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                          spw_component *weights) {
-    const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
-    const double linear = spw_fp8_linear_parameters(job, stage), bytes = spw_fp8_weight_bytes(job, stage);
-    const uint64_t replaced = to_bytes(spw_fp8_replaced_bytes(job, stage));
-    const size_t products = spw_fp8_products(job, stage), used = strlen(weights->formula);
-    if (job->precision.recipe == SPW_FP8_NONE) return;
-    if (replaced > 0) {
-        weights->bytes -= replaced < weights->bytes ? replaced : weights->bytes;
-        (void)snprintf(weights->formula + used, sizeof weights->formula - used,
-                       ", less %.6g of linear layers", linear);
-    }
-    spw_component *c = add(f, "fp8_weights", bytes, source, "%.6g x %.6g", linear, bytes / linear);
-    c->argument = true;
-    LIVE(c, ALWAYS);
-    if (job->precision.recipe != SPW_FP8_DELAYED) return;
-    c = add(f, "fp8_histories", (double)(products * SPW_FP8_PRODUCT_BYTES),
-            "scales and amax histories of one step (7.12)", "%zu products x 5 tensors x 2 x 4 B", products);
-    c->argument = true;
-    LIVE(c, ALWAYS);
-}
-
-/* Gradient buffers of Megatron stay from step to step; those of a compiled step are its own. */
-static void add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
-                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
-                                          "Megatron optimizer on every replica (7.8)"};
-    const spw_held_parameters held = spw_job_parameters(job, stage);
-    const spw_held_parameters trained = spw_trained_parameters(job, &held);
-    const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
-    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
-    const spw_precision *p = &job->precision;
-    const char *source = sources[job->optimizer];
-    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
-    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
-    c->argument = true;
-    LIVE(c, ALWAYS);
-    add_fp8_state(f, job, stage, c);
-    c = add_part(f, "optimizer", s.moments, source, job, &optimized, shared, true, 'o', p->optimizer);
-    c->argument = true;
-    LIVE(c, ALWAYS);
-    if (s.master > 0.0) {
-        c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
-                     spw_master_bytes(job));
-        c->argument = true;
-        LIVE(c, ALWAYS);
-    }
-    c = add_part(f, "gradients", s.gradients,
-                 job->fsdp2.reshard != SPW_RESHARD_OFF ? "sharded gradients (7.14)"
-                 : sharded                             ? "stacked gradients of the layer scan (7.7)"
-                                                       : "gradient buffers (7.8)",
-                 job, &trained, sharded, false, 'g', p->gradients);
-    c->argument = !sharded;
-    LIVE(c, ALWAYS);
-}
-
-/* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
-static void add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
-                              const spw_layer_shape *s) {
-    const spw_grid grid = spw_grid_of(job);
-    const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
-                 g = (double)job->precision.gradients, b = (double)s->element_bytes,
-                 hidden = (double)s->tokens * (double)s->hidden * b,
-                 routed = (double)parameters->routed_per_layer / (double)(grid.expert * grid.expert_tensor),
-                 held = routed + (double)parameters->router_per_layer + (double)s->hidden;
-    const char *source = "bare layers: the MoE layers alone (7.10)";
-    spw_component *weights = add(f, "weights", layers * held * w, source,
-                                 "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
-    weights->argument = true;
-    LIVE(weights, ALWAYS);
-    LIVE(add(f, "gradients", layers * held * g, source, "L (3 e H F + E H + H) g = %.0f x %.6g x %.0f",
-             layers, held, g),
-         ALWAYS);
-    LIVE(add(f, "inputs", 2.0 * hidden, source, "input and gradient of the output, 2 x T H b = 2 x %.6g",
-             hidden),
-         ALWAYS);
-    LIVE(add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden), ALWAYS);
-    if (spw_remat_keeps_experts(job->remat))
-        LIVE(add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers, hidden),
-             ALWAYS);
-    LIVE(add(f, "expert_weight_gradients", routed * w, source,
-             "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
-         AT_MOE_LAYER);
-}
-
-/* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest)
- * ---------------------- */
-
-static void add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool all_experts) {
-    const spw_parameters p = spw_model_parameters(&job->model), *parameters = &p;
-    const bool several = job->expert * job->fsdp > 1;
-    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
-    const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
-    const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
-    const double rest =
-        several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
-    const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;
-    LIVE(add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
-             "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f", routed, w),
-         AT_MOE_LAYER);
-    LIVE(add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
-             "all-gather of attention, shared expert, router; next layer prefetched (7.2)", "2 x %.6g x %.0f",
-             rest, w),
-         AT_MOE_LAYER);
-    LIVE(add(f, "expert_weight_gradients", routed * g,
-             "gradients of a layer before their reduce-scatter (7.2)", "3 e H F g = %.6g x %.0f", routed, g),
-         AT_MOE_LAYER);
-    if (stage->moe_layers < stage->layers) {
-        LIVE(add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
-                 "a dense layer: weights, the next ones, gradients (7.2)", "(2 x %.0f + %.0f) x %.6g", w, g,
-                 dense),
-             AT_DENSE_LAYER);
-    }
-}
-
-/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. */
-static void add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    const char *source = "FSDP2, a layer a unit (7.14)";
-    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)job->precision.weights;
-    for (int dense = 0; dense < 2; dense++) {
-        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense), other = spw_fsdp2_unit_of(job, dense);
-        const double moe_layers = (double)(stage->moe_layers + stage->predictions),
-                     dense_layers = (double)(stage->layers - stage->moe_layers),
-                     layers = dense ? dense_layers : moe_layers, others = dense ? moe_layers : dense_layers;
-        const double before =
-            dense && others > 0.0 ? other.parameters : head; /* layers with experts come last */
-        const spw_fsdp2_bytes b = spw_fsdp2_layer(job, &unit, layers, before);
-        const double kept = job->fsdp2.reshard == SPW_RESHARD_NEVER ? w * others * other.parameters : 0.0;
-        const struct {
-            const char *name;
-            double bytes;
-        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
-                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
-                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
-                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced}};
-        const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
-        for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
-            set_live(add(f, parts[i].name, parts[i].bytes, source, "of units of %.6g parameters, w = %.0f",
-                         unit.parameters, w),
-                     at);
-    }
-    if (stage->head)
-        LIVE(add(f, "fsdp2.head", 2.0 * w * head, source, "weights and gradients, 2 x %.6g x %.0f", head, w),
-             AT_LOSS);
 }
 
 /* --- Activations
@@ -300,10 +84,12 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
     const bool at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
     if (tensor == 1) return;
-    set_live(add(f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),
-                 "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
-                 "2 TP T H b = 2 x %zu x %zu x %zu x %zu", tensor, s->tokens, s->hidden, s->element_bytes),
-             at);
+    spw_component_live(
+        spw_component_add(
+            f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),
+            "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
+            "2 TP T H b = 2 x %zu x %zu x %zu x %zu", tensor, s->tokens, s->hidden, s->element_bytes),
+        at);
 }
 
 static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
@@ -315,33 +101,35 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
     const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
     const double attention =
         tokens * ((double)elements * b + (double)(m->heads * sizeof(float)) + fp8.attention);
-    LIVE(add(f, "carries", (double)stage->kept_layers * carry,
-             stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
-                               : "inputs of the layers, stacked by the scan (7.3)",
-             "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
+    LIVE(spw_component_add(f, "carries", (double)stage->kept_layers * carry,
+                           stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                                             : "inputs of the layers, stacked by the scan (7.3)",
+                           "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
          ALWAYS);
-    LIVE(add(f, "attention", attention, "attention of the recomputed layer (7.4)",
-             "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b, m->heads,
-             inputs_note(job)),
+    LIVE(spw_component_add(f, "attention", attention, "attention of the recomputed layer (7.4)",
+                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b,
+                           m->heads, inputs_note(job)),
          AT_LAYERS);
     if (stage->head) {
-        LIVE(add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
-                 "logits and their gradient; the fp32 loss is fused (7.5)", "2 T V b = 2 x %zu x %zu x %.0f",
-                 s->tokens, m->vocab, b),
+        LIVE(spw_component_add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
+                               "logits and their gradient; the fp32 loss is fused (7.5)",
+                               "2 T V b = 2 x %zu x %zu x %.0f", s->tokens, m->vocab, b),
              AT_LOSS);
     }
     add_gathered_sequence(f, job, stage, s);
     if (m->shared_ffn > 0) {
-        LIVE(add(f, "shared_expert", tokens * (ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
+        LIVE(spw_component_add(
+                 f, "shared_expert", tokens * (ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
                  "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
                  ffn_kept(job), ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
              AT_MOE_LAYER);
     }
     if (stage->moe_layers < stage->layers) {
-        LIVE(add(f, "dense_ffn", tokens * ((1.0 + ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
-                 "w0, w1, act and one gradient of a dense FFN (7.3)",
-                 "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + ffn_kept(job), 1.0 + ffn_kept(job),
-                 s->tokens, m->dense_ffn, b, inputs_note(job)),
+        LIVE(spw_component_add(f, "dense_ffn",
+                               tokens * ((1.0 + ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
+                               "w0, w1, act and one gradient of a dense FFN (7.3)",
+                               "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + ffn_kept(job),
+                               1.0 + ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
     }
     return attention;
@@ -369,13 +157,14 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
         (void)snprintf(name, sizeof name, "moe.%s", layer.tensor[i].name);
         spw_layer_formula(&layer.tensor[i], rows, formula, sizeof formula);
         const uint64_t bytes = spw_layer_bytes(&layer.tensor[i], rows);
-        spw_component *c = add(f, name, 0.0, type->about.section, "%s", formula);
+        spw_component *c = spw_component_add(f, name, 0.0, type->about.section, "%s", formula);
         c->bytes = bytes < INT64_MAX ? bytes : INT64_MAX;
         c->routed = true;
         LIVE(c, AT_MOE_LAYER);
     }
     if (type->memory.communication_bytes != NULL) {
-        LIVE(add(f, "communication_buffers", (double)type->memory.communication_bytes(scheme, s),
+        LIVE(spw_component_add(
+                 f, "communication_buffers", (double)type->memory.communication_bytes(scheme, s),
                  type->memory.communication_source != NULL ? type->memory.communication_source
                                                            : "DeepEP buffer hints (4.3)",
                  "%s",
@@ -405,20 +194,20 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
         attention - repeated + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
-    LIVE(add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
-             "no remat: residuals of all layers beside the experts' (7.3)", "%.0f x %.6g + %.0f x %.6g",
-             moe_layers, moe, dense_layers, dense),
+    LIVE(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
+                           "no remat: residuals of all layers beside the experts' (7.3)",
+                           "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
          AT_LOSS);
     if (moe_layers > 0.0) {
-        LIVE(add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
-                 "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
-                 moe_layers - 1.0, moe, dense_layers, dense),
+        LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
+                               "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
+                               moe_layers - 1.0, moe, dense_layers, dense),
              AT_MOE_LAYER);
     }
     if (dense_layers > 0.0) {
-        LIVE(add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
-                 "no remat: the same of the layers beside a dense one (7.3)", "%.0f x %.6g + %.0f x %.6g",
-                 moe_layers, moe, dense_layers - 1.0, dense),
+        LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
+                               "no remat: the same of the layers beside a dense one (7.3)",
+                               "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
              AT_DENSE_LAYER);
     }
 }
@@ -427,11 +216,12 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
 static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage *stage, double routed) {
     const double here = (double)f->live_set.saved_bytes, moe_layers = (double)stage->kept_moe_layers;
     if (!spw_remat_keeps_experts(job->remat)) return;
-    spw_component *all =
-        add(f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
-            "%.6g over %.0f layers", routed, moe_layers);
-    spw_component *others = add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
-                                "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
+    spw_component *all = spw_component_add(
+        f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
+        "%.6g over %.0f layers", routed, moe_layers);
+    spw_component *others =
+        spw_component_add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
+                          "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
     all->routed = others->routed = true;
     LIVE(all, {false, true, true});
     LIVE(others, AT_MOE_LAYER);
@@ -447,13 +237,13 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
     if (memory->pool == NULL || !memory->pool(p->scheme, &p->shape, &pool)) return;
     const spw_stage_pages pages = spw_stage_pages_of(&pool, &pipeline, &p->job->model, stage->index);
     for (size_t t = 0; t < pool.tensors; t++) stays += spw_pool_tensor_bytes(&pool, t, pool.buffer_rows);
-    LIVE(add(f, "stash_pages", (double)pages.gpu_bytes, source,
-             "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight", pool.buffers,
-             pool.page_rows, pool.factor, pool.mean_rows),
+    LIVE(spw_component_add(f, "stash_pages", (double)pages.gpu_bytes, source,
+                           "%zu buffers, pages of %" PRIu64 " rows, %g x %" PRIu64 " rows a layer in flight",
+                           pool.buffers, pool.page_rows, pool.factor, pool.mean_rows),
          ALWAYS);
     if (stage->moe_layers > 0)
-        LIVE(add(f, "unstashed_layer", (double)stays, source, "%" PRIu64 " rows of the last MoE layer",
-                 pool.buffer_rows),
+        LIVE(spw_component_add(f, "unstashed_layer", (double)stays, source,
+                               "%" PRIu64 " rows of the last MoE layer", pool.buffer_rows),
              AT_LOSS);
 }
 
@@ -462,9 +252,10 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
 static void add_graph_inputs(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
     enum { TOKEN_BYTES = 3 * 8 + 4 };
     if (!spw_scheme_option_is(p->scheme, "graph", "full") || !(stage->embedding || stage->head)) return;
-    LIVE(add(f, "graph_inputs", (double)TOKEN_BYTES * (double)p->sequences * (double)p->job->sequence_length,
-             p->scheme->type->about.section, "%d x %zu x %zu", (int)TOKEN_BYTES, p->sequences,
-             p->job->sequence_length),
+    LIVE(spw_component_add(f, "graph_inputs",
+                           (double)TOKEN_BYTES * (double)p->sequences * (double)p->job->sequence_length,
+                           p->scheme->type->about.section, "%d x %zu x %zu", (int)TOKEN_BYTES, p->sequences,
+                           p->job->sequence_length),
          ALWAYS);
 }
 
@@ -476,9 +267,10 @@ static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *st
     kept.moe_layers = stage->kept_moe_layers;
     const size_t elements = spw_remat_token_elements(&kept, job->remat);
     if (elements == 0) return;
-    LIVE(add(f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
-             "projections that the remat policy keeps, all layers (7.3)", "%zu x T b = %zu x %zu x %zu",
-             elements, elements, s->tokens, s->element_bytes),
+    LIVE(spw_component_add(f, "saved_by_policy",
+                           (double)elements * (double)s->tokens * (double)s->element_bytes,
+                           "projections that the remat policy keeps, all layers (7.3)",
+                           "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
          ALWAYS);
 }
 
@@ -538,21 +330,21 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
     *out = (spw_footprint){.stage = stage};
-    out->budget_bytes = to_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
+    out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
     if (whole) {
-        add_state(out, job, &stage);
+        spw_footprint_add_state(out, job, &stage);
         if (job->fsdp2.reshard != SPW_RESHARD_OFF)
-            add_fsdp2(out, job, &stage);
+            spw_footprint_add_fsdp2(out, job, &stage);
         else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
-            add_gathered(out, job, &stage,
-                         scheme->type->compiled.list != NULL &&
-                             scheme->type->compiled.list(scheme)->all_experts);
+            spw_footprint_add_gathered(out, job, &stage,
+                                       scheme->type->compiled.list != NULL &&
+                                           scheme->type->compiled.list(scheme)->all_experts);
         attention = add_activations(out, job, &stage, shape);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);
-        add_expert_layers(out, job, &parameters, shape);
+        spw_footprint_add_expert_layers(out, job, &parameters, shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
     const spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);

@@ -12,6 +12,8 @@ const char *spw_match_name(spw_match match) {
     return names[match];
 }
 
+void spw_match_worsen(spw_match *match, spw_match other) { *match = other > *match ? other : *match; }
+
 void spw_assume(spw_assumptions *list, const char *format, ...) {
     char text[SPW_ASSUMPTION_TEXT];
     va_list args;

@@ -14,6 +14,7 @@
 typedef enum spw_match { SPW_MATCH_LIST(SPW_MATCH_ENUM) SPW_MATCH_COUNT } spw_match;
 #undef SPW_MATCH_ENUM
 const char *spw_match_name(spw_match match);
+void spw_match_worsen(spw_match *match, spw_match other); /* the later of the list is the worse */
 
 enum { SPW_ASSUMPTION_TEXT = 768, SPW_ASSUMPTIONS = 24 };
 

@@ -5,9 +5,9 @@
 #include "sim/print/plural.h"
 #include "sim/routing/counted_tokens.h"
 #include "sim/routing/model_match.h"
+#include "sim/routing/token_layout.h"
 #include "sim/routing/token_runs.h"
 
-#include <gsl/gsl_rng.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +37,6 @@ struct spw_composer {
 static void assume_all(spw_composer *c, const char *text) {
     for (size_t b = 0; b < c->request.batches; b++) spw_assume(&c->assumptions[b], "%s", text);
 }
-
-static void worsen(spw_match *match, spw_match other) { *match = other > *match ? other : *match; }
 
 /* Of one sequence on one rank. */
 static size_t rank_length(const spw_composer *c) { return spw_grid_sequence_tokens(c->request.job); }
@@ -126,7 +124,7 @@ static void doubt_phases(spw_composer *c) {
         (void)snprintf(text, sizeof text, "%zu step%s of phase %s %s replayed as of training", steps[p],
                        spw_plural(steps[p]), phases[p], steps[p] == 1 ? "is" : "are");
         assume_all(c, text);
-        worsen(&c->layer_match, SPW_MATCH_FOLDED);
+        spw_match_worsen(&c->layer_match, SPW_MATCH_FOLDED);
     }
 }
 
@@ -218,144 +216,6 @@ const spw_assumptions *spw_composer_assumptions(const spw_composer *c, size_t ba
     return &c->assumptions[batch];
 }
 
-/* --- Layouts from token columns --- */
-
-/* Tries to give every job rank `per_rank` source ranks. *done says whether their tokens suffice: exactly when
- * the ranks are the job's own, at least when they are folded. */
-static spw_status lay_out_by_rank(spw_composer *c, size_t batch, size_t per_rank, bool *done) {
-    const size_t want = batch_tokens(c, batch), length = rank_length(c);
-    *done = false;
-    for (size_t rank = 0; rank < c->ranks; rank++) {
-        const size_t begin = spw_token_runs_first(&c->runs, rank * per_rank),
-                     end = spw_token_runs_first(&c->runs, (rank + 1) * per_rank);
-        const uint64_t have = spw_token_runs_tokens(&c->runs, begin, end);
-        if (per_rank == 1 ? have != want : have < want) return SPW_OK;
-    }
-    if (c->info->has_sequences && !spw_token_runs_have_length(&c->runs, length)) {
-        spw_assume(&c->found[batch],
-                   "the trace's sequences are not %zu tokens long: they are cut to the job's, and so are "
-                   "capacity groups",
-                   length);
-    }
-    for (size_t rank = 0; rank < c->ranks; rank++) {
-        const size_t begin = spw_token_runs_first(&c->runs, rank * per_rank),
-                     end = spw_token_runs_first(&c->runs, (rank + 1) * per_rank);
-        const spw_status status =
-            spw_token_runs_take(&c->runs, begin, end, want, length, rank, c->layout[batch]);
-        if (status != SPW_OK) return status;
-    }
-    *done = true;
-    return SPW_OK;
-}
-
-/* Fills every sequence of the job with whole sequences of the trace; the last one is cut. They are dealt in
- * order while the trace's suffice and it knows no ranks, else drawn. */
-static spw_status lay_out_by_drawing(spw_composer *c, size_t batch) {
-    const size_t length = rank_length(c);
-    const uint64_t want = (uint64_t)c->ranks * batch_tokens(c, batch);
-    size_t next =
-        c->info->ranks == 0 && spw_token_runs_tokens(&c->runs, 0, c->runs.runs) >= want ? 0 : c->runs.pieces;
-    bool drew = false, dealt = next == 0;
-    gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
-    if (random == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate a random number generator");
-    gsl_rng_set(random,
-                (unsigned long)(c->request.seed * 1000003 + c->step * 1009 + c->request.sequences[batch]));
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < c->ranks * c->request.sequences[batch] && status == SPW_OK; i++) {
-        size_t rank = i / c->request.sequences[batch], sequence = i % c->request.sequences[batch];
-        for (size_t filled = 0; filled < length && status == SPW_OK;) {
-            size_t part = 0;
-            drew = drew || next == c->runs.pieces;
-            const size_t index = next < c->runs.pieces ? next++ : gsl_rng_uniform_int(random, c->runs.pieces);
-            status = spw_token_runs_take_piece(&c->runs, index, length - filled, rank, sequence,
-                                               c->layout[batch], &part);
-            filled += part;
-        }
-    }
-    gsl_rng_free(random);
-    worsen(&c->step_match[batch], SPW_MATCH_RESAMPLED);
-    if (!spw_grid_is_plain(c->request.job))
-        spw_assume(&c->found[batch],
-                   "what the GPUs of a tensor x context group have of a sequence is taken from the trace GPU "
-                   "by GPU, in "
-                   "parts of %zu tokens",
-                   length);
-    if (dealt)
-        spw_assume(&c->found[batch], "the trace knows no source ranks: whole sequences are dealt to ranks");
-    if (drew) {
-        spw_assume(&c->found[batch],
-                   "micro-batches are composed of whole sequences of the trace, drawn with seed %" PRIu64,
-                   c->request.seed);
-    }
-    return status;
-}
-
-typedef struct slice {
-    size_t offset, tokens; /* in the whole sequence */
-} slice;
-
-/* Context rank c has pieces c and 2 CP - 1 - c of the sequence, one behind the other, of which tensor rank t takes the t-th
- * part; a part may touch both. */
-static slice slice_of(const spw_grid *g, size_t rank, size_t length, bool second) {
-    const size_t t = rank % g->tensor, c = rank / g->tensor % g->context,
-                 own = length / (g->tensor * g->context);
-    if (g->context == 1) return second ? (slice){0, 0} : (slice){t * own, own};
-    const size_t piece = length / (2 * g->context), begin = t * own, end = begin + own;
-    const size_t low = second ? piece : 0, high = low + piece;
-    const size_t from = begin > low ? begin : low, to = end < high ? end : high;
-    const size_t first = second ? (2 * g->context - 1 - c) * piece : c * piece;
-    return from < to ? (slice){first + from - low, to - from} : (slice){0, 0};
-}
-
-/* A trace by data-parallel rank: the GPUs of a tensor x context group share the sequences of one source rank. */
-static spw_status lay_out_by_replica(spw_composer *c, size_t batch, bool *done) {
-    const spw_grid g = spw_grid_of(c->request.job);
-    const size_t length = c->request.job->sequence_length, sequences = c->request.sequences[batch],
-                 share = g.tensor * g.context;
-    spw_status status = SPW_OK;
-    *done = false;
-    for (size_t d = 0; d < c->ranks / share; d++) {
-        const size_t begin = spw_token_runs_first(&c->runs, d), end = spw_token_runs_first(&c->runs, d + 1);
-        if (spw_token_runs_tokens(&c->runs, begin, end) != sequences * length) return SPW_OK;
-    }
-    for (size_t i = 0; i < c->ranks * sequences * 2; i++) {
-        const size_t rank = i / 2 / sequences, sequence = i / 2 % sequences, d = rank / share;
-        const slice s = slice_of(&g, rank, length, i % 2 == 1);
-        const spw_token_place place = {rank, sequence, sequence * length + s.offset, s.tokens};
-        SPW_TRY(
-            spw_token_runs_take_part(&c->runs, spw_token_runs_first(&c->runs, d), &place, c->layout[batch]));
-    }
-    spw_assume(&c->found[batch],
-               "source ranks of the trace are the job's data-parallel ranks: the %zu GPUs of a tensor x "
-               "context group "
-               "share their sequences",
-               share);
-    *done = true;
-
-cleanup:
-    return status;
-}
-
-static spw_status lay_out(spw_composer *c, size_t batch) {
-    const size_t source = c->info->ranks;
-    bool done = false;
-    spw_status status = SPW_OK;
-    spw_layout_clear(c->layout[batch]);
-    if (source == c->ranks) {
-        status = lay_out_by_rank(c, batch, 1, &done);
-    } else if (source > 0 && source < c->ranks && source == spw_grid_of(c->request.job).data) {
-        status = lay_out_by_replica(c, batch, &done);
-    } else if (source > c->ranks && source % c->ranks == 0) {
-        status = lay_out_by_rank(c, batch, source / c->ranks, &done);
-        if (done) {
-            worsen(&c->step_match[batch], SPW_MATCH_FOLDED);
-            spw_assume(&c->found[batch], "%zu source ranks of the trace are folded onto %zu GPUs", source,
-                       c->ranks);
-        }
-    }
-    return status;
-}
-
 /* What the columns of a step say that a job's tokens would not; the first step says it for all. */
 static void doubt_tokens(spw_composer *c, int64_t step, uint64_t flagged, bool repeated) {
     for (size_t b = 0; b < c->request.batches; b++) {
@@ -373,7 +233,20 @@ static void doubt_tokens(spw_composer *c, int64_t step, uint64_t flagged, bool r
     }
     c->flagged = c->flagged || flagged > 0;
     c->repeated = c->repeated || repeated;
-    if (c->flagged || c->repeated) worsen(&c->layer_match, SPW_MATCH_FOLDED);
+    if (c->flagged || c->repeated) spw_match_worsen(&c->layer_match, SPW_MATCH_FOLDED);
+}
+
+static spw_token_layout token_layout(spw_composer *c, size_t batch) {
+    return (spw_token_layout){.job = c->request.job,
+                              .info = c->info,
+                              .runs = &c->runs,
+                              .ranks = c->ranks,
+                              .sequences = c->request.sequences[batch],
+                              .step = c->step,
+                              .seed = c->request.seed,
+                              .layout = c->layout[batch],
+                              .match = &c->step_match[batch],
+                              .found = &c->found[batch]};
 }
 
 static spw_status begin_tokens(spw_composer *c) {
@@ -381,13 +254,15 @@ static spw_status begin_tokens(spw_composer *c) {
     const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
     spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
-        status = lay_out(c, b);
+        const spw_token_layout layout = token_layout(c, b);
+        status = spw_token_layout_deal(&layout);
         drawn[b] = c->layout[b]->begin[c->ranks] == 0;
         any = any || drawn[b];
     }
     if (any && status == SPW_OK) status = spw_token_runs_cut(&c->runs, rank_length(c));
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
-        if (drawn[b]) status = lay_out_by_drawing(c, b);
+        const spw_token_layout layout = token_layout(c, b);
+        if (drawn[b]) status = spw_token_layout_draw(&layout);
     }
     return status;
 }
@@ -415,7 +290,7 @@ static spw_status begin_counts(spw_composer *c) {
         if (drawn < sequences)
             spw_assume(&c->found[b], "%zu sequence%s of a GPU %s drawn, larger batches repeat %s", drawn,
                        drawn == 1 ? "" : "s", drawn == 1 ? "is" : "are", drawn == 1 ? "it" : "them");
-        worsen(&c->step_match[b], SPW_MATCH_RESAMPLED);
+        spw_match_worsen(&c->step_match[b], SPW_MATCH_RESAMPLED);
         spw_assume(&c->found[b],
                    "a trace of counts: experts keep their shares, which of them meet in a token is drawn");
     }
@@ -458,7 +333,7 @@ spw_status spw_composer_take(spw_composer *c, size_t step, spw_note_reader *reco
         SPW_TRY(spw_note_next(record, sizeof(batch_note), &note));
         const batch_note *batch = note;
         SPW_TRY(spw_note_next(record, (size_t)batch->texts * SPW_ASSUMPTION_TEXT, &texts));
-        worsen(&c->match[b], (spw_match)batch->match);
+        spw_match_worsen(&c->match[b], (spw_match)batch->match);
         for (size_t i = 0; i < batch->texts; i++)
             spw_assume(&c->assumptions[b], "%s", (const char *)texts + i * SPW_ASSUMPTION_TEXT);
     }

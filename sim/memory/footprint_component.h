@@ -1,0 +1,29 @@
+/* One component of a footprint: how it is added, and the moments at which it lives. Shared by the files that fill a footprint. */
+#ifndef SPW_SIM_MEMORY_FOOTPRINT_COMPONENT_H
+#define SPW_SIM_MEMORY_FOOTPRINT_COMPONENT_H
+
+#include "sim/memory/footprint.h"
+
+#define AT_MOE_LAYER \
+    { true, false, false }
+#define AT_DENSE_LAYER \
+    { false, true, false }
+#define AT_LAYERS \
+    { true, true, false }
+#define AT_LOSS \
+    { false, false, true }
+#define ALWAYS \
+    { true, true, true }
+
+/* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
+uint64_t spw_component_bytes(double bytes);
+/* Appends a component that lives nowhere yet; `source` is borrowed, `format` is the formula with numbers. There is room: the
+ * footprint's parts have few components, and spw_footprint_of_stage() counts those of a scheme. */
+__attribute__((format(printf, 5, 6))) spw_component *spw_component_add(spw_footprint *footprint,
+                                                                       const char *name, double bytes,
+                                                                       const char *source, const char *format,
+                                                                       ...);
+void spw_component_live(spw_component *component, const bool live[SPW_MOMENT_COUNT]);
+#define LIVE(component, ...) spw_component_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
+
+#endif

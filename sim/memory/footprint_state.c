@@ -1,0 +1,205 @@
+#include "sim/memory/footprint_state.h"
+
+#include "sim/input/grid.h"
+#include "sim/input/remat.h"
+#include "sim/memory/footprint_component.h"
+#include "sim/memory/fp8_memory.h"
+#include "sim/memory/fsdp2.h"
+#include "sim/memory/optimizer_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GATHERED_LAYERS = 2 };
+
+/* --- State --- */
+
+/* Under tensor, context or expert-tensor parallelism: R t GPUs hold the experts once, TP the matrices of the rest. */
+static spw_component *add_grid_part(spw_footprint *f, const char *name, double bytes, const char *source,
+                                    const spw_job *job, const spw_held_parameters *held, bool shared,
+                                    bool twice, char letter, size_t each) {
+    const spw_grid g = spw_grid_of(job);
+    const double cut = held->rest - held->replicated;
+    const char *two = twice ? "2 x " : "";
+    if (!shared)
+        return spw_component_add(
+            f, name, bytes, source,
+            "(routed / (R t) + cut / TP + whole) %c = %s(%.6g / %zu + %.6g / %zu + %.6g) x %zu", letter, two,
+            held->routed, g.expert * g.expert_tensor, cut, g.tensor, held->replicated, each);
+    return spw_component_add(
+        f, name, bytes, source,
+        "routed / (R t EDP) and (cut / TP + whole) / (DP CP): %s(%.6g / %zu + (%.6g / %zu + %.6g) / "
+        "%zu) x %zu",
+        two, held->routed, g.expert * g.expert_tensor * g.expert_data, cut, g.tensor, held->replicated,
+        g.data * g.context, each);
+}
+
+/* `shared`: P parameters of the stage over its GPUs; else whole, each GPU with its experts. */
+static spw_component *add_part(spw_footprint *f, const char *name, double bytes, const char *source,
+                               const spw_job *job, const spw_held_parameters *held, bool shared, bool twice,
+                               char letter, size_t each) {
+    const char *two = twice ? "2 " : "", *two_times = twice ? "2 x " : "";
+    if (!spw_grid_is_plain(job))
+        return add_grid_part(f, name, bytes, source, job, held, shared, twice, letter, each);
+    if (!shared)
+        return spw_component_add(f, name, bytes, source,
+                                 "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two, letter,
+                                 two_times, held->routed, job->expert, held->rest, each);
+    return spw_component_add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter,
+                             two_times, held->routed + held->rest, each, job->expert * job->fsdp);
+}
+
+/* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
+static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                          spw_component *weights) {
+    const char *source = "copies of TransformerEngine's linear layers, with scales (7.12)";
+    const double linear = spw_fp8_linear_parameters(job, stage), bytes = spw_fp8_weight_bytes(job, stage);
+    const uint64_t replaced = spw_component_bytes(spw_fp8_replaced_bytes(job, stage));
+    const size_t products = spw_fp8_products(job, stage), used = strlen(weights->formula);
+    if (job->precision.recipe == SPW_FP8_NONE) return;
+    if (replaced > 0) {
+        weights->bytes -= replaced < weights->bytes ? replaced : weights->bytes;
+        (void)snprintf(weights->formula + used, sizeof weights->formula - used,
+                       ", less %.6g of linear layers", linear);
+    }
+    spw_component *c =
+        spw_component_add(f, "fp8_weights", bytes, source, "%.6g x %.6g", linear, bytes / linear);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (job->precision.recipe != SPW_FP8_DELAYED) return;
+    c = spw_component_add(f, "fp8_histories", (double)(products * SPW_FP8_PRODUCT_BYTES),
+                          "scales and amax histories of one step (7.12)",
+                          "%zu products x 5 tensors x 2 x 4 B", products);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+}
+
+void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
+                                          "Megatron distributed optimizer, expert data parallelism (7.8)",
+                                          "Megatron optimizer on every replica (7.8)"};
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_held_parameters trained = spw_trained_parameters(job, &held);
+    const spw_held_parameters optimized = spw_optimized_parameters(job, &held);
+    const spw_optimizer_state s = spw_optimizer_state_of(job, &held);
+    const spw_precision *p = &job->precision;
+    const char *source = sources[job->optimizer];
+    const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    add_fp8_state(f, job, stage, c);
+    c = add_part(f, "optimizer", s.moments, source, job, &optimized, shared, true, 'o', p->optimizer);
+    c->argument = true;
+    LIVE(c, ALWAYS);
+    if (s.master > 0.0) {
+        c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
+                     spw_master_bytes(job));
+        c->argument = true;
+        LIVE(c, ALWAYS);
+    }
+    c = add_part(f, "gradients", s.gradients,
+                 job->fsdp2.reshard != SPW_RESHARD_OFF ? "sharded gradients (7.14)"
+                 : sharded                             ? "stacked gradients of the layer scan (7.7)"
+                                                       : "gradient buffers (7.8)",
+                 job, &trained, sharded, false, 'g', p->gradients);
+    c->argument = !sharded;
+    LIVE(c, ALWAYS);
+}
+
+void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
+                                     const spw_layer_shape *s) {
+    const spw_grid grid = spw_grid_of(job);
+    const double layers = (double)job->model.moe_layers, w = (double)job->precision.weights,
+                 g = (double)job->precision.gradients, b = (double)s->element_bytes,
+                 hidden = (double)s->tokens * (double)s->hidden * b,
+                 routed = (double)parameters->routed_per_layer / (double)(grid.expert * grid.expert_tensor),
+                 held = routed + (double)parameters->router_per_layer + (double)s->hidden;
+    const char *source = "bare layers: the MoE layers alone (7.10)";
+    spw_component *weights =
+        spw_component_add(f, "weights", layers * held * w, source,
+                          "L (3 e H F + E H + H) w = %.0f x %.6g x %.0f", layers, held, w);
+    weights->argument = true;
+    LIVE(weights, ALWAYS);
+    LIVE(spw_component_add(f, "gradients", layers * held * g, source,
+                           "L (3 e H F + E H + H) g = %.0f x %.6g x %.0f", layers, held, g),
+         ALWAYS);
+    LIVE(spw_component_add(f, "inputs", 2.0 * hidden, source,
+                           "input and gradient of the output, 2 x T H b = 2 x %.6g", hidden),
+         ALWAYS);
+    LIVE(spw_component_add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers,
+                           hidden),
+         ALWAYS);
+    if (spw_remat_keeps_experts(job->remat))
+        LIVE(spw_component_add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers,
+                               hidden),
+             ALWAYS);
+    LIVE(spw_component_add(f, "expert_weight_gradients", routed * w, source,
+                           "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
+         AT_MOE_LAYER);
+}
+
+/* --- Weights of the layers at work: gathered over fsdp (routed) or over all GPUs (the rest) --- */
+
+void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                                bool all_experts) {
+    const spw_parameters p = spw_model_parameters(&job->model), *parameters = &p;
+    const bool several = job->expert * job->fsdp > 1;
+    const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
+    const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
+    const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
+    const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
+    const double rest =
+        several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
+    const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;
+    LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
+                           "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f",
+                           routed, w),
+         AT_MOE_LAYER);
+    LIVE(spw_component_add(f, "gathered_other_weights", GATHERED_LAYERS * rest * w,
+                           "all-gather of attention, shared expert, router; next layer prefetched (7.2)",
+                           "2 x %.6g x %.0f", rest, w),
+         AT_MOE_LAYER);
+    LIVE(spw_component_add(f, "expert_weight_gradients", routed * g,
+                           "gradients of a layer before their reduce-scatter (7.2)",
+                           "3 e H F g = %.6g x %.0f", routed, g),
+         AT_MOE_LAYER);
+    if (stage->moe_layers < stage->layers) {
+        LIVE(spw_component_add(f, "gathered_dense_weights", (GATHERED_LAYERS * w + g) * dense,
+                               "a dense layer: weights, the next ones, gradients (7.2)",
+                               "(2 x %.0f + %.0f) x %.6g", w, g, dense),
+             AT_DENSE_LAYER);
+    }
+}
+
+void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "FSDP2, a layer a unit (7.14)";
+    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)job->precision.weights;
+    for (int dense = 0; dense < 2; dense++) {
+        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense), other = spw_fsdp2_unit_of(job, dense);
+        const double moe_layers = (double)(stage->moe_layers + stage->predictions),
+                     dense_layers = (double)(stage->layers - stage->moe_layers),
+                     layers = dense ? dense_layers : moe_layers, others = dense ? moe_layers : dense_layers;
+        const double before =
+            dense && others > 0.0 ? other.parameters : head; /* layers with experts come last */
+        const spw_fsdp2_bytes b = spw_fsdp2_layer(job, &unit, layers, before);
+        const double kept = job->fsdp2.reshard == SPW_RESHARD_NEVER ? w * others * other.parameters : 0.0;
+        const struct {
+            const char *name;
+            double bytes;
+        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
+                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
+                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
+                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced}};
+        const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
+            spw_component_live(spw_component_add(f, parts[i].name, parts[i].bytes, source,
+                                                 "of units of %.6g parameters, w = %.0f", unit.parameters, w),
+                               at);
+    }
+    if (stage->head)
+        LIVE(spw_component_add(f, "fsdp2.head", 2.0 * w * head, source,
+                               "weights and gradients, 2 x %.6g x %.0f", head, w),
+             AT_LOSS);
+}

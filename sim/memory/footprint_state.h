@@ -1,0 +1,19 @@
+/* The components of a footprint that are weights, gradients and optimizer state, whole or gathered for the layers at work. */
+#ifndef SPW_SIM_MEMORY_FOOTPRINT_STATE_H
+#define SPW_SIM_MEMORY_FOOTPRINT_STATE_H
+
+#include "sim/memory/footprint.h"
+
+/* What a stage holds from step to step, and its gradients. Gradient buffers of Megatron stay from step to step; those of a
+ * compiled step are its own. */
+void spw_footprint_add_state(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+/* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
+void spw_footprint_add_expert_layers(spw_footprint *footprint, const spw_job *job,
+                                     const spw_parameters *parameters, const spw_layer_shape *shape);
+/* The sharded weights of the layers at work. all_experts: of every expert, not of the rank's own. */
+void spw_footprint_add_gathered(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
+                                bool all_experts);
+/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. */
+void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+
+#endif
