@@ -1,10 +1,12 @@
 #include "base/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { WIDTH = 30 };
+enum { WIDTH = 30, TEXT = 32 };
+static const double FIRST_DRAWN_S = 1.0, DRAWN_EVERY_S = 0.1, SAID_EVERY_S = 60.0;
 
 double spw_clock_s(void) {
     struct timespec now;
@@ -12,21 +14,66 @@ double spw_clock_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-spw_progress spw_progress_begin(const char *what, size_t total) {
-    return (spw_progress){what, total, spw_clock_s(), 0.0, isatty(STDERR_FILENO) == 1, false};
+/* Seconds between two lines; 0: none is written. */
+static double interval(void) {
+    const char *text = getenv("SPILLWAY_PROGRESS_S");
+    char *end = NULL;
+    const double asked = text != NULL ? strtod(text, &end) : 0.0;
+    return text != NULL && end != text && *end == '\0' && asked >= 0.0 ? asked : SAID_EVERY_S;
+}
+
+spw_progress spw_progress_begin(const char *what, const char *unit, size_t total) {
+    const double now = spw_clock_s();
+    return (spw_progress){.what = what,
+                          .unit = unit,
+                          .total = total,
+                          .start_s = now,
+                          .said_s = now,
+                          .every_s = interval(),
+                          .terminal = isatty(STDERR_FILENO) == 1};
+}
+
+void spw_progress_skip(spw_progress *p, size_t done) {
+    p->first = done;
+    p->start_s = spw_clock_s();
+}
+
+static const char *amount(double seconds, char text[TEXT]) {
+    static const struct {
+        double below, seconds;
+        const char *name;
+    } units[] = {{100.0, 1.0, "s"}, {6000.0, 60.0, "min"}, {360000.0, 3600.0, "h"}, {0.0, 86400.0, "days"}};
+    size_t i = 0;
+    while (units[i].below > 0.0 && seconds >= units[i].below) i++;
+    (void)snprintf(text, TEXT, "%.0f %s", seconds / units[i].seconds, units[i].name);
+    return text;
+}
+
+static void draw(spw_progress *p, double share, double rate, const char *left) {
+    const int filled = (int)(share * WIDTH);
+    fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %.4g %s/s, %s left\033[K", p->what, filled,
+            "##############################", WIDTH - filled, "..............................", share * 100.0,
+            rate, p->unit, left);
+    p->drawn = true;
 }
 
 void spw_progress_update(spw_progress *p, size_t done) {
-    if (!p->terminal || p->total == 0) return;
-    double now = spw_clock_s();
-    if (now - p->start_s < 1.0 || now - p->drawn_s < 0.1) return;
-    double share = (double)done / (double)p->total;
-    int filled = (int)(share * WIDTH);
-    double left_s = done > 0 ? (now - p->start_s) * (1.0 - share) / share : 0.0;
-    fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %.0f s left ", p->what, filled, "##############################",
-            WIDTH - filled, "..............................", share * 100.0, left_s);
-    p->drawn_s = now;
-    p->drawn = true;
+    if (done > p->total) done = p->total;
+    if (done <= p->first) return;
+    const double now = spw_clock_s(), passed = now - p->start_s;
+    if (p->terminal ? passed < FIRST_DRAWN_S || now - p->said_s < DRAWN_EVERY_S
+                    : p->every_s <= 0.0 || now - p->said_s < p->every_s || passed <= 0.0)
+        return;
+    const double rate = (double)(done - p->first) / passed;
+    char left[TEXT];
+    (void)amount((double)(p->total - done) / rate, left);
+    p->said_s = now;
+    if (p->terminal) {
+        draw(p, (double)done / (double)p->total, rate, left);
+    } else {
+        fprintf(stderr, "spillway: %s: %zu of %zu %s, %.1f %%, %.4g a second, %s left\n", p->what, done,
+                p->total, p->unit, 100.0 * (double)done / (double)p->total, rate, left);
+    }
 }
 
 void spw_progress_end(spw_progress *p) {

@@ -240,6 +240,7 @@ static spw_status walk_shared(const spw_walk *walk, spw_checkpoint *checkpoint, 
     char *all = NULL;
     size_t units = 2 * spw_processes(), bytes = 0, first = 0;
     if (walk->state != NULL) SPW_TRY(restore(walk, checkpoint, &first));
+    spw_progress_skip(progress, first);
     while (first < walk->units) {
         round_head head;
         const double start_s = spw_clock_s();
@@ -259,7 +260,11 @@ static spw_status walk_shared(const spw_walk *walk, spw_checkpoint *checkpoint, 
         all = NULL;
         first += (size_t)head.units;
         if (walk->state != NULL) SPW_TRY(keep(walk, checkpoint, first));
-        if (head.stored_bytes == 0) units = next_units(units, spw_clock_s() - start_s, bytes);
+        if (head.stored_bytes == 0) {
+            units = next_units(units, spw_clock_s() - start_s, bytes);
+        } else {
+            spw_progress_skip(progress, first);
+        }
         spw_progress_update(progress, first);
     }
 
@@ -269,7 +274,7 @@ cleanup:
 }
 
 spw_status spw_walk_run(const spw_walk *walk, spw_checkpoint *checkpoint) {
-    spw_progress progress = spw_progress_begin(walk->what, walk->units);
+    spw_progress progress = spw_progress_begin(walk->what, walk->unit, walk->units);
     spw_checkpoint *own = checkpoint != NULL && spw_checkpoint_claim(checkpoint) ? checkpoint : NULL;
     const spw_status status =
         spw_walk_is_plain(own) ? walk_plain(walk, &progress) : walk_shared(walk, own, &progress);

@@ -38,7 +38,7 @@ typedef struct spw_state {
 SPW_MUST_CHECK spw_status spw_state_part(const spw_state *state, void *data, size_t bytes);
 
 typedef struct spw_walk {
-    const char *what; /* for the progress */
+    const char *what, *unit; /* for the progress: what is done, and what a unit is called, as "layers" */
     size_t units;
     void *context;
     /* What one unit finds. Units of a process rise, with gaps; between two units others may be taken. */

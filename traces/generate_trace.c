@@ -117,7 +117,7 @@ spw_status spw_generate_trace(const spw_generate_settings *settings, const char 
     spw_generator *generator = NULL;
     spw_trace_writer *writer = NULL;
     columns made = {.source_rank = NULL};
-    spw_progress progress = spw_progress_begin("generate", settings->steps * settings->layers);
+    spw_progress progress = spw_progress_begin("generate", "layers", settings->steps * settings->layers);
     SPW_TRY(spw_generator_create(settings, &generator));
     SPW_TRY(make_columns(settings, &made));
     SPW_TRY(create_writer(settings, &made, path, &writer));

@@ -156,7 +156,7 @@ spw_status spw_trace_merge(const char *in_path, const char *out_path, int level)
     spw_status status = SPW_OK;
     merger m = {.capacity = 0};
     spw_shard_set set = {.shards = 0};
-    spw_progress progress = spw_progress_begin("merge", 0);
+    spw_progress progress = spw_progress_begin("merge", "steps", 0);
     SPW_TRY(spw_trace_open(in_path, &m.in)); /* first: it says what is not there at all */
     if (!spw_shard_set_is(in_path))
         SPW_TRY(spw_fail(SPW_EARG,
@@ -165,7 +165,7 @@ spw_status spw_trace_merge(const char *in_path, const char *out_path, int level)
     SPW_TRY(spw_shard_set_read(in_path, &set));
     m.info = spw_trace_get_info(m.in);
     SPW_TRY(check_flags(&m, in_path));
-    progress = spw_progress_begin("merge", m.info->steps);
+    progress = spw_progress_begin("merge", "steps", m.info->steps);
     SPW_TRY(create_writer(&m, out_path, level));
     for (size_t step = 0; step < m.info->steps; step++) {
         SPW_TRY(merge_step(&m, step));

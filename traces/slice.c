@@ -248,7 +248,7 @@ static void free_cut(cut *c) {
 spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_slice_settings *settings) {
     spw_status status = SPW_OK;
     cut c = {.settings = settings};
-    spw_progress progress = spw_progress_begin("slice", settings->steps);
+    spw_progress progress = spw_progress_begin("slice", "steps", settings->steps);
     if (spw_shard_set_is(in_path))
         SPW_TRY(spw_fail(SPW_EARG, "%s: a set of shards cannot be cut; cut each of its files", in_path));
     SPW_TRY(spw_slice_rehearse_extra(in_path));

@@ -111,9 +111,10 @@ typedef struct reading {
     uint32_t *routed; /* [experts] */
     double *sorted;   /* [experts] */
     spw_layer_statistics *out;
+    const spw_walk *beside; /* NULL: none */
 } reading;
 
-/* A unit is a layer of a step; a record without anything: nothing is routed there. */
+/* A unit is a layer of a step; where nothing is routed, max_over_mean is no number. */
 static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     const reading *r = context;
     const spw_trace_info *info = spw_trace_get_info(r->trace);
@@ -122,23 +123,22 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     const bool tokens = info->has_tokens && info->step_offset[step + 1] > info->step_offset[step];
     spw_status status = SPW_OK;
     spw_trace_record record = {.tokens = 0};
-    spw_statistics one;
+    spw_statistics one = {.max_over_mean = NAN};
     void *at = NULL;
+    memset(r->routed, 0, experts * sizeof *r->routed);
     if (tokens) {
         SPW_TRY(spw_trace_read_record(r->trace, step, 1, layer, false, &record));
         count_record(&record, r->routed);
     } else if (info->has_routed) {
         SPW_TRY(spw_trace_read_routed(r->trace, step, layer, r->routed));
-    } else {
-        goto cleanup;
     }
     uint64_t total = 0;
     for (size_t i = 0; i < experts; i++) total += r->routed[i];
-    if (total == 0) goto cleanup;
-    statistics_of(r->routed, experts, r->sorted, &one);
-    if (tokens) touch_all(&record, &one);
+    if (total > 0) statistics_of(r->routed, experts, r->sorted, &one);
+    if (total > 0 && tokens) touch_all(&record, &one);
     SPW_TRY(spw_note_add(out, sizeof one, &at));
     memcpy(at, &one, sizeof one);
+    if (r->beside != NULL) SPW_TRY(r->beside->compute(r->beside->context, unit, out));
 
 cleanup:
     return status;
@@ -148,17 +148,20 @@ static spw_status take_layer(void *context, size_t unit, spw_note_reader *record
     const reading *r = context;
     const size_t layers = spw_trace_get_info(r->trace)->layers;
     const void *one = NULL;
-    if (record->bytes == 0) return SPW_OK;
-    const spw_status status = spw_note_next(record, sizeof(spw_statistics), &one);
-    if (status == SPW_OK) add(&r->out[unit % layers], one, unit / layers);
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_note_next(record, sizeof(spw_statistics), &one));
+    if (!isnan(((const spw_statistics *)one)->max_over_mean)) add(&r->out[unit % layers], one, unit / layers);
+    if (r->beside != NULL) SPW_TRY(r->beside->take(r->beside->context, unit, record));
+
+cleanup:
     return status;
 }
 
-spw_status spw_trace_statistics(spw_trace *trace, spw_layer_statistics *out) {
+spw_status spw_trace_statistics(spw_trace *trace, const spw_walk *beside, spw_layer_statistics *out) {
     spw_status status = SPW_OK;
     const spw_trace_info *info = spw_trace_get_info(trace);
-    reading r = {.trace = trace, .out = out};
-    const spw_walk walk = {"read", info->steps * info->layers, &r, note_layer, take_layer};
+    reading r = {.trace = trace, .out = out, .beside = beside};
+    const spw_walk walk = {"read", "layers", info->steps * info->layers, &r, note_layer, take_layer};
     SPW_TRY(SPW_ALLOC(info->experts, &r.routed));
     SPW_TRY(SPW_ALLOC(info->experts, &r.sorted));
     for (size_t layer = 0; layer < info->layers; layer++) {

@@ -2,6 +2,7 @@
 #ifndef SPW_TRACES_STATISTICS_H
 #define SPW_TRACES_STATISTICS_H
 
+#include "base/walk.h"
 #include "traces/trace.h"
 
 /* Expert-parallel sizes for which ranks and nodes are looked at; a node has 8 ranks, expert x is on rank
@@ -32,7 +33,9 @@ typedef struct spw_layer_statistics {
 /* Of a histogram alone; the touched counts are NaN. */
 void spw_statistics_of(const uint32_t *routed, size_t experts, spw_statistics *out);
 
-/* out [layers]. Tokens are read where the trace has them, counts/routed elsewhere. */
-SPW_MUST_CHECK spw_status spw_trace_statistics(spw_trace *trace, spw_layer_statistics *out);
+/* out [layers]. Tokens are read where the trace has them, counts/routed elsewhere. A unit is a layer of a step; `beside` computes
+ * and takes of each what it wants in the same pass over the trace, NULL: nobody does. */
+SPW_MUST_CHECK spw_status spw_trace_statistics(spw_trace *trace, const spw_walk *beside,
+                                               spw_layer_statistics *out);
 
 #endif

@@ -371,7 +371,7 @@ spw_status spw_trace_verify(spw_trace *trace, size_t longest_run, spw_verify_rep
     verifier v = {.trace = trace, .info = spw_trace_get_info(trace), .report = &step, .out = out};
     v.longest_run = longest_run > 0 ? longest_run : DEFAULT_RUN;
     *out = (spw_verify_report){.findings = 0};
-    const spw_walk walk = {"verify", v.info->steps, &v, note_step, take_step};
+    const spw_walk walk = {"verify", "steps", v.info->steps, &v, note_step, take_step};
     spw_trace_keep_contradictions(trace);
     SPW_TRY(create(&v));
     SPW_TRY(spw_walk_run(&walk, NULL));

@@ -316,9 +316,9 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     SPW_TRY(spw_trace_open(o.trace.path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
     SPW_TRY(SPW_ALLOC(info->layers, &layers));
-    SPW_TRY(spw_trace_statistics(trace, layers));
+    if (format == SPW_FORMAT_CSV) SPW_TRY(spw_trace_statistics(trace, NULL, layers));
+    if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, layers, &overload));
     SPW_TRY(spw_trace_count_flagged(trace, &flagged));
-    if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, &overload));
     if (format == SPW_FORMAT_TABLE) SPW_TRY(print_person(o.trace.path, info, flagged, layers, &overload));
     if (format == SPW_FORMAT_JSON) SPW_TRY(print_json(o.trace.path, info, flagged, layers, &overload));
     if (format == SPW_FORMAT_CSV)

@@ -112,32 +112,46 @@ static spw_status knows_sources(spw_trace *trace, const spw_trace_info *info, bo
     return status;
 }
 
-spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_trace_overload *out) {
-    const spw_trace_info *info = spw_trace_get_info(trace);
+static spw_status begin(reading *r, size_t asked, spw_trace_overload *out) {
+    const spw_trace_info *info = r->info;
     const size_t ranks = asked > 0 ? asked : info->ranks;
     spw_status status = SPW_OK;
-    reading r = {
-        .trace = trace, .info = info, .groups = 1, .group_ranks = ranks, .begun = SIZE_MAX, .run = &out->run};
+    SPW_TRY(knows_sources(r->trace, info, &r->by_source));
+    r->by_source = r->by_source && info->ranks > ranks && info->ranks % ranks == 0;
+    r->group_ranks = ranks;
+    r->groups = r->by_source ? info->ranks / ranks : 1;
+    const spw_overload_shape shape = {r->groups * ranks, ranks, info->layers, NULL, {1, 1, 1}};
+    SPW_TRY(spw_overload_create(&shape, &r->sums));
+    SPW_TRY(SPW_ALLOC((info->ranks > 1 ? info->ranks : 1) * info->experts, &r->counted));
+    SPW_TRY(SPW_ALLOC(info->layers, &out->layer));
+
+cleanup:
+    return status;
+}
+
+static void end(reading *r, spw_trace_overload *out) {
+    spw_overload_run_finish(&out->run);
+    for (size_t l = 0; l < r->info->layers; l++) out->layer[l] = spw_overload_run_layer(&r->sums, l);
+    out->run_rank = spw_overload_run_rank(&r->sums);
+    out->group_ranks = r->group_ranks;
+    out->groups = r->groups;
+}
+
+spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_layer_statistics *statistics,
+                                   spw_trace_overload *out) {
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    spw_status status = SPW_OK;
+    reading r = {.trace = trace, .info = info, .begun = SIZE_MAX, .run = &out->run};
+    const spw_walk walk = {.context = &r, .compute = note_layer, .take = take_layer};
+    const bool counts = divides(info, asked > 0 ? asked : info->ranks);
     *out = (spw_trace_overload){.asked = asked > 0};
-    if (asked > 0 && !divides(info, asked))
+    if (asked > 0 && !counts)
         return spw_fail(SPW_EARG,
                         "--expert-parallel %zu: must divide the experts of every layer, at most %zu", asked,
                         info->experts);
-    if (!divides(info, ranks)) return SPW_OK;
-    SPW_TRY(knows_sources(trace, info, &r.by_source));
-    r.by_source = r.by_source && info->ranks > ranks && info->ranks % ranks == 0;
-    if (r.by_source) r.groups = info->ranks / ranks;
-    const spw_overload_shape shape = {r.groups * ranks, ranks, info->layers, NULL, {1, 1, 1}};
-    SPW_TRY(spw_overload_create(&shape, &r.sums));
-    SPW_TRY(SPW_ALLOC((info->ranks > 1 ? info->ranks : 1) * info->experts, &r.counted));
-    SPW_TRY(SPW_ALLOC(info->layers, &out->layer));
-    const spw_walk walk = {"read", info->steps * info->layers, &r, note_layer, take_layer};
-    SPW_TRY(spw_walk_run(&walk, NULL));
-    spw_overload_run_finish(&out->run);
-    for (size_t l = 0; l < info->layers; l++) out->layer[l] = spw_overload_run_layer(&r.sums, l);
-    out->run_rank = spw_overload_run_rank(&r.sums);
-    out->group_ranks = ranks;
-    out->groups = r.groups;
+    if (counts) SPW_TRY(begin(&r, asked, out));
+    SPW_TRY(spw_trace_statistics(trace, counts ? &walk : NULL, statistics));
+    if (counts) end(&r, out);
 
 cleanup:
     spw_overload_destroy(&r.sums);

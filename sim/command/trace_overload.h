@@ -5,6 +5,7 @@
 #include "sim/print/json_values.h"
 #include "sim/print/table.h"
 #include "sim/replay/overload.h"
+#include "traces/statistics.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>
@@ -21,8 +22,9 @@ typedef struct spw_trace_overload {
 } spw_trace_overload;
 
 /* asked: expert-parallel size, 0: the trace's source ranks, if they divide the experts of every layer. SPW_EARG when it does
- * not divide them. Reads the trace once more. */
-SPW_MUST_CHECK spw_status spw_trace_overload_read(spw_trace *trace, size_t asked, spw_trace_overload *out);
+ * not divide them. In the same pass over the trace: statistics [layers], traces/statistics.h. */
+SPW_MUST_CHECK spw_status spw_trace_overload_read(spw_trace *trace, size_t asked,
+                                                  spw_layer_statistics *statistics, spw_trace_overload *out);
 void spw_trace_overload_clear(spw_trace_overload *overload); /* a zeroed one is fine */
 
 SPW_MUST_CHECK spw_status spw_trace_overload_print(const spw_trace_overload *overload,

@@ -352,13 +352,8 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
     spw_status status = SPW_OK;
     replay r = {.request = request};
     SPW_TRY(create(&r));
-    const spw_walk walk = {"replay",
-                           r.frame.steps * r.frame.layers,
-                           &r,
-                           note_layer,
-                           take_layer,
-                           keeps_steps(&r) ? keep_steps : NULL,
-                           r.frame.layers};
+    const spw_walk walk = {"replay",   "layers",   r.frame.steps * r.frame.layers,      &r,
+                           note_layer, take_layer, keeps_steps(&r) ? keep_steps : NULL, r.frame.layers};
     SPW_TRY(spw_walk_run(&walk, request->checkpoint));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
     for (size_t i = 0; i < r.row_count; i++) {

@@ -347,7 +347,7 @@ cleanup:
 static spw_status run_all(search *s) {
     const size_t jobs = spw_search_space_jobs(s->q->space),
                  each = jobs / s->q->space->values[SPW_SEARCH_GPUS];
-    spw_progress progress = spw_progress_begin("search", jobs);
+    spw_progress progress = spw_progress_begin("search", "jobs", jobs);
     spw_status status = SPW_OK;
     memset(s->out->fate, 0, sizeof s->out->fate);
     for (size_t first = 0; first < jobs && status == SPW_OK; first += each)

@@ -128,7 +128,7 @@ spw_status spw_until_find(const spw_until_request *request, spw_until_outcome *o
     spw_status status = SPW_OK;
     size_t at = 0;
     *out = (spw_until_outcome){.plans = 0};
-    s.progress = spw_progress_begin("plans", INTERVALS + 1 + HALVINGS);
+    s.progress = spw_progress_begin("plans", "plans", INTERVALS + 1 + HALVINGS);
     SPW_TRY(SPW_ALLOC(MOST_PLANS, &s.sample));
     for (int i = 0; i <= INTERVALS; i++)
         SPW_TRY(look(&s, request->low + (request->high - request->low) * i / INTERVALS, &at));

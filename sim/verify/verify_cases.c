@@ -104,7 +104,7 @@ spw_status spw_verify_trace(spw_verification *v, spw_trace *trace, const spw_ver
     SPW_TRY(spw_composer_create(&request, &composer));
     const size_t steps = spw_composer_steps(composer), layers = spw_composer_layers(composer);
     const size_t schemes = (q->all_groups ? job->fsdp : 1) * v->schemes; /* of a layer */
-    spw_progress progress = spw_progress_begin("verify", steps * layers * schemes);
+    spw_progress progress = spw_progress_begin("verify", "cases", steps * layers * schemes);
     for (size_t step = 0; step < steps && status == SPW_OK; step++) {
         status = spw_composer_begin(composer, step);
         for (size_t layer = 0; layer < layers && status == SPW_OK; layer++) {

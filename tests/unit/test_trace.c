@@ -268,7 +268,7 @@ static spw_status stage_verify(void) {
     spw_layer_statistics statistics[SAMPLE_LAYERS];
     spw_status status = spw_trace_verify(stage_trace, 0, &report);
     spw_verify_clear(&report);
-    return status == SPW_OK ? spw_trace_statistics(stage_trace, statistics) : status;
+    return status == SPW_OK ? spw_trace_statistics(stage_trace, NULL, statistics) : status;
 }
 
 static spw_status stage_slice(void) {
