@@ -32,11 +32,22 @@ static void pad_with_tokens(size_t rows, size_t local, size_t align, uint8_t *ma
     }
 }
 
+/* All tokens of the group that chose an expert, as every rank knows of the routing maps. */
+static size_t chosen_by(const spw_execution *run, const spw_megatron *g, size_t expert) {
+    size_t tokens = 0;
+    for (size_t s = 0; s < run->shape.ranks; s++) {
+        for (size_t t = 0; t < run->tokens; t++)
+            tokens += g->rank[s].choice[t * run->shape.experts + expert] >= 0;
+    }
+    return tokens;
+}
+
 /* Experts begin behind those before them, all of whose rows count, padding too. Every pass finds it anew. */
 static void drop_beyond(spw_execution *run, const spw_megatron *g, deepep *e, size_t r) {
     const spw_token_lists *l = &e->tokens.lists[r];
     size_t first = 0;
     for (size_t x = 0; x < run->local; x++) {
+        const size_t all = chosen_by(run, g, r * run->local + x);
         size_t next = first;
         for (size_t i = 0, source = 0; i < l->begin[run->shape.ranks]; i++) {
             while (i >= l->begin[source + 1]) source++;
@@ -44,7 +55,18 @@ static void drop_beyond(spw_execution *run, const spw_megatron *g, deepep *e, si
             l->column[i * run->local + x] = -1;
             run->out.dropped[source] += run->pass == SPW_PASS_FORWARD;
         }
-        first += spw_megatron_round_up(next - first, g->set.expert_align);
+        first += spw_megatron_round_up(all, g->set.expert_align);
+    }
+}
+
+/* The rows that an expert has within the limit, those of tokens without a slot too. */
+static void measure_zones(const spw_execution *run, const spw_megatron *g, const deepep *e, size_t r,
+                          size_t *zone) {
+    size_t left = e->how->fixed;
+    for (size_t x = 0; x < run->local; x++) {
+        const size_t all = spw_megatron_round_up(chosen_by(run, g, r * run->local + x), g->set.expert_align);
+        zone[x] = all < left ? all : left;
+        left -= zone[x];
     }
 }
 
@@ -53,18 +75,23 @@ static spw_status place(spw_execution *run, spw_megatron *g, const deepep *e, si
                  all = g->rows[SPW_MEGATRON_ROWS_RECEIVED][r];
     const bool tokens_pad = !e->how->hybrid && !g->set.fused;
     uint8_t *map = NULL;
+    size_t *zone = NULL;
     spw_status status = SPW_OK;
+    if (e->how->drops) {
+        SPW_TRY(SPW_SCRATCH(run, local, &zone));
+        measure_zones(run, g, e, r, zone);
+    }
     SPW_TRY(SPW_SCRATCH(run, all * local, &map));
     for (size_t i = 0; i < rows * local; i++) map[i] = e->tokens.lists[r].column[i] >= 0;
     if (tokens_pad) pad_with_tokens(rows, local, g->set.expert_align, map);
     SPW_TRY(spw_megatron_place_local(run, g, r, map, e->tokens.lists[r].column,
-                                     tokens_pad ? 1 : g->set.expert_align, e->how->fixed));
+                                     tokens_pad ? 1 : g->set.expert_align, zone, e->how->fixed));
 cleanup:
     return status;
 }
 
 static spw_status dispatch(spw_execution *run, spw_megatron *g, deepep *e, const char *name) {
-    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    const bool hybrid = e->how->hybrid, fused = g->set.fused, nccl = e->how->handle_bytes > 0;
     float *to[SPW_EXECUTION_RANKS] = {NULL};
     spw_status status = SPW_OK;
     spw_step(run, "router");
@@ -75,12 +102,13 @@ static spw_status dispatch(spw_execution *run, spw_megatron *g, deepep *e, const
     spw_megatron_fill_map(run, g);
     spw_step(run, "preprocess");
     if (fused) BORN(SORTED_IDS);
-    if (!hybrid) {
+    if (!hybrid || nccl) {
         BORN(TOP_PROBS);
         BORN(TOP_INDEX);
         if (!fused) DIES(PROBS);
     }
     spw_step(run, "dispatch");
+    if (nccl) BORN(HANDLE);
     if (!hybrid) {
         BORN(RECEIVED);
         BORN(RECEIVED_INDEX);
@@ -171,6 +199,7 @@ static spw_status combine(spw_execution *run, spw_megatron *g, deepep *e, const 
         memcpy(run->out.y + r * outputs, AT(OUTPUT, r), outputs * sizeof(float));
     if (hybrid) {
         DIES(FC2_OUTPUT);
+        if (first && e->how->handle_bytes > 0) DIES(HANDLE);
     } else {
         SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RESTORED, SPW_MEGATRON_RECEIVED_INDEX);
         if (!fused) DIES(LOCAL_PROBS);
@@ -182,15 +211,17 @@ cleanup:
 }
 
 static void end_layer(spw_execution *run, spw_megatron *g, const deepep *e) {
-    const bool hybrid = e->how->hybrid, fused = g->set.fused, first = run->pass == SPW_PASS_FORWARD;
+    const bool hybrid = e->how->hybrid, fused = g->set.fused, first = run->pass == SPW_PASS_FORWARD,
+               nccl = e->how->handle_bytes > 0;
     spw_step(run, "layer end");
-    if (!hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RECEIVED, SPW_MEGATRON_TOKEN_PROBS, SPW_MEGATRON_MAP);
-    if (first && hybrid)
-        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS, SPW_MEGATRON_PROBS,
-                         SPW_MEGATRON_MAP);
+    if (!hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_RECEIVED, SPW_MEGATRON_TOKEN_PROBS);
+    if (!hybrid || nccl) DIES(MAP);
+    if (first && hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_FC1_INPUT, SPW_MEGATRON_ROW_PROBS);
+    if (first && hybrid && !nccl) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_PROBS, SPW_MEGATRON_MAP);
     if (first) {
         DIES(LOGITS);
         if (!fused) DIES(CHOSEN_PROBS);
+        if (nccl) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_TOP_PROBS, SPW_MEGATRON_TOP_INDEX);
         if (fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED_IDS, SPW_MEGATRON_PROBS);
         if (!hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_TOP_PROBS, SPW_MEGATRON_SOURCE);
         if (!hybrid && !fused)
@@ -272,13 +303,39 @@ static void spread_top_probs(spw_execution *run, spw_megatron *g) {
     }
 }
 
+static spw_status router_gradient(spw_execution *run, spw_megatron *g, const deepep *e) {
+    const bool hybrid = e->how->hybrid, fused = g->set.fused, nccl = e->how->handle_bytes > 0;
+    spw_status status = SPW_OK;
+    spw_step(run, "router gradient");
+    if (!hybrid || nccl) {
+        BORN(D_PROBS);
+        spread_top_probs(run, g);
+        DIES(D_TOP_PROBS);
+    }
+    if (fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED_IDS, SPW_MEGATRON_PROBS);
+    if (!hybrid && !fused) DIES(TOP_INDEX);
+    BORN(D_LOGITS);
+    spw_megatron_hand_over_weights(run, g);
+    SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_PROBS, SPW_MEGATRON_LOGITS);
+    if (!fused) DIES(CHOSEN_PROBS);
+    DIES(D_LOGITS);
+    spw_step(run, "layer end");
+    if (!hybrid || nccl) DIES(TOP_PROBS);
+    if (nccl) DIES(TOP_INDEX);
+    if (!hybrid && !fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_LOCAL_MAP, SPW_MEGATRON_LOCAL_MAPPING);
+    if (hybrid && !nccl) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_PROBS, SPW_MEGATRON_MAP);
+    DIES(D_X);
+cleanup:
+    return status;
+}
+
 static spw_status dispatch_gradient(spw_execution *run, spw_megatron *g, deepep *e, float *const from[]) {
-    const bool hybrid = e->how->hybrid, fused = g->set.fused;
+    const bool hybrid = e->how->hybrid, nccl = e->how->handle_bytes > 0, dense = hybrid && !nccl;
     const size_t outputs = run->tokens * run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "dispatch gradient");
     BORN(D_X);
-    if (hybrid) {
+    if (dense) {
         BORN(D_PROBS);
     } else {
         BORN(D_TOP_PROBS);
@@ -287,31 +344,11 @@ static spw_status dispatch_gradient(spw_execution *run, spw_megatron *g, deepep 
                                        &g->tensor[SPW_MEGATRON_D_X], true));
     for (size_t r = 0; r < run->shape.ranks; r++)
         memcpy(run->out.dx + r * outputs, AT(D_X, r), outputs * sizeof(float));
-    if (hybrid) {
-        SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_FC1_INPUT, SPW_MEGATRON_D_ROW_PROBS);
-        spw_step(run, "router gradient");
-    } else {
+    if (hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_FC1_INPUT, SPW_MEGATRON_D_ROW_PROBS);
+    if (nccl) DIES(HANDLE);
+    if (!hybrid)
         SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_RECEIVED, SPW_MEGATRON_D_TOKEN_PROBS, SPW_MEGATRON_SOURCE);
-        spw_step(run, "router gradient");
-        BORN(D_PROBS);
-        spread_top_probs(run, g);
-        DIES(D_TOP_PROBS);
-        if (fused) {
-            SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_SORTED_IDS, SPW_MEGATRON_PROBS);
-        } else {
-            DIES(TOP_INDEX);
-        }
-    }
-    BORN(D_LOGITS);
-    spw_megatron_hand_over_weights(run, g);
-    SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_D_PROBS, SPW_MEGATRON_LOGITS);
-    if (!fused) DIES(CHOSEN_PROBS);
-    DIES(D_LOGITS);
-    spw_step(run, "layer end");
-    if (!hybrid) DIES(TOP_PROBS);
-    if (!hybrid && !fused) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_LOCAL_MAP, SPW_MEGATRON_LOCAL_MAPPING);
-    if (hybrid) SPW_MEGATRON_DIE(run, g, SPW_MEGATRON_PROBS, SPW_MEGATRON_MAP);
-    DIES(D_X);
+    SPW_TRY(router_gradient(run, g, e));
 cleanup:
     return status;
 }
@@ -376,7 +413,10 @@ spw_status spw_execute_megatron_deepep(spw_execution *run, const spw_megatron_de
     SPW_TRY(SPW_SCRATCH(run, 1, &e));
     e->how = how;
     e->tokens.hybrid = how->hybrid, e->tokens.worst = how->worst;
+    e->tokens.top = !how->hybrid || how->handle_bytes > 0;
+    e->tokens.most = how->handle_bytes > 0 ? how->fixed : 0;
     SPW_TRY(spw_megatron_create(run, &how->settings, &g));
+    for (size_t r = 0; r < run->shape.ranks; r++) g->rows[SPW_MEGATRON_ROWS_HANDLE][r] = how->handle_bytes;
     SPW_TRY(spw_megatron_tokens_notify(run, g, &e->tokens));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(forward(run, g, e, "dispatch", "combine"));

@@ -18,6 +18,7 @@ const spw_executor spw_executors[] = {
     {"megatron-allgather", spw_execute_megatron_allgather},
     {"megatron-flex", spw_execute_megatron_flex},
     {"megatron-syncfree", spw_execute_megatron_syncfree},
+    {"megatron-ncclep", spw_execute_megatron_ncclep},
     {"primus-syncfree", spw_execute_primus_syncfree},
     {"ragged-deepep", spw_execute_ragged_deepep},
     {"ragged-ring", spw_execute_ragged_ring},

@@ -175,7 +175,8 @@ void spw_megatron_hand_over_weights(spw_execution *run, const spw_megatron *g) {
 /* --- Rows that arrive as tokens --- */
 
 spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank, const uint8_t *map,
-                                    const int32_t *choice, size_t multiple, size_t fixed) {
+                                    const int32_t *choice, size_t multiple, const size_t *zone,
+                                    size_t fixed) {
     const size_t local = run->local, arrived = g->rows[SPW_MEGATRON_ROWS_RECEIVED][rank];
     spw_megatron_rank *p = &g->rank[rank];
     size_t *offset = g->experts.offset + rank * (local + 1), row = 0;
@@ -183,7 +184,7 @@ spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t 
     for (size_t x = 0; x < local; x++) {
         size_t rows = 0;
         for (size_t i = 0; i < arrived; i++) rows += map[i * local + x];
-        offset[x + 1] = offset[x] + spw_megatron_round_up(rows, multiple);
+        offset[x + 1] = offset[x] + (zone != NULL ? zone[x] : spw_megatron_round_up(rows, multiple));
     }
     run->out.rows[rank] = offset[local];
     g->rows[SPW_MEGATRON_ROWS_EXPERT_ROWS][rank] = fixed > 0 ? fixed : offset[local];

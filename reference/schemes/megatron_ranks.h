@@ -51,6 +51,7 @@
     X(SORTED_IDS, "sorted_ids", TOKENS, EXPERTS, 1, 8) \
     X(TOP_PROBS, "top_probs", TOKENS, TOP_K, 1, 4) \
     X(TOP_INDEX, "top_index", TOKENS, TOP_K, 1, 8) \
+    X(HANDLE, "handle", HANDLE, ONE, 1, 1) \
     X(RECEIVED_INDEX, "received_index", RECEIVED, TOP_K, 1, 8) \
     X(TOKEN_PROBS, "received_probs", RECEIVED, TOP_K, 1, 4) \
     X(SOURCE, "source_index", RECEIVED, ONE, 1, 4) \
@@ -102,6 +103,7 @@ typedef enum spw_megatron_rows {
     SPW_MEGATRON_ROWS_SENT,
     SPW_MEGATRON_ROWS_RECEIVED,    /* rows that arrive: choices, tokens, or all tokens of the group */
     SPW_MEGATRON_ROWS_EXPERT_ROWS, /* of the experts' tensors: rows held, or a fixed buffer */
+    SPW_MEGATRON_ROWS_HANDLE,      /* bytes of a routing table */
     SPW_MEGATRON_ROWS_COUNT
 } spw_megatron_rows;
 
@@ -154,11 +156,11 @@ void spw_megatron_fill_map(spw_execution *run, spw_megatron *g);
 
 /* Where rows that arrive are tokens: the experts' rows from `map` [rows that arrived][local], 1 where a row has the
  * expert, and `choice` of the same shape, which choice of the token that is, or -1. By expert, then row; segments are
- * filled to `multiple` with empty rows. Fills local_row, local_slot, offsets, and rows of the experts with `fixed`, or
- * as many as there are when it is 0. */
+ * filled to `multiple`, or to `zone` [local] unless that is NULL, with empty rows. Fills local_row, local_slot, offsets, and
+ * rows of the experts with `fixed`, or as many as there are when it is 0. */
 SPW_MUST_CHECK spw_status spw_megatron_place_local(spw_execution *run, spw_megatron *g, size_t rank,
                                                    const uint8_t *map, const int32_t *choice, size_t multiple,
-                                                   size_t fixed);
+                                                   const size_t *zone, size_t fixed);
 /* to[row that arrived] = sum of its rows at the experts, in order of expert. */
 SPW_MUST_CHECK spw_status spw_megatron_add_local(const spw_execution *run, const spw_megatron *g, size_t rank,
                                                  const float *from, float *to);

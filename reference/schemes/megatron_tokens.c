@@ -43,13 +43,30 @@ cleanup:
     return status;
 }
 
+/* The first tokens of a rank find a slot there; of the others all choices that live there are lost. */
+static void give_slots(spw_execution *run, const spw_megatron *g, spw_megatron_tokens *tokens, size_t d) {
+    size_t slots = tokens->most;
+    for (size_t r = 0; r < run->shape.ranks && tokens->most > 0; r++) {
+        spw_token_lists *l = &tokens->lists[r];
+        const size_t wanted = l->sent[d];
+        l->sent[d] = wanted < slots ? wanted : slots;
+        slots -= l->sent[d];
+        for (size_t n = l->sent[d]; n < wanted; n++) {
+            const int32_t *choice =
+                g->rank[r].choice + (size_t)l->sent_id[d * run->tokens + n] * run->shape.experts;
+            for (size_t x = 0; x < run->local; x++) run->out.dropped[r] += choice[d * run->local + x] >= 0;
+        }
+    }
+}
+
 /* Counts go ahead of the rows: the receiver waits for them. */
 spw_status spw_megatron_tokens_notify(spw_execution *run, spw_megatron *g, spw_megatron_tokens *tokens) {
     const size_t ranks = run->shape.ranks;
     spw_status status = SPW_OK;
     SPW_TRY(spw_fabric_begin(run->fabric, "counts"));
+    for (size_t r = 0; r < ranks; r++) SPW_TRY(list_tokens(run, g, tokens, r));
+    for (size_t d = 0; d < ranks; d++) give_slots(run, g, tokens, d);
     for (size_t r = 0; r < ranks; r++) {
-        SPW_TRY(list_tokens(run, g, tokens, r));
         for (size_t d = 0; d < ranks; d++)
             SPW_TRY(spw_fabric_send(run->fabric, r, d, &tokens->lists[r].sent[d], 1, sizeof(size_t), 4));
     }
@@ -217,8 +234,8 @@ cleanup:
 }
 
 /* The gradients of the weights of token t of rank s that rank d has. */
-static void take_gradients(spw_execution *run, spw_megatron *g, bool hybrid, size_t s, size_t d, size_t t,
-                           const float *weight) {
+static void take_gradients(spw_execution *run, spw_megatron *g, const spw_megatron_tokens *tokens, size_t s,
+                           size_t d, size_t t, const float *weight) {
     const size_t top_k = run->shape.top_k, experts = run->shape.experts, local = run->local;
     for (size_t k = 0; k < top_k; k++) {
         const int32_t choice = spw_rank_expert(run, s)[t * top_k + k];
@@ -226,10 +243,11 @@ static void take_gradients(spw_execution *run, spw_megatron *g, bool hybrid, siz
         if (choice < 0 || x < d * local || x >= (d + 1) * local || g->rank[s].choice[t * experts + x] < 0)
             continue;
         float *dense = AT(D_PROBS, s), *top = AT(D_TOP_PROBS, s);
-        if (hybrid) {
-            dense[t * experts + x] = weight[x - node_first(run, d)];
+        const float value = weight[tokens->hybrid ? x - node_first(run, d) : k];
+        if (tokens->top) {
+            top[t * top_k + k] = value;
         } else {
-            top[t * top_k + k] = weight[k];
+            dense[t * experts + x] = value;
         }
     }
 }
@@ -259,7 +277,7 @@ spw_status spw_megatron_tokens_return(spw_execution *run, spw_megatron *g, const
                 for (size_t h = 0; h < hidden; h++) sum[t * hidden + h] += (double)row[h];
                 if (!gradients) continue;
                 SPW_TRY(spw_fabric_receive(run->fabric, s, d, weight, choices, sizeof *weight));
-                take_gradients(run, g, tokens->hybrid, s, d, t, weight);
+                take_gradients(run, g, tokens, s, d, t, weight);
             }
         }
         for (size_t i = 0; i < run->tokens * hidden; i++) to->at[s][i] = (float)sum[i];

@@ -18,6 +18,9 @@ typedef struct spw_token_lists {
 typedef struct spw_megatron_tokens {
     bool
         hybrid; /* a row carries the weights of all experts of the receiver's node, else its choices and its source */
+    bool top; /* gradients of weights go to d_top_probs, whatever a row carries */
+    size_t
+        most; /* tokens that find a slot on a rank, by source and position; 0: all. The others are not sent */
     bool worst; /* receive buffer for all tokens of the group */
     spw_token_lists lists[SPW_EXECUTION_RANKS];
 } spw_megatron_tokens;

@@ -49,16 +49,35 @@ static double fraction_of(const spw_result_drops *d) {
     return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
 }
 
+/* Drops those that the scheme refuses for being too small. One that is refused though it is as large as any is left, for the
+ * replay to say why. */
+static spw_status drop_refused(search *s, uint64_t *candidate, size_t *count, spw_scheme *scheme) {
+    const spw_job *job = s->request->job;
+    size_t left = 0;
+    for (size_t i = 0; i < *count; i++) {
+        bool has = false;
+        const spw_status status =
+            spw_scheme_with_factor(s->scheme, s->kind, UNIT * (double)candidate[i], &scheme[left], &has);
+        if (status != SPW_OK) return status;
+        const spw_point point = spw_point_of(job, &scheme[left], job->sequences_per_gpu[0]);
+        const bool largest = s->does == 0 && i + 1 == *count;
+        if (!largest && spw_scheme_check(&scheme[left], &point.shape) != SPW_OK) {
+            s->fails = candidate[i];
+        } else {
+            candidate[left++] = candidate[i];
+        }
+    }
+    *count = left;
+    return SPW_OK;
+}
+
 /* Replays the factors unit x candidate[i], rising, and narrows the search. */
-static spw_status try_all(search *s, const uint64_t *candidate, size_t count) {
+static spw_status try_all(search *s, uint64_t *candidate, size_t count) {
     spw_scheme scheme[PARTS];
     spw_replay_request request = *s->request;
     spw_result result = {.rows = 0};
-    spw_status status = SPW_OK;
-    for (size_t i = 0; i < count; i++) {
-        bool has = false;
-        SPW_TRY(spw_scheme_with_factor(s->scheme, s->kind, UNIT * (double)candidate[i], &scheme[i], &has));
-    }
+    spw_status status = drop_refused(s, candidate, &count, scheme);
+    if (status != SPW_OK || count == 0) return status;
     request.scheme = scheme;
     request.schemes = count;
     request.splits = 1;

@@ -15,6 +15,7 @@
     X(spw_scheme_megatron_allgather) \
     X(spw_scheme_megatron_flex) \
     X(spw_scheme_megatron_syncfree) \
+    X(spw_scheme_megatron_ncclep) \
     X(spw_scheme_primus_syncfree) \
     X(spw_scheme_ragged_deepep) \
     X(spw_scheme_ragged_ring) \

@@ -33,6 +33,51 @@ static void hybrid_backward(spw_layer_builder *b, spw_megatron_experts experts, 
     spw_layer_dies(b, "layer end", "dx");
 }
 
+/* --- NCCL EP: the same, with DeepEP's choices and a routing table for each dispatch --- */
+
+static void choices(spw_layer_builder *b) {
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 8});
+}
+
+static void nccl_forward(spw_layer_builder *b, spw_megatron_experts experts) {
+    static const char *const saved[] = {"logits", "chosen_probs", "top_probs", "top_index"};
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_megatron_layer_router(b, false);
+    choices(b);
+    spw_layer_dies(b, "preprocess", "probs");
+    spw_layer_born(b, "dispatch", (spw_tensor){"handle", SPW_ROWS_OWN_0, SPW_WIDTH_ONE, .element_bytes = 1});
+    spw_megatron_layer_take(b, "dispatch", experts.rows);
+    spw_megatron_layer_experts(b, experts);
+    spw_layer_born(b, "combine", (spw_tensor){"output", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_dies(b, "combine", "fc2_output");
+    if (forward) spw_layer_dies(b, "combine", "handle");
+    spw_megatron_layer_taken(b, "layer end", experts.shape);
+    spw_layer_dies(b, "layer end", "routing_map");
+    for (size_t i = 0; i < SPW_COUNT_OF(saved) && forward; i++) spw_layer_dies(b, "layer end", saved[i]);
+    spw_layer_dies(b, "layer end", "output");
+}
+
+static void nccl_backward(spw_layer_builder *b, spw_megatron_experts experts) {
+    spw_layer_born(b, "combine gradient", (spw_tensor){"d_fc2_output", experts.rows, SPW_WIDTH_HIDDEN});
+    spw_megatron_layer_experts_gradient(b, experts);
+    spw_layer_born(b, "dispatch gradient", (spw_tensor){"dx", SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch gradient",
+                   (spw_tensor){"d_top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
+    spw_layer_dies(b, "dispatch gradient", "d_fc1_input");
+    spw_layer_dies(b, "dispatch gradient", "d_row_probs");
+    spw_layer_dies(b, "dispatch gradient", "handle");
+    spw_layer_born(b, "router gradient",
+                   (spw_tensor){"d_probs", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "router gradient", "d_top_probs");
+    spw_megatron_layer_router_gradient(b, false);
+    spw_layer_dies(b, "layer end", "top_probs");
+    spw_layer_dies(b, "layer end", "top_index");
+    spw_layer_dies(b, "layer end", "dx");
+}
+
 /* --- DeepEP: tokens arrive once a rank --- */
 
 typedef struct layout {
@@ -45,10 +90,7 @@ static void dispatch(spw_layer_builder *b, layout c) {
     if (c.fused)
         spw_layer_born(b, "preprocess",
                        (spw_tensor){"sorted_ids", SPW_ROWS_TOKENS, SPW_WIDTH_EXPERTS, .element_bytes = 8});
-    spw_layer_born(b, "preprocess",
-                   (spw_tensor){"top_probs", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 4});
-    spw_layer_born(b, "preprocess",
-                   (spw_tensor){"top_index", SPW_ROWS_TOKENS, SPW_WIDTH_TOP_K, .element_bytes = 8});
+    choices(b);
     if (!c.fused) spw_layer_dies(b, "preprocess", "probs");
     spw_layer_born(b, "dispatch", (spw_tensor){"received_rows", c.rows, SPW_WIDTH_HIDDEN});
     spw_layer_born(b, "dispatch",
@@ -174,6 +216,10 @@ static bool is_hybrid(spw_megatron_deepep_kind kind) {
            kind == SPW_MEGATRON_HYBRIDEP_STASH;
 }
 
+static bool is_nccl(spw_megatron_deepep_kind kind) {
+    return kind == SPW_MEGATRON_NCCLEP || kind == SPW_MEGATRON_NCCLEP_FIXED;
+}
+
 void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_shape *s,
                                spw_layer_builder *b) {
     static const layout kinds[SPW_MEGATRON_DEEPEP_KINDS] = {
@@ -181,6 +227,8 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
         [SPW_MEGATRON_HYBRIDEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
         [SPW_MEGATRON_HYBRIDEP_FIXED] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_BUFFER}},
         [SPW_MEGATRON_HYBRIDEP_STASH] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_BUFFER}},
+        [SPW_MEGATRON_NCCLEP] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_HELD}},
+        [SPW_MEGATRON_NCCLEP_FIXED] = {false, SPW_ROWS_RECEIVED, {.rows = SPW_ROWS_BUFFER}},
         [SPW_MEGATRON_PRIMUS] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_HELD}},
         [SPW_MEGATRON_PRIMUS_FIXED] = {true, SPW_ROWS_GATHERED, {.rows = SPW_ROWS_BUFFER}},
     };
@@ -193,6 +241,10 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
             hybrid_forward(b, c.experts, stash);
             continue;
         }
+        if (is_nccl(kind)) {
+            nccl_forward(b, c.experts);
+            continue;
+        }
         spw_megatron_layer_router(b, c.fused);
         dispatch(b, c);
         permute(b, c);
@@ -203,6 +255,8 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     if (hybrid) {
         hybrid_backward(b, c.experts, stash);
+    } else if (is_nccl(kind)) {
+        nccl_backward(b, c.experts);
     } else {
         backward(b, c);
     }
@@ -212,7 +266,7 @@ size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_la
                                      spw_exchange out[SPW_SCHEME_EXCHANGES]) {
     const size_t node = s->node_ranks > 0 && s->node_ranks < s->ranks ? s->node_ranks : s->ranks;
     const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node;
-    const bool hybrid = is_hybrid(kind);
+    const bool hybrid = is_hybrid(kind) || is_nccl(kind);
     const uint64_t there = hybrid
                                ? row + weights
                                : spw_deepep_row_bytes(s, (spw_deepep_row){.index_bytes = 8, .weights = true}),

@@ -1,5 +1,5 @@
-/* Dispatchers that send a token once a rank: Megatron's flex dispatcher with DeepEP or HybridEP (docs/schemes.md, section
- * 5.4) and Primus' with DeepEP of Primus-Turbo (3.5). */
+/* Dispatchers that send a token once a rank: Megatron's flex dispatcher with DeepEP, HybridEP or NCCL EP (docs/schemes.md,
+ * sections 5.4 and 5.7) and Primus' with DeepEP of Primus-Turbo (3.5). */
 #ifndef SPW_SIM_SCHEMES_MEGATRON_DEEPEP_H
 #define SPW_SIM_SCHEMES_MEGATRON_DEEPEP_H
 
@@ -10,6 +10,8 @@ typedef enum spw_megatron_deepep_kind {
     SPW_MEGATRON_HYBRIDEP,       /* the kernel permutes: rows [M, H] arrive */
     SPW_MEGATRON_HYBRIDEP_FIXED, /* into as many rows as a rank may hold */
     SPW_MEGATRON_HYBRIDEP_STASH, /* and what the backward pass needs waits in pages of a pool */
+    SPW_MEGATRON_NCCLEP,         /* NCCL EP: the same without a limit */
+    SPW_MEGATRON_NCCLEP_FIXED,   /* and within one */
     SPW_MEGATRON_PRIMUS,         /* received for the worst case [R T, H], fused permutation */
     SPW_MEGATRON_PRIMUS_FIXED,   /* and permuted into R T K rows */
     SPW_MEGATRON_DEEPEP_KINDS

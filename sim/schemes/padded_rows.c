@@ -20,18 +20,19 @@ void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_
 
 void spw_pad_within(const spw_layer_shape *s, const spw_counts *c, size_t group, uint64_t multiple,
                     uint64_t budget, spw_flow *out) {
-    const uint32_t *n = c->routed + group * s->ranks * s->experts;
+    const uint32_t *n = c->routed + group * s->ranks * s->experts,
+                   *chosen = out->chosen != NULL ? out->chosen : n;
     for (size_t d = 0; d < s->ranks; d++) {
         uint64_t first = 0;
         for (size_t x = d * s->experts_per_rank; x < (d + 1) * s->experts_per_rank; x++) {
             uint64_t room = budget > first ? budget - first : 0, all = 0;
             for (size_t source = 0; source < s->ranks; source++) {
-                const uint32_t want = n[source * s->experts + x];
+                const uint32_t want = n[source * s->experts + x], asked = chosen[source * s->experts + x];
                 const uint32_t take = want < room ? want : (uint32_t)room;
                 out->limit[source * s->experts + x] = take;
                 out->dropped[source] += want - take;
-                room -= take;
-                all += want;
+                room -= asked < room ? asked : room;
+                all += asked;
             }
             first += spw_pad_up(all, multiple);
         }

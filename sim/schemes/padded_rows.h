@@ -15,8 +15,8 @@ void spw_pad_rows(const spw_scheme *scheme, const spw_layer_shape *shape, const 
                   size_t group, uint64_t *rows);
 
 /* Within a budget experts are served by id, padding included, and of an expert tokens by source rank and position: what is
- * beyond it is dropped. The padding follows from all tokens of an expert, dropped ones too. Sets rows, and lowers limit and
- * raises dropped. */
+ * beyond it is dropped. Places and padding follow from all tokens of an expert, dropped ones too (flow.chosen). Sets rows, and
+ * lowers limit and raises dropped. */
 void spw_pad_within(const spw_layer_shape *shape, const spw_counts *counts, size_t group, uint64_t multiple,
                     uint64_t budget, spw_flow *out);
 

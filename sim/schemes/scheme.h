@@ -73,7 +73,7 @@ typedef enum spw_drop_rule {
     SPW_DROP_BY_WEIGHT, /* by keep(), from ids and weights: a trace without weights is refused */
 } spw_drop_rule;
 
-/* What one layer of one step does in one group. Caller's memory; the scheme overwrites all of it. */
+/* What one layer of one step does in one group. Caller's memory; the scheme overwrites all of it but `chosen`. */
 typedef struct spw_flow {
     uint64_t *wire; /* [ranks][ranks] rows that s sends to d in one dispatch, its own included */
     uint64_t *rows; /* [ranks] rows that d holds for its experts, without deduplication */
@@ -83,6 +83,9 @@ typedef struct spw_flow {
     uint64_t *
         dropped; /* [ranks] assignments of source rank s that are dropped. With keep(): by flow() itself, beyond
                           what keep() dropped */
+    const uint32_t
+        *chosen; /* [ranks][experts] assignments before keep(), for the scheme to read; NULL: those of
+                               the counts */
 } spw_flow;
 
 typedef struct spw_scheme_option {
@@ -115,6 +118,9 @@ typedef struct spw_scheme_routing {
     /* kept [ranks][tokens][top_k]: 1 where a choice is kept; comes zeroed. SPW_ENOMEM. */
     spw_status (*keep)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_choices *choices,
                        uint8_t *kept);
+    /* May keep() drop any choice of these counts? NULL: yes. */
+    bool (*may_drop)(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
+                     size_t group);
     /* Choices of one rank that an expert keeps at most; SIZE_MAX or NULL: not limited so. */
     size_t (*expert_capacity)(const spw_scheme *scheme, const spw_layer_shape *shape);
     /* With keep(), `counts` are those of the kept choices. */

@@ -25,6 +25,7 @@ struct spw_selection {
     /* Of the run. */
     spw_scheme run_scheme; /* a copy: the caller's need not outlive the run */
     const spw_scheme *scheme;
+    spw_drop_rule rule; /* BY_LIMIT too where keep() would keep all */
     const spw_trace_record *record;
     const spw_layout *source;
 };
@@ -172,13 +173,24 @@ spw_status spw_selection_check(const spw_scheme *scheme, bool weights) {
                                                                      : "policy=position");
 }
 
+/* The scheme's rule, unless its keep() would keep all of these counts. */
+static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, const spw_counts *counts) {
+    const spw_scheme_routing *routing = &scheme->type->routing;
+    const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
+    bool drops = rule != SPW_DROP_BY_LIMIT && routing->may_drop == NULL;
+    for (size_t g = 0; g < s->groups && rule != SPW_DROP_BY_LIMIT && !drops; g++)
+        drops = routing->may_drop(scheme, &s->shape, counts, g);
+    return drops ? rule : SPW_DROP_BY_LIMIT;
+}
+
 spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const spw_counts *counts,
                              const spw_trace_record *record, const spw_layout *layout) {
-    const spw_drop_rule rule = spw_scheme_drop_rule(scheme);
+    const spw_drop_rule rule = rule_of(s, scheme, counts);
     const size_t units = scheme->type->routing.limit_per_sequence ? s->shape.sequences : 1;
     s->run_scheme = *scheme;
     s->scheme = &s->run_scheme, s->record = record, s->source = layout, s->counts = counts;
     s->marked = s->kept_before = false;
+    s->rule = rule;
     const spw_status there = spw_selection_check(scheme, record->weight != NULL);
     if (there != SPW_OK) return there;
     if (rule != SPW_DROP_BY_LIMIT) {
@@ -188,6 +200,7 @@ spw_status spw_selection_run(spw_selection *s, const spw_scheme *scheme, const s
     for (size_t g = 0; g < s->groups; g++) {
         const size_t first = g * s->shape.ranks;
         s->flow[g].limit = s->limit + first * units * s->shape.experts;
+        s->flow[g].chosen = counts->routed + first * s->shape.experts;
         scheme->type->routing.flow(scheme, &s->shape, s->counts, g, &s->flow[g]);
         for (size_t r = first; r < first + s->shape.ranks && rule != SPW_DROP_BY_LIMIT; r++)
             s->dropped[r] += counts->assignments[r] - s->counts->assignments[r];
@@ -254,7 +267,7 @@ static spw_status lost_after_keep(spw_selection *s) {
 spw_status spw_selection_lost_tokens(spw_selection *s, const uint64_t **lost) {
     *lost = s->lost;
     if (s->kept_before) return lost_after_keep(s);
-    if (spw_scheme_drop_rule(s->scheme) != SPW_DROP_BY_LIMIT) return SPW_OK;
+    if (s->rule != SPW_DROP_BY_LIMIT) return SPW_OK;
     return spw_counts_lost_tokens(s->counts, s->record, s->source, s->limit,
                                   s->scheme->type->routing.limit_per_sequence, s->lost);
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    SPW_VERIFY_SCHEMES = 64,
+    SPW_VERIFY_SCHEMES = 96,
     SPW_VERIFY_EXPERTS = 24 /* of a random case, at most */
 };
 

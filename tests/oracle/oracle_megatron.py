@@ -249,6 +249,66 @@ def of_a_limit(g, o):
     return out
 
 
+def ncclep(g, o):
+    """5.7: HybridEP's rule of places, and before it a slot on the rank for every token that is sent there."""
+    align, near, sendable = int(o.get("align", 1)), min(g.R, g.node), padded(g.T, 64)
+    limit = padded(int(sendable * g.K * o.get("rank_capacity", 0)), align) or None
+    kept, travel, rows = set(), [], []
+    for d in range(g.R):
+        mine = [c for c in g.choices if g.owner(c.expert) == d]
+        arrivals = list(dict.fromkeys((c.source, c.token) for c in mine))[:limit]
+        mine_sent = set(arrivals)
+        travel += [c for c in mine if (c.source, c.token) in mine_sent]
+        start = 0
+        for x in range(d * g.e, (d + 1) * g.e):
+            column = sorted((c for c in mine if c.expert == x), key=lambda c: (c.source, c.token))
+            kept.update(c for place, c in enumerate(column)
+                        if limit is None or (start + place < limit and (c.source, c.token) in mine_sent))
+            start += padded(len(column), align)
+        rows.append(start if limit is None else min(start, limit))
+    row, weights = g.H * B, 4 * g.e * near
+    out = Outcome(g.distinct(travel), rows, kept, exchanges(g.case, row + weights, row, row, row + weights), None, True)
+    slots = limit or g.R * sendable * g.K
+    out.travel, out.communication = travel, nccl_buffers(g, slots)
+    out.memory = lambda d: nccl_memory(g, limit or rows[d], nccl_handle(g, slots))
+    return out
+
+
+def nccl_handle(g, slots):
+    near, T = min(g.R, g.node), padded(g.T, 64)
+    nodes = g.R // near
+    tables = [nodes * T, (nodes - 1) * T, slots * g.e, 4, 4 * nodes * T * near, 8 * -(-near // 64) * nodes * T * near,
+              4 * T * g.E * (nodes == 1), 8 * T * g.K, 4 * g.e, 8 * (g.e + 1), 4 * slots * g.K, 4 * slots * g.K, 4 * T * g.R]
+    return sum(padded(t, 256) for t in tables)
+
+
+def nccl_buffers(g, slots):
+    near, T, row = min(g.R, g.node), padded(g.T, 64), g.H * B
+    nodes, weights = g.R // near, 4 * g.e * near
+    size = 2 * padded(g.R * T * row, 256) + 2 * padded(slots * weights, 256) + padded(slots * row, 256)
+    size += g.R * T * nodes * -(-g.e * near // 8) + 2**25
+    if nodes > 1:
+        others = nodes - 1
+        pieces = [T * others * row] * 2 + [T * others * weights] * 2 + [8 * others * (T // 64)] * 2 + [8 * nodes] * 2
+        pieces += [T * row, 4 * T * g.E] + [others * T * (row + weights)] * 2
+        size += sum(padded(p, 4096) for p in pieces)
+    return size
+
+
+def nccl_memory(g, M, handle):
+    keeping = f"""+logits +chosen_probs +probs +routing_map +top_probs +top_index -probs +handle +fc1_input +row_probs {FC}
+        +output -fc2_output -routing_map -output"""
+    backward = f"""+d_fc2_output {FC_BACKWARD} +dx +d_top_probs -d_fc1_input -d_row_probs -handle +d_probs -d_top_probs
+        {ROUTER_BACKWARD} -top_probs -top_index -dx"""
+    return play(dict(sizes(g, M, g.R * g.T, g.T), handle=handle), *with_remat(g.case, keeping, backward))
+
+
+def takes_nccl_ep(case):
+    """Two ranks, whole nodes, a power of two of experts, of a node a multiple of 4."""
+    each, near = case.experts // case.expert, min(case.expert, case.gpus_per_node)
+    return case.expert > 1 and case.expert % near == 0 and each & (each - 1) == 0 and each * near % 4 == 0
+
+
 def flex_memory(g, M, arrived):
     keeping = f"""+logits +chosen_probs +probs +routing_map +top_probs +top_index -probs
         +received_rows +received_index +received_probs +source_index +multihot +local_probs +local_map -multihot
@@ -290,7 +350,7 @@ def syncfree_memory(g, M):
 
 
 SCHEMES = {"megatron-alltoall": alltoall, "megatron-allgather": allgather, "megatron-flex": flex,
-           "megatron-syncfree": of_a_limit, "primus-syncfree": syncfree}
+           "megatron-syncfree": of_a_limit, "megatron-ncclep": ncclep, "primus-syncfree": syncfree}
 NEED_WEIGHTS = tuple(f"megatron-{name}:capacity_factor=1" for name in ("alltoall", "allgather", "flex"))
 
 
@@ -309,13 +369,18 @@ def random_schemes(rng, case):
     if case.expert <= case.gpus_per_node or case.expert % case.gpus_per_node == 0:
         schemes += ["megatron-flex:backend=hybridep", f"megatron-flex:backend=hybridep,align={align},capacity_factor={factor}",
                     f"megatron-syncfree:rank_capacity={factor}", f"megatron-syncfree:rank_capacity={factor},align={align}"]
+    if takes_nccl_ep(case):
+        least = math.ceil(1000 / case.top_k) / 1000
+        schemes += ["megatron-ncclep", f"megatron-ncclep:align={align}", f"megatron-ncclep:rank_capacity={least}",
+                    f"megatron-ncclep:rank_capacity={max(least, factor)},align={align}"]
     a = int(rng.choice([16, 32]))
     schemes += [f"primus-syncfree:level=1,align={a}", f"primus-syncfree:level=2,align={a}"]
     return schemes
 
 
 def real_schemes(case):
-    return ["megatron-alltoall", "megatron-alltoall:align=16,pay=router", "megatron-alltoall:align=32",
+    nccl = ["megatron-ncclep:align=16", "megatron-ncclep:rank_capacity=1.1,align=16"] if takes_nccl_ep(case) else []
+    return nccl + ["megatron-alltoall", "megatron-alltoall:align=16,pay=router", "megatron-alltoall:align=32",
             "megatron-alltoall:capacity_factor=1,policy=position", "megatron-allgather", "megatron-flex",
             "megatron-flex:align=16", "megatron-flex:backend=hybridep,align=32", "megatron-syncfree:rank_capacity=1.1,align=16", "primus-syncfree:level=1",
             "primus-syncfree:level=2,align=16", "primus-syncfree:level=3"]

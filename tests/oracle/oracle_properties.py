@@ -135,7 +135,7 @@ BALANCED = {
               "tutel:capacity_factor=0"),
     "megatron": ("megatron-alltoall", "megatron-alltoall:align=16", "megatron-alltoall:align=32,pay=router",
                  "megatron-alltoall:capacity_factor=1,pad=true", "megatron-allgather", "megatron-flex:backend=hybridep",
-                 "megatron-flex:backend=hybridep,align=16", "primus-syncfree:level=1", "primus-syncfree:level=2,align=16",
+                 "megatron-flex:backend=hybridep,align=16", "megatron-ncclep", "megatron-ncclep:rank_capacity=1.5,align=16", "primus-syncfree:level=1", "primus-syncfree:level=2,align=16",
                  "primus-syncfree:level=3"),
     "deepep": ("ragged-deepep", "moe-dedup:buffer_factor=1,overflow_factor=1", "deepep-ll", "hybrid-ep", "hybrid-ep:pad=16",
                "hybrid-ep:budget=1.5"),

@@ -29,6 +29,7 @@ static const char *const every_option[] = {
     "megatron-flex",
     "megatron-flex:align=256",
     "megatron-flex:backend=hybridep",
+    "megatron-ncclep",
     "primus-syncfree:level=1",
     "primus-syncfree:level=2",
     "primus-syncfree:level=3",
@@ -198,6 +199,7 @@ static void test_row_bytes(void) {
         {"megatron-flex", 8, 14436, 14340, 14340, 14372}, /* 4.2, PyTorch's int64 indices */
         {"megatron-flex", 4, 14416, 14352, 14352, 14384},
         {"megatron-flex:backend=hybridep", 8, 14336 + 1024, 14336, 14336, 14336 + 1024},
+        {"megatron-ncclep", 4, 14336 + 512, 14336, 14336, 14336 + 512},
         {"primus-syncfree:level=1", 8, 14340, 14336, 14336, 14340},
         {"primus-syncfree:level=3", 8, 14436, 14340, 14340, 14372},
     };

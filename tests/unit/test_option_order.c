@@ -19,6 +19,7 @@ static const char *const texts[] = {
     "megatron-alltoall:capacity_factor=1.25,policy=position",
     "megatron-allgather:capacity_factor=1,policy=position",
     "megatron-flex:backend=hybridep,capacity_factor=0.8,align=32",
+    "megatron-ncclep:rank_capacity=1.5,align=16",
     "primus-syncfree:level=1,align=16",
     "primus-syncfree:level=3",
     "deepep:dtype=fp8,pad=16",
