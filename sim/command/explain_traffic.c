@@ -66,7 +66,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {
         const double bytes = spw_step_purpose_wire_bytes(traffic, (spw_purpose)p);
-        sum += bytes;
+        if (p != SPW_PURPOSE_HOST) sum += bytes;
         if (bytes > 0.0)
             printf("%-18s %9.3f GB  %s\n", spw_purpose_name((spw_purpose)p), bytes / 1e9,
                    spw_purpose_help((spw_purpose)p));

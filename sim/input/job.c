@@ -34,6 +34,12 @@ static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
                                         {"replicated", SPW_OPTIMIZER_REPLICATED},
                                         {NULL, 0}};
+size_t spw_job_gathered_bytes(const spw_job *job) {
+    return job->fsdp2.gathered > 0 ? job->fsdp2.gathered : job->precision.weights;
+}
+
+size_t spw_job_state_copies(const spw_job *job) { return job->fsdp2.replicas > 1 ? job->fsdp2.replicas : 1; }
+
 const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
 
 double spw_job_price(const spw_job *job) {
@@ -240,6 +246,9 @@ static const spw_setting finetune_rows[] = {
 static const spw_choice reshards[] = {
     {"off", SPW_RESHARD_OFF}, {"always", SPW_RESHARD_ALWAYS}, {"never", SPW_RESHARD_NEVER}, {NULL, 0}};
 
+static const spw_choice gathered_formats[] = {{"same", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
+static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
+
 static const spw_setting fsdp2_rows[] = {
     {.key = "reshard_after_forward",
      .kind = SPW_SETTING_CHOICE,
@@ -251,6 +260,23 @@ static const spw_setting fsdp2_rows[] = {
              "and gathered again? off: the memory of a layer scan instead of FSDP2"},
     COUNT_ROW("prefetch", fsdp2.prefetch, 0, SPW_MODEL_MAX_LAYERS, "1",
               "layers whose weights are being gathered beside the layer at work, in the backward pass"),
+    COUNT_ROW("replicas", fsdp2.replicas, 1, 65536, "1",
+              "HSDP: groups of GPUs that each hold the sharded state once; gradients are summed over them"),
+    {.key = "gathered",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, fsdp2.gathered),
+     .size = sizeof(size_t),
+     .choices = gathered_formats,
+     .fallback = "same",
+     .help =
+         "format in which weights are gathered and used; same: precision.weights, in which they are sharded"},
+    {.key = "state",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, fsdp2.on_host),
+     .size = sizeof(bool),
+     .choices = places,
+     .fallback = "gpu",
+     .help = "where sharded weights, gradients and optimizer state are kept; host: FSDP2's CPUOffloadPolicy"},
     {.key = NULL}};
 
 #define GROUP_ROW(name, table, preset, text, word) \
@@ -317,6 +343,13 @@ static const spw_setting rows[] = {
      .fallback = "sharded",
      .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
      .option = "optimizer"},
+    {.key = "optimizer_on_host",
+     .kind = SPW_SETTING_REAL,
+     .offset = offsetof(job_text, job.optimizer_on_host),
+     .minimum = 0,
+     .maximum = 1,
+     .fallback = "0",
+     .help = "Megatron's optimizer: share of its state, and of the work on it, that is the host's"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.memory_fraction),

@@ -58,6 +58,9 @@ typedef enum spw_reshard { SPW_RESHARD_OFF, SPW_RESHARD_ALWAYS, SPW_RESHARD_NEVE
 typedef struct spw_job_fsdp2 {
     spw_reshard reshard; /* after a layer's forward pass */
     size_t prefetch;     /* layers whose all-gathers are under way beside the layer at work */
+    size_t replicas;     /* groups of GPUs that each hold all sharded state once (HSDP); 1: none */
+    size_t gathered;     /* bytes of a weight as it is gathered and used; 0: as it is sharded */
+    bool on_host;        /* what is sharded stays in the host's memory (CPUOffloadPolicy) */
 } spw_job_fsdp2;
 
 const char *spw_optimizer_name(spw_optimizer_kind optimizer);
@@ -98,6 +101,7 @@ typedef struct spw_job {
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
+    double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
     spw_remat remat;
     double memory_fraction;                            /* (0, 1] */
@@ -105,6 +109,11 @@ typedef struct spw_job {
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;
 } spw_job;
+
+/* Bytes of a weight as layers use it: as it is gathered, where FSDP2 casts it before. */
+size_t spw_job_gathered_bytes(const spw_job *job);
+/* How often sharded state is held in all: 1, or the replicas of HSDP. */
+size_t spw_job_state_copies(const spw_job *job);
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */
 SPW_MUST_CHECK spw_status spw_job_is_whole(const spw_job *job, const char *what);

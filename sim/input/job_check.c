@@ -165,6 +165,20 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
             "prefetch %zu is of FSDP2; add fsdp2.reshard_after_forward: always or never, or leave it "
             "out",
             job->fsdp2.prefetch);
+    *key = job->fsdp2.replicas > 1 ? "fsdp2.replicas" : job->fsdp2.on_host ? "fsdp2.state" : "fsdp2.gathered";
+    if (job->fsdp2.reshard == SPW_RESHARD_OFF &&
+        (job->fsdp2.replicas > 1 || job->fsdp2.gathered > 0 || job->fsdp2.on_host))
+        return spw_fail(SPW_ECONFIG,
+                        "%s is of FSDP2; add fsdp2.reshard_after_forward: always or never, or "
+                        "leave it out",
+                        *key + strlen("fsdp2."));
+    *key = "fsdp2.replicas";
+    if (job->fsdp2.replicas > 1 && job->fsdp % job->fsdp2.replicas != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%zu replicas do not divide the %zu GPUs that share an expert's weights (parallel.fsdp); "
+            "use a divisor of them",
+            job->fsdp2.replicas, job->fsdp);
     *key = "fsdp2.reshard_after_forward";
     if (job->fsdp2.reshard == SPW_RESHARD_OFF) return SPW_OK;
     if (job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
@@ -176,6 +190,20 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "reshard_after_forward with frozen weights or adapters is not modelled; use "
                         "fsdp2.reshard_after_forward: off, or leave finetune out");
+    return SPW_OK;
+}
+
+static spw_status check_optimizer_on_host(const spw_job *job, const char **key) {
+    *key = "optimizer_on_host";
+    if (!(job->optimizer_on_host > 0.0)) return SPW_OK;
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "optimizer_on_host is of Megatron-Core's optimizer of whole models; use optimizer: "
+                        "distributed or replicated and model_part: whole; FSDP2 has fsdp2.state: host");
+    if (job->precision.recipe != SPW_FP8_NONE)
+        return spw_fail(SPW_ECONFIG,
+                        "optimizer_on_host with recipe %s is not modelled; use recipe: none, or leave it out",
+                        spw_fp8_recipe_name(job->precision.recipe));
     return SPW_OK;
 }
 
@@ -240,6 +268,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
     if (status == SPW_OK) status = check_fsdp2(job, key);
+    if (status == SPW_OK) status = check_optimizer_on_host(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
     if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;

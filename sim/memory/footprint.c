@@ -359,6 +359,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);
     if (whole) add_policy(out, job, &stage, shape);
+    spw_footprint_add_summed(out, job, &stage);
     find_peak(out);
     return SPW_OK;
 }

@@ -7,6 +7,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +47,8 @@ static spw_component *add_part(spw_footprint *f, const char *name, double bytes,
                                  "%s(routed / R + rest) %c = %s(%.6g / %zu + %.6g) x %zu", two, letter,
                                  two_times, held->routed, job->expert, held->rest, each);
     return spw_component_add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter,
-                             two_times, held->routed + held->rest, each, job->expert * job->fsdp);
+                             two_times, held->routed + held->rest, each,
+                             job->expert * job->fsdp / spw_job_state_copies(job));
 }
 
 /* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
@@ -74,6 +76,13 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
     LIVE(c, ALWAYS);
 }
 
+/* What of the optimizer is in the host's memory is not on the GPU. */
+static void say_host_share(spw_component *c, const spw_job *job) {
+    const size_t used = strlen(c->formula);
+    if (job->optimizer_on_host > 0.0)
+        (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
+}
+
 void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
@@ -85,25 +94,29 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
     const spw_precision *p = &job->precision;
     const char *source = sources[job->optimizer];
     const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED;
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED,
+               fsdp2 = job->fsdp2.reshard != SPW_RESHARD_OFF;
+    if (job->fsdp2.on_host) return;
     spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
     c = add_part(f, "optimizer", s.moments, source, job, &optimized, shared, true, 'o', p->optimizer);
+    say_host_share(c, job);
     c->argument = true;
     LIVE(c, ALWAYS);
     if (s.master > 0.0) {
         c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
                      spw_master_bytes(job));
+        say_host_share(c, job);
         c->argument = true;
         LIVE(c, ALWAYS);
     }
     c = add_part(f, "gradients", s.gradients,
-                 job->fsdp2.reshard != SPW_RESHARD_OFF ? "sharded gradients (7.14)"
-                 : sharded                             ? "stacked gradients of the layer scan (7.7)"
-                                                       : "gradient buffers (7.8)",
-                 job, &trained, sharded, false, 'g', p->gradients);
+                 fsdp2     ? "sharded gradients, in the format of the sharded weights (7.14)"
+                 : sharded ? "stacked gradients of the layer scan (7.7)"
+                           : "gradient buffers (7.8)",
+                 job, &trained, sharded, false, 'g', fsdp2 ? p->weights : p->gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
 }
@@ -175,7 +188,9 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
 
 void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const char *source = "FSDP2, a layer a unit (7.14)";
-    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)job->precision.weights;
+    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_job_gathered_bytes(job);
+    const double copied =
+        job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
     for (int dense = 0; dense < 2; dense++) {
         const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense), other = spw_fsdp2_unit_of(job, dense);
         const double moe_layers = (double)(stage->moe_layers + stage->predictions),
@@ -188,18 +203,46 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
         const struct {
             const char *name;
             double bytes;
-        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
-                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
-                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
-                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced}};
+        } parts[] = {
+            {dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
+            {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
+            {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
+            {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced},
+            {dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies", copied * spw_fsdp2_shard(job, &unit)}};
         const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
         for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
-            spw_component_live(spw_component_add(f, parts[i].name, parts[i].bytes, source,
-                                                 "of units of %.6g parameters, w = %.0f", unit.parameters, w),
-                               at);
+            if (i < 4 || copied > 0.0)
+                spw_component_live(spw_component_add(f, parts[i].name, parts[i].bytes, source,
+                                                     "of units of %.6g parameters, w = %.0f", unit.parameters,
+                                                     w),
+                                   at);
     }
     if (stage->head)
         LIVE(spw_component_add(f, "fsdp2.head", 2.0 * w * head, source,
                                "weights and gradients, 2 x %.6g x %.0f", head, w),
              AT_LOSS);
+}
+
+void spw_footprint_add_summed(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const double g = (double)job->precision.gradients, layers = (double)(stage->layers + stage->predictions),
+                 moe = (double)(stage->moe_layers + stage->predictions);
+    double kept = 0.0, sums = 0.0;
+    if (job->fsdp2.replicas < 2) return;
+    for (size_t i = 0; i < f->components; i++) {
+        const spw_component *c = &f->component[i];
+        const bool always = c->live[SPW_MOMENT_MOE_LAYER] && c->live[SPW_MOMENT_LOSS];
+        if (always && !c->argument && strcmp(c->name, "gradients") != 0) kept += (double)c->bytes;
+    }
+    for (int dense = 0; dense < 2; dense++) {
+        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense);
+        sums += g * spw_fsdp2_shard(job, &unit) * (dense ? layers - moe : moe);
+    }
+    const spw_fsdp2_unit head = {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0};
+    const double first = g * spw_fsdp2_shard(job, &head),
+                 grown = layers > 0.0 ? (sums - kept) * (layers - 1.0) / layers : 0.0;
+    LIVE(
+        spw_component_add(f, "fsdp2.all_reduce_inputs", first + fmax(grown, 0.0),
+                          "gradients that are summed over replicas, kept until the backward pass ends (7.14)",
+                          "head %.6g, all layers %.6g, less their activations", first, sums),
+        {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_DENSE_LAYER] = true});
 }

@@ -15,5 +15,8 @@ void spw_footprint_add_gathered(spw_footprint *footprint, const spw_job *job, co
                                 bool all_experts);
 /* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. */
 void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+/* With replicas, after all others: the outputs of reduce-scatters, which stay while the backward pass goes through the layers, as
+ * far as they outweigh what the layers kept from the forward pass and give back: at its end, or at its beginning. */
+void spw_footprint_add_summed(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
 
 #endif

@@ -7,7 +7,9 @@
  *   prefetched   all-gathers of the next layers that are under way; none where nothing was resharded
  *   gradients    of the layer, in the format of the weights, before they are reduced
  *   reduced      input of the reduce-scatter of the layer before, in the format of the gradients, which is kept until the next
- *                one begins */
+ *                one begins
+ * With replicas (HSDP) the output of each reduce-scatter, which is summed over the replicas, is kept until the backward pass ends
+ * (AllReduceState). Sharded gradients have the format of the sharded weights, whatever they are reduced in. */
 #ifndef SPW_SIM_MEMORY_FSDP2_H
 #define SPW_SIM_MEMORY_FSDP2_H
 
@@ -24,10 +26,14 @@ typedef struct spw_fsdp2_bytes {
  * no all-gather of them can be under way. */
 typedef struct spw_fsdp2_unit {
     double parameters, alone;
+    double routed; /* of the experts */
 } spw_fsdp2_unit;
 
 /* layers: of the unit's kind, all of one stage; `before`: the unit whose gradients were reduced last, if it is larger. */
 spw_fsdp2_bytes spw_fsdp2_layer(const spw_job *job, const spw_fsdp2_unit *unit, double layers, double before);
+
+/* Parameters of a unit that one GPU keeps: experts over fsdp / replicas GPUs, the rest over expert x fsdp / replicas. */
+double spw_fsdp2_shard(const spw_job *job, const spw_fsdp2_unit *unit);
 
 /* The layers of a stage: with experts, and dense; and the head with the last norm, a unit of its own. */
 spw_fsdp2_unit spw_fsdp2_unit_of(const spw_job *job, bool experts);

@@ -78,8 +78,12 @@ size_t spw_master_bytes(const spw_job *job) {
 
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held) {
     const spw_grid g = spw_grid_of(job);
-    const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data,
-                 rest_replicas = (double)(g.data * g.context);
+    const double copies = (double)spw_job_state_copies(job);
+    const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
+                 rest_replicas = (double)(g.data * g.context) / copies;
+    const bool fsdp2 = job->fsdp2.reshard != SPW_RESHARD_OFF;
+    const double gradient = (double)(fsdp2 ? job->precision.weights : job->precision.gradients);
+    const double on_gpu = 1.0 - job->optimizer_on_host;
     const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;
     const spw_held_parameters trained = spw_trained_parameters(job, held),
                               own = spw_optimized_parameters(job, held);
@@ -94,9 +98,9 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
         count[i] = shared ? routed / replicas + rest / rest_replicas : routed + rest;
     }
     return (spw_optimizer_state){.weights = count[0] * (double)job->precision.weights,
-                                 .gradients = count[1] * (double)job->precision.gradients,
-                                 .master = count[2] * master,
-                                 .moments = count[2] * moments,
+                                 .gradients = count[1] * gradient,
+                                 .master = count[2] * master * on_gpu,
+                                 .moments = count[2] * moments * on_gpu,
                                  .routed_replicas = replicas,
                                  .rest_replicas = rest_replicas};
 }

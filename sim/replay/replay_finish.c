@@ -205,10 +205,11 @@ static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) 
     }
     for (int p = 0; p < SPW_PURPOSES; p++) {
         if (p == SPW_PURPOSE_EXCHANGE) continue;
-        out->purpose_said[p] =
-            !spw_grid_is_plain(row->point.job) || (p != SPW_PURPOSE_TENSOR && p != SPW_PURPOSE_CONTEXT);
+        const bool of_grids = p == SPW_PURPOSE_TENSOR || p == SPW_PURPOSE_CONTEXT;
         out->purpose_bytes[p] = spw_step_purpose_wire_bytes(&step, (spw_purpose)p);
-        out->whole_step_bytes += out->purpose_bytes[p];
+        out->purpose_said[p] = p == SPW_PURPOSE_HOST ? out->purpose_bytes[p] > 0.0
+                                                     : !of_grids || !spw_grid_is_plain(row->point.job);
+        if (p != SPW_PURPOSE_HOST) out->whole_step_bytes += out->purpose_bytes[p];
     }
 }
 

@@ -48,7 +48,8 @@ typedef struct spw_result_traffic {
      * the job. Purposes that the job's part does not have are not said. */
     double purpose_bytes[SPW_PURPOSES];
     bool purpose_said[SPW_PURPOSES];
-    double whole_step_bytes; /* their sum; NAN: not known, and no purpose is said */
+    double
+        whole_step_bytes; /* their sum without what goes to the host; NAN: not known, and no purpose is said */
 } spw_result_traffic;
 
 typedef struct spw_result_drops {

@@ -60,6 +60,17 @@ static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
 
 static json_t *positive_json(double value) { return value > 0.0 ? spw_json_real(value) : json_null(); }
 
+static json_t *fsdp2_json(spw_json *json, const spw_job *job) {
+    json_t *object = json_object();
+    spw_json_put(json, object, "reshard_after_forward",
+                 spw_json_text(job->fsdp2.reshard == SPW_RESHARD_ALWAYS ? "always" : "never"));
+    spw_json_put(json, object, "prefetch", spw_json_count(job->fsdp2.prefetch));
+    spw_json_put(json, object, "replicas", spw_json_count(spw_job_state_copies(job)));
+    spw_json_put(json, object, "gathered_bytes", spw_json_count(spw_job_gathered_bytes(job)));
+    spw_json_put(json, object, "state", spw_json_text(job->fsdp2.on_host ? "host" : "gpu"));
+    return object;
+}
+
 static json_t *finetune_json(spw_json *json, const spw_job *job) {
     const spw_trained_work work = spw_trained_work_of(&job->model, &job->finetune, job->sequence_length);
     json_t *object = json_object();
@@ -107,6 +118,9 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
         spw_json_put(json, object, "finetune", finetune_json(json, job));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
+    if (job->fsdp2.reshard != SPW_RESHARD_OFF) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
+    if (job->optimizer_on_host > 0.0)
+        spw_json_put(json, object, "optimizer_on_host", spw_json_real(job->optimizer_on_host));
     spw_json_put(json, object, "model_part", spw_json_text(spw_model_part_name(job->part)));
     spw_json_put(json, object, "model_layers", spw_json_count(job->model.layers));
     spw_json_put(json, object, "parameters_total", spw_json_count(spw_model_parameters(&job->model).total));

@@ -20,7 +20,8 @@ const char *spw_step_place_name(spw_step_place place) {
     return names[place];
 }
 const char *spw_step_group_name(spw_step_group group) {
-    static const char *const names[] = {"expert", "fsdp", "all", "pipeline", "tensor", "context"};
+    static const char *const names[] = {"expert", "fsdp",    "all",      "pipeline",
+                                        "tensor", "context", "replicas", "host"};
     return names[group];
 }
 
@@ -39,7 +40,7 @@ double spw_step_item_wire_bytes(const spw_step_traffic *t, const spw_step_item *
     const double size = (double)t->group_size[item->group],
                  stages = (double)t->group_size[SPW_GROUP_PIPELINE];
     const double bytes = (double)item->bytes * (double)item->count * (double)t->times[item->place] / stages;
-    if (item->operation == SPW_OPERATION_SEND) return bytes;
+    if (item->operation == SPW_OPERATION_SEND || item->operation == SPW_OPERATION_HOST_COPY) return bytes;
     return (item->operation == SPW_OPERATION_ALL_REDUCE ? 2.0 : 1.0) * bytes * (size - 1.0) / size;
 }
 

@@ -13,7 +13,8 @@
     X(ALL_GATHER, "all_gather") \
     X(REDUCE_SCATTER, "reduce_scatter") \
     X(ALL_REDUCE, "all_reduce") \
-    X(SEND, "send")
+    X(SEND, "send") \
+    X(HOST_COPY, "host_copy")
 #define SPW_PURPOSE_LIST(X) \
     X(EXCHANGE, "exchanges", "tokens to their experts and back, with logits and sizes") \
     X(EXPERT_WEIGHTS, "expert_weights", "routed experts: weights gathered, gradients scattered") \
@@ -23,7 +24,8 @@
     X(EMBEDDING, "embedding_and_head", "tokens to the sharded embedding, or its table; the head") \
     X(PIPELINE, "pipeline", "activations to the next stage, their gradients back") \
     X(TENSOR, "tensor_parallel", "sequence-parallel gathers and scatters of a tensor group, its loss") \
-    X(CONTEXT, "context_parallel", "keys and values round a context group, and their gradients")
+    X(CONTEXT, "context_parallel", "keys and values round a context group, and their gradients") \
+    X(HOST, "host_offload", "state in the host's memory: weights to the GPU, gradients back; no network")
 #define SPW_OPERATION_ENUM(name, text) SPW_OPERATION_##name,
 #define SPW_PURPOSE_ENUM(name, text, help) SPW_PURPOSE_##name,
 typedef enum spw_operation { SPW_OPERATION_LIST(SPW_OPERATION_ENUM) SPW_OPERATIONS } spw_operation;
@@ -49,6 +51,8 @@ typedef enum spw_step_group {
     SPW_GROUP_PIPELINE,
     SPW_GROUP_TENSOR,
     SPW_GROUP_CONTEXT,
+    SPW_GROUP_REPLICAS, /* GPUs that hold the same shard (HSDP) */
+    SPW_GROUP_HOST,     /* a GPU and its host */
     SPW_GROUPS
 } spw_step_group;
 const char *spw_step_place_name(spw_step_place place);
@@ -71,7 +75,7 @@ typedef struct spw_step_item {
         bytes; /* of each: the whole tensor that one GPU sees, result of a gather, operand of the others */
 } spw_step_item;
 
-enum { SPW_STEP_ITEMS = 96 };
+enum { SPW_STEP_ITEMS = 192 };
 typedef struct spw_step_traffic {
     spw_step_item item[SPW_STEP_ITEMS];
     size_t items;
@@ -84,7 +88,7 @@ typedef struct spw_step_traffic {
 void spw_step_add(spw_step_traffic *traffic, spw_step_item item, uint64_t elements, size_t element_bytes);
 
 /* Bytes out of one GPU in one step, mean over the stages: bytes x count x times x (g - 1) / g / stages; twice that for
- * an all-reduce, without (g - 1) / g for a send. */
+ * an all-reduce, without (g - 1) / g for a send or a copy from or to the host, both ways together. */
 double spw_step_item_wire_bytes(const spw_step_traffic *traffic, const spw_step_item *item);
 double spw_step_purpose_wire_bytes(const spw_step_traffic *traffic, spw_purpose purpose);
 

@@ -1,6 +1,7 @@
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"
+#include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
 #include "sim/time/step_exchanges.h"
@@ -21,20 +22,45 @@ typedef struct builder {
     spw_step_traffic *out;
 } builder;
 
+/* Shards of one place: to the GPU before each gather, gradients back. */
+static void add_host_copy(builder *b, spw_step_item item, uint64_t elements, size_t element_bytes) {
+    const size_t shards = b->out->group_size[item.group];
+    if (!b->job->fsdp2.on_host) return;
+    item.operation = SPW_OPERATION_HOST_COPY;
+    item.purpose = SPW_PURPOSE_HOST;
+    item.group = SPW_GROUP_HOST;
+    item.family = SPW_FAMILY_ALONE;
+    spw_step_add(b->out, item, (elements + shards - 1) / shards, element_bytes);
+}
+
+static void add_gather(builder *b, spw_step_item item, uint64_t elements) {
+    add_host_copy(b, item, elements, b->job->precision.weights);
+    spw_step_add(b->out, item, elements, spw_job_gathered_bytes(b->job));
+}
+
+/* Scattered over those who share the weight; their parts are summed over the replicas. */
+static void add_gradient(builder *b, spw_step_item item, uint64_t elements) {
+    const size_t g = b->job->precision.gradients, shards = b->out->group_size[item.group];
+    spw_step_add(b->out, item, elements, g);
+    add_host_copy(b, item, elements, b->job->precision.weights);
+    item.operation = SPW_OPERATION_ALL_REDUCE;
+    item.group = SPW_GROUP_REPLICAS;
+    spw_step_add(b->out, item, (elements + shards - 1) / shards, g);
+}
+
 /* A weight matrix: gathered forward and backward, its gradient scattered. */
 static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
-    const uint64_t share = elements;
     item.count = 1;
     item.family = SPW_FAMILY_WEIGHTS;
     const int gathers = b->job->fsdp2.reshard == SPW_RESHARD_NEVER ? 1 : 2;
     for (int backward = 0; backward < gathers; backward++) {
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = backward;
-        spw_step_add(b->out, item, share, b->job->precision.weights);
+        add_gather(b, item, elements);
     }
     item.operation = SPW_OPERATION_REDUCE_SCATTER;
     item.backward = true;
-    if (scattered) spw_step_add(b->out, item, share, b->job->precision.gradients);
+    if (scattered) add_gradient(b, item, elements);
 }
 
 static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
@@ -117,7 +143,7 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
 static void add_ends(builder *b, const spw_layer_shape *s) {
     const spw_model *m = &b->job->model;
     const uint64_t table = (uint64_t)m->vocab * m->hidden;
-    const size_t w = b->job->precision.weights, g = b->job->precision.gradients;
+    const size_t w = b->job->precision.weights;
     spw_step_item item = {.purpose = SPW_PURPOSE_EMBEDDING,
                           .place = SPW_PLACE_ENDS,
                           .group = SPW_GROUP_ALL,
@@ -127,11 +153,14 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
                           .operation = SPW_OPERATION_ALL_GATHER};
     const bool tokens_travel =
         b->job->fsdp2.reshard == SPW_RESHARD_OFF && s->tokens * s->hidden * s->element_bytes <= table * w;
-    spw_step_add(b->out, item, table, w);
+    add_gather(b, item, table);
     item.name = tokens_travel ? "token_ids" : "embedding";
     item.formula = tokens_travel ? "4 G T" : "V H w";
-    spw_step_add(b->out, item, tokens_travel ? b->out->group_size[SPW_GROUP_ALL] * s->tokens : table,
-                 tokens_travel ? sizeof(int32_t) : w);
+    if (tokens_travel) {
+        spw_step_add(b->out, item, b->out->group_size[SPW_GROUP_ALL] * s->tokens, sizeof(int32_t));
+    } else {
+        add_gather(b, item, table);
+    }
     item.operation = SPW_OPERATION_ALL_TO_ALL;
     item.name = "embedded_tokens";
     item.formula = "T H b";
@@ -143,9 +172,9 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
     item.backward = true;
     item.formula = "V H g";
     item.name = "head";
-    spw_step_add(b->out, item, table, g);
+    add_gradient(b, item, table);
     item.name = "embedding";
-    if (!tokens_travel) spw_step_add(b->out, item, table, g);
+    if (!tokens_travel) add_gradient(b, item, table);
 }
 
 /* Layer by layer. The sorted ring's unsort has no gradient for the weights, so its router has none either. */
@@ -160,6 +189,20 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
     if (m->moe_layers == m->layers) return;
     add_attention(b, SPW_PLACE_DENSE_LAYER);
     add_ffn(b, SPW_PLACE_DENSE_LAYER, dense, "H F_dense w", m->dense_ffn);
+}
+
+/* The share of Megatron's optimizer that the host works on: gradients there, new weights back, in the format of the weights. */
+static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
+    const uint64_t share = (uint64_t)llround(b->job->optimizer_on_host * (double)own);
+    const size_t master = spw_master_bytes(b->job); /* gradients are cast before they leave the GPU */
+    item.operation = SPW_OPERATION_HOST_COPY;
+    item.purpose = SPW_PURPOSE_HOST;
+    item.group = SPW_GROUP_HOST;
+    item.formula = "share of the optimizer, m";
+    spw_step_add(b->out, item, share, master > 0 ? master : b->job->precision.weights);
+    item.backward = false;
+    item.formula = "share of the optimizer, w";
+    spw_step_add(b->out, item, share, b->job->precision.weights);
 }
 
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
@@ -183,6 +226,7 @@ static void add_replicas(builder *b) {
                               .count = 1};
         spw_step_add(b->out, item, elements, job->precision.gradients);
         item.formula = experts ? "P_routed / R w" : "P_rest w";
+        add_offloaded(b, item, distributed ? elements / b->out->group_size[item.group] : elements);
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = false;
         if (!distributed) continue;
@@ -227,8 +271,11 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->times[SPW_PLACE_ENDS] = micro;
     out->times[SPW_PLACE_STEP] = 1;
     out->group_size[SPW_GROUP_EXPERT] = job->expert;
-    out->group_size[SPW_GROUP_FSDP] = job->fsdp;
-    out->group_size[SPW_GROUP_ALL] = grid.data * grid.context;
+    const size_t copies = spw_job_state_copies(job);
+    out->group_size[SPW_GROUP_FSDP] = job->fsdp / copies;
+    out->group_size[SPW_GROUP_ALL] = grid.data * grid.context / copies;
+    out->group_size[SPW_GROUP_REPLICAS] = copies;
+    out->group_size[SPW_GROUP_HOST] = 2; /* the GPU and its host */
     out->group_size[SPW_GROUP_TENSOR] = grid.tensor;
     out->group_size[SPW_GROUP_CONTEXT] = grid.context;
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;

@@ -5,6 +5,8 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/memory/footprint.h"
+#include "sim/memory/optimizer_state.h"
+#include "sim/time/megatron_job_time.h"
 #include "sim/time/step_traffic.h"
 #include "tests/unit/check.h"
 
@@ -62,7 +64,7 @@ static void test_measured(void) {
     job.precision.gradients = 4;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         const run *r = &runs[i];
-        job.fsdp2 = (spw_job_fsdp2){r->reshard, r->prefetch};
+        job.fsdp2 = (spw_job_fsdp2){.reshard = r->reshard, .prefetch = r->prefetch};
         const spw_fsdp2_bytes b = spw_fsdp2_layer(&job, &unit, LAYERS, 0.0);
         CHECK(fabs(b.parameters - most(r->gathered)) < 0.5);
         CHECK(fabs(b.prefetched - most(r->under_way)) < 0.5);
@@ -70,7 +72,7 @@ static void test_measured(void) {
         CHECK(fabs(b.gradients - 8192.0) < 0.5);
     }
     /* No more layers are prefetched than there are, and none of what one GPU alone holds. */
-    job.fsdp2 = (spw_job_fsdp2){SPW_RESHARD_ALWAYS, 9};
+    job.fsdp2 = (spw_job_fsdp2){.reshard = SPW_RESHARD_ALWAYS, .prefetch = 9};
     CHECK(fabs(spw_fsdp2_layer(&job, &unit, 3.0, 0.0).prefetched - 2.0 * 8192.0) < 0.5);
     const spw_fsdp2_unit half = {.parameters = 64 * 64, .alone = 64 * 32};
     CHECK(fabs(spw_fsdp2_layer(&job, &half, 3.0, 0.0).prefetched - 8192.0) < 0.5);
@@ -151,7 +153,117 @@ static void test_job(void) {
     CHECK(fabs(component(&f, "fsdp2.prefetched")) < 1.0);
 }
 
+/* FSDP2 itself again, the same layers on a 2 x 2 mesh (HSDP) and with weights that are sharded in fp32 and gathered in bf16: bytes of
+ * shards, of a layer's all-reduce input, of those that layer 0's backward pass finds, of all sharded gradients. */
+static void test_replicas(void) {
+    static const struct {
+        size_t replicas, weights;
+        double shards, all_reduce_input, found, gradients;
+    } mesh[] = {{1, 2, 12288, 0, 0, 12288},
+                {1, 4, 24576, 0, 0, 24576},
+                {2, 2, 24576, 8192, 40960, 24576},
+                {2, 4, 49152, 8192, 40960, 49152}};
+    static spw_job job;
+    const spw_fsdp2_unit unit = {.parameters = 64 * 64};
+    const spw_held_parameters held = {.rest = LAYERS * 64.0 * 64.0};
+    for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
+        job = (spw_job){.expert = 1, .fsdp = 4, .pipeline = 1, .tensor = 1};
+        job.precision = (spw_precision){.weights = mesh[i].weights, .gradients = 4, .optimizer = 4};
+        job.fsdp2 = (spw_job_fsdp2){SPW_RESHARD_ALWAYS, 1, mesh[i].replicas, 2, false};
+        const spw_optimizer_state state = spw_optimizer_state_of(&job, &held);
+        const double input = 4.0 * spw_fsdp2_shard(&job, &unit);
+        CHECK(fabs(state.weights - mesh[i].shards) < 0.5 && fabs(state.gradients - mesh[i].gradients) < 0.5);
+        CHECK(fabs(spw_fsdp2_layer(&job, &unit, LAYERS, 0.0).parameters - 8192.0) < 0.5);
+        if (mesh[i].replicas > 1) CHECK(fabs(input - mesh[i].all_reduce_input) < 0.5);
+        if (mesh[i].replicas > 1) CHECK(fabs((LAYERS - 1) * input - mesh[i].found) < 0.5);
+    }
+}
+
+/* The host keeps all state: what is left of it on the GPU are the shards under way. Replicas: 61 layers' sums less what the layers
+ * kept, of which the last is at work, and the head's. */
+static void test_host_and_replicas(void) {
+    static spw_job job;
+    static spw_footprint f, apart;
+    static spw_step_traffic t;
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse("torchtitan", &scheme));
+    read_job("fsdp2: {reshard_after_forward: always, state: host}\n", &job);
+    const spw_point point = spw_point_of(&job, &scheme, 2);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK(component(&f, "weights") < 0.0 && component(&f, "gradients") < 0.0 &&
+          component(&f, "optimizer") < 0.0);
+    const spw_parameters p = spw_model_parameters(&job.model);
+    const double experts = 8.0 * 3.0 * 7168.0 * 2048.0,
+                 rest = (double)(p.attention_per_layer + p.norms_per_layer + p.shared_per_layer +
+                                 p.router_per_layer),
+                 dense = (double)(p.attention_per_layer + p.norms_per_layer + p.dense_ffn_per_layer),
+                 head = 129280.0 * 7168.0 + 7168.0;
+    CHECK(fabs(component(&f, "fsdp2.host_copies") - (2.0 + 4.0) * (experts / 16.0 + rest / 512.0)) < 1.0);
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &t));
+    /* an expert matrix of a layer: its shard to the GPU twice and its gradient back, 2 micro-batches, 58 layers */
+    double moved = 0.0;
+    for (size_t i = 0; i < t.items; i++)
+        if (t.item[i].operation == SPW_OPERATION_HOST_COPY && strcmp(t.item[i].name, "expert_w0") == 0)
+            moved += spw_step_item_wire_bytes(&t, &t.item[i]);
+    CHECK(fabs(moved - 3.0 * 2.0 * 2.0 * 58.0 * (experts / 3.0 / 16.0)) < 1.0);
+
+    read_job("fsdp2: {reshard_after_forward: always, replicas: 4}\n", &job);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    job.fsdp2.replicas = 1;
+    CHECK_OK(spw_footprint_compute(&point, NULL, &apart));
+    CHECK(fabs(component(&f, "weights") - 4.0 * component(&apart, "weights")) < 8.0);
+    double kept = 0.0;
+    for (size_t i = 0; i < apart.components; i++) {
+        const spw_component *c = &apart.component[i];
+        if (!c->argument && c->live[0] && c->live[1] && c->live[2] && strcmp(c->name, "gradients") != 0)
+            kept += (double)c->bytes;
+    }
+    const double sums = 4.0 * 4.0 * (58.0 * (experts / 16.0 + rest / 512.0) + 3.0 * dense / 512.0),
+                 want = 4.0 * 4.0 * head / 512.0 + fmax(0.0, (sums - kept) * 60.0 / 61.0);
+    CHECK(kept > 0.0 && sums > kept);
+    CHECK(fabs(component(&f, "fsdp2.all_reduce_inputs") - want) < 2.0);
+    CHECK(component(&apart, "fsdp2.all_reduce_inputs") < 0.0);
+    job.fsdp2.replicas = 4;
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &t));
+    CHECK(t.group_size[SPW_GROUP_FSDP] == 4 && t.group_size[SPW_GROUP_ALL] == 128);
+    CHECK(operations(&t, SPW_OPERATION_ALL_REDUCE) == 58 * 2); /* as FSDP2: one a layer and micro-batch */
+    for (size_t i = 0; i < t.items; i++)
+        if (t.item[i].operation == SPW_OPERATION_ALL_REDUCE && strcmp(t.item[i].name, "expert_w0") == 0)
+            CHECK(t.item[i].bytes == 4 * 8 * 7168 * 2048 / 4);
+}
+
+/* Megatron: half of the optimizer is the host's. Gradients go there in the master's format, weights come back in their own. */
+static void test_optimizer_on_host(void) {
+    static spw_job job;
+    static spw_footprint whole, half;
+    static spw_step_traffic t;
+    spw_scheme scheme;
+    double there = 0.0, back = 0.0;
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    read_job("optimizer: distributed\n", &job);
+    const spw_point point = spw_point_of(&job, &scheme, 2);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &whole));
+    CHECK(spw_megatron_job_covers(&job, &scheme));
+    job.optimizer_on_host = 0.5;
+    CHECK(!spw_megatron_job_covers(&job, &scheme)); /* the copies are not timed */
+    CHECK_OK(spw_footprint_compute(&point, NULL, &half));
+    CHECK(fabs(2.0 * component(&half, "optimizer") - component(&whole, "optimizer")) < 4.0);
+    CHECK(fabs(2.0 * component(&half, "master_weights") - component(&whole, "master_weights")) < 4.0);
+    CHECK(component(&half, "gradients") == component(&whole, "gradients"));
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &t));
+    for (size_t i = 0; i < t.items; i++) {
+        if (t.item[i].operation != SPW_OPERATION_HOST_COPY) continue;
+        *(t.item[i].backward ? &there : &back) += spw_step_item_wire_bytes(&t, &t.item[i]);
+    }
+    /* master weights are 4 bytes a parameter that this GPU updates */
+    CHECK(fabs(there / (0.5 * component(&whole, "master_weights")) - 1.0) < 1e-3);
+    CHECK(fabs(back / (0.25 * component(&whole, "master_weights")) - 1.0) < 1e-3);
+}
+
 int main(void) {
+    test_replicas();
+    test_host_and_replicas();
+    test_optimizer_on_host();
     test_measured();
     test_traffic();
     test_job();

@@ -118,13 +118,15 @@ static void test_keys(void) {
            "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, memory_fraction, "
+           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_on_host, "
+           "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "fsdp2, allocator, model_part, layers, remat, optimizer, memory_fraction, price_per_gpu_hour, "
+           "fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_on_host, memory_fraction, "
+           "price_per_gpu_hour, "
            "schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, fsdp: 8}\n" BATCH,
@@ -251,6 +253,19 @@ static void test_pipeline(void) {
            "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
 }
 
+static void test_host_and_replicas(void) {
+    refuse(JOB "fsdp2: {replicas: 2}\n", "job.yaml:5: replicas is of FSDP2; add "
+                                         "fsdp2.reshard_after_forward: always or never, or "
+                                         "leave it out");
+    refuse(JOB "fsdp2: {reshard_after_forward: always, replicas: 3}\n",
+           "job.yaml:5: 3 replicas do not divide the 8 GPUs that share an expert's weights "
+           "(parallel.fsdp); use a divisor of them");
+    refuse(JOB "optimizer_on_host: 0.5\n",
+           "job.yaml:5: optimizer_on_host is of Megatron-Core's optimizer of whole "
+           "models; use "
+           "optimizer: distributed or replicated and model_part: whole; FSDP2 has fsdp2.state: host");
+}
+
 static void test_combinations(void) {
     refuse(HEAD "parallel: {expert: 8, fsdp: 4}\n" BATCH,
            "job.yaml:3: expert 8 x fsdp 4 x pipeline 1 x tensor 1 is not the 64 GPUs of cluster 'mi355x-8x8' "
@@ -335,7 +350,7 @@ static void test_yaml(void) {
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, "
-           "model_part, layers, remat, optimizer, "
+           "model_part, layers, remat, optimizer, optimizer_on_host, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");
     spw_job job;
@@ -515,6 +530,7 @@ int main(int argc, char **argv) {
     test_types();
     test_names();
     test_pipeline();
+    test_host_and_replicas();
     test_combinations();
     test_check();
     test_yaml();
