@@ -135,11 +135,12 @@ BALANCED = {
               "tutel:capacity_factor=0"),
     "megatron": ("megatron-alltoall", "megatron-alltoall:align=16", "megatron-alltoall:align=32,pay=router",
                  "megatron-alltoall:capacity_factor=1,pad=true", "megatron-allgather", "megatron-flex:backend=hybridep",
-                 "megatron-flex:backend=hybridep,align=16", "megatron-ncclep", "megatron-ncclep:rank_capacity=1.5,align=16", "primus-syncfree:level=1", "primus-syncfree:level=2,align=16",
+                 "megatron-flex:backend=hybridep,align=16", "primus-syncfree:level=1", "primus-syncfree:level=2,align=16",
                  "primus-syncfree:level=3"),
     "deepep": ("ragged-deepep", "moe-dedup:buffer_factor=1,overflow_factor=1", "deepep-ll", "hybrid-ep", "hybrid-ep:pad=16",
                "hybrid-ep:budget=1.5"),
 }
+TOGETHER = ("megatron-ncclep", "megatron-ncclep:rank_capacity=1.5,align=16")  # two ranks or more
 ALONE = ("scattermoe", "scattermoe:activation=compiled", "sonicmoe", "sonicmoe:rounding=up,tile=16",
          "sonicmoe:rounding=nearest,tile=16")
 
@@ -153,6 +154,7 @@ def run_explained(program, folder, remat, ranks, family):
     trace = Tokens(ids, [len(ids)], experts, ranks, np.repeat(np.arange(ranks), length), np.zeros(len(ids), int),
                    np.tile(np.arange(length), ranks), weight=weight)
     texts = BALANCED[family] + (ALONE if family == "torch" and ranks == 1 else ())
+    texts += TOGETHER if family == "megatron" and ranks > 1 else ()
     case = dataclasses.replace(case, schemes=texts)
     name = f"explained_{family}_{remat}_{ranks}"
     path, job, wrong = trace.write(folder / f"{name}.h5"), case.write(folder, name), []
