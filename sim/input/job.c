@@ -34,12 +34,6 @@ static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
                                         {"replicated", SPW_OPTIMIZER_REPLICATED},
                                         {NULL, 0}};
-size_t spw_job_gathered_bytes(const spw_job *job) {
-    return job->fsdp2.gathered > 0 ? job->fsdp2.gathered : job->precision.weights;
-}
-
-size_t spw_job_state_copies(const spw_job *job) { return job->fsdp2.replicas > 1 ? job->fsdp2.replicas : 1; }
-
 const char *spw_optimizer_name(spw_optimizer_kind optimizer) { return optimizers[optimizer].name; }
 
 double spw_job_price(const spw_job *job) {
@@ -247,6 +241,7 @@ static const spw_choice reshards[] = {
     {"off", SPW_RESHARD_OFF}, {"always", SPW_RESHARD_ALWAYS}, {"never", SPW_RESHARD_NEVER}, {NULL, 0}};
 
 static const spw_choice gathered_formats[] = {{"same", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
+static const spw_choice algorithms[] = {{"adam", false}, {"muon", true}, {NULL, 0}};
 static const spw_choice places[] = {{"gpu", false}, {"host", true}, {NULL, 0}};
 
 static const spw_setting fsdp2_rows[] = {
@@ -343,6 +338,14 @@ static const spw_setting rows[] = {
      .fallback = "sharded",
      .help = "what is kept once over all replicas: everything, the optimizer's state (Megatron), or nothing",
      .option = "optimizer"},
+    {.key = "optimizer_algorithm",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.muon),
+     .size = sizeof(bool),
+     .choices = algorithms,
+     .fallback = "adam",
+     .help = "muon: Megatron-Core's Muon or dist_muon: one moment of the matrices of layers, Adam's two of "
+             "all else"},
     {.key = "optimizer_on_host",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.optimizer_on_host),

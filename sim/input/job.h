@@ -101,6 +101,7 @@ typedef struct spw_job {
     spw_precision precision;
     size_t master_bytes; /* of a second copy of each weight in the optimizer; 0 = none; SPW_MASTER_AUTO */
     spw_optimizer_kind optimizer;
+    bool muon;                /* matrices of layers by Muon, all else by Adam; false: all by Adam */
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
     spw_remat remat;
@@ -109,11 +110,6 @@ typedef struct spw_job {
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;
 } spw_job;
-
-/* Bytes of a weight as layers use it: as it is gathered, where FSDP2 casts it before. */
-size_t spw_job_gathered_bytes(const spw_job *job);
-/* How often sharded state is held in all: 1, or the replicas of HSDP. */
-size_t spw_job_state_copies(const spw_job *job);
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */
 SPW_MUST_CHECK spw_status spw_job_is_whole(const spw_job *job, const char *what);

@@ -207,6 +207,22 @@ static spw_status check_optimizer_on_host(const spw_job *job, const char **key) 
     return SPW_OK;
 }
 
+static spw_status check_muon(const spw_job *job, const char **key) {
+    *key = "optimizer_algorithm";
+    if (!job->muon) return SPW_OK;
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "muon is described for Megatron-Core's whole models; use optimizer: distributed "
+                        "(dist_muon) or replicated (muon) and model_part: whole; torch.optim.Muon takes no "
+                        "weights of three dimensions, as torchtitan's experts are");
+    if (!spw_finetune_is_whole(&job->finetune) || job->model.other.layers > 0 ||
+        job->optimizer_on_host > 0.0 || job->precision.recipe != SPW_FP8_NONE)
+        return spw_fail(SPW_ECONFIG, "muon with finetune, optimizer_on_host, a recipe of fp8, or layers "
+                                     "other than attention and FFN is "
+                                     "not modelled; leave these out, or use optimizer_algorithm: adam");
+    return SPW_OK;
+}
+
 /* What a recipe goes with. */
 static spw_status check_recipe(const spw_job *job, const char **key) {
     const spw_precision *p = &job->precision;
@@ -269,6 +285,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     if (status == SPW_OK) status = check_allocator(job, key);
     if (status == SPW_OK) status = check_fsdp2(job, key);
     if (status == SPW_OK) status = check_optimizer_on_host(job, key);
+    if (status == SPW_OK) status = check_muon(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
     if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;

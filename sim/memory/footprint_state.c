@@ -48,7 +48,7 @@ static spw_component *add_part(spw_footprint *f, const char *name, double bytes,
                                  two_times, held->routed, job->expert, held->rest, each);
     return spw_component_add(f, name, bytes, source, "%sP %c / G = %s%.6g x %zu / %zu", two, letter,
                              two_times, held->routed + held->rest, each,
-                             job->expert * job->fsdp / spw_job_state_copies(job));
+                             job->expert * job->fsdp / spw_fsdp2_copies(job));
 }
 
 /* Copies of the weights of linear layers, and with fp8_param_gather nothing else of these. */
@@ -76,9 +76,12 @@ static void add_fp8_state(spw_footprint *f, const spw_job *job, const spw_stage 
     LIVE(c, ALWAYS);
 }
 
-/* What of the optimizer is in the host's memory is not on the GPU. */
-static void say_host_share(spw_component *c, const spw_job *job) {
+/* What of the optimizer is in the host's memory is not on the GPU. Moments (`stage` given): Muon's single ones, and Adam's second. */
+static void say_share(spw_component *c, const spw_job *job, const spw_stage *stage) {
     const size_t used = strlen(c->formula);
+    if (job->muon && stage != NULL)
+        (void)snprintf(c->formula + used, sizeof c->formula - used, ", and again %.6g of Adam",
+                       spw_adam_parameters(&job->model, stage).rest);
     if (job->optimizer_on_host > 0.0)
         (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
@@ -101,14 +104,15 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
     c->argument = true;
     LIVE(c, ALWAYS);
     add_fp8_state(f, job, stage, c);
-    c = add_part(f, "optimizer", s.moments, source, job, &optimized, shared, true, 'o', p->optimizer);
-    say_host_share(c, job);
+    c = add_part(f, "optimizer", spw_moment_bytes(job, stage, &held), source, job, &optimized, shared,
+                 !job->muon, 'o', p->optimizer);
+    say_share(c, job, stage);
     c->argument = true;
     LIVE(c, ALWAYS);
     if (s.master > 0.0) {
         c = add_part(f, "master_weights", s.master, source, job, &optimized, shared, false, 'm',
                      spw_master_bytes(job));
-        say_host_share(c, job);
+        say_share(c, job, NULL);
         c->argument = true;
         LIVE(c, ALWAYS);
     }
@@ -188,7 +192,7 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
 
 void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const char *source = "FSDP2, a layer a unit (7.14)";
-    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_job_gathered_bytes(job);
+    const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_fsdp2_gathered_bytes(job);
     const double copied =
         job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
     for (int dense = 0; dense < 2; dense++) {

@@ -18,6 +18,11 @@
 
 #include <stdbool.h>
 
+/* Bytes of a weight as layers use it: as it is gathered, where FSDP2 casts it before. */
+size_t spw_fsdp2_gathered_bytes(const spw_job *job);
+/* How often sharded state is held in all: 1, or the replicas of HSDP. */
+size_t spw_fsdp2_copies(const spw_job *job);
+
 typedef struct spw_fsdp2_bytes {
     double parameters, prefetched, gradients, reduced;
 } spw_fsdp2_bytes;

@@ -1,4 +1,5 @@
 #include "sim/memory/optimizer_state.h"
+#include "sim/memory/fsdp2.h"
 
 #include "sim/input/grid.h"
 
@@ -42,6 +43,17 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
     return held;
 }
 
+spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage *stage) {
+    const spw_parameters p = spw_model_parameters(model);
+    const double predictions = (double)stage->predictions,
+                 norms = ((double)stage->layers + predictions) * (double)p.norms_per_layer +
+                         (stage->head ? (double)p.final_norm : 0.0);
+    const bool table = stage->embedding || stage->predictions > 0 || (stage->head && model->tied_embeddings);
+    return (spw_held_parameters){.rest = norms + (table ? (double)p.embedding : 0.0) +
+                                         (stage->head ? (double)p.head : 0.0),
+                                 .replicated = norms};
+}
+
 spw_held_parameters spw_job_parameters(const spw_job *job, const spw_stage *stage) {
     spw_held_parameters held = spw_stage_parameters(&job->model, stage);
     held.routed_adapters = (double)stage->moe_layers * (double)job->model.experts *
@@ -78,7 +90,7 @@ size_t spw_master_bytes(const spw_job *job) {
 
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held) {
     const spw_grid g = spw_grid_of(job);
-    const double copies = (double)spw_job_state_copies(job);
+    const double copies = (double)spw_fsdp2_copies(job);
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
                  rest_replicas = (double)(g.data * g.context) / copies;
     const bool fsdp2 = job->fsdp2.reshard != SPW_RESHARD_OFF;
@@ -103,4 +115,10 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
                                  .moments = count[2] * moments * on_gpu,
                                  .routed_replicas = replicas,
                                  .rest_replicas = rest_replicas};
+}
+
+double spw_moment_bytes(const spw_job *job, const spw_stage *stage, const spw_held_parameters *held) {
+    const double all = spw_optimizer_state_of(job, held).moments;
+    const spw_held_parameters adam = spw_adam_parameters(&job->model, stage);
+    return job->muon ? (all + spw_optimizer_state_of(job, &adam).moments) / 2.0 : all;
 }

@@ -38,11 +38,18 @@ spw_held_parameters spw_job_parameters(const spw_job *job, const spw_stage *stag
 spw_held_parameters spw_trained_parameters(const spw_job *job, const spw_held_parameters *held);
 spw_held_parameters spw_optimized_parameters(const spw_job *job, const spw_held_parameters *held);
 
+/* Of a stage's, those that Adam keeps two moments of beside Muon: embedding, head, norms. Biases and norms inside of attention, less
+ * than a thousandth, count with the matrices. NVIDIA/Megatron-LM d98e8a64 megatron/core/optimizer/layer_wise_optimizer.py. */
+spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage *stage);
+
 typedef struct spw_optimizer_state {
     double weights, gradients, master, moments; /* bytes of one GPU */
     double routed_replicas, rest_replicas; /* GPUs that hold, or share, one copy of the optimizer's part */
 } spw_optimizer_state;
+/* Two moments of every parameter, as Adam has. */
 spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_parameters *held);
+/* Bytes of all moments: one of every parameter and a second of what Adam updates; that is all of it without Muon. */
+double spw_moment_bytes(const spw_job *job, const spw_stage *stage, const spw_held_parameters *held);
 
 /* Bytes of one master weight: as the job says, or 4 where the optimizer is Megatron's and weights are smaller. */
 size_t spw_master_bytes(const spw_job *job);

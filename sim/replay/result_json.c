@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/balance.h"
 #include "sim/replay/overload_print.h"
@@ -65,8 +66,8 @@ static json_t *fsdp2_json(spw_json *json, const spw_job *job) {
     spw_json_put(json, object, "reshard_after_forward",
                  spw_json_text(job->fsdp2.reshard == SPW_RESHARD_ALWAYS ? "always" : "never"));
     spw_json_put(json, object, "prefetch", spw_json_count(job->fsdp2.prefetch));
-    spw_json_put(json, object, "replicas", spw_json_count(spw_job_state_copies(job)));
-    spw_json_put(json, object, "gathered_bytes", spw_json_count(spw_job_gathered_bytes(job)));
+    spw_json_put(json, object, "replicas", spw_json_count(spw_fsdp2_copies(job)));
+    spw_json_put(json, object, "gathered_bytes", spw_json_count(spw_fsdp2_gathered_bytes(job)));
     spw_json_put(json, object, "state", spw_json_text(job->fsdp2.on_host ? "host" : "gpu"));
     return object;
 }
@@ -119,6 +120,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (job->fsdp2.reshard != SPW_RESHARD_OFF) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
+    if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
     if (job->optimizer_on_host > 0.0)
         spw_json_put(json, object, "optimizer_on_host", spw_json_real(job->optimizer_on_host));
     spw_json_put(json, object, "model_part", spw_json_text(spw_model_part_name(job->part)));

@@ -1,6 +1,7 @@
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
@@ -35,7 +36,7 @@ static void add_host_copy(builder *b, spw_step_item item, uint64_t elements, siz
 
 static void add_gather(builder *b, spw_step_item item, uint64_t elements) {
     add_host_copy(b, item, elements, b->job->precision.weights);
-    spw_step_add(b->out, item, elements, spw_job_gathered_bytes(b->job));
+    spw_step_add(b->out, item, elements, spw_fsdp2_gathered_bytes(b->job));
 }
 
 /* Scattered over those who share the weight; their parts are summed over the replicas. */
@@ -271,7 +272,7 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->times[SPW_PLACE_ENDS] = micro;
     out->times[SPW_PLACE_STEP] = 1;
     out->group_size[SPW_GROUP_EXPERT] = job->expert;
-    const size_t copies = spw_job_state_copies(job);
+    const size_t copies = spw_fsdp2_copies(job);
     out->group_size[SPW_GROUP_FSDP] = job->fsdp / copies;
     out->group_size[SPW_GROUP_ALL] = grid.data * grid.context / copies;
     out->group_size[SPW_GROUP_REPLICAS] = copies;

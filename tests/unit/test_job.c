@@ -118,14 +118,16 @@ static void test_keys(void) {
            "pipeline_model_parallel_layout");
     refuse(JOB "colour: red\n",
            "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_on_host, "
+           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_algorithm, "
+           "optimizer_on_host, "
            "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_on_host, memory_fraction, "
+           "fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_algorithm, optimizer_on_host, "
+           "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
     refuse(JOB "\nmodel: kimi-k2\n", "job.yaml:6: 'model' is given again (first on line 1); keep one");
@@ -253,6 +255,19 @@ static void test_pipeline(void) {
            "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
 }
 
+static void test_muon(void) {
+    refuse(
+        JOB "optimizer_algorithm: muon\n",
+        "job.yaml:5: muon is described for Megatron-Core's whole models; use optimizer: distributed "
+        "(dist_muon) or "
+        "replicated (muon) and model_part: whole; torch.optim.Muon takes no weights of three dimensions, as "
+        "torchtitan's experts are");
+    refuse(JOB "optimizer: distributed\noptimizer_algorithm: muon\noptimizer_on_host: 1\n",
+           "job.yaml:6: muon with finetune, optimizer_on_host, a recipe of fp8, or layers other than "
+           "attention and FFN is "
+           "not modelled; leave these out, or use optimizer_algorithm: adam");
+}
+
 static void test_host_and_replicas(void) {
     refuse(JOB "fsdp2: {replicas: 2}\n", "job.yaml:5: replicas is of FSDP2; add "
                                          "fsdp2.reshard_after_forward: always or never, or "
@@ -350,7 +365,7 @@ static void test_yaml(void) {
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, "
-           "model_part, layers, remat, optimizer, optimizer_on_host, "
+           "model_part, layers, remat, optimizer, optimizer_algorithm, optimizer_on_host, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");
     spw_job job;
@@ -530,6 +545,7 @@ int main(int argc, char **argv) {
     test_types();
     test_names();
     test_pipeline();
+    test_muon();
     test_host_and_replicas();
     test_combinations();
     test_check();

@@ -37,6 +37,31 @@ static void test_bytes(void) {
     CHECK(near(s.master, 4.0 * 9e9 / 64));
 }
 
+/* Mixtral, 32 layers, replicated over 8 GPUs that hold an expert each: one fp32 moment of everything, a second of two tables of
+ * 32000 x 4096, of two norms a layer and the last. torch.optim.Muon itself, 6 matrices of 64 x 64 over 4 GPUs in bf16: 12288 bytes of
+ * state where AdamW has 24576 (torch 2.15). */
+static void test_muon(void) {
+    static spw_job job;
+    CHECK_OK(spw_model_read("mixtral-8x7b", NULL, &job.model));
+    job.expert = 8;
+    job.fsdp = job.tensor = job.pipeline = 1;
+    job.precision = (spw_precision){2, 4, 4, 2};
+    job.optimizer = SPW_OPTIMIZER_REPLICATED;
+    job.muon = true;
+    const spw_pipeline one = {1, 1, 1};
+    const spw_stage stage = spw_pipeline_stage(&one, &job.model, 0);
+    const spw_held_parameters held = spw_stage_parameters(&job.model, &stage);
+    const double adam = 2.0 * 32000 * 4096 + 65.0 * 4096;
+    CHECK(near(spw_moment_bytes(&job, &stage, &held), 4.0 * (held.routed / 8 + held.rest + adam)));
+    job.muon = false;
+    CHECK(near(spw_moment_bytes(&job, &stage, &held), 8.0 * (held.routed / 8 + held.rest)));
+    const spw_held_parameters matrices = {.rest = 6.0 * 64 * 64};
+    job.expert = 1, job.fsdp = 4;
+    job.precision.optimizer = 2;
+    job.optimizer = SPW_OPTIMIZER_SHARDED;
+    CHECK(near(spw_optimizer_state_of(&job, &matrices).moments, 24576.0));
+}
+
 static void test_stages(void) {
     static const char *const names[] = {"deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "kimi-k2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -83,6 +108,7 @@ static void test_deepseek(void) {
 
 int main(void) {
     test_bytes();
+    test_muon();
     test_stages();
     test_deepseek();
     return check_done();
