@@ -1,6 +1,7 @@
 #include "sim/routing/counts.h"
 
 #include "base/memory.h"
+#include "sim/routing/expert_sets.h"
 
 #include <string.h>
 
@@ -231,14 +232,21 @@ static void count_any(block_shape shape, const void *ids, size_t tokens, size_t 
     }
 }
 
-/* expert_bit [experts]: the destinations of expert x whose numbers are in [word * 64, word * 64 + 64).
- * Destinations are the ranks of the group, then its nodes. Returns false when none of them holds an expert. */
-static void fill_bits(const spw_placement *p, size_t group, size_t word, uint64_t *expert_bit) {
+/* What one thread needs. */
+typedef struct count_tables {
+    size_t words;          /* of a set of destinations: the ranks of the group, then its nodes */
+    uint64_t *expert_bit;  /* [words][experts] the destinations of an expert */
+    uint32_t *destination; /* [words * 64] tokens that reach each */
+    spw_expert_sets *sets; /* NULL: no segment is counted so */
+} count_tables;
+
+static void fill_bits(const spw_placement *p, size_t group, const count_tables *t) {
+    memset(t->expert_bit, 0, t->words * p->experts * sizeof *t->expert_bit);
     for (size_t x = 0; x < p->experts; x++) {
         size_t rank = spw_placement_member(p, x);
         size_t node = p->group_ranks + spw_placement_node(p, group, rank);
-        expert_bit[x] = (rank / WORD_BITS == word ? (uint64_t)1 << rank % WORD_BITS : 0) |
-                        (node / WORD_BITS == word ? (uint64_t)1 << node % WORD_BITS : 0);
+        t->expert_bit[rank / WORD_BITS * p->experts + x] |= (uint64_t)1 << rank % WORD_BITS;
+        t->expert_bit[node / WORD_BITS * p->experts + x] |= (uint64_t)1 << node % WORD_BITS;
     }
 }
 
@@ -246,26 +254,38 @@ static const void *row_of(const spw_trace_record *record, uint64_t token) {
     return (const char *)record->expert_id + token * record->top_k * record->id_bytes;
 }
 
-/* Counts the rank's tokens; `word` chooses the destinations, and only word 0 counts the experts. */
-static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_layout *layout, size_t rank,
-                       size_t word, const uint64_t *expert_bit, uint32_t *destination) {
+/* `word` chooses the destinations, and only word 0 counts the experts. */
+static void count_tokens(spw_counts *c, const spw_trace_record *record, uint64_t first, size_t tokens,
+                         size_t word, const count_tables *t, uint32_t *row) {
     const size_t experts = c->placement.experts;
     const size_t destinations = c->placement.group_ranks + c->group_nodes;
     const block_shape shape = {record->id_bytes, record->top_k, destinations <= 16 ? 2 : 8, word == 0};
     uint64_t set[BLOCK];
+    for (size_t done = 0; done < tokens; done += BLOCK) {
+        const size_t some = tokens - done < BLOCK ? tokens - done : BLOCK;
+        const size_t words = (some * shape.set_bytes + sizeof *set - 1) / sizeof *set;
+        bit_sums sums = {{0}};
+        set[words - 1] = 0; /* the last word may be filled in part */
+        count_any(shape, row_of(record, first + done), some, experts, t->expert_bit + word * experts, row,
+                  set);
+        sum_bits(set, words, &sums);
+        spread_sums(&sums, shape.set_bytes, t->destination + word * WORD_BITS);
+    }
+}
+
+static void count_rank(spw_counts *c, const spw_trace_record *record, const spw_layout *layout, size_t rank,
+                       const count_tables *t) {
+    memset(t->destination, 0, t->words * WORD_BITS * sizeof *t->destination);
     for (size_t i = layout->begin[rank]; i < layout->begin[rank + 1]; i++) {
         const spw_segment *segment = &layout->segment[i];
-        uint32_t *row = c->per_sequence + (rank * c->sequences + segment->sequence) * experts;
-        for (size_t done = 0; done < segment->tokens; done += BLOCK) {
-            size_t tokens = segment->tokens - done < BLOCK ? segment->tokens - done : BLOCK;
-            size_t words = (tokens * shape.set_bytes + sizeof *set - 1) / sizeof *set;
-            bit_sums sums = {{0}};
-            set[words - 1] = 0; /* the last word may be filled in part */
-            count_any(shape, row_of(record, segment->first + done), tokens, experts, expert_bit, row, set);
-            sum_bits(set, words, &sums);
-            spread_sums(&sums, shape.set_bytes, destination + word * WORD_BITS);
-        }
-        if (word == 0) c->tokens[rank] += segment->tokens;
+        uint32_t *row = c->per_sequence + (rank * c->sequences + segment->sequence) * c->placement.experts;
+        size_t done = 0;
+        if (t->sets != NULL)
+            done = spw_expert_sets_add(t->sets, row_of(record, segment->first), segment->tokens, row,
+                                       t->destination);
+        for (size_t word = 0; word < t->words; word++)
+            count_tokens(c, record, segment->first + done, segment->tokens - done, word, t, row);
+        c->tokens[rank] += segment->tokens;
     }
 }
 
@@ -290,36 +310,50 @@ static void zero(spw_counts *c) {
     memset(c->assignments, 0, p->ranks * sizeof *c->assignments);
 }
 
+static void free_tables(count_tables *t) {
+    spw_free(t->expert_bit);
+    spw_free(t->destination);
+    spw_expert_sets_destroy(t->sets);
+}
+
+static spw_status make_tables(const spw_counts *c, const spw_trace_record *record, count_tables *t) {
+    spw_status status = SPW_OK;
+    t->words = (c->placement.group_ranks + c->group_nodes + WORD_BITS - 1) / WORD_BITS;
+    SPW_TRY(SPW_ALLOC(t->words * c->placement.experts, &t->expert_bit));
+    SPW_TRY(SPW_ALLOC(t->words * WORD_BITS, &t->destination));
+    SPW_TRY(spw_expert_sets_create(c, record, &t->sets));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_counts_fill(spw_counts *c, const spw_trace_record *record, const spw_layout *layout) {
     const spw_placement *p = &c->placement;
-    const size_t words = (p->group_ranks + c->group_nodes + WORD_BITS - 1) / WORD_BITS;
+    const size_t positions = spw_placement_positions(p);
     bool failed = false;
     zero(c);
 #pragma omp parallel
     {
-        uint64_t *expert_bit = NULL;
-        uint32_t *destination = NULL;
-        bool good = SPW_ALLOC(p->experts, &expert_bit) == SPW_OK &&
-                    SPW_ALLOC(words * WORD_BITS, &destination) == SPW_OK;
+        count_tables tables = {.words = 0};
+        const bool good = make_tables(c, record, &tables) == SPW_OK;
         if (!good) {
 #pragma omp atomic write
             failed = true;
         }
-        size_t filled_group = SIZE_MAX;
+        size_t filled = SIZE_MAX;
 #pragma omp for schedule(dynamic, 1)
         for (size_t rank = 0; rank < p->ranks; rank++) {
             if (!good) continue;
-            memset(destination, 0, words * WORD_BITS * sizeof *destination);
-            size_t group = rank / p->group_ranks;
-            for (size_t word = 0; word < words; word++) {
-                if (words > 1 || group != filled_group) fill_bits(p, group, word, expert_bit);
-                filled_group = group;
-                count_rank(c, record, layout, rank, word, expert_bit, destination);
+            const size_t group = rank / p->group_ranks % positions; /* lies on its nodes as this one */
+            if (group != filled) {
+                fill_bits(p, group, &tables);
+                if (tables.sets != NULL) spw_expert_sets_set_group(tables.sets, group);
             }
-            finish_rank(c, rank, destination);
+            filled = group;
+            count_rank(c, record, layout, rank, &tables);
+            finish_rank(c, rank, tables.destination);
         }
-        spw_free(destination);
-        spw_free(expert_bit);
+        free_tables(&tables);
     }
     return failed ? spw_fail(SPW_ENOMEM, "cannot allocate the tables of the routing counts") : SPW_OK;
 }
