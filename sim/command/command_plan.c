@@ -179,8 +179,9 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
         compiled = compiled || (o->scheme[i].type->compiled.list != NULL && o->job.part == SPW_PART_WHOLE);
         megatron = megatron || o->scheme[i].type->megatron.timed;
     }
-    const spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
-                                            : spw_software_read(names, software);
+    spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
+                                      : spw_software_read(names, software);
+    if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
     if (software->compiled) request->stack = &software->stack;
     if (software->timed) request->time_stack = &software->time_stack;

@@ -281,6 +281,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
     settings.job = &o->job.job;
+    if (o->stack != NULL) SPW_TRY(spw_software_suits(o->stack, &settings.job->cluster));
     settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
     if (!software->compiled)
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));

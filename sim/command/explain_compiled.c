@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/command/explain_points.h"
 #include "sim/command/job_options.h"
+#include "sim/input/software.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/compiled_memory.h"
@@ -119,6 +120,7 @@ spw_status spw_explain_compiled(const spw_job_options *o, const char *name) {
     const spw_explanation what = {columns, &e, add, head};
     spw_status status = SPW_OK;
     SPW_TRY(spw_job_is_whole(&o->job, "--stack"));
+    SPW_TRY(spw_software_suits(name, &o->job.cluster));
     SPW_TRY(spw_stack_read(name, NULL, &e.stack));
     SPW_TRY(spw_explain_points(o, &what));
 

@@ -167,8 +167,11 @@ static const spw_setting kernel_rows[] = {
         .fields = name##_rows, .help = (text) \
     }
 
-static const spw_choice generations[] = {
-    {"other", SPW_GPU_OTHER}, {"hopper", SPW_GPU_HOPPER}, {"blackwell", SPW_GPU_BLACKWELL}, {NULL, 0}};
+static const spw_choice generations[] = {{"other", SPW_GPU_OTHER},
+                                         {"hopper", SPW_GPU_HOPPER},
+                                         {"blackwell", SPW_GPU_BLACKWELL},
+                                         {"none", SPW_GPU_NONE},
+                                         {NULL, 0}};
 
 static const spw_setting rows[] = {{.key = "name",
                                     .kind = SPW_SETTING_TEXT,
@@ -193,7 +196,7 @@ static const spw_setting rows[] = {{.key = "name",
                                     .size = sizeof(spw_gpu_generation),
                                     .choices = generations,
                                     .fallback = "other",
-                                    .help = "of the GPUs, which decides how fp8 recipes hold their operands"},
+                                    .help = "how fp8 recipes hold their operands; none: TPUs, and no times"},
                                    FIGURE(hbm_gib, "GiB of device memory that a program sees"),
                                    FIGURE(bf16_flops, "dense bf16 peak"),
                                    FIGURE(fp8_flops, "dense fp8 peak"),

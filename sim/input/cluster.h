@@ -126,7 +126,13 @@ typedef struct spw_levels {
 } spw_levels;
 
 /* Which fp8 layouts its products take (sim/input/fp8_recipe.h). */
-typedef enum spw_gpu_generation { SPW_GPU_OTHER, SPW_GPU_HOPPER, SPW_GPU_BLACKWELL } spw_gpu_generation;
+/* None: no GPUs but TPUs, of which nothing was measured: memory, rows and traffic alone, and no times. */
+typedef enum spw_gpu_generation {
+    SPW_GPU_OTHER,
+    SPW_GPU_HOPPER,
+    SPW_GPU_BLACKWELL,
+    SPW_GPU_NONE
+} spw_gpu_generation;
 
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];

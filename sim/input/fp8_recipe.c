@@ -52,6 +52,12 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
 const char *spw_fp8_recipe_name(spw_fp8_recipe r) { return recipes[r].name; }
 
 static spw_status refuse(spw_fp8_recipe r, spw_gpu_generation gpu) {
+    if (gpu == SPW_GPU_NONE)
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s is TransformerEngine's, and the cluster has no GPUs (gpu_generation: "
+                        "none); take recipe: "
+                        "none",
+                        recipes[r].name);
     if (gpu == SPW_GPU_OTHER)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s: TransformerEngine's copies and layouts were read for Hopper and "
@@ -69,7 +75,8 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     const bool hopper = gpu == SPW_GPU_HOPPER;
     *out = (spw_fp8_facts){.align = 1};
     if (r == SPW_FP8_NONE) return SPW_OK;
-    if (gpu == SPW_GPU_OTHER || !(hopper ? recipes[r].hopper : recipes[r].blackwell)) return refuse(r, gpu);
+    if (gpu == SPW_GPU_OTHER || gpu == SPW_GPU_NONE || !(hopper ? recipes[r].hopper : recipes[r].blackwell))
+        return refuse(r, gpu);
     *out = recipes[r].facts;
     out->both = out->both || hopper;
     const double copies = out->both ? 2.0 : 1.0;

@@ -412,20 +412,13 @@ static void fill_layout(spw_job *job) {
     if (job->stage_layout.predictions > 0) spw_model_count_mtp(&job->model);
 }
 
-/* Beside `out`, what the text is called and where its paths begin; an override's begin where the program runs. */
-typedef struct job_place {
-    const char *where, *folder;
-    const spw_job_override *override;
-    size_t overrides;
-} job_place;
-
-static const char *folder_of(const job_place *at, const char *key) {
+static const char *folder_of(const spw_job_place *at, const char *key) {
     for (size_t i = 0; i < at->overrides; i++)
         if (strcmp(at->override[i].key, key) == 0) return NULL;
     return at->folder;
 }
 
-static spw_status parse(const job_place *at, const char *text, size_t length, spw_job *out) {
+spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length, spw_job *out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
     job_text *read = NULL;
@@ -461,39 +454,5 @@ cleanup:
         status = spw_fail(status, "%s: %s", spw_settings_place(settings, key, place), spw_last_error());
     spw_free(read);
     spw_settings_close(settings);
-    return status;
-}
-
-spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
-                         spw_job *out) {
-    const job_place at = {.where = where, .folder = folder};
-    return parse(&at, text, length, out);
-}
-
-spw_status spw_job_read(const char *path, spw_job *out) { return spw_job_read_with(path, NULL, 0, out); }
-
-spw_status spw_job_read_with(const char *path, const spw_job_override *override, size_t overrides,
-                             spw_job *out) {
-    static const char bare[] =
-        "parallel: {expert: 0, fsdp: 0}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
-        "schemes: [\"dense:capacity_factor=1.25\", gmm, gmm-deepep]\n";
-    spw_status status = SPW_OK;
-    char *text = NULL, *folder = NULL;
-    size_t length = 0;
-    job_place at = {.where = "command line", .override = override, .overrides = overrides};
-    if (path == NULL) return parse(&at, bare, sizeof bare - 1, out);
-    const char *slash = strrchr(path, '/');
-    size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
-    SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
-    SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
-    memcpy(folder, path, folder_size - 1);
-    if (slash == path) folder[0] = '/'; /* "/job.yaml" */
-    at.where = path;
-    at.folder = folder;
-    status = parse(&at, text, length, out);
-
-cleanup:
-    spw_free(folder);
-    spw_free(text);
     return status;
 }

@@ -11,4 +11,14 @@
 SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override,
                                                 size_t overrides);
 
+/* What the text of a job is called, where its paths begin, and what is put in place of its values, whose paths begin where the
+ * program runs. */
+typedef struct spw_job_place {
+    const char *where, *folder;
+    const spw_job_override *override;
+    size_t overrides;
+} spw_job_place;
+SPW_MUST_CHECK spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length,
+                                           spw_job *out);
+
 #endif

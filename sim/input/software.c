@@ -86,6 +86,15 @@ spw_status spw_software_read(const char *names, spw_software *out) {
     return spw_fail(SPW_EARG, "no stack named; write one, or several between commas");
 }
 
+spw_status spw_software_suits(const char *name, const spw_cluster *cluster) {
+    if (cluster->gpu_generation != SPW_GPU_NONE || strcmp(name, "none") == 0) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "%s is of programs for GPUs, and cluster '%s' has none (gpu_generation: none); leave --stack out: "
+        "what must be live is said, and no time",
+        name, cluster->name);
+}
+
 /* --- By default --- */
 
 /* Is the cluster among those of the stack, whatever the number of its nodes ("h200-32x8": h200-8x8)? */
@@ -126,6 +135,7 @@ static spw_status newest_megatron(spw_software *out) {
 spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron, spw_software *out) {
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
+    if (job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
     if (compiled) SPW_TRY(newest_compiled(job, out));
     if (megatron) SPW_TRY(newest_megatron(out));
     name_all(out);

@@ -24,8 +24,11 @@ typedef struct spw_software {
 /* `names`: presets or YAML files between commas, at most one of each kind; "none": no software. SPW_ECONFIG, SPW_EIO. */
 SPW_MUST_CHECK spw_status spw_software_read(const char *names, spw_software *out);
 
+/* SPW_ECONFIG where the cluster has no GPUs, which all stacks are of. `name`: of the stack. */
+SPW_MUST_CHECK spw_status spw_software_suits(const char *name, const spw_cluster *cluster);
+
 /* Of the kinds asked for, the last preset of the job's cluster (of any number of nodes), else the last that was fitted: names
- * end in a date or a version. */
+ * end in a date or a version. None where the cluster has no GPUs. */
 SPW_MUST_CHECK spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
                                               spw_software *out);
 

@@ -5,6 +5,7 @@
 #include "sim/input/remat.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Rows of an expert must come in the multiples that its products take. */
 static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
@@ -121,8 +122,24 @@ static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
         scheme->text);
 }
 
+static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
+    char known[256] = "";
+    if (job->cluster.gpu_generation != SPW_GPU_NONE || scheme->type->memory.any_device) return SPW_OK;
+    for (size_t i = 0; spw_scheme_types[i] != NULL; i++) {
+        const size_t used = strlen(known);
+        if (spw_scheme_types[i]->memory.any_device)
+            (void)snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
+                           spw_scheme_types[i]->name);
+    }
+    return spw_fail(SPW_ECONFIG,
+                    "scheme '%s' is of programs for GPUs, and cluster '%s' has none (gpu_generation: none); "
+                    "use one of %s",
+                    scheme->text, job->cluster.name, known);
+}
+
 spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
-    spw_status status = check_recipe(job, scheme);
+    spw_status status = check_device(job, scheme);
+    if (status == SPW_OK) status = check_recipe(job, scheme);
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
     if (status == SPW_OK) status = check_layout(job, scheme);

@@ -12,7 +12,7 @@ spw_status spw_newest_stack_read(const spw_job *job, const spw_scheme *scheme, s
     bool any = false;
     *out = NULL;
     for (size_t i = 0; i < schemes; i++) any = any || scheme[i].type->compiled.list != NULL;
-    if (!any || job->part != SPW_PART_WHOLE) return SPW_OK;
+    if (!any || job->part != SPW_PART_WHOLE || job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
     const spw_status status = spw_software_newest(job, true, false, software);
     if (status == SPW_OK) *out = &software->stack;
     return status;

@@ -209,6 +209,8 @@ cleanup:
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
+    if (job->cluster.gpu_generation == SPW_GPU_NONE)
+        return "a cluster without GPUs: nothing of a TPU was measured";
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
     if (spw_grid_of(job).expert_tensor > 1)
         return "expert tensor parallelism, whose gathers and narrow products have no time model";

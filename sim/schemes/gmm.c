@@ -30,6 +30,7 @@ const spw_scheme_type spw_scheme_gmm = {
     .about.summary =
         "MaxText sparse_matmul, grouped GEMM: every row is sent, into a buffer for the worst case",
     .memory.shards_state = true,
+    .memory.any_device = true,
     .about.section = "event list of the scheme (2)",
     .about.source =
         "AI-Hypercomputer/maxtext src/maxtext/layers/moe.py sparse_matmul; AMD-AGI/Primus-Turbo grouped_gemm",

@@ -1,0 +1,47 @@
+#include "sim/input/job_override.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+spw_status spw_job_parse(const char *where, const char *folder, const char *text, size_t length,
+                         spw_job *out) {
+    const spw_job_place at = {.where = where, .folder = folder};
+    return spw_job_parse_at(&at, text, length, out);
+}
+
+spw_status spw_job_read(const char *path, spw_job *out) { return spw_job_read_with(path, NULL, 0, out); }
+
+spw_status spw_job_read_with(const char *path, const spw_job_override *override, size_t overrides,
+                             spw_job *out) {
+    static const char bare[] =
+        "parallel: {expert: 0, fsdp: 0}\nbatch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
+        "schemes: [\"dense:capacity_factor=1.25\", gmm, gmm-deepep]\n";
+    enum { DEEPEP = 2 };
+    spw_status status = SPW_OK;
+    char *text = NULL, *folder = NULL;
+    size_t length = 0;
+    spw_job_place at = {.where = "command line", .override = override, .overrides = overrides};
+    if (path == NULL) {
+        status = spw_job_parse_at(&at, bare, sizeof bare - 1, out);
+        if (status == SPW_OK && out->cluster.gpu_generation == SPW_GPU_NONE) /* DeepEP is a library of GPUs */
+            (void)snprintf(out->scheme[DEEPEP], sizeof out->scheme[DEEPEP], "ring");
+        return status;
+    }
+    const char *slash = strrchr(path, '/');
+    size_t folder_size = slash != NULL ? (size_t)(slash - path) + 1 : 1;
+    SPW_TRY(spw_file_read(path, SPW_SETTINGS_BYTES, &text, &length));
+    SPW_TRY(SPW_ALLOC(folder_size + 1, &folder));
+    memcpy(folder, path, folder_size - 1);
+    if (slash == path) folder[0] = '/'; /* "/job.yaml" */
+    at.where = path;
+    at.folder = folder;
+    status = spw_job_parse_at(&at, text, length, out);
+
+cleanup:
+    spw_free(folder);
+    spw_free(text);
+    return status;
+}
