@@ -15,6 +15,7 @@ spw_status spw_execute_megatron_flex(spw_execution *run);     /* behind DeepEP o
 spw_status spw_execute_megatron_syncfree(spw_execution *run); /* HybridEP, fixed rows, paged stash */
 spw_status spw_execute_megatron_ncclep(spw_execution *run);   /* NCCL EP, as many rows as arrive or fixed */
 spw_status spw_execute_primus_syncfree(spw_execution *run);   /* AMD's variants of the above */
+spw_status spw_execute_primus_megamoe(spw_execution *run);    /* exchanges within grouped GEMMs */
 spw_status spw_execute_ragged_deepep(spw_execution *run);     /* ragged_dot behind DeepEP in JAX */
 spw_status spw_execute_ragged_ring(spw_execution *run);       /* ragged_dot in MaxText's ring of experts */
 spw_status spw_execute_deepep(spw_execution *run);     /* DeepEP with exact receive counts, in PyTorch */

@@ -20,6 +20,7 @@ const spw_executor spw_executors[] = {
     {"megatron-syncfree", spw_execute_megatron_syncfree},
     {"megatron-ncclep", spw_execute_megatron_ncclep},
     {"primus-syncfree", spw_execute_primus_syncfree},
+    {"primus-megamoe", spw_execute_primus_megamoe},
     {"ragged-deepep", spw_execute_ragged_deepep},
     {"ragged-ring", spw_execute_ragged_ring},
     {"deepep", spw_execute_deepep},

@@ -126,6 +126,7 @@ static const char *const default_schemes[] = {
     "primus-syncfree:level=2",
     "primus-syncfree:level=2,align=32",
     "primus-syncfree:level=3",
+    "primus-megamoe",
     "ragged-deepep",
     "ragged-ring",
     "ragged-ring:buffer_factor=1",

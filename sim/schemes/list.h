@@ -17,6 +17,7 @@
     X(spw_scheme_megatron_syncfree) \
     X(spw_scheme_megatron_ncclep) \
     X(spw_scheme_primus_syncfree) \
+    X(spw_scheme_primus_megamoe) \
     X(spw_scheme_ragged_deepep) \
     X(spw_scheme_ragged_ring) \
     X(spw_scheme_deepep) \

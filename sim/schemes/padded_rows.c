@@ -31,7 +31,7 @@ void spw_pad_within(const spw_layer_shape *s, const spw_counts *c, size_t group,
                 const uint32_t take = want < room ? want : (uint32_t)room;
                 out->limit[source * s->experts + x] = take;
                 out->dropped[source] += want - take;
-                room -= asked < room ? asked : room;
+                room -= take;
                 all += asked;
             }
             first += spw_pad_up(all, multiple);

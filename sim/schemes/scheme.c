@@ -166,7 +166,9 @@ spw_status spw_scheme_check(const spw_scheme *scheme, const spw_layer_shape *sha
             "scheme '%s' is a MaxText program, which knows no remat %s; none, full or another name "
             "of MaxText's would be right",
             scheme->text, spw_remat_name(shape->remat));
-    return scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+    const spw_status status = scheme->type->check != NULL ? scheme->type->check(scheme, shape) : SPW_OK;
+    if (status != SPW_OK || scheme->type->check_kernels == NULL) return status;
+    return scheme->type->check_kernels(scheme, shape);
 }
 
 const char *spw_compiled_kind(const spw_scheme *scheme) {

@@ -218,6 +218,8 @@ typedef struct spw_scheme_type {
     const char *name;
     const spw_scheme_option *options;
     spw_status (*check)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL = nothing to check */
+    /* Sizes and remat that its kernels take; what is executed here has no such limits. NULL = nothing to check */
+    spw_status (*check_kernels)(const spw_scheme *scheme, const spw_layer_shape *shape);
     spw_scheme_about about;
     spw_scheme_routing routing;
     spw_scheme_values values;

@@ -349,8 +349,36 @@ def syncfree_memory(g, M):
     return play(sizes(g, M, g.R * g.T, g.T), *with_remat(g.case, keeping, backward))
 
 
+# --- 3.7 MegaMoE ---
+
+def megamoe(g, o):
+    column = by_expert(g, g.n)
+    rows = [sum(padded(k, 256) for k in local(g, column, d)) for d in range(g.R)]
+    there, back = [("forward", False, 12), ("forward", True, 0)], [("backward", False, 0), ("backward", True, 4), ("backward", False, 0)]
+    again = [("recompute", False, 12), ("recompute", True, 0)] if g.case.repeats else []
+    out = Outcome(g.all_pairs, rows, None, [Exchange(p, b, g.H * B + more) for p, b, more in there + again + back], None)
+    tokens, row = padded(g.T, 128), g.H * B
+    P = padded(g.R * tokens * min(g.K, g.e) + 255 * g.e, 256)
+    heap = [32, P * row, P * row, tokens * g.K * row, 2 * P // 256 * 8, 2 * P // 256 * 8, 2 * tokens * g.K * 8, 4 * g.R * g.E,
+            4 * P, 4 * P, 4 * P, 4 * tokens * g.K]
+    out.communication = sum(padded(piece, 256) for piece in heap)
+    out.memory = lambda d: megamoe_memory(g, P)
+    return out
+
+
+def megamoe_memory(g, P):
+    size = dict(sizes(g, P, 0, 0), handle=8 * P + P // 64 + 28 * g.E + 16 * g.e + 12, weighted_input=P * g.F * B)
+    keeping = """+logits +chosen_probs +probs +routing_map +top_probs +top_index +handle +fc1_output +row_probs +fc2_input +output
+        -fc2_input -probs -routing_map -top_probs -output"""
+    backward = """+d_fc2_input +d_fc1_output +d_row_probs +weighted_input -d_fc2_input -weighted_input -fc1_output -row_probs
+        +dx +d_top_probs -d_fc1_output -d_row_probs -handle +d_probs -d_top_probs -top_index +d_logits -d_probs -logits
+        -chosen_probs -d_logits -dx"""
+    return play(size, keeping, backward)
+
+
 SCHEMES = {"megatron-alltoall": alltoall, "megatron-allgather": allgather, "megatron-flex": flex,
-           "megatron-syncfree": of_a_limit, "megatron-ncclep": ncclep, "primus-syncfree": syncfree}
+           "megatron-syncfree": of_a_limit, "megatron-ncclep": ncclep, "primus-syncfree": syncfree,
+           "primus-megamoe": megamoe}
 NEED_WEIGHTS = tuple(f"megatron-{name}:capacity_factor=1" for name in ("alltoall", "allgather", "flex"))
 
 
