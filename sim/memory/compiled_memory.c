@@ -264,3 +264,34 @@ spw_status spw_compiled_memory_list(const spw_stack *stack, const spw_job *job, 
     spw_layer_destroy(&s.layer);
     return status;
 }
+
+/* --- The step as it goes --- */
+
+spw_status spw_compiled_memory_course(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,
+                                      size_t sequences, spw_compiled_course *out) {
+    step s = {.job = NULL};
+    uint64_t live = 0;
+    *out = (spw_compiled_course){.events = 0};
+    spw_status status = SPW_OK;
+    SPW_TRY(open_step(stack, job, scheme, sequences, &s));
+    SPW_TRY(SPW_ALLOC(s.layer.events > 0 ? s.layer.events : 1, &out->layer));
+    SPW_TRY(SPW_ALLOC(s.layer.events > 0 ? s.layer.events : 1, &out->backward));
+    for (int i = 0; i < SPW_STEP_MOMENTS; i++)
+        out->around[i] = spw_step_list_sum(&s.around, (spw_step_moment)i);
+    for (size_t e = 0; e < s.layer.events && s.layer.event != NULL; e++) {
+        live = spw_layer_live_after(&s.layer, NULL, e, live);
+        out->layer[e] = (double)live;
+        out->backward[e] = s.layer.event[e].phase != SPW_PHASE_FORWARD;
+    }
+    out->events = s.layer.events;
+
+cleanup:
+    spw_layer_destroy(&s.layer);
+    return status;
+}
+
+void spw_compiled_course_destroy(spw_compiled_course *c) {
+    spw_free(c->layer);
+    spw_free(c->backward);
+    *c = (spw_compiled_course){.events = 0};
+}

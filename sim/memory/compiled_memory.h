@@ -38,6 +38,19 @@ typedef struct spw_compiled_memory {
     char outside[SPW_OUTSIDE_TEXT];                /* why this is not covered by the fit; "" when it is */
 } spw_compiled_memory;
 
+/* The step as it goes: bytes beside the arguments and the layer at every moment, and of the layer after each of its events. */
+typedef struct spw_compiled_course {
+    double around[SPW_STEP_MOMENTS];
+    double *layer;  /* [events] */
+    bool *backward; /* [events] in the backward pass, or in its recomputation */
+    size_t events;
+} spw_compiled_course;
+/* SPW_ECONFIG as spw_compiled_memory_check(); SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_compiled_memory_course(const spw_stack *stack, const spw_job *job,
+                                                     const spw_scheme *scheme, size_t sequences,
+                                                     spw_compiled_course *out);
+void spw_compiled_course_destroy(spw_compiled_course *course); /* a zeroed one is fine */
+
 /* One tensor of a moment, for who wants to read the list. */
 typedef struct spw_compiled_tensor {
     char name[48], formula[96];

@@ -101,11 +101,12 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
     const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
     const double attention =
         tokens * ((double)elements * b + (double)(m->heads * sizeof(float)) + fp8.attention);
-    LIVE(spw_component_add(f, "carries", (double)stage->kept_layers * carry,
-                           stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
-                                             : "inputs of the layers, stacked by the scan (7.3)",
-                           "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
-         ALWAYS);
+    LIVE_BY_LAYER(
+        spw_component_add(f, "carries", (double)stage->kept_layers * carry,
+                          stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
+                                            : "inputs of the layers, stacked by the scan (7.3)",
+                          "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
+        ALWAYS);
     LIVE(spw_component_add(f, "attention", attention, "attention of the recomputed layer (7.4)",
                            "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b,
                            m->heads, inputs_note(job)),
@@ -143,6 +144,7 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
     spw_status status = spw_layer_build(scheme, s, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     f->live_set = spw_layer_live_set(&layer, rows);
+    f->rows = *rows;
     f->follows_routing = spw_layer_is_dynamic(&layer);
     (void)snprintf(f->step, sizeof f->step, "%s", spw_layer_step(&layer, f->live_set.backward_event));
     for (size_t i = 0; i < layer.tensors && f->live_set.backward_event != SIZE_MAX; i++) {
@@ -194,10 +196,10 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
         attention - repeated + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
-    LIVE(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
-                           "no remat: residuals of all layers beside the experts' (7.3)",
-                           "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
-         AT_LOSS);
+    LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
+                                    "no remat: residuals of all layers beside the experts' (7.3)",
+                                    "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
+                  AT_LOSS);
     if (moe_layers > 0.0) {
         LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
                                "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
@@ -267,11 +269,11 @@ static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *st
     kept.moe_layers = stage->kept_moe_layers;
     const size_t elements = spw_remat_token_elements(&kept, job->remat);
     if (elements == 0) return;
-    LIVE(spw_component_add(f, "saved_by_policy",
-                           (double)elements * (double)s->tokens * (double)s->element_bytes,
-                           "projections that the remat policy keeps, all layers (7.3)",
-                           "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
-         ALWAYS);
+    LIVE_BY_LAYER(spw_component_add(
+                      f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
+                      "projections that the remat policy keeps, all layers (7.3)",
+                      "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
+                  ALWAYS);
 }
 
 /* Stays at the end of 63 bits. */
@@ -352,9 +354,10 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (spw_remat_keeps_layers(job->remat)) {
         const double layers = (double)stage.kept_moe_layers;
         if (whole) add_saved(out, job, &stage, shape, attention);
-        add_saved_rows(out, job, &stage,
-                       routed != NULL ? (double)routed->saved_bytes
-                                      : layers * (double)out->live_set.saved_bytes);
+        const double rows =
+            routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes;
+        add_saved_rows(out, job, &stage, rows);
+        if (spw_remat_keeps_experts(job->remat)) out->saved_bytes = spw_component_bytes(rows);
     }
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);

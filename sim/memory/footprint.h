@@ -26,6 +26,7 @@ typedef struct spw_component {
     uint64_t bytes;
     bool argument;                    /* resident state; everything else is temporary */
     bool routed;                      /* follows the routing when the scheme does */
+    bool by_layer;                    /* a part of it is kept by every layer, from its forward pass on */
     bool live[SPW_MOMENT_COUNT];      /* at which moments */
     char formula[SPW_COMPONENT_TEXT]; /* with numbers */
     const char *source;
@@ -46,6 +47,9 @@ typedef struct spw_footprint {
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
+    spw_rank_rows rows; /* of that layer: where the rank holds most */
+    uint64_t
+        saved_bytes; /* what the MoE layers in flight keep of their experts' rows; 0 under remat that keeps none */
     char step[48];                          /* of the layer's backward peak */
     bool follows_routing;                   /* do the scheme's tensors? Else every rank allocates the same */
     spw_stage stage;                        /* of the pipeline, the one that needs most */

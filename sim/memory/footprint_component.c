@@ -21,3 +21,8 @@ spw_component *spw_component_add(spw_footprint *f, const char *name, double byte
 void spw_component_live(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
     memcpy(c->live, live, sizeof c->live);
 }
+
+void spw_component_live_by_layer(spw_component *c, const bool live[SPW_MOMENT_COUNT]) {
+    spw_component_live(c, live);
+    c->by_layer = true;
+}

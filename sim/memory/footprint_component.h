@@ -26,4 +26,9 @@ __attribute__((format(printf, 5, 6))) spw_component *spw_component_add(spw_footp
 void spw_component_live(spw_component *component, const bool live[SPW_MOMENT_COUNT]);
 #define LIVE(component, ...) spw_component_live(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
 
+/* The same of what every layer keeps a part of, from its forward pass on. */
+void spw_component_live_by_layer(spw_component *component, const bool live[SPW_MOMENT_COUNT]);
+#define LIVE_BY_LAYER(component, ...) \
+    spw_component_live_by_layer(component, (const bool[SPW_MOMENT_COUNT])__VA_ARGS__)
+
 #endif

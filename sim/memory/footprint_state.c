@@ -145,13 +145,13 @@ void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const
     LIVE(spw_component_add(f, "inputs", 2.0 * hidden, source,
                            "input and gradient of the output, 2 x T H b = 2 x %.6g", hidden),
          ALWAYS);
-    LIVE(spw_component_add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers,
-                           hidden),
-         ALWAYS);
+    LIVE_BY_LAYER(spw_component_add(f, "block_outputs", layers * hidden, source, "L T H b = %.0f x %.6g",
+                                    layers, hidden),
+                  ALWAYS);
     if (spw_remat_keeps_experts(job->remat))
-        LIVE(spw_component_add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g", layers,
-                               hidden),
-             ALWAYS);
+        LIVE_BY_LAYER(spw_component_add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g",
+                                        layers, hidden),
+                      ALWAYS);
     LIVE(spw_component_add(f, "expert_weight_gradients", routed * w, source,
                            "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
          AT_MOE_LAYER);

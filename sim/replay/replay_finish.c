@@ -70,6 +70,8 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     if (status == SPW_OK) status = finish_stages(m, out);
     if (status != SPW_OK) return status;
     if (m->routed) {
+        out->worst_rows = m->worst_rows;
+        m->worst_rows = NULL;
         name_worst(row, m->worst_step, m->worst_layer, m->worst_rank, &out->memory);
     } else {
         name_worst(row, row->most_step, row->most_layer, row->most_rank, &out->memory);

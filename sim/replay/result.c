@@ -60,6 +60,7 @@ void spw_result_clear(spw_result *result) {
     for (size_t i = 0; i < result->rows; i++) {
         spw_free(result->row[i].overload.layer);
         spw_free(result->row[i].stage);
+        spw_free(result->row[i].worst_rows);
     }
     spw_free(result->row);
     spw_free(result->factor);

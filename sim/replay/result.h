@@ -105,6 +105,8 @@ typedef struct spw_result_row {
     size_t steps, layers;          /* replayed */
     spw_footprint footprint;
     spw_result_memory memory;
+    spw_rank_rows *
+        worst_rows; /* [layers] of the rank and step whose peak is the footprint's; owned; NULL: not routed */
     spw_result_stage *stage; /* [stages] of a job that says which stage has which layers; owned */
     size_t stages;           /* 0: they are shared out evenly */
     spw_reserved_summary reserved;

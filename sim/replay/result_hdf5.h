@@ -7,7 +7,7 @@
 #include "sim/replay/result.h"
 
 #define SPW_RESULT_FORMAT_VERSION \
-    "1.3.0" /* 1.3: experts and links; 1.2: `answers`, overload factors, step_s; docs/result_format.md */
+    "1.4.0" /* 1.4: `memory_timeline`; 1.3: experts and links; 1.2: `answers`, overload factors, step_s; docs/result_format.md */
 
 /* docs/result_format.md. Datasets: scheme and sequences_per_gpu [result], step [step], layer [layer], rank [rank];
  * rows_received, bytes_sent, bytes_received, dropped [result][step][layer][rank]; peak_gib, allocated_gib and

@@ -8,6 +8,7 @@
 #include "sim/replay/overload_print.h"
 #include "sim/replay/page_print.h"
 #include "sim/replay/result_sources.h"
+#include "sim/replay/result_timeline.h"
 #include "sim/replay/safe_factor.h"
 
 #include <jansson.h>
@@ -477,6 +478,7 @@ json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_
     spw_json_put(json, object, "answers", answers_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));
     if (result->batches > 0) spw_json_put(json, object, "largest_batches", batches_json(json, result));
+    spw_result_put_timeline(json, object, result, settings);
     if (result->balance.rows > 0) spw_json_put(json, object, "balance", spw_balance_json(json, result));
     if (result->safes > 0) spw_json_put(json, object, "safe_factors", spw_safe_factors_json(json, result));
     return object;

@@ -25,7 +25,9 @@ static spw_status memory_state(spw_stage_memory *m, size_t steps, const spw_stat
                           PART(m->worst_rank),
                           PART(m->worst_bytes),
                           PART(m->worst)};
-    return add_parts(state, PARTS(parts));
+    const part rows[] = {{m->worst_rows, m->layers * sizeof *m->worst_rows}};
+    const spw_status status = add_parts(state, PARTS(parts));
+    return status == SPW_OK && m->routed ? add_parts(state, PARTS(rows)) : status;
 }
 
 static spw_status overload_state(spw_replay_row *row, const spw_state *state) {

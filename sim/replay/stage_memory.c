@@ -41,6 +41,8 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
         SPW_TRY(place_layers(m));
         SPW_TRY(SPW_ALLOC(places_of(m), &m->held));
         SPW_TRY(SPW_ALLOC(places_of(m) * parts_of(m), &m->kept));
+        SPW_TRY(SPW_ALLOC(ranks * layers, &m->rows));
+        SPW_TRY(SPW_ALLOC(layers, &m->worst_rows));
     }
 
 cleanup:
@@ -56,6 +58,8 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
     spw_free(m->chunk);
     spw_free(m->held);
     spw_free(m->kept);
+    spw_free(m->rows);
+    spw_free(m->worst_rows);
     *m = (spw_stage_memory){.ranks = 0};
 }
 
@@ -64,6 +68,7 @@ void spw_stage_memory_begin(spw_stage_memory *m) {
     memset(m->kept, 0, places_of(m) * parts_of(m) * sizeof *m->kept);
     for (size_t place = 0; place < places_of(m); place++)
         m->held[place] = (spw_stage_held){.layer = SIZE_MAX};
+    memset(m->rows, 0, m->ranks * m->layers * sizeof *m->rows);
 }
 
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
@@ -71,6 +76,8 @@ void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch
     const size_t moe_layers = m->point.job->model.moe_layers;
     if (!m->routed) return;
     const spw_live_set live = spw_layer_live_set(&m->layer, &rows);
+    spw_rank_rows *most = &m->rows[rank * m->layers + layer];
+    if (micro_batch == 0 || rows.held > most->held) *most = rows;
     for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
         const size_t place = m->stage[l] * m->ranks + rank;
         spw_stage_held *h = &m->held[place];
@@ -98,6 +105,7 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
         m->worst_step = step;
         m->worst_layer = h->layer;
         m->worst_rank = place % m->ranks;
+        memcpy(m->worst_rows, m->rows + m->worst_rank * m->layers, m->layers * sizeof *m->rows);
     }
 }
 

@@ -32,11 +32,13 @@ typedef struct spw_stage_memory {
     uint64_t *stage_peak;     /* [stages] of the rank and step that hold most there */
     size_t *stage, *chunk;    /* [the job's MoE layers, or the replayed ones if more] */
     spw_stage_held *held;     /* [stages][ranks] */
+    spw_rank_rows *rows;      /* [ranks][layers] of the micro-batch with most, in the step under way */
     uint64_t *kept;           /* [stages][ranks][micro-batches][chunks] bytes */
     /* At the greatest peak: positions in the replay. Before it only the stage says something. */
     size_t worst_stage, worst_step, worst_layer, worst_rank;
     uint64_t worst_bytes;
     spw_routed_memory worst;
+    spw_rank_rows *worst_rows; /* [layers] of that rank in that step; NULL where nothing is routed */
 } spw_stage_memory;
 
 /* Footprints with balanced routing. What the point names is borrowed. */

@@ -5,6 +5,7 @@
 #include "sim/report/chart.h"
 #include "sim/report/chart_pareto.h"
 #include "sim/report/html.h"
+#include "sim/report/report_timeline.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -117,11 +118,7 @@ static spw_status write_shares(const spw_report *report, FILE *out) {
     static const struct {
         const char *head, *note;
         spw_shares which;
-    } parts[] = {{"What fills the memory",
-                  "By component, at the moment of the peak. When each comes and goes within the step is not "
-                  "known for every scheme, so "
-                  "there is no timeline.",
-                  SPW_SHARES_MEMORY},
+    } parts[] = {{"What fills the memory", "By component, at the moment of the peak.", SPW_SHARES_MEMORY},
                  {"What crosses the links",
                   "Bytes out of one GPU in one step, by component: exchanges as replayed, the other "
                   "collectives as they follow from the job.",
@@ -158,6 +155,7 @@ static spw_status write_body(const spw_report *report, const char *name, bool be
     spw_report_write_table(&listed, &more, out);
     (void)fputs("</section>", out);
     SPW_TRY(write_memory(report, &drawn, out));
+    spw_chart_timeline(report, out);
     SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
     if (report->pictured) {
         spw_chart_experts(&drawn, out);

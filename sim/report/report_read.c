@@ -3,6 +3,7 @@
 #include "sim/replay/result_answers.h"
 #include "sim/report/report_fields.h"
 #include "sim/report/report_take.h"
+#include "sim/report/report_timeline.h"
 #include "sim/report/result_open.h"
 #include "sim/report/summary_text.h"
 
@@ -96,6 +97,7 @@ static spw_status take_summary(spw_report *r, const char *text, size_t bytes) {
     r->planned = !r->pictured && json_is_object(r->plan);
     SPW_TRY(take_rows(r, &summary));
     SPW_TRY(spw_report_take_answers(r));
+    SPW_TRY(spw_report_take_timeline(r));
 
 cleanup:
     spw_summary_close(&summary);
@@ -145,6 +147,7 @@ void spw_report_clear(spw_report *report) {
     json_decref(report->assumptions);
     spw_free(report->row);
     spw_free(report->order);
+    spw_report_timeline_destroy(report->timeline);
     spw_result_pictures_clear(&report->pictures);
     *report = (spw_report){.rows = 0};
 }

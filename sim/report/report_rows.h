@@ -55,6 +55,8 @@ typedef struct spw_report_row {
     const spw_result_picture *picture; /* NULL: the file has none */
 } spw_report_row;
 
+typedef struct spw_report_timeline spw_report_timeline; /* sim/report/report_timeline.h */
+
 typedef struct spw_report {
     double drop_most; /* share of the assignments that what is called best may drop; the reader sets it */
     bool pictured;    /* by a result.h5: the JSON of a plan or a replay has no pictures */
@@ -76,8 +78,9 @@ typedef struct spw_report {
     double least_sequences, most_sequences; /* of the rows: one batch when they are equal */
     const char *model, *cluster, *remat;
     double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
-    json_t *settings, *trace; /* trace: an object or null */
-    json_t *sources;          /* NULL: the file is of version 1.0 and has none */
+    spw_report_timeline *timeline; /* NULL: the file has none */
+    json_t *settings, *trace;      /* trace: an object or null */
+    json_t *sources;               /* NULL: the file is of version 1.0 and has none */
 } spw_report;
 
 /* Reads a result file, or the JSON of a plan or a replay. SPW_EIO, SPW_EFORMAT: names the file and what is wrong with it. */

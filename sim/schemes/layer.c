@@ -84,8 +84,7 @@ void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, c
 
 /* --- Live sets --- */
 
-/* What is live after event i, from what was before it. */
-static uint64_t live_after(const spw_layer *layer, const spw_rank_rows *rows, size_t i, uint64_t before) {
+uint64_t spw_layer_live_after(const spw_layer *layer, const spw_rank_rows *rows, size_t i, uint64_t before) {
     const spw_event *event = &layer->event[i];
     const uint64_t bytes = spw_layer_bytes(&layer->tensor[event->tensor], rows);
     const bool anew = i > 0 && event->phase != SPW_PHASE_FORWARD && event[-1].phase == SPW_PHASE_FORWARD;
@@ -102,7 +101,7 @@ spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *row
         const bool backward = event->phase == SPW_PHASE_BACKWARD,
                    begins = i == 0 || event[-1].phase != event->phase;
         if (backward && begins && i > 0 && event[-1].phase == SPW_PHASE_RECOMPUTE) set.saved_bytes = live;
-        live = live_after(layer, rows, i, live);
+        live = spw_layer_live_after(layer, rows, i, live);
         if (event->phase == SPW_PHASE_FORWARD && live > set.forward_bytes) {
             set.forward_bytes = live;
             set.forward_event = i;
@@ -145,7 +144,7 @@ size_t spw_layer_moments(const spw_layer *layer, const spw_rank_rows *rows, spw_
     uint64_t live = 0;
     for (size_t i = 0; i < layer->events; i++) {
         const uint64_t before = live;
-        live = live_after(layer, rows, i, live);
+        live = spw_layer_live_after(layer, rows, i, live);
         if (live > before) last = (spw_layer_moment){i, live};
         if (live >= before || last.bytes == 0) continue;
         count = note_moment(last, out, count, most);

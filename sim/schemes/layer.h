@@ -151,6 +151,9 @@ typedef struct spw_live_set {
 } spw_live_set;
 spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *rows);
 
+/* What is live after event i, from what was before it; the forward pass leaves nothing to the others. */
+uint64_t spw_layer_live_after(const spw_layer *layer, const spw_rank_rows *rows, size_t i, uint64_t before);
+
 /* The step of an event; "" of SIZE_MAX. Lives as long as the layer. */
 const char *spw_layer_step(const spw_layer *layer, size_t event);
 

@@ -392,6 +392,49 @@ def check_chosen(what, result, case, tokens, scheme, row_bytes):
     expect(what, np.allclose(into, received, rtol=1e-12), "links are not what ranks receive")
 
 
+def check_timeline(what, page, answer):
+    """The lines of memory within the step hold the numbers of the result, reach its peak exactly, and stand where these are; what is
+    written around them is not cut and keeps clear of each other on a phone, on a desk and on paper."""
+    said, sections = answer.get("memory_timeline"), list(page.root.all("section", "timeline"))
+    expect(what, len(sections) == (said is not None), f"{len(sections)} timelines")
+    if not sections or said is None:
+        return
+    section, row = sections[0], answer["rows"][said["row"]]
+    plot, lines = next(section.all("div", "plot")), list(section.all("polyline"))
+    end = said["phases"]["optimizer"][1]
+    expect(what, len(lines) == (2 if said["balanced"] else 1), f"{len(lines)} lines")
+    for line, want in zip(lines, (said, said["balanced"])):
+        at, heights = (list(map(float, line.attributes[f"data-{key}"].split())) for key in ("at", "bytes"))
+        drawn = [tuple(map(float, point.split(","))) for point in line.attributes["points"].split()]
+        expect(what, at == want["at"] and heights == want["bytes"] and len(drawn) == len(at) <= 600, f"{len(drawn)} points")
+        expect(what, max(heights) == want["peak_bytes"], f"{max(heights)} reached, {want['peak_bytes']} predicted")
+        scale = [(float(re.search(r"[\d.]+", span.attributes["style"])[0]), float(span.text())) for span in next(plot.all("div", "up")).all("span")]
+        (y0, v0), (y1, v1) = scale[0], scale[-1]
+        wrong = [abs(y - y0 - (b / GIB - v0) * (y1 - y0) / (v1 - v0)) for (_, y), b in zip(drawn, heights)]
+        expect(what, max(wrong) < 0.15 and max(abs(x - 1000 * a / end) for (x, _), a in zip(drawn, at)) < 0.006, f"{max(wrong)} pixels")
+        expect(what, all(0 <= y <= 240 for _, y in drawn), "the line leaves the picture")
+    expect(what, said["peak_bytes"] == row["memory"]["max_bytes"] == section.values()[0], f"{said['peak_bytes']} of {row['memory']['max_bytes']}")
+    largest = sorted(row["memory"]["components"].values(), reverse=True)[:6]
+    named = [v for v in section.values()[1 + (said["balanced"] is not None):]]
+    expect(what, named == [b for b in largest if b > 0], f"largest there: {named} want {largest}")
+    at = said["at"][said["bytes"].index(said["peak_bytes"])]
+    if said["phases"]["backward"][0] < at < said["phases"]["backward"][1]:
+        layer = said["layers"][int(said["phases"]["backward"][1] - at)]
+        expect(what, f"in the backward pass of layer {layer}" in section.text(), f"peak at {at}: {section.text()[-300:]}")
+    for wide in (390 - 2 * 16 - 44, 1180 - 2 * 24 - 58, 700):
+        for line in ([s for s in next(plot.all("div", "axis")).parts[0].all("span")], list(next(plot.all("div", "phases")).all("span"))):
+            boxes = []
+            for span in line:
+                side, number = re.match(r"(left|right):([\d.]+)", span.attributes["style"]).groups()
+                length, x = 7 * len(span.text()), wide * float(number) / 100
+                left = wide - x - length if side == "right" else x if len(line) == 3 and not span.text().isdigit() else x - length / 2
+                boxes.append((left, left + length, span.text()))
+                expect(what, left > -12 and left + length < wide + 12, f"'{span.text()}' is cut at {wide} pixels")
+            boxes.sort()
+            for a, b in zip(boxes, boxes[1:]):
+                expect(what, a[1] <= b[0], f"'{a[2]}' lies on '{b[2]}' at {wide} pixels")
+
+
 PHONE = 360 - 2 * 16 - 44  # pixels of a plot there
 
 
@@ -558,6 +601,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_overload(what, page, answer)
     check_scales(what, page)
     check_labels(what, page)
+    check_timeline(what, page, answer)
     check_steps(what, page, result)
     check_rows(what, page, result, answer)
     check_experts(what, page, result)
@@ -788,6 +832,7 @@ def check_plan(what, page, answer):
     check_plot(what, page, answer)
     check_scales(what, page)
     check_labels(what, page)
+    check_timeline(what, page, answer)
 
 
 def case_plan():
@@ -1078,6 +1123,14 @@ def damage():
                                (("answers", "order"), [0, 1, 2, 3, 5], "from 0 to 4"), (("answers", "order"), [0, 1, 2, 3, -1], "from 0 to 4"),
                                (("answers", "order"), [0, 1, 2, 3, "x"], "from 0 to 4"), (("answers", "order"), None, "5 rows"),
                                (("answers", "least_memory"), 5, "least_memory"),
+                               (("memory_timeline", "row"), 5, "memory_timeline.row"), (("memory_timeline", "row"), -1, "from 0 to 4"),
+                               (("memory_timeline", "at"), [1, 0], "goes back"), (("memory_timeline", "at"), [0] * 601, "1 to 600"),
+                               (("memory_timeline", "at"), [0, 1e9], "numbers from 0"), (("memory_timeline", "bytes"), [0], "as in at"),
+                               (("memory_timeline", "bytes"), [], "1 to 600"), (("memory_timeline", "bytes"), ["x"], "numbers from 0"),
+                               (("memory_timeline", "phases"), 3, "phases"), (("memory_timeline", "phases", "loss"), [5, 1], "rise"),
+                               (("memory_timeline", "phases", "forward"), [1], "rise"), (("memory_timeline", "layers"), None, "layers"),
+                               (("memory_timeline", "stage"), "x", "stage"), (("memory_timeline", "balanced"), {"at": [0]}, "bytes"),
+                               (("memory_timeline",), 7, "memory_timeline"),
                                (("settings",), None, "settings"), (("rows", 0, "time"), {"step_s": 1.0}, "low_s")):
         bad_file(f"{path} = {value}", ["/summary_json", words], set_in(*path, to=value))
 
