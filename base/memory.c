@@ -1,11 +1,33 @@
 #include "base/memory.h"
 
+#include <malloc.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64 };
 static _Atomic int fail_after = -1;
+static atomic_size_t held, limit, own_limit;
+
+size_t spw_memory_held(void) { return held; }
+size_t spw_memory_limited(void) { return limit; }
+
+void spw_memory_limit(size_t bytes, size_t own) {
+    limit = bytes;
+    own_limit = own;
+}
+
+size_t spw_memory_resident(void) {
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL) return 0;
+    const bool good = fscanf(file, "%*u %lu", &pages) == 1;
+    (void)fclose(file);
+    return good ? (size_t)pages * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
 
 bool spw_mul_size(size_t a, size_t b, size_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
@@ -22,11 +44,21 @@ spw_status spw_alloc(size_t count, size_t size, void **out) {
     }
     bool injected = fail_after >= 0 && fail_after-- == 0;
     size_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    if (limit > 0 && (held > own_limit || rounded > own_limit - held))
+        return spw_fail(
+            SPW_ENOMEM,
+            "%zu bytes more than the %zu held would break the limit of %zu bytes for the process; a "
+            "larger limit, or none, would be right",
+            rounded, (size_t)held, (size_t)limit);
     void *memory = injected ? NULL : aligned_alloc(ALIGNMENT, rounded);
     if (memory == NULL) return spw_fail(SPW_ENOMEM, "cannot allocate %zu bytes", bytes);
     memset(memory, 0, rounded);
+    held += malloc_usable_size(memory);
     *out = memory;
     return SPW_OK;
 }
 
-void spw_free(void *memory) { free(memory); }
+void spw_free(void *memory) {
+    held -= malloc_usable_size(memory);
+    free(memory);
+}

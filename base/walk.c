@@ -11,6 +11,18 @@
 
 enum { ALIGNMENT = sizeof(double), MESSAGE_BYTES = 4096, MOST_ROUND_BYTES = 64 << 20 };
 static const double ROUND_S = 1.0;
+static const size_t ROUND_COPIES = 4; /* mine, as it grows, and those of all */
+
+/* The records of a round: fewer where memory is limited. */
+static size_t most_round_bytes(size_t limit) {
+    enum { PART = 32 };
+    return limit > 0 && limit / PART < MOST_ROUND_BYTES ? limit / PART : MOST_ROUND_BYTES;
+}
+
+size_t spw_walk_record_bytes(size_t record, size_t limit) {
+    const size_t round = limit > 0 ? most_round_bytes(limit) : 0;
+    return ROUND_COPIES * (record > round ? record : round);
+}
 
 /* In front of every record. */
 typedef struct unit_head {
@@ -170,7 +182,7 @@ static spw_status compute_round(const spw_walk *walk, size_t first, size_t units
 /* Units of the next round: about a second of work, and not too many bytes. */
 static size_t next_units(size_t units, double seconds, size_t bytes) {
     const double by_time = ROUND_S / (seconds > 1e-3 ? seconds : 1e-3),
-                 by_bytes = (double)MOST_ROUND_BYTES / (double)(bytes > 0 ? bytes : 1),
+                 by_bytes = (double)most_round_bytes(spw_memory_limited()) / (double)(bytes > 0 ? bytes : 1),
                  times = by_time < by_bytes ? by_time : by_bytes;
     const double next = (double)units * (times < 4.0 ? times : 4.0);
     return next > 1.0 ? (size_t)next : 1;

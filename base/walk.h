@@ -51,6 +51,10 @@ typedef struct spw_walk {
     size_t group;
 } spw_walk;
 
+/* What a walk whose largest record has `record` bytes holds of records at most, in a process of at most `limit` bytes; 0: one that
+ * takes each record right after it was computed. */
+size_t spw_walk_record_bytes(size_t record, size_t limit);
+
 /* Is a unit taken right after it was computed? Else `compute` runs ahead of `take`. */
 bool spw_walk_is_plain(const spw_checkpoint *checkpoint);
 

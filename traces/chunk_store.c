@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-    KEEP_BYTES = 32 << 20,  /* decoded chunks in memory */
     BATCH_BYTES = 16 << 20, /* decoded at once */
     AHEAD_BYTES = 1 << 20,  /* read ahead at least so much, so that every thread has something to do */
     AHEAD_CHUNKS = 8,
@@ -68,33 +67,54 @@ bool spw_chunk_store_fits(const spw_hdf5_shape *shape) {
     return bytes <= MAX_CHUNK_BYTES && (shape->element_bytes == 1 || shape->element_bytes == 2);
 }
 
-spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, const uint32_t *limit,
-                                  uint16_t missing, spw_worker_pool *pool, spw_chunk_store **out) {
-    spw_status status = SPW_OK;
-    spw_chunk_store *store = NULL;
-    *out = NULL;
-    SPW_TRY(SPW_ALLOC(1, &store));
-    store->dataset = dataset;
+/* What follows from the shape. */
+static void measure_chunks(spw_chunk_store *store, const spw_hdf5_shape *shape) {
     store->shape = *shape;
-    store->limit = limit;
-    store->missing = missing;
-    store->pool = pool;
     store->row_bytes = (size_t)shape->extent[2] * shape->element_bytes;
     store->chunk_rows = (size_t)shape->chunk[0];
     store->chunk_layers = (size_t)shape->chunk[1];
     store->chunk_bytes = store->row_bytes * store->chunk_rows * store->chunk_layers;
     store->row_chunks = (shape->extent[0] + store->chunk_rows - 1) / store->chunk_rows;
     store->layer_chunks = (shape->extent[1] + store->chunk_layers - 1) / store->chunk_layers;
-    store->expect_last_layer = store->layer_chunks - 1;
-    store->capacity = KEEP_BYTES / store->chunk_bytes;
+}
+
+static void count_slots(spw_chunk_store *store, size_t window) {
+    const uint64_t chunks = store->row_chunks * store->layer_chunks; /* a short file needs less */
+    store->capacity = window / store->chunk_bytes;
     if (store->capacity < 2) store->capacity = 2;
     if (store->capacity > MAX_SLOTS) store->capacity = MAX_SLOTS;
-    uint64_t chunks = store->row_chunks * store->layer_chunks; /* a short file needs less */
     if (chunks < store->capacity / 2) store->capacity = 2 * (size_t)chunks;
     if (store->capacity < 2) store->capacity = 2;
     store->job_capacity = BATCH_BYTES / store->chunk_bytes;
     if (store->job_capacity < 1) store->job_capacity = 1;
     if (store->job_capacity > store->capacity / 2) store->job_capacity = store->capacity / 2;
+}
+
+size_t spw_chunk_store_bytes(const spw_hdf5_shape *shape, size_t threads, size_t window) {
+    enum { OF_A_SLOT = 2 * sizeof(slot) + sizeof(job), INFLATER = 64 << 10 };
+    spw_chunk_store store = {.row_chunks = 0};
+    measure_chunks(&store, shape);
+    if (store.chunk_bytes == 0) return 0;
+    count_slots(&store, window);
+    return (store.capacity + 1) * store.chunk_bytes + store.capacity * OF_A_SLOT +
+           store.job_capacity * spw_chunk_most_bytes(store.chunk_bytes) +
+           threads * (spw_chunk_scratch_bytes(store.chunk_bytes) + INFLATER);
+}
+
+spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape, const uint32_t *limit,
+                                  uint16_t missing, spw_worker_pool *pool, size_t window,
+                                  spw_chunk_store **out) {
+    spw_status status = SPW_OK;
+    spw_chunk_store *store = NULL;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &store));
+    store->dataset = dataset;
+    measure_chunks(store, shape);
+    store->limit = limit;
+    store->missing = missing;
+    store->pool = pool;
+    store->expect_last_layer = store->layer_chunks - 1;
+    count_slots(store, window);
     SPW_TRY(SPW_ALLOC(store->capacity, &store->key));
     SPW_TRY(SPW_ALLOC(store->capacity, &store->slots));
     SPW_TRY(SPW_ALLOC(store->capacity * store->chunk_bytes, &store->arena));

@@ -15,11 +15,15 @@ typedef struct spw_chunk_store spw_chunk_store;
  * this machine: the caller's to check. */
 bool spw_chunk_store_fits(const spw_hdf5_shape *shape);
 
-/* Borrows `dataset`, whose shape fits, and `pool`. limit [layers] or NULL: values of a layer that are neither below its
+enum { SPW_CHUNK_WINDOW = 32 << 20 /* bytes of decoded chunks that are kept, where memory is plenty */ };
+
+/* Borrows `dataset`, whose shape fits, and `pool`. Keeps `window` bytes of decoded chunks, two chunks at least. limit [layers] or NULL: values of a layer that are neither below its
  * limit nor `missing` make a chunk suspect, and so does a value twice in a row; borrowed too. */
 SPW_MUST_CHECK spw_status spw_chunk_store_create(hid_t dataset, const spw_hdf5_shape *shape,
                                                  const uint32_t *limit, uint16_t missing,
-                                                 spw_worker_pool *pool, spw_chunk_store **out);
+                                                 spw_worker_pool *pool, size_t window, spw_chunk_store **out);
+/* What such a store takes at most, beside a record that has to be put together. */
+size_t spw_chunk_store_bytes(const spw_hdf5_shape *shape, size_t threads, size_t window);
 void spw_chunk_store_destroy(spw_chunk_store *store); /* NULL is fine */
 
 /* *out [rows][top_k] = rows [first, first + rows) of one layer, valid until the next read. *suspect: one of the chunks read is; the bad

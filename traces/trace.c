@@ -26,6 +26,7 @@ static spw_status open_file(const char *path, char *const *texts, spw_trace **ou
                                              &trace->routed,    &trace->by_rank};
     for (size_t i = 0; i < DATASETS; i++) datasets[i]->id = H5I_INVALID_HID;
     trace->file = trace->half_type = H5I_INVALID_HID;
+    trace->window = SPW_CHUNK_WINDOW;
     SPW_TRY(SPW_ALLOC(length, &trace->path));
     memcpy(trace->path, path, length);
     trace->half_type = spw_hdf5_half_type();
@@ -90,6 +91,34 @@ void spw_trace_close(spw_trace *trace) {
 void spw_trace_keep_contradictions(spw_trace *trace) {
     trace->keep_contradictions = true;
     if (trace->shards != NULL) spw_trace_shards_keep_contradictions(trace);
+}
+
+/* HDF5's own cache of where the chunks lie, which otherwise grows to 32 MiB. */
+static void keep_cache_small(hid_t file) {
+    enum { LEAST = 512 << 10, FIRST = 1 << 20, MOST = 2 << 20 };
+    H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    H5E_BEGIN_TRY {
+        if (H5Fget_mdc_config(file, &config) >= 0) {
+            config.set_initial_size = 1;
+            config.initial_size = FIRST;
+            config.min_size = LEAST;
+            config.max_size = MOST;
+            config.flash_incr_mode = H5C_flash_incr__off;
+            (void)H5Fset_mdc_config(file, &config);
+        }
+    }
+    H5E_END_TRY
+}
+
+void spw_trace_set_window(spw_trace *trace, size_t bytes) {
+    spw_trace_dataset *const kept[] = {&trace->expert_id, &trace->weight};
+    if (trace->shards != NULL) spw_trace_shards_set_window(trace, bytes);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && trace->window != bytes; i++) {
+        spw_chunk_store_destroy(kept[i]->chunks);
+        kept[i]->chunks = NULL;
+    }
+    if (trace->file >= 0) keep_cache_small(trace->file);
+    trace->window = bytes;
 }
 
 const spw_trace_info *spw_trace_get_info(const spw_trace *trace) { return &trace->info; }
@@ -233,7 +262,7 @@ static spw_status read_choices(spw_trace *trace, spw_trace_dataset *dataset, uin
         if (trace->pool == NULL) SPW_TRY(create_pool(&trace->pool));
         if (dataset->chunks == NULL) {
             SPW_TRY(spw_chunk_store_create(dataset->id, &dataset->shape, limit, trace->info.missing,
-                                           trace->pool, &dataset->chunks));
+                                           trace->pool, trace->window, &dataset->chunks));
         }
         status = spw_chunk_store_read(dataset->chunks, first, tokens, layer, out, suspect);
     } else {

@@ -52,9 +52,13 @@ struct spw_trace {
     uint64_t *step_tokens, *step_offset;
     uint8_t *step_phase;
     bool keep_contradictions;
+    size_t window;            /* bytes of decoded chunks that a dataset keeps */
     spw_trace_shards *shards; /* NULL: one file, and then `file` and the datasets are its own */
     uint32_t *histogram;      /* [experts] of counts/routed, or the sum of counts/by_rank; NULL until used */
 };
+
+/* Between two reads: how many bytes of decoded chunks each dataset keeps from now on. Of shards: all that are open together. */
+void spw_trace_set_window(spw_trace *trace, size_t bytes);
 
 /* Fills trace->text by a child process, which also tries the rest of the header. */
 SPW_MUST_CHECK spw_status spw_trace_probe(spw_trace *trace);

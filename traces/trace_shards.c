@@ -44,6 +44,17 @@ void spw_trace_shards_keep_contradictions(spw_trace *trace) {
         spw_trace_keep_contradictions(s->open[c]);
 }
 
+const spw_trace *spw_trace_shards_first(const spw_trace *trace, size_t *columns) {
+    *columns = trace->shards->set.columns;
+    return trace->shards->set.first;
+}
+
+void spw_trace_shards_set_window(spw_trace *trace, size_t bytes) {
+    const spw_trace_shards *s = trace->shards;
+    for (size_t c = 0; c < s->set.columns && s->row != SIZE_MAX; c++)
+        spw_trace_set_window(s->open[c], bytes / s->set.columns);
+}
+
 static const spw_shard *shard_at(const spw_trace_shards *s, size_t row, size_t column) {
     return &s->set.shard[row * s->set.columns + column];
 }
@@ -155,6 +166,7 @@ static spw_status open_row(spw_trace *trace, size_t row) {
             memcmp(info->step_tokens, shard->step_tokens, shard->steps * sizeof *shard->step_tokens) != 0)
             SPW_TRY(spw_fail(SPW_EFORMAT, "%s: has changed since it was opened first", shard->path));
         if (trace->keep_contradictions) spw_trace_keep_contradictions(s->open[c]);
+        if (trace->window > 0) spw_trace_set_window(s->open[c], trace->window / s->set.columns);
     }
     s->row = row;
 

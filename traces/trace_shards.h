@@ -9,6 +9,10 @@ SPW_MUST_CHECK spw_status spw_trace_shards_open(const char *path, spw_trace **ou
 void spw_trace_shards_close(spw_trace *trace);
 void spw_trace_shards_keep_contradictions(spw_trace *trace);
 
+/* A shard that is open, and of how many like it a step is made. */
+const spw_trace *spw_trace_shards_first(const spw_trace *trace, size_t *columns);
+void spw_trace_shards_set_window(spw_trace *trace, size_t bytes);
+
 /* Each as the call of trace.h with the like name; steps and layers are checked. */
 SPW_MUST_CHECK spw_status spw_trace_shards_count_flagged(spw_trace *trace, uint64_t *out);
 SPW_MUST_CHECK spw_status spw_trace_shards_read_columns(spw_trace *trace, size_t step, size_t steps,

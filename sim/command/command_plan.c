@@ -37,13 +37,14 @@ enum {
     OPTION_ROUTING_STEPS,
     OPTION_CHROME,
     OPTION_UNTIL,
+    OPTION_MEMORY,
     OPTION_ALL
 };
 
 typedef struct plan_options {
     spw_job_options job;
     const char *trace_path, *routing, *imbalance, *stack, *steps, *layers, *tokens, *seed, *allocator, *drops,
-        *routing_steps, *chrome, *until;
+        *routing_steps, *chrome, *until, *memory;
     spw_search_options search;
     bool all;
 } plan_options;
@@ -80,6 +81,10 @@ static const struct argp_option own_options[] = {
      "one: of the "
      "family of --routing, or of a stated imbalance",
      0},
+    {"memory", OPTION_MEMORY, "BYTES", 0,
+     "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
+     "held is refused",
+     0},
     {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
@@ -90,11 +95,11 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     plan_options *o = state->input;
     const char **const target[] = {&o->trace_path,    &o->routing, &o->imbalance, &o->stack,     &o->steps,
                                    &o->layers,        &o->tokens,  &o->seed,      &o->allocator, &o->drops,
-                                   &o->routing_steps, &o->chrome,  &o->until};
+                                   &o->routing_steps, &o->chrome,  &o->until,     &o->memory};
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
-    } else if (key >= OPTION_TRACE && key <= OPTION_UNTIL) {
+    } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
         o->all = true;
@@ -351,6 +356,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     double tokens = 0.0, drop_most = SPW_DROP_MOST;
     uint64_t seed = 1;
     spw_plan_tries *tries = NULL;
+    spw_memory_bound bound;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
@@ -362,6 +368,11 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->trace_path != NULL && o->routing_steps != NULL)
         SPW_TRY(spw_fail(SPW_EARG,
                          "--routing-steps goes with generated routing; --steps chooses those of a trace"));
+    if (o->memory != NULL && (o->trace_path == NULL || o->search.asked))
+        SPW_TRY(spw_fail(SPW_EARG,
+                         "--memory bounds how a trace is replayed: it goes with --trace and without "
+                         "--search"));
+    SPW_TRY(spw_parse_memory(o->memory, &bound, &request.memory));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drop_most));
     if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &tokens));
     if (o->imbalance != NULL) SPW_TRY(parse_imbalance(o->imbalance, &request.imbalance));

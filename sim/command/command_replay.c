@@ -39,13 +39,14 @@ enum {
     OPTION_ADVISE,
     OPTION_CHROME,
     OPTION_BALANCER,
-    OPTION_SNAPSHOT
+    OPTION_SNAPSHOT,
+    OPTION_MEMORY
 };
 
 typedef struct replay_options {
     spw_job_options job;
     const char *trace_path, *steps, *layers, *output, *seed, *stack, *drops, *fits, *allocator, *chrome,
-        *tokens, *checkpoint, *balancer, *snapshot;
+        *tokens, *checkpoint, *balancer, *snapshot, *memory;
     bool each_step, overload, advise;
 } replay_options;
 
@@ -79,6 +80,10 @@ static const struct argp_option own_options[] = {
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
     {"checkpoint", OPTION_CHECKPOINT, "FILE", 0,
      "keep what is done in FILE: after a kill, the same command goes on there, and gives the same bytes", 0},
+    {"memory", OPTION_MEMORY, "BYTES", 0,
+     "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
+     "held is refused",
+     0},
     {"stack", OPTION_STACK, "NAME|FILE[,...]|none", 0,
      "by the coefficients of this software: memory of compiled programs as XLA's arena holds it, step times "
      "of "
@@ -114,6 +119,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_CHROME: o->chrome = text; return 0;
     case OPTION_BALANCER: o->balancer = text; return 0;
     case OPTION_SNAPSHOT: o->snapshot = text; return 0;
+    case OPTION_MEMORY: o->memory = text; return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "one trace at a time, '%s' is a second", text);
         o->trace_path = text;
@@ -250,6 +256,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     uint64_t seed = 1;
     double drops = 0.0, fits = 0.0;
     spw_balancer_spec balancer;
+    spw_memory_bound bound, *memory = NULL;
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(1, &other));
@@ -267,6 +274,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->seed != NULL) SPW_TRY(spw_parse_count("--seed", o->seed, UINT32_MAX, &seed));
     if (o->drops != NULL) SPW_TRY(spw_parse_percent("--drop-at-most", o->drops, &drops));
     if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
+    SPW_TRY(spw_parse_memory(o->memory, &bound, &memory));
     if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &settings.tokens));
     SPW_TRY(spw_job_options_finish(&o->job));
     SPW_TRY(check_together(o));
@@ -318,6 +326,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .megatron =
                                             software->megatron ? &software->megatron_coefficients : NULL,
                                         .checkpoint = checkpoint,
+                                        .memory = memory,
                                         .sink = sink};
     if (!o->each_step || o->output != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));

@@ -17,16 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_EXPERT = SPW_TRACE_OPTION_OWN };
+enum { OPTION_EXPERT = SPW_TRACE_OPTION_OWN, OPTION_MEMORY };
 
 typedef struct info_options {
     spw_trace_options trace;
-    const char *expert;
+    const char *expert, *memory;
 } info_options;
 
 static const struct argp_option own_options[] = {
     {"expert-parallel", OPTION_EXPERT, "N", 0,
      "overload factors of N expert-parallel ranks (default: the trace's source ranks)", 0},
+    {"memory", OPTION_MEMORY, "BYTES", 0,
+     "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
+     "held is refused",
+     0},
     {0},
 };
 
@@ -35,6 +39,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->trace; return 0;
     case OPTION_EXPERT: o->expert = text; return 0;
+    case OPTION_MEMORY: o->memory = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -302,6 +307,23 @@ cleanup:
     return status;
 }
 
+/* One step is read at a time. */
+static spw_status fit_memory(const char *text, spw_trace *trace, uint64_t expert) {
+    const spw_trace_info *info = spw_trace_get_info(trace);
+    const size_t ranks = info->ranks > expert ? info->ranks : (size_t)expert;
+    spw_memory_bound bound, *memory = NULL;
+    spw_memory_work work = {.tables = 256 * (ranks + info->layers) + 8 * (ranks + 4) * info->experts,
+                            .records = 8 * ranks + sizeof(spw_statistics),
+                            .shared = !spw_walk_is_plain(NULL)};
+    const spw_status status = spw_parse_memory(text, &bound, &memory);
+    if (status != SPW_OK || memory == NULL) return status;
+    for (size_t s = 0; info->step_offset != NULL && s < info->steps; s++) {
+        const uint64_t tokens = info->step_offset[s + 1] - info->step_offset[s];
+        work.tokens = tokens > work.tokens ? tokens : work.tokens;
+    }
+    return spw_trace_fit_memory(trace, &work, memory);
+}
+
 spw_status spw_command_trace_info(int argc, char **argv) {
     spw_status status = SPW_OK;
     info_options o = {.expert = NULL};
@@ -315,6 +337,7 @@ spw_status spw_command_trace_info(int argc, char **argv) {
     if (o.expert != NULL) SPW_TRY(spw_parse_count("--expert-parallel", o.expert, 1 << 16, &expert));
     SPW_TRY(spw_trace_open(o.trace.path, &trace));
     const spw_trace_info *info = spw_trace_get_info(trace);
+    SPW_TRY(fit_memory(o.memory, trace, expert));
     SPW_TRY(SPW_ALLOC(info->layers, &layers));
     if (format == SPW_FORMAT_CSV) SPW_TRY(spw_trace_statistics(trace, NULL, layers));
     if (format != SPW_FORMAT_CSV) SPW_TRY(spw_trace_overload_read(trace, expert, layers, &overload));

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_OPTIONS = 48, MOST_NAMED = 32 };
 
@@ -139,6 +140,31 @@ spw_status spw_parse_amount(const char *option, const char *text, const char *wh
                         text, what);
     *out = value;
     return SPW_OK;
+}
+
+spw_status spw_parse_bytes(const char *option, const char *text, size_t *out) {
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1.0},    {"B", 1.0},      {"kB", 1e3},        {"MB", 1e6},          {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    char *end = NULL;
+    double value = spw_text_number(text, &end);
+    size_t unit = 0;
+    while (unit < sizeof units / sizeof *units && strcasecmp(end, units[unit].name) != 0) unit++;
+    value *= unit < sizeof units / sizeof *units ? units[unit].bytes : 0.0;
+    if (end == text || !(value >= 1.0 && value <= 1e18))
+        return spw_fail(SPW_EARG, "%s %s: write bytes, as in 4GB, 512MiB or 2e9", option, text);
+    *out = (size_t)value;
+    return SPW_OK;
+}
+
+spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memory_bound **out) {
+    *bound = (spw_memory_bound){.notes = spw_command_notes()};
+    *out = NULL;
+    if (text == NULL) return SPW_OK;
+    *out = bound;
+    return spw_parse_bytes("--memory", text, &bound->limit);
 }
 
 spw_status spw_parse_percent(const char *option, const char *text, double *out) {

@@ -6,6 +6,7 @@
 #include "sim/input/job.h"
 #include "sim/print/table.h"
 #include "sim/schemes/scheme.h"
+#include "traces/trace_memory.h"
 
 #include <argp.h>
 
@@ -96,6 +97,10 @@ SPW_MUST_CHECK spw_status spw_parse_count(const char *option, const char *text, 
 SPW_MUST_CHECK spw_status spw_parse_amount(const char *option, const char *text, const char *what,
                                            double *out);
 /* A share, from a percentage in [0, 100]. */
+/* A number of bytes: 4GB, 512MiB, 1e9. */
+SPW_MUST_CHECK spw_status spw_parse_bytes(const char *option, const char *text, size_t *out);
+/* A bound of so many bytes, which is told to whoever listens; *out is NULL without a text. */
+SPW_MUST_CHECK spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memory_bound **out);
 SPW_MUST_CHECK spw_status spw_parse_percent(const char *option, const char *text, double *out);
 
 #endif

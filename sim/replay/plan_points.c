@@ -50,7 +50,8 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .stack = q->stack,
                                 .newest = q->newest,
                                 .time_stack = q->time_stack,
-                                .megatron = q->megatron};
+                                .megatron = q->megatron,
+                                .memory = q->memory};
 }
 
 spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {

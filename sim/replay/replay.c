@@ -4,6 +4,7 @@
 #include "base/walk.h"
 #include "sim/input/grid.h"
 #include "sim/replay/replay_finish.h"
+#include "sim/replay/replay_memory.h"
 #include "sim/replay/replay_row.h"
 #include "sim/routing/choice_tally.h"
 #include "sim/routing/micro_batch.h"
@@ -351,6 +352,7 @@ static bool keeps_steps(const replay *r) {
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
     spw_status status = SPW_OK;
     replay r = {.request = request};
+    SPW_TRY(spw_replay_fit_memory(request));
     SPW_TRY(create(&r));
     const spw_walk walk = {"replay",   "layers",   r.frame.steps * r.frame.layers,      &r,
                            note_layer, take_layer, keeps_steps(&r) ? keep_steps : NULL, r.frame.layers};

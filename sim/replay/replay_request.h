@@ -12,6 +12,7 @@
 #include "sim/routing/balancer.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
+#include "traces/trace_memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,6 +75,7 @@ typedef struct spw_replay_request {
     bool allocator;             /* replay PyTorch's allocator for schemes that allocate what arrives */
     spw_checkpoint *checkpoint; /* of the first process: what is done is kept there; NULL: nowhere */
     size_t first_row;           /* number of the first row for the sink */
+    spw_memory_bound *memory;   /* what the process may take; NULL: as much as there is */
     spw_replay_sink sink;
 } spw_replay_request;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A trace larger than the memory that is allowed streams: progress on standard error and nowhere else, and one pass over the file
-however many schemes, batches and splits are asked.
+"""A trace larger than the memory that is allowed streams: what is needed is said beforehand and held, or refused; progress on
+standard error and nowhere else; one pass over the file however many schemes, batches and splits are asked.
 
 stream_oracle.py SPILLWAY SCRATCH ROOT [sanitized]"""
 import os
@@ -11,14 +11,17 @@ import shutil
 import subprocess
 import sys
 
+import h5py
+import numpy as np
+
 from oracle_run import Oracle
 
-program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "stream", pathlib.Path(sys.argv[3])
+program, scratch, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve() / "stream", pathlib.Path(sys.argv[3]).resolve()
 sanitized = len(sys.argv) > 4
 oracle = Oracle(program, "stream_oracle")
 check = oracle.check
 TRACE, JOB = scratch / "t.h5", root / "sim/jobs/scratch-moe-e64.yaml"
-STEPS = 1 if sanitized else 12
+STEPS = 1 if sanitized else 8
 SHAPE = ("--experts", "64", "--top-k", "8", "--layers", "8", "--steps", STEPS, "--ranks", "64", "--tokens-per-rank", "2048",
          "--sequence-length", "512", "--seed", "3")
 LINE = re.compile(r"spillway: (\w+): (\d+) of (\d+) (\w+), ([\d.]+) %, ([\d.e+]+) a second, (\d+) (s|min|h|days) left")
@@ -95,5 +98,91 @@ for command, wider in ((replay, ()), (("plan", "--trace", *replay[1:]), ("--expe
     check(abs(many - one) < slack, f"{command[0]}: {one} bytes were read for one scheme and batch, {many} for many")
 for words in (("trace", "info", TRACE), ("trace", "info", TRACE, "--format", "json"), ("trace", "verify", TRACE)):
     check(read_by(*words) < size * 1.5, f"{words[:2]}: more than one pass")
+
+
+def repeat(source, out, times):
+    """The trace with its steps `times` over: compressed chunks are copied as they are."""
+    with h5py.File(source) as old, h5py.File(out, "w") as new:
+        new.attrs.update(old.attrs)
+        steps = old["step"].shape[0]
+
+        def copy(name, one):
+            if not isinstance(one, h5py.Dataset):
+                new.require_group(name).attrs.update(one.attrs)
+                return
+            grows = name.startswith(("tokens/", "steps/", "counts/")) or name == "step"
+            if not grows:
+                old.copy(one, new, name)
+                return
+            if name == "tokens/step_offset":
+                new[name] = np.concatenate([one[:-1] + i * one[-1] for i in range(times)] + [one[-1:] * times])
+            elif name in ("step", "steps/id"):
+                new[name] = np.concatenate([one[:] + i * steps for i in range(times)])
+            elif one.chunks is None or one.shape[0] % one.chunks[0]:
+                new[name] = np.concatenate([one[:]] * times)
+            else:
+                made = new.create_dataset(name, (one.shape[0] * times, *one.shape[1:]), one.dtype, chunks=one.chunks,
+                                          compression="gzip", shuffle=one.shuffle)
+                for i in range(one.id.get_num_chunks()):
+                    at = one.id.get_chunk_info(i).chunk_offset
+                    mask, data = one.id.read_direct_chunk(at)
+                    for j in range(times):
+                        made.id.write_direct_chunk((at[0] + j * one.shape[0], *at[1:]), data, mask)
+            new[name].attrs.update(one.attrs)
+        old.visititems(copy)
+
+
+def measured(*words):
+    """Exit status, the most MB of any process of the program, standard output and error."""
+    watch = ("import resource, subprocess, sys\n"
+             "code = subprocess.run(sys.argv[1:]).returncode\n"
+             "open('peak', 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6))\n"
+             "sys.exit(code)")
+    done = subprocess.run([sys.executable, "-c", watch, program, *map(str, words)], capture_output=True, text=True, check=False,
+                          cwd=scratch, env={**environment, "OMP_NUM_THREADS": "2"})
+    return done.returncode, float((scratch / "peak").read_text()), done.stdout, done.stderr
+
+
+SAID = re.compile(r"spillway: memory: at most (\d+) MB of the (\d+) MB allowed: (\d+) MB program and libraries, (\d+) MB to read the "
+                  r"trace, (\d+) MB tables and results\n")
+
+
+def bounded(words, trace_bytes, times=0):
+    """The smallest bound that is offered works and is held, a smaller one is refused. times: the trace is so much larger."""
+    code, _, _, said = measured(*words, "--memory", "1MB")
+    smallest = re.search(r"the smallest that works is --memory (\d+)MB", said)
+    check(code == 2 and smallest, f"{words}: 1 MB: {said}")
+    if not smallest:
+        return
+    least = int(smallest[1])
+    check(measured(*words, "--memory", f"{least - 3}MB")[0] == 2, f"{words}: {least - 3} MB are not refused")
+    code, peak, out, said = measured(*words, "--memory", f"{least + 1}MB")  # another start may lie a page higher
+    line = SAID.search(said)
+    check(code == 0 and line and int(line[1]) <= int(line[2]) == least + 1, f"{words}: {least + 1} MB: {said}")
+    check(peak < least + 1, f"{words}: {peak} MB of {least + 1} allowed")
+    check(trace_bytes > times * 1e6 * least, f"{words}: a trace of {trace_bytes} bytes is not much larger than {least} MB")
+    check(out == measured(*words)[2], f"{words}: bounded, it prints something else")
+
+
+# Memory: a trace of eight times the bound and more.
+if not sanitized:
+    long, counts = scratch / "long.h5", scratch / "counts.h5"
+    repeat(TRACE, long, 6)
+    six = (*replay[2:], "--sequences-per-gpu", "2,4", *SCHEMES)
+    bounded(("replay", long, *replay[2:], "--sequences-per-gpu", "4", "--scheme", "gmm"), long.stat().st_size, 7)
+    long.unlink()
+    bounded(("trace", "info", TRACE, "--format", "csv"), size)
+    bounded(("replay", TRACE, *six, "--steps", "0:4"), size)
+    bounded(("replay", TRACE, *replay[2:], "--scheme", "megatron-alltoall", "--scheme", "deepep", "--steps", "0:4"), size)
+    bounded(("plan", "--trace", TRACE, *six, "--expert-parallel", "4,8", "--steps", "0:4"), size)
+    bounded(("replay", TRACE, *six, "--steps", "0:4", "--output", scratch / "r.h5"), size)
+    call("trace", "generate", counts, "--counts-only", "--experts", "64", "--top-k", "8", "--layers", "8", "--steps", "4", "--ranks",
+         "64", "--tokens-per-rank", "2048")
+    bounded(("replay", counts, *six), size)
+    for words, why in ((("plan", "--job", JOB), "--trace"), (("plan", "--trace", TRACE, "--job", JOB, "--search"), "--search")):
+        check(why in call(*words, "--memory", "4GB").stderr, f"{words}: --memory")
+for wrong in ("", "4XB", "-1GB", "0", "nan"):
+    done = call(*replay, "--memory", wrong)
+    check(done.returncode == 2 and "as in 4GB" in done.stderr, f"--memory '{wrong}': {done.stderr}")
 TRACE.unlink()
 oracle.finish(least=30)

@@ -102,6 +102,26 @@ static void test_memory(void) {
 }
 
 /* What a library met stands behind what is blamed on a file, and no run succeeds that met it. */
+/* What is held comes back, and a limit is held. */
+static void test_memory_limit(void) {
+    const size_t before = spw_memory_held();
+    char *some = NULL, *more = NULL;
+    CHECK_OK(SPW_ALLOC(100000, &some));
+    CHECK(spw_memory_held() >= before + 100000 && spw_memory_held() < before + 110000);
+    CHECK(spw_memory_resident() > 100000);
+    spw_memory_limit(1 << 20, before + 150000);
+    CHECK(spw_memory_limited() == 1 << 20);
+    CHECK(SPW_ALLOC(100000, &more) == SPW_ENOMEM && strstr(spw_last_error(), "1048576 bytes") != NULL);
+    CHECK_OK(SPW_ALLOC(40000, &more));
+    spw_free(more);
+    spw_memory_limit(0, 0);
+    CHECK_OK(SPW_ALLOC(1000000, &more));
+    spw_free(more);
+    spw_free(some);
+    CHECK(spw_memory_held() == before);
+    spw_forget_causes();
+}
+
 static void test_causes(void) {
     CHECK(spw_settle(SPW_OK) == SPW_OK && spw_settle(SPW_EMISMATCH) == SPW_EMISMATCH);
     spw_note_cause(SPW_ENOMEM, "out of memory in a library");
@@ -361,6 +381,7 @@ int main(int argc, char **argv) {
     test_plain_text();
     test_numbers();
     test_memory();
+    test_memory_limit();
     test_causes();
     test_child();
     test_inputs(argv[1]);
