@@ -64,6 +64,9 @@ static const spw_choice master_bytes[] = {
 #define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
 static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
 
+static const spw_choice attention_cores[] = {
+    {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
+
 static const spw_choice recipes[] = {
     {"none", SPW_FP8_NONE},           {"delayed", SPW_FP8_DELAYED}, {"tensorwise", SPW_FP8_TENSORWISE},
     {"blockwise", SPW_FP8_BLOCKWISE}, {"mxfp8", SPW_FP8_MXFP8},     {NULL, 0}};
@@ -330,6 +333,13 @@ static const spw_setting rows[] = {
      .fallback = "full",
      .help = "what the backward pass computes again instead of keeping it",
      .option = "remat"},
+    {.key = "attention",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.attention),
+     .size = sizeof(spw_attention_core),
+     .choices = attention_cores,
+     .fallback = "flash",
+     .help = "unfused: Megatron-Core without TransformerEngine, whose scores [heads, S, S] are held"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.optimizer),

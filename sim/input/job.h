@@ -79,6 +79,9 @@ typedef struct spw_job_allocator {
 typedef enum spw_model_part { SPW_PART_WHOLE, SPW_PART_EXPERT_LAYERS } spw_model_part;
 const char *spw_model_part_name(spw_model_part part);
 
+/* The core of attention: one kernel that never holds the scores, or Megatron-Core's own without TransformerEngine, which does. */
+typedef enum spw_attention_core { SPW_ATTENTION_FLASH, SPW_ATTENTION_UNFUSED } spw_attention_core;
+
 typedef struct spw_job {
     spw_model model;
     spw_cluster cluster;
@@ -105,6 +108,7 @@ typedef struct spw_job {
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
     spw_remat remat;
+    spw_attention_core attention;
     double memory_fraction;                            /* (0, 1] */
     double price_per_gpu_hour;                         /* 0: the cluster's */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */

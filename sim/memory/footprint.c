@@ -6,6 +6,7 @@
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/page_pool.h"
+#include "sim/memory/unfused_attention.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +15,11 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
 enum { LOGITS_COPIES = 2 };
-enum { AFTER_SCHEME = 9 }; /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 10 }; /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
-    static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss"};
+    static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
+                                        "backward of attention"};
     return names[moment];
 }
 
@@ -67,10 +69,10 @@ static size_t attention_elements(const spw_model *m) {
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
-/* All that flash attention keeps of the core attention: its output is an input of the next product. */
-static double core_attention_bytes(const spw_model *m, const spw_layer_shape *s) {
-    return (double)s->tokens * (double)(m->heads * sizeof(float));
-}
+/* What one attention block keeps until its backward pass: in the layer at work, and in the others. */
+typedef struct kept_attention {
+    double here, waits;
+} kept_attention;
 
 static const char *inputs_note(const spw_job *job) {
     return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
@@ -92,25 +94,46 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
         at);
 }
 
-static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                              const spw_layer_shape *s) {
+static kept_attention add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_unfused_attention a = spw_unfused_attention_of(job, s);
+    const double scores = job->remat == SPW_REMAT_SELECTIVE ? 0.0 : SPW_SCORES_KEPT * a.scores;
+    LIVE(spw_component_add(f, "attention", a.kept - scores, "attention of a layer, without its scores (7.4)",
+                           "T (A b + 8) + 4 p S head_dim b = %zu x (%zu x %zu + 8) + 4 x %zu x %zu x %zu",
+                           s->tokens, a.elements, s->element_bytes, s->sequences * job->sequence_length,
+                           job->model.head_dim, s->element_bytes),
+         AT_LAYERS);
+    spw_unfused_attention_add(f, job, s);
+    return (kept_attention){a.kept, a.kept};
+}
+
+/* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
+static kept_attention add_flash(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
+    const double tokens = (double)s->tokens, b = (double)s->element_bytes,
+                 core = (double)(m->heads * sizeof(float)),
+                 bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention);
+    LIVE(spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
+                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b,
+                           m->heads, inputs_note(job)),
+         AT_LAYERS);
+    return (kept_attention){bytes, job->remat == SPW_REMAT_SELECTIVE ? bytes - tokens * core : bytes};
+}
+
+static kept_attention add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                                      const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
-    const double attention =
-        tokens * ((double)elements * b + (double)(m->heads * sizeof(float)) + fp8.attention);
     LIVE_BY_LAYER(
         spw_component_add(f, "carries", (double)stage->kept_layers * carry,
                           stage->stages > 1 ? "inputs of the layers, of the micro-batches in flight (7.9)"
                                             : "inputs of the layers, stacked by the scan (7.3)",
                           "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
         ALWAYS);
-    LIVE(spw_component_add(f, "attention", attention, "attention of the recomputed layer (7.4)",
-                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b,
-                           m->heads, inputs_note(job)),
-         AT_LAYERS);
+    const kept_attention attention =
+        job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, s);
     if (stage->head) {
         LIVE(spw_component_add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
                                "logits and their gradient; the fp32 loss is fused (7.5)",
@@ -185,15 +208,14 @@ cleanup:
 static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
                       double attention) {
     const spw_model *m = &job->model;
+    const bool scores = job->attention == SPW_ATTENTION_UNFUSED;
     const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const double repeated = job->remat == SPW_REMAT_SELECTIVE ? core_attention_bytes(m, s) : 0.0;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
     const double all = (double)s->tokens;
     const double shared =
         job->remat == SPW_REMAT_MOE ? 0.0 : ffn_kept(job) * tokens * (double)m->shared_ffn + all * fp8.shared;
-    const double moe = attention - repeated + shared;
-    const double dense =
-        attention - repeated + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
+    const double moe = attention + shared;
+    const double dense = attention + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
@@ -204,19 +226,21 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
         LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
                                "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
                                moe_layers - 1.0, moe, dense_layers, dense),
-             AT_MOE_LAYER);
+             {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = scores});
     }
     if (dense_layers > 0.0) {
         LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
                                "no remat: the same of the layers beside a dense one (7.3)",
                                "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
-             AT_DENSE_LAYER);
+             {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = scores && moe_layers == 0.0});
     }
 }
 
-/* routed: what the MoE layers keep of their experts' rows, together. */
-static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage *stage, double routed) {
-    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)stage->kept_moe_layers;
+/* saved: what the MoE layers keep of their experts' rows. */
+static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                           spw_saved_rows saved) {
+    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)stage->kept_moe_layers,
+                 routed = (double)saved.all, last = (double)saved.last;
     if (!spw_remat_keeps_experts(job->remat)) return;
     spw_component *all = spw_component_add(
         f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
@@ -227,6 +251,12 @@ static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage
     all->routed = others->routed = true;
     LIVE(all, {false, true, true});
     LIVE(others, AT_MOE_LAYER);
+    if (job->attention != SPW_ATTENTION_UNFUSED) return;
+    spw_component *before =
+        spw_component_add(f, "saved_rows_before_the_last", routed > last ? routed - last : 0.0,
+                          "no remat: the same without the last layer's (7.4)", "%.6g - %.6g", routed, last);
+    before->routed = true;
+    LIVE(before, AT_ATTENTION);
 }
 
 /* Pages for all layers in flight, and the layer whose backward pass follows its forward pass at once: it is not moved. */
@@ -282,15 +312,17 @@ static uint64_t plus(uint64_t a, uint64_t b) {
     return a + (b < room ? b : room);
 }
 
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
 uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_set *live,
-                            uint64_t saved_bytes) {
-    const uint64_t saved = saves ? saved_bytes : 0,
-                   others = saved > live->saved_bytes ? saved - live->saved_bytes : 0;
+                            spw_saved_rows kept) {
+    const uint64_t saved = saves ? kept.all : 0, others = less(saved, live->saved_bytes);
     const uint64_t at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_MOE_LAYER] =
             plus(plus(f->fixed_bytes[SPW_MOMENT_MOE_LAYER], plus(0, live->backward_bytes)), others),
         [SPW_MOMENT_DENSE_LAYER] = plus(f->fixed_bytes[SPW_MOMENT_DENSE_LAYER], saved),
         [SPW_MOMENT_LOSS] = plus(f->fixed_bytes[SPW_MOMENT_LOSS], saved),
+        [SPW_MOMENT_ATTENTION] = plus(f->fixed_bytes[SPW_MOMENT_ATTENTION], less(saved, kept.last)),
     };
     uint64_t peak = 0;
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) peak = at[m] > peak ? at[m] : peak;
@@ -334,7 +366,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     *out = (spw_footprint){.stage = stage};
     out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
-    double attention = 0.0;
+    kept_attention attention = {0.0, 0.0};
     if (whole) {
         spw_footprint_add_state(out, job, &stage);
         if (job->fsdp2.reshard != SPW_RESHARD_OFF)
@@ -352,12 +384,11 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     const spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
     if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {
-        const double layers = (double)stage.kept_moe_layers;
-        if (whole) add_saved(out, job, &stage, shape, attention);
-        const double rows =
-            routed != NULL ? (double)routed->saved_bytes : layers * (double)out->live_set.saved_bytes;
-        add_saved_rows(out, job, &stage, rows);
-        if (spw_remat_keeps_experts(job->remat)) out->saved_bytes = spw_component_bytes(rows);
+        const uint64_t one = out->live_set.saved_bytes;
+        const spw_saved_rows saved = {stage.kept_moe_layers * one, one};
+        if (whole) add_saved(out, job, &stage, shape, attention.waits);
+        add_saved_rows(out, job, &stage, routed != NULL ? routed->saved : saved);
+        if (spw_remat_keeps_experts(job->remat)) out->saved = routed != NULL ? routed->saved : saved;
     }
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);

@@ -10,11 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* When the peak is: in the backward pass of a MoE layer or of a dense one, or at the loss. */
+/* When the peak is: in the backward pass of a MoE layer or of a dense one, at the loss, or in the backward pass of attention that
+ * forms its scores (sim/memory/unfused_attention.h), of a stage's last layer. */
 typedef enum spw_moment {
     SPW_MOMENT_MOE_LAYER,
     SPW_MOMENT_DENSE_LAYER,
     SPW_MOMENT_LOSS,
+    SPW_MOMENT_ATTENTION,
     SPW_MOMENT_COUNT
 } spw_moment;
 const char *spw_moment_name(spw_moment moment);
@@ -39,6 +41,12 @@ spw_verdict_name(spw_verdict verdict); /* "fits", "tight" (less than 5 % of the 
  * fits", "live tight"; a lower bound over the budget is "oom" all the same. */
 const char *spw_verdict_text(spw_verdict verdict, bool live);
 
+/* What the MoE layers in flight keep of their experts' rows. */
+typedef struct spw_saved_rows {
+    uint64_t all;
+    uint64_t last; /* of them, those of the last layer, which are gone when its attention runs backward */
+} spw_saved_rows;
+
 typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];
     size_t components;
@@ -47,9 +55,8 @@ typedef struct spw_footprint {
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
-    spw_rank_rows rows; /* of that layer: where the rank holds most */
-    uint64_t
-        saved_bytes; /* what the MoE layers in flight keep of their experts' rows; 0 under remat that keeps none */
+    spw_rank_rows rows;                     /* of that layer: where the rank holds most */
+    spw_saved_rows saved;                   /* 0 under remat that keeps none */
     char step[48];                          /* of the layer's backward peak */
     bool follows_routing;                   /* do the scheme's tensors? Else every rank allocates the same */
     spw_stage stage;                        /* of the pipeline, the one that needs most */
@@ -60,21 +67,21 @@ typedef struct spw_footprint {
  * together (used without remat alone). */
 typedef struct spw_routed_memory {
     spw_rank_rows rows;
-    uint64_t saved_bytes;
+    spw_saved_rows saved;
 } spw_routed_memory;
 
 /* Of the pipeline stage that needs most. routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
  * SPW_ENOMEM; SPW_EARG for a layer with more tensors at its peak than there is room for. */
 SPW_MUST_CHECK spw_status spw_footprint_compute(const spw_point *point, const spw_routed_memory *routed,
                                                 spw_footprint *out);
-/* The same of stage `index`. saved_bytes of `routed`: of all that the stage keeps at its greatest. */
+/* The same of stage `index`. `saved` of `routed`: of all that the stage keeps at its greatest. */
 SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_point *point, size_t index,
                                                  const spw_routed_memory *routed, spw_footprint *out);
 
 /* The peak that the same rank would have with other routing: the footprint's components at every moment, its MoE layers'
  * tensors replaced. live: of the layer where the rank holds most. */
 uint64_t spw_footprint_peak(const spw_footprint *footprint, bool saves, const spw_live_set *live,
-                            uint64_t saved_bytes);
+                            spw_saved_rows kept);
 
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
 

@@ -10,10 +10,12 @@
     { false, true, false }
 #define AT_LAYERS \
     { true, true, false }
+#define AT_ATTENTION \
+    { false, false, false, true }
 #define AT_LOSS \
     { false, false, true }
 #define ALWAYS \
-    { true, true, true }
+    { true, true, true, true }
 
 /* Bytes as they come out of a formula in real numbers; what does not fit in 63 bits stays at their end. */
 uint64_t spw_component_bytes(double bytes);

@@ -160,7 +160,7 @@ static void set_constants(live_step *s) {
         }
     }
     s->saves = spw_remat_keeps_experts(s->point->job->remat);
-    s->saved = s->saves ? f->saved_bytes : 0;
+    s->saved = s->saves ? f->saved.all : 0;
     s->other = s->saved > f->live_set.saved_bytes ? s->saved - f->live_set.saved_bytes : 0;
     s->own = f->stage.kept_layers > s->layers ? (double)s->layers / (double)f->stage.kept_layers : 1.0;
 }
@@ -214,6 +214,8 @@ static void put_backward(live_step *s, double at) {
             put(&s->line, at + 0.25, plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved));
             put(&s->line, at + 0.75, plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved));
         }
+        if (s->point->job->attention == SPW_ATTENTION_UNFUSED && i + 1 == s->layers)
+            put(&s->line, at + 0.999, plus(fixed[SPW_MOMENT_ATTENTION], s->saved - s->f->saved.last));
         put(&s->line, at + 1.0, between);
     }
 }

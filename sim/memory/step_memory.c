@@ -211,6 +211,7 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, s
         SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
         SPW_TRY(settle(m, at, false));
         SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false));
+        if (l + 1 == m->layers) SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION)); /* the others hold most now */
     }
     SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
 

@@ -216,6 +216,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
         return "expert tensor parallelism, whose gathers and narrow products have no time model";
     if (!spw_finetune_is_whole(&job->finetune))
         return "frozen weights or adapters, whose products and collectives have no time model";
+    if (job->attention == SPW_ATTENTION_UNFUSED)
+        return "attention that holds its scores, whose softmax has no time model";
     if (!spw_precision_is_timed(job))
         return job->precision.activations == 4 ? "products of activations in fp32"
                                                : "fp8: its products, casts and scales are not modelled";

@@ -119,6 +119,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (!spw_finetune_is_whole(&job->finetune))
         spw_json_put(json, object, "finetune", finetune_json(json, job));
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
+    if (job->attention == SPW_ATTENTION_UNFUSED)
+        spw_json_put(json, object, "attention", spw_json_text("unfused"));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (job->fsdp2.reshard != SPW_RESHARD_OFF) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));

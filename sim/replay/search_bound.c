@@ -37,7 +37,8 @@ static spw_status bound_live(const spw_search_facts *facts, const spw_point *p, 
     for (size_t s = 0; s < pipeline.stages && status == SPW_OK; s++) {
         const spw_stage stage = spw_pipeline_stage(&pipeline, &p->job->model, s);
         const spw_routed_memory in_one = {.rows = mean},
-                                kept = {.saved_bytes = stage.kept_moe_layers * live.saved_bytes};
+                                kept = {
+                                    .saved = {stage.kept_moe_layers * live.saved_bytes, live.saved_bytes}};
         spw_footprint footprint;
         status = spw_footprint_of_stage(p, s, routed ? &in_one : NULL, &footprint);
         if (status == SPW_OK) note(&footprint, out);

@@ -67,8 +67,15 @@ void spw_stage_memory_begin(spw_stage_memory *m) {
     if (!m->routed) return;
     memset(m->kept, 0, places_of(m) * parts_of(m) * sizeof *m->kept);
     for (size_t place = 0; place < places_of(m); place++)
-        m->held[place] = (spw_stage_held){.layer = SIZE_MAX};
+        m->held[place] = (spw_stage_held){.layer = SIZE_MAX, .last = UINT64_MAX};
     memset(m->rows, 0, m->ranks * m->layers * sizeof *m->rows);
+}
+
+static bool is_last(const spw_stage_memory *m, size_t layer) {
+    const size_t moe_layers = m->point.job->model.moe_layers;
+    size_t next = layer + 1;
+    while (next < moe_layers && m->stage[next] != m->stage[layer]) next++;
+    return layer < moe_layers && next >= moe_layers;
 }
 
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
@@ -83,8 +90,9 @@ void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch
         spw_stage_held *h = &m->held[place];
         if (l < moe_layers)
             m->kept[place * parts_of(m) + micro_batch * m->pipeline.chunks + m->chunk[l]] += live.saved_bytes;
+        if (is_last(m, l) && live.saved_bytes < h->last) h->last = live.saved_bytes;
         if (h->layer == SIZE_MAX || live.backward_bytes > h->live.backward_bytes)
-            *h = (spw_stage_held){live, rows, layer};
+            *h = (spw_stage_held){live, rows, layer, h->last};
     }
 }
 
@@ -95,12 +103,13 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
         const size_t stage = place / m->ranks;
         const spw_stage_held *h = &m->held[place];
         const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
-        const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, kept);
+        const spw_saved_rows saved = {kept, h->last < kept ? h->last : kept};
+        const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, saved);
         if (peak > m->step_peak[step]) m->step_peak[step] = peak;
         if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;
         if (peak <= m->worst_bytes) continue;
         m->worst_bytes = peak;
-        m->worst = (spw_routed_memory){h->rows, kept};
+        m->worst = (spw_routed_memory){h->rows, saved};
         m->worst_stage = stage;
         m->worst_step = step;
         m->worst_layer = h->layer;

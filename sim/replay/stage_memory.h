@@ -18,7 +18,8 @@
 typedef struct spw_stage_held {
     spw_live_set live; /* of the layer and micro-batch where it holds most */
     spw_rank_rows rows;
-    size_t layer; /* of the replay; SIZE_MAX: none yet */
+    size_t layer;  /* of the replay; SIZE_MAX: none yet */
+    uint64_t last; /* saved by the stage's last MoE layer, in the micro-batch where that is least */
 } spw_stage_held;
 
 typedef struct spw_stage_memory {

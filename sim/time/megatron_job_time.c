@@ -42,7 +42,8 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            spw_grid_of(job).expert_tensor == 1 && spw_finetune_is_whole(&job->finetune) &&
            job->fsdp2.reshard == SPW_RESHARD_OFF && !(job->optimizer_on_host > 0.0) && !job->muon &&
-           job->precision.weights == 2 && spw_precision_is_timed(job);
+           job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
+           spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */

@@ -116,17 +116,19 @@ static void test_keys(void) {
            "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers, "
            "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
            "pipeline_model_parallel_layout");
-    refuse(JOB "colour: red\n",
-           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-           "precision, fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_algorithm, "
-           "optimizer_on_host, "
-           "memory_fraction, "
-           "price_per_gpu_hour, "
-           "schemes");
+    refuse(
+        JOB "colour: red\n",
+        "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+        "precision, fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
+        "optimizer_on_host, "
+        "memory_fraction, "
+        "price_per_gpu_hour, "
+        "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "fsdp2, allocator, model_part, layers, remat, optimizer, optimizer_algorithm, optimizer_on_host, "
+           "fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
+           "optimizer_on_host, "
            "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
@@ -365,7 +367,7 @@ static void test_yaml(void) {
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, "
-           "model_part, layers, remat, optimizer, optimizer_algorithm, optimizer_on_host, "
+           "model_part, layers, remat, attention, optimizer, optimizer_algorithm, optimizer_on_host, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");
     spw_job job;

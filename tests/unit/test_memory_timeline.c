@@ -45,7 +45,8 @@ static void draw_rows(const spw_point *p, spw_rank_rows rows[LAYERS], spw_routed
     spw_layer layer;
     CHECK_OK(spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer));
     *routed = (spw_routed_memory){.rows = rows[LAYERS - 1]};
-    routed->saved_bytes = spw_layer_live_set(&layer, &routed->rows).saved_bytes * p->job->model.moe_layers;
+    const uint64_t saved = spw_layer_live_set(&layer, &routed->rows).saved_bytes;
+    routed->saved = (spw_saved_rows){saved * p->job->model.moe_layers, saved};
     spw_layer_destroy(&layer);
 }
 
@@ -68,7 +69,7 @@ static void check_point(const spw_job *job, const char *text) {
             CHECK(most_of(&t, 0.0, t.end) == f.peak_bytes);
             if (t.points == t.moments)
                 CHECK(most_of(&t, t.forward_end + 0.1, t.loss_end - 0.1) ==
-                      f.fixed_bytes[SPW_MOMENT_LOSS] + (saves ? f.saved_bytes : 0));
+                      f.fixed_bytes[SPW_MOMENT_LOSS] + (saves ? f.saved.all : 0));
             CHECK(t.bytes[t.points - 1] < t.bytes[t.points / 2]);
         }
     }
@@ -89,6 +90,10 @@ static void test_peak(void) {
                 check_point(&small, schemes[s]);
                 check_point(&large, schemes[s]);
             }
+            (void)snprintf(more, sizeof more, "%s\nremat: %s\noptimizer: distributed\nattention: unfused\n",
+                           splits[i], remats[r]);
+            const spw_job scores = job_of("mixtral-8x7b", more);
+            check_point(&scores, "megatron-alltoall");
         }
 }
 

@@ -1,0 +1,122 @@
+#include "sim/memory/unfused_attention.h"
+
+#include "sim/input/grid.h"
+#include "sim/input/remat.h"
+#include "sim/memory/footprint_component.h"
+
+#define CORE "megatron/core/transformer/dot_product_attention.py (7.4)"
+
+enum {
+    FP32 = 4,
+    AT_WORK =
+        FP32 + 3 * FP32, /* a score: its softmax; the gradients behind and before it, and their product */
+    WORKSPACES = 2,      /* of cuBLAS: of the thread of the forward pass, and of autograd's */
+    WORKSPACE = 32 * 1024 * 1024, /* PyTorch's choice from Hopper on */
+    ANGLE_TABLES = 4,             /* cosine and sine, of the queries and of the keys */
+};
+
+static bool repeats_core(const spw_job *job) { return job->remat == SPW_REMAT_SELECTIVE; }
+
+/* Tokens of the whole sequences that the tensor group shares. */
+static double tokens_of(const spw_job *job, const spw_layer_shape *s) {
+    return (double)(s->sequences * job->sequence_length);
+}
+
+spw_unfused_attention spw_unfused_attention_of(const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const size_t query = m->heads * m->head_dim, key = m->kv_heads * m->head_dim;
+    const bool groups = m->kv_heads < m->heads && !repeats_core(job);
+    const double tokens = (double)s->tokens, b = (double)s->element_bytes,
+                 length = (double)job->sequence_length;
+    const double angles = ANGLE_TABLES * tokens_of(job, s) * (double)m->head_dim * b,
+                 scores =
+                     (double)(s->sequences * m->heads) / (double)spw_grid_of(job).tensor * length * length;
+    spw_unfused_attention a = {.scores = scores};
+    /* Keys and values that heads share are repeated: their copies stay, and the fused projection goes. */
+    a.elements = 3 * m->hidden + (groups ? 4 * query : 3 * query + 3 * key);
+    a.kept = tokens * ((double)a.elements * b + 2 * FP32) + angles; /* two norms' 1 / rms */
+    if (!repeats_core(job)) a.kept += SPW_SCORES_KEPT * scores;
+    a.inputs = tokens * ((double)(m->hidden + 2 * query) * b + FP32) + angles;
+    /* The inputs of the core that is repeated wait for its end: the fused projection, and keys before they are copied. */
+    if (repeats_core(job))
+        a.inputs += tokens * (double)(query + 2 * key + (m->kv_heads < m->heads ? key : 0)) * b;
+    a.gradients = tokens * (double)(m->hidden + query) * b;
+    return a;
+}
+
+void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const spw_unfused_attention a = spw_unfused_attention_of(job, s);
+    const size_t S = job->sequence_length;
+    spw_component *buffer =
+        spw_component_add(f, "scores_buffer", 2 * a.scores, "Megatron's global memory buffer, kept: " CORE,
+                          "2 p heads / TP S^2 = 2 x %.6g", a.scores);
+    spw_component *inputs =
+        spw_component_add(f, "attention_mask", (double)S * (double)S + FP32 * (double)S * (double)m->head_dim,
+                          "the mask, and the angles of the positions: " CORE,
+                          "S^2 + 4 S head_dim = %zu^2 + 4 x %zu x %zu", S, S, m->head_dim);
+    buffer->argument = inputs->argument = true;
+    LIVE(buffer, ALWAYS);
+    LIVE(inputs, ALWAYS);
+    if (job->cluster.gpu_generation != SPW_GPU_OTHER) {
+        spw_component *work = spw_component_add(f, "cublas_workspaces", WORKSPACES * (double)WORKSPACE,
+                                                "PyTorch, one a thread, from Hopper on", "%d x %d",
+                                                (int)WORKSPACES, (int)WORKSPACE);
+        work->argument = true;
+        LIVE(work, ALWAYS);
+    }
+    if (!repeats_core(job))
+        LIVE(spw_component_add(f, "attention_scores", SPW_SCORES_KEPT * a.scores,
+                               "the softmax in fp32 and in bf16: " CORE, "%d x %.6g", (int)SPW_SCORES_KEPT,
+                               a.scores),
+             AT_LAYERS);
+    LIVE(spw_component_add(f, "scores_at_work", AT_WORK * a.scores,
+                           "the softmax, two gradients and a product, in fp32: " CORE, "%d x %.6g",
+                           (int)AT_WORK, a.scores),
+         AT_ATTENTION);
+    LIVE(spw_component_add(f, "attention_inputs", a.inputs, "normed input, queries and keys: " CORE,
+                           "%.6g at the gradient of the softmax", a.inputs),
+         AT_ATTENTION);
+    LIVE(spw_component_add(f, "attention_gradients", a.gradients,
+                           "of the residual stream and of the values: " CORE,
+                           "T (H + heads head_dim) b = %zu x (%zu + %zu x %zu) x %zu", s->tokens, m->hidden,
+                           m->heads, m->head_dim, s->element_bytes),
+         AT_ATTENTION);
+}
+
+static bool reads_remat(spw_remat remat) {
+    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || remat == SPW_REMAT_SELECTIVE ||
+           remat == SPW_REMAT_MOE || remat == SPW_REMAT_MOE_ACT;
+}
+
+spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
+    const spw_model *m = &job->model;
+    if (job->attention != SPW_ATTENTION_UNFUSED) return SPW_OK;
+    if (!scheme->type->megatron.splits || job->optimizer == SPW_OPTIMIZER_SHARDED ||
+        job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': attention: unfused is described for whole models under Megatron-Core's "
+                        "dispatchers; use megatron-alltoall, megatron-allgather or megatron-flex with "
+                        "optimizer: distributed or replicated, or attention: flash",
+                        scheme->text);
+    if (spw_grid_of(job).context > 1)
+        return spw_fail(
+            SPW_ECONFIG,
+            "attention: unfused with context %zu: Megatron-Core refuses context parallelism without "
+            "TransformerEngine; use context: 1, or attention: flash",
+            spw_grid_of(job).context);
+    if (m->attention == SPW_ATTENTION_MLA || m->other.layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
+        m->query_gate)
+        return spw_fail(SPW_ECONFIG,
+                        "attention: unfused is described for attention of heads and key-value heads without "
+                        "norms, gates or another mixer, which model '%s' has; use attention: flash",
+                        m->name);
+    if (job->precision.activations != 2 || job->precision.recipe != SPW_FP8_NONE ||
+        !spw_finetune_is_whole(&job->finetune) || !reads_remat(job->remat))
+        return spw_fail(
+            SPW_ECONFIG,
+            "attention: unfused is described for activations in bf16 without a recipe, for training "
+            "of all weights, and for remat none, full, selective, moe and moe_act; use one of "
+            "these, or attention: flash");
+    return SPW_OK;
+}
