@@ -62,6 +62,35 @@ cleanup:
     return status;
 }
 
+spw_status spw_glu_up_last(spw_execution *run, spw_autograd_glu *g, float *const gate[]) {
+    const size_t ffn = run->shape.ffn;
+    const bool forward = run->pass == SPW_PASS_FORWARD;
+    spw_experts *e = &g->experts;
+    spw_status status = SPW_OK;
+    spw_step(run, "gemm w0");
+    SPW_TRY(spw_experts_born(run, e, &e->w0, "w0_out", ffn));
+    SPW_TRY(spw_experts_product(run, e, 0, &e->x, &e->w0));
+    spw_step(run, "silu");
+    SPW_TRY(spw_experts_born(run, e, &g->silu, "silu", ffn));
+    spw_glu_silu(run, e, &g->silu);
+    for (size_t r = 0; r < run->shape.ranks && forward; r++)
+        memcpy(gate[r], e->w0.at[r], rows_of(run, e, r) * ffn * sizeof(float));
+    if (forward) spw_dies(run, &e->w0);
+    spw_step(run, "gemm w1");
+    SPW_TRY(spw_experts_born(run, e, &e->w1, "w1_out", ffn));
+    SPW_TRY(spw_experts_product(run, e, 1, &e->x, &e->w1));
+    spw_step(run, "product");
+    SPW_TRY(spw_experts_born(run, e, &e->act, "act", ffn));
+    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = gate[r];
+    spw_experts_swiglu(run, e);
+    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = NULL;
+    if (forward) spw_dies(run, &e->w1), spw_dies(run, &g->silu);
+    SPW_TRY(spw_glu_output(run, g));
+    if (forward) spw_dies(run, &e->act);
+cleanup:
+    return status;
+}
+
 static spw_status silu_gradient(spw_execution *run, spw_autograd_glu *g) {
     spw_experts *e = &g->experts;
     spw_status status = SPW_OK;

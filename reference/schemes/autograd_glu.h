@@ -16,6 +16,9 @@ typedef struct spw_autograd_glu {
 SPW_MUST_CHECK spw_status spw_glu_gates(spw_execution *run, spw_autograd_glu *glu);
 /* "gemm wo": y. */
 SPW_MUST_CHECK spw_status spw_glu_output(spw_execution *run, spw_autograd_glu *glu);
+/* All of it with SiLU before the product of up, steps "gemm w0" to "gemm wo"; what is not saved dies in the forward pass, and
+ * `gate` [ranks][rows][ffn] keeps the numbers of w0_out, which SwiGLU in one rounding needs once it is dead. */
+SPW_MUST_CHECK spw_status spw_glu_up_last(spw_execution *run, spw_autograd_glu *glu, float *const gate[]);
 /* From experts.dy to experts.dx1, the sum of both parts; everything else dies. */
 SPW_MUST_CHECK spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *glu);
 

@@ -46,36 +46,6 @@ cleanup:
     return status;
 }
 
-/* SiLU of the gate's product before the product of up. */
-static spw_status experts(spw_execution *run, torchtitan *m) {
-    const size_t ffn = run->shape.ffn;
-    const bool forward = run->pass == SPW_PASS_FORWARD;
-    spw_experts *e = &m->glu.experts;
-    spw_status status = SPW_OK;
-    spw_step(run, "gemm w0");
-    SPW_TRY(spw_experts_born(run, e, &e->w0, "w0_out", ffn));
-    SPW_TRY(spw_experts_product(run, e, 0, &e->x, &e->w0));
-    spw_step(run, "silu");
-    SPW_TRY(spw_experts_born(run, e, &m->glu.silu, "silu", ffn));
-    spw_glu_silu(run, e, &m->glu.silu);
-    for (size_t r = 0; r < run->shape.ranks && forward; r++)
-        memcpy(m->gate[r], e->w0.at[r], m->routed.held[r] * ffn * sizeof(float));
-    if (forward) spw_dies(run, &e->w0);
-    spw_step(run, "gemm w1");
-    SPW_TRY(spw_experts_born(run, e, &e->w1, "w1_out", ffn));
-    SPW_TRY(spw_experts_product(run, e, 1, &e->x, &e->w1));
-    spw_step(run, "product");
-    SPW_TRY(spw_experts_born(run, e, &e->act, "act", ffn));
-    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = m->gate[r];
-    spw_experts_swiglu(run, e);
-    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = NULL;
-    if (forward) spw_dies(run, &e->w1), spw_dies(run, &m->glu.silu);
-    SPW_TRY(spw_glu_output(run, &m->glu));
-    if (forward) spw_dies(run, &e->act);
-cleanup:
-    return status;
-}
-
 static void copy_sent(const spw_execution *run, const torchtitan *m, const spw_spread *from, spw_spread *to) {
     for (size_t r = 0; r < run->shape.ranks; r++)
         memcpy(to->at[r], from->at[r], m->routed.sent[r] * run->shape.hidden * sizeof(float));
@@ -184,11 +154,11 @@ spw_status spw_execute_torchtitan(spw_execution *run) {
     }
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(dispatch(run, m, "dispatch"));
-    SPW_TRY(experts(run, m));
+    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
     SPW_TRY(combine(run, m, "combine"));
     run->pass = SPW_PASS_RECOMPUTE;
     SPW_TRY(dispatch(run, m, "dispatch again"));
-    SPW_TRY(experts(run, m));
+    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
     SPW_TRY(combine(run, m, "combine again"));
     run->pass = SPW_PASS_BACKWARD;
     SPW_TRY(combine_gradient(run, m));

@@ -156,6 +156,7 @@ static const char *const default_schemes[] = {
     "sonicmoe:rounding=down,tile=4",
     "sonicmoe:rounding=nearest",
     "torchtitan",
+    "torchtitan-async",
 };
 
 static error_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t least,

@@ -38,6 +38,21 @@ void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows, spw_auto
     spw_layer_dies(b, "sum of dx", "dx_w0");
 }
 
+void spw_experts_up_last(spw_layer_builder *b, spw_rows rows) {
+    const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
+    spw_layer_born(b, "gemm w0", (spw_tensor){"w0_out", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "silu", (spw_tensor){"silu", rows, SPW_WIDTH_FFN});
+    if (forward) spw_layer_dies(b, "silu", "w0_out");
+    spw_layer_born(b, "gemm w1", (spw_tensor){"w1_out", rows, SPW_WIDTH_FFN});
+    spw_layer_born(b, "product", (spw_tensor){"act", rows, SPW_WIDTH_FFN});
+    if (forward) {
+        spw_layer_dies(b, "product", "w1_out");
+        spw_layer_dies(b, "product", "silu");
+    }
+    spw_layer_born(b, "gemm wo", (spw_tensor){"y", rows, SPW_WIDTH_HIDDEN});
+    if (forward) spw_layer_dies(b, "gemm wo", "act");
+}
+
 /* --- Gate and up in one product --- */
 
 spw_tensor spw_experts_fused_x(spw_experts_fused e, const char *name) {

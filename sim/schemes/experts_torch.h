@@ -7,6 +7,8 @@
 
 /* Product by product: w0_out, w1_out, their SiLU ("silu") and its product with w1_out ("act"). */
 void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows);
+/* From x to y with the second product after SiLU of the first, whose input nothing but autograd keeps. */
+void spw_experts_up_last(spw_layer_builder *b, spw_rows rows);
 /* Which node autograd made last, and so takes first, behind the product of gate and up. */
 typedef enum spw_autograd_order {
     SPW_AUTOGRAD_SILU_LAST, /* both products, then SiLU */

@@ -28,7 +28,8 @@
     X(spw_scheme_tutel) \
     X(spw_scheme_scattermoe) \
     X(spw_scheme_sonicmoe) \
-    X(spw_scheme_torchtitan)
+    X(spw_scheme_torchtitan) \
+    X(spw_scheme_torchtitan_async)
 
 #define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;
 SPW_SCHEME_LIST(SPW_SCHEME_DECLARE)

@@ -19,7 +19,6 @@ static spw_tensor received(const char *name) {
     return (spw_tensor){name, SPW_ROWS_RECEIVED, SPW_WIDTH_HIDDEN};
 }
 static spw_tensor tokens(const char *name) { return (spw_tensor){name, SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN}; }
-static spw_tensor gate(const char *name) { return (spw_tensor){name, SPW_ROWS_HELD, SPW_WIDTH_FFN}; }
 
 static void dispatch(spw_layer_builder *b) {
     spw_layer_born(b, "sort", column("choice_order", SPW_ROWS_SENT, 8));
@@ -34,21 +33,6 @@ static void dispatch(spw_layer_builder *b) {
     spw_layer_dies(b, "permute", "segment_ids");
     spw_layer_dies(b, "permute", "received");
     spw_layer_dies(b, "return", "sent");
-}
-
-/* The second product comes after SiLU of the first, whose input nothing but autograd keeps. */
-static void experts(spw_layer_builder *b) {
-    spw_layer_born(b, "gemm w0", gate("w0_out"));
-    spw_layer_born(b, "silu", gate("silu"));
-    if (is_forward(b)) spw_layer_dies(b, "silu", "w0_out");
-    spw_layer_born(b, "gemm w1", gate("w1_out"));
-    spw_layer_born(b, "product", gate("act"));
-    if (is_forward(b)) {
-        spw_layer_dies(b, "product", "w1_out");
-        spw_layer_dies(b, "product", "silu");
-    }
-    spw_layer_born(b, "gemm wo", (spw_tensor){"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
-    if (is_forward(b)) spw_layer_dies(b, "gemm wo", "act");
 }
 
 /* Scores multiply the returned rows in fp32; autograd keeps both factors. */
@@ -114,7 +98,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         dispatch(b);
-        experts(b);
+        spw_experts_up_last(b, SPW_ROWS_HELD);
         combine(b);
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);

@@ -158,6 +158,34 @@ def torchtitan_memory(g, M, sent, received):
     return live.turn(dict(d_top_scores=4 * g.T * g.K), "d_scores", "choice_order").end("dx", "d_top_scores").finish()
 
 
+# --- 6.6 torchtitan, minimal async EP ---
+
+def minimal_async(g, o):
+    rows = [sum(n[x] for n in g.n for x in range(d * g.e, (d + 1) * g.e)) for d in range(g.R)]
+    worst = g.R * g.T * min(g.K, g.e)
+    out = Outcome(g.all_pairs, rows, None, exchanges(g), None)
+    out.communication = 2 * worst * g.H * B + 8 * g.R * g.E
+    out.memory = lambda d: minimal_async_memory(g, worst, out.sent(d))
+    return out
+
+
+def minimal_async_memory(g, W, sent):
+    """What arrives, what returns and the gradient of the experts' output lie in the symmetric buffers."""
+    H, F, live, token = g.H, g.F, Live(), g.T * g.H * B
+    live.make(row_slot=8 * sent, row_token=8 * sent, dispatch_ranks=8 * sent, dispatch_rows=8 * sent)
+    live.make(combine_ranks=8 * W, combine_rows=8 * W, slot_row=8 * sent).end("row_token")
+    for name in ("w0_out", "silu", "w1_out", "act"):
+        live.make(**{name: W * F * B})
+    live.make(y=W * H * B).make(output=token).end("y", "output").save()
+    live.make(d_returned=sent * H * B).make(d_scores=4 * sent)
+    live.end("d_returned", "dispatch_ranks", "dispatch_rows", "row_slot")
+    live.turn(dict(d_act=W * F * B), "act")
+    live.turn(dict(d_silu=W * F * B, d_w1_out=W * F * B), "silu", "w1_out", "d_act")
+    live.turn(dict(dx_w1=W * H * B), "d_w1_out").turn(dict(d_w0_out=W * F * B), "w0_out", "d_silu")
+    live.turn(dict(dx_w0=W * H * B), "d_w0_out").end("dx_w0")
+    return live.turn(dict(dx=token), "dx_w1", "combine_ranks", "combine_rows", "slot_row").end("dx", "d_scores").finish()
+
+
 # --- 6.3 ScatterMoE, 6.4 SonicMoE: one rank ---
 
 def scattermoe(g, o):
@@ -214,7 +242,8 @@ def sonicmoe_memory(g, G):
     return live.end("d_scores", "scores", "input").finish()
 
 
-SCHEMES = {"megablocks": megablocks, "torchtitan": torchtitan, "tutel": tutel, "scattermoe": scattermoe, "sonicmoe": sonicmoe}
+SCHEMES = {"megablocks": megablocks, "torchtitan": torchtitan, "torchtitan-async": minimal_async,
+           "tutel": tutel, "scattermoe": scattermoe, "sonicmoe": sonicmoe}
 
 NEED_WEIGHTS = ("sonicmoe:rounding=nearest", "sonicmoe:rounding=down,tile=8",
                 "tutel:capacity_factor=1,batch_prioritized=true")
@@ -225,6 +254,8 @@ def random_schemes(rng, case):
     schemes = ["megablocks", "torchtitan", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", f"tutel:capacity_factor={factor}",
                "tutel:capacity_factor=0", f"tutel:capacity_factor={-factor},alignment={rng.integers(1, 9)}",
                f"tutel:capacity_factor={factor},alignment={rng.integers(1, 9)},batch_prioritized=true"]
+    if 1 < case.expert <= case.gpus_per_node and case.remat == "full":
+        schemes += ["torchtitan-async"]
     if case.expert == 1:
         schemes += ["scattermoe", "scattermoe:activation=compiled", "sonicmoe"]
         schemes += [f"sonicmoe:rounding={r},tile={rng.choice([1, 2, 3, 4, 8, 128])}" for r in ("nearest", "up", "down")]
@@ -234,4 +265,6 @@ def random_schemes(rng, case):
 def real_schemes(case):
     schemes = ["megablocks", "torchtitan", "megablocks:impl=sparse", "megablocks:impl=memory_optimized", "tutel:capacity_factor=1.25",
                "tutel:capacity_factor=0,alignment=16"]
+    if case.expert == 8:
+        schemes.append("torchtitan-async")
     return schemes + (["scattermoe", "sonicmoe", "sonicmoe:rounding=up"] if case.expert == 1 else [])

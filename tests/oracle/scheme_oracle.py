@@ -32,7 +32,7 @@ TIES = {
     "megatron": ("megatron-alltoall:capacity_factor=0.4", "megatron-allgather:capacity_factor=0.6",
                  "megatron-flex:capacity_factor=0.5"),
 }
-TILES = {"megatron": ("primus-megamoe",)}
+TILES = {"megatron": ("primus-megamoe", ("full", "none", "selective")), "torch": ("torchtitan-async", ("full",))}
 JOB_SCHEMES = 64  # the most that a job compares
 MEGATRON_REMAT = ("selective", "moe_act", "moe")
 MOE_MOMENT = "backward of a MoE layer"
@@ -267,21 +267,22 @@ def run_ties(program, folder, seed, names):
     return done
 
 
-def run_tiles(program, folder, seed, names):
-    """Schemes whose kernels take whole tiles only."""
+def run_tiles(program, folder, seed, family):
+    """A scheme that takes whole tiles, a group within a node or one remat only."""
+    scheme, remats = TILES[family]
     rng = np.random.default_rng(seed)
     ranks, each = int(rng.choice([2, 4])), int(rng.integers(1, 5))
     case = Case(1, ranks * int(rng.integers(1, 3)), ranks, ranks * each, int(rng.integers(1, min(ranks * each, 5))), 512, 256,
-                int(rng.integers(1, 3)), 1, 128 * int(rng.integers(1, 3)), str(rng.choice(["full", "none", "selective"])),
-                tuple(s for n in names for s in TILES.get(n, ())), vocab=1)
+                int(rng.integers(1, 3)), 1, 128 * int(rng.integers(1, 3)), str(rng.choice(remats)),
+                (scheme,), vocab=1)
     tokens = case.ranks * case.tokens
     ids = random_ids(rng, (tokens, case.model_layers, case.top_k), case.experts, rng.choice(["uniform", "zipf", "one"]))
     ids = ids.astype(np.uint8)
     ids[rng.random(ids.shape) < rng.choice([0, 0.3])] = 255
     trace = Tokens(ids, [tokens], case.experts, case.ranks, np.repeat(np.arange(case.ranks), case.tokens),
                    np.repeat(np.arange(case.ranks), case.tokens), np.tile(np.arange(case.tokens), case.ranks))
-    path = trace.write(folder / f"tiles_{seed}.h5")
-    done = check(program, folder, f"tiles_{seed}", case, trace, path, case.write(folder, f"tiles_{seed}"), 1,
+    path = trace.write(folder / f"tiles_{family}_{seed}.h5")
+    done = check(program, folder, f"tiles_{family}_{seed}", case, trace, path, case.write(folder, f"tiles_{family}_{seed}"), 1,
                  case.model_layers)
     path.unlink()
     return done
@@ -333,8 +334,7 @@ def all_jobs(o, names):
     jobs += [(run_random, (seed, names)) for seed in range(o.first, o.first + o.cases)]
     if any(n in TIES for n in names):
         jobs += [(run_ties, (seed, names)) for seed in range(o.first, o.first + 12)]
-    if any(n in TILES for n in names):
-        jobs += [(run_tiles, (seed, names)) for seed in range(o.first, o.first + o.cases)]
+    jobs += [(run_tiles, (seed, n)) for n in names if n in TILES for seed in range(o.first, o.first + o.cases)]
     few = range(o.first, o.first + max(1, o.cases // 8))
     jobs += [job for n in names for job in oracle_properties.jobs(n, random_case, few)]
     return jobs
