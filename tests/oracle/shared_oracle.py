@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Many processes give the bytes of one, and a run that was killed goes on and gives them too. KILLS times (6; by hand 20) a
-process is killed with SIGKILL at a random time: nothing torn is left, and the same command goes on. Checkpoints that were cut
-short, damaged or made by another command are cut back or refused.
+"""Many processes give the bytes of one, also in network namespaces of their own, and a run that was killed goes on and gives them
+too. KILLS times (20) a process is killed with SIGKILL at a random time: nothing torn is left, and the same command goes on.
+Checkpoints that were cut short, damaged or made by another command are cut back or refused.
 
-shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC [KILLS]]"""
+shared_oracle.py SPILLWAY SCRATCH ROOT [MPIEXEC [KILLS [SEED]]]"""
 import os
 import pathlib
 import random
@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 
-program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "shared", pathlib.Path(sys.argv[3])
+program, scratch, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve() / "shared", pathlib.Path(sys.argv[3]).resolve()
 mpiexec = sys.argv[4] if len(sys.argv) > 4 else None
-most_kills = int(sys.argv[5]) if len(sys.argv) > 5 else 6
+most_kills = int(sys.argv[5]) if len(sys.argv) > 5 else 20
+seed = int(sys.argv[6]) if len(sys.argv) > 6 else 7
 job = root / "sim/jobs/scratch-moe-e64.yaml"
-checks, chance = 0, random.Random(7)
+checks, chance = 0, random.Random(seed)
 environment = dict(os.environ, OMP_NUM_THREADS="1")
 
 
@@ -25,7 +26,7 @@ def check(good, what):
     global checks
     checks += 1
     if not good:
-        sys.exit(f"shared_oracle: {what}")
+        sys.exit(f"shared_oracle, seed {seed}: {what}")
 
 
 def launch(processes, *more):
@@ -41,6 +42,18 @@ def run(processes, *words, status=0, more=()):
     done = subprocess.run([*launch(processes, *more), program, *map(str, words)], capture_output=True, cwd=scratch, env=environment)
     check(done.returncode == status, f"{processes} processes, {words}: status {done.returncode}: {done.stderr.decode()[-600:]}")
     return done.stdout if status == 0 else done.stderr.decode()
+
+
+def apart():
+    """How to start 4 processes without a network or memory in common; None where this machine cannot, and why."""
+    start = [root / "tests/oracle/apart.sh", "4", mpiexec]
+    if "--mca" not in launch(2):
+        return None, "mpirun is not Open MPI's"
+    tried = subprocess.run([*start, "readlink", "/proc/self/ns/net"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        return None, tried.stderr.strip().splitlines()[-1:]
+    check(len(set(tried.stdout.split())) == 4, f"apart.sh: {tried.stdout}")
+    return start, None
 
 
 def spillways(parent):
@@ -129,6 +142,18 @@ if mpiexec is not None:
         check(run(processes, *whole) == want, f"{processes} processes print something else than one")
         check(result.read_bytes() == want_file, f"{processes} processes write another file than one")
     check(run(3, *small, more=("--mca", "btl", "tcp,self")) == want_small, "another result without shared memory")
+    start, why = apart()
+    if start is None:
+        print(f"shared_oracle: not tried in network namespaces: {why}")
+    else:
+        result.unlink()
+        done = subprocess.run([*start, program, *map(str, whole)], capture_output=True, cwd=scratch, env=environment, check=False)
+        check(done.returncode == 0 and done.stdout == want and result.read_bytes() == want_file,
+              f"4 processes in network namespaces: {done.stderr.decode()[-600:]}")
+    rails = (root / "sim/clusters/h200-rail-128x8.yaml").read_text()
+    (scratch / "rails.yaml").write_text(rails.replace("nodes: 128", "nodes: 8").replace("size: [32, 4]", "size: [4, 2]"))
+    levels = (*small, "--cluster", scratch / "rails.yaml", "--expert-parallel", "64", "--format", "json")
+    check(b"spine" in run(1, *levels) and run(3, *levels) == run(1, *levels), "a cluster with levels: another result of 3 processes")
     for words in (("trace", "info", "t.h5", "--expert-parallel", "8"), ("trace", "verify", "t.h5"),
                   ("plan", "--job", job, "--trace", "t.h5", "--steps", "0:2", "--layers", "0:2", "--sequence-length", "128")):
         check(run(3, *words) == run(1, *words), f"3 processes, {words[0]} {words[1]}: another result than of one")
