@@ -192,5 +192,5 @@ if mpiexec is not None:
     check(run(3, *whole, "--checkpoint", "ck") == want, "what goes on after the kills prints something else")
     check(result.read_bytes() == want_file, "what goes on after the kills writes another file")
     check(not leftovers(), f"{leftovers()} stay, although the same output was begun again")
-    print(f"{kills} kills, {gone_on} with a checkpoint to go on with; {finished} runs finished before they were killed")
+    print(f"seed {seed}: {kills} kills, {gone_on} with a checkpoint to go on with; {finished} runs finished before they were killed")
 print(f"shared_oracle: {checks} checks")
