@@ -10,7 +10,7 @@
 . kernels/rocm.sh
 
 # Files for one vendor; everything else is built for both. The library of dense products is chosen where programs are linked.
-spw_kernels_amd="grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
+spw_kernels_amd="grouped_gemm_mxfp8_mfma.hip grouped_gemm_mfma.hip vendor_product_hipblaslt.hip"
 spw_kernels_nvidia="grouped_gemm_swiglu_wgmma.hip grouped_gemm_wgmma.hip tensor_map.c vendor_product_cublas.c"
 
 # Files of kernels/ by pattern, less the names that follow it: paths without ending.

@@ -12,6 +12,7 @@ import mmap
 
 import numpy as np
 
+import emulator_gfx950
 from emulator_races import (FLAG_LOAD, FLAG_STORE, INVALIDATE, LOAD, LOCAL_LOAD, LOCAL_STORE, SCALAR_LOAD, SETTLE, STORE, TURN,
                             WRITE_BACK, Event, Host, joined)
 
@@ -19,6 +20,7 @@ ENDED, BARRIER, PAUSED = range(3)
 BLOCK_MAX = 32  # instructions that run without a look at the other waves
 PC, EXEC = 128, 63  # 64-bit words of a wave's scalar registers, as the emulator keeps them
 POISON = 0xA5
+OWN_BUFFERS = (0, 1, 3, 5)  # of the emulator's list of a wave's memory: scalar registers, vector registers, LDS, accumulation registers
 
 clock = (ctypes.c_uint64 * 1)()  # what s_memrealtime reads: units of 10 ns
 
@@ -177,10 +179,14 @@ class Decoder:
         """Steps (function, buffers, event), and what comes behind: BARRIER, ENDED or PAUSED."""
         steps, at, end = [], pc, PAUSED
         while end == PAUSED and len(steps) < BLOCK_MAX:
-            (program, runtime), instruction = self.emu._decode_at(at, "cdna")
+            instruction = self.emu.decode_inst(ctypes.string_at(at, 16), "cdna")
             name = self.emu._op_name(instruction)
+            function, buffers = emulator_gfx950.executor(name, instruction), OWN_BUFFERS
+            if function is None:
+                (program, runtime), instruction = self.emu._decode_at(at, "cdna")
+                function, buffers = runtime.fxn, tuple(program.arg.globals)
             kind = kind_of(name, instruction)
-            steps.append((runtime.fxn, tuple(program.arg.globals), Event(kind, name, instruction) if kind else None))
+            steps.append((function, buffers, Event(kind, name, instruction) if kind else None))
             at += instruction.size()
             end = ENDED if name == "S_ENDPGM" else BARRIER if name == "S_BARRIER" else PAUSED
             if "BRANCH" in name or "SETPC" in name or "SWAPPC" in name or "S_CALL" in name:

@@ -16,14 +16,12 @@
  * of up in turns: a lane then holds the two sums of an element of act, and neither is written to memory. */
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "kernels/gemm/grouped_gemm_tiles.h"
+#include "kernels/gemm/mfma.h"
 #include "kernels/local/swiglu_math.h"
 
 enum { TILE_M = 256, TILE_N = 128, TILE_K = 32, BAND = 8, THREADS = 256, WAVE_M = 128, WAVE_N = 64 };
 enum { DOWN = WAVE_M / 16, ACROSS = WAVE_N / 16, ROW_BYTES = TILE_K * 2, A_BYTES = TILE_M * ROW_BYTES };
 
-typedef unsigned words4 __attribute__((ext_vector_type(4)));
-typedef unsigned words2 __attribute__((ext_vector_type(2)));
-typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef short bits4 __attribute__((ext_vector_type(4)));
 typedef __bf16 bf16x8 __attribute__((ext_vector_type(8)));
 typedef short bits8 __attribute__((ext_vector_type(8)));
@@ -44,15 +42,6 @@ GPU_DEVICE sums4 multiply_add(words4 a, words4 b, sums4 sum) {
 /* Where piece `piece` (eight numbers along the sum) of a row lies in LDS. */
 GPU_DEVICE int place(int row, int piece) {
     return (row ^ (row >> 3 & 1)) * ROW_BYTES + (piece ^ (row >> 1 & 3)) * 16;
-}
-
-/* Hides where a number comes from, so that what is computed from it is not kept in registers from tile to
- * tile. */
-GPU_DEVICE void keep_here(int &number) {
-#if defined(__AMDGCN__)
-    asm volatile("" : "+s"(number));
-#endif
-    (void)number;
 }
 
 /* One thread's share of one operand of one step: LOADS times 16 bytes on the way from memory to LDS.
@@ -132,23 +121,13 @@ GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0,
     keep_here(columns);
     const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
     const unsigned row_bytes = (unsigned)columns * 2;
-    (void)c, (void)sum, (void)t;
 #pragma unroll
     for (int j = 0; j < COUNT; j++) {
         const bool inside = column + j * 16 < columns;
         unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
 #pragma unroll
         for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
-            const sums4 s = sum[i][j];
-            const words2 packed = {gpu_to_bf16(s[0]) | (unsigned)gpu_to_bf16(s[1]) << 16,
-                                   gpu_to_bf16(s[2]) | (unsigned)gpu_to_bf16(s[3]) << 16};
-#if defined(__AMDGCN__)
-            const auto buffer = __builtin_amdgcn_make_buffer_rsrc(
-                (void *)c, 0, (int)((unsigned)t.height * row_bytes), 0x27000);
-            __builtin_amdgcn_raw_buffer_store_b64(packed, buffer, (int)(inside ? offset : ~0u), 0, 0);
-#else
-            (void)packed, (void)inside;
-#endif
+            store_rounded(sum[i][j], c, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
         }
     }
 }
@@ -173,28 +152,6 @@ GPU_DEVICE void multiply(const words4 (&a)[DOWN], const words4 (&b)[ACROSS], sum
     for (int i = FROM; i < TO; i++)
 #pragma unroll
         for (int j = 0; j < ACROSS; j++) sum[i][j] = multiply_add(b[j], a[i], sum[i][j]);
-}
-
-/* Nothing is moved over this place: else the next step's numbers would be waited for right after their loads.
- */
-GPU_DEVICE void fence_schedule() {
-#if defined(__AMDGCN__)
-    __builtin_amdgcn_sched_barrier(0);
-#endif
-}
-
-/* Asks the scheduler for COUNT groups: MATRIX matrix instructions, MOVES moves that put numbers together, one
- * instruction of `KIND`. So neither pipe waits for the other. No effect on what is computed. */
-enum { MEMORY_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
-template <int COUNT, int KIND, int MOVES, int MATRIX> GPU_DEVICE void interleave() {
-#if defined(__AMDGCN__)
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        if (MATRIX > 0) __builtin_amdgcn_sched_group_barrier(8, MATRIX, 0);
-        if (MOVES > 0) __builtin_amdgcn_sched_group_barrier(2, MOVES, 0);
-        __builtin_amdgcn_sched_group_barrier(KIND, 1, 0);
-    }
-#endif
 }
 
 /* A wave's part of one step: rows of a and columns of b, read from LDS. */
@@ -301,17 +258,11 @@ GPU_DEVICE void gemm_mfma(const spw_gemm_problem &p) {
     }
 }
 
-/* Two waves a SIMD at most: the registers for more of them would be taken from the one or two that run. */
-#if defined(__AMDGCN__)
-#define MFMA_KERNEL GPU_KERNEL(THREADS) __attribute__((amdgpu_waves_per_eu(1, 2)))
-#else
-#define MFMA_KERNEL GPU_KERNEL(THREADS)
-#endif
-MFMA_KERNEL gemm_mfma_rows_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true>(p); }
-MFMA_KERNEL gemm_mfma_rows_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false>(p); }
-MFMA_KERNEL gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, false>(p); }
-MFMA_KERNEL gemm_mfma_swiglu_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true, true>(p); }
-MFMA_KERNEL gemm_mfma_swiglu_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false, true>(p); }
+MFMA_KERNEL(THREADS) gemm_mfma_rows_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true>(p); }
+MFMA_KERNEL(THREADS) gemm_mfma_rows_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false>(p); }
+MFMA_KERNEL(THREADS) gemm_mfma_weights(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_WEIGHTS, false>(p); }
+MFMA_KERNEL(THREADS) gemm_mfma_swiglu_inner(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, true, true>(p); }
+MFMA_KERNEL(THREADS) gemm_mfma_swiglu_outer(spw_gemm_problem p) { gemm_mfma<SPW_GEMM_ROWS, false, true>(p); }
 
 #if GPU_HOST
 /* Offsets into a group are 32 bits; see share. */

@@ -1,0 +1,113 @@
+"""Instructions of gfx950 executed in numpy as AMD documents them, which the emulator that emulator.py loads executes otherwise: products of
+fp8 with scales (it applies one scale to a whole sum and lays 32 x 32 results out differently), loads from a buffer to LDS (it reads
+behind the buffer's end).
+
+Layouts: AMD, "Matrix Core Programming on AMD CDNA 3 and CDNA 4", example 5.4 (32x32x64 of two fp8 operands); scales: a lane's byte is of
+the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of codes are exact in fp64, so is their sum here, which is
+rounded to fp32 once an instruction. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
+after lane from M0 on; 0 from behind the end.
+"""
+import ctypes
+import functools
+
+import numpy as np
+
+VECTOR, ZERO = 256, 128  # an operand: its first vector register; the constant 0
+M0, PC, EXEC = 124, 128, 63  # scalar registers: a word; 64-bit words
+LOADS = {"BUFFER_LOAD_DWORD": 4, "BUFFER_LOAD_DWORDX4": 16}
+LANE, BYTE, REGISTER = np.arange(64)[:, None], np.arange(32)[None, :], np.arange(16)[:, None]
+TERM = BYTE // 16 * 32 + LANE // 32 * 16 + BYTE % 16  # of a lane's byte
+ROW = REGISTER // 4 * 8 + np.arange(64)[None, :] // 32 * 4 + REGISTER % 4  # of a lane's register of the result
+
+
+def e4m3():
+    """The value of every code of OCP's e4m3: no infinity, 0x7f and 0xff are NaN."""
+    code = np.arange(256)
+    exponent, fraction = code >> 3 & 15, (code & 7) / 8
+    value = np.where(exponent > 0, (1 + fraction) * 2.0 ** (exponent - 7), fraction * 2.0**-6)
+    value[code & 0x7F == 0x7F] = np.nan
+    return np.where(code >> 7, -value, value)
+
+
+def e8m0(byte):
+    byte = np.asarray(byte, np.int64)
+    return np.where(byte == 255, np.nan, np.ldexp(1.0, byte - 127))
+
+
+CODES = e4m3()
+
+
+@functools.lru_cache(4096)
+def registers(address):
+    return np.frombuffer((ctypes.c_uint32 * (256 * 64)).from_address(address), np.uint32).reshape(256, 64)
+
+
+def factor(file, first, scale):
+    """[row or column][term] of an operand in eight registers, times its scales."""
+    codes = np.ascontiguousarray(file[first : first + 8].T).view(np.uint8)  # [lane][byte]
+    value = np.empty((32, 64))
+    value[LANE % 32, TERM] = CODES[codes]
+    return value * np.repeat(e8m0(scale & 255).reshape(2, 32).T, 32, axis=1)
+
+
+def scalars(address, count, kind=ctypes.c_uint32):
+    return (kind * count).from_address(address)
+
+
+def fields_of(instruction, *names):
+    return {n: instruction._raw >> getattr(type(instruction), n).lo & getattr(type(instruction), n).mask for n in names}
+
+
+def product(name, instruction):
+    f = fields_of(instruction, "src0", "src1", "src2", "scale_src0", "scale_src1", "vdst", "acc", "acc_cd", "cbsz", "blgp", "opsel", "opsel_hi",
+                  "neg")
+    constant = f["src2"] == ZERO
+    if any(f[n] for n in ("cbsz", "blgp", "opsel", "opsel_hi", "neg")) or min(f["scale_src0"], f["scale_src1"]) < VECTOR or (
+            f["src2"] < VECTOR and not constant):
+        raise NotImplementedError(f"{name} with {f}")
+
+    def run(scalar, vector, local, accumulation):
+        files = registers(vector.value), registers(accumulation.value)
+        a, b = (factor(files[f["acc"] >> i & 1], f[f"src{i}"] - VECTOR, files[0][f[f"scale_src{i}"] - VECTOR]) for i in (0, 1))
+        sums, result = a @ b.T, files[f["acc_cd"]]
+        before = 0 if constant else result[f["src2"] - VECTOR :][:16].view(np.float32).astype(np.float64)
+        with np.errstate(over="ignore"):
+            result[f["vdst"] & 255 :][:16] = (before + sums[ROW, np.arange(64)[None, :] % 32]).astype(np.float32).view(np.uint32)
+
+    return run
+
+
+def load_to_local(name, instruction):
+    f, size = fields_of(instruction, "srsrc", "vaddr", "soffset", "offset", "offen", "idxen"), LOADS[name]
+    if f["offset"] or f["idxen"] or not f["offen"] or f["soffset"] != ZERO:
+        raise NotImplementedError(f"{name} to LDS with {f}")
+
+    def run(scalar, vector, local, accumulation):
+        low, high, bytes_, _ = scalars(scalar.value + 16 * f["srsrc"], 4)
+        base, to = low | (high & 0xFFFF) << 32, local.value + (scalars(scalar.value, M0 + 1)[M0] & 0x3FFFF)
+        on = scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC]
+        for lane, offset in enumerate(registers(vector.value)[f["vaddr"]].tolist()):
+            if on >> lane & 1 and offset + size <= bytes_:
+                ctypes.memmove(to + lane * size, base + offset, size)
+            elif on >> lane & 1:
+                ctypes.memset(to + lane * size, 0, size)
+
+    return run
+
+
+def executor(name, instruction):
+    """What executes the instruction in the emulator's place, on the addresses of a wave's scalar registers, its vector registers, LDS and its
+    accumulation registers; None for an instruction that the emulator executes itself."""
+    if name == "V_MFMA_SCALE_F32_32X32X64_F8F6F4":
+        run = product(name, instruction)
+    elif name in LOADS and getattr(instruction, "lds", 0):
+        run = load_to_local(name, instruction)
+    else:
+        return None
+    size = instruction.size()
+
+    def step(scalar, *others):
+        run(scalar, *others)
+        scalars(scalar.value, PC + 1, ctypes.c_uint64)[PC] += size
+
+    return step
