@@ -256,8 +256,6 @@ MFMA_KERNEL(THREADS) gemm_mxfp8_mfma(spw_gemm_mxfp8_problem p) {
     }
 }
 
-#endif
-
 #if GPU_HOST
 int spw_launch_gemm_mxfp8_mfma(spw_gemm_mxfp8_problem p, gpu_stream stream) {
     const unsigned long long rows = (unsigned)p.rows, inner = (unsigned)p.inner,
@@ -269,4 +267,5 @@ int spw_launch_gemm_mxfp8_mfma(spw_gemm_mxfp8_problem p, gpu_stream stream) {
     gemm_mxfp8_mfma<<<p.blocks, THREADS, 0, stream>>>(p);
     return (int)cudaGetLastError();
 }
+#endif
 #endif
