@@ -20,7 +20,13 @@ const spw_peer spw_peers[] = {
      .why = {NO_COPIES, "fp32 gradient buffers", NO_MOMENTS,
              "T K rows in every layer and on every rank, whatever the routing; receive buffers and exchanges "
              "hold "
-             "nothing; logits in fp32"}},
+             "nothing; logits in fp32"},
+     .why_split =
+         {"the vocabulary is a multiple of 128 x tensor there", "likewise",
+          "the rest is shared by the data-parallel ranks, experts by their replicas, as here",
+          "inputs of column-parallel products are gathered while they run, as here at the dense layer and "
+          "the "
+          "loss; experts that are shared keep expert_tensor times the rows, without fp32 on the way back"}},
     {.name = "primus",
      .title = "Primus projection, memory, simulate",
      .source = "AMD-AGI/Primus primus/core/projection at fd1eeabb",

@@ -1,5 +1,7 @@
 #include "sim/peers/peer.h"
 
+#include "sim/input/grid.h"
+
 #include <string.h>
 
 /* One operator: what it keeps for the backward pass, and what else lives while it runs. Bytes. */
@@ -12,6 +14,11 @@ typedef struct operations {
     operation op[OPERATIONS];
     size_t count;
 } operations;
+
+/* Tokens of a GPU between the products that are cut, and of its tensor group inside them; by how much these are cut. */
+typedef struct split {
+    double own, all, tensor, expert_tensor;
+} split;
 
 typedef struct walk {
     double kept, peak; /* now; greatest so far */
@@ -26,14 +33,31 @@ static void add_linear(operations *o, double in, double out, bool keeps) {
     add(o, keeps ? in : 0.0, in + out, in + out);
 }
 
+/* Cut by columns: the input is gathered while it runs, the own part of it is kept. */
+static void add_column(operations *o, const split *s, double in, double out) {
+    const double live = s->all * (in + out / s->tensor);
+    add(o, s->own * in, live, live);
+}
+
+static void add_row(operations *o, const split *s, double in, double out) {
+    add_linear(o, s->all * in / s->tensor, s->all * out, true);
+}
+
 static void add_norm(operations *o, double tokens, double width) {
     add(o, tokens * width, 2.0 * tokens * width, 2.0 * tokens * width + tokens);
 }
 
-static void add_gated_ffn(operations *o, double rows, double hidden, double ffn) {
+static void add_experts(operations *o, double rows, double hidden, double ffn) {
     add_linear(o, rows * hidden, 2.0 * rows * ffn, true);
     add(o, 2.0 * rows * ffn, 3.0 * rows * ffn, 3.0 * rows * ffn);
     add_linear(o, rows * ffn, rows * hidden, true);
+}
+
+static void add_gated_ffn(operations *o, const split *s, double hidden, double ffn) {
+    const double gate = s->all * ffn / s->tensor;
+    add_column(o, s, hidden, 2.0 * ffn);
+    add(o, 2.0 * gate, 3.0 * gate, 3.0 * gate);
+    add_row(o, s, ffn, hidden);
 }
 
 /* Flash attention keeps q, k, v and one bf16 log-sum-exp a head. */
@@ -42,13 +66,13 @@ static void add_core(operations *o, double tokens, double qkv, double heads, dou
     add(o, tokens * (qkv + heads), forward, forward + tokens * qkv);
 }
 
-static void add_attention(operations *o, const spw_model *m, double t) {
-    const double hidden = (double)m->hidden, heads = (double)m->heads;
+static void add_attention(operations *o, const spw_model *m, const split *s) {
+    const double hidden = (double)m->hidden, heads = (double)m->heads, t = s->own;
     if (m->attention != SPW_ATTENTION_MLA) {
         const double q = heads * (double)m->head_dim, kv = (double)(m->kv_heads * m->head_dim);
-        add_linear(o, t * hidden, t * (q + 2.0 * kv), true);
-        add_core(o, t, q + 2.0 * kv, heads, q);
-        add_linear(o, t * q, t * hidden, true);
+        add_column(o, s, hidden, q + 2.0 * kv);
+        add_core(o, s->all / s->tensor, q + 2.0 * kv, heads, q);
+        add_row(o, s, q, hidden);
         return;
     }
     const double q = heads * (double)(m->nope_dim + m->rope_dim), v = heads * (double)m->v_head_dim;
@@ -67,37 +91,44 @@ static void add_attention(operations *o, const spw_model *m, double t) {
     add_linear(o, t * v, t * hidden, true);
 }
 
-static operations layer_of(const spw_model *m, double t, bool moe) {
-    const double hidden = (double)m->hidden, rows = t * (double)m->top_k, experts = (double)m->experts;
+static operations layer_of(const spw_model *m, const split *s, bool moe) {
+    const double hidden = (double)m->hidden, t = s->own, experts = (double)m->experts,
+                 rows = t * (double)m->top_k * s->expert_tensor;
     operations o = {.count = 0};
     add_norm(&o, t, hidden);
-    add_attention(&o, m, t);
+    add_attention(&o, m, s);
     add_norm(&o, t, hidden);
     if (!moe) {
-        add_gated_ffn(&o, t, hidden, (double)m->dense_ffn);
+        add_gated_ffn(&o, s, hidden, (double)m->dense_ffn);
         return o;
     }
-    if (m->shared_ffn > 0) add_gated_ffn(&o, t, hidden, (double)m->shared_ffn);
+    if (m->shared_ffn > 0) add_gated_ffn(&o, s, hidden, (double)m->shared_ffn);
     const double router = t * hidden + t * experts + hidden * experts; /* its weight is cast */
     add(&o, t * hidden, router, router);
     add(&o, 4.0 * t * experts, 0.0, 0.0); /* probabilities and map, 8 bytes each */
-    add_gated_ffn(&o, rows, hidden, (double)m->expert_ffn);
+    add_experts(&o, rows, hidden, (double)m->expert_ffn / s->expert_tensor);
     add(&o, rows * hidden, rows * hidden + t * hidden, rows * hidden + t * hidden);
     return o;
 }
 
-static operations embedding_of(const spw_model *m, double t) {
+/* Padded to a multiple of 128 for each GPU of a tensor group. */
+static double vocab_of(const spw_model *m, double tensor) {
+    const size_t multiple = 128 * (size_t)tensor, padded = (m->vocab + multiple - 1) / multiple * multiple;
+    return (double)padded / tensor;
+}
+
+static operations embedding_of(const spw_model *m, const split *s) {
     operations o = {.count = 0};
-    add(&o, 0.0, t * (double)m->hidden + 2.0 * t, spw_peer_vocab(m) * (double)m->hidden);
+    add(&o, 0.0, s->all * ((double)m->hidden + 2.0), vocab_of(m, s->tensor) * (double)m->hidden);
     return o;
 }
 
-static operations head_of(const spw_model *m, double t) {
-    const double vocab = spw_peer_vocab(m);
+static operations head_of(const spw_model *m, const split *s) {
+    const double logits = s->all * vocab_of(m, s->tensor);
     operations o = {.count = 0};
-    add_norm(&o, t, (double)m->hidden);
-    add_linear(&o, t * (double)m->hidden, t * vocab, true);
-    add(&o, 2.0 * t * vocab, 3.0 * t * vocab, 0.0); /* the loss, in fp32 */
+    add_norm(&o, s->own, (double)m->hidden);
+    add_column(&o, s, (double)m->hidden, vocab_of(m, s->tensor) * s->tensor);
+    add(&o, 2.0 * logits, 3.0 * logits, 0.0); /* the loss, in fp32 */
     return o;
 }
 
@@ -120,11 +151,11 @@ static void backward(walk *w, const operations *o) {
 }
 
 /* One micro-batch forward and backward. Recomputed layers keep their input alone, and run again. */
-static double walk_stage(const spw_model *m, const spw_block *block, const spw_stage *stage, double t,
+static double walk_stage(const spw_model *m, const spw_block *block, const spw_stage *stage, const split *s,
                          bool full, double *kept_after_forward) {
-    const operations layer[2] = {layer_of(m, t, false), layer_of(m, t, true)};
-    const operations embedding = embedding_of(m, t), head = head_of(m, t);
-    const double input = 2.0 * t * (double)m->hidden;
+    const operations layer[2] = {layer_of(m, s, false), layer_of(m, s, true)};
+    const operations embedding = embedding_of(m, s), head = head_of(m, s);
+    const double input = 2.0 * s->own * (double)m->hidden;
     walk w = {0.0, 0.0};
     if (stage->embedding) forward(&w, &embedding, 0);
     for (size_t i = block->first; i < block->first + block->layers; i++) {
@@ -148,16 +179,20 @@ static double walk_stage(const spw_model *m, const spw_block *block, const spw_s
 static void add_state(const spw_job *job, const spw_stage *stage, spw_peer_memory *out) {
     const spw_model *m = &job->model;
     const double hidden = (double)m->hidden, layers = (double)stage->layers, moe = (double)stage->moe_layers;
-    const double routed =
-        moe * 3.0 * hidden * (double)m->expert_ffn * (double)m->experts / (double)job->expert;
-    double rest = layers * (spw_peer_attention_parameters(m) + 2.0 * hidden) +
-                  (layers - moe) * 3.0 * hidden * (double)m->dense_ffn +
-                  moe * (3.0 * hidden * (double)m->shared_ffn + hidden * (double)m->experts);
-    if (stage->embedding) rest += spw_peer_vocab(m) * hidden;
-    if (stage->head) rest += (spw_peer_vocab(m) + 1.0) * hidden;
+    const spw_grid g = spw_grid_of(job);
+    const double tensor = (double)g.tensor;
+    const double routed = moe * 3.0 * hidden * (double)m->expert_ffn * (double)m->experts /
+                          (double)(g.expert * g.expert_tensor);
+    const double cut = layers * spw_peer_attention_parameters(m) +
+                       (layers - moe) * 3.0 * hidden * (double)m->dense_ffn +
+                       moe * 3.0 * hidden * (double)m->shared_ffn;
+    double whole = layers * 2.0 * hidden + moe * hidden * (double)m->experts;
+    if (stage->embedding) whole += vocab_of(m, tensor) * hidden;
+    if (stage->head) whole += (vocab_of(m, tensor) + 1.0) * hidden;
+    const double rest = cut / tensor + whole;
     const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
-    const double replicas = replicated ? 1.0 : (double)(job->expert * job->fsdp);
-    const double expert_replicas = replicated ? 1.0 : (double)job->fsdp;
+    const double replicas = replicated ? 1.0 : (double)g.data;
+    const double expert_replicas = replicated ? 1.0 : (double)g.expert_data;
     out->bytes[SPW_PEER_WEIGHTS] = 2.0 * (rest + routed);
     out->bytes[SPW_PEER_GRADIENTS] = 4.0 * (rest + routed);
     out->bytes[SPW_PEER_OPTIMIZER] = 12.0 * rest / replicas + 12.0 * routed / expert_replicas;
@@ -165,7 +200,9 @@ static void add_state(const spw_job *job, const spw_stage *stage, spw_peer_memor
 
 spw_status spw_peer_simumax(const spw_job *job, size_t sequences, spw_peer_memory *out) {
     const spw_pipeline p = spw_pipeline_of(job);
-    const double tokens = (double)spw_micro_batch_tokens(job, sequences);
+    const spw_grid g = spw_grid_of(job);
+    const double tokens = (double)spw_micro_batch_tokens(job, sequences), tensor = (double)g.tensor;
+    const split s = {tokens / tensor, tokens, tensor, (double)g.expert_tensor};
     bool full = false;
     const spw_status status = spw_peer_remat(job, &full);
     memset(out, 0, sizeof *out);
@@ -177,17 +214,24 @@ spw_status spw_peer_simumax(const spw_job *job, size_t sequences, spw_peer_memor
         return spw_fail(SPW_ECONFIG,
                         "it asks for layers in multiples of the pipeline: %zu layers, pipeline %zu",
                         job->model.layers, p.stages);
-    for (size_t s = 0; s < p.stages; s++) {
-        const spw_stage stage = spw_pipeline_stage(&p, &job->model, s);
-        const spw_block block = spw_pipeline_block(&p, &job->model, s, 0);
-        spw_peer_memory here = {
-            .stage = s, .reserved = 1.0 / 0.94, .layer_rows = tokens * (double)job->model.top_k};
+    if (g.context > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "context %zu: its exchanges of attention's parts are not restated here; use 1",
+                        g.context);
+    if (g.tensor > 1 && job->model.attention == SPW_ATTENTION_MLA)
+        return spw_fail(SPW_ECONFIG, "tensor %zu: it refuses MLA under tensor parallelism; use 1", g.tensor);
+    for (size_t index = 0; index < p.stages; index++) {
+        const spw_stage stage = spw_pipeline_stage(&p, &job->model, index);
+        const spw_block block = spw_pipeline_block(&p, &job->model, index, 0);
+        spw_peer_memory here = {.stage = index,
+                                .reserved = 1.0 / 0.94,
+                                .layer_rows = s.own * (double)job->model.top_k * s.expert_tensor};
         double kept = 0.0;
-        const double peak = walk_stage(&job->model, &block, &stage, tokens, full, &kept);
+        const double peak = walk_stage(&job->model, &block, &stage, &s, full, &kept);
         add_state(job, &stage, &here);
         here.bytes[SPW_PEER_ACTIVATIONS] =
-            peak + kept * (double)(p.stages - 1 - s); /* however many there are */
-        if (s == 0 || spw_peer_sum(&here) > spw_peer_sum(out)) *out = here;
+            peak + kept * (double)(p.stages - 1 - index); /* however many there are */
+        if (index == 0 || spw_peer_sum(&here) > spw_peer_sum(out)) *out = here;
     }
     return SPW_OK;
 }

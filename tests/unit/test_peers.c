@@ -195,6 +195,58 @@ static void test_simumax(void) {
     CHECK_STATUS(spw_peer_primus(&job, 16, &m), SPW_ECONFIG);
 }
 
+/* What its own code returned for the same grids (enable_sequence_parallel, zero_state 1): all of one stage, or the worst. */
+static void test_simumax_grids(void) {
+    static const struct {
+        const char *model;
+        size_t expert, expert_tensor, fsdp, tensor, pipeline, sequences, micro_batches;
+        spw_remat remat;
+        double weights, optimizer, activations;
+    } rows[] = {
+        {"mixtral-8x7b", 8, 1, 4, 2, 1, 1, 1, NONE, 1606950912.0 + 11274289152, 602606592.0 + 16911433728,
+         17346592768},
+        {"mixtral-8x7b", 8, 2, 2, 2, 1, 2, 1, NONE, 1606950912.0 + 5637144576, 602606592.0 + 16911433728,
+         38988152832},
+        {"mixtral-8x7b", 4, 2, 4, 1, 1, 1, 1, NONE, 3211272192.0 + 11274289152, 602113536.0 + 16911433728,
+         38988152832},
+        {"mixtral-8x7b", 8, 1, 4, 2, 1, 1, 1, FULL, 1606950912.0 + 11274289152, 602606592.0 + 16911433728,
+         1250164736},
+        {"mixtral-8x7b", 8, 1, 1, 4, 4, 8, 8, NONE, 234487808.0 + 2818572288, 703463424.0 + 16911433728,
+         2215641088.0 + 3 * 2114977792.0},
+        {"dots.llm1", 16, 1, 4, 4, 1, 1, 1, NONE, 3890847744.0 + 16886267904, 1459067904.0 + 25329401856,
+         16120807424},
+        {"dots.llm1", 8, 4, 1, 4, 2, 4, 4, FULL, 1920983040.0 + 4290772992, 1440737280.0 + 25744637952,
+         1211105280},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const job_row plain = {rows[i].model,
+                               rows[i].expert,
+                               rows[i].fsdp,
+                               rows[i].pipeline,
+                               1,
+                               rows[i].sequences,
+                               rows[i].micro_batches,
+                               rows[i].remat,
+                               0};
+        spw_job job = job_of(&plain);
+        spw_peer_memory m;
+        job.expert_tensor = rows[i].expert_tensor;
+        job.tensor = rows[i].tensor;
+        CHECK_OK(spw_peer_simumax(&job, rows[i].sequences, &m));
+        CHECK(near(m.bytes[SPW_PEER_WEIGHTS], rows[i].weights));
+        CHECK(near(m.bytes[SPW_PEER_GRADIENTS], 2.0 * rows[i].weights));
+        CHECK(near(m.bytes[SPW_PEER_OPTIMIZER], rows[i].optimizer));
+        CHECK(near(m.bytes[SPW_PEER_ACTIVATIONS], rows[i].activations));
+        job.context = 2;
+        CHECK_STATUS(spw_peer_simumax(&job, rows[i].sequences, &m), SPW_ECONFIG);
+    }
+    static const job_row latent = {"deepseek-v3", 8, 8, 1, 1, 1, 1, NONE, 0};
+    spw_job job = job_of(&latent);
+    spw_peer_memory m;
+    job.tensor = 2; /* SimuMax itself: "MLA do not support Tensor Parallel" */
+    CHECK_STATUS(spw_peer_simumax(&job, 1, &m), SPW_ECONFIG);
+}
+
 static void test_names(void) {
     const spw_peer *peer = NULL;
     for (const spw_peer *p = spw_peers; p->name != NULL; p++) {
@@ -211,6 +263,7 @@ int main(void) {
     test_megatron_grids();
     test_primus();
     test_simumax();
+    test_simumax_grids();
     test_names();
     return check_done();
 }
