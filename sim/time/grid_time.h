@@ -1,5 +1,7 @@
 /* Seconds of the collectives of tensor and context parallelism: bytes out of one GPU (sim/time/step_traffic.h) at the rate of
- * exchanges where the group sits on one node, else at the NIC's, and one latency a collective. No run stands behind them. */
+ * exchanges where the group sits on one node, else at the NIC's, and one latency a collective. In a network of several levels
+ * (docs/network.md) all groups are rings at once: the level whose busiest port takes longest takes the NIC's place, and the
+ * latency of the highest level that a ring crosses is added. No run stands behind them. */
 #ifndef SPW_SIM_TIME_GRID_TIME_H
 #define SPW_SIM_TIME_GRID_TIME_H
 

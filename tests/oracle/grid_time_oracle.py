@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times of Megatron-Core jobs under tensor and context parallelism, with pencil and paper: products outside the experts are those of
 the same job on one GPU a data-parallel rank, over TP x CP; collectives are the bytes of `explain --traffic` (which
-grid_oracle counts) over the rate of the link that their group crosses, and a latency each. The interval has them hidden whole and at
-twice their time.
+grid_oracle counts) over the rate of the link that their group crosses, and a latency each; in a network of levels over the busiest
+of all ports that the rings of all groups cross. The interval has them hidden whole and at twice their time.
 
 grid_time_oracle.py SPILLWAY SCRATCH ROOT"""
 import json
@@ -25,9 +25,42 @@ OUTSIDE = ("attention_projections", "attention", "dense_ffn", "shared_expert", "
 GRID = ("tensor_parallel", "context_parallel", "tensor_parallel_ends", "tensor_parallel_gradients")
 
 
-def job(name, tensor, context, stages, remat, micro):
+# Two nodes a leaf, the GPUs of even and of odd numbers on a switch each; two leaves a spine, two spines a core.
+SIZE, SWITCHES, PORTS, LATENCY = (2, 2, 2), (2, 1, 1), (50e9, 30e9, 70e9), (600, 1200, 2500)
+LEVELS = ("levels:\n  name: [leaf, spine, core]\n  size: [2, 2, 2]\n  switches: [2, 1, 1]\n  port_mb_per_s: [50000, 30000, 70000]\n"
+          "  latency_ns: [600, 1200, 2500]\n  evidence: assumed\n  source: a test\n")
+(folder / "levels.yaml").write_text((root / "sim/clusters/h200-8x8.yaml").read_text() + LEVELS)
+
+
+def member(level, gpu):
+    """Where a GPU leaves by: its NIC, its rail of a leaf, its spine."""
+    leaf = gpu // NODE // 2
+    return (gpu, (leaf, gpu % 2), leaf // 2)[level]
+
+
+def pace(group, stride, levels):
+    """Seconds a byte and a call of rings of `group` GPUs `stride` apart, all at once."""
+    call = COEFFICIENTS["exchange_latency_s"]
+    if NODE % (group * stride) == 0:
+        return 1 / COEFFICIENTS["exchange_bytes_per_s"], call
+    slowest, top = 1.0, -1
+    for level in range(3 if levels else 0):
+        sent = {}
+        for first in range(GPUS):
+            if first // stride % group == 0:
+                ring = [first + i * stride for i in range(group)]
+                for a, b in zip(ring, ring[1:] + ring[:1]):
+                    if a // NODE != b // NODE and member(level, a) != member(level, b):
+                        for port in (("out", member(level, a)), ("in", member(level, b))):
+                            sent[port] = sent.get(port, 0) + 1
+        if sent:
+            slowest, top = max(slowest, max(sent.values()) * PORTS[0] / PORTS[level]), level
+    return slowest / COEFFICIENTS["network_bytes_per_s"], call + sum(LATENCY[:top + 1]) * 1e-9
+
+
+def job(name, tensor, context, stages, remat, micro, cluster="h200-8x8"):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: scratch-moe-e64\ncluster: h200-8x8\n"
+    path.write_text(f"model: scratch-moe-e64\ncluster: {cluster}\n"
                     f"parallel: {{expert: 8, fsdp: {GPUS // 8 // stages}, tensor: {tensor}, context: {context}, "
                     f"expert_tensor: 1, pipeline: {stages}}}\n"
                     f"batch: {{sequences_per_gpu: 4, sequence_length: 512, micro_batches: {micro}}}\n"
@@ -42,18 +75,17 @@ def time_of(path):
     return row["time"], row["time"]["components"], row
 
 
-def collectives(path, tensor, context, stages, micro):
+def collectives(path, tensor, context, stages, levels):
     """Seconds by component of the mean stage, forward and backward."""
     out = dict.fromkeys(GRID, 0.0)
     for item in json.loads(oracle.must("explain", "--traffic", "--job", path, "--format", "json")):
         if item["purpose"] not in ("tensor_parallel", "context_parallel"):
             continue
-        group = tensor if item["purpose"] == "tensor_parallel" else tensor * context
-        rate = COEFFICIENTS["exchange_bytes_per_s" if NODE % group == 0 else "network_bytes_per_s"]
+        byte, call = pace(*((tensor, 1) if item["purpose"] == "tensor_parallel" else (context, tensor)), levels)
         name = item["purpose"]
         if name == "tensor_parallel" and item["where"] in ("ends", "step"):
             name += "_ends" if item["where"] == "ends" else "_gradients"
-        out[name] += item["step_bytes"] / rate + item["count"] * item["times"] / stages * COEFFICIENTS["exchange_latency_s"]
+        out[name] += item["step_bytes"] * byte + item["count"] * item["times"] / stages * call
     return out
 
 
@@ -61,15 +93,15 @@ def near(a, b):
     return abs(a - b) <= 1e-9 * max(abs(b), 1e-12)
 
 
-def check(seed, tensor, context, stages, remat, micro):
-    what = f"{seed}: tensor {tensor}, context {context}, stages {stages}, remat {remat}, micro-batches {micro}"
+def check(seed, tensor, context, stages, remat, micro, cluster="h200-8x8"):
+    what = f"{seed}: tensor {tensor}, context {context}, stages {stages}, remat {remat}, micro-batches {micro}, {cluster}"
     cut = tensor * context
-    time, got, row = time_of(job("grid", tensor, context, stages, remat, micro))
-    _, plain, _ = time_of(job("plain", 1, 1, stages, remat, micro))
+    time, got, row = time_of(job("grid", tensor, context, stages, remat, micro, cluster))
+    _, plain, _ = time_of(job("plain", 1, 1, stages, remat, micro, cluster))
     for name in OUTSIDE:
         if name in plain:
             oracle.check(near(got[name]["seconds"], plain[name]["seconds"] / cut), f"{what} {name}: {got[name]}, {plain[name]}")
-    want = collectives(job("grid", tensor, context, stages, remat, micro), tensor, context, stages, micro)
+    want = collectives(job("grid", tensor, context, stages, remat, micro, cluster), tensor, context, stages, cluster != "h200-8x8")
     total = 0.0
     for name, seconds in want.items():
         have = got[name]["seconds"] if name in got else 0.0
@@ -90,6 +122,8 @@ for case in range(12):
     if pick[0] * pick[1] * pick[2] > GPUS:
         continue
     check(case, *pick, str(generator.choice(["none", "full", "moe", "selective"])), int(generator.choice([2, 4])))
+for tensor, context in ((4, 4), (4, 16), (2, 16), (2, 32), (1, 16), (1, 64), (4, 2)):
+    check("levels", tensor, context, 1, "full", 2, "./levels.yaml")
 refused = oracle.call("replay", TRACE, "--job", job("grid", 2, 1, 1, "full", 2), "--set", "parallel.expert_tensor=2", "--set",
                       "parallel.fsdp=4", "--stack", STACK, "--steps", "0:1", "--layers", "0:1")
 oracle.check(refused.returncode == 0 and "expert tensor parallelism, whose gathers" in refused.stdout, refused.stderr)
