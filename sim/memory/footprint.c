@@ -33,6 +33,10 @@ const char *spw_verdict_text(spw_verdict verdict, bool live) {
     return live ? bounds[verdict] : spw_verdict_name(verdict);
 }
 
+const char *spw_doubt_text(spw_verdict verdict, double high_bytes, double budget_bytes) {
+    return verdict != SPW_VERDICT_OOM && high_bytes > budget_bytes ? "may not fit" : "";
+}
+
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes) {
     if (peak_bytes > budget_bytes) return SPW_VERDICT_OOM;
     return (double)peak_bytes > TIGHT * (double)budget_bytes ? SPW_VERDICT_TIGHT : SPW_VERDICT_FITS;

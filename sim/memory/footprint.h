@@ -47,6 +47,9 @@ typedef struct spw_saved_rows {
     uint64_t last; /* of them, those of the last layer, which are gone when its attention runs backward */
 } spw_saved_rows;
 
+/* "may not fit" of a peak within the budget whose interval reaches over it; else "". All that say "fits" say this, too. */
+const char *spw_doubt_text(spw_verdict verdict, double high_bytes, double budget_bytes);
+
 typedef struct spw_footprint {
     spw_component component[SPW_COMPONENTS];
     size_t components;

@@ -47,8 +47,9 @@ bool spw_newest_arena_differs(const spw_newest_arena *a, spw_verdict live) {
 }
 
 const char *spw_newest_arena_text(const spw_newest_arena *a, char out[SPW_NEWEST_TEXT]) {
+    const char *const doubt = spw_doubt_text(a->verdict, (double)a->high_bytes, (double)a->budget_bytes);
     const char *const says = a->verdict == SPW_VERDICT_OOM     ? "does not fit"
-                             : a->high_bytes > a->budget_bytes ? "may not fit"
+                             : doubt[0] != '\0'                ? doubt
                              : a->verdict == SPW_VERDICT_TIGHT ? "is tight"
                                                                : "fits";
     (void)snprintf(out, SPW_NEWEST_TEXT, "%s: %.1f GiB (%.1f to %.1f) of %.1f", says,

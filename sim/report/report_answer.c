@@ -60,8 +60,8 @@ static void write_doubt(const spw_report *report, const spw_report_row *row, dou
     if (row->replayed) {
         (void)fputs(" is tight: PyTorch&#39;s allocator has to give memory back to go on", out);
     } else {
-        (void)fprintf(out, " may not fit: the fit&#39;s interval is %.1f to %.1f GiB", row->low / GIB,
-                      row->high / GIB);
+        (void)fprintf(out, " %s: the fit&#39;s interval is %.1f to %.1f GiB", spw_report_row_doubt(row),
+                      row->low / GIB, row->high / GIB);
     }
     if (sure != NULL) {
         (void)fputs(". The best that surely fits: ", out);
@@ -217,7 +217,7 @@ static void write_precision(const spw_report *report, FILE *out) {
 
 /* What of the routing is not the job's own. */
 static void write_routing(const spw_report *report, FILE *out) {
-    const bool made = json_is_true(json_object_get(report->trace, "synthetic"));
+    const bool made = spw_report_is_generated(report);
     const char *word = NULL;
     for (size_t i = 0; i < report->rows && word == NULL; i++)
         if (strcmp(report->row[i].evidence, "exact") != 0) word = report->row[i].evidence;
@@ -225,7 +225,8 @@ static void write_routing(const spw_report *report, FILE *out) {
     (void)fputs("<p class=\"doubt\">", out);
     if (made) (void)fputs("The routing is synthetic: it was generated, not recorded. ", out);
     if (word != NULL) {
-        (void)fputs("The trace is not of this job: it is <b>", out);
+        (void)fputs(made ? "It is not of this job: it is <b>" : "The trace is not of this job: it is <b>",
+                    out);
         spw_html_text(out, word);
         (void)fputs("</b> to fit it (see what this rests on).", out);
     }
@@ -262,6 +263,28 @@ static void write_live(const spw_report *report, FILE *out) {
     (void)fputs("</ul>", out);
 }
 
+/* Of those that fit, whose interval reaches over the budget. */
+static void write_interval(const spw_report *report, FILE *out) {
+    const char *doubt = "";
+    size_t fit = 0, doubted = 0;
+    for (size_t i = 0; i < report->rows; i++) {
+        const char *own = spw_report_row_doubt(&report->row[i]);
+        fit += spw_report_row_fits(&report->row[i]);
+        if (own[0] == '\0') continue;
+        doubt = own;
+        doubted++;
+    }
+    if (doubted == 0) return;
+    if (fit == 1) {
+        (void)fprintf(out, ", but the interval reaches over: it %s", doubt);
+    } else if (doubted == fit) {
+        (void)fprintf(out, ", but every interval reaches over: they %s", doubt);
+    } else {
+        (void)fprintf(out, ", but the interval of %zu reaches over: %s %s", doubted,
+                      doubted == 1 ? "it" : "they", doubt);
+    }
+}
+
 /* The end of the first sentence: where what fits is a lower bound, it says so, and how many the newest stack refuses. */
 static void write_bound(const spw_report *report, FILE *out) {
     const spw_report_row *refused = NULL;
@@ -280,6 +303,7 @@ static void write_bound(const spw_report *report, FILE *out) {
         spw_html_text(out, refused->newest.stack);
         (void)fprintf(out, " %zu of %zu %s not fit", refusals, report->rows, refusals == 1 ? "does" : "do");
     }
+    write_interval(report, out);
     (void)fputs(".</p>", out);
 }
 

@@ -28,22 +28,36 @@ static void write_assumptions(const spw_report *report, FILE *out) {
 
 static void write_evidence(const spw_report *report, FILE *out) {
     static const struct {
-        const char *name, *meaning;
-    } kinds[] = {{"exact", "the trace's ranks, tokens a rank and layers, or those of its model that were "
-                           "recorded, are the job's: "
-                           "rows, bytes and drops are counted"},
-                 {"folded", "the trace has more source ranks or other layers than the job: blocks of ranks "
-                            "are a rank, layers are "
-                            "taken in turn, nothing is drawn"},
-                 {"resampled", "ranks are composed of whole sequences of the trace or of its counts, dealt "
-                               "in order or drawn by a seed"},
-                 {"synthetic", "routing was generated, not recorded"}};
+        const char *name, *recorded, *generated;
+    } kinds[] = {
+        {"exact",
+         "the trace's ranks, tokens a rank and layers, or those of its model that were recorded, are the "
+         "job's: rows, bytes and drops are counted",
+         "routing was generated, not recorded, for the job's own ranks, tokens a rank and layers: rows, "
+         "bytes "
+         "and drops of it are counted"},
+        {"folded",
+         "the trace has more source ranks or other layers than the job: blocks of ranks are a rank, layers "
+         "are taken in turn, nothing is drawn",
+         "routing was generated, not recorded, and for other layers than the job has: they are taken in "
+         "turn, "
+         "nothing else is drawn"},
+        {"resampled",
+         "ranks are composed of whole sequences of the trace or of its counts, dealt in order or drawn by a "
+         "seed",
+         "routing was generated, not recorded; ranks are composed of whole sequences of it, dealt in order "
+         "or "
+         "drawn by a seed"},
+        {"synthetic", "routing was generated, not recorded", "routing was generated, not recorded"}};
+    const bool made = spw_report_is_generated(report);
     (void)fputs("<ul>", out);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         bool any = false;
         for (size_t i = 0; i < report->rows; i++)
             any = any || strcmp(report->row[i].evidence, kinds[k].name) == 0;
-        if (any) (void)fprintf(out, "<li><b>%s</b>: %s.</li>", kinds[k].name, kinds[k].meaning);
+        if (any)
+            (void)fprintf(out, "<li><b>%s</b>: %s.</li>", kinds[k].name,
+                          made ? kinds[k].generated : kinds[k].recorded);
     }
     write_assumptions(report, out);
     (void)fputs("</ul>", out);

@@ -35,6 +35,22 @@ static void write_routing_name(const spw_report *report, FILE *out) {
     spw_html_text(out, file);
 }
 
+/* What else the GPUs are split by; sizes of 1 are not said. */
+static void write_grid(const spw_report *report, FILE *out) {
+    static const struct {
+        const char *key, *text;
+    } parts[] = {{"pipeline", " &times; pipeline %.0f"},
+                 {"virtual_stages", " (%.0f blocks of layers a stage)"},
+                 {"tensor", ", tensor %.0f"},
+                 {"context", ", context %.0f"},
+                 {"expert_tensor", ", expert tensor %.0f"}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const double size =
+            json_number_value(json_object_get(json_object_get(report->settings, "parallel"), parts[i].key));
+        if (size > 1.0) (void)fprintf(out, parts[i].text, size);
+    }
+}
+
 static void write_heading(const spw_report *report, const char *name, FILE *out) {
     const spw_result_pictures *p = &report->pictures;
     (void)fputs("<header><h1>", out);
@@ -47,7 +63,7 @@ static void write_heading(const spw_report *report, const char *name, FILE *out)
     } else {
         (void)fprintf(out, "expert %.0f &times; fsdp %.0f", report->row[0].expert, report->row[0].fsdp);
     }
-    if (report->pipeline > 1.0) (void)fprintf(out, " &times; pipeline %.0f", report->pipeline);
+    write_grid(report, out);
     (void)fputs("; ", out);
     (void)fprintf(out, spw_report_has_batches(report) ? "%.0f to %.0f" : "%.0f", report->least_sequences,
                   report->most_sequences);
@@ -156,6 +172,8 @@ static spw_status write_body(const spw_report *report, const char *name, bool be
     (void)fputs("</section>", out);
     SPW_TRY(write_memory(report, &drawn, out));
     spw_chart_timeline(report, out);
+    spw_report_write_stages(report, spw_report_first(report), out);
+    spw_report_write_levels(report, spw_report_first(report), out);
     SPW_TRY(spw_chart_waterfall(report, spw_report_first(report), out));
     if (report->pictured) {
         spw_chart_experts(&drawn, out);

@@ -19,7 +19,12 @@ void spw_report_write_answer(const spw_report *report, FILE *out); /* sentences 
 /* A row a scheme, batch and split; those of `more` unfold. */
 void spw_report_write_table(const spw_report *report, const spw_report *more, FILE *out);
 void spw_report_write_name(const spw_report *report, const spw_report_row *row, FILE *out);
+/* Fits, tight or oom, and whether that is in doubt. */
+void spw_report_write_verdict(const spw_report_row *row, FILE *out);
 void spw_report_write_cost(const spw_report *report, const spw_report_row *row, FILE *out);
+/* Sections of their own: of a job that says which stage has which layers, and of a network of several levels. */
+void spw_report_write_stages(const spw_report *report, const spw_report_row *row, FILE *out);
+void spw_report_write_levels(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_misfits(const spw_report *report, FILE *out); /* of a plan */
 void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out);
 SPW_MUST_CHECK spw_status spw_report_write_basis(const spw_report *report,

@@ -95,8 +95,11 @@ static void write_pair(FILE *out, const char *format, double planned, double rep
 static void write_point(const spw_report *plan, const spw_report_row *a, const spw_report_row *b, FILE *out) {
     (void)fputs("<tr><th scope=\"row\">", out);
     spw_chart_label(plan, a, out);
-    (void)fprintf(out, "</th><td>%s</td><td>%s</td>", spw_verdict_name(a->verdict),
-                  spw_verdict_name(b->verdict));
+    (void)fputs("</th><td>", out);
+    spw_report_write_verdict(a, out);
+    (void)fputs("</td><td>", out);
+    spw_report_write_verdict(b, out);
+    (void)fputs("</td>", out);
     write_pair(out, "%.2f", a->held.most / GIB, b->held.most / GIB);
     if (a->timed && b->timed) {
         write_pair(out, "%.3f", a->step_s, b->step_s);

@@ -152,6 +152,10 @@ void spw_report_clear(spw_report *report) {
     *report = (spw_report){.rows = 0};
 }
 
+bool spw_report_is_generated(const spw_report *report) {
+    return json_is_true(json_object_get(report->trace, "synthetic"));
+}
+
 bool spw_report_has_batches(const spw_report *report) {
     return report->least_sequences < report->most_sequences;
 }
@@ -165,6 +169,10 @@ void spw_report_shape(spw_report *report) {
         report->splits =
             report->splits || fabs(row->expert - first->expert) > 0.5 || fabs(row->fsdp - first->fsdp) > 0.5;
     }
+}
+
+const char *spw_report_row_doubt(const spw_report_row *row) {
+    return row->replayed ? "" : spw_doubt_text(row->verdict, row->high, row->budget);
 }
 
 bool spw_report_row_fits(const spw_report_row *row) { return row->verdict != SPW_VERDICT_OOM; }

@@ -215,6 +215,16 @@ static spw_status take_cost(json_t *cost, spw_report_cost *out) {
     return status;
 }
 
+/* Lists that few files have; one too long to be read is not shown. */
+static void take_parts(json_t *row, spw_report_row *out) {
+    json_t *traffic = json_object_get(row, "traffic"), *levels = json_object_get(traffic, "levels"),
+           *stages = json_object_get(json_object_get(row, "memory"), "stages");
+    out->slowest_level = json_string_value(json_object_get(traffic, "slowest_level"));
+    if (out->slowest_level == NULL) out->slowest_level = "";
+    out->levels = json_array_size(levels) <= MOST_COMPONENTS ? levels : NULL;
+    out->stages = json_array_size(stages) <= MOST_COMPONENTS ? stages : NULL;
+}
+
 /* The split of a plan's row; of a file without it, the settings'. */
 static spw_status take_split(const spw_report *report, json_t *row, spw_report_row *out) {
     const spw_field_number split[] = {{"expert_parallel", &out->expert, 1e9}, {"fsdp", &out->fsdp, 1e9}};
@@ -250,6 +260,9 @@ static spw_status keep(spw_report *report, json_t *row, spw_report_row *out) {
                              json_object_get(memory, "kind"),
                              json_object_get(memory, "moment"),
                              json_object_get(allocator, "advice"),
+                             out->stages,
+                             out->levels,
+                             json_object_get(json_object_get(row, "traffic"), "slowest_level"),
                              out->components[0],
                              out->components[1]};
     bool good = true;
@@ -300,6 +313,7 @@ spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index, sp
     SPW_TRY(take_overload(row, out));
     SPW_TRY(take_cost(json_object_get(row, "cost"), &out->cost));
     out->outside_fit = json_array_size(json_object_get(row, "outside_fit")) > 0;
+    take_parts(row, out);
     SPW_TRY(take_assumptions(report, row));
     SPW_TRY(keep(report, row, out));
 

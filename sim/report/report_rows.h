@@ -43,6 +43,9 @@ typedef struct spw_report_row {
     double dropped, fraction;
     double dispatch, combine, port, step_bytes, whole_bytes; /* whole_bytes NAN: not known */
     double rows_max, rows_mean;
+    json_t *stages,
+        *levels; /* lists of what pipeline stages and levels of the network have; NULL: not said */
+    const char *slowest_level; /* "": not said */
     bool timed;
     double step_s, low_s, high_s, tokens, tokens_low, tokens_high; /* of one GPU and second */
     double balanced_s, balanced_low, balanced_high;                /* low 0: not said */
@@ -87,8 +90,9 @@ typedef struct spw_report {
 SPW_MUST_CHECK spw_status spw_report_read(const char *path, spw_report *out);
 void spw_report_clear(spw_report *report); /* a zeroed one is fine */
 
-void spw_report_shape(spw_report *report);             /* least and most sequences, splits: from the rows */
-bool spw_report_has_batches(const spw_report *report); /* several */
+void spw_report_shape(spw_report *report);              /* least and most sequences, splits: from the rows */
+bool spw_report_is_generated(const spw_report *report); /* the routing, which nobody recorded then */
+bool spw_report_has_batches(const spw_report *report);  /* several */
 /* The first row of the replay's order that drops at most the share `most` of the assignments (0: nothing), of those that
  * surely fit if so asked; NULL when there is none, or no order. */
 const spw_report_row *spw_report_best(const spw_report *report, double most, bool surely);
@@ -99,8 +103,10 @@ const spw_report_row *spw_report_first(const spw_report *report);
  * SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_select(const spw_report *report, spw_report *drawn, spw_report *listed,
                                             spw_report *more);
-bool spw_report_row_live(const spw_report_row *row);   /* of what must be live alone, a lower bound */
-bool spw_report_row_fits(const spw_report_row *row);   /* tight fits, too */
+bool spw_report_row_live(const spw_report_row *row); /* of what must be live alone, a lower bound */
+bool spw_report_row_fits(const spw_report_row *row); /* tight fits, too */
+/* "may not fit" where it fits and the interval reaches over the budget; of a replayed allocator the steps say it. */
+const char *spw_report_row_doubt(const spw_report_row *row);
 double spw_report_row_cost(const spw_report_row *row); /* step time over that with balanced routing */
 
 #endif

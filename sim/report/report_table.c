@@ -88,13 +88,19 @@ static void write_share(const spw_report_row *row, FILE *out) {
     (void)fputs("</td>", out);
 }
 
+void spw_report_write_verdict(const spw_report_row *row, FILE *out) {
+    const char *verdict = spw_verdict_name(row->verdict), *doubt = spw_report_row_doubt(row);
+    (void)fprintf(out, "%s<span class=\"verdict %s\">%s</span>",
+                  spw_report_row_live(row) && spw_report_row_fits(row) ? "live " : "", verdict, verdict);
+    if (doubt[0] != '\0') (void)fprintf(out, "<br><small>%s: the interval reaches over</small>", doubt);
+}
+
 static void write_row(const spw_report *report, const spw_report_row *row, const shown *s, FILE *out) {
-    const char *verdict = spw_verdict_name(row->verdict);
     (void)fputs("<tr><th scope=\"row\">", out);
     spw_html_text(out, row->scheme);
     if (report->planned) spw_chart_batch(report, row, out);
-    (void)fprintf(out, "</th><td>%s<span class=\"verdict %s\">%s</span>",
-                  spw_report_row_live(row) && spw_report_row_fits(row) ? "live " : "", verdict, verdict);
+    (void)fputs("</th><td>", out);
+    spw_report_write_verdict(row, out);
     if (spw_newest_arena_differs(&row->newest, row->verdict)) {
         (void)fputs("<br><small>", out);
         spw_html_text(out, row->newest.stack);

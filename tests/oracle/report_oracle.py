@@ -128,6 +128,20 @@ def close(a, b, within=1e-12):
     return abs(a - b) <= within * max(abs(a), abs(b), 1e-300)
 
 
+def in_doubt(row):
+    memory = row["memory"]
+    return memory["verdict"] != "oom" and memory["high_bytes"] > memory["budget_bytes"] and not memory["allocator"]
+
+
+def check_lead(what, page, answer):
+    """The first sentence says that what fits may not, where an interval reaches over the budget."""
+    fit, lead = [r for r in answer["rows"] if r["memory"]["verdict"] != "oom"], next(page.root.all("p", "lead")).text()
+    doubted = sum(map(in_doubt, fit))
+    want = "" if not doubted else "every interval reaches over" if doubted == len(fit) > 1 else f"the interval of {doubted} reaches over"
+    want = "but the interval reaches over: it may not fit" if doubted == len(fit) == 1 else want
+    expect(what, want in lead and ("reaches over" in lead) == bool(doubted), f"{lead}, {doubted} of {len(fit)} in doubt")
+
+
 def check_table(what, page, answer):
     rows = [tr for tr in page.section("Scheme by scheme").all("tr")
             if any(th.attributes.get("scope") == "row" for th in tr.all("th"))]
@@ -138,6 +152,7 @@ def check_table(what, page, answer):
         memory, traffic, time = row["memory"], row["traffic"], row["time"]
         expect(what, next(tr.all("th")).text() == row["scheme"], tr.text())
         expect(what, next(tr.all("span", "verdict")).text() == memory["verdict"], tr.text())
+        expect(what, ("may not fit: the interval reaches over" in tr.text()) == in_doubt(row), f"{row['scheme']}: {tr.text()}")
         want = [memory["oom_probability"], memory["p50_bytes"], memory["p99_bytes"], memory["max_bytes"], memory["budget_bytes"]]
         if replayed_any and memory["allocator"]:
             want += [memory["allocator"]["reserved"][key] for key in ("p50_bytes", "p99_bytes", "max_bytes")]
@@ -602,6 +617,7 @@ def whole_check(what, result, answer, cwd=None, again=True):
     check_scales(what, page)
     check_labels(what, page)
     check_timeline(what, page, answer)
+    check_lead(what, page, answer)
     check_steps(what, page, result)
     check_rows(what, page, result, answer)
     check_experts(what, page, result)
@@ -833,6 +849,7 @@ def check_plan(what, page, answer):
     check_scales(what, page)
     check_labels(what, page)
     check_timeline(what, page, answer)
+    check_lead(what, page, answer)
 
 
 def case_plan():
@@ -946,6 +963,49 @@ def case_long_plan():
     expect("long plan", most - base < times * (bytes_ - size), f"{(most - base) / (bytes_ - size):.1f} bytes of memory for one of the file")
     expect("long plan", seconds < 8 * 2 * short + 1, f"{seconds} s for 8 times the rows of {short} s")
     expect("long plan", long_page < 2 * page and long_page < 2**20, f"{long_page} bytes of page")
+
+
+def case_parts():
+    """Uneven stages with a layer of multi-token prediction, on a network of several levels: in the plan's JSON, by the letters of the
+    layout, and on the page."""
+    layout, stages, chunks = "Et*3|(tt|)*29,m|L", 8, 4
+    sets = {"parallel.expert": 16, "parallel.fsdp": 8, "parallel.pipeline": stages, "parallel.virtual_stages": chunks,
+            "parallel.pipeline_model_parallel_layout": layout}
+    path, answer = planned("parts", "--model", "deepseek-v3", "--cluster", "h200-rail-128x8", "--sequences-per-gpu", "32", "--micro-batches", "32",
+                           "--sequence-length", "512", "--scheme", "megatron-alltoall", "--routing", "zipf",
+                           *[word for key, value in sets.items() for word in ("--set", f"{key}={value}")])
+    blocks = ["Ettt"] + ["tt"] * 29 + ["m", "L"]
+    want = [{"layers": sum(b.count("t") for b in mine), "mtp_layers": sum(b.count("m") for b in mine), "embedding": "E" in "".join(mine),
+             "head": "L" in "".join(mine), "moe_layers": sum(b.count("t") for b in mine) - 3 * (s == 0)}
+            for s, mine in enumerate([blocks[s::stages] for s in range(stages)])]
+    row = answer["rows"][0]
+    memory, traffic, timeline = row["memory"], row["traffic"], answer["memory_timeline"]
+    expect("parts", [{k: stage[k] for k in w} for w, stage in zip(want, memory["stages"])] == want and len(memory["stages"]) == stages, f"{memory['stages']}")
+    peaks = [stage["peak_bytes"] for stage in memory["stages"]]
+    expect("parts", max(peaks) == memory["max_bytes"] == timeline["peak_bytes"] and peaks.index(max(peaks)) == timeline["stage"], f"{peaks}")
+    ids = [[3 + 2 * (b - 1), 4 + 2 * (b - 1)] for b in range(timeline["stage"], 32, stages)]
+    expect("parts", timeline["layers"] == sum(ids, []), f"{timeline['layers']} want {ids}")
+    page = report(path)
+    check_timeline("parts", page, answer)
+    check_lead("parts", page, answer)
+    check_labels("parts", page)
+    heading = page.root.text()[:400]
+    expect("parts", "expert 16 × fsdp 8 × pipeline 8 (4 blocks of layers a stage)" in page.root.text(), heading)
+    for head, list_of, keys in (("Stage by stage", memory["stages"], ("layers", "argument_bytes", "peak_bytes")),
+                                ("Level by level of the network", traffic["levels"], ("max_port_bytes", "seconds"))):
+        section = page.section(head)
+        values = [tr.values() for tr in section.all("tr") if tr.values()]
+        expect("parts", values == [[part[key] for key in keys] for part in list_of], f"{head}: {values[:2]}")
+    told = page.section("Stage by stage").text()
+    expect("parts", told.count("embedding") == told.count("head") == told.count("multi-token") == 1, told)
+    expect("parts", f"The slowest: {traffic['slowest_level']}." in page.section("Level by level of the network").text(), "the slowest level")
+    basis = page.section("What this rests on").text()
+    expect("parts", "routing was generated" in basis and "sequences of the trace" not in basis.split("2 layers")[0], basis[:300])
+    for of in ({"levels": 7, "slowest_level": 3}, {"levels": [1, None, {"level": 3, "seconds": "x"}]}):  # what no reader needs
+        answer["rows"][0]["traffic"].update(of)
+        answer["rows"][0]["memory"]["stages"] = [7, {"layers": "x"}]
+        path.write_text(json.dumps(answer))
+        report(path)
 
 
 def case_hostile():
@@ -1191,6 +1251,7 @@ case_long()
 case_plan()
 case_plan_damage()
 case_long_plan()
+case_parts()
 case_hostile()
 damage()
 options()
