@@ -64,7 +64,9 @@ static void put_up(const plot *p, bool lines, FILE *out) {
 /* Every how many layers one has a number: on a phone they have room beside each other. */
 static size_t layer_step(const plot *p) {
     static const size_t steps[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
-    const double room = p->t->layers > 100 ? 30.0 : p->t->layers > 10 ? 22.0 : 16.0;
+    double most = 0.0;
+    for (size_t l = 0; l < p->t->layers; l++) most = fmax(most, p->t->layer[l]);
+    const double room = most >= 100.0 ? 30.0 : most >= 10.0 ? 22.0 : 15.0; /* pixels of so many digits */
     size_t i = 0;
     while (i + 1 < sizeof steps / sizeof *steps && (double)steps[i] * NARROW / p->end < room) i++;
     return steps[i];
