@@ -25,8 +25,9 @@ spw_status spw_execute_moe_dedup(spw_execution *run);  /* ROCm MaxText moe_dedup
 spw_status spw_execute_megablocks(spw_execution *run); /* MegaBlocks dMoE with expert parallelism */
 spw_status spw_execute_tutel(spw_execution *run);      /* Tutel, places by choice rank */
 spw_status spw_execute_torchtitan(spw_execution *run); /* torchtitan, all-to-all token dispatcher */
-spw_status spw_execute_torchtitan_async(spw_execution *run); /* ... its minimal async EP */
-spw_status spw_execute_scattermoe(spw_execution *run);       /* ScatterMoE, one rank */
+spw_status spw_execute_torchtitan_hybridep(spw_execution *run); /* ... behind HybridEP */
+spw_status spw_execute_torchtitan_async(spw_execution *run);    /* ... its minimal async EP */
+spw_status spw_execute_scattermoe(spw_execution *run);          /* ScatterMoE, one rank */
 spw_status spw_execute_sonicmoe(spw_execution *run); /* SonicMoE with or without token rounding, one rank */
 
 #endif

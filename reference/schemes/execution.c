@@ -32,6 +32,7 @@ const spw_executor spw_executors[] = {
     {"scattermoe", spw_execute_scattermoe},
     {"sonicmoe", spw_execute_sonicmoe},
     {"torchtitan", spw_execute_torchtitan},
+    {"torchtitan-hybridep", spw_execute_torchtitan_hybridep},
     {"torchtitan-async", spw_execute_torchtitan_async},
     {.name = NULL},
 };

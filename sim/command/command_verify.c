@@ -156,6 +156,8 @@ static const char *const default_schemes[] = {
     "sonicmoe:rounding=down,tile=4",
     "sonicmoe:rounding=nearest",
     "torchtitan",
+    "torchtitan-hybridep",
+    "torchtitan-hybridep:capacity=0.3,pad=8",
     "torchtitan-async",
 };
 

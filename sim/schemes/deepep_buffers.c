@@ -1,5 +1,7 @@
 #include "sim/schemes/deepep_buffers.h"
 
+#include "sim/schemes/list.h"
+
 /* Recommended ring lengths in tokens, dispatch and combine alike in what they reserve (the greater of the
  * two). */
 static const struct {
@@ -105,4 +107,40 @@ uint64_t spw_deepep_elastic_bytes(const spw_layer_shape *s, size_t tokens, bool 
     dispatch *= there;
     combine *= back;
     return aligned(dispatch > combine ? dispatch : combine, BUFFER);
+}
+
+size_t spw_hybrid_ep_exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const size_t node_ranks = s->node_ranks > 0 ? s->node_ranks : s->ranks;
+    const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node_ranks;
+    const spw_exchange list[] = {
+        {"dispatch", SPW_PHASE_FORWARD, false, row + weights},
+        {"combine", SPW_PHASE_FORWARD, true, row},
+        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + weights},
+        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
+        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row + weights},
+    };
+    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
+    return SPW_COUNT_OF(list);
+}
+
+void spw_hybrid_ep_maps_born(spw_layer_builder *b) {
+    spw_layer_born(
+        b, "preprocess",
+        (spw_tensor){"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4});
+    spw_layer_born(b, "preprocess",
+                   (spw_tensor){"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS,
+                                .element_bytes = 1});
+    spw_layer_born(
+        b, "preprocess",
+        (spw_tensor){"dense_to_expert_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
+    spw_layer_dies(b, "preprocess", "global_routing_map");
+}
+
+void spw_hybrid_ep_maps_die(spw_layer_builder *b, const char *step) {
+    spw_layer_dies(b, step, "sparse_to_dense_map");
+    spw_layer_dies(b, step, "local_expert_routing_map");
+    spw_layer_dies(b, step, "dense_to_expert_map");
 }

@@ -33,6 +33,11 @@ typedef struct spw_hybrid_ep_buffers {
 } spw_hybrid_ep_buffers;
 spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *shape, size_t tokens);
 uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *shape, size_t tokens); /* the sum */
+/* HybridEP's six exchanges: forward a row takes along the weights of all experts of the destination's node, and their gradients
+ * back. Its maps of a dispatch, "preprocess", and their end. */
+size_t spw_hybrid_ep_exchanges(const spw_layer_shape *shape, spw_exchange out[SPW_SCHEME_EXCHANGES]);
+void spw_hybrid_ep_maps_born(spw_layer_builder *builder);
+void spw_hybrid_ep_maps_die(spw_layer_builder *builder, const char *step);
 /* SPW_ECONFIG: the group is no whole number of nodes. */
 SPW_MUST_CHECK spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *shape);
 

@@ -17,27 +17,10 @@ static const spw_scheme_option options[] = {
 static bool has_budget(const spw_scheme *scheme) { return spw_scheme_option_value(scheme, "budget") > 0.0; }
 
 static void dispatch(spw_layer_builder *b, spw_experts_fused experts) {
-    spw_layer_born(
-        b, "preprocess",
-        (spw_tensor){"global_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_EXPERTS, .element_bytes = 1});
-    spw_layer_born(b, "preprocess",
-                   (spw_tensor){"sparse_to_dense_map", SPW_ROWS_TOKENS, SPW_WIDTH_RANKS, .element_bytes = 4});
-    spw_layer_born(b, "preprocess",
-                   (spw_tensor){"local_expert_routing_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS,
-                                .element_bytes = 1});
-    spw_layer_born(
-        b, "preprocess",
-        (spw_tensor){"dense_to_expert_map", SPW_ROWS_GATHERED, SPW_WIDTH_LOCAL_EXPERTS, .element_bytes = 4});
-    spw_layer_dies(b, "preprocess", "global_routing_map");
+    spw_hybrid_ep_maps_born(b);
     spw_layer_born(b, "dispatch", spw_experts_fused_x(experts, "x"));
     spw_layer_born(b, "dispatch",
                    (spw_tensor){"row_weight", experts.rows, SPW_WIDTH_ONE, .element_bytes = 4});
-}
-
-static void maps_die(spw_layer_builder *b, const char *step) {
-    spw_layer_dies(b, step, "sparse_to_dense_map");
-    spw_layer_dies(b, step, "local_expert_routing_map");
-    spw_layer_dies(b, step, "dense_to_expert_map");
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
@@ -47,7 +30,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     dispatch(b, experts);
     spw_experts_fused_forward(b, experts);
     spw_layer_dies(b, "combine", "y");
-    maps_die(b, "combine");
+    spw_hybrid_ep_maps_die(b, "combine");
 
     spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
     dispatch(b, experts);
@@ -59,7 +42,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_experts_fused_gradient(b, experts);
     spw_layer_dies(b, "dispatch gradient", "dx");
     spw_layer_dies(b, "dispatch gradient", "d_row_weight");
-    maps_die(b, "dispatch gradient");
+    spw_hybrid_ep_maps_die(b, "dispatch gradient");
 }
 
 /* int(T K f), rounded up to the padding. */
@@ -74,22 +57,10 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-/* Forward a row takes along the weights of all experts of the destination's node, and their gradients back. */
 static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                         spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    const size_t node_ranks = s->node_ranks > 0 ? s->node_ranks : s->ranks;
-    const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node_ranks;
-    const spw_exchange list[] = {
-        {"dispatch", SPW_PHASE_FORWARD, false, row + weights},
-        {"combine", SPW_PHASE_FORWARD, true, row},
-        {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + weights},
-        {"combine again", SPW_PHASE_RECOMPUTE, true, row},
-        {"combine gradient", SPW_PHASE_BACKWARD, false, row},
-        {"dispatch gradient", SPW_PHASE_BACKWARD, true, row + weights},
-    };
     (void)scheme;
-    for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
-    return SPW_COUNT_OF(list);
+    return spw_hybrid_ep_exchanges(s, out);
 }
 
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,

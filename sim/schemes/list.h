@@ -29,6 +29,7 @@
     X(spw_scheme_scattermoe) \
     X(spw_scheme_sonicmoe) \
     X(spw_scheme_torchtitan) \
+    X(spw_scheme_torchtitan_hybridep) \
     X(spw_scheme_torchtitan_async)
 
 #define SPW_SCHEME_DECLARE(name) extern const spw_scheme_type name;

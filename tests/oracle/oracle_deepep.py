@@ -206,7 +206,44 @@ def hybrid_ep_memory(g, M):
     return live.end("dx", "d_row_weight", "sparse", "local_map", "dense").finish()
 
 
-SCHEMES = {"ragged-deepep": ragged_deepep, "moe-dedup": moe_dedup, "deepep": deepep, "deepep-ll": deepep_ll,
+# --- 6.7 torchtitan behind HybridEP ---
+
+def titan_hybrid(g, o):
+    """4.8's rows and wire within a part of the most that can come, torchtitan's experts, scores behind them."""
+    pad, most = int(o.get("pad", 1)), g.R * g.T * min(g.K, g.e)
+    budget = padded(int(most * o["capacity"]), pad) if o.get("capacity", 0) > 0 else None
+    out = hybrid_ep(g, dict(pad=pad, budget=0) if budget is None else dict(pad=1, budget=0))
+    if budget is not None:
+        out.kept, out.rows = set(), []
+        for d in range(g.R):
+            start = 0
+            for x in range(d * g.e, (d + 1) * g.e):
+                column = sorted((c for c in g.choices if c.expert == x), key=lambda c: (c.source, c.token))
+                out.kept.update(c for place, c in enumerate(column, start) if place < budget)
+                start += padded(len(column), pad)
+            out.rows.append(min(start, budget))
+    out.memory = lambda d: titan_hybrid_memory(g, out.rows[d] if budget is None else budget)
+    return out
+
+
+def titan_hybrid_memory(g, M):
+    H, F, gathered, token, live = g.H, g.F, g.R * g.T, g.T * g.H * B, Live()
+    wide, narrow = M * H * B, M * F * B
+    live.make(routing_map=g.T * g.E, dense=4 * g.T * g.E)
+    live.make(global_map=gathered * g.E, sparse=g.T * g.R * 4, local_map=gathered * g.e, dense_map=gathered * g.e * 4)
+    live.end("global_map").make(x=wide, row_scores=4 * M).end("routing_map", "dense").turn(dict(scores=2 * M), "row_scores")
+    live.make(w0_out=narrow).make(silu=narrow).make(w1_out=narrow).make(act=narrow).make(y=wide)
+    live.make(weighted=wide).turn(dict(output=token), "weighted").end("output").save()
+    live.make(d_weighted=wide).make(dy=wide).make(products=wide).make(d_scores=2 * M)
+    live.end("products", "y", "scores", "d_weighted")
+    live.turn(dict(d_act=narrow), "act", "dy").turn(dict(d_silu=narrow, d_w1_out=narrow), "silu", "w1_out", "d_act")
+    live.turn(dict(dx_w1=wide), "d_w1_out").turn(dict(d_w0_out=narrow), "w0_out", "d_silu")
+    live.turn(dict(dx_w0=wide), "x", "d_w0_out").end("dx_w0").turn(dict(d_row_scores=4 * M), "d_scores")
+    live.make(dx=token, d_dense=4 * g.T * g.E).make(d_top=4 * g.T * g.K)
+    return live.end("d_dense", "dx_w1", "d_row_scores", "sparse", "local_map", "dense_map", "dx", "d_top").finish()
+
+
+SCHEMES = {"torchtitan-hybridep": titan_hybrid, "ragged-deepep": ragged_deepep, "moe-dedup": moe_dedup, "deepep": deepep, "deepep-ll": deepep_ll,
            "hybrid-ep": hybrid_ep}
 NEED_WEIGHTS = ()
 
@@ -224,9 +261,13 @@ def random_schemes(rng, case):
     if case.expert <= case.gpus_per_node or case.expert % case.gpus_per_node == 0:
         schemes += ["deepep:buffers=v2", f"deepep:dtype=fp8,pad={pad},buffers=v2", "hybrid-ep", f"hybrid-ep:pad={pad}", f"hybrid-ep:budget={factor}",
                     f"hybrid-ep:budget={factor},pad={pad}"]
+        part = round(float(rng.uniform(0.05, 1)) + 1.001 / (case.tokens * min(case.top_k, case.experts // case.expert)), 3)
+        if case.expert > 1:
+            schemes += ["torchtitan-hybridep", f"torchtitan-hybridep:pad={pad}", f"torchtitan-hybridep:capacity={part}",
+                        f"torchtitan-hybridep:capacity={part},pad={pad}"]
     return schemes
 
 
 def real_schemes(case):
     return ["ragged-deepep", "moe-dedup:buffer_factor=1,overflow_factor=0.5", "moe-dedup:buffer_factor=2,max_shards=2",
-            "deepep", "deepep:dtype=fp8,pad=128", "deepep-ll", "hybrid-ep", "hybrid-ep:budget=1.25,pad=16"]
+            *(["torchtitan-hybridep:capacity=0.3,pad=16"] if case.expert > 1 else []), "deepep", "deepep:dtype=fp8,pad=128", "deepep-ll", "hybrid-ep", "hybrid-ep:budget=1.25,pad=16"]

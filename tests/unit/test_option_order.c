@@ -27,6 +27,7 @@ static const char *const texts[] = {
     "hybrid-ep:budget=0.7,pad=16",
     "moe-dedup:buffer_factor=0.5,overflow_factor=0.25,max_shards=2",
     "megablocks:impl=memory_optimized",
+    "torchtitan-hybridep:capacity=0.4,pad=16",
     "tutel:capacity_factor=-1,alignment=4",
     "tutel:capacity_factor=1,batch_prioritized=true",
     "scattermoe:activation=compiled",
