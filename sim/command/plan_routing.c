@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { MOST_ROUTING_STEPS = 64 }; /* without being asked for */
+enum { MOST_TOKENS = 1 << 22, FEWEST_RANKS = 4 };
 
 /* Steps of a generated routing: as asked, or as many as it takes to show how it changes. */
 static spw_status count_steps(const spw_distribution *distribution, const char *asked, size_t *out) {
@@ -46,6 +47,12 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
         return spw_fail(SPW_EARG,
                         "the job has %zu GPUs, and routing is generated for at most %d; write --trace",
                         out->ranks, (int)SPW_TRACE_MAX_RANKS);
+    const size_t most = MOST_TOKENS / out->tokens_per_rank;
+    if (most < FEWEST_RANKS) {
+        out->ranks = out->ranks < FEWEST_RANKS ? out->ranks : FEWEST_RANKS;
+    } else if (out->ranks > most) {
+        out->ranks = most;
+    }
     const spw_status status = spw_distribution_parse(routing, &out->distribution);
     return status == SPW_OK ? count_steps(&out->distribution, steps, &out->steps) : status;
 }

@@ -568,6 +568,26 @@ def straddling(job):
     check(f"7 of 9 groups of 64 GPUs" in told and f"{time['balanced_step_s'] / time['aligned_step_s']:.3f} times" in told, told)
 
 
+def pool():
+    """Twice the GPUs whose routing is drawn: what is planned from half of them is what all their own tokens say, but for chance."""
+    asked = ["--model", "mixtral-8x7b", "--cluster", "h200:8x256", "--expert-parallel", "8", "--scheme", "gmm", "--scheme", "gmm-deepep",
+             "--scheme", "dense:capacity_factor=1.25", "--format", "json"]
+    whole, routing = scratch / "all_gpus.h5", "k-hot:hot=0.25,heat=0.3"
+    run("trace", "generate", "--ranks", 2048, "--layers", 2, "--experts", 8, "--top-k", 2, "--seed", 5, "--distribution", routing, whole)
+    drawn = json.loads(run("plan", *asked, "--routing", routing))
+    every = json.loads(run("plan", *asked, "--trace", whole))
+    whole.unlink()
+    said = line(run("plan", *asked[:-2], "--routing", routing), "routing")
+    check("sequences of 1024 GPUs, from which all GPUs' are drawn" in said, said)
+    check(len(drawn["rows"]) == len(every["rows"]) == 3, "three schemes")
+    for a, b in zip(drawn["rows"], every["rows"]):
+        for part, name, near in (("traffic", "rows_mean", 1e-3), ("traffic", "rows_max", 0.01), ("traffic", "dispatch_bytes_per_gpu", 1e-3),
+                                 ("drops", "fraction", 0.01), ("time", "step_s", 0.005)):
+            x, y = a[part][name], b[part][name]
+            check(abs(x - y) <= near * max(abs(y), 1e-9), f"{a['scheme']}: {part}.{name} is {x} by draws, {y} by all")
+        check(a["evidence"] == "resampled" and b["evidence"] == "folded", f"{a['evidence']}, {b['evidence']}")
+
+
 def main():
     scratch.mkdir(parents=True, exist_ok=True)
     job = scratch / "job.yaml"
@@ -636,6 +656,7 @@ def main():
     advice(job)
     straddling(job)
     precision(job)
+    pool()
     oracle.finish()
 
 
