@@ -119,29 +119,32 @@ PLAIN = [("rows", ROWS, 0), ("rows", ROWS, 1), ("weights", WEIGHTS, 0)]
 MATRIX = [("rows_inner", ROWS, 1), ("rows_outer", ROWS, 0), ("weights", WEIGHTS, 0)]
 
 
-def test_fused_swiglu(program, judge, label):
-    """Gate and up side by side in the weights; act is what the products' sums make, rounded once."""
-    rng = np.random.default_rng(11)
-    for suffix, inner_contiguous in (("inner", 1), ("outer", 0)):
-        for name, (counts, unused, inner, columns) in CASES.items():
-            sums = (counts, unused, inner, 2 * columns)
-            offset, a, b = operands(rng, sums, ROWS, inner_contiguous, False)
-            both, scale, terms = reference(sums, ROWS, inner_contiguous, offset, a, b)
-            gate, up = both[:, :columns], both[:, columns:]
-            want = gate / (1 + np.exp(-gate)) * up  # 1.1 bounds the slope of silu, 10 terms evaluate it
-            allowed = 1.1 * abs(up) * scale[:, :columns] + abs(gate) * scale[:, columns:] + abs(want)
-            inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
-            case = (counts, unused, inner, columns)
-            program.launch(f"gemm_mfma_swiglu_{suffix}", 2, 256, [problem_argument(case, inner_contiguous, 2, *inputs, c)])
-            low, high = interval_bf16(want, allowed, terms + 10)
+def fused_swiglu_tester(cases):
+    def test_fused_swiglu(program, judge, label):
+        """Gate and up side by side in the weights; act is what the products' sums make, rounded once."""
+        rng = np.random.default_rng(11)
+        for suffix, inner_contiguous in (("inner", 1), ("outer", 0)):
+            for name, (counts, unused, inner, columns) in cases.items():
+                sums = (counts, unused, inner, 2 * columns)
+                offset, a, b = operands(rng, sums, ROWS, inner_contiguous, False)
+                both, scale, terms = reference(sums, ROWS, inner_contiguous, offset, a, b)
+                gate, up = both[:, :columns], both[:, columns:]
+                want = gate / (1 + np.exp(-gate)) * up  # 1.1 bounds the slope of silu, 10 terms evaluate it
+                allowed = 1.1 * abs(up) * scale[:, :columns] + abs(gate) * scale[:, columns:] + abs(want)
+                inputs, c = [Array(a), Array(b), Array(offset)], Array(shape=want.shape, dtype=np.uint16)
+                case = (counts, unused, inner, columns)
+                program.launch(f"gemm_mfma_swiglu_{suffix}", 2, 256, [problem_argument(case, inner_contiguous, 2, *inputs, c)])
+                low, high = interval_bf16(want, allowed, terms + 10)
 
-            def verdict():
-                got = from_bf16(c.view)
-                return problem_of([c], inputs, [("values", (got >= low) & (got <= high))])
+                def verdict():
+                    got = from_bf16(c.view)
+                    return problem_of([c], inputs, [("values", (got >= low) & (got <= high))])
 
-            judge.count(f"{label} {suffix}, {name}", verdict())
-            if is_spoiled(counts):
-                spoil(judge, f"{label} {suffix}, {name}", c, verdict)
+                judge.count(f"{label} {suffix}, {name}", verdict())
+                if is_spoiled(counts):
+                    spoil(judge, f"{label} {suffix}, {name}", c, verdict)
+
+    return test_fused_swiglu
 
 
 def gemm_tests(cases):
@@ -149,7 +152,8 @@ def gemm_tests(cases):
         ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN, cases)),
         ("grouped_gemm_tiled", tester("tiled", 64, 64, 256, False, PLAIN, cases)),
         ("grouped_gemm_mfma", tester("mfma", 256, 128, 256, True, MATRIX, cases)),
+        ("grouped_gemm_mfma", fused_swiglu_tester(cases)),
     ]
 
 
-GEMM_TESTS = [*gemm_tests(CASES), ("grouped_gemm_mfma", test_fused_swiglu)]
+GEMM_TESTS = gemm_tests(CASES)

@@ -32,7 +32,7 @@ def race_test(test):
     def run(program, judge, label):
         found = interleaved(test, program, judge, label)
         judge.count(f"{label} races", found.problem or (None if found.accesses else "no memory was looked at"))
-        for kernel in program.code.kernels:
+        for kernel in sorted(found.kernels):
             places = barriers(program, kernel)
             if places:  # one of them at least must be missed
                 missed = filter(None, (without(program, kernel, at, label) for at in reversed(places)))

@@ -114,10 +114,11 @@ class Interleaving:
     """Launches run with their waves in random order, and are searched for races: see emulator_races.Races for unit."""
 
     def __init__(self, seed, unit):
-        self.rng, self.unit, self.launches, self.accesses, self.problem = random.Random(seed), unit, 0, 0, None
+        self.rng, self.unit, self.kernels, self.accesses, self.problem = random.Random(seed), unit, set(), 0, None
 
-    def found(self, accesses, problem):
-        self.launches, self.accesses, self.problem = self.launches + 1, self.accesses + accesses, self.problem or problem
+    def found(self, kernel, accesses, problem):
+        self.kernels.add(kernel)
+        self.accesses, self.problem = self.accesses + accesses, self.problem or problem
 
 
 class Program:
@@ -140,7 +141,7 @@ class Program:
         else:
             races = Races(unit=Program.interleave.unit)
             problem = run(work, rng=Program.interleave.rng, races=races).problem
-            Program.interleave.found(races.accesses, problem)
+            Program.interleave.found(name, races.accesses, problem)
 
     def prepare(self, name, blocks, threads, arguments):
         """The same, to be run later."""
