@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 
+import emulator
 from emulate_gemm import is_spoiled, spoil
 from emulate_gemm import CASES as BF16_CASES
 from emulate_memory import Array, from_bf16, interval_bf16, problem_of, to_bf16
@@ -49,13 +50,25 @@ def reference(offset, a, b):
     return want, scale
 
 
-def test_gemm_mxfp8(program, judge, label):
-    if not program.code.kernels:
-        return  # no other target can multiply them
-    rng = np.random.default_rng(17)
-    for name, case in CASES.items():
-        for exact in (True, False):
-            check(program, judge, f"{label}, {name}, {'integers' if exact else 'normal'}", case, exact, rng)
+def mxfp8_tester(cases):
+    def test_gemm_mxfp8(program, judge, label):
+        rng = np.random.default_rng(17)
+        for name, case in cases.items() if program.code.kernels else ():  # no other target can multiply them
+            for exact in (True, False):
+                check(program, judge, f"{label}, {name}, {'integers' if exact else 'normal'}", case, exact, rng)
+
+    return test_gemm_mxfp8
+
+
+def without_waits(program):
+    """The kernel with its waits for loads to LDS, vmcnt(16) lgkmcnt(0), as vmcnt(63) lgkmcnt(0)."""
+    spoiled = emulator.Program(program.code)
+    waits = struct.pack("<I", 0xBF8C4070)
+    places = [at for at in range(0, len(program.code.image), 4) if program.code.image[at : at + 4] == waits]
+    assert places, "no wait for loads"
+    for at in places:
+        spoiled.memory[at : at + 4] = struct.pack("<I", 0xBF8CC07F)
+    return spoiled
 
 
 def check(program, judge, label, case, exact, rng):
@@ -68,7 +81,7 @@ def check(program, judge, label, case, exact, rng):
         want, scale = reference(offset, values(a, a_scale), values(b, b_scale))
     inputs, c = [Array(x) for x in (a, b, a_scale, b_scale, offset)], Array(shape=want.shape, dtype=np.uint16)
 
-    def launch():
+    def launch(program=program):
         argument = struct.pack("<6i", len(counts), rows, inner, columns, 2, 0) + b"".join(x.pointer() for x in (*inputs, c))
         program.launch("gemm_mxfp8_mfma", 2, 256, [argument])
 
@@ -87,6 +100,13 @@ def check(program, judge, label, case, exact, rng):
         launch()
         inputs[which].view[...] = inputs[which].original
         judge.expect_rejection(f"{label}, {text} scales of other blocks", verdict())
+    if emulator.Program.interleave is None:
+        launch(without_waits(program))
+        judge.expect_rejection(f"{label}, no wait for loads", verdict())
 
 
-MXFP8_TESTS = [("grouped_gemm_mxfp8_mfma", test_gemm_mxfp8)]
+def mxfp8_tests(cases):
+    return [("grouped_gemm_mxfp8_mfma", mxfp8_tester(cases))]
+
+
+MXFP8_TESTS = mxfp8_tests(CASES)

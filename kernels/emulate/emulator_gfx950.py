@@ -7,6 +7,7 @@ the 32 numbers from 32 (lane / 32) on of row or column lane % 32. Products of co
 rounded to fp32 once an instruction. Loads to LDS: LLVM, "User Guide for AMDGPU Backend", and the instruction set's chapter on buffers: lane
 after lane from M0 on; 0 from behind the end.
 """
+import collections
 import ctypes
 import functools
 
@@ -35,6 +36,7 @@ def e8m0(byte):
 
 
 CODES = e4m3()
+under_way = collections.defaultdict(list)  # by the address of a wave's scalar registers: (address in LDS, bytes)
 
 
 @functools.lru_cache(4096)
@@ -85,12 +87,25 @@ def load_to_local(name, instruction):
     def run(scalar, vector, local, accumulation):
         low, high, bytes_, _ = scalars(scalar.value + 16 * f["srsrc"], 4)
         base, to = low | (high & 0xFFFF) << 32, local.value + (scalars(scalar.value, M0 + 1)[M0] & 0x3FFFF)
-        on = scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC]
+        on, coming = scalars(scalar.value, EXEC + 1, ctypes.c_uint64)[EXEC], []
         for lane, offset in enumerate(registers(vector.value)[f["vaddr"]].tolist()):
-            if on >> lane & 1 and offset + size <= bytes_:
-                ctypes.memmove(to + lane * size, base + offset, size)
-            elif on >> lane & 1:
-                ctypes.memset(to + lane * size, 0, size)
+            if on >> lane & 1:
+                loaded = ctypes.string_at(base + offset, size) if offset + size <= bytes_ else bytes(size)
+                coming.append((to + lane * size, loaded))
+        under_way[scalar.value].append(coming)
+
+    return run
+
+
+def wait(instruction):
+    """s_waitcnt: its count of loads that may still be under way, which is taken to be of those to LDS."""
+    count = int(instruction.simm16) & 15 | (int(instruction.simm16) >> 14 & 3) << 4
+
+    def run(scalar, vector, local, accumulation):
+        loads = under_way[scalar.value]
+        while len(loads) > count:
+            for to, loaded in loads.pop(0):
+                ctypes.memmove(to, loaded, len(loaded))
 
     return run
 
@@ -102,6 +117,8 @@ def executor(name, instruction):
         run = product(name, instruction)
     elif name in LOADS and getattr(instruction, "lds", 0):
         run = load_to_local(name, instruction)
+    elif name == "S_WAITCNT":
+        run = wait(instruction)
     else:
         return None
     size = instruction.size()

@@ -6,7 +6,7 @@ Freund's FastTrack, 2009). Whether releases and acquires are what they must be i
 import numpy as np
 
 STORE, LOAD, WRITE_BACK, SETTLE, INVALIDATE, FLAG_STORE, FLAG_LOAD, TURN, SCALAR_LOAD, LOCAL_LOAD, LOCAL_STORE = range(1, 12)
-OFF = 0x7F  # no scalar address
+OFF, M0 = 0x7F, 124  # no scalar address; the register of addresses in LDS
 
 
 class Event:
@@ -34,6 +34,8 @@ class Event:
             at = f["sbase"] * 2
             return np.array([(scalar[at] | scalar[at + 1] << 32) + f["offset"]], np.int64)
         on = np.unpackbits(np.array([wave.words[63]], np.uint64).view(np.uint8), bitorder="little").astype(bool)
+        if self.kind == LOCAL_STORE and self.name.startswith("BUFFER"):  # lane after lane to LDS
+            return np.nonzero(on)[0] * self.bytes + (scalar[M0] & 0x3FFFF) + (wave.group.number << 48)
         if self.name.startswith("BUFFER"):
             at = f["srsrc"] * 4
             base = (scalar[at] | scalar[at + 1] << 32) & 0xFFFFFFFFFFFF

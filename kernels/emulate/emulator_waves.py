@@ -69,6 +69,7 @@ class Wave:
         self.vector = np.frombuffer(self.state._vgpr_mv, np.uint32).reshape(256, 64)
         self.calls = Calls([self.state.sgpr_buf._buf.va_addr, self.state.vgpr_buf._buf.va_addr, 0, group.local.address, 0,
                             self.state.accvgpr_buf._buf.va_addr])
+        emulator_gfx950.under_way.pop(self.state.sgpr_buf._buf.va_addr, None)
         # Stores under way, and not written back: since the last barrier, and before it. Earlier: those of the kernels before this one.
         self.stored = self.stored_before = self.dirty = self.dirty_before = False
         self.earlier, self.flushing, self.acquiring = True, False, 0
@@ -157,6 +158,8 @@ def kind_of(name, instruction):
         return 0 if "BPERMUTE" in name or "SWIZZLE" in name else LOCAL_LOAD if "READ" in name else LOCAL_STORE
     if not name.startswith(("GLOBAL_", "FLAT_", "BUFFER_")):
         return 0
+    if name.startswith("BUFFER_LOAD") and getattr(instruction, "lds", 0):
+        return LOCAL_STORE
     system = bool(getattr(instruction, "sc1", 0))
     if name.startswith("BUFFER_WBL2"):
         return WRITE_BACK * system
