@@ -39,8 +39,8 @@ static void shuffle_rows(spw_random_stream *stream, uint32_t *row, size_t count)
 }
 
 /* Gives two tokens a random half each of the experts that only one of them has. */
-static void trade(spw_random_stream *stream, uint16_t *a, uint16_t *b, size_t top_k, uint16_t *only,
-                  uint16_t *slots) {
+static inline __attribute__((always_inline)) void trade(spw_random_stream *stream, uint16_t *a, uint16_t *b,
+                                                        size_t top_k, uint16_t *only, uint16_t *slots) {
     size_t from_a = 0, from_b = 0;
     for (size_t i = 0; i < top_k; i++) {
         bool shared = false;
@@ -65,6 +65,19 @@ static void trade(spw_random_stream *stream, uint16_t *a, uint16_t *b, size_t to
     for (size_t i = 0; i < from_a; i++) {
         a[slots[i]] = only[i];
         b[slots[top_k + i]] = only[from_a + i];
+    }
+}
+
+/* Neighbours in `row` trade; the common widths are constants, so that the loops unroll. */
+static void trade_all(spw_random_stream *stream, const uint32_t *row, size_t tokens, size_t top_k,
+                      uint16_t *expert_id, uint16_t *work) {
+    for (size_t i = 0; i + 1 < tokens; i += 2) {
+        uint16_t *a = expert_id + row[i] * top_k, *b = expert_id + row[i + 1] * top_k;
+        if (top_k == 8) {
+            trade(stream, a, b, 8, work, work + 2 * top_k);
+        } else {
+            trade(stream, a, b, top_k, work, work + 2 * top_k);
+        }
     }
 }
 
@@ -97,10 +110,7 @@ spw_status spw_compose_tokens(const uint32_t *count, size_t experts, size_t toke
     }
     for (int round = 0; round < MIXING_ROUNDS; round++) {
         shuffle_rows(&stream, row, tokens);
-        for (size_t i = 0; i + 1 < tokens; i += 2) {
-            trade(&stream, expert_id + row[i] * top_k, expert_id + row[i + 1] * top_k, top_k, work,
-                  work + 2 * top_k);
-        }
+        trade_all(&stream, row, tokens, top_k, expert_id, work);
     }
 
 cleanup:

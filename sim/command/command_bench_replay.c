@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "sim/command/job_options.h"
+#include "sim/command/memory_read.h"
 #include "sim/routing/counts.h"
 #include "sim/statistics/quantiles.h"
 #include "traces/generate.h"
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -24,18 +26,24 @@ enum {
     TOP_K = 8,
     TOKENS = 4096,
     LAYERS = 8,
+    MANY_RANKS = 1024,
+    MANY_LAYERS = 4,
     NODE = 8,
     REPEATS = 5,
-    READ_BYTES = 128 << 20,
+    FILE_REPEATS = 3,
+    NUMPY_TOKENS = 262144,
     POOL = 65536 /* tokens */
 };
 
 typedef struct bench_options {
     const char *trace_path, *python;
+    bool many;
 } bench_options;
 
 static const struct argp_option own_options[] = {
     {"python", 'p', "PROGRAM", 0, "the Python that has numpy (default: /usr/bin/python3)", 0},
+    {"many-ranks", 'm', NULL, 0, "also generate and replay the counts of 1,024 ranks: a minute of one core",
+     0},
     {0},
 };
 
@@ -43,6 +51,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     bench_options *o = state->input;
     switch (key) {
     case 'p': o->python = text; return 0;
+    case 'm': o->many = true; return 0;
     case ARGP_KEY_ARG: o->trace_path = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -57,30 +66,12 @@ static const struct argp argp = {
            "Without a trace one of 64 ranks x 4096 tokens, 8 layers, top-8 of 256, Zipf 0.8, is generated.",
 };
 
-/* Bytes per second of a plain sum over a buffer much larger than the caches. */
-static spw_status memory_bandwidth(double *bytes_per_s) {
-    uint64_t *data = NULL, sum = 0;
-    const size_t count = READ_BYTES / sizeof *data;
-    double seconds[REPEATS];
-    spw_status status = SPW_ALLOC(count, &data);
-    if (status != SPW_OK) return status;
-    for (int i = 0; i < REPEATS; i++) {
-        double start = spw_clock_s();
-#pragma omp parallel for reduction(+ : sum) schedule(static)
-        for (size_t j = 0; j < count; j++) sum += data[j];
-        seconds[i] = spw_clock_s() - start;
-    }
-    *bytes_per_s = sum == 1 ? 0.0 : READ_BYTES / spw_quantile(seconds, REPEATS, 0.5);
-    spw_free(data);
-    return SPW_OK;
-}
-
-/* One layer of the trace in memory, laid out on the ranks. */
+/* One layer of the trace in memory, as often as the caches cannot hold it, laid out on the ranks: what is counted. */
 typedef struct sample {
-    spw_trace_record record;
+    spw_trace_record record; /* of all copies */
     void *ids;
     spw_layout *layout;
-    size_t ranks;
+    size_t ranks, bytes;
 } sample;
 
 static spw_status take_sample(spw_trace *trace, sample *s) {
@@ -88,42 +79,64 @@ static spw_status take_sample(spw_trace *trace, sample *s) {
     spw_status status = SPW_OK;
     s->ranks = info->ranks > 0 ? info->ranks : RANKS;
     SPW_TRY(spw_trace_read_record(trace, 0, 1, 0, false, &s->record));
-    const size_t bytes = s->record.tokens * s->record.top_k * s->record.id_bytes,
-                 each = s->record.tokens / s->ranks;
-    SPW_TRY(spw_alloc(bytes, 1, &s->ids));
-    memcpy(s->ids, s->record.expert_id, bytes);
-    s->record.expert_id = s->ids;
+    const size_t tokens = s->record.tokens, layer_bytes = tokens * s->record.top_k * s->record.id_bytes,
+                 each = tokens / s->ranks, copies = spw_memory_beyond_caches() / (layer_bytes + 1) + 1;
+    SPW_TRY(spw_alloc(copies, layer_bytes, &s->ids));
     SPW_TRY(spw_layout_create(s->ranks, 1, &s->layout));
-    for (size_t r = 0; r < s->ranks; r++)
-        SPW_TRY(spw_layout_append(s->layout, r, (spw_segment){r * each, (uint32_t)each, 0}));
+    for (size_t i = 0; i < copies; i++)
+        memcpy((char *)s->ids + i * layer_bytes, s->record.expert_id, layer_bytes);
+    for (size_t r = 0; r < s->ranks; r++) {
+        for (size_t i = 0; i < copies; i++)
+            SPW_TRY(spw_layout_append(s->layout, r, (spw_segment){i * tokens + r * each, (uint32_t)each, 0}));
+    }
+    s->record.expert_id = s->ids;
+    s->record.tokens = copies * tokens;
+    s->bytes = copies * layer_bytes;
 
 cleanup:
     return status;
 }
 
-/* Assignments per second of all counts together, with the data in memory. */
-static spw_status count_in_memory(const sample *s, size_t group_ranks, int threads, double *per_s) {
-    spw_counts *counts = NULL;
-    double seconds[REPEATS];
-    const spw_placement placement = {s->ranks, group_ranks, NODE, s->record.experts};
-    spw_status status = spw_counts_create(placement, 1, &counts);
-    const int before = omp_get_max_threads();
-    const size_t rounds = 1 + (1 << 24) / (s->record.tokens * s->record.top_k + 1);
-    omp_set_num_threads(threads);
-    for (int i = 0; i < REPEATS && status == SPW_OK; i++) {
-        double start = spw_clock_s();
-        for (size_t j = 0; j < rounds && status == SPW_OK; j++)
-            status = spw_counts_fill(counts, &s->record, s->layout);
-        seconds[i] = (spw_clock_s() - start) / (double)rounds;
-    }
-    omp_set_num_threads(before);
-    *per_s = (double)(s->record.tokens * s->record.top_k) /
-             (status == SPW_OK ? spw_quantile(seconds, REPEATS, 0.5) : 1.0);
-    spw_counts_destroy(counts);
-    return status;
+/* Rates a second, and the median of the ratios of runs beside each other. */
+typedef struct beside {
+    double read, count, share;
+} beside;
+
+/* Of one thread its own time, so that other work on the machine counts little; of several the clock's. */
+static double now_s(int threads) {
+    struct timespec t = {0, 0};
+    if (threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return spw_clock_s();
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* numpy counting n[s][x] of the same data, in a process of its own; 0 when there is no numpy. */
+/* All counts together beside a sum of the same bytes, in turn. */
+static spw_status count_in_memory(const sample *s, size_t group_ranks, int threads, beside *out) {
+    spw_counts *counts = NULL;
+    double read[REPEATS], count[REPEATS], share[REPEATS];
+    uint64_t sum = 0;
+    const spw_placement placement = {s->ranks, group_ranks, NODE, s->record.experts};
+    const int before = omp_get_max_threads();
+    spw_status status = spw_counts_create(placement, 1, &counts);
+    if (status != SPW_OK) return status;
+    omp_set_num_threads(threads);
+    for (int i = 0; i < REPEATS && status == SPW_OK; i++) {
+        const double start = now_s(threads);
+        sum += spw_memory_read(s->ids, s->bytes / sizeof(uint64_t));
+        const double between = now_s(threads);
+        status = spw_counts_fill(counts, &s->record, s->layout);
+        read[i] = (double)s->bytes / (between - start);
+        count[i] = (double)(s->record.tokens * s->record.top_k) / (now_s(threads) - between);
+        share[i] = count[i] * (double)s->record.id_bytes / read[i];
+    }
+    omp_set_num_threads(before);
+    spw_counts_destroy(counts);
+    if (status != SPW_OK || sum == 1) return status;
+    *out = (beside){spw_quantile(read, REPEATS, 0.5), spw_quantile(count, REPEATS, 0.5),
+                    spw_quantile(share, REPEATS, 0.5)};
+    return SPW_OK;
+}
+
+/* numpy counting n[s][x] of as many choices a token, in a process of its own; 0 when there is no numpy. */
 static double numpy_per_s(const char *python, const sample *s) {
     char command[2048];
     (void)snprintf(command, sizeof command,
@@ -136,7 +149,7 @@ static double numpy_per_s(const char *python, const sample *s) {
                    " a=time.perf_counter();c=n.bincount((r[:,None]*E+x).ravel(),minlength=R*E);"
                    "t.append(time.perf_counter()-a)\n"
                    "print(T*K/sorted(t)[1])\" 2>/dev/null",
-                   python, s->record.tokens, s->record.top_k, s->record.experts, s->ranks,
+                   python, (size_t)NUMPY_TOKENS, s->record.top_k, s->record.experts, s->ranks,
                    s->record.id_bytes == 1 ? 8 : 16);
     double per_s = 0.0;
     FILE *pipe = popen(command, "r");
@@ -243,32 +256,114 @@ cleanup:
     return status;
 }
 
-static spw_status generate(char *path) {
+static spw_status generate(char *path, bool many) {
     int descriptor = mkstemp(path);
     if (descriptor < 0) return spw_fail(SPW_EIO, "%s: cannot be created", path);
     (void)close(descriptor);
     spw_generate_settings settings = {.experts = EXPERTS,
                                       .top_k = TOP_K,
-                                      .layers = LAYERS,
-                                      .steps = 2,
-                                      .ranks = RANKS,
+                                      .layers = many ? MANY_LAYERS : LAYERS,
+                                      .steps = many ? 1 : 2,
+                                      .ranks = many ? MANY_RANKS : RANKS,
                                       .tokens_per_rank = TOKENS,
                                       .seed = 1,
+                                      .counts_only = many,
                                       .distribution_text = "zipf:exponent=0.8",
                                       .generator = "spillway bench replay"};
     spw_status status = spw_distribution_parse("zipf:exponent=0.8", &settings.distribution);
     return status == SPW_OK ? spw_generate_trace(&settings, path) : status;
 }
 
+/* Processor seconds of this process, or of those that it waited for. */
+static double used_s(int whose) {
+    struct rusage use;
+    (void)getrusage(whose, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           1e-6 * (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
+/* Counts of 1,024 ranks, made and then replayed by a process of its own. */
+static spw_status bench_many(void) {
+    char path[] = "/tmp/spillway_bench_XXXXXX", program[1024] = {0}, command[2048];
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+        return spw_fail(SPW_EIO, "/proc/self/exe cannot be read");
+    const double begun = used_s(RUSAGE_SELF), waited = used_s(RUSAGE_CHILDREN), start = spw_clock_s();
+    spw_status status = generate(path, true);
+    const double made = spw_clock_s(), made_used = used_s(RUSAGE_SELF);
+    (void)snprintf(command, sizeof command,
+                   "'%s' replay '%s' --model deepseek-v3 --cluster h200:8x128 --expert-parallel 64 "
+                   "--sequences-per-gpu 1 --sequence-length 4096 --scheme gmm --scheme gmm-deepep >/dev/null",
+                   program, path);
+    if (status == SPW_OK && system(command) != 0) /* NOLINT(bugprone-command-processor,cert-env33-c) */
+        status = spw_fail(SPW_EIO, "the replay of 1,024 ranks failed");
+    (void)unlink(path);
+    if (status != SPW_OK) return status;
+    printf("%-58s %10.1f s  (%.1f s of processor time)\n",
+           "counts of 1,024 ranks generated, 4 layers, 134 M choices", made - start, made_used - begun);
+    printf("%-58s %10.1f s  (%.1f s of processor time)\n", "replayed on 1,024 GPUs, gmm and gmm-deepep",
+           spw_clock_s() - made, used_s(RUSAGE_CHILDREN) - waited);
+    return SPW_OK;
+}
+
 static void print_rate(const char *what, double per_s, const char *unit, const char *note) {
     printf("%-58s %10.3f %s%s\n", what, per_s / 1e9, unit, note);
+}
+
+/* The file read plainly and read and counted, in turn. */
+static spw_status bench_file(const char *path, size_t group) {
+    double plain[FILE_REPEATS], ours[FILE_REPEATS], ratio[FILE_REPEATS], work[FILE_REPEATS], open_s = 0.0;
+    char note[128];
+    for (int i = 0; i < FILE_REPEATS; i++) {
+        const double start = used_s(RUSAGE_SELF);
+        spw_status status = plain_hdf5(path, &plain[i]);
+        const double between = used_s(RUSAGE_SELF);
+        if (status == SPW_OK) status = count_file(path, group, &open_s, &ours[i]);
+        if (status != SPW_OK) return status;
+        ratio[i] = ours[i] / plain[i];
+        work[i] = (between - start) / (used_s(RUSAGE_SELF) - between);
+    }
+    const double least = spw_quantile(ratio, FILE_REPEATS, 0.0),
+                 most = spw_quantile(ratio, FILE_REPEATS, 1.0);
+    print_rate("plain HDF5 read of the file, nothing counted", spw_quantile(plain, FILE_REPEATS, 0.5),
+               "G assignments/s", "");
+    (void)snprintf(note, sizeof note, "  (%.2fx the plain read, %.2f to %.2f)",
+                   spw_quantile(ratio, FILE_REPEATS, 0.5), least, most);
+    print_rate("read and counted from the file, all cores", spw_quantile(ours, FILE_REPEATS, 0.5),
+               "G assignments/s", note);
+    printf("%-58s %10.2f\n", "processor seconds of the plain read over ours",
+           spw_quantile(work, FILE_REPEATS, 0.5));
+    printf("%-58s %10.1f ms (a child process probes the file first)\n", "opening the file, not counted above",
+           open_s * 1e3);
+    return SPW_OK;
+}
+
+/* Groups of `group` ranks; *one = on one core. */
+static spw_status bench_memory(const sample *s, size_t group, int threads, double *one) {
+    beside rates = {0.0, 0.0, 0.0};
+    char what[96], note[96];
+    spw_status status = SPW_OK;
+    for (int i = 0; i < 2; i++) {
+        const int used = i == 0 ? 1 : threads;
+        SPW_TRY(count_in_memory(s, group, used, &rates));
+        (void)snprintf(what, sizeof what, "memory read, %d core%s", used, used == 1 ? "" : "s");
+        print_rate(what, rates.read, "GB/s", "");
+        (void)snprintf(what, sizeof what, "n, U, Q and sequences from memory, groups of %zu, %d core%s",
+                       group, used, used == 1 ? "" : "s");
+        (void)snprintf(note, sizeof note, "  (%.1f %% of the memory read)", 100.0 * rates.share);
+        print_rate(what, rates.count, "G assignments/s", note);
+        if (i == 0) *one = rates.count;
+        if (threads == 1) break;
+    }
+
+cleanup:
+    return status;
 }
 
 static spw_status bench(const char *path, const char *python) {
     spw_status status = SPW_OK;
     spw_trace *trace = NULL;
     sample s = {.ids = NULL};
-    double bandwidth = 0.0, one = 0.0, all = 0.0, wide = 0.0, file_warm = 0.0, plain = 0.0, open_s = 0.0;
+    double one = 0.0, wide = 0.0, load[1] = {0.0};
     const int threads = omp_get_max_threads();
     char note[96];
     SPW_TRY(spw_trace_open(path, &trace));
@@ -277,42 +372,26 @@ static spw_status bench(const char *path, const char *python) {
     SPW_TRY(take_sample(trace, &s));
     spw_trace_close(trace); /* HDF5 will not open it a second time with other settings */
     trace = NULL;
-    const size_t id_bytes = s.record.id_bytes,
-                 group = s.record.experts % NODE == 0 && s.ranks % NODE == 0 ? NODE : 1;
+    const size_t group = s.record.experts % NODE == 0 && s.ranks % NODE == 0 ? NODE : 1;
     const size_t widest = s.record.experts % s.ranks == 0 ? s.ranks : group;
-    printf(
-        "%zu tokens a layer, top-%zu of %zu, %zu ranks, %zu-byte ids, %d threads; G = 1e9, medians of %d\n\n",
-        s.record.tokens, s.record.top_k, s.record.experts, s.ranks, id_bytes, threads, REPEATS);
-    SPW_TRY(memory_bandwidth(&bandwidth));
-    print_rate("memory read", bandwidth, "GB/s", "");
-    SPW_TRY(count_in_memory(&s, group, 1, &one));
-    (void)snprintf(note, sizeof note, "  (%.1f %% of the memory read)",
-                   100.0 * one * (double)id_bytes / bandwidth);
-    print_rate("n, U, Q and sequences from memory, groups of 8, 1 core", one, "G assignments/s", note);
-    SPW_TRY(count_in_memory(&s, group, threads, &all));
-    print_rate("the same, all cores", all, "G assignments/s", "");
-    SPW_TRY(count_in_memory(&s, widest, 1, &wide));
-    (void)snprintf(note, sizeof note, "n, U, Q and sequences from memory, groups of %zu, 1 core", widest);
-    print_rate(note, wide, "G assignments/s", "");
+    (void)getloadavg(load, 1);
+    printf("%zu MB of choices, top-%zu of %zu, %zu ranks, %zu-byte ids, %d threads, load %.1f; G = 1e9, "
+           "medians\n\n",
+           s.bytes / 1000000, s.record.top_k, s.record.experts, s.ranks, s.record.id_bytes, threads, load[0]);
+    SPW_TRY(bench_memory(&s, group, threads, &one));
+    if (widest != group) SPW_TRY(bench_memory(&s, widest, threads, &wide));
     const double numpy = numpy_per_s(python, &s);
     if (numpy > 0.0) {
-        (void)snprintf(note, sizeof note, "  (ours: %.1fx on 1 core, %.1fx on all)", one / numpy,
-                       all / numpy);
+        (void)snprintf(note, sizeof note, "  (ours: %.1fx on 1 core)", one / numpy);
         print_rate("numpy bincount, n alone, 1 core", numpy, "G assignments/s", note);
     } else {
         printf("numpy bincount: skipped, %s has no numpy\n", python);
     }
-    SPW_TRY(plain_hdf5(path, &plain));
-    SPW_TRY(count_file(path, group, &open_s, &file_warm));
-    (void)snprintf(note, sizeof note, "  (%.2fx the plain read)", file_warm / plain);
-    print_rate("plain HDF5 read of the file, nothing counted", plain, "G assignments/s", "");
-    print_rate("read and counted from the file, all cores", file_warm, "G assignments/s", note);
-    printf("%-58s %10.1f ms (a child process probes the file first)\n", "opening the file, not counted above",
-           open_s * 1e3);
+    SPW_TRY(bench_file(path, group));
     struct rusage usage;
     (void)getrusage(RUSAGE_SELF, &usage);
-    printf("%-58s %10.0f MB (%d MB of it the buffer of the memory read)\n", "resident memory at most",
-           (double)usage.ru_maxrss * 1024.0 / 1e6, READ_BYTES / 1000000);
+    printf("%-58s %10.0f MB (%zu MB of it the choices in memory)\n", "resident memory at most",
+           (double)usage.ru_maxrss * 1024.0 / 1e6, s.bytes / 1000000);
 
 cleanup:
     spw_layout_destroy(s.layout);
@@ -326,9 +405,12 @@ spw_status spw_command_bench_replay(int argc, char **argv) {
     char path[] = "/tmp/spillway_bench_XXXXXX";
     spw_status status = spw_command_parse(&argp, argc, argv, &o);
     if (status != SPW_OK) return status;
-    if (o.trace_path != NULL) return bench(o.trace_path, o.python);
-    status = generate(path);
-    if (status == SPW_OK) status = bench(path, o.python);
-    (void)unlink(path);
-    return status;
+    if (o.trace_path != NULL) {
+        status = bench(o.trace_path, o.python);
+    } else {
+        status = generate(path, false);
+        if (status == SPW_OK) status = bench(path, o.python);
+        (void)unlink(path);
+    }
+    return status == SPW_OK && o.many ? bench_many() : status;
 }

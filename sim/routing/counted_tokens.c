@@ -125,6 +125,23 @@ cleanup:
     return status;
 }
 
+static spw_status compose_rank(const spw_counted_tokens *c, size_t rank, size_t tokens, uint64_t seed) {
+    const size_t experts = c->info->experts, top_k = c->info->top_k;
+    return spw_compose_tokens(c->count + rank * experts, experts, tokens, top_k, seed + 7919 * rank,
+                              c->expert_id + rank * tokens * top_k);
+}
+
+/* By all threads; what failed once more by this one, which keeps the message. */
+static spw_status compose_ranks(const spw_counted_tokens *c, size_t tokens, uint64_t seed) {
+    size_t good = 0;
+    spw_status status = SPW_OK;
+#pragma omp parallel for schedule(dynamic, 8) reduction(+ : good)
+    for (size_t r = 0; r < c->ranks; r++) good += compose_rank(c, r, tokens, seed) == SPW_OK;
+    for (size_t r = 0; r < c->ranks && good < c->ranks && status == SPW_OK; r++)
+        status = compose_rank(c, r, tokens, seed);
+    return status;
+}
+
 spw_status spw_counted_tokens_draw(spw_counted_tokens *c, size_t step, size_t layer, size_t tokens,
                                    uint64_t seed, spw_trace_record *record) {
     const size_t top_k = c->info->top_k, experts = c->info->experts;
@@ -140,10 +157,7 @@ spw_status spw_counted_tokens_draw(spw_counted_tokens *c, size_t step, size_t la
         c->expert_id_capacity = cells;
     }
     status = counts_of_ranks(c, step, layer, tokens);
-    for (size_t r = 0; r < c->ranks && status == SPW_OK; r++) {
-        status = spw_compose_tokens(c->count + r * experts, experts, tokens, top_k, seed + 7919 * r,
-                                    c->expert_id + r * tokens * top_k);
-    }
+    if (status == SPW_OK) status = compose_ranks(c, tokens, seed);
     *record = (spw_trace_record){.tokens = c->ranks * tokens,
                                  .top_k = top_k,
                                  .experts = experts,
