@@ -9,7 +9,7 @@
 #define ONE ((uint64_t)1 << 32)
 /* Tokens that share a permutation: their choices stay independent in the first two moments (see the header of
  * generate.h), and a permutation costs as much as a few tokens. */
-enum { TOKENS_PER_ORDER = 8 };
+enum { TOKENS_PER_ORDER = 8, FEW_CELLS = 8 };
 
 struct spw_sampler {
     size_t experts, top_k, groups, group_size, kept;
@@ -88,7 +88,8 @@ void spw_sampler_destroy(spw_sampler *sampler) {
 }
 
 size_t spw_sampler_scratch_bytes(const spw_sampler *sampler) {
-    return sampler->experts * (sizeof(uint64_t) + sizeof(uint16_t)) + sampler->cells * sizeof(uint32_t) +
+    return sampler->experts * (sizeof(uint64_t) + sizeof(uint16_t)) +
+           (sampler->cells + FEW_CELLS) * sizeof(uint32_t) +
            sampler->groups * (sizeof(uint16_t) + sizeof(uint8_t));
 }
 
@@ -96,7 +97,7 @@ static scratch divide(const spw_sampler *sampler, void *memory) {
     scratch s;
     s.end = memory;
     s.guide = (uint32_t *)(s.end + sampler->experts);
-    s.order = (uint16_t *)(s.guide + sampler->cells);
+    s.order = (uint16_t *)(s.guide + sampler->cells + FEW_CELLS);
     s.groups = s.order + sampler->experts;
     s.chosen = (uint8_t *)(s.groups + sampler->groups);
     return s;
@@ -111,15 +112,20 @@ static void shuffle(spw_random_stream *stream, uint16_t *order, size_t count) {
     }
 }
 
-static void build_guide(const spw_sampler *sampler, scratch *s) {
+/* guide[c] = the expert in the order that point c << cell_shift falls on. An expert has a few cells as a rule: so many are
+ * written at once, and the next expert writes over those that are its own. */
+static void build_guide(const spw_sampler *sampler, const scratch *s) {
+    const uint64_t step = (uint64_t)1 << sampler->cell_shift;
     uint64_t sum = 0;
     size_t cell = 0;
     for (size_t i = 0; i < sampler->experts; i++) {
         sum += sampler->weight[s->order[i]];
         s->end[i] = sum;
-        for (; cell < sampler->cells && ((uint64_t)cell << sampler->cell_shift) < sum; cell++) {
-            s->guide[cell] = (uint32_t)i;
-        }
+        const size_t beyond = (size_t)((sum + step - 1) >> sampler->cell_shift),
+                     end = beyond < sampler->cells ? beyond : sampler->cells;
+        for (size_t j = 0; j < FEW_CELLS; j++) s->guide[cell + j] = (uint32_t)i;
+        for (size_t j = cell + FEW_CELLS; j < end; j++) s->guide[j] = (uint32_t)i;
+        cell = end;
     }
 }
 
