@@ -22,13 +22,13 @@ target_include_directories(spillway_jax SYSTEM PRIVATE ${SPW_JAX_INCLUDE})
 target_link_libraries(spillway_jax PRIVATE spw_flags OpenMP::OpenMP_C m)
 if(SPW_GPU)
     set(kernels
-        exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_send.hip gemm/grouped_gemm_naive.hip
-        gemm/grouped_gemm_tiled.hip jax/jax_rows.hip)
+        exchange/exchange_layout.hip exchange/exchange_reduce.hip exchange/exchange_send.hip
+        gemm/grouped_gemm_float8_naive.hip gemm/grouped_gemm_naive.hip gemm/grouped_gemm_tiled.hip jax/jax_rows.hip)
     if(SPW_CUDA)
         list(APPEND kernels gemm/grouped_gemm_swiglu_wgmma.hip gemm/grouped_gemm_wgmma.hip)
         target_sources(spillway_jax PRIVATE gemm/tensor_map.c)
     else()
-        list(APPEND kernels gemm/grouped_gemm_mfma.hip)
+        list(APPEND kernels gemm/grouped_gemm_float8_mfma.hip gemm/grouped_gemm_mfma.hip)
     endif()
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE ${SPW_GPU})
     set_target_properties(spillway_jax PROPERTIES ${SPW_GPU}_STANDARD 17 ${SPW_GPU}_STANDARD_REQUIRED ON)

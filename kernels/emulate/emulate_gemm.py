@@ -97,7 +97,7 @@ def tester(variant, tile_m, tile_n, threads, persistent, kernels, cases):
 
 
 def is_spoiled(counts):
-    return counts is CASES["ragged, an empty expert"][0]
+    return any(counts is cases["ragged, an empty expert"][0] for cases in (CASES, FLOAT8_CASES))
 
 
 def spoil(judge, label, c, verdict):
@@ -147,6 +147,89 @@ def fused_swiglu_tester(cases):
     return test_fused_swiglu
 
 
+BLOCK = 128
+FLOAT8 = np.array([(-1) ** (c >> 7) * (np.nan if c & 127 == 127 else 2.0 ** (max(c >> 3 & 15, 1) - 10) * ((c & 7) + 8 * (c >> 3 & 15 > 0)))
+                   for c in range(256)])  # OCP e4m3fn
+FLOAT8_CASES = {
+    "one row": ([1], 0, 16, 8),
+    "ragged, an empty expert": ([33, 0, 70, 5], 0, 144, 40),
+    "one expert owns all": ([0, 100, 0], 0, 128, 136),
+    "unused rows behind": ([3, 20], 9, 80, 24),
+    "several tiles": ([300, 9], 0, 208, 264),
+    "every row of a tile": ([40], 0, 592, 136),
+}
+
+
+def float8_operands(rng, case, exact):
+    """Codes and scales; `exact`: small integers and powers of two, whose sums are exact."""
+    counts, unused, inner, columns = case
+    rows, blocks, across = sum(counts) + unused, -(-inner // BLOCK), -(-columns // BLOCK)
+    finite = np.flatnonzero(np.isfinite(FLOAT8) & ((abs(FLOAT8) <= 8) & (FLOAT8 % 1 == 0) if exact else True)).astype(np.uint8)
+
+    def draw(*shape):
+        return rng.choice(finite, shape)
+
+    def scale(*shape):
+        return (2.0 ** rng.integers(-2, 3, shape) if exact else rng.uniform(0.5, 2, shape)).astype(np.float32)
+
+    offset = np.array([0, *np.cumsum(counts)], np.int32)
+    a, a_scale = draw(rows, inner), scale(rows, blocks)
+    a[offset[-1] :], a_scale[offset[-1] :] = 0x7F, np.nan  # an unused row must not leak
+    return offset, a, a_scale, draw(len(counts), columns, inner), scale(len(counts), across, blocks)
+
+
+def float8_reference(case, offset, a, a_scale, b, b_scale):
+    counts, unused, inner, columns = case
+    left = FLOAT8[a] * np.repeat(a_scale.astype(np.float64), BLOCK, 1)[:, :inner]
+    want = np.zeros((len(left), columns))
+    scale = np.zeros_like(want)
+    for e in range(len(counts)):
+        group = slice(offset[e], offset[e + 1])
+        right = FLOAT8[b[e]] * np.repeat(np.repeat(b_scale[e].astype(np.float64), BLOCK, 0), BLOCK, 1)[:columns, :inner]
+        want[group], scale[group] = left[group] @ right.T, abs(left[group]) @ abs(right).T
+    return want, scale
+
+
+def float8_tester(variant, tile_m, tile_n, persistent, cases):
+    def test(program, judge, label):
+        rng = np.random.default_rng(13)
+        for name, case in cases.items():
+            for exact in (True, False):
+                check(program, judge, f"{label}, {name}, {'integers' if exact else 'all codes'}", case, exact, rng)
+
+    def check(program, judge, label, case, exact, rng):
+        counts, unused, inner, columns = case
+        rows, blocks, across = sum(counts) + unused, -(-inner // BLOCK), -(-columns // BLOCK)
+        offset, a, a_scale, b, b_scale = operands_here = float8_operands(rng, case, exact)
+        want, scale = float8_reference(case, *operands_here)
+        spoiled = None if exact or len(counts) > 1 else 0  # a row with a NaN, which must stay in it
+        if spoiled is not None:
+            a[spoiled, inner // 2] = 0xFF
+        inputs = {k: Array(v) for k, v in (("a", a), ("b", b), ("offset", offset), ("a_scale", a_scale), ("b_scale", b_scale))}
+        c = Array(shape=want.shape, dtype=np.uint16)
+        limit = (rows // tile_m + len(counts) + 1) * -(-columns // tile_n)
+        groups = 2 if persistent else limit
+        pairs = problem_argument((counts, unused, inner // 2, columns), 1, groups, inputs["a"], inputs["b"], inputs["offset"], c)
+        argument = pairs + struct.pack("<2i", blocks, across) + inputs["a_scale"].pointer() + inputs["b_scale"].pointer()
+        program.launch(f"gemm_float8_{variant}", groups, 256, [argument])
+
+        def verdict():
+            # BLOCK terms, three products by scales, and the sum over blocks
+            low, high = (want, want) if exact else interval_bf16(want, scale, min(inner, BLOCK) + 3 + blocks)
+            got = from_bf16(c.view)
+            good = c.view == to_bf16(want) if exact else (got >= low) & (got <= high)
+            if spoiled is not None:
+                good[spoiled] = np.isnan(got[spoiled])
+            return problem_of([c], list(inputs.values()), [("values", good)])
+
+        judge.count(label, verdict())
+        if exact and is_spoiled(counts):
+            spoil(judge, label, c, verdict)
+
+    test.__name__ = "test_gemm_float8_" + variant
+    return test
+
+
 def gemm_tests(cases):
     return [
         ("grouped_gemm_naive", tester("naive", 16, 16, 256, False, PLAIN, cases)),
@@ -156,4 +239,12 @@ def gemm_tests(cases):
     ]
 
 
-GEMM_TESTS = gemm_tests(CASES)
+def float8_matrix_tests(cases):
+    return [("grouped_gemm_float8_mfma", float8_tester("mfma", 256, 128, True, cases))]
+
+
+GEMM_TESTS = [
+    *gemm_tests(CASES),
+    ("grouped_gemm_float8_naive", float8_tester("naive", 16, 16, False, FLOAT8_CASES)),
+    *float8_matrix_tests(FLOAT8_CASES),
+]

@@ -35,9 +35,10 @@ def available():
 
 
 def _emulator():
-    """The emulator's module, with four mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
+    """The emulator's module, with five mends: CDNA calls the bit by which an atomic returns the old value sc0, not glc; the factors
     of a matrix instruction may be accumulation registers (its field acc, one bit each); s_memrealtime reads a clock of ours;
-    write-back and invalidation of caches, taken for loads, do nothing."""
+    write-back and invalidation of caches, taken for loads, do nothing; products of fp8 read e4m3fnuz where Program
+    finds code for gfx942, else e4m3fn."""
     os.environ.setdefault("DEV", "CPU")
     if os.environ["TINYGRAD"] not in sys.path:
         sys.path.insert(0, os.environ["TINYGRAD"])
@@ -69,8 +70,23 @@ def _emulator():
         emu._INST_HANDLERS[emu.irc.SMEM], emu._INST_HANDLERS[emu.irc.MUBUF] = scalar, buffer
 
         plain_matrix, plain_read, plain_source = emu._compile_mfma, emu._Ctx.rvgpr_dyn, emu._Ctx.rsrc_dyn
+        plain_float8 = emu._FUNCS["fp8_to_f32"]
+
+        def fnuz(raw):
+            def word(value):
+                return emu.UOp.const(value, emu.dtypes.uint32)
+
+            code = raw.cast(emu.dtypes.uint32) & word(0xFF)
+            sign, exponent, fraction = (code >> word(7)) << word(31), code >> word(3) & word(15), code & word(7)
+            small = (fraction.cast(emu.dtypes.float32) * emu.UOp.const(2.0**-10, emu.dtypes.float32)).bitcast(emu.dtypes.uint32)
+            bits = exponent.eq(word(0)).where(small, (exponent + word(127 - 8)) << word(23) | fraction << word(20)) | sign
+            return code.eq(word(0x80)).where(word(0x7FC00000), bits).bitcast(emu.dtypes.float32)
 
         def matrix(instruction, context):
+            emu._FUNCS["fp8_to_f32"] = fnuz if Program.target == "gfx942" else plain_float8
+            return with_accumulation(instruction, context)
+
+        def with_accumulation(instruction, context):
             accumulation, shape = int(getattr(instruction, "acc", 0)), re.search(r"16X16X(\d+)", emu._op_name(instruction))
             if not accumulation:
                 return plain_matrix(instruction, context)
@@ -125,9 +141,13 @@ class Program:
     """A code object placed in this process's memory, ready to launch. interleave: None, or an Interleaving that launches keep to."""
 
     interleave = None
+    target = None
 
     def __init__(self, code):
         self.code = code
+        if Program.target != code.target:  # the same bytes mean something else
+            Program.target = code.target
+            _emulator()._get_runner.cache_clear(), _emulator()._canonical_runner_cache.clear()
         self.memory = mmap.mmap(-1, len(code.image) + 8192)  # instruction fetch may look ahead
         self.memory[: len(code.image)] = bytes(code.image)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))

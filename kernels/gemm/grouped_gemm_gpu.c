@@ -16,6 +16,14 @@ const spw_gemm_variant spw_gemm_variants[] = {
     {NULL, NULL},
 };
 
+const spw_gemm_float8_variant spw_gemm_float8_variants[] = {
+    {"fp8 naive", spw_launch_gemm_float8_naive},
+#if defined(SPW_HIP)
+    {"fp8 mfma", spw_launch_gemm_float8_mfma},
+#endif
+    {NULL, NULL},
+};
+
 static spw_gemm_swiglu_launcher *const launch_swiglu =
 #if defined(SPW_HIP)
     spw_launch_gemm_swiglu_mfma;
@@ -74,4 +82,24 @@ spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape s, const spw_bf16 *x, cons
     spw_gemm_problem p = problem_of(SPW_GEMM_FORWARD, s, x, w);
     p.columns = (int)(s.out / 2), p.offset = offset, p.c = act, p.blocks = spw_device_multiprocessors();
     return spw_device_check(launch_swiglu(p, stream), "grouped GEMM with SwiGLU");
+}
+
+spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, spw_gemm_shape s,
+                                       const unsigned char *x, const float *x_scale, const unsigned char *w,
+                                       const float *w_scale, const int *offset, spw_bf16 *y,
+                                       gpu_stream stream) {
+    const spw_status status = check(s);
+    if (status != SPW_OK) return status;
+    if (!s.transposed || s.in % 16 != 0)
+        return spw_fail(SPW_EARG,
+                        "fp8: in %zu, weights %s: a multiple of 16 and weights [experts][out][in] are needed",
+                        s.in, s.transposed ? "[out][in]" : "[in][out]");
+    if (s.rows == 0) return SPW_OK;
+    spw_gemm_float8_problem p = {
+        .pairs = problem_of(SPW_GEMM_FORWARD, s, (const spw_bf16 *)x, (const spw_bf16 *)w)};
+    p.pairs.inner /= 2, p.pairs.offset = offset, p.pairs.c = y, p.pairs.blocks = spw_device_multiprocessors();
+    p.blocks = (int)((s.in + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
+    p.across = (int)((s.out + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
+    p.a_scale = x_scale, p.b_scale = w_scale;
+    return spw_device_check(variant->launch(p, stream), variant->name);
 }

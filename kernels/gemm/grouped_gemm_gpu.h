@@ -4,6 +4,7 @@
 #define SPW_KERNELS_GEMM_GROUPED_GEMM_GPU_H
 
 #include "base/status.h"
+#include "kernels/gemm/grouped_gemm_float8.h"
 #include "kernels/gemm/grouped_gemm_launch.h"
 #include "reference/grouped_gemm.h"
 
@@ -38,6 +39,26 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm(const spw_gemm_variant *variant, 
  * act [rows][ffn]. On matrix cores only: Hopper, CDNA 2 to 4. */
 SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, const spw_bf16 *x,
                                                       const spw_bf16 *w, const int *offset, spw_bf16 *act,
+                                                      gpu_stream stream);
+
+/* The same table for fp8. */
+typedef struct spw_gemm_float8_variant {
+    const char *name;
+    spw_gemm_float8_launcher *launch;
+} spw_gemm_float8_variant;
+extern const spw_gemm_float8_variant spw_gemm_float8_variants[];
+
+/* y[r][o] = sum over i of x[r][i] w[e][o][i], of codes of e4m3fn times their scales (reference/float8.h), rounded to bf16
+ * once; a block of 128 terms is summed in fp32, then scaled and added.
+ *   x  [rows][in] codes, x_scale [rows][ceil(in / 128)]: spw_float8_quantize_rows
+ *   w  [experts][out][in] codes, w_scale [experts][ceil(out / 128)][ceil(in / 128)]: spw_float8_quantize_tiles of each expert
+ *   y  [rows][out], 0 in the unused tail
+ * shape.transposed must be set; in is a multiple of 16, out of 8. The input gradient is the same product, of dy and of codes of
+ * w stored [experts][in][out]. Device pointers, 16-byte aligned. Does not wait. SPW_EARG: widths; SPW_EDEVICE. */
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant,
+                                                      spw_gemm_shape shape, const unsigned char *x,
+                                                      const float *x_scale, const unsigned char *w,
+                                                      const float *w_scale, const int *offset, spw_bf16 *y,
                                                       gpu_stream stream);
 
 #endif

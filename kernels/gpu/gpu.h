@@ -154,6 +154,14 @@ GPU_DEVICE unsigned short gpu_to_bf16(float x) {
 #endif
 }
 
+/* An e4m3fn code, exactly. A code without an exponent is read as if it had one, which is taken off again. */
+GPU_DEVICE float gpu_from_float8(unsigned code) {
+    const float read = gpu_bits_float((120u << 23) + ((code & 0x7f) << 20));
+    const float magnitude = (code & 0x78) != 0 ? read : 2 * read - 0x1p-6f;
+    if ((code & 0x7f) == 0x7f) return gpu_bits_float(0x7fc00000u);
+    return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
 /* Eight bf16: what one thread moves at once. */
 struct alignas(16) gpu_bf16x8 {
     unsigned short v[8];

@@ -23,4 +23,9 @@ SPW_MUST_CHECK spw_status spw_verify_gemm(const spw_gemm_variant *variants, cons
 /* The forward pass with SwiGLU in the epilogue, in both weight layouts; c->out is 2 ffn. */
 SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_judge *judge);
 
+/* fp8: integers and all codes x the variants; every element is compared. Nothing for a full size, and where c->in is no
+ * multiple of 16. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants,
+                                                 const spw_gemm_case *c, spw_judge *judge);
+
 #endif

@@ -1,0 +1,169 @@
+/* What the grouped GEMMs on AMD's matrix cores (CDNA 2, 3, 4) share, for the .hip files that give them names and launch
+ * them. One work-group of four waves a compute unit stays there and walks over the tiles; a wave makes 128 x 64 of a
+ * 256 x 128 tile out of 16 x 16 products. Three steps of 32 numbers along the sum are under way: one is multiplied out of
+ * registers, the next goes through LDS to the waves that multiply it, and the one after that is loaded from memory. A
+ * number is 16 bits: a bf16, or two codes of fp8 that are neighbours along the sum.
+ *
+ * LDS holds both operands with the sum's dimension contiguous: 64 bytes a row, in four pieces of 16 bytes, placed so that
+ * neither the reads of 16 rows nor the transposing writes meet in a bank. An operand whose other dimension is contiguous
+ * in memory is transposed in registers on its way: pairs of 16-bit numbers by one v_perm each. */
+#ifndef SPW_KERNELS_GEMM_GROUPED_GEMM_MFMA_H
+#define SPW_KERNELS_GEMM_GROUPED_GEMM_MFMA_H
+
+#include "kernels/gemm/grouped_gemm_tiles.h"
+#include "kernels/gemm/mfma.h"
+
+enum { TILE_M = 256, TILE_N = 128, TILE_K = 32, BAND = 8, THREADS = 256, WAVE_M = 128, WAVE_N = 64 };
+enum { DOWN = WAVE_M / 16, ACROSS = WAVE_N / 16, ROW_BYTES = TILE_K * 2, A_BYTES = TILE_M * ROW_BYTES };
+
+/* Where piece `piece` (eight numbers along the sum) of a row lies in LDS. */
+GPU_DEVICE int place(int row, int piece) {
+    return (row ^ (row >> 3 & 1)) * ROW_BYTES + (piece ^ (row >> 1 & 3)) * 16;
+}
+
+/* One thread's share of one operand of one step: LOADS times 16 bytes on the way from memory to LDS.
+ * INNER: the sum's dimension is contiguous; the thread holds one piece of LOADS rows, 64 apart.
+ * Otherwise the thread holds a block of LOADS along the sum by eight rows.
+ * Loads are buffer loads: what lies behind the operand's end reads as 0, which is how the end of a group is
+ * masked. */
+template <bool INNER, int LOADS, bool PAIRED = false> struct share {
+    enum { ALONG = TILE_K / LOADS }; /* threads along the sum, when not INNER */
+    words4 v[LOADS];
+    const spw_bf16 *base; /* of the operand, and its size: the same in all threads */
+    unsigned bytes;
+    unsigned offset, apart,
+        step; /* in bytes: of the first of the next loads, from one to the next, from step to step */
+    int to;   /* place in LDS of the first row */
+
+    /* The operand's row, from the tile's first on, that is row `row` of the tile. PAIRED: 16 rows of the operand's first half, the same 16 of its
+     * second half, and so on. */
+    GPU_MEMBER static unsigned row_of(unsigned row, int rows) {
+        return PAIRED ? row / 32 * 16 + row % 16 + (row / 16 % 2 != 0 ? (unsigned)rows / 2 : 0) : row;
+    }
+    /* An operand of `rows` rows and `terms` terms, smaller than 2^32 - 2^28 bytes; the tile starts at row0.
+     */
+    GPU_MEMBER void start(const spw_bf16 *operand, int stride, int row0, int rows, int terms) {
+        keep_here(stride);
+        const unsigned thread = (unsigned)gpu_thread(), row_bytes = (unsigned)stride * 2,
+                       row = (unsigned)row0;
+        base = operand;
+        bytes = (unsigned)(INNER ? rows : terms) * row_bytes;
+        step = INNER ? ROW_BYTES : TILE_K * row_bytes;
+        apart = INNER ? row_of(64, rows) * row_bytes : row_bytes;
+        offset = INNER ? (row + row_of(thread / 4, rows)) * row_bytes + thread % 4 * 16
+                       : thread % ALONG * LOADS * row_bytes + (row + row_of(thread / ALONG * 8, rows)) * 2;
+        const int t = gpu_thread(), k = t % ALONG * LOADS;
+        to = INNER ? place(t / 4, t % 4) : place(t / ALONG * 8, k / 8) + k % 8 * 2;
+    }
+    /* `left`: terms of the sum from this step on; less than TILE_K in the last step, <= 0 behind it. */
+    GPU_MEMBER void load(int left) {
+        (void)left;
+#if defined(__AMDGCN__)
+        const auto buffer = __builtin_amdgcn_make_buffer_rsrc((void *)base, 0, (int)bytes, 0x27000);
+        /* Else the next row's numbers: an offset behind any operand, and three times `apart` does not bring it round. */
+        const bool inside = !INNER || gpu_thread() % 4 * 8 < left;
+        const unsigned from = inside ? offset : 0xf0000000;
+#pragma unroll
+        for (unsigned i = 0; i < LOADS; i++)
+            v[i] = __builtin_amdgcn_raw_buffer_load_b128(buffer, (int)(from + i * apart), 0, 0);
+        offset += step;
+#endif
+    }
+    GPU_MEMBER void store(unsigned char *lds) const {
+        if (INNER) {
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) *(words4 *)(lds + to + i * 64 * ROW_BYTES) = v[i];
+            return;
+        }
+#if defined(__AMDGCN__)
+#pragma unroll
+        for (int j = 0; j < 8; j++) { /* row j of the block: its LOADS numbers along the sum */
+            const unsigned pick = j % 2 ? 0x07060302 : 0x05040100;
+            unsigned char *row = lds + (to ^ (j * ROW_BYTES | j / 2 * 16));
+            const unsigned low = __builtin_amdgcn_perm(v[1][j / 2], v[0][j / 2], pick);
+            if (LOADS == 2)
+                *(unsigned *)row = low;
+            else
+                *(words2 *)row =
+                    words2{low, __builtin_amdgcn_perm(v[LOADS - 1][j / 2], v[LOADS - 2][j / 2], pick)};
+        }
+#endif
+    }
+};
+
+/* Stores 16 COUNT columns. Buffer stores: what lies behind the group's rows is dropped, so is a column that does not exist. */
+template <int COUNT>
+GPU_DEVICE void store_tile(const gemm_tile &t, int columns, spw_bf16 *c, int m0, int n0,
+                           const sums4 (&sum)[DOWN][ACROSS]) {
+    keep_here(columns);
+    const int row = m0 + gpu_lane() % 16, column = n0 + gpu_lane() / 16 * 4;
+    const unsigned row_bytes = (unsigned)columns * 2;
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) {
+        const bool inside = column + j * 16 < columns;
+        unsigned offset = (unsigned)row * row_bytes + (unsigned)(column + j * 16) * 2;
+#pragma unroll
+        for (int i = 0; i < DOWN; i++, offset += 16 * row_bytes) {
+            store_rounded(sum[i][j], c, (unsigned)t.height * row_bytes, inside ? offset : ~0u);
+        }
+    }
+}
+
+/* A wave's part of one step: rows of a and columns of b, read from LDS. */
+struct fragments {
+    words4 a[DOWN], b[ACROSS];
+};
+
+template <int FROM, int TO>
+GPU_DEVICE void read_rows(words4 (&to)[DOWN], const unsigned char *lds, int a_at) {
+#pragma unroll
+    for (int i = FROM; i < TO; i++) to[i] = *(const words4 *)(lds + a_at + i * 16 * ROW_BYTES);
+}
+
+GPU_DEVICE void read_columns(words4 (&to)[ACROSS], const unsigned char *lds, int b_at) {
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) to[j] = *(const words4 *)(lds + b_at + j * 16 * ROW_BYTES);
+}
+
+/* PRODUCTS: EACH, the matrix instructions of a product of 16 x 16 by one piece a lane; rows<FROM, TO>(f), the products of
+ * those rows of fragments; prepare(v), what becomes of numbers on their way to LDS.
+ * One step, whose fragments are in `f`; those of the next step go from registers to `lds_next` and, once all
+ * waves have written, from there to `f`; those of the one after that, from which on the sum has `left` terms,
+ * are loaded. The result's rows are b's and its columns a's: a lane then holds four neighbours of a row of c. */
+template <typename PRODUCTS, bool A_INNER, bool B_INNER, bool PAIRED>
+GPU_DEVICE void whole_step(share<A_INNER, 4> &a, share<B_INNER, 2, PAIRED> &b, int left,
+                           unsigned char *lds_next, int a_at, int b_at, fragments &f, PRODUCTS products) {
+    constexpr int EACH = PRODUCTS::EACH;
+    constexpr int FIRST = 1; /* rows of fragments before the numbers of the next step are waited for */
+    constexpr int MIDDLE =
+        6; /* and before all waves have written them: the others cover the reads of the next */
+    constexpr int A_WRITES = A_INNER ? 4 : 8, B_WRITES = B_INNER ? 2 : 8;
+    products.template rows<0, FIRST>(f);
+    fence_schedule();
+    PRODUCTS::prepare(b.v), b.store(lds_next + A_BYTES), b.load(left);
+    PRODUCTS::prepare(a.v), a.store(lds_next), a.load(left);
+    products.template rows<FIRST, MIDDLE>(f);
+    interleave<B_WRITES, LDS_WRITE, 2, EACH>();
+    interleave<2, MEMORY_READ, 1, 0>();
+    interleave<A_WRITES, LDS_WRITE, B_INNER ? 2 : 0, EACH>();
+    interleave<4, MEMORY_READ, 1, B_INNER ? 1 : 0>();
+    gpu_barrier();
+    fence_schedule();
+    words4 next[ACROSS];
+    read_columns(next, lds_next, b_at);
+    read_rows<0, MIDDLE>(f.a, lds_next, a_at);
+    products.template rows<MIDDLE, DOWN>(f);
+    read_rows<MIDDLE, DOWN>(f.a, lds_next, a_at);
+    interleave<ACROSS + MIDDLE, LDS_READ, 0, EACH>();
+    fence_schedule();
+#pragma unroll
+    for (int j = 0; j < ACROSS; j++) f.b[j] = next[j];
+}
+
+/* Offsets into a group are 32 bits; see share. */
+static inline bool gemm_mfma_too_large(const spw_gemm_problem &p, unsigned long long b_columns) {
+    const unsigned long long most = 0xf0000000 / 2, rows = (unsigned)p.rows, inner = (unsigned)p.inner;
+    return rows * inner >= most || rows * (unsigned)p.columns >= most || inner * b_columns >= most;
+}
+
+#endif
