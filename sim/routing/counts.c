@@ -25,7 +25,7 @@ spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out) {
     return status;
 }
 
-spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment) {
+spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment) {
     size_t used = layout->begin[rank + 1];
     if (used == layout->capacity) {
         spw_segment *larger = NULL;
@@ -38,8 +38,18 @@ spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segmen
         layout->capacity = capacity;
     }
     layout->segment[used] = segment;
-    for (size_t r = rank + 1; r <= layout->ranks; r++) layout->begin[r] = used + 1;
+    layout->begin[rank + 1] = used + 1;
     return SPW_OK;
+}
+
+void spw_layout_close(spw_layout *layout, size_t rank) {
+    for (size_t r = rank + 2; r <= layout->ranks; r++) layout->begin[r] = layout->begin[rank + 1];
+}
+
+spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment) {
+    const spw_status status = spw_layout_put(layout, rank, segment);
+    if (status == SPW_OK) spw_layout_close(layout, rank);
+    return status;
 }
 
 void spw_layout_clear(spw_layout *layout) {

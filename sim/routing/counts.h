@@ -49,6 +49,10 @@ typedef struct spw_counts {
 SPW_MUST_CHECK spw_status spw_layout_create(size_t ranks, size_t sequences, spw_layout **out);
 /* Appends to the last rank begun; grows. */
 SPW_MUST_CHECK spw_status spw_layout_append(spw_layout *layout, size_t rank, spw_segment segment);
+/* The same in two parts, so that many segments of a rank cost one pass over the ranks behind it: ranks behind `rank` are not to
+ * be read until it is closed. */
+SPW_MUST_CHECK spw_status spw_layout_put(spw_layout *layout, size_t rank, spw_segment segment);
+void spw_layout_close(spw_layout *layout, size_t rank);
 void spw_layout_clear(spw_layout *layout);
 void spw_layout_destroy(spw_layout *layout); /* NULL is fine */
 

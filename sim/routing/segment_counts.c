@@ -53,6 +53,15 @@ static bool groups_are_alike(const spw_placement *p) {
     return p->group_ranks % p->gpus_per_node == 0 || p->gpus_per_node % p->group_ranks == 0;
 }
 
+/* Whether this piece was the last one seen of those that share its place; most repetitions are found, so few are sorted. */
+enum { SEEN_PLACES = 1 << 14 };
+static bool seen_just_now(piece *seen, const spw_segment *s) {
+    piece *at = &seen[(s->first * 0x9e3779b97f4a7c15u + s->tokens) >> 50];
+    if (at->tokens == s->tokens && at->first == s->first) return true;
+    *at = (piece){s->first, s->tokens, 0};
+    return false;
+}
+
 static void *grown(void *old, size_t used, size_t size) {
     void *larger = NULL;
     if (spw_alloc(1, size, &larger) != SPW_OK) return NULL;
@@ -65,16 +74,20 @@ static void *grown(void *old, size_t used, size_t size) {
 static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_t *fresh) {
     const size_t segments = layout->begin[layout->ranks], most = c->pieces + segments;
     size_t end = c->pieces, unique = c->pieces;
+    piece *seen = NULL;
     if (most > c->piece_capacity) {
         piece *larger = grown(c->piece, c->pieces * sizeof *larger, most * sizeof *larger);
         if (larger == NULL) return SPW_ENOMEM;
         c->piece = larger;
         c->piece_capacity = most;
     }
+    const spw_status status = SPW_ALLOC(SEEN_PLACES, &seen);
+    if (status != SPW_OK) return status;
     for (size_t i = 0; i < segments; i++) {
         const spw_segment *s = &layout->segment[i];
-        if (find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens, 0};
+        if (!seen_just_now(seen, s) && find(c, s) == NULL) c->piece[end++] = (piece){s->first, s->tokens, 0};
     }
+    spw_free(seen);
     qsort(c->piece + c->pieces, end - c->pieces, sizeof *c->piece, by_place);
     for (size_t i = c->pieces; i < end; i++) {
         if (unique > c->pieces && by_place(&c->piece[unique - 1], &c->piece[i]) == 0) continue;

@@ -56,6 +56,7 @@ spw_status spw_token_layout_draw(const spw_token_layout *t) {
                 spw_token_runs_take_piece(t->runs, index, length - filled, rank, sequence, t->layout, &part);
             filled += part;
         }
+        if (sequence + 1 == t->sequences) spw_layout_close(t->layout, rank);
     }
     gsl_rng_free(random);
     spw_match_worsen(t->match, SPW_MATCH_RESAMPLED);

@@ -176,7 +176,7 @@ spw_status spw_token_runs_take_piece(const spw_token_runs *r, size_t index, size
     for (size_t i = r->piece[index]; i < r->piece[index + 1] && *taken < room && status == SPW_OK; i++) {
         const spw_token_run *run = &r->run[i];
         const size_t part = run->tokens < room - *taken ? (size_t)run->tokens : room - *taken;
-        status = spw_layout_append(out, rank, (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
+        status = spw_layout_put(out, rank, (spw_segment){run->first, (uint32_t)part, (uint32_t)sequence});
         *taken += part;
     }
     return status;

@@ -55,7 +55,8 @@ SPW_MUST_CHECK spw_status spw_token_runs_take_part(const spw_token_runs *runs, s
 
 /* Cuts the runs where a sequence of the trace fills one of `length`, and notes which runs are a piece. */
 SPW_MUST_CHECK spw_status spw_token_runs_cut(spw_token_runs *runs, size_t length);
-/* Gives a sequence of `out` `room` tokens of piece `index`, or all it has; *taken says how many. */
+/* Gives a sequence of `out` `room` tokens of piece `index`, or all it has; *taken says how many. The rank
+ * is to be closed (spw_layout_close). */
 SPW_MUST_CHECK spw_status spw_token_runs_take_piece(const spw_token_runs *runs, size_t index, size_t room,
                                                     size_t rank, size_t sequence, spw_layout *out,
                                                     size_t *taken);
