@@ -1,8 +1,9 @@
 # Builds the device code with whatever GPU compilers are present. Sourced by ./run, or run alone on a bare GPU machine:
-#     bash kernels/build.sh [hip | verify | verify-amd | jax | jax-cuda | jax-amd]
+#     bash kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd]
 #   hip          every kernel for every target whose compiler is there, and says which were not
 #   verify       spillway-verify and spillway-bench-kernels, for NVIDIA where nvcc is, else for AMD: no CMake, no HDF5, no GSL
 #   verify-amd   the same for AMD though nvcc is there: ROCm 6 or later, or clang-22 and HIP's headers (docs/install_rocm.md)
+#   gemm         libspillway_gemm.so: the grouped GEMMs for NVIDIA, which kernels/bench/gemm_library.py calls from Python
 #   jax          libspillway_jax.so, the CPU handlers that docs/jax.md describes; needs jaxlib's headers: of $SPW_PYTHON (python3) or $SPW_JAX_INCLUDE
 #   jax-cuda     libspillway_jax_cuda.so, the same with the GPU handlers for NVIDIA; jax-amd: libspillway_jax_amd.so, for AMD
 # Output below ${SPW_KERNELS_BUILD:-build/kernels}. Paths are relative to the project's root.
@@ -146,20 +147,37 @@ spw_jax_include() {
     return 3
 }
 
-# $1: a name, $2: the compiler's flags, $3: files, $4: kernels, $5: where their objects are, $6: how to link, $7: libraries
-spw_jax_library() {
-    include=$(spw_jax_include) || return 3
+# Compiles the host's C files and links them with kernels. $1: a name, $2: the compiler's flags, $3: files, $4: kernels, $5: where their
+# objects are, $6: how to link, $7: libraries
+spw_kernels_shared() {
     out=$(spw_kernels_out "$1") objects=""
     for file in $3; do
         object=$out/$(basename "$file").o objects="$objects $out/$(basename "$file").o"
         spw_kernels_fresh "$object" "$file.c" && continue
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -fvisibility=hidden -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. \
--isystem $include $2 -c $file.c -o $object"
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. $2 -c $file.c -o $object"
     done >"$out/commands"
     spw_kernels_parallel <"$out/commands" || return 1
     for kernel in $4; do objects="$objects $5/$(basename "$kernel").hip.o"; done
     # shellcheck disable=SC2086 # lists of files and flags
     $6 -shared -o "$SPW_KERNELS_BUILD/lib$1.so" $objects $7 && echo "built $SPW_KERNELS_BUILD/lib$1.so"
+}
+
+# The grouped GEMMs for programs of Python, on NVIDIA: kernels/bench/gemm_library.py calls them.
+spw_gemm_kernels="kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled
+kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
+spw_gemm_host="base/memory base/status base/text kernels/gpu/device kernels/gemm/grouped_gemm_gpu kernels/gemm/tensor_map"
+spw_gemm_library() {
+    command -v nvcc >/dev/null || { echo "nvcc is absent" >&2; return 3; }
+    # shellcheck disable=SC2086
+    spw_kernels_cuda_objects $spw_gemm_kernels || return 1
+    spw_kernels_shared spillway_gemm "-isystem $(dirname "$(dirname "$(command -v nvcc)")")/include" "$spw_gemm_host" "$spw_gemm_kernels" \
+        "$SPW_KERNELS_BUILD/sm_90a" nvcc "-Xlinker -z,defs -Xcompiler -fopenmp -lm"
+}
+
+# As spw_kernels_shared, with the header of XLA's interface.
+spw_jax_library() {
+    include=$(spw_jax_include) || return 3
+    spw_kernels_shared "$1" "-fvisibility=hidden -isystem $include $2" "$3" "$4" "$5" "$6" "$7"
 }
 
 spw_jax_cpu() { spw_jax_library spillway_jax "" "$spw_jax_host" "" "" "${CC:-cc}" "-Wl,-z,defs -fopenmp -lpthread -lm"; }
@@ -187,9 +205,10 @@ if [ "$(basename -- "$0")" = build.sh ]; then
     hip) spw_kernels_hip ;;
     verify) spw_kernels_verify ;;
     verify-amd) spw_kernels_verify_amd ;;
+    gemm) spw_gemm_library ;;
     jax) spw_jax_cpu ;;
     jax-cuda) spw_jax_cuda ;;
     jax-amd) spw_jax_amd ;;
-    *) echo "usage: kernels/build.sh [hip | verify | verify-amd | jax | jax-cuda | jax-amd]" >&2 && exit 2 ;;
+    *) echo "usage: kernels/build.sh [hip | verify | verify-amd | gemm | jax | jax-cuda | jax-amd]" >&2 && exit 2 ;;
     esac
 fi
