@@ -8,8 +8,10 @@ import pathlib
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import h5py
 import numpy as np
@@ -22,8 +24,8 @@ oracle = Oracle(program, "stream_oracle")
 check = oracle.check
 TRACE, JOB = scratch / "t.h5", root / "sim/jobs/scratch-moe-e64.yaml"
 STEPS = 1 if sanitized else 8
-SHAPE = ("--experts", "64", "--top-k", "8", "--layers", "8", "--steps", STEPS, "--ranks", "64", "--tokens-per-rank", "2048",
-         "--sequence-length", "512", "--seed", "3")
+SHAPE = ("--experts", "64", "--top-k", "8", "--layers", "8", "--ranks", "64", "--tokens-per-rank", "2048", "--sequence-length", "512",
+         "--seed", "3")
 LINE = re.compile(r"spillway: (\w+): (\d+) of (\d+) (\w+), ([\d.]+) %, ([\d.e+]+) a second, (\d+) (s|min|h|days) left")
 environment = {name: value for name, value in os.environ.items() if name != "SPILLWAY_PROGRESS_S"}
 SCHEMES = [word for scheme in ("gmm", "gmm-deepep", "ragged", "ring", "dense:capacity_factor=1.25", "dense:capacity_factor=2")
@@ -35,10 +37,14 @@ def call(*words, **more):
 
 
 def on_terminal(*words, **more):
-    """What the program writes to a terminal that is its standard error."""
+    """What the program, held for a moment, writes to a terminal that is its standard error."""
     ours, its = pty.openpty()
     running = subprocess.Popen([program, *map(str, words)], stdout=subprocess.PIPE, stderr=its, env={**environment, **more})
     os.close(its)
+    time.sleep(0.3)
+    running.send_signal(signal.SIGSTOP)  # a line is drawn after a second; no machine is too fast for it so
+    time.sleep(1.2)
+    running.send_signal(signal.SIGCONT)
     said = b""
     while True:
         try:
@@ -69,10 +75,12 @@ shutil.rmtree(scratch, ignore_errors=True)
 scratch.mkdir(parents=True)
 
 # Progress on a terminal: one line that is drawn over itself, with rate and time left, and gone at the end.
-said = on_terminal("trace", "generate", TRACE, *SHAPE, OMP_NUM_THREADS="1")
+said = on_terminal("trace", "generate", TRACE, *SHAPE, "--steps", 3 * STEPS, OMP_NUM_THREADS="1")
 drawn = re.findall(r"\rgenerate \[#*\.*\] +\d+% [\d.e+]+ layers/s, \d+ (?:s|min|h|days) left\x1b\[K", said)
 check(len(drawn) > 0 or sanitized, f"a terminal was told {said[:300]!r}")
 check(said.count("\n") <= 2 and ("\r\x1b[K" in said or not drawn), f"more than one line, or it stays: {said[-300:]!r}")
+
+check(call("trace", "generate", TRACE, *SHAPE, "--steps", STEPS).returncode == 0, "no trace to read")
 
 # Elsewhere: lines every so many seconds, and none of a short run.
 replay = ("replay", TRACE, "--job", JOB, "--sequence-length", "512", "--stack", "none")
@@ -94,10 +102,10 @@ slack, size = (256 if sanitized else 16) << 10, TRACE.stat().st_size  # a saniti
 for command, wider in ((replay, ()), (("plan", "--trace", *replay[1:]), ("--expert-parallel", "4,8"))):
     one = read_by(*command, "--sequences-per-gpu", "2", "--scheme", "gmm")
     many = read_by(*command, "--sequences-per-gpu", "2,4", *SCHEMES, *wider)
-    check(size * 0.9 < one < size * 1.5, f"{command[0]}: {one} bytes were read of a trace of {size}")
+    check(size * 0.9 < one and (sanitized or one < size * 1.5), f"{command[0]}: {one} bytes were read of a trace of {size}")
     check(abs(many - one) < slack, f"{command[0]}: {one} bytes were read for one scheme and batch, {many} for many")
 for words in (("trace", "info", TRACE), ("trace", "info", TRACE, "--format", "json"), ("trace", "verify", TRACE)):
-    check(read_by(*words) < size * 1.5, f"{words[:2]}: more than one pass")
+    check(sanitized or read_by(*words) < size * 1.5, f"{words[:2]}: more than one pass")
 
 
 def repeat(source, out, times):
@@ -164,10 +172,10 @@ def bounded(words, trace_bytes, times=0):
     check(out == measured(*words)[2], f"{words}: bounded, it prints something else")
 
 
-# Memory: a trace of eight times the bound and more.
+# Memory: a trace of seven times the bound and more.
 if not sanitized:
     long, counts = scratch / "long.h5", scratch / "counts.h5"
-    repeat(TRACE, long, 6)
+    repeat(TRACE, long, 7)
     six = (*replay[2:], "--sequences-per-gpu", "2,4", *SCHEMES)
     bounded(("replay", long, *replay[2:], "--sequences-per-gpu", "4", "--scheme", "gmm"), long.stat().st_size, 7)
     long.unlink()
