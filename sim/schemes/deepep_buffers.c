@@ -71,8 +71,9 @@ spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *s, size_
     return b;
 }
 
-uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *s, size_t tokens) {
-    const spw_hybrid_ep_buffers b = spw_hybrid_ep_buffer_sizes(s, tokens);
+uint64_t spw_hybrid_ep_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
+    const spw_hybrid_ep_buffers b = spw_hybrid_ep_buffer_sizes(s, s->tokens);
+    (void)scheme;
     return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
 }
 
@@ -109,7 +110,9 @@ uint64_t spw_deepep_elastic_bytes(const spw_layer_shape *s, size_t tokens, bool 
     return aligned(dispatch > combine ? dispatch : combine, BUFFER);
 }
 
-size_t spw_hybrid_ep_exchanges(const spw_layer_shape *s, spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+size_t spw_hybrid_ep_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                               spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    (void)scheme;
     const size_t node_ranks = s->node_ranks > 0 ? s->node_ranks : s->ranks;
     const uint64_t row = s->hidden * s->element_bytes, weights = 4 * s->experts_per_rank * node_ranks;
     const spw_exchange list[] = {

@@ -32,10 +32,12 @@ typedef struct spw_hybrid_ep_buffers {
     uint64_t rdma_bytes; /* all between nodes: input copy, received, and twice that for combine */
 } spw_hybrid_ep_buffers;
 spw_hybrid_ep_buffers spw_hybrid_ep_buffer_sizes(const spw_layer_shape *shape, size_t tokens);
-uint64_t spw_hybrid_ep_bytes(const spw_layer_shape *shape, size_t tokens); /* the sum */
+uint64_t spw_hybrid_ep_bytes(const spw_scheme *scheme,
+                             const spw_layer_shape *shape); /* the sum for a rank's tokens, of any scheme */
 /* HybridEP's six exchanges: forward a row takes along the weights of all experts of the destination's node, and their gradients
  * back. Its maps of a dispatch, "preprocess", and their end. */
-size_t spw_hybrid_ep_exchanges(const spw_layer_shape *shape, spw_exchange out[SPW_SCHEME_EXCHANGES]);
+size_t spw_hybrid_ep_exchanges(const spw_scheme *scheme, const spw_layer_shape *shape,
+                               spw_exchange out[SPW_SCHEME_EXCHANGES]);
 void spw_hybrid_ep_maps_born(spw_layer_builder *builder);
 void spw_hybrid_ep_maps_die(spw_layer_builder *builder, const char *step);
 /* SPW_ECONFIG: the group is no whole number of nodes. */

@@ -57,12 +57,6 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->assignments;
 }
 
-static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
-                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    (void)scheme;
-    return spw_hybrid_ep_exchanges(s, out);
-}
-
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
     spw_deepep_flow(scheme, s, c, group, out);
@@ -71,11 +65,6 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     } else {
         spw_pad_rows(scheme, s, c, group, out->rows);
     }
-}
-
-static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)scheme;
-    return spw_hybrid_ep_bytes(s, s->tokens);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -98,12 +87,12 @@ const spw_scheme_type spw_scheme_hybrid_ep = {
     .traffic.once_a_rank = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(T K budget)",
-    .traffic.exchanges = exchanges,
+    .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "budget",
     .routing.worst_factor = worst_factor,
     .routing.flow = flow,
     .routing.balance = spw_pad_balance,
-    .memory.communication_bytes = communication_bytes,
+    .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",
     .memory.communication_formula =
         "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",

@@ -73,7 +73,7 @@ static void balance(const spw_scheme *scheme, const spw_layer_shape *s, spw_rank
 
 /* 20 multiprocessors unless told otherwise (_DeepepManager). */
 static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (is_hybrid(scheme)) return spw_hybrid_ep_bytes(s, s->tokens);
+    if (is_hybrid(scheme)) return spw_hybrid_ep_bytes(scheme, s);
     const spw_deepep_buffers b = spw_deepep_buffer_hint(s->ranks, s->hidden, s->element_bytes, 20);
     return b.nvl_bytes + b.rdma_bytes;
 }

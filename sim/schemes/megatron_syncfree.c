@@ -105,11 +105,6 @@ static const char *outside(const spw_scheme *scheme) {
                                                          : NULL;
 }
 
-static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)scheme;
-    return spw_hybrid_ep_bytes(s, s->tokens);
-}
-
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     const double page = spw_scheme_option_value(scheme, "page");
     if (!(spw_scheme_option_value(scheme, "rank_capacity") > 0.0))
@@ -153,7 +148,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .traffic.exchanges = exchanges,
     .routing.flow = flow,
     .routing.balance = balance,
-    .memory.communication_bytes = communication_bytes,
+    .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",
     .memory.communication_formula =
         "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",

@@ -97,12 +97,6 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     return (double)(s->worst_rows + padding) / (double)s->worst_rows;
 }
 
-static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
-                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
-    (void)scheme;
-    return spw_hybrid_ep_exchanges(s, out);
-}
-
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
     spw_deepep_flow(scheme, s, c, group, out);
@@ -111,11 +105,6 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
     } else {
         spw_pad_rows(scheme, s, c, group, out->rows);
     }
-}
-
-static uint64_t communication_bytes(const spw_scheme *scheme, const spw_layer_shape *s) {
-    (void)scheme;
-    return spw_hybrid_ep_bytes(s, s->tokens);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
@@ -150,12 +139,12 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",
     .traffic.by_node = true,
     .traffic.once_a_rank = true,
-    .traffic.exchanges = exchanges,
+    .traffic.exchanges = spw_hybrid_ep_exchanges,
     .routing.factor = "capacity",
     .routing.worst_factor = worst_factor,
     .routing.flow = flow,
     .routing.balance = spw_pad_balance,
-    .memory.communication_bytes = communication_bytes,
+    .memory.communication_bytes = spw_hybrid_ep_bytes,
     .memory.communication_source = "registered buffers (4.8)",
     .memory.communication_formula =
         "R T rows and their weights; between nodes T rows in, (nodes - 1) T received, twice that back",
