@@ -14,20 +14,11 @@ import sys
 import torch
 from torch.nn.functional import grouped_mm, silu
 
+from bench_torch import SHAPES
 from gemm_library import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, GemmLibrary
 
 OPERATIONS = ("forward", "input gradient", "weight gradient")
 LAYOUTS = ("[in][out]", "[out][in]")
-SHAPES = [  # name, experts, rows, in, out, routing
-    ("deepseek-v3 gate and up", 32, 65536, 7168, 4096, "uniform"),
-    ("deepseek-v3 gate and up", 32, 65536, 7168, 4096, "zipf0.8"),
-    ("deepseek-v3 down", 32, 65536, 2048, 7168, "uniform"),
-    ("deepseek-v3 down", 32, 65536, 2048, 7168, "zipf0.8"),
-    ("mixtral gate and up", 8, 32768, 4096, 28672, "uniform"),
-    ("olmoe gate and up", 64, 65536, 2048, 2048, "uniform"),
-    ("gpt-oss gate and up", 32, 32768, 2880, 5760, "uniform"),
-    ("fine-grained 7B gate and up", 128, 65536, 2048, 1536, "zipf0.8"),
-]
 SKEW = [("deepseek-v3 gate and up", 32, 65536, 7168, 4096, r)
         for r in ("uniform", "zipf0.4", "zipf0.8", "zipf1.2", "hot10%", "hot30%", "hot50%")]
 FEW = [(f"{rows} rows an expert", 32, 32 * rows, inner, out, "equal")
