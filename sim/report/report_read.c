@@ -82,6 +82,11 @@ static spw_status take_summary(spw_report *r, const char *text, size_t bytes) {
     SPW_TRY(spw_summary_open(text, bytes, &summary));
     r->root = json_incref(summary.root);
     SPW_TRY(spw_field_text(r->root, "summary_json", "format", &format));
+    if (strcmp(format, "spillway-search") == 0)
+        SPW_TRY(spw_fail(
+            SPW_EFORMAT,
+            "is the answer of a search; a report is made of a plan or a replay: plan the points that "
+            "matter without --search, with --format json"));
     if (strcmp(format, "spillway-result") != 0 ||
         json_integer_value(json_object_get(r->root, "version")) != 1)
         SPW_TRY(spw_fail(SPW_EFORMAT, "must say format spillway-result, version 1"));

@@ -899,7 +899,8 @@ def case_plan_damage():
     whole = (folder / "plan.json").read_text()
     for length in (1, 2, 100, len(whole) // 2, len(whole) - 3):
         bad_plan(f"a plan cut to {length}", [], lambda a, n=length: whole[:n])
-    for words, path, value in ((["format spillway-result"], ("format",), "x"), (["version 1"], ("version",), 2), (["rows: must be 1 to"], ("rows",), []),
+    for words, path, value in ((["format spillway-result"], ("format",), "x"), (["without --search"], ("format",), "spillway-search"),
+                               (["version 1"], ("version",), 2), (["rows: must be 1 to"], ("rows",), []),
                                (["rows: must be 1 to"], ("rows",), {}), (["rows: must be objects"], ("rows", 3), [1]),
                                (["expert_parallel"], ("rows", 3, "expert_parallel"), -1), (["fsdp"], ("rows", 3, "fsdp"), None),
                                (["max_bytes"], ("rows", 3, "memory", "max_bytes"), 1e300), (["verdict"], ("rows", 3, "memory", "verdict"), "good"),
