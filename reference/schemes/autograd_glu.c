@@ -62,7 +62,8 @@ cleanup:
     return status;
 }
 
-spw_status spw_glu_up_last(spw_execution *run, spw_autograd_glu *g, float *const gate[]) {
+static spw_status up_last(spw_execution *run, void *experts) {
+    spw_autograd_glu *g = experts;
     const size_t ffn = run->shape.ffn;
     const bool forward = run->pass == SPW_PASS_FORWARD;
     spw_experts *e = &g->experts;
@@ -74,14 +75,14 @@ spw_status spw_glu_up_last(spw_execution *run, spw_autograd_glu *g, float *const
     SPW_TRY(spw_experts_born(run, e, &g->silu, "silu", ffn));
     spw_glu_silu(run, e, &g->silu);
     for (size_t r = 0; r < run->shape.ranks && forward; r++)
-        memcpy(gate[r], e->w0.at[r], rows_of(run, e, r) * ffn * sizeof(float));
+        memcpy(g->gate[r], e->w0.at[r], rows_of(run, e, r) * ffn * sizeof(float));
     if (forward) spw_dies(run, &e->w0);
     spw_step(run, "gemm w1");
     SPW_TRY(spw_experts_born(run, e, &e->w1, "w1_out", ffn));
     SPW_TRY(spw_experts_product(run, e, 1, &e->x, &e->w1));
     spw_step(run, "product");
     SPW_TRY(spw_experts_born(run, e, &e->act, "act", ffn));
-    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = gate[r];
+    for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = g->gate[r];
     spw_experts_swiglu(run, e);
     for (size_t r = 0; r < run->shape.ranks && forward; r++) e->w0.at[r] = NULL;
     if (forward) spw_dies(run, &e->w1), spw_dies(run, &g->silu);
@@ -114,7 +115,7 @@ cleanup:
     return status;
 }
 
-spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) {
+static spw_status gradient(spw_execution *run, spw_autograd_glu *g, bool up_first) {
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     spw_experts *e = &g->experts;
     spw_status status = SPW_OK;
@@ -128,9 +129,9 @@ spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) {
     SPW_TRY(spw_experts_born(run, e, &e->dw1, "d_w1_out", ffn));
     spw_glu_swiglu_gradient(run, e, &g->d_act, &g->d_silu, &e->dw1);
     spw_dies(run, &g->silu), spw_dies(run, &e->w1), spw_dies(run, &g->d_act);
-    if (!g->up_last) SPW_TRY(silu_gradient(run, g));
+    if (!up_first) SPW_TRY(silu_gradient(run, g));
     SPW_TRY(up_gradient(run, e));
-    if (g->up_last) SPW_TRY(silu_gradient(run, g));
+    if (up_first) SPW_TRY(silu_gradient(run, g));
     spw_step(run, "gemm w0 gradient");
     SPW_TRY(spw_experts_born(run, e, &e->dx0, "dx_w0", hidden));
     SPW_TRY(spw_experts_input_gradient(run, e, 0, &e->dw0, &e->dx0));
@@ -142,3 +143,9 @@ spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) {
 cleanup:
     return status;
 }
+
+spw_status spw_glu_backward(spw_execution *run, spw_autograd_glu *g) { return gradient(run, g, false); }
+
+static spw_status up_last_gradient(spw_execution *run, void *experts) { return gradient(run, experts, true); }
+
+const spw_expert_passes spw_glu_up_last = {up_last, up_last_gradient};

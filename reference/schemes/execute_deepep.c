@@ -174,14 +174,14 @@ cleanup:
     return status;
 }
 
-static const spw_fused_layer layer = {to_experts, combine, combine_gradient, dispatch_gradient};
+static const spw_scheme_passes layer = {to_experts, combine, combine_gradient, dispatch_gradient};
 
 spw_status spw_execute_deepep(spw_execution *run) {
     deepep *g = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
-    status = spw_fused_run(run, &layer, g, &g->experts);
+    status = spw_run_passes(run, &layer, g, &spw_fused_passes, &g->experts);
 cleanup:
     return status;
 }

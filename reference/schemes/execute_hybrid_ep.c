@@ -57,7 +57,7 @@ cleanup:
     return status;
 }
 
-static const spw_fused_layer layer = {dispatch, combine, combine_gradient, dispatch_gradient};
+static const spw_scheme_passes layer = {dispatch, combine, combine_gradient, dispatch_gradient};
 
 spw_status spw_execute_hybrid_ep(spw_execution *run) {
     const double budget = spw_execution_number(&run->shape, "budget", 0.0);
@@ -69,7 +69,7 @@ spw_status spw_execute_hybrid_ep(spw_execution *run) {
     SPW_TRY(spw_fused_create(run, g->rows.held, &g->experts));
     g->experts.begin = g->rows.begin, g->experts.count = g->rows.count;
     g->experts.weight = &g->row_weight;
-    status = spw_fused_run(run, &layer, g, &g->experts);
+    status = spw_run_passes(run, &layer, g, &spw_fused_passes, &g->experts);
 cleanup:
     return status;
 }

@@ -11,7 +11,6 @@ typedef struct torchtitan {
     spw_routed routed;
     spw_autograd_glu glu;
     size_t tokens[SPW_EXECUTION_RANKS];
-    float *gate[SPW_EXECUTION_RANKS]; /* w0_out, which SwiGLU in one rounding needs once it is dead */
     spw_spread choice_order, scores_sorted, token_index, sent, received, segment_ids, row_index;
     spw_spread y_received, returned, zeros, returned_fp32, weighted_fp32, weighted, output;
     spw_spread d_weighted, d_weighted_fp32, d_returned_fp32, score_products, d_scores, d_returned,
@@ -19,7 +18,8 @@ typedef struct torchtitan {
     spw_spread dx_received, dx_returned, dx, d_top_scores;
 } torchtitan;
 
-static spw_status dispatch(spw_execution *run, torchtitan *m, const char *exchange) {
+static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
+    torchtitan *m = state;
     const size_t hidden = run->shape.hidden, *sent = m->routed.sent, *received = m->routed.received;
     const bool forward = run->pass == SPW_PASS_FORWARD;
     spw_status status = SPW_OK;
@@ -51,7 +51,8 @@ static void copy_sent(const spw_execution *run, const torchtitan *m, const spw_s
         memcpy(to->at[r], from->at[r], m->routed.sent[r] * run->shape.hidden * sizeof(float));
 }
 
-static spw_status combine(spw_execution *run, torchtitan *m, const char *exchange) {
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    torchtitan *m = state;
     const size_t hidden = run->shape.hidden, *sent = m->routed.sent;
     const bool forward = run->pass == SPW_PASS_FORWARD;
     spw_status status = SPW_OK;
@@ -87,7 +88,8 @@ cleanup:
     return status;
 }
 
-static spw_status combine_gradient(spw_execution *run, torchtitan *m) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    torchtitan *m = state;
     const size_t hidden = run->shape.hidden, *sent = m->routed.sent;
     spw_status status = SPW_OK;
     spw_step(run, "scatter add gradient");
@@ -118,7 +120,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch_gradient(spw_execution *run, torchtitan *m) {
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    torchtitan *m = state;
     const size_t hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     spw_step(run, "permute gradient");
@@ -142,28 +145,18 @@ cleanup:
     return status;
 }
 
+static const spw_scheme_passes layer = {dispatch, combine, combine_gradient, dispatch_gradient};
+
 spw_status spw_execute_torchtitan(spw_execution *run) {
     torchtitan *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
-    m->glu.up_last = true;
     SPW_TRY(spw_routed_by_choice(run, 1, &m->routed, &m->glu.experts));
     for (size_t r = 0; r < run->shape.ranks; r++) {
         m->tokens[r] = run->tokens;
-        SPW_TRY(SPW_SCRATCH(run, m->routed.held[r] * run->shape.ffn + 1, &m->gate[r]));
+        SPW_TRY(SPW_SCRATCH(run, m->routed.held[r] * run->shape.ffn + 1, &m->glu.gate[r]));
     }
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, m, "dispatch"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(dispatch(run, m, "dispatch again"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(combine_gradient(run, m));
-    SPW_TRY(spw_glu_backward(run, &m->glu));
-    SPW_TRY(dispatch_gradient(run, m));
+    status = spw_run_passes(run, &layer, m, &spw_glu_up_last, &m->glu);
 cleanup:
     return status;
 }

@@ -9,7 +9,6 @@ typedef struct async {
     spw_routed routed;
     spw_autograd_glu glu;
     size_t worst, tokens[SPW_EXECUTION_RANKS], capacity[SPW_EXECUTION_RANKS];
-    float *gate[SPW_EXECUTION_RANKS];
     spw_spread arrived, sent, returned; /* in buffers, or within a kernel */
     spw_spread row_slot, row_token, dispatch_ranks, dispatch_rows, combine_ranks, combine_rows, slot_row;
     spw_spread output, d_returned, d_scores, dx;
@@ -28,7 +27,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch(spw_execution *run, async *m, const char *exchange) {
+static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
+    async *m = state;
     const size_t *sent = m->routed.sent;
     spw_status status = SPW_OK;
     spw_step(run, "sort");
@@ -50,7 +50,8 @@ cleanup:
     return status;
 }
 
-static spw_status combine(spw_execution *run, async *m, const char *exchange) {
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    async *m = state;
     spw_status status = SPW_OK;
     spw_step(run, "copy to origins");
     spw_routed_from_experts(run, &m->routed, &m->glu.experts.y, &m->arrived);
@@ -69,7 +70,8 @@ cleanup:
     return status;
 }
 
-static spw_status combine_gradient(spw_execution *run, async *m) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    async *m = state;
     const size_t *sent = m->routed.sent;
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
@@ -86,7 +88,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch_gradient(spw_execution *run, async *m) {
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    async *m = state;
     spw_status status = SPW_OK;
     spw_step(run, "dispatch gradient");
     spw_routed_from_experts(run, &m->routed, &m->glu.experts.dx1, &m->arrived);
@@ -105,12 +108,11 @@ static spw_status create(spw_execution *run, async *m) {
     const size_t top_k = run->shape.top_k, each = run->local < top_k ? run->local : top_k;
     spw_status status = SPW_OK;
     SPW_TRY(spw_routed_by_choice(run, 1, &m->routed, &m->glu.experts));
-    m->glu.up_last = true;
     m->worst = run->shape.ranks * run->tokens * each;
     m->glu.experts.rows = m->worst, m->glu.experts.rows_at = NULL;
     for (size_t r = 0; r < run->shape.ranks; r++) {
         m->tokens[r] = run->tokens, m->capacity[r] = m->worst;
-        SPW_TRY(SPW_SCRATCH(run, m->worst * run->shape.ffn, &m->gate[r]));
+        SPW_TRY(SPW_SCRATCH(run, m->worst * run->shape.ffn, &m->glu.gate[r]));
     }
     SPW_TRY(scratch(run, &m->arrived, m->routed.received));
     SPW_TRY(scratch(run, &m->sent, m->routed.sent));
@@ -119,23 +121,14 @@ cleanup:
     return status;
 }
 
+static const spw_scheme_passes layer = {dispatch, combine, combine_gradient, dispatch_gradient};
+
 spw_status spw_execute_torchtitan_async(spw_execution *run) {
     async *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, m));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, m, "dispatch"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(dispatch(run, m, "dispatch again"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(combine_gradient(run, m));
-    SPW_TRY(spw_glu_backward(run, &m->glu));
-    SPW_TRY(dispatch_gradient(run, m));
+    status = spw_run_passes(run, &layer, m, &spw_glu_up_last, &m->glu);
 cleanup:
     return status;
 }

@@ -7,12 +7,12 @@
 typedef struct titan {
     spw_hybrid_rows rows;
     spw_autograd_glu glu;
-    float *gate[SPW_EXECUTION_RANKS];
     spw_spread map, dense, row_scores, scores, weighted, output;
     spw_spread d_weighted, products, d_scores, d_row_scores, dx, d_dense, d_top_scores;
 } titan;
 
-static spw_status dispatch(spw_execution *run, titan *m, const char *exchange) {
+static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
+    titan *m = state;
     const size_t experts = run->shape.experts, *held = m->rows.held;
     spw_status status = SPW_OK;
     spw_step(run, "indices to map");
@@ -49,7 +49,8 @@ static void weigh(const spw_execution *run, const titan *m, const spw_spread *fr
     }
 }
 
-static spw_status combine(spw_execution *run, titan *m, const char *exchange) {
+static spw_status combine(spw_execution *run, void *state, const char *exchange) {
+    titan *m = state;
     const bool forward = run->pass == SPW_PASS_FORWARD;
     spw_status status = SPW_OK;
     spw_step(run, "weight");
@@ -82,7 +83,8 @@ static void score_gradient(const spw_execution *run, titan *m) {
     }
 }
 
-static spw_status combine_gradient(spw_execution *run, titan *m) {
+static spw_status combine_gradient(spw_execution *run, void *state) {
+    titan *m = state;
     const size_t hidden = run->shape.hidden, *held = m->rows.held;
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
@@ -101,7 +103,8 @@ cleanup:
     return status;
 }
 
-static spw_status dispatch_gradient(spw_execution *run, titan *m) {
+static spw_status dispatch_gradient(spw_execution *run, void *state) {
+    titan *m = state;
     const size_t *tokens = m->rows.tokens, *held = m->rows.held;
     spw_status status = SPW_OK;
     spw_step(run, "scores gradient");
@@ -132,31 +135,21 @@ static spw_status create(spw_execution *run, titan *m) {
     SPW_TRY(spw_hybrid_create(run, (size_t)spw_execution_number(&run->shape, "pad", 1.0), factor > 0.0,
                               (size_t)((double)worst * factor), &m->rows));
     SPW_TRY(spw_experts_create_at(run, m->rows.held, &m->glu.experts));
-    m->glu.up_last = true;
     for (size_t r = 0; r < run->shape.ranks; r++)
         SPW_TRY(SPW_SCRATCH(run, (worst + run->local * m->rows.pad + m->rows.limit) * run->shape.ffn,
-                            &m->gate[r]));
+                            &m->glu.gate[r]));
 cleanup:
     return status;
 }
+
+static const spw_scheme_passes layer = {dispatch, combine, combine_gradient, dispatch_gradient};
 
 spw_status spw_execute_torchtitan_hybridep(spw_execution *run) {
     titan *m = NULL;
     spw_status status = SPW_SCRATCH(run, 1, &m);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, m));
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(dispatch(run, m, "dispatch"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(dispatch(run, m, "dispatch again"));
-    SPW_TRY(spw_glu_up_last(run, &m->glu, m->gate));
-    SPW_TRY(combine(run, m, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(combine_gradient(run, m));
-    SPW_TRY(spw_glu_backward(run, &m->glu));
-    SPW_TRY(dispatch_gradient(run, m));
+    status = spw_run_passes(run, &layer, m, &spw_glu_up_last, &m->glu);
 cleanup:
     return status;
 }

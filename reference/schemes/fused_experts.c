@@ -221,21 +221,10 @@ cleanup:
     return status;
 }
 
-spw_status spw_fused_run(spw_execution *run, const spw_fused_layer *layer, void *state,
-                         spw_fused_experts *experts) {
-    spw_status status = SPW_OK;
-    run->pass = SPW_PASS_FORWARD;
-    SPW_TRY(layer->to_experts(run, state, "dispatch"));
-    SPW_TRY(spw_fused_forward(run, experts, false));
-    SPW_TRY(layer->from_experts(run, state, "combine"));
-    run->pass = SPW_PASS_RECOMPUTE;
-    SPW_TRY(layer->to_experts(run, state, "dispatch again"));
-    SPW_TRY(spw_fused_forward(run, experts, true));
-    SPW_TRY(layer->from_experts(run, state, "combine again"));
-    run->pass = SPW_PASS_BACKWARD;
-    SPW_TRY(layer->to_gradient(run, state));
-    SPW_TRY(spw_fused_backward(run, experts));
-    SPW_TRY(layer->from_gradient(run, state));
-cleanup:
-    return status;
+static spw_status forward(spw_execution *run, void *experts) {
+    return spw_fused_forward(run, experts, run->pass != SPW_PASS_FORWARD);
 }
+
+static spw_status backward(spw_execution *run, void *experts) { return spw_fused_backward(run, experts); }
+
+const spw_expert_passes spw_fused_passes = {forward, backward};

@@ -4,7 +4,7 @@
 #ifndef SPW_REFERENCE_SCHEMES_FUSED_EXPERTS_H
 #define SPW_REFERENCE_SCHEMES_FUSED_EXPERTS_H
 
-#include "reference/schemes/ranks.h"
+#include "reference/schemes/passes.h"
 
 /* Rows of several sets of experts, one after the other: what weight gradients are taken of once all sets are through. */
 typedef struct spw_fused_operands {
@@ -39,17 +39,7 @@ SPW_MUST_CHECK spw_status spw_fused_down(spw_execution *run, spw_fused_experts *
 /* Steps "fc2 gradient", "swiglu gradient", "fc1 gradient": dy -> dx and the weight gradients; all else dies. */
 SPW_MUST_CHECK spw_status spw_fused_backward(spw_execution *run, spw_fused_experts *experts);
 
-/* What a scheme does around them. to_experts leaves x, from_experts takes y; to_gradient leaves dy, from_gradient takes dx.
- * run->pass says which pass it is. */
-typedef struct spw_fused_layer {
-    spw_status (*to_experts)(spw_execution *run, void *state, const char *exchange);
-    spw_status (*from_experts)(spw_execution *run, void *state, const char *exchange);
-    spw_status (*to_gradient)(spw_execution *run, void *state);
-    spw_status (*from_gradient)(spw_execution *run, void *state);
-} spw_fused_layer;
-
-/* The layer forward, whole once more as a checkpoint runs it, and backward. */
-SPW_MUST_CHECK spw_status spw_fused_run(spw_execution *run, const spw_fused_layer *layer, void *state,
-                                        spw_fused_experts *experts);
+/* Them in every pass, for spw_run_passes(); only the forward pass keeps nothing. */
+extern const spw_expert_passes spw_fused_passes;
 
 #endif

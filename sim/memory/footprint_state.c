@@ -207,15 +207,16 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
         const struct {
             const char *name;
             double bytes;
-        } parts[] = {
-            {dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept},
-            {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched},
-            {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients},
-            {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced},
-            {dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies", copied * spw_fsdp2_shard(job, &unit)}};
+            bool there;
+        } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept, true},
+                     {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched, true},
+                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients, true},
+                     {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced, true},
+                     {dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies",
+                      copied * spw_fsdp2_shard(job, &unit), job->fsdp2.on_host}};
         const bool at[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = !dense, [SPW_MOMENT_DENSE_LAYER] = dense};
         for (size_t i = 0; i < sizeof parts / sizeof *parts && layers > 0.0; i++)
-            if (i < 4 || copied > 0.0)
+            if (parts[i].there)
                 spw_component_live(spw_component_add(f, parts[i].name, parts[i].bytes, source,
                                                      "of units of %.6g parameters, w = %.0f", unit.parameters,
                                                      w),

@@ -1,6 +1,8 @@
 #include "sim/schemes/deepep_buffers.h"
 
+#include "sim/schemes/deepep_jax.h"
 #include "sim/schemes/list.h"
+#include "sim/schemes/padded_rows.h"
 
 /* Recommended ring lengths in tokens, dispatch and combine alike in what they reserve (the greater of the
  * two). */
@@ -75,6 +77,16 @@ uint64_t spw_hybrid_ep_bytes(const spw_scheme *scheme, const spw_layer_shape *s)
     const spw_hybrid_ep_buffers b = spw_hybrid_ep_buffer_sizes(s, s->tokens);
     (void)scheme;
     return b.token_bytes + b.probability_bytes + b.scale_bytes + b.rdma_bytes;
+}
+
+void spw_hybrid_ep_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                        size_t limit, spw_flow *out) {
+    spw_deepep_flow(scheme, s, c, group, out);
+    if (limit == SIZE_MAX) {
+        spw_pad_rows(scheme, s, c, group, out->rows);
+    } else {
+        spw_pad_within(s, c, group, spw_pad_of(scheme), limit, out);
+    }
 }
 
 spw_status spw_hybrid_ep_check(const spw_scheme *scheme, const spw_layer_shape *s) {

@@ -59,12 +59,7 @@ static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
 
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
-    spw_deepep_flow(scheme, s, c, group, out);
-    if (has_budget(scheme)) {
-        spw_pad_within(s, c, group, spw_pad_of(scheme), buffer_rows(scheme, s), out);
-    } else {
-        spw_pad_rows(scheme, s, c, group, out->rows);
-    }
+    spw_hybrid_ep_flow(scheme, s, c, group, has_budget(scheme) ? buffer_rows(scheme, s) : SIZE_MAX, out);
 }
 
 static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
