@@ -11,12 +11,23 @@ typedef struct torchtitan {
     spw_routed routed;
     spw_autograd_glu glu;
     size_t tokens[SPW_EXECUTION_RANKS];
-    spw_spread choice_order, scores_sorted, token_index, sent, received, segment_ids, row_index;
+    spw_spread choice_order, scores_sorted, token_index, sent, pieces, received, segment_ids, row_index;
     spw_spread y_received, returned, zeros, returned_fp32, weighted_fp32, weighted, output;
     spw_spread d_weighted, d_weighted_fp32, d_returned_fp32, score_products, d_scores, d_returned,
         dy_received;
     spw_spread dx_received, dx_returned, dx, d_top_scores;
 } torchtitan;
+
+/* Pieces of the sources, then one tensor of them. */
+static spw_status born_of_pieces(spw_execution *run, torchtitan *m, const char *pieces, spw_spread *whole,
+                                 const char *name, const size_t *rows) {
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_born_at(run, &m->pieces, pieces, rows, run->shape.hidden, 0));
+    SPW_TRY(spw_born_at(run, whole, name, rows, run->shape.hidden, 0));
+    spw_dies(run, &m->pieces);
+cleanup:
+    return status;
+}
 
 static spw_status dispatch(spw_execution *run, void *state, const char *exchange) {
     torchtitan *m = state;
@@ -32,7 +43,7 @@ static spw_status dispatch(spw_execution *run, void *state, const char *exchange
     SPW_TRY(spw_born_at(run, &m->sent, "sent", sent, hidden, 0));
     spw_routed_gather(run, &m->routed, run->in.x, false, &m->sent);
     spw_step(run, "all-to-all");
-    SPW_TRY(spw_born_at(run, &m->received, "received", received, hidden, 0));
+    SPW_TRY(born_of_pieces(run, m, "received_pieces", &m->received, "received", received));
     SPW_TRY(spw_routed_send(run, &m->routed, exchange, &m->sent, &m->received));
     spw_step(run, "permute");
     SPW_TRY(spw_born_at(run, &m->segment_ids, "segment_ids", received, 1, 8));
@@ -60,7 +71,7 @@ static spw_status combine(spw_execution *run, void *state, const char *exchange)
     SPW_TRY(spw_born_at(run, &m->y_received, "y_received_order", m->routed.received, hidden, 0));
     spw_routed_from_experts(run, &m->routed, &m->glu.experts.y, &m->y_received);
     spw_step(run, "all-to-all back");
-    SPW_TRY(spw_born_at(run, &m->returned, "returned", sent, hidden, 0));
+    SPW_TRY(born_of_pieces(run, m, "returned_pieces", &m->returned, "returned", sent));
     SPW_TRY(spw_routed_return(run, &m->routed, exchange, &m->y_received, &m->returned));
     spw_dies(run, &m->y_received);
     spw_step(run, "weight");
@@ -109,7 +120,7 @@ static spw_status combine_gradient(spw_execution *run, void *state) {
     copy_sent(run, m, &m->d_returned_fp32, &m->d_returned);
     spw_dies(run, &m->d_returned_fp32);
     spw_step(run, "all-to-all back gradient");
-    SPW_TRY(spw_born_at(run, &m->dy_received, "dy_received", m->routed.received, hidden, 0));
+    SPW_TRY(born_of_pieces(run, m, "dy_pieces", &m->dy_received, "dy_received", m->routed.received));
     SPW_TRY(spw_routed_send(run, &m->routed, "combine gradient", &m->d_returned, &m->dy_received));
     spw_dies(run, &m->d_returned);
     spw_step(run, "unpermute gradient");
@@ -129,7 +140,7 @@ static spw_status dispatch_gradient(spw_execution *run, void *state) {
     spw_routed_from_experts(run, &m->routed, &m->glu.experts.dx1, &m->dx_received);
     spw_dies(run, &m->glu.experts.dx1), spw_dies(run, &m->row_index);
     spw_step(run, "all-to-all gradient");
-    SPW_TRY(spw_born_at(run, &m->dx_returned, "dx_returned", m->routed.sent, hidden, 0));
+    SPW_TRY(born_of_pieces(run, m, "dx_pieces", &m->dx_returned, "dx_returned", m->routed.sent));
     SPW_TRY(spw_routed_return(run, &m->routed, "dispatch gradient", &m->dx_received, &m->dx_returned));
     spw_dies(run, &m->dx_received);
     spw_step(run, "gather gradient");

@@ -1,5 +1,6 @@
 /* torchtitan's MoE with its all-to-all token dispatcher and grouped products (docs/schemes.md, section 6.5). What a frame of
- * Python still names is held until that function returns: RoutedExperts.forward names x and y to its end. */
+ * Python still names is held until that function returns: RoutedExperts.forward names x and y to its end. An exchange
+ * receives one piece a source and then makes one tensor of them. */
 #include "sim/schemes/experts_torch.h"
 #include "sim/schemes/list.h"
 
@@ -20,13 +21,20 @@ static spw_tensor received(const char *name) {
 }
 static spw_tensor tokens(const char *name) { return (spw_tensor){name, SPW_ROWS_TOKENS, SPW_WIDTH_HIDDEN}; }
 
+/* What arrives is there twice while it is put together. */
+static void exchange(spw_layer_builder *b, const char *step, spw_tensor pieces, spw_tensor whole) {
+    spw_layer_born(b, step, pieces);
+    spw_layer_born(b, step, whole);
+    spw_layer_dies(b, step, pieces.name);
+}
+
 static void dispatch(spw_layer_builder *b) {
     spw_layer_born(b, "sort", column("choice_order", SPW_ROWS_SENT, 8));
     spw_layer_born(b, "sort", column("scores_sorted", SPW_ROWS_SENT, 4));
     spw_layer_born(b, "sort", column("token_index", SPW_ROWS_SENT, 8));
     if (is_forward(b)) spw_layer_dies(b, "sort", "choice_order");
     spw_layer_born(b, "gather", sent("sent"));
-    spw_layer_born(b, "all-to-all", received("received"));
+    exchange(b, "all-to-all", received("received_pieces"), received("received"));
     spw_layer_born(b, "permute", column("segment_ids", SPW_ROWS_RECEIVED, 8));
     spw_layer_born(b, "permute", column("row_index", SPW_ROWS_RECEIVED, 8));
     spw_layer_born(b, "permute", (spw_tensor){"x", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
@@ -39,7 +47,7 @@ static void dispatch(spw_layer_builder *b) {
 static void combine(spw_layer_builder *b) {
     static const char *const saved[] = {"x", "row_index", "token_index", "scores_sorted"};
     spw_layer_born(b, "unpermute", received("y_received_order"));
-    spw_layer_born(b, "all-to-all back", sent("returned"));
+    exchange(b, "all-to-all back", sent("returned_pieces"), sent("returned"));
     spw_layer_dies(b, "all-to-all back", "y_received_order");
     spw_layer_born(b, "weight", tokens("zeros"));
     spw_layer_born(b, "weight", sent_fp32("returned_fp32"));
@@ -70,7 +78,7 @@ static void combine_gradient(spw_layer_builder *b) {
     spw_layer_dies(b, "weight gradient", "d_weighted_fp32");
     spw_layer_born(b, "weight gradient", sent("d_returned"));
     spw_layer_dies(b, "weight gradient", "d_returned_fp32");
-    spw_layer_born(b, "all-to-all back gradient", received("dy_received"));
+    exchange(b, "all-to-all back gradient", received("dy_pieces"), received("dy_received"));
     spw_layer_dies(b, "all-to-all back gradient", "d_returned");
     spw_layer_born(b, "unpermute gradient", (spw_tensor){"dy", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "unpermute gradient", "dy_received");
@@ -80,7 +88,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
     spw_layer_born(b, "permute gradient", received("dx_received_order"));
     spw_layer_dies(b, "permute gradient", "dx_w1");
     spw_layer_dies(b, "permute gradient", "row_index");
-    spw_layer_born(b, "all-to-all gradient", sent("dx_returned"));
+    exchange(b, "all-to-all gradient", sent("dx_pieces"), sent("dx_returned"));
     spw_layer_dies(b, "all-to-all gradient", "dx_received_order");
     spw_layer_born(b, "gather gradient", tokens("dx"));
     spw_layer_dies(b, "gather gradient", "dx_returned");

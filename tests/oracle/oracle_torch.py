@@ -133,11 +133,12 @@ def torchtitan_memory(g, M, sent, received):
     H, F, live = g.H, g.F, Live()
     row, wide, arrived, held, token = sent * H * B, sent * H * 4, received * H * B, M * H * B, g.T * H * B
     live.make(choice_order=8 * sent, scores_sorted=4 * sent, token_index=8 * sent)
-    live.make(sent=row).make(received=arrived).make(segment_ids=8 * received, row_index=8 * received)
+    live.make(sent=row).make(pieces=arrived).turn(dict(received=arrived), "pieces")
+    live.make(segment_ids=8 * received, row_index=8 * received)
     live.turn(dict(x=held), "segment_ids", "received").end("sent")
     for name in ("w0_out", "silu", "w1_out", "act"):
         live.make(**{name: M * F * B})
-    live.make(y=held).make(y_received_order=arrived).turn(dict(returned=row), "y_received_order")
+    live.make(y=held).make(y_received_order=arrived).make(pieces=row).turn(dict(returned=row), "pieces", "y_received_order")
     live.make(zeros=token).make(returned_fp32=wide, weighted_fp32=wide)
     live.turn(dict(weighted=row), "weighted_fp32", "returned")
     live.turn(dict(output=token), "zeros").end("weighted", "y", "output").save()
@@ -146,14 +147,14 @@ def torchtitan_memory(g, M, sent, received):
     live.make(score_products=wide).make(d_scores=4 * sent)
     live.end("score_products", "returned_fp32", "scores_sorted", "d_weighted_fp32")
     live.turn(dict(d_returned=row), "d_returned_fp32")
-    live.turn(dict(dy_received=arrived), "d_returned").turn(dict(dy=held), "dy_received")
+    live.make(pieces=arrived).turn(dict(dy_received=arrived), "pieces", "d_returned").turn(dict(dy=held), "dy_received")
     live.turn(dict(d_act=M * F * B), "act", "dy")
     live.turn(dict(d_silu=M * F * B, d_w1_out=M * F * B), "silu", "w1_out", "d_act")
     live.turn(dict(dx_w1=held), "d_w1_out")             # the product of up was made last
     live.turn(dict(d_w0_out=M * F * B), "w0_out", "d_silu")
     live.turn(dict(dx_w0=held), "x", "d_w0_out").end("dx_w0")
     live.turn(dict(dx_received_order=arrived), "dx_w1", "row_index")
-    live.turn(dict(dx_returned=row), "dx_received_order")
+    live.make(pieces=row).turn(dict(dx_returned=row), "pieces", "dx_received_order")
     live.turn(dict(dx=token), "dx_returned", "token_index")
     return live.turn(dict(d_top_scores=4 * g.T * g.K), "d_scores", "choice_order").end("dx", "d_top_scores").finish()
 
