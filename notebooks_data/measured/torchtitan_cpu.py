@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes torchtitan_cpu.csv: torchtitan's RoutedExperts with its all-to-all dispatcher, forward and backward, in 2
-and 8 processes of one CPU (gloo), and every allocation of PyTorch's CPU allocator in between, as its profiler reports them.
-PYTHONPATH=<a checkout of torchtitan> python3 torchtitan_cpu.py TABLE.csv (needs torch, spmd_types, tyro).
-Weights and their gradients, the layer's input, the gradient of its output and the given scores and ids are not counted."""
+and 8 processes of one CPU (gloo), and every allocation of PyTorch's CPU allocator in between, as its profiler reports
+them. PYTHONPATH=<a checkout of torchtitan> python3 torchtitan_cpu.py TABLE.csv (needs torch, spmd_types, tyro).
+Weights and their gradients, the layer's input, the gradient of its output, given scores and ids are not counted."""
 import csv
 import gc
 import os
@@ -23,19 +23,21 @@ ROUTINGS = ["balanced", "skewed", "hot1"]
 
 
 def choices(routing, ranks, rank, tokens, top_k, experts):
-    """balanced: choice j of token t is expert (t + j (E div K)) mod E. skewed: K experts are drawn without replacement, expert x
-    with weight 1 / (1 + x). hot1: choice j of token t is expert (t + j) mod (E / ranks), all on rank 0."""
+    """balanced: choice j of token t is expert (t + j (E div K)) mod E. skewed: K experts are drawn without
+    replacement, expert x with weight 1 / (1 + x). hot1: choice j of token t is expert (t + j) mod (E / ranks), all on
+    rank 0."""
     t, j = torch.arange(tokens).view(-1, 1), torch.arange(top_k).view(1, -1)
     if routing == "balanced":
         return (t + j * (experts // top_k)) % experts
     if routing == "hot1":
         return (t + j) % (experts // ranks)
     weights = 1.0 / (1.0 + torch.arange(experts, dtype=torch.float64))
-    return torch.multinomial(weights.expand(tokens, experts), top_k, generator=torch.Generator().manual_seed(100 + rank))
+    generator = torch.Generator().manual_seed(100 + rank)
+    return torch.multinomial(weights.expand(tokens, experts), top_k, generator=generator)
 
 
 def all_to_all(outputs, inputs, group=None):
-    """Gloo's own refuses pieces of different sizes. These are the same pieces one by one, with no memory of their own."""
+    """Gloo's own refuses pieces of different sizes. These are the same, one by one, with no memory of their own."""
     me = dist.get_rank(group)
     outputs[me].copy_(inputs[me])
     work = [dist.isend(t, r) for r, t in enumerate(inputs) if r != me and t.numel()]
@@ -103,7 +105,8 @@ def run(ranks, rank, shape, routing, remat, mesh):
     return dict(shape=name, hidden=hidden, ffn=ffn, experts=experts, top_k=top_k, gpus=ranks, tokens_per_rank=tokens,
                 routing=routing, remat="full" if remat else "none", rank=rank, rows_sent=tokens * top_k,
                 rows_received=sum(per_expert), rows_per_expert=";".join(map(str, per_expert)), kept_bytes=kept,
-                peak_forward_bytes=forward_most, peak_bytes=max(forward_most, kept + backward_most), left_bytes=kept + left)
+                peak_forward_bytes=forward_most,
+                peak_bytes=max(forward_most, kept + backward_most), left_bytes=kept + left)
 
 
 def work(rank, ranks, shapes, path):

@@ -7,6 +7,7 @@
 #include "sim/memory/allocator.h"
 #include "sim/memory/bare_layers.h"
 #include "tests/unit/check.h"
+#include "tests/unit/csv_number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,12 +18,6 @@ enum { MOST_LAYERS = 8, FIGURES = 3, RANKS = 2 };
 static const char *const figures[FIGURES] = {"requested_after_forward_bytes", "requested_peak_bytes",
                                              "reserved_peak_bytes"};
 static const double limits[FIGURES] = {0.001, 0.001, 0.025};
-
-static uint64_t number(const spw_csv *csv, size_t row, const char *column) {
-    const char *text = NULL;
-    CHECK_OK(spw_csv_text(csv, row, column, &text));
-    return text != NULL ? strtoull(text, NULL, 10) : 0;
-}
 
 /* The rows of a rank are the table's; in a group whose ranks share all experts each has its own choices, and all of them. */
 static void read_rows(const spw_csv *csv, size_t row, const spw_megatron_shape *shape, uint64_t *held,

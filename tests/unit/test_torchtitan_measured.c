@@ -3,6 +3,7 @@
  * with balanced and with skewed routing. argv: the folder of the table. */
 #include "sim/input/csv.h"
 #include "tests/unit/check.h"
+#include "tests/unit/csv_number.h"
 #include "tests/unit/layer_of.h"
 #include "tests/unit/scheme_of.h"
 
@@ -11,12 +12,6 @@
 #include <string.h>
 
 enum { MOST_EXPERTS = 64, ROWS = 84 };
-
-static uint64_t number(const spw_csv *csv, size_t row, const char *column) {
-    const char *text = NULL;
-    CHECK_OK(spw_csv_text(csv, row, column, &text));
-    return text != NULL ? strtoull(text, NULL, 10) : 0;
-}
 
 static bool has(const spw_csv *csv, size_t row, const char *column, const char *value) {
     const char *text = spw_csv_field(csv, row, column);
