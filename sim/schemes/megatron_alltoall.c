@@ -401,29 +401,37 @@ size_t spw_megatron_alltoall_exchanges(const spw_scheme *scheme, const spw_layer
     return count;
 }
 
-/* Rows that one rank sends to one expert, of `kept` choices: a router can only add tokens that it has. */
-static uint64_t sent_rows(const spw_scheme *scheme, const spw_layer_shape *s, uint64_t kept,
-                          bool router_pads) {
-    if (fills_slots(scheme)) {
-        const size_t capacity = spw_megatron_capacity(scheme, s);
-        return capacity < s->tokens ? capacity : s->tokens;
-    }
-    const uint64_t padded = router_pads ? spw_pad_up(kept, spw_megatron_align(scheme)) : kept;
-    return padded < s->tokens ? padded : s->tokens;
+/* Rows that one rank sends to one expert: what the options say, read once. */
+typedef struct sending {
+    bool slots;
+    size_t capacity, align, tokens; /* align 1: the router adds none */
+} sending;
+
+static sending sending_of(const spw_scheme *scheme, const spw_layer_shape *s) {
+    return (sending){.slots = fills_slots(scheme),
+                     .capacity = spw_megatron_capacity(scheme, s),
+                     .align = experts_pad(scheme) ? 1 : spw_megatron_align(scheme),
+                     .tokens = s->tokens};
+}
+
+/* Of `kept` choices: a router can only add tokens that it has. */
+static uint64_t sent_rows(const sending *by, uint64_t kept) {
+    const uint64_t rows = by->slots ? by->capacity : by->align > 1 ? spw_pad_up(kept, by->align) : kept;
+    return rows < by->tokens ? rows : by->tokens;
 }
 
 void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
                                 size_t group, spw_flow *out) {
     const size_t align = spw_megatron_align(scheme);
     const bool pad_here = experts_pad(scheme);
+    const sending by = sending_of(scheme, s);
     const size_t t = s->expert_tensor > 0 ? s->expert_tensor : 1;
     spw_megatron_flow_begin(scheme, s, c, group, out);
     for (size_t x = 0; x < s->experts; x++) {
         const size_t d = x / s->experts_per_rank * t;
         uint64_t received = 0;
         for (size_t r = 0; r < s->ranks; r++) {
-            const uint64_t n = sent_rows(scheme, s, c->routed[(group * s->ranks + r) * s->experts + x],
-                                         align > 1 && !pad_here);
+            const uint64_t n = sent_rows(&by, c->routed[(group * s->ranks + r) * s->experts + x]);
             out->wire[r * s->ranks + d + r % t] += n;
             received += n;
         }
@@ -435,9 +443,8 @@ void spw_megatron_alltoall_balance(const spw_scheme *scheme, const spw_layer_sha
     const size_t capacity = spw_megatron_capacity(scheme, s), align = spw_megatron_align(scheme),
                  even = (s->assignments + s->experts - 1) / s->experts;
     if (capacity == SIZE_MAX && align == 1) return;
-    const uint64_t n = sent_rows(scheme, s, even < capacity ? even : capacity,
-                                 align > 1 && !experts_pad(scheme)),
-                   held = s->ranks * n;
+    const sending by = sending_of(scheme, s);
+    const uint64_t n = sent_rows(&by, even < capacity ? even : capacity), held = s->ranks * n;
     rows->sent = rows->received = s->experts * n;
     rows->held = s->experts_per_rank * (experts_pad(scheme) ? spw_pad_up(held, align) : held);
 }

@@ -1,14 +1,13 @@
 #include "sim/time/megatron_job_time.h"
 
 #include "base/memory.h"
-#include "sim/input/cluster_levels.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
 #include "sim/time/grid_time.h"
-#include "sim/time/megatron_doubt.h"
+#include "sim/time/megatron_job_doubt.h"
 #include "sim/time/model_work.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/time/weight_families.h"
@@ -76,6 +75,11 @@ static const struct {
     [CONTEXT] = {"context_parallel", "keys and values round a context group", SPW_STREAM_COLLECTIVE},
     [ENDS] = {"tensor_parallel_ends", "embedding, head and loss of a tensor group", SPW_STREAM_COLLECTIVE}};
 
+/* Which of the loads a block has: from MoE layer `first` on. */
+typedef struct block_load {
+    size_t micro, first, layers;
+} block_load;
+
 typedef struct prediction {
     const spw_megatron_job_request *q;
     spw_pipeline pipeline;
@@ -85,7 +89,9 @@ typedef struct prediction {
     size_t blocks;                              /* [stages][micro_batches][chunks] */
     double *forward_s, *backward_s;             /* [blocks] of one group */
     spw_megatron_time *time;                    /* [blocks] the MoE layers */
-    spw_megatron_load *load;                    /* [layers of a block][ranks] */
+    block_load *had;                            /* [blocks] */
+    size_t *order, timed;    /* [blocks] the blocks whose layers were timed, and how many */
+    spw_megatron_load *load; /* [layers of a block][ranks] */
     double send_s;
     double gradients_s; /* of parameters that a tensor group holds whole */
 } prediction;
@@ -169,25 +175,39 @@ static size_t moe_layers_before(const prediction *p, const spw_block *block) {
     return before;
 }
 
+/* The MoE layers of a block. Loads are taken in turn, so an earlier block of the group may have had the same. */
+static spw_status time_layers(prediction *p, size_t group, size_t at, const block_load *load) {
+    const spw_megatron_job_request *q = p->q;
+    const size_t ranks = q->point->job->expert;
+    const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
+    p->had[at] = *load;
+    for (size_t before = 0; before < p->timed; before++) {
+        const block_load *had = &p->had[p->order[before]];
+        if (had->micro != load->micro || had->first != load->first || had->layers != load->layers) continue;
+        p->time[at] = p->time[p->order[before]];
+        return SPW_OK;
+    }
+    memset(&p->time[at], 0, sizeof p->time[at]);
+    p->order[p->timed++] = at;
+    if (load->layers == 0) return SPW_OK;
+    p->shape.layers = load->layers;
+    for (size_t l = 0; l < load->layers; l++)
+        memcpy(p->load + l * ranks, source + (load->first + l) % q->layers * ranks, ranks * sizeof *p->load);
+    return spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks, p->load, NULL,
+                                     &p->time[at]);
+}
+
 static spw_status time_block(prediction *p, size_t group, size_t stage, size_t micro, size_t chunk) {
     const spw_megatron_job_request *q = p->q;
     const spw_block block = spw_pipeline_block(&p->pipeline, &q->point->job->model, stage, chunk);
-    const size_t at = block_index(p, stage, micro, chunk), ranks = q->point->job->expert,
-                 first = moe_layers_before(p, &block);
-    const spw_megatron_load *source =
-        q->load + (micro % q->micro_batches * q->groups + group) * q->layers * ranks;
-    p->forward_s[at] = p->backward_s[at] = 0.0;
-    memset(&p->time[at], 0, sizeof p->time[at]);
-    if (block.moe_layers > 0) {
-        p->shape.layers = block.moe_layers;
-        for (size_t l = 0; l < block.moe_layers; l++)
-            memcpy(p->load + l * ranks, source + (first + l) % q->layers * ranks, ranks * sizeof *p->load);
-        const spw_status status = spw_megatron_time_predict(q->coefficients, &p->shape, p->dispatcher, ranks,
-                                                            p->load, NULL, &p->time[at]);
-        if (status != SPW_OK) return status;
-        p->forward_s[at] = p->time[at].forward_s;
-        p->backward_s[at] = p->time[at].backward_s;
-    }
+    const size_t at = block_index(p, stage, micro, chunk);
+    const block_load load = {.micro = micro % q->micro_batches,
+                             .first = moe_layers_before(p, &block) % q->layers,
+                             .layers = block.moe_layers};
+    const spw_status status = time_layers(p, group, at, &load);
+    if (status != SPW_OK) return status;
+    p->forward_s[at] = p->time[at].forward_s;
+    p->backward_s[at] = p->time[at].backward_s;
     for (outside i = 0; i < PARTS; i++) {
         const double seconds = p->part_s[i] * share_of(p, i, &block, stage, chunk);
         p->forward_s[at] += seconds * p->forward_share[i];
@@ -198,6 +218,7 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
 
 static spw_status time_group(prediction *p, size_t group, double *out) {
     spw_status status = SPW_OK;
+    p->timed = 0;
     for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
         for (size_t micro = 0; micro < p->pipeline.micro_batches; micro++) {
             for (size_t chunk = 0; chunk < p->pipeline.chunks && status == SPW_OK; chunk++)
@@ -282,23 +303,6 @@ static double collective_s(const spw_megatron_coefficients *c, const spw_weight_
     return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
 }
 
-/* What travels of weights and gradients in one step; the same on every stage. */
-static void count_weights(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
-    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
-    const double scattered = (double)job->precision.gradients * (replicated ? 2.0 : 1.0),
-                 gathers_a_step = replicated                                ? 0.0
-                                  : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
-                                                                            : 1.0;
-    spw_weight_family family[SPW_WEIGHT_FAMILIES];
-    const size_t families = spw_weight_families(job, false, family);
-    *scatters = *gathers = (spw_weight_traffic){0.0, 0.0, 0.0};
-    for (size_t i = 0; i < families; i++) {
-        spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
-        spw_weight_traffic_add(job, &family[i], 1.0,
-                               gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
-    }
-}
-
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
     const spw_job *job = p->q->point->job;
@@ -312,7 +316,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
         2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
     spw_weight_traffic scatters, gathers;
     spw_status status = SPW_OK;
-    count_weights(job, &scatters, &gathers);
+    spw_weight_step(job, &scatters, &gathers);
     SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &scatters)));
     SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
@@ -358,64 +362,14 @@ cleanup:
     return status;
 }
 
-/* --- What the fit covers --- */
-
-static spw_fp8_facts facts_of(const spw_job *job) {
-    return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
-}
-
-static void name_outside(const prediction *p, char *note) {
-    const spw_job *job = p->q->point->job;
-    const spw_megatron_coefficients *c = p->q->coefficients;
-    const char *dispatcher = spw_megatron_unmeasured(p->dispatcher);
-    const spw_layer_shape *shape = &p->q->point->shape;
-    char size[24];
-    (void)snprintf(size, sizeof size, "%zu", job->expert);
-    if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
-    if (p->q->coefficients->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
-    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
-    if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
-    if (spw_levels_are_several(&job->cluster))
-        spw_outside_add(note, "a network of %zu levels, of which none was measured",
-                        job->cluster.levels.count);
-    if (!spw_has_word(c->expert_parallel, size))
-        spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
-    if (p->shape.tokens < c->tokens_min || p->shape.tokens > c->tokens_max)
-        spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
-    if (p->pipeline.stages > 1) spw_outside_add(note, "pipelines not measured");
-    if (!spw_grid_is_plain(job))
-        spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
-                              "collectives hidden whole and at twice their time");
-    if (job->precision.recipe != SPW_FP8_NONE)
-        spw_outside_add(note,
-                        "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
-                        spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
-                        facts_of(job).products_are);
-}
-
-static void doubt(const prediction *p, spw_timeline *out) {
-    const spw_megatron_coefficients *c = p->q->coefficients;
-    const spw_job *job = p->q->point->job;
-    const spw_layer_shape *shape = &p->q->point->shape;
-    const spw_megatron_far far = {.layers = spw_megatron_layers_half_width(c, job->expert, p->shape.tokens),
-                                  .counted = job->part == SPW_PART_WHOLE,
-                                  .dispatcher = spw_megatron_unmeasured(p->dispatcher) != NULL,
-                                  .network = shape->node_ranks < shape->ranks,
-                                  .levels = spw_levels_are_several(&job->cluster),
-                                  .scaled = c->scaled,
-                                  .recipe = facts_of(job).products_width};
-    spw_megatron_doubt(c, &far, out);
-}
-
 /* --- The step --- */
 
-static spw_status begin(prediction *p) {
+static void set_shape(prediction *p) {
     const spw_megatron_job_request *q = p->q;
     const spw_job *job = q->point->job;
     const spw_scheme *scheme = q->point->scheme;
     const spw_layer_shape *s = &q->point->shape;
     const size_t capacity = scheme->type->routing.expert_capacity(scheme, s);
-    spw_status status = SPW_OK;
     p->shape = (spw_megatron_shape){.tokens = s->tokens,
                                     .top_k = s->top_k,
                                     .experts = s->experts,
@@ -432,11 +386,19 @@ static spw_status begin(prediction *p) {
                           2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
                     : 0.0;
     count_outside(p);
+}
+
+static spw_status begin(prediction *p) {
+    const spw_job *job = p->q->point->job;
+    spw_status status = SPW_OK;
+    set_shape(p);
     SPW_TRY(count_grid(p));
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
     SPW_TRY(SPW_ALLOC(job->model.moe_layers * job->expert, &p->load));
 
 cleanup:
@@ -461,30 +423,75 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     SPW_TRY(add_components(&p, worst, out));
     spw_timeline_finish(out, (double)(q->point->sequences * q->point->job->sequence_length) /
                                  (double)p.pipeline.stages / cut_of(q->point->job));
-    name_outside(&p, out->outside);
-    doubt(&p, out);
+    spw_megatron_job_doubt(q, p.shape.tokens, out);
 
 cleanup:
-    spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.load);
+    spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.had), spw_free(p.order);
+    spw_free(p.load);
     return status;
 }
 
 /* --- What it takes at least --- */
 
-double spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
-                                double rows) {
+/* Passes through the MoE layers of a block. One rank with the mean of a group's rows is never behind the group: every clock of
+ * spw_megatron_time_predict() is a maximum of sums that grow with a rank's rows, and the fullest rank has no fewer than the
+ * mean. What may be 0 for every rank is left out: rows on links, spills, empty experts. */
+static spw_status least_layers_s(prediction *p, double rows, size_t layers, double *out) {
+    const spw_megatron_load mean = {
+        .received = rows, .tiled = rows, .zero_rows = p->shape.padded ? rows : 0.0};
+    spw_megatron_time time = {.step_s = 0.0};
+    spw_status status = SPW_OK;
+    p->shape.layers = layers;
+    for (size_t l = 0; l < layers; l++) p->load[l] = mean;
+    if (layers > 0)
+        status =
+            spw_megatron_time_predict(p->q->coefficients, &p->shape, p->dispatcher, 1, p->load, NULL, &time);
+    *out = time.step_s;
+    return status;
+}
+
+/* Work of one micro-batch in a block: the MoE layers and its share of what is outside. */
+static spw_status least_block_s(prediction *p, double rows, size_t stage, size_t chunk, double *out) {
+    const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
+    const spw_status status = least_layers_s(p, rows, block.moe_layers, out);
+    for (outside i = 0; i < PARTS; i++) *out += p->part_s[i] * share_of(p, i, &block, stage, chunk);
+    return status;
+}
+
+/* A stage begins when its first block's input has passed the stages before it, and its last gradient passes them once more: both
+ * of the first chunk. Between them it works on every micro-batch. */
+static spw_status least_passes_s(prediction *p, double rows, double *out) {
+    double before = 0.0;
+    *out = 0.0;
+    for (size_t stage = 0; stage < p->pipeline.stages; stage++) {
+        double first = 0.0, all = 0.0;
+        for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
+            double seconds = 0.0;
+            const spw_status status = least_block_s(p, rows, stage, chunk, &seconds);
+            if (status != SPW_OK) return status;
+            if (chunk == 0) first = seconds;
+            all += seconds;
+        }
+        *out = fmax(*out, before + all * (double)p->pipeline.micro_batches);
+        before += first;
+    }
+    return SPW_OK;
+}
+
+spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
+                                    double rows, double *out) {
     const spw_megatron_job_request q = {.coefficients = coefficients, .point = point};
     prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
-    const spw_job *job = point->job;
-    const double passes = remats[remat_row(job)].recompute == SPW_RECOMPUTE_MOE ? 4.0 : 3.0;
-    const double products = passes * 6.0 * rows * (double)point->shape.hidden * (double)point->shape.ffn *
-                            (double)job->model.moe_layers /
-                            (coefficients->peak_flops.value * spw_fp8_product_gain(job));
     spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
-    double all = products;
-    count_outside(&p);
-    for (outside i = 0; i < PARTS; i++) all += p.part_s[i];
-    if (job->part == SPW_PART_WHOLE) count_weights(job, &scatters, &gathers);
-    return all * (double)p.pipeline.micro_batches / (double)p.pipeline.stages +
-           collective_s(coefficients, &scatters) + collective_s(coefficients, &gathers);
+    spw_status status = SPW_OK;
+    set_shape(&p);
+    SPW_TRY(count_grid(&p));
+    SPW_TRY(SPW_ALLOC(point->job->model.moe_layers, &p.load));
+    SPW_TRY(least_passes_s(&p, rows, out));
+    if (point->job->part == SPW_PART_WHOLE) spw_weight_step(point->job, &scatters, &gathers);
+    *out += collective_s(coefficients, &scatters) + collective_s(coefficients, &gathers) + p.gradients_s;
+
+cleanup:
+    spw_free(p.load);
+    return status;
 }

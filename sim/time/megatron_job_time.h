@@ -38,9 +38,9 @@ typedef struct spw_megatron_job_request {
 SPW_MUST_CHECK spw_status spw_megatron_job_predict(const spw_megatron_job_request *request,
                                                    spw_timeline *out);
 
-/* What such a step takes at least, whatever the routing: the mean stage's work outside the experts, since the busiest stage has no
- * less; products of `rows` rows a GPU, micro-batch and layer at the peak rate; collectives of weights and gradients. */
-double spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
-                                double rows);
+/* Seconds that such a step takes at least, whatever the routing, where every rank of a group has `rows` rows in the mean of a
+ * micro-batch and layer: no exchange has a byte, no rank waits for another, and the optimizer takes no time. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients,
+                                                   const spw_point *point, double rows, double *out);
 
 #endif

@@ -26,17 +26,19 @@ static double compiled_most(const spw_point *p, const spw_time_stack *stack, boo
 }
 
 static double megatron_most(const spw_point *p, const spw_megatron_coefficients *megatron, bool whole) {
-    const double least = spw_megatron_job_least_s(megatron, p, whole ? (double)p->shape.assignments : 0.0),
-                 stages = (double)spw_pipeline_of(p->job).stages;
-    return (double)(p->sequences * p->job->sequence_length) / stages / least;
+    const spw_grid grid = spw_grid_of(p->job);
+    const double parts = (double)(spw_pipeline_of(p->job).stages * grid.tensor * grid.context);
+    double least = 0.0;
+    if (spw_megatron_job_least_s(megatron, p, whole ? (double)p->shape.assignments : 0.0, &least) != SPW_OK)
+        return INFINITY;
+    return (double)(p->sequences * p->job->sequence_length) / parts / least;
 }
 
 double spw_tokens_per_s_most(const spw_point *point, const spw_time_stack *stack,
                              const spw_megatron_coefficients *megatron, bool whole) {
     if (stack != NULL && spw_compiled_time_covers(point->job, point->scheme))
         return compiled_most(point, stack, whole);
-    if (megatron != NULL && spw_grid_is_plain(point->job) &&
-        spw_megatron_job_covers(point->job, point->scheme))
+    if (megatron != NULL && spw_megatron_job_covers(point->job, point->scheme))
         return megatron_most(point, megatron, whole);
     return INFINITY;
 }

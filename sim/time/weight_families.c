@@ -61,3 +61,19 @@ void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family,
     out->hops += passes * (double)family->tensors * (members - 1.0);
     out->seen_hops += passes * (double)family->tensors * (fmin(members, SPW_RING_SEEN) - 1.0);
 }
+
+void spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
+    const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
+    const double scattered = (double)job->precision.gradients * (replicated ? 2.0 : 1.0),
+                 gathers_a_step = replicated                                ? 0.0
+                                  : job->optimizer == SPW_OPTIMIZER_SHARDED ? 2.0
+                                                                            : 1.0;
+    spw_weight_family family[SPW_WEIGHT_FAMILIES];
+    const size_t families = spw_weight_families(job, false, family);
+    *scatters = *gathers = (spw_weight_traffic){0.0, 0.0, 0.0};
+    for (size_t i = 0; i < families; i++) {
+        spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
+        spw_weight_traffic_add(job, &family[i], 1.0,
+                               gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
+    }
+}

@@ -43,4 +43,7 @@ double spw_weight_gathered_bytes(const spw_job *job, const spw_weight_family *fa
 void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family, double passes, double size,
                             spw_weight_traffic *out);
 
+/* What travels of weights and gradients in one step of a Megatron-Core job; the same on every stage. */
+void spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers);
+
 #endif

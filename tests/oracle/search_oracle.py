@@ -38,10 +38,10 @@ def random_case(draw, timed_megatron):
     Megatron-Core need cases of their own: with times, and room for them."""
     while True:
         kind = "megatron" if timed_megatron else draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
-        cut = kind == "megatron" and not timed_megatron and draw.random() < 0.5  # tensor and context parallelism, which have no times
+        cut = kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism
         case = {
             "optimizer": "distributed" if kind == "megatron" else "sharded",
-            "stack": ["--stack", "none"] if cut else [],
+            "stack": ["--stack", "none"] if cut and not timed_megatron else [],
             "model": "olmoe-1b-7b" if timed_megatron else draw.choice(["scratch-moe-e64", "olmoe-1b-7b"]),
             "cluster": "h200" if kind == "megatron" else "mi355x",
             "length": 2048 if timed_megatron else draw.choice([128, 256, 512]),

@@ -1,0 +1,59 @@
+#include "sim/time/megatron_job_doubt.h"
+
+#include "sim/input/cluster_levels.h"
+#include "sim/input/grid.h"
+#include "sim/input/precision.h"
+#include "sim/memory/pipeline.h"
+#include "sim/time/fp8_time.h"
+#include "sim/time/megatron_doubt.h"
+
+#include <stdio.h>
+
+static spw_fp8_facts facts_of(const spw_job *job) {
+    return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+}
+
+static void name_outside(const spw_megatron_job_request *q, size_t tokens, char *note) {
+    const spw_job *job = q->point->job;
+    const spw_megatron_coefficients *c = q->coefficients;
+    const char *dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher);
+    const spw_layer_shape *shape = &q->point->shape;
+    char size[24];
+    (void)snprintf(size, sizeof size, "%zu", job->expert);
+    if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
+    if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
+    if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
+    if (spw_levels_are_several(&job->cluster))
+        spw_outside_add(note, "a network of %zu levels, of which none was measured",
+                        job->cluster.levels.count);
+    if (!spw_has_word(c->expert_parallel, size))
+        spw_outside_add(note, "expert-parallel sizes other than %s", c->expert_parallel);
+    if (tokens < c->tokens_min || tokens > c->tokens_max)
+        spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
+    if (spw_pipeline_of(job).stages > 1) spw_outside_add(note, "pipelines not measured");
+    if (!spw_grid_is_plain(job))
+        spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
+                              "collectives hidden whole and at twice their time");
+    if (job->precision.recipe != SPW_FP8_NONE)
+        spw_outside_add(note,
+                        "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
+                        spw_fp8_recipe_name(job->precision.recipe), facts_of(job).products_share,
+                        facts_of(job).products_are);
+}
+
+void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, spw_timeline *out) {
+    const spw_megatron_coefficients *c = q->coefficients;
+    const spw_job *job = q->point->job;
+    const spw_layer_shape *shape = &q->point->shape;
+    const spw_megatron_far far = {
+        .layers = spw_megatron_layers_half_width(c, job->expert, tokens),
+        .counted = job->part == SPW_PART_WHOLE,
+        .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
+        .network = shape->node_ranks < shape->ranks,
+        .levels = spw_levels_are_several(&job->cluster),
+        .scaled = c->scaled,
+        .recipe = facts_of(job).products_width};
+    name_outside(q, tokens, out->outside);
+    spw_megatron_doubt(c, &far, out);
+}
