@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0, DAY_S = 86400.0;
-enum { FRONT_LINES = 12, POINT_TEXT = 320, LABEL = 10 };
+enum { FRONT_LINES = 12, POINT_TEXT = 320, OPTIONS_TEXT = 1024, LABEL = 10 };
 
 /* --- For a person --- */
 
@@ -86,6 +86,22 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
     if (!p->timed) return;
     const spw_row_cost cost = cost_of(v, p);
     spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
+}
+
+/* The words that ask a plan for one point. */
+static void write_options(const spw_search_view *v, const spw_search_point *p, char out[OPTIONS_TEXT]) {
+    char value[32];
+    size_t used = (size_t)snprintf(out, OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
+                                   v->request->plan->scheme[p->scheme].text, p->sequences);
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
+        used += (size_t)snprintf(out + used, OPTIONS_TEXT - used, " --%s %s", spw_search_dimension_name(d),
+                                 spw_search_value_text(d, p->value[d], value));
+}
+
+static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
+    char text[OPTIONS_TEXT];
+    write_options(v, p, text);
+    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
 }
 
 static void print_budgets(const spw_search_view *v, FILE *out) {
@@ -277,6 +293,7 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
         print_nothing(v, out);
     } else {
         print_point("best", v, &f->best, out);
+        print_options(v, &f->best, out);
         if (f->found_sure && f->best_sure.order != f->best.order)
             print_point("surely", v, &f->best_sure, out);
         if (!f->found_sure) fprintf(out, "%-*sno point surely fits\n", LABEL, "");
@@ -311,7 +328,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
                  {"tokens_per_s_low", p->tokens_per_s_low},
                  {"tokens_per_s_high", p->tokens_per_s_high},
                  {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
-    char text[32];
+    char text[32], options[OPTIONS_TEXT];
+    write_options(v, p, options);
     spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
     spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
     spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
@@ -338,6 +356,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
         spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
     const spw_row_cost cost = cost_of(v, p);
     spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
+    spw_json_put(json, o, "options", spw_json_text(options));
     return o;
 }
 

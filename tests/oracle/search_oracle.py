@@ -164,6 +164,16 @@ def same(found, point):
     return all(found[key] == value for key, value in want.items())
 
 
+def check_options(name, case, found):
+    """A plan by the words that the search gives for its best point has that point alone."""
+    words = job_options({**case, "schemes": [], "batches": []})
+    at = words.index("--sequences-per-gpu")
+    done = json.loads(oracle.must("plan", *words[:at], *words[at + 2:], *cluster(case, max(case["space"]["gpus"])), *found["options"].split()))
+    rows = [(row["scheme"], row["expert_parallel"], row["fsdp"], row["memory"]["max_bytes"], row["time"]["step_s"]) for row in done["rows"]]
+    want = tuple(found[key] for key in ("scheme", "expert_parallel", "fsdp", "peak_bytes", "step_s"))
+    check(rows == [want], f"{name}: {found['options']} gives {rows}, not {want}")
+
+
 def judge(number, case, points):
     name = f"case {number}"
     command = ["plan", "--search", *job_options(case), *cluster(case, max(case["space"]["gpus"])), "--set",
@@ -184,6 +194,8 @@ def judge(number, case, points):
     check(found["points"] == points == sum(found["fates"].values()), f"{name}: points are not all told: {found['fates']}")
     check(same(found["best"], best), f"{name}: best is {found['best']}, brute force says {best and as_found(best)}")
     check(same(found["best_sure"], sure), f"{name}: best_sure is {found['best_sure']}, not {sure and as_found(sure)}")
+    if found["best"]:
+        check_options(name, case, found["best"])
     want = front(good)
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
     for point in want:
