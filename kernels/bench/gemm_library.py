@@ -22,6 +22,10 @@ class _Variant(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("launch", ctypes.c_void_p)]
 
 
+class _Float8Variant(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("launch", ctypes.c_void_p), ("sum_bits", ctypes.c_int)]
+
+
 class GemmLibrary:
     """The products of one shared library. Arrays are bf16 on the GPU, `offset` is int32 [experts + 1]; a call does not wait."""
 
@@ -31,6 +35,7 @@ class GemmLibrary:
         table = (_Variant * 8).in_dll(self._library, "spw_gemm_variants")
         names = [v.name for v in table[:3]]
         self._variant = ctypes.byref(table[names.index(variant.encode())])
+        self._float8 = ctypes.byref((_Float8Variant * 2).in_dll(self._library, "spw_gemm_float8_variants")[1])
 
     def _check(self, status):
         if status:
@@ -51,6 +56,14 @@ class GemmLibrary:
         experts, inner, out = w.shape[0], x.shape[1], w.shape[1 if transposed else 2]
         self._check(self._library.spw_gpu_grouped_gemm_swiglu(
             _Shape(experts, x.shape[0], inner, out, transposed), *self._pointers(x, w, offset, result),
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+
+
+    def float8(self, x, x_scale, w, w_scale, offset, result):
+        """As spw_gpu_grouped_gemm_float8: codes [rows][in] and [experts][out][in], scales of fp32 for blocks of 128."""
+        experts, out, inner = w.shape
+        self._check(self._library.spw_gpu_grouped_gemm_float8(
+            self._float8, _Shape(experts, x.shape[0], inner, out, True), *self._pointers(x, x_scale, w, w_scale, offset, result),
             ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
 
 

@@ -21,7 +21,8 @@ typedef struct spw_gemm_float8_problem {
 extern "C" {
 #endif
 typedef int spw_gemm_float8_launcher(spw_gemm_float8_problem p, gpu_stream stream);
-spw_gemm_float8_launcher spw_launch_gemm_float8_naive, spw_launch_gemm_float8_mfma;
+spw_gemm_float8_launcher spw_launch_gemm_float8_naive, spw_launch_gemm_float8_mfma,
+    spw_launch_gemm_float8_wgmma;
 #ifdef __cplusplus
 }
 #endif

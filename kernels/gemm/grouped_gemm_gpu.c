@@ -17,11 +17,13 @@ const spw_gemm_variant spw_gemm_variants[] = {
 };
 
 const spw_gemm_float8_variant spw_gemm_float8_variants[] = {
-    {"fp8 naive", spw_launch_gemm_float8_naive},
+    {"fp8 naive", spw_launch_gemm_float8_naive, 24},
 #if defined(SPW_HIP)
-    {"fp8 mfma", spw_launch_gemm_float8_mfma},
+    {"fp8 mfma", spw_launch_gemm_float8_mfma, 24},
+#else
+    {"fp8 wgmma", spw_launch_gemm_float8_wgmma, 14},
 #endif
-    {NULL, NULL},
+    {NULL, NULL, 0},
 };
 
 static spw_gemm_swiglu_launcher *const launch_swiglu =

@@ -45,11 +45,14 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_swiglu(spw_gemm_shape shape, cons
 typedef struct spw_gemm_float8_variant {
     const char *name;
     spw_gemm_float8_launcher *launch;
+    /* Of a block's sum: 24 is fp32's. Hopper's tensor cores keep the highest 14 bits of 32 products and of the sum so far,
+     * all shifted to the largest of them, and cut off the rest [published: DeepSeek-V3 Technical Report, section 3.5.2]. */
+    int sum_bits;
 } spw_gemm_float8_variant;
 extern const spw_gemm_float8_variant spw_gemm_float8_variants[];
 
 /* y[r][o] = sum over i of x[r][i] w[e][o][i], of codes of e4m3fn times their scales (reference/float8.h), rounded to bf16
- * once; a block of 128 terms is summed in fp32, then scaled and added.
+ * once; a block of 128 terms is summed in fp32 (of sum_bits), then scaled and added.
  *   x  [rows][in] codes, x_scale [rows][ceil(in / 128)]: spw_float8_quantize_rows
  *   w  [experts][out][in] codes, w_scale [experts][ceil(out / 128)][ceil(in / 128)]: spw_float8_quantize_tiles of each expert
  *   y  [rows][out], 0 in the unused tail

@@ -182,23 +182,30 @@ GPU_DEVICE void consume(const spw_gemm_problem &p, ring ring, unsigned char *sto
     }
 }
 
-template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
-GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b) {
+/* The block's shared memory: the stages, buffers to store from, and the barriers of the stages, which are full after
+ * `arrivals`. */
+GPU_DEVICE ring ring_create(int arrivals) {
     extern __shared__ __align__(1024) unsigned char shared[];
     uint64_t *barriers = (uint64_t *)(shared + STAGES * STAGE_BYTES + STORE_BYTES);
     const ring ring = {shared, barriers, barriers + STAGES};
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(ring.full + i, 1), barrier_init(ring.empty + i, CONSUMERS);
+            barrier_init(ring.full + i, arrivals), barrier_init(ring.empty + i, CONSUMERS);
         barrier_init_fence();
     }
     __syncthreads();
+    return ring;
+}
+
+template <spw_gemm_form FORM, bool B_OUTER, bool SWIGLU>
+GPU_DEVICE void gemm_wgmma(const spw_gemm_problem &p, const CUtensorMap *map_a, const CUtensorMap *map_b) {
+    const ring ring = ring_create(1);
     if (threadIdx.x < 128) {
         registers_lower<40>();
         if (threadIdx.x == 0) produce<FORM, B_OUTER, SWIGLU>(p, map_a, map_b, ring);
     } else {
         registers_raise<232>();
-        consume<FORM, B_OUTER, SWIGLU>(p, ring, shared + STAGES * STAGE_BYTES);
+        consume<FORM, B_OUTER, SWIGLU>(p, ring, ring.stages + STAGES * STAGE_BYTES);
     }
 }
 

@@ -20,17 +20,26 @@ GPU_DEVICE void barrier_expect(uint64_t *barrier, uint32_t bytes) {
                  "r"(bytes)
                  : "memory");
 }
-GPU_DEVICE void barrier_arrive(uint64_t *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+GPU_DEVICE void barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+GPU_DEVICE void barrier_arrive(uint64_t *barrier) { barrier_arrive(shared_address(barrier)); }
+/* Arrives once this thread's copies (copy_number) so far are there. */
+GPU_DEVICE void barrier_arrive_with_copies(uint64_t *barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
 }
 /* Returns once the phase of this parity has completed. */
-GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
+GPU_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n.reg .pred done;\n"
                  "again:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+                 "@!done bra again;\n}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
+}
+GPU_DEVICE void barrier_wait(uint64_t *barrier, uint32_t parity) {
+    barrier_wait(shared_address(barrier), parity);
 }
 /* A barrier among `threads` threads of the block; id 0 is __syncthreads. */
 GPU_DEVICE void named_barrier(int id, int threads) {
@@ -61,6 +70,15 @@ GPU_DEVICE void tensor_load(const CUtensorMap *map, void *to, uint64_t *barrier,
                  "[%2];" ::"r"(shared_address(to)),
                  "l"(map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(group)
                  : "memory");
+}
+/* One number of fp32 to shared memory, without waiting for it. */
+GPU_DEVICE void copy_number(const float *to, const float *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+GPU_DEVICE float shared_number(uint32_t address) {
+    float number;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(address));
+    return number;
 }
 /* Describes an operand in shared memory, written by a bulk tensor copy with the 128-byte swizzle: rows of 128
  * bytes, eight rows an atom. Inner dimension contiguous: `next_eight` is the step between groups of eight
@@ -103,6 +121,24 @@ GPU_DEVICE void wgmma_64x256x16(float (&sum)[128], uint64_t a, uint64_t b, int k
                    WGMMA_SUM8(80), WGMMA_SUM8(88), WGMMA_SUM8(96), WGMMA_SUM8(104), WGMMA_SUM8(112),
                    WGMMA_SUM8(120)
                  : "l"(a), "l"(b), "r"(keep), "n"(A_OUTER), "n"(B_OUTER));
+}
+
+/* sum[64][128] = a[64][32] * b[32][128] (+ sum if keep), of codes of e4m3, the inner dimension of both contiguous; a and b are
+ * the low words of operand_descriptor(address, 0, 1024): address / 16. The tensor cores keep fewer bits of such a sum than fp32
+ * has (spw_gemm_float8_variant). */
+GPU_DEVICE void wgmma_64x128x32_float8(float (&sum)[64], uint32_t a, uint32_t b, int keep) {
+    asm volatile("{\n.reg .pred keep;\n.reg .b64 a, b;\n"
+                 "setp.ne.b32 keep, %66, 0;\n"
+                 "mov.b64 a, {%64, 0x40000040};\nmov.b64 b, {%65, 0x40000040};\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15, "
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31, "
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47, "
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63 "
+                 "}, a, b, keep, 1, 1;\n}"
+                 : WGMMA_SUM8(0), WGMMA_SUM8(8), WGMMA_SUM8(16), WGMMA_SUM8(24), WGMMA_SUM8(32),
+                   WGMMA_SUM8(40), WGMMA_SUM8(48), WGMMA_SUM8(56)
+                 : "r"(a), "r"(b), "r"(keep));
 }
 
 /* Four 8 x 8 matrices of bf16 from the accumulator layout to rows in shared memory, a row address a lane. */

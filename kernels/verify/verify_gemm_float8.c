@@ -105,13 +105,21 @@ cleanup:
     return status;
 }
 
+/* Roundings of a sum as many as of fp32: a block's terms, then three products by scales, of which the sum over the blocks
+ * has one a block, and two in the reference, which rounds a code times its scale. Where a block's sum keeps fewer bits, each of
+ * 32 products and the sum before them lose less than one unit of the last bit kept; a product of two numbers from 1 to 2 has two
+ * bits before the point. */
+static size_t terms_of(const spw_gemm_float8_variant *variant, size_t in) {
+    const size_t block = in < SPW_FLOAT8_BLOCK ? in : SPW_FLOAT8_BLOCK;
+    const size_t cut =
+        variant->sum_bits < 24 ? (block + (block + 31) / 32) << (24 - variant->sum_bits + 2) : block;
+    return cut + blocks(in) + 5;
+}
+
 spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants, const spw_gemm_case *c,
                                   spw_judge *judge) {
     spw_status status = SPW_OK;
     if (c->fast_only || c->in % 16 != 0) return SPW_OK;
-    /* A block's terms; three products by scales, of which the sum over the blocks has one a block; two in the reference,
-     * which rounds a code times its scale. */
-    const size_t terms = (c->in < SPW_FLOAT8_BLOCK ? c->in : SPW_FLOAT8_BLOCK) + blocks(c->in) + 5;
     for (int exact = 0; exact < 2; exact++) {
         data d;
         status = data_create(c, exact, &d);
@@ -119,7 +127,8 @@ spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants, const
             spw_status result = run_variant(v, &d);
             if (result == SPW_EDEVICE) status = result;
             if (result == SPW_OK)
-                result = spw_judge_bf16(judge, exact, c->rows * c->out, terms, d.got, d.want, d.scale);
+                result = spw_judge_bf16(judge, exact, c->rows * c->out, terms_of(v, c->in), d.got, d.want,
+                                        d.scale);
             spw_judge_count(judge, result, "%s, %s, %s, %s", v->name, c->name, spw_routing_names[c->routing],
                             exact ? "integers" : "all codes");
         }
