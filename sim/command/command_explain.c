@@ -76,7 +76,8 @@ static spw_status explain(const explain_options *o) {
                               "--stack does not go with --trace or --rank; every rank needs the same")
                    : spw_explain_compiled(&o->job, o->stack);
     if (o->rank != NULL) {
-        const spw_status status = spw_parse_count("--rank", o->rank, spw_grid_stage_gpus(job) - 1, &rank);
+        const spw_status status = spw_parse_count(
+            "--rank", o->rank, spw_grid_stage_gpus(job) / spw_grid_mesh_tensor(job) - 1, &rank);
         if (status != SPW_OK) return status;
         if (o->trace_path == NULL)
             return spw_fail(SPW_EARG, "--rank needs --trace: without a trace every rank holds the same");

@@ -2,6 +2,7 @@
 
 #include "base/temporary.h"
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 #include "traces/trace.h"
 
 #include <stdio.h>
@@ -38,7 +39,7 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
                                    .top_k = job->model.top_k,
                                    .layers = 2,
                                    .steps = 1,
-                                   .ranks = spw_job_gpus(job),
+                                   .ranks = spw_grid_token_ranks(job),
                                    .tokens_per_rank = job->sequence_length,
                                    .seed = seed,
                                    .distribution_text = routing,

@@ -21,10 +21,21 @@ bool spw_grid_is_plain(const spw_job *job) {
     return g.tensor == 1 && g.context == 1 && g.expert_tensor == 1;
 }
 
+bool spw_grid_is_mesh(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE && g.tensor * g.context > 1;
+}
+
+size_t spw_grid_mesh_tensor(const spw_job *job) {
+    return spw_grid_is_mesh(job) ? spw_grid_of(job).tensor : 1;
+}
+
 size_t spw_grid_sequence_tokens(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
-    return job->sequence_length / (g.tensor * g.context);
+    return job->sequence_length / (spw_grid_is_mesh(job) ? g.context : g.tensor * g.context);
 }
+
+size_t spw_grid_token_ranks(const spw_job *job) { return spw_job_gpus(job) / spw_grid_mesh_tensor(job); }
 
 size_t spw_grid_stage_gpus(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
@@ -34,6 +45,11 @@ size_t spw_grid_stage_gpus(const spw_job *job) {
 void spw_grid_print(const spw_job *job, FILE *out) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return;
+    if (spw_grid_is_mesh(job)) {
+        (void)fprintf(out, " x tensor %zu", g.tensor);
+        if (g.context > 1) (void)fprintf(out, "; context %zu of fsdp", g.context);
+        return;
+    }
     (void)fprintf(out, " x expert_tensor %zu; tensor %zu x context %zu x data %zu", g.expert_tensor, g.tensor,
                   g.context, g.data);
 }
@@ -58,8 +74,10 @@ typedef struct shared_width {
 
 static spw_status check_widths(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
-    const bool groups = m->attention != SPW_ATTENTION_MLA;
+    const bool groups = m->attention != SPW_ATTENTION_MLA, mesh = spw_grid_is_mesh(job);
     const shared_width widths[] = {
+        {"parallel.tensor", "tensor", "numbers of a hidden state", g->tensor, mesh ? m->hidden : 0},
+        {"parallel.tensor", "tensor", "words of the vocabulary", g->tensor, mesh ? m->vocab : 0},
         {"parallel.tensor", "tensor", "attention heads", g->tensor, m->heads},
         {"parallel.tensor", "tensor", "key and value heads", g->tensor, groups ? m->kv_heads : 0},
         {"parallel.tensor", "tensor", "columns of a dense FFN", g->tensor, m->dense_ffn},
@@ -79,7 +97,13 @@ static spw_status check_widths(const spw_job *job, const spw_grid *g, const char
 static spw_status check_sequence(const spw_job *job, const spw_grid *g, const char **key) {
     const size_t parts = g->context > 1 ? 2 * g->context : 1, length = job->sequence_length;
     *key = "batch.sequence_length";
-    if (length % parts != 0 || length / g->context % g->tensor != 0) {
+    if (spw_grid_is_mesh(job) && length % parts != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "a sequence of %zu tokens cannot be cut for context %zu, which takes two parts a GPU; "
+            "use a multiple of %zu, such as %zu",
+            length, g->context, parts, (length / parts + 1) * parts);
+    if (!spw_grid_is_mesh(job) && (length % parts != 0 || length / g->context % g->tensor != 0)) {
         const size_t multiple = g->tensor % 2 == 0 || parts == 1 ? g->context * g->tensor : parts * g->tensor;
         return spw_fail(
             SPW_ECONFIG,
@@ -88,7 +112,7 @@ static spw_status check_sequence(const spw_job *job, const spw_grid *g, const ch
             length, g->context, g->tensor, multiple, (length / multiple + 1) * multiple);
     }
     *key = "parallel.sequence_parallel";
-    if (g->tensor > 1 && !job->sequence_parallel)
+    if (g->tensor > 1 && !job->sequence_parallel && !spw_grid_is_mesh(job))
         return spw_fail(
             SPW_ECONFIG,
             "tensor %zu without sequence_parallel: Megatron-Core refuses to train MoE layers so; use "
@@ -119,6 +143,48 @@ static spw_status check_model(const spw_job *job, const spw_grid *g, const char 
     return SPW_OK;
 }
 
+/* What of MaxText's mesh is described. Groups of experts are consecutive GPUs, so they lie alike on their nodes. */
+static spw_status check_mesh(const spw_job *job, const spw_grid *g, const char **key) {
+    const size_t node = job->cluster.gpus_per_node, stage = spw_grid_stage_gpus(job);
+    if (!spw_grid_is_mesh(job)) return SPW_OK;
+    *key = "parallel.expert_tensor";
+    if (g->expert_tensor != g->tensor)
+        return spw_fail(
+            SPW_ECONFIG,
+            "expert_tensor %zu beside tensor %zu with sharded weights: MaxText's axis tensor cuts "
+            "the experts as well; leave expert_tensor out, or use Megatron-Core's optimizer: "
+            "distributed or replicated",
+            g->expert_tensor, g->tensor);
+    *key = "parallel.context";
+    if (g->context > 1 && g->context % 2 != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "context %zu with sharded weights: MaxText deals pieces of a sequence in pairs to an even "
+            "number of GPUs; use %zu",
+            g->context, g->context + 1);
+    if (g->expert_data % g->context != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "context %zu does not divide fsdp %zu, which counts the context groups as well with sharded "
+            "weights; use a divisor such as %zu",
+            g->context, g->expert_data, largest_divisor(g->expert_data, g->context));
+    *key = "parallel.context";
+    if (g->tensor > 1 && g->context > 1)
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu and context %zu with sharded weights are described one at a time; make one of "
+            "them 1, or use Megatron-Core's optimizer: distributed or replicated",
+            g->tensor, g->context);
+    *key = "parallel.expert";
+    if (stage > node && g->expert % node != 0 && node % g->expert != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "expert %zu with tensor %zu on nodes of %zu GPUs: the groups of experts would lie "
+            "differently on their nodes, which is not described; use a divisor or a multiple of %zu",
+            g->expert, g->tensor, node, node);
+    return SPW_OK;
+}
+
 spw_status spw_grid_check(const spw_job *job, const char **key) {
     const spw_grid g = spw_grid_of(job);
     const size_t stage = spw_grid_stage_gpus(job), model = g.tensor * g.context;
@@ -137,7 +203,8 @@ spw_status spw_grid_check(const spw_job *job, const char **key) {
             "tensor %zu x context %zu x data %zu is not the %zu GPUs of a pipeline stage; use data %zu, or "
             "leave it out",
             g.tensor, g.context, g.data, stage, stage / model);
-    spw_status status = check_widths(job, &g, key);
+    spw_status status = check_mesh(job, &g, key);
+    if (status == SPW_OK) status = check_widths(job, &g, key);
     if (status == SPW_OK) status = check_sequence(job, &g, key);
     return status == SPW_OK ? check_model(job, &g, key) : status;
 }

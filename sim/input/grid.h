@@ -25,10 +25,19 @@ typedef struct spw_grid {
 spw_grid spw_grid_of(const spw_job *job);
 /* No tensor, context or expert-tensor parallelism. */
 bool spw_grid_is_plain(const spw_job *job);
+/* MaxText's mesh with an axis `tensor` or `context` (AI-Hypercomputer/maxtext e591f30, configs/base.yml mesh_axes and
+ * logical_axis_rules): a job whose whole state is sharded. `tensor` cuts hidden sizes, heads and columns of every matrix, the
+ * routed experts' too, and its GPUs have the same tokens; `context` cuts sequences, and shards weights as more fsdp, whose
+ * number here counts its GPUs. In the order context, tensor, expert, the last the fastest (docs/schemes.md, section 2.8). */
+bool spw_grid_is_mesh(const spw_job *job);
+/* The GPUs among which that mesh cuts hidden sizes: its tensor, and 1 of any other job. */
+size_t spw_grid_mesh_tensor(const spw_job *job);
 /* Tokens of one sequence that one GPU has between the sharded matrices, where its router is. */
 size_t spw_grid_sequence_tokens(const spw_job *job);
 /* GPUs of one pipeline stage. */
 size_t spw_grid_stage_gpus(const spw_job *job);
+/* GPUs of the job that have tokens of their own: all but those of a mesh's tensor group behind its first. */
+size_t spw_grid_token_ranks(const spw_job *job);
 
 /* SPW_ECONFIG for a grid that cannot be, or that the model's shapes do not divide by; `key` is where the job is to be
  * changed. The product of all is the GPUs already. */

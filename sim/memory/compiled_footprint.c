@@ -1,6 +1,7 @@
 #include "sim/memory/compiled_footprint.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/compiled_memory.h"
 
@@ -11,7 +12,8 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool spw_compiled_footprint_covers(const spw_job *job, const spw_scheme *scheme) {
     spw_compiled_cut cut;
-    return scheme->type->compiled.list != NULL && job->tensor == 1 && !spw_remat_keeps_layers(job->remat) &&
+    return scheme->type->compiled.list != NULL && spw_grid_is_plain(job) &&
+           !spw_remat_keeps_layers(job->remat) &&
            spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "sim/memory/compiled_memory.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 
@@ -166,8 +167,12 @@ spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *schem
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s' has no list of tensors for programs that XLA compiles whole",
                         scheme->text);
-    if (job->tensor > 1)
-        return spw_fail(SPW_ECONFIG, "tensor %zu is not modelled for compiled programs; use 1", job->tensor);
+    if (!spw_grid_is_plain(job))
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu and context %zu are not modelled for compiled programs; make both 1, or leave "
+            "--stack out for what must live",
+            spw_grid_of(job).tensor, spw_grid_of(job).context);
     if (spw_remat_keeps_layers(job->remat))
         return spw_fail(SPW_ECONFIG,
                         "remat %s is not modelled for compiled programs; name a policy of MaxText",

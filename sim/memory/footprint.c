@@ -5,6 +5,7 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/unfused_attention.h"
 
@@ -89,7 +90,7 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
     const size_t tensor = spw_grid_of(job).tensor;
     const bool at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
-    if (tensor == 1) return;
+    if (tensor == 1 || spw_grid_is_mesh(job)) return;
     spw_component_live(
         spw_component_add(
             f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),
@@ -371,6 +372,13 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
     kept_attention attention = {0.0, 0.0};
+    spw_job cut; /* with the widths of one GPU of a tensor group */
+    const spw_job *part = job;
+    if (spw_grid_mesh_tensor(job) > 1) {
+        cut = *job;
+        spw_mesh_cut_model(job, &cut.model);
+        part = &cut;
+    }
     if (whole) {
         spw_footprint_add_state(out, job, &stage);
         if (job->fsdp2.reshard != SPW_RESHARD_OFF)
@@ -379,7 +387,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
             spw_footprint_add_gathered(out, job, &stage,
                                        scheme->type->compiled.list != NULL &&
                                            scheme->type->compiled.list(scheme)->all_experts);
-        attention = add_activations(out, job, &stage, shape);
+        attention = add_activations(out, part, &stage, shape);
+        spw_mesh_add(job, &stage, shape, out);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);
         spw_footprint_add_expert_layers(out, job, &parameters, shape);
@@ -390,13 +399,13 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (spw_remat_keeps_layers(job->remat)) {
         const uint64_t one = out->live_set.saved_bytes;
         const spw_saved_rows saved = {stage.kept_moe_layers * one, one};
-        if (whole) add_saved(out, job, &stage, shape, attention.waits);
+        if (whole) add_saved(out, part, &stage, shape, attention.waits + spw_mesh_gathered_keys(job, shape));
         add_saved_rows(out, job, &stage, routed != NULL ? routed->saved : saved);
         if (spw_remat_keeps_experts(job->remat)) out->saved = routed != NULL ? routed->saved : saved;
     }
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);
-    if (whole) add_policy(out, job, &stage, shape);
+    if (whole) add_policy(out, part, &stage, shape);
     spw_footprint_add_summed(out, job, &stage);
     find_peak(out);
     return SPW_OK;

@@ -75,16 +75,41 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+/* What is described of MaxText's mesh axes tensor and context. */
+static spw_status check_mesh(const spw_job *job, const spw_scheme *scheme) {
+    const spw_grid g = spw_grid_of(job);
+    if (!scheme->type->compiled.mesh)
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': MaxText's mesh axes tensor %zu and context %zu are described for gmm "
+                        "and ring alone; "
+                        "use one of them, or make both 1",
+                        scheme->text, g.tensor, g.context);
+    if (g.pipeline > 1)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': pipeline %zu with MaxText's mesh axes tensor %zu and context %zu is not "
+            "described; use pipeline 1, or make both axes 1",
+            scheme->text, g.pipeline, g.tensor, g.context);
+    if (g.tensor > 1 && spw_scheme_option_value(scheme, "token_chunks") > 1.0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': token_chunks with tensor %zu was not read; leave token_chunks out, or make "
+            "tensor 1",
+            scheme->text, g.tensor);
+    return SPW_OK;
+}
+
 /* What is described of tensor, context and expert-tensor parallelism. */
 static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return SPW_OK;
+    if (scheme->type->memory.shards_state && spw_grid_is_mesh(job)) return check_mesh(job, scheme);
     if (!scheme->type->megatron.splits)
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
-            "dispatchers alone; use megatron-alltoall, megatron-allgather or megatron-flex, or make all "
-            "three 1",
+            "dispatchers megatron-alltoall, megatron-allgather and megatron-flex, and for MaxText's gmm and "
+            "ring with optimizer: sharded; use one of them, or make all three 1",
             scheme->text, g.tensor, g.context, g.expert_tensor);
     if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
         return spw_fail(

@@ -5,6 +5,7 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/mesh_memory.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -165,11 +166,15 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const bool several = job->expert * job->fsdp > 1;
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const double share = all_experts ? 1.0 : 1.0 / (double)job->expert; /* of the experts, on one rank */
-    const double routed = job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share : 0.0;
+    const double part = 1.0 / (double)spw_grid_mesh_tensor(job);
+    const double routed =
+        job->fsdp > 1 || all_experts ? (double)parameters->routed_per_layer * share * part : 0.0;
+    const spw_replicated_parameters whole = spw_replicated_parameters_of(&job->model);
     const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
-    const double rest =
-        several ? common + (double)(parameters->shared_per_layer + parameters->router_per_layer) : 0.0;
-    const double dense = several ? common + (double)parameters->dense_ffn_per_layer : 0.0;
+    const double moe = common + (double)(parameters->shared_per_layer + parameters->router_per_layer),
+                 dense_layer = common + (double)parameters->dense_ffn_per_layer;
+    const double rest = several ? spw_mesh_held(job, moe, (double)(whole.layer + whole.moe_layer)) : 0.0;
+    const double dense = several ? spw_mesh_held(job, dense_layer, (double)whole.layer) : 0.0;
     LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
                            "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f",
                            routed, w),

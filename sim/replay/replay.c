@@ -121,7 +121,7 @@ static spw_status compose(replay *r) {
     SPW_TRY(spw_composer_create(&request, &r->composer));
     r->begun = SIZE_MAX;
     r->frame.composer = r->composer;
-    r->frame.ranks = spw_job_gpus(r->data);
+    r->frame.ranks = spw_grid_token_ranks(r->data);
     r->frame.layers = spw_composer_layers(r->composer);
     r->frame.steps = spw_composer_steps(r->composer);
     if (q->balancer != NULL) SPW_TRY(create_balancer(r));

@@ -95,7 +95,7 @@ static place place_of(const spw_replay_request *q, const spw_trace_info *info, s
     const size_t sequences = job->sequences_per_gpu[batch];
     const spw_layer_shape shape = spw_layer_shape_of(job, sequences / pipeline.micro_batches);
     const size_t end = q->layer_end > 0 ? q->layer_end : info->layers;
-    place p = {.ranks = spw_job_gpus(job) / pipeline.stages,
+    place p = {.ranks = spw_grid_token_ranks(job) / pipeline.stages,
                .sequences = shape.sequences,
                .experts = shape.experts,
                .choices = shape.assignments,

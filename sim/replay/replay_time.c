@@ -212,6 +212,9 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
+    if (compiled && spw_grid_is_mesh(job))
+        return "MaxText's mesh axes tensor and context, whose collectives and narrow products have no time "
+               "model";
     if (spw_grid_of(job).expert_tensor > 1)
         return "expert tensor parallelism, whose gathers and narrow products have no time model";
     if (!spw_finetune_is_whole(&job->finetune))

@@ -160,7 +160,7 @@ spw_status spw_composer_create(const spw_composer_request *request, spw_composer
     SPW_TRY(SPW_ALLOC(1, &c));
     c->request = *request;
     c->info = spw_trace_get_info(request->trace);
-    c->ranks = spw_job_gpus(request->job);
+    c->ranks = spw_grid_token_ranks(request->job);
     SPW_TRY(check_model(c->info, &request->job->model));
     SPW_TRY(check_range("steps", c->info->steps, request->step_begin, &c->request.step_end));
     SPW_TRY(check_range("layers", c->info->layers, request->layer_begin, &c->request.layer_end));

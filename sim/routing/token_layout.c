@@ -79,23 +79,37 @@ typedef struct slice {
     size_t offset, tokens; /* in the whole sequence */
 } slice;
 
+/* What a rank has of the sequences of its data-parallel rank: part t of `parts` of what context rank c has. */
+typedef struct member {
+    size_t replica, c, t, parts;
+} member;
+
+/* In Megatron-Core's grid the GPUs of a data-parallel rank follow each other; in MaxText's mesh the experts' axis is the fastest,
+ * and the GPUs of a tensor group count as one. */
+static member member_of(const spw_token_layout *t, size_t rank) {
+    const spw_grid g = spw_grid_of(t->job);
+    if (spw_grid_is_mesh(t->job))
+        return (member){rank / (g.expert * g.context) * g.expert + rank % g.expert,
+                        rank / g.expert % g.context, 0, 1};
+    return (member){rank / (g.tensor * g.context), rank / g.tensor % g.context, rank % g.tensor, g.tensor};
+}
+
 /* Context rank c has pieces c and 2 CP - 1 - c of the sequence, one behind the other, of which tensor rank t takes the t-th
  * part; a part may touch both. */
-static slice slice_of(const spw_grid *g, size_t rank, size_t length, bool second) {
-    const size_t t = rank % g->tensor, c = rank / g->tensor % g->context,
-                 own = length / (g->tensor * g->context);
-    if (g->context == 1) return second ? (slice){0, 0} : (slice){t * own, own};
-    const size_t piece = length / (2 * g->context), begin = t * own, end = begin + own;
+static slice slice_of(const member *m, size_t context, size_t length, bool second) {
+    const size_t own = length / (m->parts * context);
+    if (context == 1) return second ? (slice){0, 0} : (slice){m->t * own, own};
+    const size_t piece = length / (2 * context), begin = m->t * own, end = begin + own;
     const size_t low = second ? piece : 0, high = low + piece;
     const size_t from = begin > low ? begin : low, to = end < high ? end : high;
-    const size_t first = second ? (2 * g->context - 1 - c) * piece : c * piece;
+    const size_t first = second ? (2 * context - 1 - m->c) * piece : m->c * piece;
     return from < to ? (slice){first + from - low, to - from} : (slice){0, 0};
 }
 
 /* A trace by data-parallel rank: the GPUs of a tensor x context group share the sequences of one source rank. */
 static spw_status lay_out_by_replica(const spw_token_layout *t, bool *done) {
     const spw_grid g = spw_grid_of(t->job);
-    const size_t length = t->job->sequence_length, sequences = t->sequences, share = g.tensor * g.context;
+    const size_t length = t->job->sequence_length, sequences = t->sequences, share = t->ranks / g.data;
     spw_status status = SPW_OK;
     *done = false;
     for (size_t d = 0; d < t->ranks / share; d++) {
@@ -103,10 +117,12 @@ static spw_status lay_out_by_replica(const spw_token_layout *t, bool *done) {
         if (spw_token_runs_tokens(t->runs, begin, end) != sequences * length) return SPW_OK;
     }
     for (size_t i = 0; i < t->ranks * sequences * 2; i++) {
-        const size_t rank = i / 2 / sequences, sequence = i / 2 % sequences, d = rank / share;
-        const slice s = slice_of(&g, rank, length, i % 2 == 1);
+        const size_t rank = i / 2 / sequences, sequence = i / 2 % sequences;
+        const member m = member_of(t, rank);
+        const slice s = slice_of(&m, g.context, length, i % 2 == 1);
         const spw_token_place place = {rank, sequence, sequence * length + s.offset, s.tokens};
-        SPW_TRY(spw_token_runs_take_part(t->runs, spw_token_runs_first(t->runs, d), &place, t->layout));
+        SPW_TRY(
+            spw_token_runs_take_part(t->runs, spw_token_runs_first(t->runs, m.replica), &place, t->layout));
     }
     spw_assume(t->found,
                "source ranks of the trace are the job's data-parallel ranks: the %zu GPUs of a tensor x "

@@ -53,6 +53,7 @@ typedef enum spw_rows {
 typedef enum spw_width {
     SPW_WIDTH_HIDDEN,        /* H */
     SPW_WIDTH_FFN,           /* F */
+    SPW_WIDTH_RETURNED,      /* H, of a tensor group H / TP: what the experts return */
     SPW_WIDTH_SLOTS,         /* E C, capacity slots of a sequence */
     SPW_WIDTH_TOP_K,         /* K */
     SPW_WIDTH_EXPERTS,       /* E */

@@ -15,6 +15,7 @@ struct spw_layer_builder {
     spw_phase phase;
     const char *prefix;
     uint64_t element_bytes;
+    bool cut;                                             /* among the GPUs of a tensor group */
     spw_dim rows[SPW_ROWS_COUNT], width[SPW_WIDTH_COUNT]; /* in this shape */
     spw_layer *out;
     bool *alive;           /* [tensor_room][pieces] */
@@ -26,6 +27,7 @@ struct spw_layer_builder {
 
 spw_flavour spw_layer_flavour(const spw_layer_builder *b) { return b->flavour; }
 spw_phase spw_layer_phase(const spw_layer_builder *b) { return b->phase; }
+bool spw_layer_is_cut(const spw_layer_builder *b) { return b->cut; }
 void spw_layer_prefix(spw_layer_builder *b, const char *prefix) { b->prefix = prefix; }
 void spw_layer_expert(spw_layer_builder *b, size_t expert) { b->expert = expert; }
 
@@ -101,7 +103,8 @@ static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
     };
     const spw_dim width[SPW_WIDTH_COUNT] = {
         [SPW_WIDTH_HIDDEN] = {"H", s->hidden},
-        [SPW_WIDTH_FFN] = {"F", s->ffn},
+        [SPW_WIDTH_FFN] = {s->tensor > 1 ? "F / TP" : "F", s->ffn},
+        [SPW_WIDTH_RETURNED] = {s->tensor > 1 ? "H / TP" : "H", spw_returned_width(s)},
         [SPW_WIDTH_SLOTS] = {"E C", spw_saturated_product(s->experts, spw_scheme_capacity(scheme, s))},
         [SPW_WIDTH_TOP_K] = {"K", s->top_k},
         [SPW_WIDTH_EXPERTS] = {"E", s->experts},
@@ -119,6 +122,7 @@ static void measure(spw_layer_builder *b, const spw_layer_shape *s) {
     memcpy(b->rows, rows, sizeof rows);
     memcpy(b->width, width, sizeof width);
     b->element_bytes = s->element_bytes;
+    b->cut = s->tensor > 1;
 }
 
 static spw_layer_tensor sized(const spw_layer_builder *b, const spw_tensor *tensor) {

@@ -14,6 +14,7 @@ typedef struct spw_layer_builder spw_layer_builder;
 
 spw_flavour spw_layer_flavour(const spw_layer_builder *b);
 spw_phase spw_layer_phase(const spw_layer_builder *b);
+bool spw_layer_is_cut(const spw_layer_builder *b); /* among the GPUs of a mesh's tensor group */
 
 /* Passes come in the order of spw_phase. When FORWARD ends all its tensors must be dead, and so when the layer ends. */
 void spw_layer_pass(spw_layer_builder *b, spw_phase phase);

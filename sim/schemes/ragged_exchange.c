@@ -52,21 +52,22 @@ static void dispatch(spw_layer_builder *b) {
 
 /* The receive buffer of the combine stands before its operand is sorted. */
 static void combine(spw_layer_builder *b) {
-    spw_layer_born(b, "local unsort", (spw_tensor){"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
-    spw_layer_born(b, "local unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "local unsort", (spw_tensor){"returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_RETURNED});
+    spw_layer_born(b, "local unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "local unsort", "y");
     spw_layer_dies(b, "combine", "y_unsorted");
-    spw_layer_born(b, "unsort", (spw_tensor){"returned_unsorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "unsort", (spw_tensor){"returned_unsorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "unsort", "returned");
 }
 
 static void combine_gradient(spw_layer_builder *b) {
-    spw_layer_born(b, "combine gradient", (spw_tensor){"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "combine gradient",
+                   (spw_tensor){"d_returned", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "combine gradient", "returned_unsorted"); /* the weight gradient used it */
     spw_layer_born(b, "sort of dy",
-                   (spw_tensor){"d_returned_sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_HIDDEN});
-    spw_layer_born(b, "dispatch of dy", (spw_tensor){"dy_received", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
-    spw_layer_born(b, "local sort of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+                   (spw_tensor){"d_returned_sorted", SPW_ROWS_ASSIGNMENTS, SPW_WIDTH_RETURNED});
+    spw_layer_born(b, "dispatch of dy", (spw_tensor){"dy_received", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
+    spw_layer_born(b, "local sort of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "local sort of dy", "dy_received");
     spw_layer_dies(b, "local sort of dy", "d_returned_sorted");
     spw_layer_dies(b, "local sort of dy", "d_returned");

@@ -34,18 +34,18 @@ static void dispatch(spw_layer_builder *b) {
 }
 
 static void unsort(spw_layer_builder *b) {
-    spw_layer_born(b, "unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "unsort", (spw_tensor){"y_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "unsort", "y");
 }
 
 static void combine_gradient(spw_layer_builder *b) {
     spw_layer_born(b, "all-gather of dy",
-                   (spw_tensor){"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+                   (spw_tensor){"d_partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_RETURNED});
     spw_layer_born(b, "partial sums gradient",
-                   (spw_tensor){"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+                   (spw_tensor){"dy_unsorted", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "partial sums gradient", "y_unsorted");
     spw_layer_dies(b, "partial sums gradient", "d_partial_sums");
-    spw_layer_born(b, "unsort gradient", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "unsort gradient", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "unsort gradient", "dy_unsorted");
 }
 
@@ -63,7 +63,7 @@ void spw_ring_layer(spw_layer_builder *b, const spw_experts *experts) {
     experts->forward(b);
     unsort(b);
     spw_layer_born(b, "weighted partial sums",
-                   (spw_tensor){"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_HIDDEN});
+                   (spw_tensor){"partial_sums", SPW_ROWS_GATHERED, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "weighted partial sums", "y_unsorted");
     spw_layer_dies(b, "reduce-scatter", "partial_sums");
 
@@ -96,15 +96,16 @@ size_t spw_ring_exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
                           spw_exchange out[SPW_SCHEME_EXCHANGES]) {
     const double parts = spw_scheme_option_value(scheme, "token_chunks");
     const size_t chunks = isnan(parts) ? 1 : (size_t)parts;
-    const uint64_t row = s->hidden * s->element_bytes, logits = 2 * s->experts * sizeof(float);
+    const uint64_t row = s->hidden * s->element_bytes, part = spw_returned_width(s) * s->element_bytes,
+                   logits = 2 * s->experts * sizeof(float);
     const spw_exchange list[] = {
         {"dispatch", SPW_PHASE_FORWARD, false, row + logits, chunks},
-        {"combine", SPW_PHASE_FORWARD, true, row, chunks},
+        {"combine", SPW_PHASE_FORWARD, true, part, chunks},
         {"dispatch again", SPW_PHASE_RECOMPUTE, false, row + logits, chunks},
-        {"combine gradient", SPW_PHASE_BACKWARD, false, row, chunks},
+        {"combine gradient", SPW_PHASE_BACKWARD, false, part, chunks},
         {"dispatch gradient", SPW_PHASE_BACKWARD, true, row, chunks},
-        {"router gradient", SPW_PHASE_BACKWARD, true, s->experts * sizeof(float),
-         chunks}, /* of the gathered logits */
+        {"router gradient", SPW_PHASE_BACKWARD, true, s->experts * sizeof(float), chunks,
+         .for_router = true}, /* of the gathered logits */
     };
     for (size_t i = 0; i < SPW_COUNT_OF(list); i++) out[i] = list[i];
     return SPW_COUNT_OF(list);
@@ -160,6 +161,7 @@ const spw_scheme_type spw_scheme_ring = {
     .memory.buffer_formula = "rows",
     .traffic.exchanges = spw_ring_exchanges,
     .routing.flow = spw_ring_flow,
+    .compiled.mesh = true,
     .compiled.layer = spw_xla_ring,
     .compiled.list = compiled,
     .check = spw_ragged_check,

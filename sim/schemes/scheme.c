@@ -15,8 +15,10 @@ const spw_scheme_type *const spw_scheme_types[] = {SPW_SCHEME_LIST(ROW) NULL};
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     const spw_grid grid = spw_grid_of(job);
-    spw_layer_shape s = {.ranks = grid.expert * grid.expert_tensor,
-                         .expert_tensor = grid.expert_tensor,
+    const size_t tensor = spw_grid_mesh_tensor(job), sharers = spw_grid_is_mesh(job) ? 1 : grid.expert_tensor;
+    spw_layer_shape s = {.ranks = grid.expert * sharers,
+                         .expert_tensor = sharers,
+                         .tensor = tensor,
                          .experts = job->model.experts,
                          .top_k = job->model.top_k,
                          .hidden = job->model.hidden,
@@ -24,7 +26,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .sequences = sequences,
                          .sequence_length = spw_grid_sequence_tokens(job),
                          .element_bytes = job->precision.activations,
-                         .gpus = spw_job_gpus(job),
+                         .gpus = spw_grid_token_ranks(job),
                          .waiting_layers =
                              job->model.layers_per_turn > 1 ? job->model.layers_per_turn - 1 : 0,
                          .expert_bias = job->model.expert_bias,
@@ -43,6 +45,10 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
     s.assignments = s.tokens * s.top_k;
     s.worst_rows = s.ranks * s.tokens * (s.experts_per_rank < s.top_k ? s.experts_per_rank : s.top_k);
     return s;
+}
+
+size_t spw_returned_width(const spw_layer_shape *s) {
+    return s->tensor > 1 ? s->hidden / s->tensor : s->hidden;
 }
 
 /* --- Reading a scheme

@@ -19,12 +19,15 @@ enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 struct spw_layer_shape {
-    size_t ranks;            /* R, of the group: expert-parallel size times expert_tensor */
-    size_t expert_tensor;    /* t consecutive ranks that share each expert; 0 counts as 1 */
+    size_t ranks;         /* R, of the group: expert-parallel size times expert_tensor */
+    size_t expert_tensor; /* t consecutive ranks that share each expert; 0 counts as 1 */
+    size_t
+        tensor; /* TP GPUs of MaxText's axis tensor, each with all rows of its rank; 0 counts as 1. What is said of
+                      a rank is said of each */
     size_t experts;          /* E */
     size_t experts_per_rank; /* e = E t / R */
     size_t top_k;            /* K */
-    size_t hidden, ffn;      /* H, F */
+    size_t hidden, ffn;      /* H, F; with tensor F / TP */
     size_t sequences;        /* p, per rank */
     size_t sequence_length;  /* S; with tensor and context parallelism the rank's part of it */
     size_t tokens;           /* T = p S, per rank */
@@ -32,7 +35,7 @@ struct spw_layer_shape {
     size_t worst_rows;       /* W = R T min(e, K) */
     size_t element_bytes;    /* b, of activations */
     size_t node_ranks;       /* ranks of the group on one node */
-    size_t gpus;             /* G, that split the batch of a layer: all of the job */
+    size_t gpus;             /* G, that split the batch of a layer: all of the job, of a tensor group one */
     size_t waiting_layers;   /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
     bool looped; /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
     bool shared_expert;
@@ -47,6 +50,8 @@ struct spw_layer_shape {
 };
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);
+/* H / TP: of what the experts return, each GPU of a tensor group has that part of a row. */
+size_t spw_returned_width(const spw_layer_shape *shape);
 
 /* One all-to-all. Rank s sends flow.wire[s][d] rows of row_bytes to d; `back`: d sends them to s. */
 typedef struct spw_exchange {
@@ -54,7 +59,8 @@ typedef struct spw_exchange {
     spw_phase phase;
     bool back;
     uint64_t row_bytes;
-    size_t parts; /* collectives that it is split into, one after the other; 0 counts as 1 */
+    size_t parts;    /* collectives that it is split into, one after the other; 0 counts as 1 */
+    bool for_router; /* carries gradients of the router alone, and no hidden states */
     bool
         gathers; /* not by flow.wire: each rank sends the rows that arrived to those that share its experts, or, `back`,
                      gets theirs of them */
@@ -188,6 +194,7 @@ typedef struct spw_scheme_memory {
 
 /* As a program that XLA compiles whole. */
 typedef struct spw_scheme_compiled {
+    bool mesh; /* its layer is described where MaxText's mesh has the axes tensor and context */
     /* NULL: it is none, or was never compared with such a program. */
     const spw_compiled_layer *(*list)(const spw_scheme *scheme);
     /* memory.layer as XLA runs it (sim/schemes/xla_layers.h); NULL: the same. */

@@ -39,18 +39,19 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
     const size_t count = scheme->type->traffic.exchanges(scheme, s, exchange), b = s->element_bytes;
     const uint64_t row = s->hidden * b;
     for (size_t i = 0; i < count; i++) {
-        const bool backward = exchange[i].phase != SPW_PHASE_FORWARD;
+        const bool backward = exchange[i].phase != SPW_PHASE_FORWARD, whole = exchange[i].row_bytes >= row;
+        const uint64_t width = whole ? s->hidden : spw_returned_width(s);
         if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
             add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1, slots * s->hidden, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
-            add(out, exchange[i].name, "T K H b", SPW_OPERATION_RAGGED_ALL_TO_ALL, backward, 1,
-                s->assignments * s->hidden, b);
-        } else if (exchange[i].row_bytes >= row) { /* not what goes for the router alone */
+            add(out, exchange[i].name, whole ? "T K H b" : "T K H b / TP", SPW_OPERATION_RAGGED_ALL_TO_ALL,
+                backward, 1, s->assignments * width, b);
+        } else if (!exchange[i].for_router) {
             const size_t chunks = parts_of(&exchange[i]);
-            add(out, exchange[i].name, "R T H b",
+            add(out, exchange[i].name, whole ? "R T H b" : "R T H b / TP",
                 exchange[i].back ? SPW_OPERATION_REDUCE_SCATTER : SPW_OPERATION_ALL_GATHER, backward, chunks,
-                s->ranks * s->tokens / chunks * s->hidden, b);
+                s->ranks * s->tokens / chunks * width, b);
         }
     }
     if (kind != SPW_COMPILED_EXCHANGE_RAGGED) return;
@@ -63,7 +64,7 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
     add(out, "sizes", "4 R", SPW_OPERATION_ALL_TO_ALL, true, 4, s->ranks, INT_BYTES);
 }
 
-/* The ring gathers the router's logits beside the tokens: with a selection bias those before it too. */
+/* The ring gathers the router's logits beside the tokens, recomputed ones too: with a selection bias those before it as well. */
 static void add_logits(spw_step_traffic *out, const spw_job *job, const spw_scheme *scheme,
                        const spw_layer_shape *s, bool sorted) {
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
@@ -71,7 +72,8 @@ static void add_logits(spw_step_traffic *out, const spw_job *job, const spw_sche
                      scheme->type->traffic.exchanges(scheme, s, exchange) > 0 ? parts_of(&exchange[0]) : 1,
                  kinds = job->model.selection_bias ? 2 : 1;
     const uint64_t logits = s->ranks * s->tokens * s->experts;
-    for (int backward = 0; backward < 2; backward++)
+    const bool again = !spw_remat_keeps_experts(job->remat);
+    for (int backward = 0; backward <= again; backward++)
         add(out, "logits", "R T E b", SPW_OPERATION_ALL_GATHER, backward, kinds * chunks, logits / chunks,
             s->element_bytes);
     if (!sorted)

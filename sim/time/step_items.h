@@ -23,7 +23,7 @@
     X(RESHARDING, "resharding", "what layout=peeled gathers to multiply where the tokens are") \
     X(EMBEDDING, "embedding_and_head", "tokens to the sharded embedding, or its table; the head") \
     X(PIPELINE, "pipeline", "activations to the next stage, their gradients back") \
-    X(TENSOR, "tensor_parallel", "sequence-parallel gathers and scatters of a tensor group, its loss") \
+    X(TENSOR, "tensor_parallel", "gathers, scatters and sums of a tensor group, its loss") \
     X(CONTEXT, "context_parallel", "keys and values round a context group, and their gradients") \
     X(HOST, "host_offload", "state in the host's memory: weights to the GPU, gradients back; no network")
 #define SPW_OPERATION_ENUM(name, text) SPW_OPERATION_##name,

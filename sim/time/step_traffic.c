@@ -5,6 +5,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
+#include "sim/time/mesh_traffic.h"
 #include "sim/time/step_exchanges.h"
 #include "sim/time/weight_families.h"
 
@@ -21,6 +22,7 @@ const char *const spw_step_stack_texts[SPW_STEP_STACKS] = {SPW_STEP_STACK_LIST(S
 typedef struct builder {
     const spw_job *job;
     spw_step_traffic *out;
+    size_t tensor; /* GPUs of a mesh among which most matrices are cut */
 } builder;
 
 /* Shards of one place: to the GPU before each gather, gradients back. */
@@ -64,7 +66,7 @@ static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool s
     if (scattered) add_gradient(b, item, elements);
 }
 
-static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
+static void add_whole(builder *b, spw_step_place place, const char *name, const char *formula,
                       uint64_t elements) {
     add_weight(b,
                (spw_step_item){.name = name,
@@ -75,18 +77,24 @@ static void add_other(builder *b, spw_step_place place, const char *name, const 
                elements, true);
 }
 
+/* Of a matrix that a mesh's tensor cuts. */
+static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
+                      uint64_t elements) {
+    add_whole(b, place, name, formula, elements / b->tensor);
+}
+
 /* Matrices only: norms, biases and sinks are a few KiB and not gathered. */
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
     if (m->attention == SPW_ATTENTION_MLA) {
         const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
         if (m->q_lora_rank > 0) {
-            add_other(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
+            add_whole(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
             add_other(b, place, "q_up", "q_lora heads (nope + rope) w", m->q_lora_rank * query);
         } else {
             add_other(b, place, "q", "H heads (nope + rope) w", m->hidden * query);
         }
-        add_other(b, place, "kv_down", "H (kv_lora + rope) w",
+        add_whole(b, place, "kv_down", "H (kv_lora + rope) w",
                   (uint64_t)m->hidden * (m->kv_lora_rank + m->rope_dim));
         add_other(b, place, "kv_up", "kv_lora heads (nope + v) w",
                   (uint64_t)m->kv_lora_rank * m->heads * (m->nope_dim + m->v_head_dim));
@@ -104,15 +112,44 @@ static void add_ffn(builder *b, spw_step_place place, const char *const names[3]
     for (int i = 0; i < 3; i++) add_other(b, place, names[i], formula, (uint64_t)b->job->model.hidden * ffn);
 }
 
+/* Where a mesh cuts hidden sizes, a GPU multiplies H / TP rows of the router. Its gradient is summed over all that have the same
+ * rows and goes to who has the shard; the rows themselves come from there where shards are not smaller, else all are gathered. */
+static void add_cut_router(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
+    const size_t shards = b->out->group_size[item.group], w = b->job->precision.weights,
+                 g = b->job->precision.gradients;
+    if (shards > b->tensor) {
+        add_weight(b, item, elements, false);
+    } else {
+        item.operation = SPW_OPERATION_SEND;
+        item.formula = "H E w / TP";
+        for (int backward = 0; backward < 2; backward++) {
+            item.backward = backward;
+            spw_step_add(b->out, item, elements / b->tensor, w);
+        }
+    }
+    item.backward = true;
+    item.operation = SPW_OPERATION_ALL_REDUCE;
+    item.formula = "H E g / TP";
+    if (scattered) spw_step_add(b->out, item, elements / b->tensor, g);
+    item.operation = SPW_OPERATION_SEND;
+    item.formula = "H E g / G";
+    if (scattered) spw_step_add(b->out, item, (elements + shards - 1) / shards, g);
+}
+
 static void add_router(builder *b, bool over_fsdp, bool scattered) {
     const spw_model *m = &b->job->model;
-    add_weight(b,
-               (spw_step_item){.name = "router",
-                               .formula = "H E w",
-                               .purpose = SPW_PURPOSE_OTHER_WEIGHTS,
-                               .place = SPW_PLACE_MOE_LAYER,
-                               .group = over_fsdp && m->sigmoid_router ? SPW_GROUP_FSDP : SPW_GROUP_ALL},
-               (uint64_t)m->hidden * m->experts, scattered);
+    const uint64_t elements = (uint64_t)m->hidden * m->experts;
+    const spw_step_item item = {.name = "router",
+                                .formula = "H E w",
+                                .purpose = SPW_PURPOSE_OTHER_WEIGHTS,
+                                .place = SPW_PLACE_MOE_LAYER,
+                                .group = over_fsdp && m->sigmoid_router ? SPW_GROUP_FSDP : SPW_GROUP_ALL,
+                                .count = 1};
+    if (b->tensor > 1) {
+        add_cut_router(b, item, elements, scattered);
+    } else {
+        add_weight(b, item, elements, scattered);
+    }
 }
 
 /* The rank's experts over fsdp. Gathered layout: then those of all ranks. Peeled: wo of all ranks, whose
@@ -121,7 +158,7 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
     static const char *const names[] = {"expert_w0", "expert_w1", "expert_wo"};
     static const char *const all[] = {"all_w0", "all_w1", "all_wo"};
     const spw_model *m = &b->job->model;
-    const uint64_t matrix = (uint64_t)m->hidden * m->expert_ffn;
+    const uint64_t matrix = (uint64_t)m->hidden * m->expert_ffn / b->tensor;
     const bool peeled = list != NULL && list->exchange == SPW_COMPILED_EXCHANGE_PEELED;
     for (int i = 0; i < 3; i++) {
         spw_step_item item = {.name = names[i],
@@ -143,7 +180,7 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
  * the loss follows at once, so its gradient is scattered from the same gather. */
 static void add_ends(builder *b, const spw_layer_shape *s) {
     const spw_model *m = &b->job->model;
-    const uint64_t table = (uint64_t)m->vocab * m->hidden;
+    const uint64_t table = (uint64_t)m->vocab * m->hidden / b->tensor;
     const size_t w = b->job->precision.weights;
     spw_step_item item = {.purpose = SPW_PURPOSE_EMBEDDING,
                           .place = SPW_PLACE_ENDS,
@@ -265,7 +302,8 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     const size_t micro = pipeline.micro_batches;
     const spw_compiled_layer *list =
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
-    builder b = {job, out};
+    builder b = {job, out, spw_grid_mesh_tensor(job)};
+    spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;
     out->times[SPW_PLACE_DENSE_LAYER] = (m->layers - m->moe_layers) * micro;
@@ -282,16 +320,21 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
     if (list != NULL) spw_step_exchanges_add(point, out);
     add_sends(&b, &pipeline, &point->shape);
-    spw_grid_traffic_add(point, out);
+    if (spw_grid_is_mesh(job)) {
+        status = spw_mesh_traffic_add(point, out);
+    } else {
+        spw_grid_traffic_add(point, out);
+    }
     if (job->optimizer == SPW_OPTIMIZER_SHARDED) {
         add_sharded(&b, list, stack);
         add_ends(&b, &point->shape);
     } else {
         add_replicas(&b);
     }
-    return out->overflow ? spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "
-                                                 "fewer sequences a GPU or a smaller model")
-                         : SPW_OK;
+    if (status == SPW_OK && out->overflow)
+        status = spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "
+                                       "fewer sequences a GPU or a smaller model");
+    return status;
 }
 
 /* --- Combined --- */

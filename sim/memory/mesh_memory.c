@@ -1,0 +1,46 @@
+#include "sim/memory/mesh_memory.h"
+
+#include "sim/input/grid.h"
+#include "sim/memory/footprint_component.h"
+
+void spw_mesh_cut_model(const spw_job *job, spw_model *out) {
+    const size_t tensor = spw_grid_mesh_tensor(job);
+    size_t *const width[] = {&out->hidden,   &out->vocab,     &out->heads,
+                             &out->kv_heads, &out->dense_ffn, &out->shared_ffn};
+    *out = job->model;
+    for (size_t i = 0; i < sizeof width / sizeof *width; i++) *width[i] /= tensor;
+}
+
+double spw_mesh_held(const spw_job *job, double all, double whole) {
+    const double tensor = (double)spw_grid_mesh_tensor(job);
+    return tensor > 1.0 ? (all - whole) / tensor + whole : all;
+}
+
+double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
+    const spw_model *m = &job->model;
+    const spw_grid g = spw_grid_of(job);
+    const size_t width = m->attention == SPW_ATTENTION_MLA
+                             ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
+                             : 2 * m->kv_heads * m->head_dim;
+    return (double)((g.context - 1) * s->tokens * (width / g.tensor) * s->element_bytes);
+}
+
+void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *s, spw_footprint *f) {
+    const spw_grid g = spw_grid_of(job);
+    const bool at[SPW_MOMENT_COUNT] = {
+        [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
+    if (!spw_grid_is_mesh(job)) return;
+    if (g.tensor > 1)
+        spw_component_live(
+            spw_component_add(f, "whole_hidden_states",
+                              2.0 * (double)(s->tokens * s->hidden * s->element_bytes),
+                              "input of a product that is cut by columns, and its gradient (2.8)",
+                              "2 T H b = 2 x %zu x %zu x %zu", s->tokens, s->hidden, s->element_bytes),
+            at);
+    if (g.context > 1)
+        LIVE(spw_component_add(
+                 f, "gathered_keys_values", spw_mesh_gathered_keys(job, s),
+                 "keys and values of the other GPUs of a context group, in the layer at work (2.8)",
+                 "(CP - 1) T (keys + values) b / TP, CP = %zu, T = %zu", g.context, s->tokens),
+             AT_LAYERS);
+}

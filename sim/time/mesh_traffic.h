@@ -1,0 +1,12 @@
+/* The collectives that a step has for MaxText's mesh axes tensor and context, as XLA makes them of one layer
+ * (notebooks_data/compiled/mesh_axes.csv; docs/step_traffic.md). */
+#ifndef SPW_SIM_TIME_MESH_TRAFFIC_H
+#define SPW_SIM_TIME_MESH_TRAFFIC_H
+
+#include "sim/schemes/point.h"
+#include "sim/time/step_items.h"
+
+/* Appends them. SPW_ECONFIG where XLA was not asked: remat policies other than none and full, and MLA with tensor. */
+SPW_MUST_CHECK spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out);
+
+#endif
