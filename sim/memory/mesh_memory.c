@@ -21,25 +21,26 @@ double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
     const spw_grid g = spw_grid_of(job);
     const size_t width = m->attention == SPW_ATTENTION_MLA
                              ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
-                             : 2 * m->kv_heads * m->head_dim;
-    return (double)((g.context - 1) * s->tokens * (width / g.tensor) * s->element_bytes);
+                             : 2 * m->kv_heads * m->head_dim,
+                 part = width / g.tensor;
+    return (double)((g.context - 1) * s->tokens * part * s->element_bytes);
 }
 
-void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *s, spw_footprint *f) {
+void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *s, spw_footprint *out) {
     const spw_grid g = spw_grid_of(job);
     const bool at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
     if (!spw_grid_is_mesh(job)) return;
     if (g.tensor > 1)
         spw_component_live(
-            spw_component_add(f, "whole_hidden_states",
+            spw_component_add(out, "whole_hidden_states",
                               2.0 * (double)(s->tokens * s->hidden * s->element_bytes),
                               "input of a product that is cut by columns, and its gradient (2.8)",
                               "2 T H b = 2 x %zu x %zu x %zu", s->tokens, s->hidden, s->element_bytes),
             at);
     if (g.context > 1)
         LIVE(spw_component_add(
-                 f, "gathered_keys_values", spw_mesh_gathered_keys(job, s),
+                 out, "gathered_keys_values", spw_mesh_gathered_keys(job, s),
                  "keys and values of the other GPUs of a context group, in the layer at work (2.8)",
                  "(CP - 1) T (keys + values) b / TP, CP = %zu, T = %zu", g.context, s->tokens),
              AT_LAYERS);
