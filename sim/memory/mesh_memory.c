@@ -23,6 +23,7 @@ double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *s) {
                              ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
                              : 2 * m->kv_heads * m->head_dim,
                  part = width / g.tensor;
+    if (!spw_grid_is_mesh(job)) return 0.0;
     return (double)((g.context - 1) * s->tokens * part * s->element_bytes);
 }
 

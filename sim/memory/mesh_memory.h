@@ -15,7 +15,7 @@ double spw_mesh_held(const spw_job *job, double all, double whole);
 /* The keys and values of the whole sequence, and the whole hidden states that a product cut by columns reads. */
 void spw_mesh_add(const spw_job *job, const spw_stage *stage, const spw_layer_shape *shape,
                   spw_footprint *out);
-/* Bytes that those keys and values take beside the GPU's own, in one layer. */
+/* Bytes that those keys and values take beside the GPU's own, in one layer; 0 of other jobs. */
 double spw_mesh_gathered_keys(const spw_job *job, const spw_layer_shape *shape);
 
 #endif

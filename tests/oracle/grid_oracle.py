@@ -231,6 +231,11 @@ def check_state(grid, name):
         oracle.check(("gathered_sequence" in got) == (grid.TP > 1), f"{name}: gathered_sequence with tensor {grid.TP}")
         for part, value in want.items():
             oracle.check(abs(got[part] - value) <= 1, f"{name} {vars(grid)} {optimizer} {part}: {got[part]} for {value}")
+        kept = {row["component"]: row["bytes"]
+                for row in json.loads(oracle.must("explain", "--job", job, "--remat", "none", "--format", "json"))}
+        value = grid.layers * kept["attention"] + (grid.layers - grid.dense_layers) * kept.get("shared_expert", 0)
+        value += grid.dense_layers * 0.75 * kept.get("dense_ffn", 0)
+        oracle.check(abs(kept["saved_activations"] - value) <= 1, f"{name} {vars(grid)}: {kept['saved_activations']} for {value}")
 
 
 def check_collectives(grid, name):
