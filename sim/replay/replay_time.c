@@ -18,13 +18,13 @@ bool spw_replay_time_covers(const spw_replay_time_request *q) {
 
 static spw_status create_megatron(spw_replay_time *t) {
     const spw_replay_time_request *q = &t->q;
-    const size_t ranks = q->point.job->expert;
+    const size_t ranks = q->point.shape.ranks;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &t->scaled));
     SPW_TRY(spw_megatron_coefficients_scale(q->megatron, &q->point.job->cluster, t->scaled));
     SPW_TRY(SPW_ALLOC(q->micro_batches * q->groups * q->layers * ranks, &t->rank_load));
     SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->even));
-    SPW_TRY(SPW_ALLOC(q->point.job->model.experts, &t->scratch));
+    SPW_TRY(SPW_ALLOC(ranks * q->point.shape.experts_per_rank, &t->scratch));
     SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, 1.0, t->positions, t->even));
     if (q->imbalance > 0.0) {
         SPW_TRY(SPW_ALLOC(t->positions * ranks, &t->busy));
@@ -194,7 +194,7 @@ spw_status spw_replay_time_stated(const spw_replay_time *t, double imbalance, sp
     if (t->scaled == NULL) {
         SPW_TRY(stated_load(t, factor, t->positions, &one.balanced));
     } else {
-        SPW_TRY(SPW_ALLOC(t->positions * q->point.job->expert, &load));
+        SPW_TRY(SPW_ALLOC(t->positions * q->point.shape.ranks, &load));
         SPW_TRY(spw_megatron_load_stated(t->scaled, &q->point, factor, t->positions, load));
         one.even = load;
     }
@@ -215,8 +215,8 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (compiled && spw_grid_is_mesh(job))
         return "MaxText's mesh axes tensor and context, whose collectives and narrow products have no time "
                "model";
-    if (spw_grid_of(job).expert_tensor > 1)
-        return "expert tensor parallelism, whose gathers and narrow products have no time model";
+    if (job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor != 0)
+        return "experts that GPUs of several nodes share, whose gathers have no time model";
     if (!spw_finetune_is_whole(&job->finetune))
         return "frozen weights or adapters, whose products and collectives have no time model";
     if (job->attention == SPW_ATTENTION_UNFUSED)

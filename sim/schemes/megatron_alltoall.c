@@ -425,7 +425,7 @@ void spw_megatron_alltoall_flow(const spw_scheme *scheme, const spw_layer_shape 
     const size_t align = spw_megatron_align(scheme);
     const bool pad_here = experts_pad(scheme);
     const sending by = sending_of(scheme, s);
-    const size_t t = s->expert_tensor > 0 ? s->expert_tensor : 1;
+    const size_t t = spw_layer_sharers(s);
     spw_megatron_flow_begin(scheme, s, c, group, out);
     for (size_t x = 0; x < s->experts; x++) {
         const size_t d = x / s->experts_per_rank * t;

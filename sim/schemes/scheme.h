@@ -49,6 +49,11 @@ struct spw_layer_shape {
     bool fp8_scaled;     /* each with 1/32 byte of scale an element */
 };
 
+/* t, at least 1. */
+static inline size_t spw_layer_sharers(const spw_layer_shape *s) {
+    return s->expert_tensor > 0 ? s->expert_tensor : 1;
+}
+
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);
 /* H / TP: of what the experts return, each GPU of a tensor group has that part of a row. */
 size_t spw_returned_width(const spw_layer_shape *shape);

@@ -47,12 +47,10 @@ static uint64_t arrived(const spw_layer_shape *s, const spw_flow *flow, size_t s
     return rows;
 }
 
-static size_t sharers(const spw_layer_shape *s) { return s->expert_tensor > 0 ? s->expert_tensor : 1; }
-
 /* What arrived goes on to the other ranks that share the experts, each pair its own way. */
 static void route_gather(const spw_layer_shape *s, const spw_placement *p, size_t group, const spw_flow *flow,
                          uint64_t row_bytes, const wires *w) {
-    const size_t t = sharers(s);
+    const size_t t = spw_layer_sharers(s);
     for (size_t source = 0; source < s->ranks && t > 1; source++) {
         const uint64_t bytes = arrived(s, flow, source) * row_bytes;
         for (size_t d = source / t * t; d < source / t * t + t; d++) {
@@ -100,14 +98,19 @@ static void route_by_node(const spw_layer_shape *s, const spw_counts *c, size_t 
     }
 }
 
-static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
-                  const spw_flow *flow, uint64_t row_bytes, const wires *w) {
+static void exchange_rows(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c,
+                          size_t group, const spw_flow *flow, uint64_t row_bytes, const wires *w) {
     if (spw_scheme_by_node(scheme)) {
         route_by_node(s, c, group, flow, row_bytes, w);
     } else {
         route_pairs(s, &c->placement, group, flow, row_bytes, w);
-        route_gather(s, &c->placement, group, flow, row_bytes, w);
     }
+}
+
+static void route(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
+                  const spw_flow *flow, uint64_t row_bytes, const wires *w) {
+    exchange_rows(scheme, s, c, group, flow, row_bytes, w);
+    route_gather(s, &c->placement, group, flow, row_bytes, w);
 }
 
 static void fill_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -119,7 +122,16 @@ static void fill_ports(const spw_scheme *scheme, const spw_layer_shape *s, const
 
 void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                        const spw_flow *flow, spw_ports *port) {
-    fill_ports(scheme, s, c, group, flow, 1, port);
+    const wires w = {.port = port};
+    memset(port, 0, s->ranks * sizeof *port);
+    exchange_rows(scheme, s, c, group, flow, 1, &w);
+}
+
+void spw_traffic_gather_ports(const spw_layer_shape *s, const spw_counts *c, size_t group,
+                              const spw_flow *flow, spw_ports *port) {
+    const wires w = {.port = port};
+    memset(port, 0, s->ranks * sizeof *port);
+    route_gather(s, &c->placement, group, flow, 1, &w);
 }
 
 void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -139,7 +151,7 @@ void spw_traffic_compute(const spw_scheme *scheme, const spw_layer_shape *s, con
     spw_exchange exchange[SPW_SCHEME_EXCHANGES] = {
         {.row_bytes = 0}}; /* schemes of one rank exchange nothing */
     const size_t exchanges = scheme->type->traffic.exchanges(scheme, s, exchange);
-    const size_t t = sharers(s);
+    const size_t t = spw_layer_sharers(s);
     uint64_t off_rank = 0, gathered = 0;
     spw_ports port[SPW_TRAFFIC_MAX_RANKS];
     for (size_t i = 0; i < s->ranks * s->ranks; i++) off_rank += i % (s->ranks + 1) == 0 ? 0 : flow->wire[i];

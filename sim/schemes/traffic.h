@@ -23,9 +23,12 @@ typedef struct spw_traffic {
 typedef struct spw_ports {
     uint64_t link_out, link_in, nic_out, nic_in;
 } spw_ports;
-/* port [ranks]: rows of one dispatch. */
+/* port [ranks]: rows of one dispatch, without what ranks that share experts gather of each other. */
 void spw_traffic_ports(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,
                        size_t group, const spw_flow *flow, spw_ports *port);
+/* port [ranks]: rows that one gather among ranks that share experts carries. */
+void spw_traffic_gather_ports(const spw_layer_shape *shape, const spw_counts *counts, size_t group,
+                              const spw_flow *flow, spw_ports *port);
 
 /* Adds the rows of one dispatch of a group to the network's ports. `first`: the GPU that is the group's rank 0. */
 void spw_traffic_carry(const spw_scheme *scheme, const spw_layer_shape *shape, const spw_counts *counts,

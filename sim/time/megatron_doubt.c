@@ -21,10 +21,10 @@ static const struct {
                         {"expert_recompute", false}};
 enum { COMPONENTS = sizeof layer_components / sizeof *layer_components };
 
-/* Collectives of tensor and context parallelism begin with these. */
+/* Collectives of tensor, context and expert tensor parallelism. */
 static bool is_of_grid(const char *name) {
     return strncmp(name, "tensor_parallel", sizeof "tensor_parallel" - 1) == 0 ||
-           strcmp(name, "context_parallel") == 0;
+           strcmp(name, "context_parallel") == 0 || strcmp(name, "expert_tensor_parallel") == 0;
 }
 
 typedef struct shares {

@@ -19,7 +19,7 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     const char *dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher);
     const spw_layer_shape *shape = &q->point->shape;
     char size[24];
-    (void)snprintf(size, sizeof size, "%zu", job->expert);
+    (void)snprintf(size, sizeof size, "%zu", shape->ranks);
     if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
     if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
     if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
@@ -32,9 +32,15 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     if (tokens < c->tokens_min || tokens > c->tokens_max)
         spw_outside_add(note, "micro-batches other than %zu to %zu tokens", c->tokens_min, c->tokens_max);
     if (spw_pipeline_of(job).stages > 1) spw_outside_add(note, "pipelines not measured");
-    if (!spw_grid_is_plain(job))
+    const spw_grid grid = spw_grid_of(job);
+    if (grid.tensor * grid.context > 1)
         spw_outside_add(note, "tensor and context parallelism counted, not measured: the interval has their "
                               "collectives hidden whole and at twice their time");
+    if (grid.expert_tensor > 1)
+        spw_outside_add(note,
+                        "experts shared by %zu GPUs counted, not measured: the interval has their gathers "
+                        "and sums hidden whole and at twice their time",
+                        grid.expert_tensor);
     if (job->precision.recipe != SPW_FP8_NONE)
         spw_outside_add(note,
                         "recipe %s: products at %.3g of fp8_flops over bf16_flops, %s, and counted casts",
@@ -47,7 +53,7 @@ void spw_megatron_job_doubt(const spw_megatron_job_request *q, size_t tokens, sp
     const spw_job *job = q->point->job;
     const spw_layer_shape *shape = &q->point->shape;
     const spw_megatron_far far = {
-        .layers = spw_megatron_layers_half_width(c, job->expert, tokens),
+        .layers = spw_megatron_layers_half_width(c, shape->ranks, tokens),
         .counted = job->part == SPW_PART_WHOLE,
         .dispatcher = spw_megatron_unmeasured(q->point->scheme->type->megatron.dispatcher) != NULL,
         .network = shape->node_ranks < shape->ranks,

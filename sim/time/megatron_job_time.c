@@ -39,10 +39,10 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
-           spw_grid_of(job).expert_tensor == 1 && spw_finetune_is_whole(&job->finetune) &&
-           job->fsdp2.reshard == SPW_RESHARD_OFF && !(job->optimizer_on_host > 0.0) && !job->muon &&
-           job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
-           spw_precision_is_timed(job);
+           job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
+           spw_finetune_is_whole(&job->finetune) && job->fsdp2.reshard == SPW_RESHARD_OFF &&
+           !(job->optimizer_on_host > 0.0) && !job->muon && job->attention == SPW_ATTENTION_FLASH &&
+           job->precision.weights == 2 && spw_precision_is_timed(job);
 }
 
 /* --- Outside the experts --- */
@@ -178,7 +178,7 @@ static size_t moe_layers_before(const prediction *p, const spw_block *block) {
 /* The MoE layers of a block. Loads are taken in turn, so an earlier block of the group may have had the same. */
 static spw_status time_layers(prediction *p, size_t group, size_t at, const block_load *load) {
     const spw_megatron_job_request *q = p->q;
-    const size_t ranks = q->point->job->expert;
+    const size_t ranks = q->point->shape.ranks;
     const spw_megatron_load *source = q->load + (load->micro * q->groups + group) * q->layers * ranks;
     p->had[at] = *load;
     for (size_t before = 0; before < p->timed; before++) {
@@ -246,8 +246,9 @@ static const struct {
          BIT(BACKWARD_UNSORT) | BIT(BACKWARD_UNPERMUTE)},
     {"exchanges", "rows to their experts and back", SPW_STREAM_COLLECTIVE,
      BIT(DISPATCH) | BIT(COMBINE) | BIT(BACKWARD_DISPATCH) | BIT(BACKWARD_COMBINE)},
-    {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, BIT(RECOMPUTE)}};
-#undef BIT
+    {"expert_recompute", "the MoE layer's forward pass again", SPW_STREAM_COMPUTE, BIT(RECOMPUTE)},
+    {"expert_tensor_parallel", "gathers and sums of rows among GPUs that share experts",
+     SPW_STREAM_COLLECTIVE, BIT(GATHER) | BIT(SCATTER) | BIT(BACKWARD_GATHER) | BIT(BACKWARD_SCATTER)}};
 
 static spw_status add(spw_timeline *out, const char *name, const char *help, spw_stream stream,
                       double seconds) {
@@ -272,6 +273,7 @@ static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *ou
         double seconds = 0.0;
         for (size_t f = 0; f < SPW_MEGATRON_PHASES; f++)
             seconds += (groups_of_phases[g].phases >> f & 1u) != 0 ? phase_s[f] : 0.0;
+        if ((groups_of_phases[g].phases & BIT(GATHER)) != 0 && p->shape.expert_tensor <= 1) continue;
         SPW_TRY(add(out, groups_of_phases[g].name, groups_of_phases[g].help, groups_of_phases[g].stream,
                     seconds));
     }
@@ -282,6 +284,8 @@ static spw_status add_layers(const prediction *p, size_t stage, spw_timeline *ou
 cleanup:
     return status;
 }
+
+#undef BIT
 
 static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *out) {
     for (outside i = 0; i < PARTS; i++) {
@@ -376,6 +380,7 @@ static void set_shape(prediction *p) {
                                     .experts_per_rank = s->experts_per_rank,
                                     .hidden = s->hidden,
                                     .ffn = s->ffn,
+                                    .expert_tensor = s->expert_tensor,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
                                     .recompute = remats[remat_row(job)].recompute,
@@ -399,7 +404,7 @@ static spw_status begin(prediction *p) {
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
-    SPW_TRY(SPW_ALLOC(job->model.moe_layers * job->expert, &p->load));
+    SPW_TRY(SPW_ALLOC(job->model.moe_layers * p->q->point->shape.ranks, &p->load));
 
 cleanup:
     return status;

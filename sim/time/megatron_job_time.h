@@ -22,14 +22,15 @@
 #include <stdbool.h>
 
 /* Is there such a model? megatron-alltoall, -flex behind DeepEP and -allgather, bf16, without padding to an alignment, with
- * a recompute module of Megatron-Core, none or full; expert_tensor 1. With tensor and context parallelism the work outside
- * the experts is divided by both, and their collectives are counted (sim/time/grid_time.h): behind those no run stands. */
+ * a recompute module of Megatron-Core, none or full; GPUs that share experts are on one node. With tensor and context
+ * parallelism the work outside the experts is divided by both, and their collectives are counted (sim/time/grid_time.h), as
+ * those of expert_tensor are (sim/time/megatron_time.h): behind these no run stands. */
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme);
 
 typedef struct spw_megatron_job_request {
     const spw_megatron_coefficients *coefficients; /* scaled to the job's cluster */
     const spw_point *point;
-    /* [micro_batches][groups][layers][job->expert]; each is taken in turn where the job has more */
+    /* [micro_batches][groups][layers][ranks of the shape]; each is taken in turn where the job has more */
     const spw_megatron_load *load;
     size_t micro_batches, groups, layers;
 } spw_megatron_job_request;

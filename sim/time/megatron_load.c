@@ -21,12 +21,30 @@ static double list_chunks(const spw_layer_shape *s, const spw_counts *c, size_t 
     const size_t mine = s->experts_per_rank;
     double kept = 0.0;
     for (size_t i = 0; i < s->ranks * mine; i++) {
-        const size_t source = group * s->ranks + i / mine, expert = d * mine + i % mine;
+        const size_t source = group * s->ranks + i / mine,
+                     expert = d / spw_layer_sharers(s) * mine + i % mine;
         chunk[i] = (double)c->routed[source * s->experts + expert];
         kept += chunk[i];
         if (slots) chunk[i] = rows / (double)(s->ranks * mine);
     }
     return kept;
+}
+
+/* What ranks that share experts gather of each other. */
+static void load_gathers(const spw_megatron_coefficients *coefficients, const spw_layer_shape *s,
+                         const spw_counts *c, size_t group, const spw_flow *flow, spw_megatron_load *load) {
+    const size_t t = spw_layer_sharers(s);
+    spw_ports port[SPW_TRAFFIC_MAX_RANKS];
+    spw_traffic_gather_ports(s, c, group, flow, port);
+    for (size_t first = 0; first < s->ranks; first += t) {
+        double most = 0.0;
+        for (size_t d = first; d < first + t; d++) {
+            const double in = (double)port[d].link_in, out = (double)port[d].link_out;
+            most = fmax(most, fmax(in, out) + coefficients->duplex_share.value * fmin(in, out));
+            load[d].arrived = (double)spw_flow_rows(s, flow, d).received;
+        }
+        for (size_t d = first; d < first + t; d++) load[d].shared = most;
+    }
 }
 
 void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const spw_scheme *scheme,
@@ -49,6 +67,7 @@ void spw_megatron_load_of(const spw_megatron_coefficients *coefficients, const s
         for (size_t to = 0; to < s->ranks && permutes; to++)
             load[d].sent += (double)flow->wire[d * s->ranks + to];
     }
+    if (spw_layer_sharers(s) > 1) load_gathers(coefficients, s, c, group, flow, load);
 }
 
 void spw_megatron_load_slow(const spw_network *network, size_t ranks, spw_megatron_load *load) {
@@ -68,7 +87,7 @@ spw_status spw_megatron_load_stated(const spw_megatron_coefficients *c, const sp
     spw_network *network = NULL;
     spw_status status = SPW_OK;
     SPW_TRY(spw_stated_routing_create(point, imbalance, groups, &r));
-    SPW_TRY(SPW_ALLOC(r.shape.experts, &scratch));
+    SPW_TRY(SPW_ALLOC(r.shape.ranks * r.shape.experts_per_rank, &scratch));
     for (size_t g = 0; g < groups; g++) {
         spw_stated_routing_flow(&r, g);
         spw_megatron_load_of(c, point->scheme, &r.shape, r.counts, g, &r.flow, scratch,

@@ -128,6 +128,27 @@ static double chunks_s(const step *s, const spw_megatron_load *load, double byte
     return copy_s(s, bytes + idle) + kernels_s(s, CHUNK_KERNELS);
 }
 
+/* --- Among ranks that share experts --- */
+
+static const double CAST_BYTES = 6.0; /* an element, between bf16 and fp32 */
+
+static bool shares(const step *s) { return s->shape->expert_tensor > 1; }
+
+static void gather(step *s, spw_megatron_phase phase, int calls, double element_bytes) {
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, phase, r,
+              calls * s->c->exchange_latency_s.value +
+                  element_bytes * s->H * s->load[r].shared / s->c->exchange_bytes_per_s.value);
+}
+
+/* Sums of fp32, with casts of both sides. */
+static void scatter(step *s, spw_megatron_phase phase) {
+    gather(s, phase, 1, 4.0);
+    for (size_t r = 0; r < s->ranks; r++)
+        spend(s, phase, r,
+              copy_s(s, CAST_BYTES * (s->load[r].received + s->load[r].arrived) * s->H) + kernels_s(s, 2));
+}
+
 static double activation_s(const step *s, const spw_megatron_load *load) {
     return copy_s(s, s->c->activation_bytes.value * load->received * s->F);
 }
@@ -188,11 +209,13 @@ static void forward(step *s) {
         permute(s, r);
     }
     exchange(s, SPW_MEGATRON_DISPATCH, exchange_s(s, false) + s->c->exchange_latency_s.value);
+    if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
         spend(s, SPW_MEGATRON_EXPERTS, r, experts_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
     }
+    if (shares(s)) scatter(s, SPW_MEGATRON_SCATTER);
     exchange(s, SPW_MEGATRON_COMBINE, exchange_s(s, true));
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
@@ -202,11 +225,13 @@ static void backward(step *s) {
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
     exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, exchange_s(s, true));
+    if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
         spend(s, SPW_MEGATRON_BACKWARD_EXPERTS, r, backward_experts_s(s, &s->load[r]));
         spend(s, SPW_MEGATRON_BACKWARD_SORT, r, chunks_s(s, &s->load[r], s->c->index_add_bytes_per_s.value));
     }
+    if (shares(s)) gather(s, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
     meet(s, SPW_MEGATRON_BACKWARD_SORT);
     exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, exchange_s(s, false));
     for (size_t r = 0; r < s->ranks; r++)

@@ -36,6 +36,11 @@
  *               becomes the permutation of received tokens, copy(4 M H), unsort their sum, 4 M H / scatter_bytes_per_s;
  *               backward copy(4 M H) and 4 M H / index_add_bytes_per_s; nothing is left of unpermute
  *   all-gather  the same, all tokens travel; combine and its gradient are sums in fp32: 4 bytes an element
+ * With expert_tensor t above 1, F is the part of one rank, M the rows of all t ranks and A those that its all-to-all brought
+ * (not measured; counted from token_dispatcher.py):
+ *   gather               twice the latency + 2 H shared / exchange_bytes_per_s: rows and weights to the t - 1 others
+ *   scatter              copy(6 M H) + latency + 4 H shared / exchange_bytes_per_s + copy(6 A H): a sum in fp32; backward the
+ *                        mirror of both, in the opposite order
  * Between nodes an exchange takes the longer of its part inside the node and (heavier direction of a rank's NIC) /
  * network_bytes_per_s.
  *
@@ -65,7 +70,11 @@
     X(BACKWARD_UNSORT, "backward_unsort_chunks") \
     X(BACKWARD_COMBINE, "backward_combine_a2a") \
     X(BACKWARD_UNPERMUTE, "backward_unpermute") \
-    X(RECOMPUTE, "recompute")
+    X(RECOMPUTE, "recompute") \
+    X(GATHER, "forward_gather") \
+    X(SCATTER, "forward_scatter") \
+    X(BACKWARD_SCATTER, "backward_scatter") \
+    X(BACKWARD_GATHER, "backward_gather")
 #define SPW_MEGATRON_PHASE_ENUM(name, text) SPW_MEGATRON_##name,
 typedef enum spw_megatron_phase {
     SPW_MEGATRON_PHASE_LIST(SPW_MEGATRON_PHASE_ENUM) SPW_MEGATRON_PHASES
@@ -89,6 +98,9 @@ typedef struct spw_megatron_load {
     double sent;     /* N: what its own tokens are permuted into; all-to-all alone */
     double link_in, link_out, nic_in, nic_out; /* of one dispatch, by the ports that they cross */
     double latency_s;                          /* of the network's levels, an exchange */
+    /* With expert_tensor: of the M rows those that the all-to-all brought; and what a gather among the ranks that share the
+     * experts carries by the fullest port of them, the heavier direction + duplex_share x the lighter. */
+    double arrived, shared;
     double tiled; /* received, every expert's rows rounded up to SPW_MEGATRON_TILE_ROWS */
     size_t empty_experts;
     double idle_rows;                         /* what blocks without work cost, as rows that are copied */

@@ -1,6 +1,7 @@
 #include "sim/time/routing_load.h"
 
 #include "base/memory.h"
+#include "sim/input/grid.h"
 
 #include <gsl/gsl_cdf.h>
 #include <math.h>
@@ -74,13 +75,13 @@ static uint32_t reached(const spw_layer_shape *s, double wanted) {
     return (uint32_t)lround((double)s->tokens * (1.0 - missed));
 }
 
-/* What one rank of a group chooses, whose rank 0 is the busy one. */
+/* What one rank of a group chooses, whose rank 0, or those that share its experts, is the busy one. */
 static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance, size_t limit, size_t group,
                       size_t member) {
     const size_t e = s->experts_per_rank, choices = s->sequence_length * s->top_k,
-                 rank = group * s->ranks + member;
-    const size_t busy = (size_t)lround((double)choices * imbalance / (double)s->ranks);
-    const double rest = s->ranks > 1 ? ((double)s->ranks - imbalance) / (double)(s->ranks - 1) : 1.0;
+                 rank = group * s->ranks + member, t = spw_layer_sharers(s), owners = s->ranks / t;
+    const size_t busy = (size_t)lround((double)choices * imbalance / (double)owners);
+    const double rest = owners > 1 ? ((double)owners - imbalance) / (double)(owners - 1) : 1.0;
     c->tokens[rank] = s->tokens;
     c->assignments[rank] = s->assignments;
     for (size_t x = 0; x < s->experts; x++) {
@@ -92,11 +93,11 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
         c->routed[rank * s->experts + x] = (uint32_t)(routed < limit ? routed : limit);
     }
     for (size_t d = 0; d < s->ranks; d++)
-        c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d == 0 ? imbalance : rest));
+        c->distinct[rank * s->ranks + d] = reached(s, (double)e * (d / t == 0 ? imbalance : rest));
     for (size_t node = 0; node < c->group_nodes; node++) {
         double wanted = 0.0;
         for (size_t d = 0; d < s->ranks; d++) {
-            if (spw_placement_node(&c->placement, group, d) == node)
+            if (d % t == 0 && spw_placement_node(&c->placement, group, d) == node)
                 wanted += (double)e * (d == 0 ? imbalance : rest);
         }
         c->distinct_node[rank * c->group_nodes + node] = reached(s, wanted);
@@ -104,8 +105,9 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
 }
 
 static spw_placement placement_of(const spw_job *job) {
-    return (spw_placement){job->expert * job->fsdp, job->expert, job->cluster.gpus_per_node,
-                           job->model.experts};
+    const size_t group = job->expert * spw_grid_of(job).expert_tensor;
+    return (spw_placement){group * job->fsdp, group, job->cluster.gpus_per_node, job->model.experts,
+                           spw_grid_of(job).expert_tensor};
 }
 
 size_t spw_stated_positions(const spw_job *job) {
@@ -117,7 +119,8 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
                                      spw_stated_routing *out) {
     const spw_scheme *scheme = point->scheme;
     const spw_layer_shape s = point->shape;
-    const size_t units = scheme->type->routing.limit_per_sequence ? s.sequences : 1;
+    const size_t units = scheme->type->routing.limit_per_sequence ? s.sequences : 1,
+                 owners = s.ranks / spw_layer_sharers(&s);
     const size_t limit = scheme->type->routing.expert_capacity != NULL
                              ? scheme->type->routing.expert_capacity(scheme, &s)
                              : SIZE_MAX;
@@ -125,9 +128,9 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
     spw_status status = SPW_OK;
     *out = (spw_stated_routing){.shape = s, .scheme = scheme};
     placement.ranks = groups * s.ranks;
-    if (!(imbalance >= 1.0) || imbalance > (double)s.ranks)
+    if (!(imbalance >= 1.0) || imbalance > (double)owners)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                        imbalance, s.ranks);
+                        imbalance, owners);
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);

@@ -28,9 +28,9 @@ static double compiled_most(const spw_point *p, const spw_time_stack *stack, boo
 static double megatron_most(const spw_point *p, const spw_megatron_coefficients *megatron, bool whole) {
     const spw_grid grid = spw_grid_of(p->job);
     const double parts = (double)(spw_pipeline_of(p->job).stages * grid.tensor * grid.context);
+    const double rows = (double)(p->shape.assignments * grid.expert_tensor);
     double least = 0.0;
-    if (spw_megatron_job_least_s(megatron, p, whole ? (double)p->shape.assignments : 0.0, &least) != SPW_OK)
-        return INFINITY;
+    if (spw_megatron_job_least_s(megatron, p, whole ? rows : 0.0, &least) != SPW_OK) return INFINITY;
     return (double)(p->sequences * p->job->sequence_length) / parts / least;
 }
 

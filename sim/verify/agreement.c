@@ -62,17 +62,15 @@ static uint16_t half_of(float value) {
     return (uint16_t)((exponent + 14) << 10 | ((int)(mantissa * 2048.0f) & 1023));
 }
 
-static size_t sharers(const spw_layer_shape *s) { return s->expert_tensor > 0 ? s->expert_tensor : 1; }
-
 /* What the ranks that share an expert hold together. */
 static spw_layer_shape whole_experts(const spw_layer_shape *shape) {
     spw_layer_shape s = *shape;
-    s.ffn *= sharers(shape);
+    s.ffn *= spw_layer_sharers(shape);
     return s;
 }
 
 static size_t matrix_elements(const spw_layer_shape *s) {
-    return s->experts * s->hidden * s->ffn * sharers(s);
+    return s->experts * s->hidden * s->ffn * spw_layer_sharers(s);
 }
 
 static spw_status predict(workspace *w) {
@@ -244,7 +242,7 @@ cleanup:
 
 /* Rows that `source` sends to `d`, or gets back. A gather sends what arrived to the ranks that share the experts. */
 static uint64_t rows_sent(const workspace *w, bool gathers, size_t source, size_t d) {
-    const size_t ranks = w->c->shape.ranks, t = sharers(&w->c->shape);
+    const size_t ranks = w->c->shape.ranks, t = spw_layer_sharers(&w->c->shape);
     uint64_t arrived = 0;
     if (!gathers) return w->flow->wire[source * ranks + d];
     for (size_t r = 0; r < ranks && source != d && source / t == d / t; r++)

@@ -124,7 +124,19 @@ for case in range(12):
     check(case, *pick, str(generator.choice(["none", "full", "moe", "selective"])), int(generator.choice([2, 4])))
 for tensor, context in ((4, 4), (4, 16), (2, 16), (2, 32), (1, 16), (1, 64), (4, 2)):
     check("levels", tensor, context, 1, "full", 2, "./levels.yaml")
-refused = oracle.call("replay", TRACE, "--job", job("grid", 2, 1, 1, "full", 2), "--set", "parallel.expert_tensor=2", "--set",
-                      "parallel.fsdp=4", "--stack", STACK, "--steps", "0:1", "--layers", "0:1")
-oracle.check(refused.returncode == 0 and "expert tensor parallelism, whose gathers" in refused.stdout, refused.stderr)
+
+# Experts that GPUs of two nodes share have no time; shared on one node, tokens are those of a data-parallel rank all the same.
+job("shared", 2, 1, 1, "full", 2)
+shared = ("replay", TRACE, "--job", folder / "shared.yaml", "--stack", STACK, "--steps", "0:1", "--layers", "0:1", "--format", "json",
+          "--set", "parallel.expert_tensor=2", "--set", "parallel.fsdp=4")
+time = json.loads(oracle.must(*shared))["rows"][0]["time"]
+total = sum(time["components"][name]["seconds"] for name in GRID if name in time["components"])
+total += time["components"]["expert_tensor_parallel"]["seconds"]
+oracle.check(time["low_s"] < time["step_s"] - total and time["high_s"] > time["step_s"] + total, f"shared: {time}")
+refused = oracle.call(*shared[:-6], "--set", "parallel.expert_tensor=16", "--set", "parallel.expert=4", "--set", "parallel.fsdp=1")
+oracle.check(refused.returncode == 0 and "GPUs of several nodes share" in refused.stdout, refused.stdout + refused.stderr)
+for imbalance in ("1", "2", "8"):
+    time = json.loads(oracle.must("plan", "--job", folder / "shared.yaml", "--stack", STACK, "--imbalance", imbalance, "--format", "json",
+                                  *shared[-4:], "--set", "batch.micro_batches=1"))["rows"][0]["time"]
+    oracle.check((imbalance == "1") == near(time["step_s"], time["balanced_step_s"]), f"shared, imbalance {imbalance}: {time}")
 oracle.finish(least=100)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of Megatron-Core jobs, as `spillway replay` says them, from the token ids of the shipped trace by a brute force and the
 formulas of sim/time/megatron_time.h and megatron_job_time.h written again: three dispatchers, groups in a node and over nodes,
-micro-batches, pipelines, another cluster, bare layers. Then what `plan` makes of them.
+micro-batches, pipelines, another cluster, bare layers, experts that GPUs share. Then what `plan` makes of them.
 
 megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
 import itertools
@@ -27,7 +27,7 @@ CLUSTER = "name: x\nnodes: {nodes}\ngpus_per_node: {gpus}\n" + "".join(
     [("hbm_gib", 80), ("fp8_flops", 2e15), ("launch_s", 5e-6)] + [(k, "{%s}" % k) for k in H200])
 JOB = """model: scratch-moe-e64
 cluster: ./{name}.yaml
-parallel: {{expert: {expert}, fsdp: {fsdp}, pipeline: {stages}}}
+parallel: {{expert: {expert}, fsdp: {fsdp}, pipeline: {stages}, expert_tensor: {sharers}}}
 batch: {{sequences_per_gpu: 2, sequence_length: 512, micro_batches: {micro}}}
 precision: {{weights: bf16, gradients: {gradients}, optimizer: fp32, activations: bf16}}
 optimizer: {optimizer}
@@ -60,9 +60,10 @@ def choices(step, layer, rank, micro, parts):
     return mine[np.isin(names, keep)]
 
 
-def loads_of(scheme, tokens, node):
-    """One layer of one group: tokens [rank] of ids. `node`: GPUs of a node; groups begin at one."""
-    R, e = len(tokens), E // len(tokens)
+def loads_of(scheme, tokens, node, t=1):
+    """One layer of one group: tokens [rank] of ids. `node`: GPUs of a node; groups begin at one. t ranks in a row share experts: each
+    is sent what ranks of its number among t have for them, and hands it to the others."""
+    R, e = len(tokens), E // (len(tokens) // t)
     capacity = None
     if "capacity_factor" in scheme:
         factor = float(scheme.split("capacity_factor=")[1].split(",")[0])
@@ -80,7 +81,7 @@ def loads_of(scheme, tokens, node):
         to = np.where(kept[s], tokens[s] // e, -1)
         for d in range(R):
             if scheme.startswith("megatron-alltoall"):
-                wire[s, d] = rows[s, d * e:(d + 1) * e].sum()
+                wire[s, d] = rows[s, d // t * e:(d // t + 1) * e].sum() if s % t == d % t else 0
             elif scheme.startswith("megatron-flex"):
                 wire[s, d] = (to == d).any(axis=1).sum()
             else:
@@ -104,11 +105,12 @@ def loads_of(scheme, tokens, node):
                     ports[d, 1] += wire[s, d]
     out = []
     for d in range(R):
-        mine = slice(d * e, (d + 1) * e)
+        mine, arrived = slice(d // t * e, (d // t + 1) * e), int(wire[:, d].sum())
+        others = sum(int(wire[:, q].sum()) for q in range(d // t * t, d // t * t + t)) - arrived
         out.append(Load(int(rows[:, mine].sum()), int(wire[d].sum()) if "alltoall" in scheme else 0,
                         [[int(x) for x in source] for source in rows[:, mine]],
                         *(int(x) for x in (links[d, 1], links[d, 0], nics[d, 1], nics[d, 0])),
-                        zeros=int((rows - n)[:, mine].sum())))
+                        zeros=int((rows - n)[:, mine].sum()), arrived=arrived, gathered=(others, (t - 1) * arrived)))
     return out
 
 
@@ -189,14 +191,15 @@ def at_the_end(c, job, stage, layers, moe, cluster):
     total_rest = LAYERS * (ATTENTION + 2 * H) + MOE * ROUTER + 3 * H * DENSE + 2 * VOCAB * H + H
     g = {"fp32": 4, "bf16": 2}[job["gradients"]]
     scattered, gathered = {"distributed": (g, 2), "replicated": (2 * g, 0), "sharded": (g, 4)}[job["optimizer"]]
-    replicas = {"distributed": (fsdp, expert * fsdp), "replicated": (1, 1), "sharded": (fsdp, expert * fsdp)}[job["optimizer"]]
+    owners = expert * job["sharers"]
+    replicas = {"distributed": (fsdp, owners * fsdp), "replicated": (1, 1), "sharded": (fsdp, owners * fsdp)}[job["optimizer"]]
     seconds = 0.0
-    for elements, members, stride in ((total_routed / expert / stages, fsdp, expert), (total_rest / stages, expert * fsdp, 1)):
+    for elements, members, stride in ((total_routed / owners / stages, fsdp, owners), (total_rest / stages, owners * fsdp, 1)):
         received = elements * (scattered + gathered) * (members - 1) / members
         if members > 1:
             seconds += received * min(1, stride / node) / c["network_bytes_per_s"] if members * stride > node \
                 else received / c["exchange_bytes_per_s"]
-    updated = routed / expert / replicas[0] + rest / replicas[1]
+    updated = routed / owners / replicas[0] + rest / replicas[1]
     master = 0 if job["optimizer"] == "sharded" else 4
     return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"]
 
@@ -204,8 +207,9 @@ def at_the_end(c, job, stage, layers, moe, cluster):
 def predict(scheme, job, cluster):
     """Seconds: mean over the two steps of the trace."""
     c = scaled(cluster)
-    expert, micro, stages, bare = job["expert"], job["micro"], job["stages"], job["part"] != ""
-    groups, tokens = 64 // expert, T // micro
+    micro, stages, bare, sharers = job["micro"], job["stages"], job["part"] != "", job["sharers"]
+    ranks = job["expert"] * sharers
+    groups, tokens = 64 // ranks, T // micro
     recompute = {"full": "moe", "moe": "moe", "moe_act": "moe_act"}.get(job["remat"], "none")
     dispatcher = {"megatron-alltoall": "all-to-all", "megatron-flex": "tokens", "megatron-allgather": "all-gather"}[scheme.split(":")[0]]
     layers = 4 if bare else LAYERS
@@ -218,13 +222,13 @@ def predict(scheme, job, cluster):
     for step in range(2):
         slowest = 0.0
         for g in range(groups):
-            layer_loads = {(l, m): loads_of(scheme, [choices(step, l, g * expert + r, m, micro) for r in range(expert)], job["gpus"])
+            layer_loads = {(l, m): loads_of(scheme, [choices(step, l, g * ranks + r, m, micro) for r in range(ranks)], job["gpus"], sharers)
                            for l in range(4) for m in range(micro)}
             forward, backward = [[0.0] * micro for _ in blocks], [[0.0] * micro for _ in blocks]
             for (s, (first, count, moe)), m in itertools.product(enumerate(blocks), range(micro)):
                 if moe:
-                    half, whole, _ = bare_step(c, tokens, H, F, E, [layer_loads[l % 4, m] for l in moe], recompute,
-                                               "pad=true" in scheme, "capacity_factor" in scheme, dispatcher)
+                    half, whole, _ = bare_step(c, tokens, H, F / sharers, E, [layer_loads[l % 4, m] for l in moe], recompute,
+                                               "pad=true" in scheme, "capacity_factor" in scheme, dispatcher, sharers)
                     forward[s][m], backward[s][m] = half, whole - half
                 if not bare:
                     more = outside(c, job["remat"], first, count, s == stages - 1, tokens)
@@ -252,12 +256,15 @@ CASES = [  # what differs from the first
     dict(schemes=ALL[:2], cluster=dict(bf16_flops=2e15, hbm_bytes_per_s=8e12, link_bytes_per_s=537.6e9, nic_bytes_per_s=25e9)),
     dict(schemes=ALL[:1], expert=64, gpus=64, part="model_part: expert_layers\nlayers: 4\n", optimizer="sharded"),
     dict(schemes=ALL[1:2], optimizer="sharded"),
+    dict(schemes=ALL[:1] + ["megatron-alltoall:capacity_factor=1.25,policy=position"], expert=4, sharers=2, gpus=4),
+    dict(schemes=ALL[:1], expert=8, sharers=4, remat="full", micro=2, stages=2),
+    dict(schemes=ALL[:1], expert=1, sharers=8, gpus=8, remat="moe_act", optimizer="replicated"),
 ]
 rows = {}
 for number, case in enumerate(CASES):
     job = dict(dict(name=f"case{number}", expert=8, gpus=8, micro=1, stages=1, remat="none", optimizer="distributed", gradients="fp32",
-                    part="", cluster=H200), **case)
-    job["fsdp"] = 64 // job["expert"]
+                    part="", cluster=H200, sharers=1), **case)
+    job["fsdp"] = 64 // job["expert"] // job["sharers"]
     (scratch / f"case{number}.yaml").write_text(CLUSTER.format(nodes=64 * job["stages"] // job["gpus"], gpus=job["gpus"], **job["cluster"]))
     path = scratch / f"job{number}.yaml"
     path.write_text(JOB.format(**dict(job, schemes=", ".join(f'"{s}"' for s in job["schemes"]))))
@@ -274,7 +281,8 @@ for number, case in enumerate(CASES):
         check("capacity_factor" in scheme or time["step_s"] > time["balanced_step_s"], f"{what}: real over balanced")
         said = " ".join(a for a in row["assumptions"] if a.startswith(scheme + ":"))
         for words, there in (("sizes other than 4", True), ("counted, not fitted", not job["part"]), ("pipelines", job["stages"] > 1),
-                             ("between nodes", job["expert"] > job["gpus"]), ("scaled from", job["cluster"] is not H200),
+                             ("between nodes", job["expert"] * job["sharers"] > job["gpus"]),
+                             (f"shared by {job['sharers']} GPUs counted, not measured", job["sharers"] > 1), ("scaled from", job["cluster"] is not H200),
                              ("DeepEP", "flex" in scheme), ("all-gather dispatcher", "allgather" in scheme)):
             check((words in said) == there, f"{what}: '{words}' said of the fit: {not there}")
 
@@ -301,7 +309,7 @@ balanced = [Load(T * K, T * K, [[T // 8] * 8] * 8, T * 7, T * 7)] * 8
 c = scaled(H200)
 half, whole, _ = bare_step(c, T, H, F, E, [balanced] * MOE)
 want = whole + sum(outside(c, "none", 0, LAYERS, True, T)) + at_the_end(
-    c, dict(expert=8, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed"), 0, LAYERS, MOE, H200)
+    c, dict(expert=8, sharers=1, fsdp=8, stages=1, gpus=8, gradients="fp32", optimizer="distributed"), 0, LAYERS, MOE, H200)
 check(near(even["step_s"], want), f"balanced: {even['step_s']} s, not {want}")
 both = run("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--scheme", "gmm", "--scheme", "megatron-flex", "--stack",
            "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1")

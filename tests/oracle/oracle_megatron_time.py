@@ -6,6 +6,7 @@ import re
 PHASES = ["forward_route", "forward_permute", "forward_dispatch_a2a", "forward_sort_chunks", "forward_experts",
           "forward_unsort_chunks", "forward_combine_a2a", "forward_unpermute", "backward_permute", "backward_dispatch_a2a",
           "backward_sort_chunks", "backward_experts", "backward_unsort_chunks", "backward_combine_a2a", "backward_unpermute"]
+SHARED = ["forward_gather", "forward_scatter", "backward_scatter", "backward_gather"]  # in no measured table
 
 
 def figures(text):
@@ -18,9 +19,11 @@ def up(x, tile):
 
 class Load:
     """One rank in one layer: rows received and sent; chunks[source][expert] of the received rows; rows of one dispatch by port;
-    rows of zeros."""
+    rows of zeros. Where `sharers` ranks in a row share experts: rows that the all-to-all brought, and those that the gather among
+    them brings and takes away."""
 
-    def __init__(self, M, N, chunks, link_in, link_out, nic_in=0, nic_out=0, zeros=0):
+    def __init__(self, M, N, chunks, link_in, link_out, nic_in=0, nic_out=0, zeros=0, arrived=0, gathered=(0, 0)):
+        self.arrived, self.gathered = arrived, gathered
         self.M, self.N, self.chunks, self.zeros = M, N, [x for source in chunks for x in source], zeros
         self.ins, self.outs, self.nics = link_in, link_out, max(nic_in, nic_out)
         self.experts = [sum(of) for of in zip(*chunks)]
@@ -38,12 +41,12 @@ class Load:
         return sum(x / self.M * max(0, 1 - c["cache_bytes"] / (2 * x * depth)) for x in self.experts if x > 0)
 
 
-def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all"):
+def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, dispatcher="all-to-all", sharers=1):
     """loads[layer][rank]. Seconds of forward, of the step, and of the phases (mean over ranks, sum over layers)."""
     R, L = range(len(loads[0])), len(loads)
-    e = E // len(R)
+    e = E // (len(R) // sharers)
     gpu, met, known = [0.0 for _ in R], 0.0, [0.0 for _ in R]
-    spent = dict.fromkeys(PHASES, 0.0)
+    spent = dict.fromkeys(PHASES + SHARED, 0.0)
     plain = dispatcher == "all-to-all"
 
     def copy(b):
@@ -100,6 +103,21 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
     def add(phase, seconds):
         to([gpu[r] + seconds(r) for r in R], phase)
 
+    def among_sharers(phase, l, width, latencies):
+        """Bytes of one collective among ranks that share experts: as long as the fullest of them."""
+        def seconds(r):
+            mates = [loads[l][r // sharers * sharers + j].gathered for j in range(sharers)]
+            full = max(max(pair) + c["duplex_share"] * min(pair) for pair in mates)
+            return latencies * c["exchange_latency_s"] + width * H * full / c["exchange_bytes_per_s"]
+        if sharers > 1:
+            add(phase, seconds)
+
+    def summed(phase, l):
+        """In fp32: cast, sum, cast back."""
+        among_sharers(phase, l, 4, 1)
+        if sharers > 1:
+            add(phase, lambda r: copy(6 * (loads[l][r].M + loads[l][r].arrived) * H) + 2 * c["kernel_s"])
+
     def forward(l, again):
         nonlocal known
         name = (lambda phase: None) if again else (lambda phase: "forward_" + phase)
@@ -115,10 +133,12 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
             add(name("permute"), lambda r: 0.2e-3 if dropping else 0)
         add(name("permute"), lambda r: copy(4 * loads[l][r].N * H))
         exchange(name("dispatch_a2a"), l, False, 2)
+        among_sharers(name("gather"), l, 2, 2)
         add(name("sort_chunks"), lambda r: chunks(l, r, "copy_bytes_per_s"))
         add(name("experts"), lambda r: gemm(loads[l][r], 2 * loads[l][r].tiles * H * up(2 * F, 256), H) +
             gemm(loads[l][r], 2 * loads[l][r].tiles * F * up(H, 256), F) + copy(c["activation_bytes"] * loads[l][r].M * F) + 4 * c["kernel_s"])
         add(name("unsort_chunks"), lambda r: chunks(l, r, "scatter_bytes_per_s"))
+        summed(name("scatter"), l)
         exchange(name("combine_a2a"), l, True)
         add(name("unpermute"), lambda r: 4 * loads[l][r].N * H / c["scatter_bytes_per_s"])
 
@@ -137,9 +157,11 @@ def step(c, T, H, F, E, loads, recompute="none", padded=False, dropping=False, d
             forward(l, True)
         add("backward_unpermute", lambda r: copy(4 * loads[l][r].N * H))
         exchange("backward_combine_a2a", l, True)
+        summed("backward_scatter", l)
         add("backward_unsort_chunks", lambda r: chunks(l, r, "copy_bytes_per_s"))
         add("backward_experts", lambda r: backward_experts(loads[l][r]))
         add("backward_sort_chunks", lambda r: chunks(l, r, "index_add_bytes_per_s"))
+        among_sharers("backward_gather", l, 2, 2)
         meet("backward_sort_chunks")
         exchange("backward_dispatch_a2a", l, False)
         add("backward_permute", lambda r: 4 * loads[l][r].N * H / c["index_add_bytes_per_s"] +
