@@ -6,9 +6,8 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
-#include "sim/time/grid_time.h"
 #include "sim/time/megatron_job_doubt.h"
-#include "sim/time/model_work.h"
+#include "sim/time/megatron_outside.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/time/weight_families.h"
 
@@ -45,36 +44,6 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
            job->precision.weights == 2 && spw_precision_is_timed(job);
 }
 
-/* --- Outside the experts --- */
-
-typedef enum outside {
-    PROJECTIONS,
-    ATTENTION,
-    DENSE_FFN,
-    SHARED,
-    HEAD,
-    ELEMENTWISE,
-    CASTS,
-    TENSOR,
-    CONTEXT,
-    ENDS,
-    PARTS
-} outside;
-static const struct {
-    const char *name, *help;
-    spw_stream stream;
-} parts[PARTS] = {
-    [PROJECTIONS] = {"attention_projections", "products of attention"},
-    [ATTENTION] = {"attention", "scores and context"},
-    [DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
-    [SHARED] = {"shared_expert", "shared experts"},
-    [HEAD] = {"head", "logits of the vocabulary"},
-    [ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
-    [CASTS] = {"fp8_casts", "operands of products, to fp8"},
-    [TENSOR] = {"tensor_parallel", "gathers and scatters of layers in a tensor group", SPW_STREAM_COLLECTIVE},
-    [CONTEXT] = {"context_parallel", "keys and values round a context group", SPW_STREAM_COLLECTIVE},
-    [ENDS] = {"tensor_parallel_ends", "embedding, head and loss of a tensor group", SPW_STREAM_COLLECTIVE}};
-
 /* Which of the loads a block has: from MoE layer `first` on. */
 typedef struct block_load {
     size_t micro, first, layers;
@@ -85,84 +54,23 @@ typedef struct prediction {
     spw_pipeline pipeline;
     spw_megatron_shape shape; /* of a micro-batch; layers: of the block under way */
     spw_megatron_dispatcher dispatcher;
-    double part_s[PARTS], forward_share[PARTS]; /* of a micro-batch, all layers */
-    size_t blocks;                              /* [stages][micro_batches][chunks] */
-    double *forward_s, *backward_s;             /* [blocks] of one group */
-    spw_megatron_time *time;                    /* [blocks] the MoE layers */
-    block_load *had;                            /* [blocks] */
-    size_t *order, timed;    /* [blocks] the blocks whose layers were timed, and how many */
-    spw_megatron_load *load; /* [layers of a block][ranks] */
+    spw_megatron_outside outside;   /* of a micro-batch, all layers */
+    size_t blocks;                  /* [stages][micro_batches][chunks] */
+    double *forward_s, *backward_s; /* [blocks] of one group */
+    spw_megatron_time *time;        /* [blocks] the MoE layers */
+    block_load *had;                /* [blocks] */
+    size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
+    spw_megatron_load *load;        /* [layers of a block][ranks] */
     double send_s;
-    double gradients_s; /* of parameters that a tensor group holds whole */
 } prediction;
 
-/* GPUs that the tokens of a data-parallel rank, and the products on them, are shared by. */
-static double cut_of(const spw_job *job) {
-    const spw_grid g = spw_grid_of(job);
-    return (double)(g.tensor * g.context);
-}
-
-static spw_status count_grid(prediction *p) {
-    spw_grid_time time;
-    const spw_status status = spw_grid_time_of(p->q->coefficients, p->q->point, &time);
-    const spw_grid_seconds *of[] = {&time.tensor, &time.context, &time.ends};
-    if (status != SPW_OK || p->q->point->job->part == SPW_PART_EXPERT_LAYERS) return status;
-    for (size_t i = 0; i < SPW_COUNT_OF(of); i++) {
-        p->part_s[TENSOR + i] = of[i]->all;
-        p->forward_share[TENSOR + i] = of[i]->all > 0.0 ? of[i]->forward / of[i]->all : 0.0;
-    }
-    p->gradients_s = time.gradients;
-    return SPW_OK;
-}
-
-static void count_outside(prediction *p) {
-    const spw_megatron_coefficients *c = p->q->coefficients;
-    const spw_model_passes passes = remats[remat_row(p->q->point->job)].passes;
-    const double dense = c->peak_flops.value * c->dense_flops_share.value,
-                 scores = c->peak_flops.value * c->attention_flops_share.value,
-                 linear = dense * spw_fp8_product_gain(p->q->point->job);
-    const double cast_bytes =
-        (double)p->q->point->shape.tokens * spw_fp8_cast_bytes(p->q->point->job, passes.layers > 3.0);
-    spw_model_work w;
-    if (p->q->point->job->part == SPW_PART_EXPERT_LAYERS) return;
-    spw_model_work_count(p->q->point->job, p->q->point->shape.sequences, &passes, &w);
-    const double seconds[PARTS] = {[PROJECTIONS] = w.projections / linear,
-                                   [ATTENTION] = w.attention / scores,
-                                   [DENSE_FFN] = w.dense_ffn / linear,
-                                   [SHARED] = w.shared_expert / linear,
-                                   [HEAD] = w.head / dense,
-                                   [ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value,
-                                   [CASTS] = cast_bytes / c->copy_bytes_per_s.value},
-                 forward[PARTS] = {[PROJECTIONS] = 1.0 / passes.layers,
-                                   [ATTENTION] = 1.0 / passes.attention,
-                                   [DENSE_FFN] = 1.0 / passes.layers,
-                                   [SHARED] = 1.0 / passes.shared,
-                                   [HEAD] = 1.0 / 3.0,
-                                   [ELEMENTWISE] = 1.0 / passes.layers,
-                                   [CASTS] = 1.0 / passes.layers};
-    const double cut = cut_of(p->q->point->job);
-    for (outside i = 0; i < PARTS; i++) { /* casts are counted by the GPU's own tokens */
-        p->part_s[i] = seconds[i] / (i == CASTS ? 1.0 : cut);
-        p->forward_share[i] = forward[i];
-    }
-}
-
-/* Share of a part that a block has. */
-static double share_of(const prediction *p, outside part, const spw_block *block, size_t stage,
-                       size_t chunk) {
-    const spw_model *m = &p->q->point->job->model;
-    const size_t dense = m->layers - m->moe_layers;
-    const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
-    switch (part) {
-    case ENDS:
-    case HEAD: return last ? 1.0 : 0.0;
-    case SHARED: return (double)block->moe_layers / (double)m->moe_layers;
-    case DENSE_FFN: return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
-    default: return (double)block->layers / (double)m->layers;
-    }
-}
-
 /* --- Blocks --- */
+
+static double outside_share(const prediction *p, size_t part, const spw_block *block, size_t stage,
+                            size_t chunk) {
+    const bool last = stage + 1 == p->pipeline.stages && chunk + 1 == p->pipeline.chunks;
+    return spw_megatron_outside_share(&p->q->point->job->model, part, block, last);
+}
 
 static size_t block_index(const prediction *p, size_t stage, size_t micro, size_t chunk) {
     return (stage * p->pipeline.micro_batches + micro) * p->pipeline.chunks + chunk;
@@ -208,10 +116,10 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
     if (status != SPW_OK) return status;
     p->forward_s[at] = p->time[at].forward_s;
     p->backward_s[at] = p->time[at].backward_s;
-    for (outside i = 0; i < PARTS; i++) {
-        const double seconds = p->part_s[i] * share_of(p, i, &block, stage, chunk);
-        p->forward_s[at] += seconds * p->forward_share[i];
-        p->backward_s[at] += seconds * (1.0 - p->forward_share[i]);
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+        const double seconds = p->outside.seconds[i] * outside_share(p, i, &block, stage, chunk);
+        p->forward_s[at] += seconds * p->outside.forward_share[i];
+        p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
     }
     return SPW_OK;
 }
@@ -288,16 +196,17 @@ cleanup:
 #undef BIT
 
 static spw_status add_outside(const prediction *p, size_t stage, spw_timeline *out) {
-    for (outside i = 0; i < PARTS; i++) {
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++) {
+        const spw_outside_name *name = &spw_outside_names[i];
         double seconds = 0.0;
-        if (i == CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
-        if (i >= TENSOR && p->part_s[i] == 0.0) continue;
+        if (i == SPW_OUTSIDE_CASTS && p->q->point->job->precision.recipe == SPW_FP8_NONE) continue;
+        if (i >= SPW_OUTSIDE_TENSOR && p->outside.seconds[i] == 0.0) continue;
         for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
             const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
-            seconds +=
-                (double)p->pipeline.micro_batches * p->part_s[i] * share_of(p, i, &block, stage, chunk);
+            seconds += (double)p->pipeline.micro_batches * p->outside.seconds[i] *
+                       outside_share(p, i, &block, stage, chunk);
         }
-        const spw_status status = add(out, parts[i].name, parts[i].help, parts[i].stream, seconds);
+        const spw_status status = add(out, name->name, name->help, name->stream, seconds);
         if (status != SPW_OK) return status;
     }
     return SPW_OK;
@@ -325,9 +234,9 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
                 collective_s(c, &scatters)));
     SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &gathers)));
-    if (p->gradients_s > 0.0)
+    if (p->outside.gradients_s > 0.0)
         SPW_TRY(add(out, "tensor_parallel_gradients", "sums of gradients that a tensor group holds whole",
-                    SPW_STREAM_COLLECTIVE, p->gradients_s));
+                    SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value));
 
@@ -368,7 +277,7 @@ cleanup:
 
 /* --- The step --- */
 
-static void set_shape(prediction *p) {
+static spw_status set_shape(prediction *p) {
     const spw_megatron_job_request *q = p->q;
     const spw_job *job = q->point->job;
     const spw_scheme *scheme = q->point->scheme;
@@ -390,14 +299,13 @@ static void set_shape(prediction *p) {
                     ? q->coefficients->exchange_latency_s.value +
                           2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
                     : 0.0;
-    count_outside(p);
+    return spw_megatron_outside_of(q->coefficients, q->point, &remats[remat_row(job)].passes, &p->outside);
 }
 
 static spw_status begin(prediction *p) {
     const spw_job *job = p->q->point->job;
     spw_status status = SPW_OK;
-    set_shape(p);
-    SPW_TRY(count_grid(p));
+    SPW_TRY(set_shape(p));
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
@@ -410,6 +318,16 @@ cleanup:
     return status;
 }
 
+double spw_megatron_job_tokens(const spw_point *point) {
+    return (double)(point->sequences * point->job->sequence_length) /
+           (double)spw_pipeline_of(point->job).stages / spw_megatron_cut(point->job);
+}
+
+static void end(prediction *p) {
+    spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
+    spw_free(p->load);
+}
+
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
     prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
     spw_status status = SPW_OK;
@@ -420,19 +338,19 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
         return spw_fail(SPW_ECONFIG, "scheme '%s': no time model of such a Megatron-Core job",
                         q->point->scheme->text);
     SPW_TRY(begin(&p));
-    for (size_t group = 0; group <= q->groups; group++) { /* the slowest once more, to be told in detail */
+    for (size_t group = 0; group < q->groups; group++) {
         double passes_s = 0.0;
-        SPW_TRY(time_group(&p, group < q->groups ? group : slowest, &passes_s));
+        SPW_TRY(time_group(&p, group, &passes_s));
         if (passes_s > worst) worst = passes_s, slowest = group;
     }
+    if (slowest + 1 < q->groups)
+        SPW_TRY(time_group(&p, slowest, &worst)); /* once more, to be told in detail */
     SPW_TRY(add_components(&p, worst, out));
-    spw_timeline_finish(out, (double)(q->point->sequences * q->point->job->sequence_length) /
-                                 (double)p.pipeline.stages / cut_of(q->point->job));
+    spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
     spw_megatron_job_doubt(q, p.shape.tokens, out);
 
 cleanup:
-    spw_free(p.forward_s), spw_free(p.backward_s), spw_free(p.time), spw_free(p.had), spw_free(p.order);
-    spw_free(p.load);
+    end(&p);
     return status;
 }
 
@@ -459,7 +377,8 @@ static spw_status least_layers_s(prediction *p, double rows, size_t layers, doub
 static spw_status least_block_s(prediction *p, double rows, size_t stage, size_t chunk, double *out) {
     const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
     const spw_status status = least_layers_s(p, rows, block.moe_layers, out);
-    for (outside i = 0; i < PARTS; i++) *out += p->part_s[i] * share_of(p, i, &block, stage, chunk);
+    for (size_t i = 0; i < SPW_OUTSIDE_PARTS; i++)
+        *out += p->outside.seconds[i] * outside_share(p, i, &block, stage, chunk);
     return status;
 }
 
@@ -483,20 +402,58 @@ static spw_status least_passes_s(prediction *p, double rows, double *out) {
     return SPW_OK;
 }
 
+/* Collectives of weights and gradients at the end of a step. */
+static double least_end_s(const prediction *p) {
+    const spw_job *job = p->q->point->job;
+    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
+    if (job->part == SPW_PART_WHOLE) spw_weight_step(job, &scatters, &gathers);
+    return collective_s(p->q->coefficients, &scatters) + collective_s(p->q->coefficients, &gathers) +
+           p->outside.gradients_s;
+}
+
 spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
                                     double rows, double *out) {
     const spw_megatron_job_request q = {.coefficients = coefficients, .point = point};
     prediction p = {.q = &q, .pipeline = spw_pipeline_of(point->job)};
-    spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
     spw_status status = SPW_OK;
-    set_shape(&p);
-    SPW_TRY(count_grid(&p));
+    SPW_TRY(set_shape(&p));
     SPW_TRY(SPW_ALLOC(point->job->model.moe_layers, &p.load));
     SPW_TRY(least_passes_s(&p, rows, out));
-    if (point->job->part == SPW_PART_WHOLE) spw_weight_step(point->job, &scatters, &gathers);
-    *out += collective_s(coefficients, &scatters) + collective_s(coefficients, &gathers) + p.gradients_s;
+    *out += least_end_s(&p);
 
 cleanup:
-    spw_free(p.load);
+    end(&p);
+    return status;
+}
+
+/* Rows of the fullest rank, over all micro-batches and layers. */
+static double fullest_rows(const spw_megatron_job_request *q, size_t group) {
+    const size_t ranks = q->point->shape.ranks;
+    double rows = 0.0;
+    for (size_t i = 0; i < q->micro_batches * q->layers; i++) {
+        const size_t micro = i / q->layers, layer = i % q->layers;
+        const spw_megatron_load *load = q->load + ((micro * q->groups + group) * q->layers + layer) * ranks;
+        double most = 0.0;
+        for (size_t r = 0; r < ranks; r++) most = fmax(most, load[r].tiled);
+        rows += most;
+    }
+    return rows;
+}
+
+spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *out) {
+    prediction p = {.q = q, .pipeline = spw_pipeline_of(q->point->job)};
+    size_t fullest = 0;
+    double most = -1.0;
+    spw_status status = SPW_OK;
+    for (size_t group = 0; group < q->groups; group++) {
+        const double rows = fullest_rows(q, group);
+        if (rows > most) most = rows, fullest = group;
+    }
+    SPW_TRY(begin(&p));
+    SPW_TRY(time_group(&p, fullest, out));
+    *out += least_end_s(&p);
+
+cleanup:
+    end(&p);
     return status;
 }

@@ -44,4 +44,11 @@ SPW_MUST_CHECK spw_status spw_megatron_job_predict(const spw_megatron_job_reques
 SPW_MUST_CHECK spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients,
                                                    const spw_point *point, double rows, double *out);
 
+/* Seconds that the step of spw_megatron_job_predict() takes at least: the one group whose fullest ranks have the most rows, and the
+ * collectives of weights and gradients. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_megatron_job_group_s(const spw_megatron_job_request *request, double *out);
+
+/* Tokens of a step, by the GPUs that share them: over its seconds, tokens/s of a GPU. */
+double spw_megatron_job_tokens(const spw_point *point);
+
 #endif

@@ -31,9 +31,14 @@ typedef struct step {
     double *phase_s;               /* [ranks][PHASES] of the layer, or NULL */
     double *now, *counted;         /* [ranks] GPU; when the host knew the last layer's counts */
     double met;                    /* end of the last exchange */
+    double *exchange_s;            /* [layers][2] without waiting: rows to their experts, and back */
     bool again;                    /* everything counts as recompute */
     spw_megatron_time *out;
 } step;
+
+/* As fmax() of what is no NaN, which no compiler may take it for. */
+static double larger(double a, double b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
 
 static double up(double x, double tile) { return ceil(x / tile) * tile; }
 static double copy_s(const step *s, double bytes) { return bytes / s->c->copy_bytes_per_s.value; }
@@ -66,7 +71,7 @@ static void wait_for_host(step *s, spw_megatron_phase phase, size_t rank, double
 /* All ranks arrive. */
 static void meet(step *s, spw_megatron_phase phase) {
     double last = 0.0, sum = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) last = fmax(last, s->now[r] - s->met);
+    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r] - s->met);
     const double scale = s->c->jitter_share.value * last;
     for (size_t r = 0; r < s->ranks && scale > 0.0; r++) sum += exp((s->now[r] - s->met - last) / scale);
     s->met += last + (scale > 0.0 ? scale * log(sum) : 0.0);
@@ -87,7 +92,7 @@ static double long_message(const step *s, double message_bytes) {
     double factor = 1.0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (message_bytes > steps[i])
-            factor = fmax(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
+            factor = larger(1.0, s->c->long_message_share.value * steps[i] / message_bytes);
     }
     return factor;
 }
@@ -96,10 +101,10 @@ static double ports_s(const step *s, double element_bytes) {
     double heavier = 0.0, most = 0.0, least = INFINITY, nic = 0.0;
     for (size_t r = 0; r < s->ranks; r++) {
         const double in = s->load[r].link_in, out = s->load[r].link_out;
-        heavier = fmax(heavier, fmax(in, out));
-        least = fmin(least, fmin(in, out));
-        most = fmax(most, fmax(in, out) + s->c->duplex_share.value * fmin(in, out));
-        nic = fmax(nic, fmax(s->load[r].nic_in, s->load[r].nic_out));
+        heavier = larger(heavier, larger(in, out));
+        least = smaller(least, smaller(in, out));
+        most = larger(most, larger(in, out) + s->c->duplex_share.value * smaller(in, out));
+        nic = larger(nic, larger(s->load[r].nic_in, s->load[r].nic_out));
     }
     const bool all_to_all = s->dispatcher == SPW_MEGATRON_ALL_TO_ALL && nic == 0.0;
     const double messages = s->ranks > 1 ? (double)s->ranks - 1.0 : 1.0, row_bytes = element_bytes * s->H;
@@ -108,14 +113,15 @@ static double ports_s(const step *s, double element_bytes) {
     const double link_s = s->dispatcher == SPW_MEGATRON_TOKENS
                               ? row_bytes * heavier / s->c->token_bytes_per_s.value
                               : factor * row_bytes * most / s->c->exchange_bytes_per_s.value;
-    return fmax(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
+    return larger(link_s, row_bytes * nic / s->c->network_bytes_per_s.value);
 }
 
-/* Both directions of a layer's exchanges are alike. */
-static double exchange_s(const step *s, bool back) {
+/* Both directions of a layer's exchanges are alike, but where the way back sums. */
+static double exchange_of(const step *s, bool back) {
     const bool sums = back && s->dispatcher == SPW_MEGATRON_ALL_GATHER;
     double levels_s = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) levels_s = fmax(levels_s, s->load[r].latency_s);
+    if (back && !sums) return s->exchange_s[2 * s->layer];
+    for (size_t r = 0; r < s->ranks; r++) levels_s = larger(levels_s, s->load[r].latency_s);
     return s->c->exchange_latency_s.value + levels_s + ports_s(s, sums ? 4.0 : 2.0);
 }
 
@@ -208,7 +214,7 @@ static void forward(step *s) {
         route(s, r);
         permute(s, r);
     }
-    exchange(s, SPW_MEGATRON_DISPATCH, exchange_s(s, false) + s->c->exchange_latency_s.value);
+    exchange(s, SPW_MEGATRON_DISPATCH, s->exchange_s[2 * s->layer] + s->c->exchange_latency_s.value);
     if (shares(s)) gather(s, SPW_MEGATRON_GATHER, 2, 2.0);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_SORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
@@ -216,7 +222,7 @@ static void forward(step *s) {
         spend(s, SPW_MEGATRON_UNSORT, r, chunks_s(s, &s->load[r], s->c->scatter_bytes_per_s.value));
     }
     if (shares(s)) scatter(s, SPW_MEGATRON_SCATTER);
-    exchange(s, SPW_MEGATRON_COMBINE, exchange_s(s, true));
+    exchange(s, SPW_MEGATRON_COMBINE, s->exchange_s[2 * s->layer + 1]);
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_UNPERMUTE, r, 4.0 * s->load[r].sent * s->H / s->c->scatter_bytes_per_s.value);
 }
@@ -224,7 +230,7 @@ static void forward(step *s) {
 static void backward(step *s) {
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_UNPERMUTE, r, copy_s(s, 4.0 * s->load[r].sent * s->H));
-    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, exchange_s(s, true));
+    exchange(s, SPW_MEGATRON_BACKWARD_COMBINE, s->exchange_s[2 * s->layer + 1]);
     if (shares(s)) scatter(s, SPW_MEGATRON_BACKWARD_SCATTER);
     for (size_t r = 0; r < s->ranks; r++) {
         spend(s, SPW_MEGATRON_BACKWARD_UNSORT, r, chunks_s(s, &s->load[r], s->c->copy_bytes_per_s.value));
@@ -233,7 +239,7 @@ static void backward(step *s) {
     }
     if (shares(s)) gather(s, SPW_MEGATRON_BACKWARD_GATHER, 2, 2.0);
     meet(s, SPW_MEGATRON_BACKWARD_SORT);
-    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, exchange_s(s, false));
+    exchange(s, SPW_MEGATRON_BACKWARD_DISPATCH, s->exchange_s[2 * s->layer]);
     for (size_t r = 0; r < s->ranks; r++)
         spend(s, SPW_MEGATRON_BACKWARD_PERMUTE, r,
               4.0 * s->load[r].sent * s->H / s->c->index_add_bytes_per_s.value +
@@ -243,7 +249,7 @@ static void backward(step *s) {
 
 static double last_of(const step *s) {
     double last = 0.0;
-    for (size_t r = 0; r < s->ranks; r++) last = fmax(last, s->now[r]);
+    for (size_t r = 0; r < s->ranks; r++) last = larger(last, s->now[r]);
     return last;
 }
 
@@ -259,6 +265,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
                         shape->layers, shape->tokens, ranks);
     SPW_TRY(SPW_ALLOC(ranks, &s.now));
     SPW_TRY(SPW_ALLOC(ranks, &s.counted));
+    SPW_TRY(SPW_ALLOC(2 * shape->layers, &s.exchange_s));
     s.T = (double)shape->tokens;
     s.E = (double)shape->experts;
     s.e = (double)shape->experts_per_rank;
@@ -271,6 +278,7 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
         s.layer = back ? 2 * shape->layers - 1 - i : i;
         s.load = load + s.layer * ranks;
         s.phase_s = phase_s == NULL ? NULL : phase_s + s.layer * ranks * SPW_MEGATRON_PHASES;
+        for (int d = 0; d < 2 && !back; d++) s.exchange_s[2 * s.layer + (size_t)d] = exchange_of(&s, d == 1);
         s.again = back && shape->recompute == SPW_RECOMPUTE_MOE;
         if (!back || s.again) forward(&s);
         s.again = false;
@@ -282,5 +290,6 @@ spw_status spw_megatron_time_predict(const spw_megatron_coefficients *c, const s
 cleanup:
     spw_free(s.now);
     spw_free(s.counted);
+    spw_free(s.exchange_s);
     return status;
 }

@@ -1,7 +1,6 @@
 #include "sim/time/time_bound.h"
 
 #include "sim/input/grid.h"
-#include "sim/memory/pipeline.h"
 #include "sim/time/compiled_time.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/routing_load.h"
@@ -26,12 +25,10 @@ static double compiled_most(const spw_point *p, const spw_time_stack *stack, boo
 }
 
 static double megatron_most(const spw_point *p, const spw_megatron_coefficients *megatron, bool whole) {
-    const spw_grid grid = spw_grid_of(p->job);
-    const double parts = (double)(spw_pipeline_of(p->job).stages * grid.tensor * grid.context);
-    const double rows = (double)(p->shape.assignments * grid.expert_tensor);
+    const double rows = (double)(p->shape.assignments * spw_grid_of(p->job).expert_tensor);
     double least = 0.0;
     if (spw_megatron_job_least_s(megatron, p, whole ? rows : 0.0, &least) != SPW_OK) return INFINITY;
-    return (double)(p->sequences * p->job->sequence_length) / parts / least;
+    return spw_megatron_job_tokens(p) / least;
 }
 
 double spw_tokens_per_s_most(const spw_point *point, const spw_time_stack *stack,

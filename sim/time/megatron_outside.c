@@ -1,0 +1,83 @@
+#include "sim/time/megatron_outside.h"
+
+#include "base/memory.h"
+#include "sim/input/grid.h"
+#include "sim/schemes/list.h"
+#include "sim/time/fp8_time.h"
+#include "sim/time/grid_time.h"
+
+const spw_outside_name spw_outside_names[SPW_OUTSIDE_PARTS] = {
+    [SPW_OUTSIDE_PROJECTIONS] = {"attention_projections", "products of attention"},
+    [SPW_OUTSIDE_ATTENTION] = {"attention", "scores and context"},
+    [SPW_OUTSIDE_DENSE_FFN] = {"dense_ffn", "FFN of layers without experts"},
+    [SPW_OUTSIDE_SHARED] = {"shared_expert", "shared experts"},
+    [SPW_OUTSIDE_HEAD] = {"head", "logits of the vocabulary"},
+    [SPW_OUTSIDE_ELEMENTWISE] = {"elementwise", "norms, rotations, activations, residuals"},
+    [SPW_OUTSIDE_CASTS] = {"fp8_casts", "operands of products, to fp8"},
+    [SPW_OUTSIDE_TENSOR] = {"tensor_parallel", "gathers and scatters of layers in a tensor group",
+                            SPW_STREAM_COLLECTIVE},
+    [SPW_OUTSIDE_CONTEXT] = {"context_parallel", "keys and values round a context group",
+                             SPW_STREAM_COLLECTIVE},
+    [SPW_OUTSIDE_ENDS] = {"tensor_parallel_ends", "embedding, head and loss of a tensor group",
+                          SPW_STREAM_COLLECTIVE}};
+
+double spw_megatron_cut(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return (double)(g.tensor * g.context);
+}
+
+static spw_status count_grid(const spw_megatron_coefficients *c, const spw_point *point,
+                             spw_megatron_outside *out) {
+    spw_grid_time time;
+    const spw_status status = spw_grid_time_of(c, point, &time);
+    const spw_grid_seconds *of[] = {&time.tensor, &time.context, &time.ends};
+    if (status != SPW_OK) return status;
+    for (size_t i = 0; i < SPW_COUNT_OF(of); i++) {
+        out->seconds[SPW_OUTSIDE_TENSOR + i] = of[i]->all;
+        out->forward_share[SPW_OUTSIDE_TENSOR + i] = of[i]->all > 0.0 ? of[i]->forward / of[i]->all : 0.0;
+    }
+    out->gradients_s = time.gradients;
+    return SPW_OK;
+}
+
+spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw_point *point,
+                                   const spw_model_passes *passes, spw_megatron_outside *out) {
+    const spw_job *job = point->job;
+    const double dense = c->peak_flops.value * c->dense_flops_share.value,
+                 scores = c->peak_flops.value * c->attention_flops_share.value,
+                 linear = dense * spw_fp8_product_gain(job), cut = spw_megatron_cut(job);
+    const double cast_bytes = (double)point->shape.tokens * spw_fp8_cast_bytes(job, passes->layers > 3.0);
+    spw_model_work w;
+    *out = (spw_megatron_outside){.gradients_s = 0.0};
+    if (job->part == SPW_PART_EXPERT_LAYERS) return SPW_OK;
+    spw_model_work_count(job, point->shape.sequences, passes, &w);
+    *out = (spw_megatron_outside){
+        .seconds = {[SPW_OUTSIDE_PROJECTIONS] = w.projections / linear / cut,
+                    [SPW_OUTSIDE_ATTENTION] = w.attention / scores / cut,
+                    [SPW_OUTSIDE_DENSE_FFN] = w.dense_ffn / linear / cut,
+                    [SPW_OUTSIDE_SHARED] = w.shared_expert / linear / cut,
+                    [SPW_OUTSIDE_HEAD] = w.head / dense / cut,
+                    [SPW_OUTSIDE_ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value / cut,
+                    /* counted by the GPU's own tokens */
+                    [SPW_OUTSIDE_CASTS] = cast_bytes / c->copy_bytes_per_s.value},
+        .forward_share = {[SPW_OUTSIDE_PROJECTIONS] = 1.0 / passes->layers,
+                          [SPW_OUTSIDE_ATTENTION] = 1.0 / passes->attention,
+                          [SPW_OUTSIDE_DENSE_FFN] = 1.0 / passes->layers,
+                          [SPW_OUTSIDE_SHARED] = 1.0 / passes->shared,
+                          [SPW_OUTSIDE_HEAD] = 1.0 / 3.0,
+                          [SPW_OUTSIDE_ELEMENTWISE] = 1.0 / passes->layers,
+                          [SPW_OUTSIDE_CASTS] = 1.0 / passes->layers}};
+    return count_grid(c, point, out);
+}
+
+double spw_megatron_outside_share(const spw_model *m, size_t part, const spw_block *block, bool last) {
+    const size_t dense = m->layers - m->moe_layers;
+    switch (part) {
+    case SPW_OUTSIDE_ENDS:
+    case SPW_OUTSIDE_HEAD: return last ? 1.0 : 0.0;
+    case SPW_OUTSIDE_SHARED: return (double)block->moe_layers / (double)m->moe_layers;
+    case SPW_OUTSIDE_DENSE_FFN:
+        return dense > 0 ? (double)(block->layers - block->moe_layers) / (double)dense : 0.0;
+    default: return (double)block->layers / (double)m->layers;
+    }
+}
