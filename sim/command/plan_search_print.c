@@ -162,7 +162,7 @@ static void print_misfits(const spw_search_view *v, FILE *out) {
     const char *label = "no point";
     for (size_t i = 0; i < v->request->plan->schemes; i++) {
         char text[POINT_TEXT];
-        if (o->fits[i] > 0) continue;
+        if (o->fits[i] > 0 || o->beaten[i] > 0) continue;
         if (o->least[i].bytes == 0) {
             fprintf(out, "%-*s%s: none that keeps to the budgets\n", LABEL, label,
                     v->request->plan->scheme[i].text);

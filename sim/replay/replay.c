@@ -349,6 +349,43 @@ static bool keeps_steps(const replay *r) {
     return keeps;
 }
 
+/* What a judge does not want is left out. */
+static spw_status ask_judge(replay *r, size_t i, bool *wanted) {
+    const spw_replay_judge *judge = &r->request->judge;
+    spw_replay_row *row = &r->row[i];
+    spw_replay_prospect prospect = spw_replay_row_prospect(row, i);
+    spw_status status = SPW_OK;
+    SPW_TRY(judge->wants(judge->state, &prospect, wanted));
+    if (!*wanted || !row->timed) return SPW_OK;
+    SPW_TRY(spw_replay_time_most(&row->time, &prospect.tokens_per_s_most));
+    SPW_TRY(judge->wants(judge->state, &prospect, wanted));
+    if (*wanted) SPW_TRY(spw_replay_row_end_time(row));
+
+cleanup:
+    return status;
+}
+
+static spw_status finish_row(replay *r, size_t i, spw_result *result) {
+    const spw_replay_judge *judge = &r->request->judge;
+    spw_result_row *row = NULL;
+    spw_refusal *refusal = NULL;
+    bool wanted = true;
+    spw_status status = SPW_OK;
+    if (r->row[i].refused) {
+        SPW_TRY(spw_result_append_refusal(result, &refusal));
+        spw_replay_row_refusal(&r->row[i], refusal);
+        return SPW_OK;
+    }
+    if (judge->state != NULL) SPW_TRY(ask_judge(r, i, &wanted));
+    if (!wanted) return SPW_OK;
+    SPW_TRY(spw_result_append(result, &row));
+    SPW_TRY(spw_replay_row_finish(&r->row[i], &r->choices[i / r->request->schemes % r->batches], row));
+    if (judge->state != NULL) SPW_TRY(judge->take(judge->state, i, row));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_replay_run(const spw_replay_request *request, spw_result *result) {
     spw_status status = SPW_OK;
     replay r = {.request = request};
@@ -358,18 +395,8 @@ spw_status spw_replay_run(const spw_replay_request *request, spw_result *result)
                            note_layer, take_layer, keeps_steps(&r) ? keep_steps : NULL, r.frame.layers};
     SPW_TRY(spw_walk_run(&walk, request->checkpoint));
     if (r.balancer != NULL && request->moves != NULL) *request->moves = spw_balancer_moved(r.balancer);
-    for (size_t i = 0; i < r.row_count; i++) {
-        spw_result_row *row = NULL;
-        spw_refusal *refusal = NULL;
-        if (skips(&r, i)) continue;
-        if (r.row[i].refused) {
-            SPW_TRY(spw_result_append_refusal(result, &refusal));
-            spw_replay_row_refusal(&r.row[i], refusal);
-        } else {
-            SPW_TRY(spw_result_append(result, &row));
-            SPW_TRY(spw_replay_row_finish(&r.row[i], &r.choices[i / request->schemes % r.batches], row));
-        }
-    }
+    for (size_t i = 0; i < r.row_count; i++)
+        if (!skips(&r, i)) SPW_TRY(finish_row(&r, i, result));
 
 cleanup:
     destroy(&r);

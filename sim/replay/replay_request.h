@@ -9,6 +9,7 @@
 #include "sim/input/stack.h"
 #include "sim/input/time_stack.h"
 #include "sim/replay/overload.h"
+#include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
@@ -46,6 +47,22 @@ typedef struct spw_replay_sink {
     bool elsewhere; /* the first process listens, this one does not */
 } spw_replay_sink;
 
+/* What is known of a row before its last step is timed. */
+typedef struct spw_replay_prospect {
+    size_t row; /* position among [splits][batches][schemes] */
+    uint64_t peak_bytes, budget_bytes;
+    spw_result_drops drops;
+    double tokens_per_s_most; /* of a GPU; INFINITY: not known */
+} spw_replay_prospect;
+
+/* Who decides which rows are finished. A row whose last step is replayed is asked about by its memory, and if it is wanted and has a
+ * time, once more by how fast it is at most; only what is still wanted then is timed, and handed over. */
+typedef struct spw_replay_judge {
+    void *state; /* NULL = nobody: all are */
+    spw_status (*wants)(void *state, const spw_replay_prospect *prospect, bool *out);
+    spw_status (*take)(void *state, size_t row, const spw_result_row *result);
+} spw_replay_judge;
+
 typedef struct spw_replay_request {
     spw_trace *trace;
     const spw_job *
@@ -77,6 +94,7 @@ typedef struct spw_replay_request {
     size_t first_row;           /* number of the first row for the sink */
     spw_memory_bound *memory;   /* what the process may take; NULL: as much as there is */
     spw_replay_sink sink;
+    spw_replay_judge judge; /* not beside a sink or a checkpoint, which ask for the time of every step */
 } spw_replay_request;
 
 #endif

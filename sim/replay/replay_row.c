@@ -6,6 +6,7 @@
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/megatron_job.h"
 #include "sim/memory/reserved_memory.h"
+#include "sim/replay/result_answers.h"
 #include "sim/schemes/traffic.h"
 
 #include <math.h>
@@ -316,7 +317,12 @@ static void note_drops(spw_replay_row *row, size_t step) {
     d->worst_step = spw_composer_step_id(row->frame->composer, step);
 }
 
+spw_status spw_replay_row_end_time(spw_replay_row *row) {
+    return row->timed ? spw_replay_time_end(&row->time) : SPW_OK;
+}
+
 spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
+    const bool judged = row->frame->request->judge.state != NULL && step + 1 == row->frame->steps;
     spw_status status = SPW_OK;
     if (row->refused) return SPW_OK;
     note_drops(row, step);
@@ -328,11 +334,23 @@ spw_status spw_replay_row_end(spw_replay_row *row, size_t step) {
         spw_overload_run_add(&row->overload_run, row->factor,
                              spw_composer_step_id(row->frame->composer, step));
     }
-    if (row->timed) SPW_TRY(spw_replay_time_end(&row->time));
+    if (!judged) SPW_TRY(spw_replay_row_end_time(row));
     if (row->reserved != NULL) SPW_TRY(spw_reserved_memory_end_step(row->reserved, step));
 
 cleanup:
     return status;
+}
+
+spw_replay_prospect spw_replay_row_prospect(const spw_replay_row *row, size_t index) {
+    const spw_stage_memory *m = &row->memory;
+    spw_replay_prospect out = {.row = index,
+                               .budget_bytes = m->footprint[m->worst_stage].budget_bytes,
+                               .drops = row->drops,
+                               .tokens_per_s_most = INFINITY};
+    out.drops.fraction = spw_result_drop_fraction(&row->drops);
+    for (size_t step = 0; step < row->frame->steps; step++)
+        if (m->step_peak[step] > out.peak_bytes) out.peak_bytes = m->step_peak[step];
+    return out;
 }
 
 spw_replay_step spw_replay_row_step(const spw_replay_row *row, size_t index, size_t step) {

@@ -80,6 +80,9 @@ SPW_MUST_CHECK spw_status spw_replay_row_note(const spw_replay_row *row, const s
 SPW_MUST_CHECK spw_status spw_replay_row_add(spw_replay_row *row, spw_replay_place place,
                                              spw_note_reader *record);
 SPW_MUST_CHECK spw_status spw_replay_row_end(spw_replay_row *row, size_t step);
+/* What is left of the last step where a judge decides who is timed. */
+spw_replay_prospect spw_replay_row_prospect(const spw_replay_row *row, size_t index);
+SPW_MUST_CHECK spw_status spw_replay_row_end_time(spw_replay_row *row);
 /* All that ended steps have left, of a row without an allocator. */
 SPW_MUST_CHECK spw_status spw_replay_row_state(spw_replay_row *row, const spw_state *state);
 /* The step ended last, for a sink. */

@@ -117,19 +117,23 @@ static spw_status predict_compiled(const spw_replay_time *t, routing of, spw_tim
     return spw_compiled_time_predict(&request, out);
 }
 
-static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *out) {
+static spw_megatron_job_request megatron_request(const spw_replay_time *t, routing of) {
     const spw_replay_time_request *q = &t->q;
     const spw_megatron_load *one = of != REPLAYED ? t->even : t->busy;
+    return (spw_megatron_job_request){.coefficients = t->scaled,
+                                      .point = &q->point,
+                                      .load = one != NULL ? one : t->rank_load,
+                                      .micro_batches = one != NULL ? 1 : q->micro_batches,
+                                      .groups = one == NULL     ? q->groups
+                                                : of == ALIGNED ? 1
+                                                                : t->positions,
+                                      .layers = one != NULL ? 1 : q->layers};
+}
+
+static spw_status predict(const spw_replay_time *t, routing of, spw_timeline *out) {
     if (t->scaled == NULL) return predict_compiled(t, of, out);
-    const spw_megatron_job_request megatron = {.coefficients = t->scaled,
-                                               .point = &q->point,
-                                               .load = one != NULL ? one : t->rank_load,
-                                               .micro_batches = one != NULL ? 1 : q->micro_batches,
-                                               .groups = one == NULL     ? q->groups
-                                                         : of == ALIGNED ? 1
-                                                                         : t->positions,
-                                               .layers = one != NULL ? 1 : q->layers};
-    return spw_megatron_job_predict(&megatron, out);
+    const spw_megatron_job_request request = megatron_request(t, of);
+    return spw_megatron_job_predict(&request, out);
 }
 
 static void add(spw_timeline *sum, const spw_timeline *step) {
@@ -160,6 +164,17 @@ spw_status spw_replay_time_end(spw_replay_time *t) {
         add(&t->sum, &step);
     }
     return SPW_OK;
+}
+
+spw_status spw_replay_time_most(const spw_replay_time *t, double *out) {
+    double least_s = 0.0;
+    *out = INFINITY;
+    if (t->scaled == NULL) return SPW_OK;
+    const spw_megatron_job_request request = megatron_request(t, REPLAYED);
+    const spw_status status = spw_megatron_job_group_s(&request, &least_s);
+    const double all_s = t->sum.step_s + least_s;
+    if (all_s > 0.0) *out = spw_megatron_job_tokens(&t->q.point) * (double)(t->steps + 1) / all_s;
+    return status;
 }
 
 spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {

@@ -57,6 +57,9 @@ void spw_replay_time_note_slow(const spw_replay_time *time, const spw_network *n
 /* What was noted is of the step under way. */
 void spw_replay_time_layer(spw_replay_time *time, size_t layer, size_t micro_batch, const void *note);
 SPW_MUST_CHECK spw_status spw_replay_time_end(spw_replay_time *time);
+/* Tokens/s of a GPU over the steps that ended and the one under way, as the last of them, at most; INFINITY where that is not known
+ * sooner than by spw_replay_time_end(). */
+SPW_MUST_CHECK spw_status spw_replay_time_most(const spw_replay_time *time, double *out);
 
 typedef struct spw_replay_times {
     spw_timeline mean; /* over the steps */

@@ -13,9 +13,13 @@ bool spw_point_is_live_alone(const spw_result_row *row) {
 
 bool spw_point_drops(const spw_result_row *row) { return row->drops.dropped > 0 || row->drops.at_least; }
 
+double spw_result_drop_fraction(const spw_result_drops *d) {
+    return d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
+}
+
 void spw_result_row_judge(spw_result_row *row) {
     spw_result_drops *d = &row->drops;
-    d->fraction = d->assignments > 0 ? (double)d->dropped / (double)d->assignments : 0.0;
+    d->fraction = spw_result_drop_fraction(d);
     row->surely_fits = spw_point_fits(row) &&
                        (row->reserved.there ? row->reserved.as_set.retried_steps == 0
                                             : row->footprint.high_bytes <= row->footprint.budget_bytes);

@@ -17,6 +17,7 @@ bool spw_point_is_live_alone(
     const spw_result_row *row);                  /* nothing says what comes on top of its live memory */
 bool spw_point_drops(const spw_result_row *row); /* for certain none: false */
 
+double spw_result_drop_fraction(const spw_result_drops *drops); /* of the assignments */
 /* Fills row->surely_fits and drops.fraction from what the row holds otherwise. */
 void spw_result_row_judge(spw_result_row *row);
 

@@ -22,7 +22,7 @@ const char *spw_search_fate_text(spw_search_fate fate) {
 }
 bool spw_search_fate_is_replayed(spw_search_fate fate) { return fate >= SPW_SEARCH_OUT_OF_MEMORY; }
 
-static const double DAY_S = 86400.0;
+static const double DAY_S = 86400.0, ROUNDING = 1e-9; /* of a bound */
 static const size_t MOST_JOBS = (size_t)1 << 32;
 static const size_t MOST_COUNTS_BYTES = (size_t)256 << 20; /* of the places that one replay holds at once */
 
@@ -39,6 +39,7 @@ typedef struct search {
     spw_search_bound *bound;                 /* [twins][batches][schemes], as the replay has them */
     bool *skip;                              /* the same */
     bool timed;                              /* points with a time are looked at, or those without */
+    bool counts;                             /* what becomes of the points under way is counted */
     spw_search_outcome *out;
 } search;
 
@@ -80,6 +81,14 @@ static void note_least(search *s, size_t scheme, const size_t *value, size_t seq
     memcpy(s->out->least[scheme].value, value, sizeof s->out->least[scheme].value);
 }
 
+/* GOOD: it may be one of the answers. */
+static spw_search_fate judge_speed(const search *s, const spw_search_bound *bound) {
+    if (s->q->tokens_per_day > 0.0 &&
+        bound->tokens_per_s_most * (double)bound->gpus * DAY_S < s->q->tokens_per_day)
+        return SPW_SEARCH_SLOW;
+    return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
+}
+
 /* What the bounds say of a point: GOOD means that it is to be replayed. */
 static spw_status judge(search *s, const spw_point *point, size_t scheme, const size_t *value,
                         spw_search_bound *bound, spw_search_fate *out) {
@@ -94,19 +103,22 @@ static spw_status judge(search *s, const spw_point *point, size_t scheme, const 
         *out = f.state_bytes > f.budget_bytes ? SPW_SEARCH_STATE : SPW_SEARCH_MEMORY;
     } else if (f.timed != s->timed) {
         *out = SPW_SEARCH_UNTIMED;
-    } else if (s->q->tokens_per_day > 0.0 &&
-               f.bound.tokens_per_s_most * (double)f.bound.gpus * DAY_S < s->q->tokens_per_day) {
-        *out = SPW_SEARCH_SLOW;
-    } else if (spw_search_front_beats(&s->out->front, bound, s->timed)) {
-        *out = SPW_SEARCH_BEATEN;
+    } else {
+        *out = judge_speed(s, bound);
     }
     return SPW_OK;
 }
 
 /* --- Replay --- */
 
-static bool drops_at_most(const spw_result_row *row, double most) {
-    return most > 0.0 ? row->drops.fraction <= most : !spw_point_drops(row);
+static spw_point point_at(const search *s, size_t at) {
+    const spw_job *job = &s->job[at / s->per_job];
+    return spw_point_of(job, &s->plan.scheme[at % s->schemes],
+                        job->sequences_per_gpu[at / s->schemes % s->batches]);
+}
+
+static bool drops_at_most(const spw_result_drops *drops, double most) {
+    return most > 0.0 ? drops->fraction <= most : drops->dropped == 0 && !drops->at_least;
 }
 
 static spw_search_point point_of(const search *s, size_t at, const spw_result_row *row) {
@@ -137,14 +149,18 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
     return p;
 }
 
+static spw_status wrong_memory(const search *s, size_t scheme, uint64_t peak_bytes,
+                               const spw_search_bound *bound) {
+    return spw_fail(
+        SPW_EMISMATCH, "a bound is wrong: %s needs %llu bytes, not at least %llu; please report the job",
+        s->plan.scheme[scheme].text, (unsigned long long)peak_bytes, (unsigned long long)bound->least_bytes);
+}
+
 /* A bound that a replay goes beyond is no bound. */
 static spw_status check_bound(const search *s, const spw_search_bound *bound, const spw_search_point *p) {
-    static const double ROUNDING = 1e-9;
     const char *scheme = s->plan.scheme[p->scheme].text;
     if (p->peak_bytes < bound->least_bytes || p->kind != bound->kind)
-        return spw_fail(SPW_EMISMATCH,
-                        "a bound is wrong: %s needs %llu bytes, not at least %llu; please report the job",
-                        scheme, (unsigned long long)p->peak_bytes, (unsigned long long)bound->least_bytes);
+        return wrong_memory(s, p->scheme, p->peak_bytes, bound);
     if (p->tokens_per_s_per_gpu > bound->tokens_per_s_most * (1.0 + ROUNDING))
         return spw_fail(
             SPW_EMISMATCH,
@@ -156,30 +172,52 @@ static spw_status check_bound(const search *s, const spw_search_bound *bound, co
 
 static spw_search_fate fate_of(const search *s, const spw_search_point *p, const spw_result_row *row) {
     if (p->verdict == SPW_VERDICT_OOM) return SPW_SEARCH_OUT_OF_MEMORY;
-    if (!drops_at_most(row, s->q->drop_most)) return SPW_SEARCH_DROPS;
+    if (!drops_at_most(&row->drops, s->q->drop_most)) return SPW_SEARCH_DROPS;
     if (p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S < s->q->tokens_per_day) return SPW_SEARCH_TOO_SLOW;
     return SPW_SEARCH_GOOD;
 }
 
-static spw_status take(search *s, size_t at, const spw_result_row *row, bool counts) {
+/* What a replay knows before it times a point is a better bound, of its memory the last word. */
+static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
+    search *s = state;
+    spw_search_bound *bound = &s->bound[p->row];
+    const double most = p->tokens_per_s_most * (1.0 + ROUNDING);
+    const size_t scheme = p->row % s->schemes;
+    if (p->peak_bytes < bound->least_bytes) return wrong_memory(s, scheme, p->peak_bytes, bound);
+    bound->least_bytes = p->peak_bytes;
+    bound->tokens_per_s_most = fmin(bound->tokens_per_s_most, most);
+    spw_search_fate fate = judge_speed(s, bound);
+    if (p->peak_bytes > p->budget_bytes) {
+        const spw_point point = point_at(s, p->row);
+        fate = SPW_SEARCH_OUT_OF_MEMORY;
+        note_least(s, scheme, s->value[p->row / s->per_job], point.sequences, p->peak_bytes, p->budget_bytes);
+    }
+    *out = fate == SPW_SEARCH_GOOD;
+    if (*out) return SPW_OK;
+    s->out->fate[fate] += s->counts;
+    s->out->beaten[scheme] +=
+        s->counts && fate == SPW_SEARCH_BEATEN && drops_at_most(&p->drops, s->q->drop_most);
+    return SPW_OK;
+}
+
+static spw_status take(void *state, size_t at, const spw_result_row *row) {
+    search *s = state;
     const spw_search_point p = point_of(s, at, row);
     const spw_status status = check_bound(s, &s->bound[at], &p);
     if (status != SPW_OK) return status;
     const spw_search_fate fate = fate_of(s, &p, row);
-    s->out->fate[fate] += counts;
-    if (fate == SPW_SEARCH_OUT_OF_MEMORY)
-        note_least(s, p.scheme, p.value, p.sequences, p.peak_bytes, p.budget_bytes);
+    s->out->fate[fate] += s->counts;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
-    s->out->fits[p.scheme] += counts;
+    s->out->fits[p.scheme] += s->counts;
     spw_search_front_take(&s->out->front, &p);
     return SPW_OK;
 }
 
 /* The first `jobs` jobs, as s->skip leaves points out. */
-static spw_status replay(search *s, size_t jobs, bool counts) {
+static spw_status replay(search *s, size_t jobs) {
     spw_replay_request request = spw_plan_point_request(&s->plan, s->job, s->plan.scheme);
     spw_result result = {.rows = 0};
-    size_t row = 0, left_out = 0;
+    size_t left_out = 0;
     const size_t points = jobs * s->per_job;
     spw_status status = SPW_OK;
     for (size_t i = 0; i < points; i++) left_out += s->skip[i];
@@ -188,13 +226,10 @@ static spw_status replay(search *s, size_t jobs, bool counts) {
     request.schemes = s->schemes;
     request.skip = s->skip;
     request.newest = NULL;
+    request.judge = (spw_replay_judge){s, wants, take};
     SPW_TRY(spw_replay_run(&request, &result));
-    for (size_t i = 0; i < points; i++) {
-        if (s->skip[i]) continue;
-        if (row == result.rows)
-            SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));
-        SPW_TRY(take(s, i, &result.row[row++], counts));
-    }
+    if (result.refusals > 0)
+        SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));
 
 cleanup:
     spw_result_clear(&result);
@@ -218,12 +253,6 @@ static bool make_job(search *s, size_t index, size_t jobs) {
     s->batches = s->job[jobs].batches;
     s->per_job = s->batches * s->schemes;
     return true;
-}
-
-static spw_point point_at(const search *s, size_t at) {
-    const spw_job *job = &s->job[at / s->per_job];
-    return spw_point_of(job, &s->plan.scheme[at % s->schemes],
-                        job->sequences_per_gpu[at / s->schemes % s->batches]);
 }
 
 /* --- The walk --- */
@@ -251,10 +280,10 @@ static spw_status run_twins(search *s, size_t first) {
         if (good == 0) continue;
         bytes += counts_bytes(&s->job[jobs++]);
         if (bytes < MOST_COUNTS_BYTES) continue;
-        SPW_TRY(replay(s, jobs, true));
+        SPW_TRY(replay(s, jobs));
         jobs = bytes = 0;
     }
-    SPW_TRY(replay(s, jobs, true));
+    SPW_TRY(replay(s, jobs));
 
 cleanup:
     return status;
@@ -305,7 +334,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
             SPW_TRY(judge(s, &point, at % s->schemes, s->value[0], &s->bound[at], &fate));
             s->skip[at] = fate != SPW_SEARCH_GOOD;
         }
-        SPW_TRY(replay(s, 1, false));
+        SPW_TRY(replay(s, 1));
     }
 
 cleanup:
@@ -329,10 +358,12 @@ static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *p
         SPW_TRY(spw_megatron_coefficients_scale(s->plan.megatron, &of->cluster, s->megatron));
         s->facts.megatron = s->megatron;
     }
+    s->counts = false;
     if (s->timed) {
         SPW_TRY(find_seeds(s, first, last, seeds));
         SPW_TRY(replay_seeds(s, seeds));
     }
+    s->counts = true;
     for (size_t index = first; index < last; index += s->twins) {
         SPW_TRY(run_twins(s, index));
         spw_progress_update(progress, index + s->twins);
@@ -350,6 +381,7 @@ static spw_status run_all(search *s) {
     spw_progress progress = spw_progress_begin("search", "jobs", jobs);
     spw_status status = SPW_OK;
     memset(s->out->fate, 0, sizeof s->out->fate);
+    memset(s->out->beaten, 0, sizeof s->out->beaten);
     for (size_t first = 0; first < jobs && status == SPW_OK; first += each)
         status = run_gpus(s, first, first + each, &progress);
     spw_progress_end(&progress);

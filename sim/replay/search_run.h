@@ -47,7 +47,9 @@ typedef struct spw_search_request {
 typedef struct spw_search_outcome {
     spw_search_front front;
     size_t points, fate[SPW_SEARCH_FATES];
-    size_t fits[SPW_JOB_MAX_SCHEMES]; /* replayed points of each scheme that keep to every budget */
+    /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
+     * timed, as others are better. */
+    size_t fits[SPW_JOB_MAX_SCHEMES], beaten[SPW_JOB_MAX_SCHEMES];
     /* The smallest of a scheme's points by memory, of those that do not fit; bytes 0: none. Its bytes are a lower bound where they
      * follow the routing. */
     struct {
