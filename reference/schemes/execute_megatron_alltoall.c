@@ -3,6 +3,7 @@
 #include "reference/schemes/execute_megatron_alltoall.h"
 
 #include "base/memory.h"
+#include "reference/schemes/cut_weights.h"
 #include "reference/schemes/execute_list.h"
 #include "reference/schemes/megatron_chunks.h"
 #include "reference/schemes/megatron_sharers.h"
@@ -267,7 +268,7 @@ spw_status spw_execute_megatron_alltoall_with(spw_execution *run, const spw_mega
     if (shared && settings->padded)
         return spw_fail(SPW_EARG, "rows that experts pad are not executed where %zu ranks share an expert",
                         run->shape.expert_tensor);
-    if (shared) SPW_TRY(spw_megatron_cut_weights(run, &whole));
+    if (shared) SPW_TRY(spw_cut_weights(run, &whole));
     SPW_TRY(spw_megatron_create(run, settings, &g));
     SPW_TRY(spw_megatron_exchange_counts(run, g));
     run->pass = SPW_PASS_FORWARD;
@@ -279,7 +280,7 @@ spw_status spw_execute_megatron_alltoall_with(spw_execution *run, const spw_mega
     SPW_TRY(spw_megatron_experts_backward(run, g));
     SPW_TRY((shared ? spw_megatron_dispatch_gradient_shared : dispatch_gradient)(run, g));
     SPW_TRY(permute_gradient(run, g));
-    if (shared) spw_megatron_join_gradients(run, &whole);
+    if (shared) spw_join_gradients(run, &whole);
 cleanup:
     return status;
 }

@@ -11,7 +11,7 @@
 const spw_executor spw_executors[] = {
     {"dense", spw_execute_dense},
     {"ragged", spw_execute_ragged},
-    {"gmm", spw_execute_gmm},
+    {"gmm", spw_execute_gmm, .groups = true},
     {"gmm-deepep", spw_execute_gmm_deepep},
     {"ring", spw_execute_ring},
     {"megatron-alltoall", spw_execute_megatron_alltoall, .shares = true},
@@ -69,6 +69,11 @@ size_t spw_execution_sharers(const spw_execution_shape *shape) {
     return shape->expert_tensor > 0 ? shape->expert_tensor : 1;
 }
 
+/* Ranks with tokens of their own. */
+static size_t token_ranks(const spw_execution_shape *s) {
+    return s->tensor_group ? s->ranks / spw_execution_sharers(s) : s->ranks;
+}
+
 static spw_status check(const spw_execution_shape *s, const int32_t *expert) {
     size_t tokens = 0, assignments = 0, all = 0;
     const size_t t = spw_execution_sharers(s);
@@ -85,12 +90,16 @@ static spw_status check(const spw_execution_shape *s, const int32_t *expert) {
                         s->experts);
     }
     if (!spw_mul_size(s->sequences, s->sequence_length, &tokens) ||
-        !spw_mul_size(tokens, s->top_k, &assignments) || !spw_mul_size(assignments, s->ranks, &all) ||
+        !spw_mul_size(tokens, s->top_k, &assignments) || !spw_mul_size(assignments, token_ranks(s), &all) ||
         all > INT32_MAX) {
         return spw_fail(SPW_EARG,
                         "%zu ranks x %zu sequences x %zu tokens x top_k %zu exceed 2^31 - 1 assignments",
                         s->ranks, s->sequences, s->sequence_length, s->top_k);
     }
+    if (s->tensor_group && s->hidden % t != 0)
+        return spw_fail(SPW_EARG,
+                        "%zu ranks of a tensor group do not divide hidden %zu; a divisor would be right", t,
+                        s->hidden);
     if (!isfinite(s->factor) || s->factor < 0.0)
         return spw_fail(SPW_EARG, "factor %g is not 0 or more", s->factor);
     for (size_t i = 0; i < all; i++) {
@@ -107,7 +116,7 @@ spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *
                        spw_fabric *fabric) {
     spw_status status = check(shape, input->expert);
     if (status != SPW_OK) return status;
-    if (spw_execution_sharers(shape) > 1 && !executor->shares)
+    if (spw_execution_sharers(shape) > 1 && !(shape->tensor_group ? executor->groups : executor->shares))
         return spw_fail(SPW_EARG, "%s is not executed where %zu ranks share an expert; 1 would be right",
                         executor->name, shape->expert_tensor);
     const size_t tokens = shape->sequences * shape->sequence_length, assignments = tokens * shape->top_k;
@@ -119,9 +128,10 @@ spw_status spw_execute(const spw_executor *executor, const spw_execution_shape *
                          .out = *output,
                          .arena = arena,
                          .fabric = fabric};
-    memset(output->d_weight, 0, shape->ranks * assignments * sizeof *output->d_weight);
+    const size_t with_tokens = token_ranks(shape);
+    memset(output->d_weight, 0, with_tokens * assignments * sizeof *output->d_weight);
     if (input->score != NULL)
-        memset(output->d_score, 0, shape->ranks * tokens * shape->experts * sizeof *output->d_score);
+        memset(output->d_score, 0, with_tokens * tokens * shape->experts * sizeof *output->d_score);
     for (size_t r = 0; r < shape->ranks; r++) output->rows[r] = output->dropped[r] = 0;
     status = executor->run(&run);
     spw_scratch_free(&run);

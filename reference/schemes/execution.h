@@ -31,6 +31,9 @@ typedef struct spw_execution_shape {
     size_t ranks; /* at most SPW_EXECUTION_RANKS; a multiple of expert_tensor */
     size_t
         expert_tensor; /* t consecutive ranks share each expert; 0 counts as 1; ranks / t divides experts */
+    bool
+        tensor_group; /* those ranks have the same tokens: arrays of the input and of y, dx and d_weight are by group, [ranks / t]
+                          in place of [ranks] (MaxText's mesh axis tensor) */
     size_t experts, top_k; /* expert x lives on the t ranks from x / (experts t / ranks) t on */
     size_t hidden,
         ffn; /* ffn: the columns of one rank; with t > 1 the input's matrices have t times as many */
@@ -78,6 +81,7 @@ typedef struct spw_executor {
     const char *name; /* of the scheme in the simulator */
     spw_status (*run)(spw_execution *run);
     bool shares; /* executes shapes with expert_tensor above 1 */
+    bool groups; /* the same with tensor_group */
 } spw_executor;
 
 /* All schemes, ended by a NULL name. */

@@ -10,12 +10,6 @@ bool spw_megatron_shares(const spw_execution *run); /* t > 1 */
 /* All ranks share one set of experts: the all-to-all hands on what it gets, and has no tensors of its own. */
 bool spw_megatron_alone(const spw_execution *run);
 
-/* The input's matrices as each rank holds them, [ranks][local][hidden][ffn] and [ranks][local][ffn][hidden], and room for
- * their gradients; *whole keeps where the caller wants the whole. */
-SPW_MUST_CHECK spw_status spw_megatron_cut_weights(spw_execution *run, spw_expert_gradients *whole);
-/* The gradients of all ranks' parts into `whole`. */
-void spw_megatron_join_gradients(spw_execution *run, const spw_expert_gradients *whole);
-
 /* sent_rows and sent_probs to fc1_input and row_probs. `name`: of the all-to-all. */
 SPW_MUST_CHECK spw_status spw_megatron_dispatch_shared(spw_execution *run, spw_megatron *g, const char *name);
 /* fc2_output to combined_rows. */

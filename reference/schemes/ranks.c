@@ -79,17 +79,22 @@ void spw_becomes(spw_execution *run, spw_spread *from, spw_spread *to, const cha
     for (size_t r = 0; r < run->shape.ranks; r++) spw_arena_rename(run->arena, r, to->at[r], name);
 }
 
+/* Where the arrays of the input are: the ranks of a tensor group have one between them. */
+static size_t place_of(const spw_execution *run, size_t rank) {
+    return run->shape.tensor_group ? rank / spw_execution_sharers(&run->shape) : rank;
+}
+
 const float *spw_rank_x(const spw_execution *run, size_t rank) {
-    return run->in.x + rank * run->tokens * run->shape.hidden;
+    return run->in.x + place_of(run, rank) * run->tokens * run->shape.hidden;
 }
 const float *spw_rank_dy(const spw_execution *run, size_t rank) {
-    return run->in.dy + rank * run->tokens * run->shape.hidden;
+    return run->in.dy + place_of(run, rank) * run->tokens * run->shape.hidden;
 }
 const int32_t *spw_rank_expert(const spw_execution *run, size_t rank) {
-    return run->in.expert + rank * run->assignments;
+    return run->in.expert + place_of(run, rank) * run->assignments;
 }
 const float *spw_rank_weight(const spw_execution *run, size_t rank) {
-    return run->in.weight + rank * run->assignments;
+    return run->in.weight + place_of(run, rank) * run->assignments;
 }
 
 const float *spw_rank_weights(const spw_execution *run, size_t rank, int weight) {

@@ -62,15 +62,18 @@ static uint16_t half_of(float value) {
     return (uint16_t)((exponent + 14) << 10 | ((int)(mantissa * 2048.0f) & 1023));
 }
 
+/* Executed ranks of one rank of the shape: the GPUs of a tensor group follow each other. */
+static size_t copies(const spw_layer_shape *s) { return s->tensor > 0 ? s->tensor : 1; }
+
 /* What the ranks that share an expert hold together. */
 static spw_layer_shape whole_experts(const spw_layer_shape *shape) {
     spw_layer_shape s = *shape;
-    s.ffn *= spw_layer_sharers(shape);
+    s.ffn *= spw_layer_sharers(shape) * copies(shape);
     return s;
 }
 
 static size_t matrix_elements(const spw_layer_shape *s) {
-    return s->experts * s->hidden * s->ffn * spw_layer_sharers(s);
+    return s->experts * s->hidden * s->ffn * spw_layer_sharers(s) * copies(s);
 }
 
 static spw_status predict(workspace *w) {
@@ -163,7 +166,8 @@ static spw_status run_plain(workspace *w) {
     spw_plain_routing routing = {.slots = s->top_k,
                                  .expert = w->kept,
                                  .weight = w->plain.weight,
-                                 .bounds = type->values.reorders_sums || type->values.weighted_activation,
+                                 .bounds = type->values.reorders_sums || type->values.weighted_activation ||
+                                           copies(s) > 1,
                                  .weighted_activation = type->values.weighted_activation};
     if (adds_tokens(w)) {
         const spw_status status = round_tokens(w);
@@ -194,7 +198,7 @@ static void name_options(const spw_scheme *scheme, spw_execution_option out[SPW_
 
 static spw_status execute(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
-    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s);
+    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s), ranks = s->ranks * copies(s);
     spw_status status = SPW_OK;
     const spw_executor *executor = spw_executor_find(w->scheme->type->name);
     if (executor == NULL)
@@ -207,14 +211,15 @@ static spw_status execute(workspace *w) {
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.w0));
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.w1));
     SPW_TRY(SPW_ALLOC(matrix, &w->out.gradients.wo));
-    SPW_TRY(SPW_ALLOC(s->ranks, &w->out.rows));
-    SPW_TRY(SPW_ALLOC(s->ranks, &w->out.dropped));
-    SPW_TRY(spw_arena_create(s->ranks, &w->arena));
-    SPW_TRY(spw_fabric_create(s->ranks, &w->fabric));
+    SPW_TRY(SPW_ALLOC(ranks, &w->out.rows));
+    SPW_TRY(SPW_ALLOC(ranks, &w->out.dropped));
+    SPW_TRY(spw_arena_create(ranks, &w->arena));
+    SPW_TRY(spw_fabric_create(ranks, &w->fabric));
     spw_execution_option option[SPW_SCHEME_OPTIONS + 1];
     name_options(w->scheme, option);
-    const spw_execution_shape shape = {.ranks = s->ranks,
-                                       .expert_tensor = s->expert_tensor,
+    const spw_execution_shape shape = {.ranks = ranks,
+                                       .expert_tensor = copies(s) > 1 ? copies(s) : s->expert_tensor,
+                                       .tensor_group = copies(s) > 1,
                                        .experts = s->experts,
                                        .top_k = s->top_k,
                                        .hidden = s->hidden,
@@ -250,26 +255,29 @@ static uint64_t rows_sent(const workspace *w, bool gathers, size_t source, size_
     return arrived;
 }
 
+/* What executed rank `from` sent to `to`: within a tensor group's own place alone. */
+static void judge_pair(workspace *w, const spw_exchange *exchange, size_t source, size_t d) {
+    const size_t t = copies(&w->c->shape), from = exchange->back ? d : source,
+                 to = exchange->back ? source : d;
+    const bool same = source % t == d % t;
+    const uint64_t predicted =
+        same ? rows_sent(w, exchange->gathers, source / t, d / t) * exchange->row_bytes : 0;
+    const uint64_t executed = spw_fabric_bytes(w->fabric, exchange->name, from, to);
+    compare(w, predicted == executed,
+            "%s: bytes of '%s' from rank %zu to %zu: predicted %" PRIu64 ", executed %" PRIu64,
+            w->scheme->text, exchange->name, from, to, predicted, executed);
+    if (from == to) return;
+    w->tally->bytes[0] += predicted;
+    w->tally->bytes[1] += executed;
+}
+
 static void judge_bytes(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
+    const size_t ranks = s->ranks * copies(s);
     spw_exchange exchange[SPW_SCHEME_EXCHANGES];
     const size_t exchanges = w->scheme->type->traffic.exchanges(w->scheme, s, exchange);
-    for (size_t e = 0; e < exchanges; e++) {
-        for (size_t source = 0; source < s->ranks; source++) {
-            for (size_t d = 0; d < s->ranks; d++) {
-                const uint64_t predicted =
-                    rows_sent(w, exchange[e].gathers, source, d) * exchange[e].row_bytes;
-                const size_t from = exchange[e].back ? d : source, to = exchange[e].back ? source : d;
-                const uint64_t executed = spw_fabric_bytes(w->fabric, exchange[e].name, from, to);
-                compare(w, predicted == executed,
-                        "%s: bytes of '%s' from rank %zu to %zu: predicted %" PRIu64 ", executed %" PRIu64,
-                        w->scheme->text, exchange[e].name, from, to, predicted, executed);
-                if (from == to) continue;
-                w->tally->bytes[0] += predicted;
-                w->tally->bytes[1] += executed;
-            }
-        }
-    }
+    for (size_t e = 0; e < exchanges; e++)
+        for (size_t i = 0; i < ranks * ranks; i++) judge_pair(w, &exchange[e], i / ranks, i % ranks);
 }
 
 static spw_status judge_memory(workspace *w) {
@@ -278,8 +286,8 @@ static spw_status judge_memory(workspace *w) {
     const spw_status status = spw_layer_build(w->scheme, s, SPW_FLAVOUR_LIVE, &layer);
     if (status != SPW_OK) return status;
     w->tally->peak_bytes[0] = w->tally->peak_bytes[1] = 0;
-    for (size_t r = 0; r < s->ranks; r++) {
-        const spw_rank_rows rows = spw_flow_rows(s, w->flow, r);
+    for (size_t r = 0; r < s->ranks * copies(s); r++) {
+        const spw_rank_rows rows = spw_flow_rows(s, w->flow, r / copies(s));
         const spw_live_set set = spw_layer_live_set(&layer, &rows);
         const spw_arena_peak forward = spw_arena_forward_peak(w->arena, r);
         const spw_arena_peak backward = spw_arena_backward_peak(w->arena, r);
@@ -335,7 +343,8 @@ static void judge_plain(workspace *w) {
 static void judge_bounded(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
     const spw_plain_scales *scale = &w->plain.scales;
-    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s), terms = 7 + 8 + s->ranks;
+    const size_t tokens = s->ranks * s->tokens, matrix = matrix_elements(s),
+                 terms = 7 + 8 + s->ranks + copies(s);
     judge_values(w, "y", w->out.y, w->plain.y, scale->y, terms, tokens * s->hidden);
     judge_values(w, "dx", w->out.dx, w->plain.dx, scale->dx, terms, tokens * s->hidden);
     const bool scores = w->score != NULL;
@@ -351,18 +360,20 @@ static void judge_bounded(workspace *w) {
 
 static spw_status judge(workspace *w) {
     const spw_layer_shape *s = &w->c->shape;
-    for (size_t r = 0; r < s->ranks; r++) {
-        compare_count(w, "rows", r, w->flow->rows[r], w->out.rows[r]);
-        compare_count(w, "dropped assignments", r, w->flow->dropped[r], w->out.dropped[r]);
-        w->tally->rows[0] += w->flow->rows[r];
+    for (size_t r = 0; r < s->ranks * copies(s); r++) {
+        const uint64_t rows = w->flow->rows[r / copies(s)], dropped = w->flow->dropped[r / copies(s)];
+        compare_count(w, "rows", r, rows, w->out.rows[r]);
+        compare_count(w, "dropped assignments", r, dropped, w->out.dropped[r]);
+        w->tally->rows[0] += rows;
         w->tally->rows[1] += w->out.rows[r];
-        w->tally->dropped[0] += w->flow->dropped[r];
+        w->tally->dropped[0] += dropped;
         w->tally->dropped[1] += w->out.dropped[r];
     }
     judge_bytes(w);
     const spw_status status = judge_memory(w);
     if (status != SPW_OK) return status;
-    if (w->scheme->type->values.reorders_sums || w->scheme->type->values.weighted_activation) {
+    if (w->scheme->type->values.reorders_sums || w->scheme->type->values.weighted_activation ||
+        copies(s) > 1) {
         judge_bounded(w);
     } else {
         judge_plain(w);

@@ -7,6 +7,7 @@
 #include "sim/routing/counts.h"
 #include "sim/schemes/scheme.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What one group does in one layer. */
@@ -14,6 +15,7 @@ typedef struct spw_verify_case {
     spw_layer_shape shape;
     const int32_t *expert; /* [ranks][tokens][top_k] ids, or -1: no choice */
     uint64_t seed;         /* of weights, tokens and gradients */
+    bool cuts; /* may hidden sizes be cut among tensor groups? spw_verify_run() goes by the shape */
 } spw_verify_case;
 
 /* How the values of a scheme compare with those of the plain layer on the choices that it keeps. */
