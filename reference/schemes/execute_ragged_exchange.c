@@ -231,26 +231,16 @@ static spw_plan own_order(const spw_execution *run, const spw_ragged *g, size_t 
     return (spw_plan){.tokens = run->tokens, .top_k = run->shape.top_k, .row = g->rank[rank].unsorted};
 }
 
-/* An array of each rank; `of` has room for all. */
-static spw_status scratch_of(spw_execution *run, size_t rows, size_t width, spw_spread *of) {
-    *of = (spw_spread){.rows = rows, .width = width};
-    for (size_t r = 0; r < run->shape.ranks; r++) {
-        const spw_status status = SPW_SCRATCH(run, rows * width, &of->at[r]);
-        if (status != SPW_OK) return status;
-    }
-    return SPW_OK;
-}
-
 static spw_status output(spw_execution *run, spw_ragged *g) {
-    const size_t hidden = run->shape.hidden, width = spw_group_width(run), t = spw_group_size(run);
+    const size_t width = spw_group_width(run);
     spw_spread part;
-    const spw_status status = scratch_of(run, run->tokens, width, &part);
+    const spw_status status = spw_group_scratch(run, run->tokens, width, &part);
     if (status != SPW_OK) return status;
     spw_step(run, "sum over choices");
     for (size_t r = 0; r < run->shape.ranks; r++) {
         const spw_plan plan = own_order(run, g, r);
         spw_ref_combine(&plan, width, g->returned_unsorted.at[r], spw_rank_weight(run, r), part.at[r], NULL);
-        spw_group_put(run, r, part.at[r], run->out.y + r / t * run->tokens * hidden);
+        spw_group_put_tokens(run, r, part.at[r], run->out.y);
     }
     spw_dies(run, &g->returned_unsorted);
     return SPW_OK;
@@ -261,8 +251,8 @@ static spw_status weigh_gradient(spw_execution *run, spw_ragged *g) {
     const size_t width = spw_group_width(run);
     spw_spread dy, d_weight;
     spw_status status = SPW_OK;
-    SPW_TRY(scratch_of(run, run->tokens, width, &dy));
-    SPW_TRY(scratch_of(run, 1, run->assignments, &d_weight));
+    SPW_TRY(spw_group_scratch(run, run->tokens, width, &dy));
+    SPW_TRY(spw_group_scratch(run, 1, run->assignments, &d_weight));
     for (size_t r = 0; r < run->shape.ranks; r++) {
         const spw_plan plan = own_order(run, g, r);
         spw_group_take(run, r, spw_rank_dy(run, r), dy.at[r]);
@@ -303,16 +293,15 @@ cleanup:
 
 /* Terms of the gradient of the input, of which each rank of a tensor group keeps the sum of its columns. */
 static spw_status sum_gradient(spw_execution *run, spw_ragged *g) {
-    const size_t hidden = run->shape.hidden, t = spw_group_size(run);
+    const size_t hidden = run->shape.hidden;
     spw_spread term, part;
     spw_status status = SPW_OK;
-    SPW_TRY(scratch_of(run, run->tokens, hidden, &term));
-    SPW_TRY(scratch_of(run, run->tokens, spw_group_width(run), &part));
+    SPW_TRY(spw_group_scratch(run, run->tokens, hidden, &term));
+    SPW_TRY(spw_group_scratch(run, run->tokens, spw_group_width(run), &part));
     for (size_t r = 0; r < run->shape.ranks; r++)
         spw_ref_permute_gradient(&g->rank[r].plan, hidden, g->dx_returned.at[r], term.at[r], NULL);
     SPW_TRY(spw_group_scatter(run, "sum of dx", &term, &part));
-    for (size_t r = 0; r < run->shape.ranks; r++)
-        spw_group_put(run, r, part.at[r], run->out.dx + r / t * run->tokens * hidden);
+    for (size_t r = 0; r < run->shape.ranks; r++) spw_group_put_tokens(run, r, part.at[r], run->out.dx);
 cleanup:
     return status;
 }

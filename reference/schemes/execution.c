@@ -13,7 +13,7 @@ const spw_executor spw_executors[] = {
     {"ragged", spw_execute_ragged},
     {"gmm", spw_execute_gmm, .groups = true},
     {"gmm-deepep", spw_execute_gmm_deepep},
-    {"ring", spw_execute_ring},
+    {"ring", spw_execute_ring, .groups = true},
     {"megatron-alltoall", spw_execute_megatron_alltoall, .shares = true},
     {"megatron-allgather", spw_execute_megatron_allgather},
     {"megatron-flex", spw_execute_megatron_flex},

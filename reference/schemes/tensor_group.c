@@ -15,6 +15,15 @@ size_t spw_group_peer(const spw_execution *run, size_t rank, size_t place) {
     return place * t + rank % t;
 }
 
+spw_status spw_group_scratch(spw_execution *run, size_t rows, size_t width, spw_spread *out) {
+    *out = (spw_spread){.rows = rows, .width = width};
+    for (size_t r = 0; r < run->shape.ranks; r++) {
+        const spw_status status = SPW_SCRATCH(run, rows * width, &out->at[r]);
+        if (status != SPW_OK) return status;
+    }
+    return SPW_OK;
+}
+
 /* Columns [first, first + width) of rows of `all` columns, and back. */
 static void take(const float *whole, size_t rows, size_t all, size_t first, size_t width, float *part) {
     for (size_t i = 0; i < rows; i++) memcpy(part + i * width, whole + i * all + first, width * sizeof *part);
@@ -27,9 +36,9 @@ void spw_group_take(const spw_execution *run, size_t rank, const float *whole, f
     const size_t width = spw_group_width(run), place = rank % spw_group_size(run);
     take(whole, run->tokens, run->shape.hidden, place * width, width, part);
 }
-void spw_group_put(const spw_execution *run, size_t rank, const float *part, float *whole) {
-    const size_t width = spw_group_width(run), place = rank % spw_group_size(run);
-    put(part, run->tokens, run->shape.hidden, place * width, width, whole);
+void spw_group_put_tokens(const spw_execution *run, size_t rank, const float *part, float *all) {
+    const size_t width = spw_group_width(run), t = spw_group_size(run), hidden = run->shape.hidden;
+    put(part, run->tokens, hidden, rank % t * width, width, all + rank / t * run->tokens * hidden);
 }
 
 static size_t first_of(const spw_execution *run, size_t rank) {

@@ -12,6 +12,9 @@ size_t spw_group_width(const spw_execution *run); /* hidden / t */
 /* The rank that has expert x among those to which `rank` sends: of its own place in the group. */
 size_t spw_group_peer(const spw_execution *run, size_t rank, size_t place);
 
+/* An array [rows][width] of every rank, which no scheme's memory is judged by; freed at the end of the run. */
+SPW_MUST_CHECK spw_status spw_group_scratch(spw_execution *run, size_t rows, size_t width, spw_spread *out);
+
 /* terms [rows][hidden] -> sum over the group, of which each rank has the columns of its place: parts [rows][hidden / t]. Both
  * are there. `exchange`: the name under which what is sent counts. */
 SPW_MUST_CHECK spw_status spw_group_scatter(spw_execution *run, const char *exchange, const spw_spread *terms,
@@ -23,8 +26,9 @@ SPW_MUST_CHECK spw_status spw_group_gather(spw_execution *run, const char *excha
 SPW_MUST_CHECK spw_status spw_group_sum(spw_execution *run, const char *exchange, float *const *terms,
                                         size_t count, float *out);
 
-/* The columns of a rank's place out of [tokens][hidden] that its group has, into part [tokens][hidden / t], and back. */
+/* The columns of a rank's place out of [tokens][hidden] that its group has, into part [tokens][hidden / t]. */
 void spw_group_take(const spw_execution *run, size_t rank, const float *whole, float *part);
-void spw_group_put(const spw_execution *run, size_t rank, const float *part, float *whole);
+/* And back, into all [ranks / t][tokens][hidden]. */
+void spw_group_put_tokens(const spw_execution *run, size_t rank, const float *part, float *all);
 
 #endif
