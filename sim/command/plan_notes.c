@@ -1,6 +1,7 @@
 #include "sim/command/plan_notes.h"
 
 #include "sim/command/job_options.h"
+#include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/footprint_check.h"
@@ -158,8 +159,10 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
         live += spw_point_fits(row) && spw_point_is_live_alone(row);
     }
     fprintf(out, "plan      %s on %s (%zu GPUs", job->model.name, job->cluster.name, spw_job_gpus(job));
-    if (v->request->splits <= 1)
+    if (v->request->splits <= 1) {
         fprintf(out, ", expert %zu x fsdp %zu", v->result->row[0].expert, v->result->row[0].fsdp);
+        spw_grid_print(job, out);
+    }
     if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
     fprintf(out, "), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n", job->sequence_length,

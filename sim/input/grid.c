@@ -46,8 +46,8 @@ void spw_grid_print(const spw_job *job, FILE *out) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return;
     if (spw_grid_is_mesh(job)) {
-        (void)fprintf(out, " x tensor %zu", g.tensor);
-        if (g.context > 1) (void)fprintf(out, "; context %zu of fsdp", g.context);
+        if (g.tensor > 1) (void)fprintf(out, " x tensor %zu", g.tensor);
+        if (g.context > 1) (void)fprintf(out, ", context %zu within fsdp", g.context);
         return;
     }
     (void)fprintf(out, " x expert_tensor %zu; tensor %zu x context %zu x data %zu", g.expert_tensor, g.tensor,
