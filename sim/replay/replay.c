@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/walk.h"
 #include "sim/input/grid.h"
+#include "sim/input/remat.h"
 #include "sim/replay/replay_finish.h"
 #include "sim/replay/replay_memory.h"
 #include "sim/replay/replay_row.h"
@@ -24,9 +25,10 @@ typedef struct replay {
     bool plain;                 /* steps are computed in their turn, by this process */
     size_t begun;               /* step of the composer; SIZE_MAX: none */
     spw_balancer *balancer;     /* NULL: none */
-    spw_counts **counts;        /* [places] */
-    spw_selection **selection;  /* [places] */
-    spw_segment_counts **cache; /* [splits] */
+    size_t *leader;             /* [places] the first place of the batch whose counts are these */
+    spw_counts **counts;        /* [places] of those that lead */
+    spw_selection **selection;  /* [places] the same */
+    spw_segment_counts **cache; /* [splits] of the first whose groups are these */
     spw_layout *part[SPW_JOB_MAX_BATCHES]; /* of a micro-batch, where there are several */
     spw_choice_tally choices[SPW_JOB_MAX_BATCHES];
     spw_replay_row *row; /* [places][schemes] */
@@ -48,6 +50,32 @@ static bool tallies(const replay *r, size_t place) {
     return first == place;
 }
 
+static bool same_groups(const replay *r, size_t split, size_t other) {
+    const spw_grid a = spw_grid_of(&r->request->job[split]), b = spw_grid_of(&r->request->job[other]);
+    return a.expert == b.expert && a.expert_tensor == b.expert_tensor;
+}
+
+static size_t first_with_groups(const replay *r, size_t split) {
+    size_t first = 0;
+    while (!same_groups(r, first, split)) first++;
+    return first;
+}
+
+/* A place that is left out leads none, and is led by none. */
+static size_t leader_of(const replay *r, size_t place) {
+    size_t first = place % r->batches;
+    while (first < place &&
+           (skips_place(r, first) || !same_groups(r, first / r->batches, place / r->batches)))
+        first += r->batches;
+    return skips_place(r, place) ? SIZE_MAX : first;
+}
+
+/* The next place that is led by `leader`, from `place` on; r->places: none. */
+static size_t next_led(const replay *r, size_t leader, size_t place) {
+    while (place < r->places && r->leader[place] != leader) place += r->batches;
+    return place < r->places ? place : r->places;
+}
+
 /* --- Life --- */
 
 static void destroy(replay *r) {
@@ -58,6 +86,7 @@ static void destroy(replay *r) {
         if (r->counts != NULL) spw_counts_destroy(r->counts[i]);
         if (r->selection != NULL) spw_selection_destroy(r->selection[i]);
     }
+    spw_free(r->leader);
     spw_free(r->counts);
     spw_free(r->selection);
     for (size_t i = 0; i < r->splits && r->cache != NULL; i++) spw_segment_counts_destroy(r->cache[i]);
@@ -130,10 +159,11 @@ cleanup:
     return status;
 }
 
-/* Counts and selections of the places, what the places of a split share, and layouts of micro-batches. */
+/* Counts and selections of the places that lead, what the places of a split share, and layouts of micro-batches. */
 static spw_status create_places(replay *r) {
     const size_t ranks = r->frame.ranks, micro_batches = r->frame.micro_batches;
     spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(r->places, &r->leader));
     SPW_TRY(SPW_ALLOC(r->places, &r->counts));
     SPW_TRY(SPW_ALLOC(r->places, &r->selection));
     SPW_TRY(SPW_ALLOC(r->splits, &r->cache));
@@ -143,7 +173,8 @@ static spw_status create_places(replay *r) {
         const spw_layer_shape shape = spw_layer_shape_of(job, sequences);
         const spw_placement placement = {ranks, shape.ranks, job->cluster.gpus_per_node, job->model.experts,
                                          shape.expert_tensor};
-        if (!skips_place(r, i)) {
+        r->leader[i] = leader_of(r, i);
+        if (r->leader[i] == i) {
             SPW_TRY(spw_counts_create(placement, sequences, &r->counts[i]));
             SPW_TRY(spw_selection_create(placement, &shape, &r->selection[i]));
         }
@@ -209,46 +240,87 @@ static spw_status take_chosen(replay *r, size_t layer, spw_note_reader *record) 
     return status;
 }
 
-/* One micro-batch of one layer: all schemes of one place. */
-static spw_status note_place(replay *r, size_t place, const spw_trace_record *record,
-                             const spw_layout *layout, spw_note *out) {
-    const size_t schemes = r->request->schemes;
-    spw_choice_tally choices = {.slots = 0};
+/* What one row noted of a micro-batch of a layer. */
+typedef struct row_note {
+    const spw_replay_row *row; /* NULL: none yet */
+    size_t begin, bytes;       /* in the record */
+} row_note;
+
+static spw_status note_row(replay *r, const spw_replay_row *row, size_t leader, row_note *known,
+                           spw_note *out) {
     void *at = NULL;
     spw_status status = SPW_OK;
-    if (skips_place(r, place)) return SPW_OK;
-    SPW_TRY(spw_segment_counts_fill(r->cache[place / r->batches], r->counts[place], record, layout));
-    if (place == 0) SPW_TRY(note_chosen(r, out));
-    if (tallies(r, place)) {
-        spw_choice_tally_add(&choices, r->counts[place], r->request->job->model.top_k);
-        SPW_TRY(spw_note_add(out, sizeof choices, &at));
-        memcpy(at, &choices, sizeof choices);
+    if (known->row != NULL && spw_replay_row_notes_as(row, known->row)) {
+        SPW_TRY(spw_note_add(out, known->bytes, &at));
+        memcpy(at, out->data + known->begin, known->bytes);
+        return SPW_OK;
     }
-    for (size_t i = place * schemes; i < (place + 1) * schemes; i++) {
-        const spw_replay_row *row = &r->row[i];
+    *known = (row_note){.row = row, .begin = out->bytes};
+    SPW_TRY(spw_replay_row_note(row, r->counts[leader], r->selection[leader], out));
+    known->bytes = out->bytes - known->begin;
+
+cleanup:
+    return status;
+}
+
+/* One micro-batch of one layer, one scheme of the places that are led by one. */
+static spw_status note_scheme(replay *r, size_t leader, size_t scheme, const spw_trace_record *record,
+                              const spw_layout *layout, spw_note *out) {
+    row_note known[2] = {{NULL, 0, 0}}; /* by whether the experts are kept */
+    bool ran = false;
+    spw_status status = SPW_OK;
+    for (size_t p = leader; p < r->places; p = next_led(r, leader, p + r->batches)) {
+        const spw_replay_row *row = &r->row[p * r->request->schemes + scheme];
         if (row->refused) continue;
-        SPW_TRY(spw_selection_run(r->selection[place], row->point.scheme, r->counts[place], record, layout));
-        SPW_TRY(spw_replay_row_note(row, r->counts[place], r->selection[place], out));
+        if (!ran)
+            SPW_TRY(spw_selection_run(r->selection[leader], row->point.scheme, r->counts[leader], record,
+                                      layout));
+        ran = true;
+        SPW_TRY(note_row(r, row, leader, &known[spw_remat_keeps_experts(row->point.job->remat)], out));
     }
 
 cleanup:
     return status;
 }
 
-static spw_status take_place(replay *r, size_t place, spw_replay_place at, spw_note_reader *record) {
+/* All schemes of them. */
+static spw_status note_places(replay *r, size_t leader, const spw_trace_record *record,
+                              const spw_layout *layout, spw_note *out) {
+    const size_t split = first_with_groups(r, leader / r->batches);
+    spw_choice_tally choices = {.slots = 0};
+    void *at = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_segment_counts_fill(r->cache[split], r->counts[leader], record, layout));
+    if (leader == 0) SPW_TRY(note_chosen(r, out));
+    if (tallies(r, leader)) {
+        spw_choice_tally_add(&choices, r->counts[leader], r->request->job->model.top_k);
+        SPW_TRY(spw_note_add(out, sizeof choices, &at));
+        memcpy(at, &choices, sizeof choices);
+    }
+    for (size_t i = 0; i < r->request->schemes; i++) SPW_TRY(note_scheme(r, leader, i, record, layout, out));
+
+cleanup:
+    return status;
+}
+
+/* As they were noted. */
+static spw_status take_places(replay *r, size_t leader, spw_replay_place at, spw_note_reader *record) {
     const size_t schemes = r->request->schemes;
     const void *choices = NULL;
     spw_status status = SPW_OK;
-    if (skips_place(r, place)) return SPW_OK;
-    if (place == 0) SPW_TRY(take_chosen(r, at.layer, record));
-    if (tallies(r, place)) {
-        spw_choice_tally *sum = &r->choices[place % r->batches];
+    if (leader == 0) SPW_TRY(take_chosen(r, at.layer, record));
+    if (tallies(r, leader)) {
+        spw_choice_tally *sum = &r->choices[leader % r->batches];
         SPW_TRY(spw_note_next(record, sizeof *sum, &choices));
         sum->slots += ((const spw_choice_tally *)choices)->slots;
         sum->chosen += ((const spw_choice_tally *)choices)->chosen;
     }
-    for (size_t i = place * schemes; i < (place + 1) * schemes; i++)
-        if (!r->row[i].refused) SPW_TRY(spw_replay_row_add(&r->row[i], at, record));
+    for (size_t i = 0; i < schemes; i++) {
+        for (size_t p = leader; p < r->places; p = next_led(r, leader, p + r->batches)) {
+            spw_replay_row *row = &r->row[p * schemes + i];
+            if (!row->refused) SPW_TRY(spw_replay_row_add(row, at, record));
+        }
+    }
 
 cleanup:
     return status;
@@ -287,7 +359,7 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
             layout = r->part[b];
         }
         for (size_t place = b; place < r->places; place += r->batches)
-            SPW_TRY(note_place(r, place, &record, layout, out));
+            if (r->leader[place] == place) SPW_TRY(note_places(r, place, &record, layout, out));
     }
 
 cleanup:
@@ -322,7 +394,7 @@ static spw_status take_layer(void *context, size_t unit, spw_note_reader *record
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const spw_replay_place at = {step, layer, i % micro_batches};
         for (size_t place = i / micro_batches; place < r->places; place += r->batches)
-            SPW_TRY(take_place(r, place, at, record));
+            if (r->leader[place] == place) SPW_TRY(take_places(r, place, at, record));
     }
     if (layer + 1 == layers) SPW_TRY(end_step(r, step));
 

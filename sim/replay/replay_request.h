@@ -65,9 +65,8 @@ typedef struct spw_replay_judge {
 
 typedef struct spw_replay_request {
     spw_trace *trace;
-    const spw_job *
-        job; /* [splits] jobs with the same GPUs, stages and micro-batches, one list of batches and one model */
-    size_t splits; /* 0 counts as 1 */
+    const spw_job *job; /* [splits] jobs that differ in expert, fsdp, virtual stages and remat alone */
+    size_t splits;      /* 0 counts as 1 */
     const spw_balancer_spec
         *balancer; /* NULL: none. The model of the job then has its replicas among its experts (model.experts,
                      model.replicas), the trace has none; one split */

@@ -250,6 +250,12 @@ cleanup:
     return status;
 }
 
+bool spw_replay_row_notes_as(const spw_replay_row *row, const spw_replay_row *other) {
+    return !(row->frame->request->imbalance > 0.0) && row->timed == other->timed &&
+           time_bytes(row) == time_bytes(other) && group_bytes(row) == group_bytes(other) &&
+           spw_remat_keeps_experts(row->point.job->remat) == spw_remat_keeps_experts(other->point.job->remat);
+}
+
 static void note_memory(spw_replay_row *row, const spw_rank_rows *of_rank, spw_replay_place place,
                         size_t first) {
     const double times = row->frame->request->imbalance;
