@@ -10,7 +10,7 @@
 
 const spw_executor spw_executors[] = {
     {"dense", spw_execute_dense},
-    {"ragged", spw_execute_ragged},
+    {"ragged", spw_execute_ragged, .groups = true},
     {"gmm", spw_execute_gmm, .groups = true},
     {"gmm-deepep", spw_execute_gmm_deepep},
     {"ring", spw_execute_ring, .groups = true},
@@ -22,7 +22,7 @@ const spw_executor spw_executors[] = {
     {"primus-syncfree", spw_execute_primus_syncfree},
     {"primus-megamoe", spw_execute_primus_megamoe},
     {"ragged-deepep", spw_execute_ragged_deepep},
-    {"ragged-ring", spw_execute_ragged_ring},
+    {"ragged-ring", spw_execute_ragged_ring, .groups = true},
     {"deepep", spw_execute_deepep},
     {"deepep-ll", spw_execute_deepep_ll},
     {"hybrid-ep", spw_execute_hybrid_ep},

@@ -97,10 +97,22 @@ void spw_experts_sum_dx(spw_execution *run, spw_experts *e) {
     spw_dies(run, &e->dx1);
 }
 
+const char *spw_experts_last(const spw_execution *run) { return spw_group_size(run) > 1 ? "y_term" : "y"; }
+
+spw_status spw_experts_sum_y(spw_execution *run, spw_experts *e) {
+    spw_spread term = e->y;
+    spw_status status = SPW_OK;
+    if (spw_group_size(run) == 1) return SPW_OK;
+    spw_step(run, "sum of y");
+    SPW_TRY(spw_experts_born(run, e, &e->y, "y", spw_group_width(run)));
+    SPW_TRY(spw_group_scatter(run, "sum of y", &term, &e->y));
+    spw_dies(run, &term);
+cleanup:
+    return status;
+}
+
 spw_status spw_experts_forward(spw_execution *run, spw_experts *e, bool keep) {
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
-    const bool cut = spw_group_size(run) > 1;
-    spw_spread term = {.rows = 0}, *last = cut ? &term : &e->y;
     spw_status status = SPW_OK;
     spw_step(run, "gemm w0");
     SPW_TRY(spw_experts_born(run, e, &e->w0, "w0_out", ffn));
@@ -114,22 +126,18 @@ spw_status spw_experts_forward(spw_execution *run, spw_experts *e, bool keep) {
     spw_experts_swiglu(run, e);
     if (!keep) spw_dies(run, &e->w0), spw_dies(run, &e->w1);
     spw_step(run, "gemm wo");
-    SPW_TRY(spw_experts_born(run, e, last, cut ? "y_term" : "y", hidden));
-    SPW_TRY(spw_experts_product(run, e, 2, &e->act, last));
+    SPW_TRY(spw_experts_born(run, e, &e->y, spw_experts_last(run), hidden));
+    SPW_TRY(spw_experts_product(run, e, 2, &e->act, &e->y));
     if (!keep) spw_dies(run, &e->act);
-    if (!cut) return SPW_OK;
-    spw_step(run, "sum of y");
-    SPW_TRY(spw_experts_born(run, e, &e->y, "y", spw_group_width(run)));
-    SPW_TRY(spw_group_scatter(run, "sum of y", &term, &e->y));
-    spw_dies(run, &term);
+    SPW_TRY(spw_experts_sum_y(run, e));
 cleanup:
     return status;
 }
 
-/* What the last product's gradients read: whole rows. */
-static spw_status gather_dy(spw_execution *run, spw_experts *e) {
+spw_status spw_experts_gather_dy(spw_execution *run, spw_experts *e) {
     spw_spread whole = {.rows = 0};
     spw_status status = SPW_OK;
+    if (spw_group_size(run) == 1) return SPW_OK;
     spw_step(run, "gather of dy");
     SPW_TRY(spw_experts_born(run, e, &whole, "dy_whole", run->shape.hidden));
     SPW_TRY(spw_group_gather(run, "gather of dy", &e->dy, &whole));
@@ -142,7 +150,7 @@ cleanup:
 spw_status spw_experts_backward(spw_execution *run, spw_experts *e) {
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     spw_status status = SPW_OK;
-    if (spw_group_size(run) > 1) SPW_TRY(gather_dy(run, e));
+    SPW_TRY(spw_experts_gather_dy(run, e));
     spw_step(run, "wo weight gradient");
     SPW_TRY(spw_experts_weight_gradient(run, e, 2, &e->act, &e->dy));
     spw_dies(run, &e->act);

@@ -71,8 +71,9 @@ spw_status spw_ragged_dot_forward(spw_execution *run, spw_experts *e, bool keep)
     SPW_TRY(spw_born(run, &e->act, "act", e->rows, run->shape.ffn));
     spw_experts_swiglu(run, e);
     if (!keep) spw_dies(run, &e->w0), spw_dies(run, &e->w1);
-    SPW_TRY(ragged_dot(run, e, 2, &e->act, "y", &e->y));
+    SPW_TRY(ragged_dot(run, e, 2, &e->act, spw_experts_last(run), &e->y));
     if (!keep) spw_dies(run, &e->act);
+    SPW_TRY(spw_experts_sum_y(run, e));
 cleanup:
     return status;
 }
@@ -126,6 +127,7 @@ cleanup:
 
 spw_status spw_ragged_dot_backward(spw_execution *run, spw_experts *e) {
     spw_status status = SPW_OK;
+    SPW_TRY(spw_experts_gather_dy(run, e));
     SPW_TRY(gradients_of_wo(run, e));
     spw_experts_swiglu_gradient(run, e);
     SPW_TRY(gradients_of_w(run, e, 0, &e->dw0, "dx_w0", &e->dx0));

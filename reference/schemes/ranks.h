@@ -99,6 +99,12 @@ void spw_experts_swiglu_gradient(spw_execution *run, spw_experts *experts);
 /* "sum of dx": dx0 += dx1, which dies. */
 void spw_experts_sum_dx(spw_execution *run, spw_experts *experts);
 
+/* Of a tensor group (tensor_group.h) the last product is a term of a sum over it, which the second makes of it: y, of each rank
+ * its columns. The third makes dy whole before that product's gradients. Without a group "y", and nothing. */
+const char *spw_experts_last(const spw_execution *run);
+SPW_MUST_CHECK spw_status spw_experts_sum_y(spw_execution *run, spw_experts *experts);
+SPW_MUST_CHECK spw_status spw_experts_gather_dy(spw_execution *run, spw_experts *experts);
+
 /* Shape and offsets [local + 1] of a rank's grouped GEMM with one of the weights. */
 spw_gemm_shape spw_experts_shape(const spw_execution *run, const spw_experts *experts, size_t rank,
                                  int weight);

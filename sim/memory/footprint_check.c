@@ -80,9 +80,9 @@ static spw_status check_mesh(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
     if (!scheme->type->compiled.mesh)
         return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': MaxText's mesh axes tensor %zu and context %zu are described for gmm "
-                        "and ring alone; "
-                        "use one of them, or make both 1",
+                        "scheme '%s': MaxText's mesh axes tensor %zu and context %zu are described for gmm, "
+                        "ragged, ring and "
+                        "ragged-ring; use one of them, or make both 1",
                         scheme->text, g.tensor, g.context);
     if (g.pipeline > 1)
         return spw_fail(
@@ -108,8 +108,8 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
-            "dispatchers megatron-alltoall, megatron-allgather and megatron-flex, and for MaxText's gmm and "
-            "ring with optimizer: sharded; use one of them, or make all three 1",
+            "dispatchers megatron-alltoall, megatron-allgather and megatron-flex, and for MaxText's gmm, "
+            "ragged, ring and ragged-ring with optimizer: sharded; use one of them, or make all three 1",
             scheme->text, g.tensor, g.context, g.expert_tensor);
     if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
         return spw_fail(

@@ -12,6 +12,14 @@ typedef struct spw_experts {
     const char *dx;
 } spw_experts;
 
+/* Each GPU of a mesh's tensor group has F / TP columns, so its last product is one term of a sum over the group, which leaves
+ * it a part of H; the gradients of that product read whole rows. Names of what the product makes, "y" without a group, and of what
+ * its gradients read, "dy" without. */
+const char *spw_experts_y_name(const spw_layer_builder *b);
+const char *spw_experts_dy_name(const spw_layer_builder *b);
+void spw_experts_sum_of_y(spw_layer_builder *b);     /* to y; nothing without a group */
+void spw_experts_gather_of_dy(spw_layer_builder *b); /* of dy; nothing without a group */
+
 /* Gate (w0), up (w1) and down (wo) by three grouped products on buffer rows, as compiled JAX programs run them. */
 extern const spw_experts spw_experts_grouped;
 

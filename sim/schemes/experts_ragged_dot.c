@@ -14,20 +14,27 @@ static void gates(spw_layer_builder *b) {
     product(b, "ragged_dot w1", (spw_tensor){"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN}, hidden_operand);
 }
 
+static void last_product(spw_layer_builder *b) {
+    product(b, "ragged_dot wo", (spw_tensor){spw_experts_y_name(b), SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
+            ffn_operand);
+}
+
 static void forward(spw_layer_builder *b) {
     gates(b);
     spw_layer_dies(b, "ragged_dot w1", "x");
     spw_layer_born(b, "swiglu", (spw_tensor){"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
     spw_layer_dies(b, "swiglu", "w0_out");
     spw_layer_dies(b, "swiglu", "w1_out");
-    product(b, "ragged_dot wo", (spw_tensor){"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, ffn_operand);
+    last_product(b);
     spw_layer_dies(b, "ragged_dot wo", "act");
+    spw_experts_sum_of_y(b);
 }
 
 static void again(spw_layer_builder *b) {
     gates(b);
     spw_layer_born(b, "swiglu", (spw_tensor){"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
-    product(b, "ragged_dot wo", (spw_tensor){"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN}, ffn_operand);
+    last_product(b);
+    spw_experts_sum_of_y(b);
 }
 
 /* Of a product's two operands one serves the rows' gradient and the other the weights'. */
@@ -40,13 +47,14 @@ static void gate_gradients(spw_layer_builder *b, const char *step, const char *d
 }
 
 static void gradient(spw_layer_builder *b) {
+    spw_experts_gather_of_dy(b);
     spw_layer_born(b, "gradients of wo", hidden_operand);
     spw_layer_born(b, "gradients of wo", ffn_operand);
     spw_layer_dies(b, "gradients of wo", "act");
     spw_layer_born(b, "gradients of wo", (spw_tensor){"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
     spw_layer_dies(b, "gradients of wo", ffn_operand.name);
     spw_layer_dies(b, "gradients of wo", hidden_operand.name);
-    spw_layer_dies(b, "gradients of wo", "dy");
+    spw_layer_dies(b, "gradients of wo", spw_experts_dy_name(b));
     spw_layer_dies(b, "swiglu gradient", "w1_out");
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
     spw_layer_dies(b, "swiglu gradient", "w0_out");

@@ -33,6 +33,7 @@ const spw_scheme_type spw_scheme_ragged = {
     .traffic.exchanges = spw_row_exchanges,
     .routing.flow = spw_ragged_flow,
     .check = spw_ragged_check,
+    .compiled.mesh = true,
     .compiled.layer = spw_xla_ragged,
     .compiled.list = compiled,
 };

@@ -25,4 +25,5 @@ const spw_scheme_type spw_scheme_ragged_ring = {
     .memory.buffer_rows = spw_ring_buffer_rows,
     .memory.buffer_formula = "rows",
     .check = spw_ragged_check,
+    .compiled.mesh = true,
 };

@@ -19,7 +19,7 @@ cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv el
 scratch = scratch / "mesh_oracle"
 scratch.mkdir(parents=True, exist_ok=True)
 oracle = Oracle(str(program), "mesh_oracle")
-SCHEMES = ["gmm", "gmm:buffer_factor=1.25", "ring", "ring:buffer_factor=1.25"]
+SCHEMES = ["gmm", "gmm:buffer_factor=1.25", "ring", "ring:buffer_factor=1.25", "ragged:buffer_factor=1.5", "ragged-ring"]
 HEADS, WIDTH, WORDS = 8, 4, 96
 
 
@@ -90,7 +90,7 @@ def wanted(mesh, ids, scheme):
                 out["dropped"][first + r] += 1
             out["rows_received"][first + to] = min(len(rows), buffer)
             for r, _, _ in rows[:buffer]:
-                if r != to and "gmm" in scheme:
+                if r != to and "ring" not in scheme:
                     out["sent"][first + r] += 1
                     out["received"][first + to] += 1
     if "ring" in scheme:
@@ -165,13 +165,14 @@ def check_memory(mesh, name):
         for part, value in fixed.items():
             oracle.check(abs(got.get(part, 0) - value) <= 1, f"{name} {vars(mesh)} {scheme} {part}: {got.get(part)} for {value}")
         rows, F, N, h = mesh.buffer(scheme), mesh.F // TP, T * mesh.K, H // TP
-        if TP == 1:
-            peak = rows * (3 * H + 3 * F) + 2 * (mesh.R * T if "ring" in scheme else N) * H  # 2.2, 2.6
-        elif "ring" in scheme:
-            peak = mesh.R * T * H + max(rows * (H + 3 * F + 2 * h) + mesh.R * T * h, rows * (2 * H + 3 * F + h),
-                                        rows * (3 * H + 2 * F), mesh.R * T * H + rows * H)
+        gathered = mesh.R * T * ("ring" in scheme)  # rows of all ranks
+        moments = [rows * (H + 3 * F + 2 * h) + (gathered * h or 2 * N * h), gathered * H + rows * H]
+        if "ragged" in scheme:
+            masked = mesh.E // mesh.R * rows * (H + F)
+            moments += [rows * (2 * H + 3 * F) + masked, rows * (3 * H + F) + masked]
         else:
-            peak = max(rows * (H + 3 * F + 2 * h) + 2 * N * h, rows * (2 * H + 3 * F + h), rows * (3 * H + 2 * F))
+            moments += [rows * (2 * H + 3 * F + h) * (TP > 1), rows * (3 * H + 2 * F)]
+        peak = gathered * H + max(moments)
         live = sum(value for part, value in got.items() if part.startswith("moe."))
         oracle.check(live == 2 * peak, f"{name} {vars(mesh)} {scheme}: live {live} for {2 * peak}")
 
@@ -206,7 +207,7 @@ def check_refusals():
     mesh.TP, mesh.CP, mesh.R, mesh.fsdp, mesh.E, mesh.mla, mesh.shared, mesh.dense = 2, 1, 4, 4, 8, 0, 0, 0
     mesh.gpus, mesh.S = 32, 24
     job = mesh.write("refused")
-    for arguments, word in ((["--scheme", "dense:capacity_factor=1"], "gmm and ring alone"), (["--scheme", "ragged"], "gmm and ring"),
+    for arguments, word in ((["--scheme", "dense:capacity_factor=1"], "and ragged-ring; use one"), (["--scheme", "gmm-deepep"], "and ragged-ring; use one"),
                             (["--scheme", "ring:token_chunks=2"], "token_chunks"), (["--stack", "xla-cuda-0.10.2"], "make both 1"),
                             (["--scheme", "megatron-alltoall"], "distributed or replicated"),
                             (["--set", "parallel.context=2"], "one at a time"),
