@@ -231,8 +231,8 @@ static spw_status refuse_batches(const spw_job_options *o, const spw_plan_reques
                                  .expert = q->splits > 0 ? q->expert[split] : o->job.expert};
         memcpy(refusal->scheme, o->scheme[i % schemes].text, sizeof refusal->scheme);
         (void)snprintf(refusal->reason, sizeof refusal->reason,
-                       "micro_batches %zu does not divide %zu sequences of a GPU", o->job.micro_batches,
-                       refusal->sequences);
+                       "micro_batches %zu does not divide %zu sequences of %s", o->job.micro_batches,
+                       refusal->sequences, spw_grid_tokens_of(&o->job));
     }
     return status;
 }

@@ -98,12 +98,12 @@ static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces
     if (job->pipeline <= 1 || pieces % job->pipeline != 0 || fewer % job->pipeline == 0)
         return spw_fail(
             SPW_ECONFIG,
-            "micro_batches %zu does not divide the %zu sequences of a GPU; use a divisor such as %zu", pieces,
-            sequences, fewer);
+            "micro_batches %zu does not divide the %zu sequences of %s; use a divisor such as %zu", pieces,
+            sequences, spw_grid_tokens_of(job), fewer);
     return spw_fail(SPW_ECONFIG,
-                    "micro_batches %zu does not divide the %zu sequences of a GPU; with pipeline %zu, whose "
+                    "micro_batches %zu does not divide the %zu sequences of %s; with pipeline %zu, whose "
                     "micro-batches best are a multiple of its stages, use %zu sequences",
-                    pieces, sequences, job->pipeline, more);
+                    pieces, sequences, spw_grid_tokens_of(job), job->pipeline, more);
 }
 
 /* all: of every batch; else one is enough, as who reads the job may leave the others out. */

@@ -310,6 +310,11 @@ static void test_combinations(void) {
                 "batch: {sequences_per_gpu: 6, sequence_length: 64, micro_batches: 4}\n",
            "job.yaml:4: micro_batches 4 does not divide the 6 sequences of a GPU; with pipeline 4, whose "
            "micro-batches best are a multiple of its stages, use 8 sequences");
+    refuse(
+        HEAD "parallel: {expert: 8, fsdp: 8, tensor: 2, expert_tensor: 1}\noptimizer: distributed\n"
+             "batch: {sequences_per_gpu: 12, sequence_length: 64, micro_batches: 8}\n",
+        "job.yaml:5: micro_batches 8 does not divide the 12 sequences of a data-parallel rank; use a divisor "
+        "such as 6");
     refuse(HEAD "parallel: {expert: 8, fsdp: 8, virtual_stages: 2}\n" BATCH,
            "job.yaml:3: virtual_stages 2 without a pipeline; use 1, or a pipeline of 2 or more");
     refuse(HEAD "parallel: {expert: 8, fsdp: 1, pipeline: 8, virtual_stages: 8}\n" BATCH,
