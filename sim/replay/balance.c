@@ -21,6 +21,7 @@ static spw_balance_side side_of(const spw_result_row *row) {
 }
 
 static spw_status check(const spw_replay_request *q, const spw_balancer_spec *spec) {
+    const spw_grid grid = spw_grid_of(q->job);
     if (q->stack != NULL || q->time_stack != NULL)
         return spw_fail(
             SPW_ECONFIG,
@@ -29,21 +30,28 @@ static spw_status check(const spw_replay_request *q, const spw_balancer_spec *sp
             spec->text);
     if (q->splits > 1)
         return spw_fail(SPW_ECONFIG, "balancer '%s': one expert-parallel size at a time", spec->text);
-    if (!spw_grid_is_plain(q->job))
+    if (spw_grid_is_mesh(q->job))
         return spw_fail(
             SPW_ECONFIG,
-            "balancer '%s': copies of experts are not modelled with tensor, context or expert-tensor "
-            "parallelism; sizes of 1 would be right",
+            "balancer '%s': copies of experts are not modelled with MaxText's mesh axes tensor and context; "
+            "sizes of 1 would be right",
             spec->text);
+    if (spec->hierarchical && q->job->cluster.gpus_per_node % grid.expert_tensor != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "balancer '%s': expert_tensor %zu on nodes of %zu GPUs: an expert that lies on several nodes has "
+            "no node to be placed on; an expert_tensor that divides them, or no hierarchical, would be right",
+            spec->text, grid.expert_tensor, q->job->cluster.gpus_per_node);
     return SPW_OK;
 }
 
-/* What copies and moves cost, from what the placements were. */
+/* What copies and moves cost, from what the placements were. A rank of the balancer is expert_tensor GPUs. */
 static void cost(const spw_job *job, const spw_balancer_moves *moves, size_t layers, spw_result_balance *b) {
     const double expert =
                      (double)spw_model_parameters(&job->model).routed_per_layer / (double)job->model.experts,
                  stages = (double)spw_pipeline_of(job).stages, ranks = (double)job->expert,
-                 scale = (double)job->model.moe_layers / (double)layers / stages / ranks,
+                 sharers = (double)spw_grid_of(job).expert_tensor,
+                 scale = (double)job->model.moe_layers / (double)layers / stages / ranks / sharers,
                  weights = expert * (double)job->precision.weights,
                  gradients = expert * (double)job->precision.gradients;
     b->expert_bytes = weights;

@@ -14,8 +14,9 @@
  * layers in S pipeline stages and an expert of n parameters of w and g bytes, what one GPU sends in the mean is
  *   copies, a step:      (distinct experts a rank, over the ranks, less E) / R  x  L / S  x  n (w + g)
  *   moves, a placement:  (experts that a rank did not hold before, over the ranks) / R  x  L / S  x  n w
- * and in no step time. SPW_ECONFIG: what the balancer cannot do with this job; coefficients of compiled programs, which have no
- * copies; several splits. */
+ * and in no step time. Where t GPUs share experts (Megatron-Core's expert_tensor), a rank of the balancer is t GPUs in a row, and
+ * each of them sends its 1 / t of these bytes. SPW_ECONFIG: what the balancer cannot do with this job; coefficients of compiled
+ * programs, which have no copies; MaxText's mesh axes; several splits. */
 SPW_MUST_CHECK spw_status spw_balance_run(const spw_replay_request *request, const spw_balancer_spec *spec,
                                           spw_result *result);
 

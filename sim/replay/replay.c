@@ -119,10 +119,11 @@ static spw_status check(const replay *r) {
 
 static spw_status create_balancer(replay *r) {
     const spw_job *job = r->data;
-    const size_t gpus = job->cluster.gpus_per_node;
+    const size_t gpus = job->cluster.gpus_per_node, sharers = spw_grid_of(job).expert_tensor,
+                 node = gpus > sharers ? gpus / sharers : 1;
     const spw_balancer_shape shape = {.experts = job->model.experts,
                                       .ranks = job->expert,
-                                      .node_ranks = job->expert < gpus ? job->expert : gpus,
+                                      .node_ranks = job->expert < node ? job->expert : node,
                                       .groups = job->model.groups,
                                       .layers = r->frame.layers};
     return spw_balancer_create(r->request->balancer, &shape, &r->balancer);
