@@ -103,7 +103,7 @@ spw_kernels_programs() {
     below=$(find base reference -name '*.c' ! -name mpi_link.c | sed 's/\.c$//')
     host="$(spw_kernels_files '*.c' "$3") $4"
     for file in $host $below; do
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. $2 -c $file.c -o $out/$(basename "$file").o"
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers -I. $2 -c $file.c -o $out/$(basename "$file").o"
     done | spw_kernels_parallel || return 1
     objects() { tr ' ' '\n' | grep . | while read -r file; do echo "$out/$(basename "$file").o"; done; }
     bench=$(echo "$host" | tr ' ' '\n' | grep '^kernels/bench/' | objects)
@@ -138,7 +138,7 @@ kernels/jax/jax_gpu kernels/jax/jax_gpu_group"
 spw_jax_kernels="kernels/exchange/exchange_layout kernels/exchange/exchange_reduce kernels/exchange/exchange_send
 kernels/gemm/grouped_gemm_float8_naive kernels/gemm/grouped_gemm_naive kernels/gemm/grouped_gemm_tiled kernels/jax/jax_rows"
 spw_jax_kernels_nvidia="kernels/gemm/grouped_gemm_float8_wgmma kernels/gemm/grouped_gemm_wgmma kernels/gemm/grouped_gemm_swiglu_wgmma"
-spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_mfma"
+spw_jax_kernels_amd="kernels/gemm/grouped_gemm_float8_mfma kernels/gemm/grouped_gemm_mfma kernels/gemm/grouped_gemm_mxfp8_mfma"
 
 spw_jax_include() {
     [ -z "${SPW_JAX_INCLUDE:-}" ] || { echo "$SPW_JAX_INCLUDE"; return; }
@@ -154,7 +154,7 @@ spw_kernels_shared() {
     for file in $3; do
         object=$out/$(basename "$file").o objects="$objects $out/$(basename "$file").o"
         spw_kernels_fresh "$object" "$file.c" && continue
-        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -I. $2 -c $file.c -o $object"
+        echo "${CC:-cc} -std=c11 -O3 -fopenmp -fPIC -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers -I. $2 -c $file.c -o $object"
     done >"$out/commands"
     spw_kernels_parallel <"$out/commands" || return 1
     for kernel in $4; do objects="$objects $5/$(basename "$kernel").hip.o"; done

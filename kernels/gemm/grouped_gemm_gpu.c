@@ -1,9 +1,11 @@
 #include "kernels/gemm/grouped_gemm_gpu.h"
 
+#include "kernels/gemm/grouped_gemm_mxfp8_launch.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/runtime.h"
 
 #include <limits.h>
+#include <string.h>
 
 const spw_gemm_variant spw_gemm_variants[] = {
     {"naive", spw_launch_gemm_naive},
@@ -104,4 +106,41 @@ spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_variant *variant, s
     p.across = (int)((s.out + SPW_GEMM_FLOAT8_BLOCK - 1) / SPW_GEMM_FLOAT8_BLOCK);
     p.a_scale = x_scale, p.b_scale = w_scale;
     return spw_device_check(variant->launch(p, stream), variant->name);
+}
+
+bool spw_gpu_has_mxfp8(void) {
+    static const char has[] = "gfx950";
+    return strncmp(spw_device_architecture(), has, sizeof has - 1) == 0;
+}
+
+spw_status spw_gpu_grouped_gemm_mxfp8(spw_gemm_shape s, const unsigned char *x, const unsigned *x_scale,
+                                      const unsigned char *w, const unsigned *w_scale, const int *offset,
+                                      spw_bf16 *y, gpu_stream stream) {
+    const spw_status status = check(s);
+    if (status != SPW_OK) return status;
+    if (!s.transposed || s.in % 32 != 0)
+        return spw_fail(
+            SPW_EARG, "MXFP8: in %zu, weights %s: a multiple of 32 and weights [experts][out][in] are needed",
+            s.in, s.transposed ? "[out][in]" : "[in][out]");
+    if (!spw_gpu_has_mxfp8())
+        return spw_fail(SPW_EDEVICE, "MXFP8: %s has no such matrix products; an MI350 or MI355X has them",
+                        spw_device_name());
+    if (s.rows == 0) return SPW_OK;
+#if defined(SPW_HIP)
+    const spw_gemm_mxfp8_problem p = {.experts = (int)s.experts,
+                                      .rows = (int)s.rows,
+                                      .inner = (int)s.in,
+                                      .columns = (int)s.out,
+                                      .blocks = spw_device_multiprocessors(),
+                                      .a = x,
+                                      .b = w,
+                                      .a_scale = x_scale,
+                                      .b_scale = w_scale,
+                                      .offset = offset,
+                                      .c = y};
+    return spw_device_check(spw_launch_gemm_mxfp8_mfma(p, stream), "mxfp8 mfma");
+#else
+    (void)x, (void)x_scale, (void)w, (void)w_scale, (void)offset, (void)y, (void)stream;
+    return spw_fail(SPW_EDEVICE, "MXFP8: this build has no kernel of it");
+#endif
 }

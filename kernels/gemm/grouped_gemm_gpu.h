@@ -64,4 +64,15 @@ SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_float8(const spw_gemm_float8_vari
                                                       const float *w_scale, const int *offset, spw_bf16 *y,
                                                       gpu_stream stream);
 
+/* Of MXFP8 (kernels/gemm/grouped_gemm_mxfp8_launch.h): as above with codes of e4m3 and, for 32 of them along the sum, a byte of
+ * E8M0, four in a word.
+ *   x  [rows][in] codes, x_scale [rows][ceil(in / 128)];   w  [experts][out][in] codes, w_scale [experts][out][ceil(in / 128)]
+ * shape.transposed must be set; in is a multiple of 32, out of 8. Does not wait. SPW_EARG: widths; SPW_EDEVICE, too where the GPU
+ * has no such products, which spw_gpu_has_mxfp8 says: AMD's gfx950 alone has them here. */
+bool spw_gpu_has_mxfp8(void);
+SPW_MUST_CHECK spw_status spw_gpu_grouped_gemm_mxfp8(spw_gemm_shape shape, const unsigned char *x,
+                                                     const unsigned *x_scale, const unsigned char *w,
+                                                     const unsigned *w_scale, const int *offset, spw_bf16 *y,
+                                                     gpu_stream stream);
+
 #endif

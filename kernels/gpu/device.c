@@ -5,13 +5,24 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { GUARD_BYTES = 4096, GUARD_VALUE = 0xa5, POISON = 0xff };
 
 static struct cudaDeviceProp found;
 static bool known;
-static void ask(void) { known = cudaGetDeviceProperties(&found, 0) == cudaSuccess; }
+static char architecture[sizeof found.name] = "none";
+
+static void ask(void) {
+    known = cudaGetDeviceProperties(&found, 0) == cudaSuccess;
+    if (!known) return;
+#if defined(SPW_HIP)
+    (void)snprintf(architecture, sizeof architecture, "%s", found.gcnArchName);
+#else
+    (void)snprintf(architecture, sizeof architecture, "sm_%d%d", found.major, found.minor);
+#endif
+}
 
 /* Threads that each serve a GPU may ask at once. */
 static const struct cudaDeviceProp *properties(void) {
@@ -27,6 +38,7 @@ int spw_device_count(void) {
 
 int spw_device_multiprocessors(void) { return properties() == NULL ? 0 : properties()->multiProcessorCount; }
 const char *spw_device_name(void) { return properties() == NULL ? "none" : properties()->name; }
+const char *spw_device_architecture(void) { return properties() == NULL ? "none" : architecture; }
 
 spw_status spw_device_check(int error, const char *what) {
     if (error == (int)cudaSuccess) return SPW_OK;

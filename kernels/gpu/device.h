@@ -18,6 +18,7 @@ int spw_device_count(void);
  * name lives as long as the process. */
 int spw_device_multiprocessors(void);
 const char *spw_device_name(void);
+const char *spw_device_architecture(void); /* as compilers of kernels name it: "sm_90", "gfx950..."; "none" */
 
 /* SPW_OK for error 0, else SPW_EDEVICE with the runtime's text. */
 SPW_MUST_CHECK spw_status spw_device_check(int error, const char *what);

@@ -99,6 +99,8 @@ static spw_status run_level(size_t level, spw_judge *judge) {
         SPW_TRY(spw_verify_gemm_swiglu(&levels[level].cases[i], judge));
     for (size_t i = 0; i < levels[level].count; i++)
         SPW_TRY(spw_verify_gemm_float8(spw_gemm_float8_variants, &levels[level].cases[i], judge));
+    for (size_t i = 0; i < levels[level].count; i++)
+        SPW_TRY(spw_verify_gemm_mxfp8(&levels[level].cases[i], judge));
     printf("%-8s grouped GEMM %6zu comparisons, %zu failed, %.1f s, largest error %.3f of the allowance\n",
            levels[level].name, judge->comparisons, judge->failed, spw_clock_s() - start, judge->worst);
     SPW_TRY(spw_verify_local((int)level, judge));

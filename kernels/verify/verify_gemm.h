@@ -28,4 +28,8 @@ SPW_MUST_CHECK spw_status spw_verify_gemm_swiglu(const spw_gemm_case *c, spw_jud
 SPW_MUST_CHECK spw_status spw_verify_gemm_float8(const spw_gemm_float8_variant *variants,
                                                  const spw_gemm_case *c, spw_judge *judge);
 
+/* MXFP8: integers and all codes, every element. Nothing on a GPU without its products, for a full size, and where c->in is no
+ * multiple of 32. */
+SPW_MUST_CHECK spw_status spw_verify_gemm_mxfp8(const spw_gemm_case *c, spw_judge *judge);
+
 #endif
