@@ -81,6 +81,7 @@ typedef struct spw_generate_settings {
     spw_distribution distribution;
     uint64_t seed;
     const char *distribution_text, *generator; /* recorded in the file */
+    int level;                                 /* as in spw_trace_write_settings; 0 = 4 */
 } spw_generate_settings;
 
 typedef struct spw_generator spw_generator; /* the state of the popularities, step by step */

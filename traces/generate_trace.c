@@ -100,8 +100,10 @@ static spw_status create_writer(const spw_generate_settings *settings, const col
                                  .groups_kept = (size_t)settings->distribution.kept,
                                  .sequence_length = sequence_length(settings),
                                  .gpus_per_node = 8};
-    const spw_trace_write_settings write = {
-        .info = &info, .tokens = settings->steps * settings->ranks * settings->tokens_per_rank, .level = 4};
+    const spw_trace_write_settings write = {.info = &info,
+                                            .tokens =
+                                                settings->steps * settings->ranks * settings->tokens_per_rank,
+                                            .level = settings->level != 0 ? settings->level : 4};
     SPW_TRY(spw_trace_writer_create(path, &write, out));
     SPW_TRY(spw_trace_writer_set_integer(*out, "/", "seed", (int64_t)settings->seed));
     if (settings->distribution_text != NULL) {

@@ -7,6 +7,10 @@
 
 typedef struct spw_trace_writer spw_trace_writer; /* opaque: a file under way */
 
+enum {
+    SPW_TRACE_STORED = -1
+}; /* a level: nothing is compressed, which files that are read often are faster with */
+
 typedef struct spw_trace_write_settings {
     /* Used: layers, experts, top_k, ranks, layer_id, layer_experts, layer_top_k, has_tokens, has_weights,
      * has_sequences (with /tokens/position), has_by_rank (needs ranks), synthetic, the texts (NULL is "") and
@@ -14,7 +18,8 @@ typedef struct spw_trace_write_settings {
     const spw_trace_info *info;
     const char *order; /* attribute order of expert_id; NULL = "unspecified" */
     uint64_t tokens;   /* rows to come, for the size of the chunks; 0 = not known */
-    int level;         /* of libdeflate, 1 to 12; 0 = 6. The file is the same kind of file at any level */
+    /* Of libdeflate, 1 to 12, or SPW_TRACE_STORED; 0 = 6. The file is the same kind of file at any level. */
+    int level;
 } spw_trace_write_settings;
 
 /* One step. Columns are [tokens]; NULL where the settings do not ask for them. */

@@ -180,7 +180,7 @@ static spw_status create_tokens(spw_trace_writer *writer, const spw_trace_write_
     spw_status status = SPW_OK;
     hid_t id_type = writer->id_bytes == 1 ? H5T_STD_U8LE : H5T_STD_U16LE;
     size_t rows = chunk_rows(writer, settings->tokens), layers = writer->layers, top_k = writer->top_k;
-    int level = settings->level > 0 ? settings->level : 6;
+    const int level = settings->level == SPW_TRACE_STORED ? 0 : settings->level > 0 ? settings->level : 6;
     const hsize_t extent[] = {0, layers, top_k}, chunk[] = {rows, 1, top_k}, column = COLUMN_CHUNK;
     SPW_TRY(
         create_growing(writer, "tokens/expert_id", id_type, 3, extent, chunk, 2, true, &writer->expert_id));

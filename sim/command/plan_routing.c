@@ -4,6 +4,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
 #include "traces/trace.h"
+#include "traces/trace_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ spw_status spw_plan_make_trace(const spw_job *job, const char *routing, const ch
     spw_generate_settings settings;
     spw_status status = spw_plan_routing_settings(job, routing, steps, seed, &settings);
     if (status != SPW_OK) return status;
+    if (settings.steps == 1) settings.level = SPW_TRACE_STORED; /* a search reads it many times */
     char wanted[4096];
     int file = -1;
     (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);

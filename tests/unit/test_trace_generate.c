@@ -5,12 +5,14 @@
 #include "tests/unit/check.h"
 #include "traces/generate.h"
 #include "traces/trace.h"
+#include "traces/trace_write.h"
 
 #include <gsl/gsl_cdf.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_TOKENS = 1 << 15, MOST_EXPERTS = 512, MOST_K = 16 };
@@ -189,6 +191,7 @@ static void test_threads(const char *folder) {
     char path[2][512];
     char *text[2] = {NULL, NULL};
     size_t length[2] = {0, 0};
+    struct stat file[2] = {{0}};
     for (int i = 0; i < 2; i++) {
         spw_generate_settings settings = {.experts = 64,
                                           .top_k = 4,
@@ -196,7 +199,8 @@ static void test_threads(const char *folder) {
                                           .steps = 2,
                                           .ranks = 16,
                                           .tokens_per_rank = 700,
-                                          .seed = 5};
+                                          .seed = 5,
+                                          .level = i == 0 ? 0 : SPW_TRACE_STORED};
         (void)snprintf(path[i], sizeof path[i], "%s/generate_%d_%d.h5", folder, i, (int)getpid());
         omp_set_num_threads(i == 0 ? 1 : 5);
         CHECK_OK(spw_distribution_parse("drift:groups=8,kept=4", &settings.distribution));
@@ -204,6 +208,7 @@ static void test_threads(const char *folder) {
         spw_trace *trace = NULL;
         CHECK_OK(spw_trace_open(path[i], &trace));
         if (trace == NULL) return;
+        CHECK(stat(path[i], &file[i]) == 0);
         CHECK_OK(SPW_ALLOC(2 * 3 * 16 * 700 * 4, &text[i]));
         for (size_t at = 0; text[i] != NULL && at < 6; at++) {
             spw_trace_record record;
@@ -217,6 +222,7 @@ static void test_threads(const char *folder) {
     }
     CHECK(length[0] == 2 * 3 * 16 * 700 * 4 && length[0] == length[1] &&
           memcmp(text[0], text[1], length[0]) == 0);
+    CHECK(file[0].st_size < 2 * 3 * 16 * 700 * 4 && file[1].st_size > 2 * 3 * 16 * 700 * 4);
     spw_free(text[0]);
     spw_free(text[1]);
 }
