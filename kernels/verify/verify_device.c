@@ -70,15 +70,52 @@ static int do_nothing(spw_gemm_form form, spw_gemm_problem p, gpu_stream stream)
     return 0;
 }
 
+/* The same for fp8, of the fastest kernel. */
+static int fast_float8(spw_gemm_float8_problem p, gpu_stream stream) {
+    const spw_gemm_float8_variant *fast = spw_gemm_float8_variants;
+    while (fast[1].name != NULL) fast++;
+    return fast->launch(p, stream);
+}
+static int forget_an_expert_float8(spw_gemm_float8_problem p, gpu_stream stream) {
+    p.pairs.experts--;
+    return fast_float8(p, stream);
+}
+static int write_beside_float8(spw_gemm_float8_problem p, gpu_stream stream) {
+    p.pairs.c += 8;
+    return fast_float8(p, stream);
+}
+static int read_beside_float8(spw_gemm_float8_problem p, gpu_stream stream) {
+    p.pairs.a += 8;
+    return fast_float8(p, stream);
+}
+static int next_scales_of_rows(spw_gemm_float8_problem p, gpu_stream stream) {
+    p.a_scale++;
+    return fast_float8(p, stream);
+}
+static int next_scales_of_weights(spw_gemm_float8_problem p, gpu_stream stream) {
+    p.b_scale++;
+    return fast_float8(p, stream);
+}
+
 static spw_status reject_wrong_kernels(spw_judge *judge) {
     static const spw_gemm_variant wrong[] = {{"forgets an expert", forget_an_expert},
                                              {"writes beside", write_beside},
                                              {"reads beside", read_beside},
                                              {"does nothing", do_nothing},
                                              {NULL, NULL}};
+    /* Of the widest interval: that of Hopper's tensor cores. */
+    static const spw_gemm_float8_variant wrong_float8[] = {
+        {"forgets an expert", forget_an_expert_float8, 14},
+        {"writes beside", write_beside_float8, 14},
+        {"reads beside", read_beside_float8, 14},
+        {"takes the next block's scales of rows", next_scales_of_rows, 14},
+        {"takes the next block's scales of weights", next_scales_of_weights, 14},
+        {NULL, NULL, 0}};
     static const spw_gemm_case one = {"wrong on purpose", 3, 200, 64, 72, SPW_ROUTING_UNIFORM, false};
+    static const spw_gemm_case blocks = {"wrong on purpose", 3, 200, 272, 144, SPW_ROUTING_UNIFORM, false};
     spw_judge unseen = {.quiet = true};
-    const spw_status status = spw_verify_gemm(wrong, &one, &unseen);
+    spw_status status = spw_verify_gemm(wrong, &one, &unseen);
+    if (status == SPW_OK) status = spw_verify_gemm_float8(wrong_float8, &blocks, &unseen);
     if (status != SPW_OK) return status;
     printf("wrong kernels: %zu of %zu results rejected\n", unseen.failed, unseen.comparisons);
     spw_judge_count(
