@@ -221,6 +221,25 @@ cleanup:
     return status;
 }
 
+/* What spw_megatron_job_covers asks of a job of Megatron-Core beyond what has been looked at before. */
+static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *scheme) {
+    const bool padded = job->precision.recipe == SPW_FP8_NONE && !spw_scheme_is_timed_megatron(scheme);
+    const struct {
+        bool there;
+        const char *why;
+    } reasons[] = {
+        {spw_scheme_option_is(scheme, "backend", "hybridep"), "HybridEP, whose exchanges have no time model"},
+        {padded, "rows padded to an alignment, which the time model of products in bf16 does not have"},
+        {job->precision.weights != 2, "weights of Megatron-Core in another format than bf16"},
+        {job->muon, "Muon, whose products have no time model"},
+        {job->optimizer_on_host > 0.0, "an optimizer on the host, whose work and traffic have no time model"},
+        {job->fsdp2.reshard != SPW_RESHARD_OFF, "FSDP2, whose gathers of weights have no time model"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        if (reasons[i].there) return reasons[i].why;
+    }
+    return "a remat policy that is no recompute module of Megatron-Core";
+}
+
 const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const spw_fits *fits) {
     const bool megatron = scheme->type->megatron.timed, compiled = scheme->type->compiled.list != NULL;
     if (!megatron && !compiled) return "schemes of PyTorch without a time model";
@@ -240,8 +259,7 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
         return job->precision.activations == 4 ? "products of activations in fp32"
                                                : "fp8: its products, casts and scales are not modelled";
     if (megatron && fits->megatron == NULL) return "--stack names none of Megatron-Core";
-    if (megatron)
-        return "Megatron-Core other than in bf16, without alignment, with its own recompute modules";
+    if (megatron) return why_no_megatron_time(job, scheme);
     if (fits->stack == NULL) return "--stack names none of compiled programs";
     if (fits->time_stack == NULL) return "this software's speed was not fitted";
     if (job->pipeline > 1)

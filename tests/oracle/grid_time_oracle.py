@@ -139,4 +139,19 @@ for imbalance in ("1", "2", "8"):
     time = json.loads(oracle.must("plan", "--job", folder / "shared.yaml", "--stack", STACK, "--imbalance", imbalance, "--format", "json",
                                   *shared[-4:], "--set", "batch.micro_batches=1"))["rows"][0]["time"]
     oracle.check((imbalance == "1") == near(time["step_s"], time["balanced_step_s"]), f"shared, imbalance {imbalance}: {time}")
+
+# Of what has no time, the reason is told, and not another.
+job("tensor", 2, 1, 1, "full", 2)
+ALLTOALL = ("--scheme", "megatron-alltoall")
+for words, arguments in (("HybridEP", ("--scheme", "megatron-flex:backend=hybridep")),
+                         ("padded to an alignment", ("--scheme", "megatron-alltoall:align=16")),
+                         ("format than bf16", (*ALLTOALL, "--set", "precision.weights=fp32")),
+                         ("Muon", (*ALLTOALL, "--set", "optimizer_algorithm=muon")),
+                         ("an optimizer on the host", (*ALLTOALL, "--set", "optimizer_on_host=0.5")),
+                         ("no recompute module", (*ALLTOALL, "--remat", "minimal"))):
+    done = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *arguments)
+    why = [line for line in done.splitlines() if line.startswith("no times")]
+    oracle.check(len(why) == 1 and words in why[0], f"{arguments}: {done}")
+plain = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *ALLTOALL)
+oracle.check("no times" not in plain, plain)
 oracle.finish(least=100)
