@@ -100,6 +100,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (key == ARGP_KEY_INIT) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
+    } else if (key == OPTION_UNTIL && o->until != NULL) {
+        argp_error(state, "--until is given twice; it asks one question at a time, oom or step=X");
     } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {

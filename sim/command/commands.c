@@ -7,8 +7,8 @@
 #include <string.h>
 
 const spw_command_row spw_commands[] = {
-    {"trace", spw_command_trace, "generate, inspect, verify, import or slice a routing trace",
-     spw_trace_parts},
+    {"trace", spw_command_trace,
+     "generate, verify, import or slice a routing trace, or say what is in it (info)", spw_trace_parts},
     {"replay", spw_command_replay, "memory, all-to-all volumes and dropped tokens of schemes on a trace",
      NULL},
     {"plan", spw_command_plan,

@@ -272,8 +272,12 @@ spw_status spw_job_options_finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "--job '': write the path of a job's file (examples are in sim/jobs/), or leave it out "
                       "and write --model and --cluster");
-    o->batch_unsaid = o->job_path == NULL && !has_key(o, "batch.sequences_per_gpu");
-    if (o->job_path == NULL && (!has_key(o, "model") || !has_key(o, "cluster")))
+    o->batch_unsaid = o->job_path == NULL && o->sequences == NULL && !has_key(o, "batch.sequences_per_gpu");
+    if (o->job_path == NULL && has_key(o, "model") != has_key(o, "cluster"))
+        return spw_fail(SPW_EARG,
+                        "no %s given; write --%s NAME too, or --job FILE (examples are in sim/jobs/)",
+                        has_key(o, "model") ? "cluster" : "model", has_key(o, "model") ? "cluster" : "model");
+    if (o->job_path == NULL && !has_key(o, "model"))
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));

@@ -6,6 +6,7 @@
 #include "sim/command/plan_routing.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
+#include "sim/replay/result_print.h"
 #include "sim/replay/until.h"
 
 #include <math.h>
@@ -148,11 +149,28 @@ static spw_status print_answer(const until *u, const spw_result_row *row, const 
     case SPW_UNTIL_UNTIMED: fprintf(out, "  it has no time, so that nothing can be said of it\n"); break;
     }
     if (a->kind != SPW_UNTIL_UNTIMED) print_monotone(a, out);
+    if (a->kind == SPW_UNTIL_FOUND && u->factor <= 0.0 && a->value_bad < a->value_good)
+        fprintf(out, "  (held when a larger allocation failed, not what it needs)\n");
+    if (a->kind != SPW_UNTIL_UNTIMED && a->drops_good > 0.0)
+        fprintf(out, "  but it drops %.3g %% of the assignments at %.4g\n", 100.0 * a->drops_good, a->good);
     if (a->kind != SPW_UNTIL_UNTIMED && u->factor <= 0.0 && spw_point_is_live_alone(row))
-        fprintf(out, "  by what must be live, a lower bound: what an allocator adds comes on top\n");
+        fprintf(out, "  by what must be live alone: with what an allocator adds it runs out earlier "
+                     "(--allocator for PyTorch's)\n");
 
 cleanup:
     return status;
+}
+
+/* What of the first point the model that answers was not fitted on. */
+static void print_outside(const until *u, const spw_result *first, FILE *out) {
+    const char *const of = u->factor > 0.0 ? "time" : "memory";
+    size_t said = 0;
+    for (size_t i = 0; first->rows > 0 && i < first->row[0].outside_fit.count; i++) {
+        const spw_outside_item *item = &first->row[0].outside_fit.item[i];
+        if (strcmp(item->of, of) != 0) continue;
+        fprintf(out, "%s%s", said++ == 0 ? "beyond    the fit, for the first point: " : "; ", item->feature);
+    }
+    if (said > 0) fprintf(out, "\n");
 }
 
 static spw_status print_words(const until *u, const spw_until_outcome *o, FILE *out) {
@@ -165,6 +183,10 @@ static spw_status print_words(const until *u, const spw_until_outcome *o, FILE *
         fprintf(out, "a GPU needs more than %.1f GiB\n", job->memory_fraction * job->cluster.hbm_gib.value);
     fprintf(out, "job       %s on %s, %zu GPUs, %zu tokens a sequence\n", job->model.name, job->cluster.name,
             spw_job_gpus(job), job->sequence_length);
+    fprintf(out, "          remat %s, optimizer %s; as said, or the defaults of plan\n",
+            spw_remat_name(job->remat), spw_optimizer_name(job->optimizer));
+    spw_result_print_precision(job, out);
+    print_outside(u, &o->first, out);
     fprintf(out, "routing   %s, %s from %.4g to %.4g, %zu plans\n\n", family_of(u), u->severity.key,
             u->severity.low, u->severity.high, o->plans);
     for (size_t i = 0; i < o->first.rows && status == SPW_OK; i++)

@@ -421,10 +421,11 @@ spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *o
     const char *const colon = strchr(name, ':');
     spw_preset_text text;
     if (colon != NULL && sized.preset == NULL && colon[1 + strspn(colon + 1, "0123456789x")] == '\0')
-        return spw_fail(
-            SPW_ECONFIG,
-            "cluster '%.60s': behind ':' stand GPUs of a node and nodes, each 1 to %d, as in h200:8x16", name,
-            MOST_NODES);
+        return spw_fail(SPW_ECONFIG,
+                        "cluster '%.60s': before ':' stands a preset's name in small letters, behind it GPUs "
+                        "of a node and "
+                        "nodes, each 1 to %d, as in h200:8x16",
+                        name, MOST_NODES);
     spw_status status = spw_preset_open(&kind, sized.preset != NULL ? sized.preset : name, folder, &text);
     if (status != SPW_OK) return status;
     status = spw_cluster_parse(text.where, text.text, text.length, out);

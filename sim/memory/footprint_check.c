@@ -176,7 +176,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,
                     "optimizer %s does not go with scheme '%s', whose program shards its whole state; use "
-                    "optimizer: sharded",
+                    "optimizer: sharded, or a scheme of another framework, as --scheme megatron-alltoall",
                     spw_optimizer_name(job->optimizer), scheme->text);
 }
 

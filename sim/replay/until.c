@@ -13,8 +13,15 @@ enum { INTERVALS = 8, HALVINGS = 7, MOST_PLANS = 4096 };
 typedef struct sample {
     double severity;
     double *value; /* [points] NAN without a time */
+    double *drops; /* [points] share of the assignments */
     bool *bad;     /* [points] */
 } sample;
+
+static void sample_clear(sample *s) {
+    spw_free(s->value);
+    spw_free(s->drops);
+    spw_free(s->bad);
+}
 
 typedef struct search {
     const spw_until_request *request;
@@ -45,7 +52,7 @@ static spw_status same_points(const spw_result *a, const spw_result *b, double s
 /* Makes the plan of a severity unless it was made; `*at` is its place. */
 static spw_status look(search *s, double severity, size_t *at) {
     spw_result result = {.rows = 0};
-    sample made = {.severity = severity, .value = NULL, .bad = NULL};
+    sample made = {.severity = severity, .value = NULL};
     spw_status status = SPW_OK;
     size_t place = 0;
     while (place < s->samples && s->sample[place].severity < severity) place++;
@@ -55,9 +62,11 @@ static spw_status look(search *s, double severity, size_t *at) {
     SPW_TRY(s->request->plan(s->request->state, severity, &result));
     if (s->samples > 0) SPW_TRY(same_points(&s->out->first, &result, severity));
     SPW_TRY(SPW_ALLOC(result.rows, &made.value));
+    SPW_TRY(SPW_ALLOC(result.rows, &made.drops));
     SPW_TRY(SPW_ALLOC(result.rows, &made.bad));
     for (size_t i = 0; i < result.rows; i++) {
         made.value[i] = value_of(s->request, &result.row[i]);
+        made.drops[i] = result.row[i].drops.fraction;
         made.bad[i] = is_bad(s->request, &result.row[i]);
     }
     memmove(s->sample + place + 1, s->sample + place, (s->samples - place) * sizeof *s->sample);
@@ -70,8 +79,7 @@ static spw_status look(search *s, double severity, size_t *at) {
     spw_progress_update(&s->progress, s->samples);
 
 cleanup:
-    spw_free(made.value);
-    spw_free(made.bad);
+    sample_clear(&made);
     spw_result_clear(&result);
     return status;
 }
@@ -102,7 +110,8 @@ static void judge(const search *s, size_t point, spw_until_answer *out) {
     for (size_t i = 0; i < s->samples; i++) {
         const double value = s->sample[i].value[point];
         if (i > bad && !s->sample[i].bad[point]) out->good_again = s->sample[i].severity;
-        if (value < most * (1.0 - TOLERANCE)) out->monotone = false;
+        if (value < most * (1.0 - TOLERANCE) && !(s->request->factor == 0.0 && s->sample[i].bad[point]))
+            out->monotone = false; /* what was held when an allocation failed is no need */
         if (fabs(value - out->value_low) > 1e-9 * out->value_low) out->follows = true;
         most = fmax(most, value);
     }
@@ -118,6 +127,7 @@ static void judge(const search *s, size_t point, spw_until_answer *out) {
         if (bad == s->samples) out->kind = SPW_UNTIL_NEVER;
         out->good = good->severity;
         out->value_good = good->value[point];
+        out->drops_good = good->drops[point];
         out->bad = bad < s->samples ? s->sample[bad].severity : NAN;
         out->value_bad = bad < s->samples ? s->sample[bad].value[point] : NAN;
     }
@@ -139,10 +149,7 @@ spw_status spw_until_find(const spw_until_request *request, spw_until_outcome *o
 
 cleanup:
     spw_progress_end(&s.progress);
-    for (size_t i = 0; i < s.samples; i++) {
-        spw_free(s.sample[i].value);
-        spw_free(s.sample[i].bad);
-    }
+    for (size_t i = 0; i < s.samples; i++) sample_clear(&s.sample[i]);
     spw_free(s.sample);
     return status;
 }

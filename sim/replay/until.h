@@ -32,8 +32,11 @@ typedef struct spw_until_answer {
     double good, bad; /* severities: the last that is still good, the first that is not (FOUND) */
     double value_low; /* bytes, or step over balanced, at the low end */
     double value_good, value_bad;
-    bool follows;  /* the value changes with the severity at all */
-    bool monotone; /* no plan that was made is good beyond one that is not, and no value falls by over 1 % */
+    double drops_good; /* share of the assignments that the point drops at `good` */
+    bool follows;      /* the value changes with the severity at all */
+    bool
+        monotone; /* no plan that was made is good beyond one that is not, and no value falls by over 1 %, but where
+                      an allocation failed */
     double good_again; /* where it is not: a severity beyond `bad` that is good; else 0 */
 } spw_until_answer;
 
