@@ -56,7 +56,8 @@ static spw_row_cost cost_of(const spw_search_view *v, const spw_search_point *p)
 }
 
 static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT];
+    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT],
+        batch[SPW_SPAN_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
@@ -77,7 +78,8 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
             : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
                                               : ", and may not fit");
     if (p->timed)
-        fprintf(out, "; %s tokens a day in all (%s to %s)%s",
+        fprintf(out, "; %s tokens a step, %s a day in all (%s to %s)%s",
+                spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * p->step.step_s, batch),
                 spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S, day[0]),
                 spw_amount_text(p->tokens_per_s_low * (double)p->gpus * DAY_S, day[1]),
                 spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]),
@@ -101,7 +103,20 @@ static void write_options(const spw_search_view *v, const spw_search_point *p, c
 static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
     char text[OPTIONS_TEXT];
     write_options(v, p, text);
-    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
+    fprintf(out, "%*sto plan%s or to report it alone, in place of --search: %s\n", LABEL, "",
+            p->outside ? " (which says what is outside the fit)" : "", text);
+}
+
+/* Which schemes compete, and how to ask about another framework. */
+static void print_schemes(const spw_search_view *v, FILE *out) {
+    const spw_plan_request *plan = v->request->plan;
+    bool megatron = false;
+    fprintf(out, "schemes   ");
+    for (size_t i = 0; i < plan->schemes; i++) {
+        megatron = megatron || plan->scheme[i].type->megatron.splits;
+        fprintf(out, "%s%s", i > 0 ? ", " : "", plan->scheme[i].text);
+    }
+    fprintf(out, "%s\n", megatron ? "" : "; Megatron-Core's are asked for, as by --scheme megatron-flex");
 }
 
 static void print_budgets(const spw_search_view *v, FILE *out) {
@@ -286,6 +301,7 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->routing);
+    print_schemes(v, out);
     if (v->software != NULL) fprintf(out, "software  %s\n", v->software);
     print_budgets(v, out);
     fprintf(out, "\n");

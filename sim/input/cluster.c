@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_NODES = 65536 };
 
@@ -374,7 +375,7 @@ static sized_name size_of(const char *name) {
     }
     for (const char *const *preset = spw_cluster_names; *preset != NULL; preset++) {
         const char *cut = strrchr(*preset, '-');
-        if (cut == NULL || (size_t)(cut - *preset) != stem || strncmp(*preset, name, stem) != 0) continue;
+        if (cut == NULL || (size_t)(cut - *preset) != stem || strncasecmp(*preset, name, stem) != 0) continue;
         out.preset = *preset;
         break;
     }
@@ -422,7 +423,7 @@ spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *o
     spw_preset_text text;
     if (colon != NULL && sized.preset == NULL && colon[1 + strspn(colon + 1, "0123456789x")] == '\0')
         return spw_fail(SPW_ECONFIG,
-                        "cluster '%.60s': before ':' stands a preset's name in small letters, behind it GPUs "
+                        "cluster '%.60s': before ':' stands a preset's name, behind it GPUs "
                         "of a node and "
                         "nodes, each 1 to %d, as in h200:8x16",
                         name, MOST_NODES);

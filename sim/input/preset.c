@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is_path(const spw_preset_kind *kind, const char *name) {
     if (strchr(name, '/') != NULL) return true;
@@ -39,7 +40,7 @@ spw_status spw_preset_open(const spw_preset_kind *kind, const char *name, const 
     spw_nearest nearest = {.text = name};
     *out = (spw_preset_text){.where = NULL};
     for (const spw_preset *file = kind->files; file->name != NULL; file++) {
-        if (strcmp(file->name, name) == 0) {
+        if (strcasecmp(file->name, name) == 0) { /* MiniMax-M2, too */
             *out = (spw_preset_text){.where = file->name, .text = file->text, .length = file->length};
             return SPW_OK;
         }

@@ -315,7 +315,7 @@ both = run("plan", "--job", source / "sim/jobs/deepseek-v3-mi355x.yaml", "--sche
            "maxtext-rocm-2026-05,megatron-h200-2026-11", "--sequences-per-gpu", "1")
 check("no times" not in both and "software  maxtext-rocm-2026-05,megatron-h200-2026-11" in both, f"two kinds of software: {both}")
 for scheme, remat, why in (("megablocks", "none", "PyTorch without a time model"), ("megatron-alltoall:align=16", "none", "alignment"),
-                           ("megatron-alltoall", "minimal", "recompute modules")):
+                           ("megatron-alltoall", "minimal", "no recompute module")):
     path = scratch / "untimed.yaml"
     path.write_text((scratch / "job0.yaml").read_text().replace("remat: none", f"remat: {remat}").replace("distributed", "sharded"))
     said = subprocess.run([program, "plan", "--job", path, "--scheme", scheme], capture_output=True, text=True).stdout
