@@ -8,7 +8,13 @@
 
 /* --- Options --- */
 
-enum { OPTION_SEARCH = SPW_OPTION_OWN + 0x200, OPTION_OVER, OPTION_GPUS_AT_MOST, OPTION_TOKENS_PER_DAY };
+enum {
+    OPTION_SEARCH = SPW_OPTION_OWN + 0x200,
+    OPTION_OVER,
+    OPTION_GPUS_AT_MOST,
+    OPTION_TOKENS_PER_DAY,
+    OPTION_GLOBAL_BATCH
+};
 
 static const struct argp_option own_options[] = {
     {"search", OPTION_SEARCH, NULL, 0,
@@ -25,6 +31,8 @@ static const struct argp_option own_options[] = {
      "a search also takes clusters of one node up to N GPUs, doubled", 0},
     {"tokens-per-day", OPTION_TOKENS_PER_DAY, "N", 0,
      "a search takes what reaches N tokens a day, the fewest GPUs first; 1B, 2.5e9", 0},
+    {"global-batch-at-most", OPTION_GLOBAL_BATCH, "N", 0,
+     "a search takes what has at most N tokens in a step of all GPUs; 4M, 1.6e7", 0},
     {0},
 };
 
@@ -34,6 +42,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     case OPTION_SEARCH: o->asked = true; break;
     case OPTION_GPUS_AT_MOST: o->gpus_at_most = text; break;
     case OPTION_TOKENS_PER_DAY: o->tokens_per_day = text; break;
+    case OPTION_GLOBAL_BATCH: o->global_batch_at_most = text; break;
     case OPTION_OVER:
         if (o->overs == SPW_SEARCH_OVERS)
             argp_error(state, "--over more than %d times", (int)SPW_SEARCH_OVERS);
@@ -48,9 +57,11 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 const struct argp spw_search_argp = {.options = own_options, .parser = parse};
 
 spw_status spw_search_options_check(const spw_search_options *o) {
-    const bool wanted = o->overs > 0 || o->gpus_at_most != NULL || o->tokens_per_day != NULL;
+    const bool wanted = o->overs > 0 || o->gpus_at_most != NULL || o->tokens_per_day != NULL ||
+                        o->global_batch_at_most != NULL;
     if (o->asked || !wanted) return SPW_OK;
-    return spw_fail(SPW_EARG, "--over, --gpus-at-most and --tokens-per-day go with --search");
+    return spw_fail(SPW_EARG, "--over, --gpus-at-most, --tokens-per-day and --global-batch-at-most go "
+                              "with --search");
 }
 
 /* --- The search --- */
@@ -125,6 +136,7 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     spw_search_space *space = NULL, *wider = NULL;
     spw_search_outcome *outcome = NULL, *larger = NULL;
     uint64_t gpus_most = 0;
+    double batch = 0.0;
     spw_status status = SPW_OK;
     SPW_TRY(SPW_ALLOC(1, &space));
     SPW_TRY(SPW_ALLOC(1, &wider));
@@ -136,6 +148,9 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     }
     if (o->tokens_per_day != NULL)
         SPW_TRY(spw_parse_amount("--tokens-per-day", o->tokens_per_day, "tokens", &request.tokens_per_day));
+    if (o->global_batch_at_most != NULL)
+        SPW_TRY(spw_parse_amount("--global-batch-at-most", o->global_batch_at_most, "tokens", &batch));
+    request.most_step_tokens = (uint64_t)batch;
     SPW_TRY(open_space(o, request.plan, (size_t)gpus_most, space));
     request.space = space;
     SPW_TRY(spw_search_run(&request, outcome));

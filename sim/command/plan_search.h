@@ -19,7 +19,7 @@ typedef struct spw_search_options {
     const char *over[SPW_SEARCH_OVERS]; /* "pipeline=1,2,4" */
     size_t overs;
     const char *splits; /* of --expert-parallel; NULL or "all": every size that divides */
-    const char *gpus_at_most, *tokens_per_day;
+    const char *gpus_at_most, *tokens_per_day, *global_batch_at_most;
 } spw_search_options;
 
 /* A parser of --search and what goes with it, for `children`; its input is the spw_search_options. */

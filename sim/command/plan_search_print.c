@@ -1,9 +1,9 @@
 #include "sim/command/plan_search.h"
 
+#include "base/memory.h"
 #include "sim/command/job_options.h"
-#include "sim/print/json_values.h"
+#include "sim/command/plan_search_notes.h"
 #include "sim/print/plural.h"
-#include "sim/replay/result_json.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0, DAY_S = 86400.0;
-enum { FRONT_LINES = 12, POINT_TEXT = 320, OPTIONS_TEXT = 1024, LABEL = 10 };
+enum { FRONT_LINES = 12, POINT_TEXT = 320, LABEL = 10 };
 
 /* --- For a person --- */
 
@@ -50,14 +50,15 @@ static void print_drops(const spw_search_point *p, FILE *out) {
     }
 }
 
-static spw_row_cost cost_of(const spw_search_view *v, const spw_search_point *p) {
+spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
     const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};
     return spw_cost_of_speed(speed, v->request->plan->job, p->gpus, v->request->cost_tokens);
 }
 
-static void print_point(const char *label, const spw_search_view *v, const spw_search_point *p, FILE *out) {
+static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
+                        const spw_search_point *p, FILE *out) {
     char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT],
-        batch[SPW_SPAN_TEXT];
+        batch[SPW_SPAN_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
@@ -78,33 +79,35 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
             : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
                                               : ", and may not fit");
     if (p->timed)
-        fprintf(out, "; %s tokens a step, %s a day in all (%s to %s)%s",
-                spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * p->step.step_s, batch),
+        fprintf(out, "; %s tokens a step, %s a day in all (%s to %s)",
+                spw_amount_text((double)p->step_tokens, batch),
                 spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S, day[0]),
                 spw_amount_text(p->tokens_per_s_low * (double)p->gpus * DAY_S, day[1]),
-                spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]),
-                p->outside ? "; outside the fit" : "");
+                spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]));
     fprintf(out, "\n");
-    if (!p->timed) return;
-    const spw_row_cost cost = cost_of(v, p);
-    spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
+    if (p->timed) {
+        const spw_row_cost cost = spw_search_cost(v, p);
+        spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
+    }
+    if (p->outside.count > 0)
+        fprintf(out, "%*soutside the fit: %s\n", LABEL, "", spw_search_outside_text(reasons, p, outside));
 }
 
 /* The words that ask a plan for one point. */
-static void write_options(const spw_search_view *v, const spw_search_point *p, char out[OPTIONS_TEXT]) {
+void spw_search_options_text(const spw_search_view *v, const spw_search_point *p,
+                             char out[SPW_SEARCH_OPTIONS_TEXT]) {
     char value[32];
-    size_t used = (size_t)snprintf(out, OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
+    size_t used = (size_t)snprintf(out, SPW_SEARCH_OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
                                    v->request->plan->scheme[p->scheme].text, p->sequences);
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
-        used += (size_t)snprintf(out + used, OPTIONS_TEXT - used, " --%s %s", spw_search_dimension_name(d),
-                                 spw_search_value_text(d, p->value[d], value));
+        used += (size_t)snprintf(out + used, SPW_SEARCH_OPTIONS_TEXT - used, " --%s %s",
+                                 spw_search_dimension_name(d), spw_search_value_text(d, p->value[d], value));
 }
 
 static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
-    char text[OPTIONS_TEXT];
-    write_options(v, p, text);
-    fprintf(out, "%*sto plan%s or to report it alone, in place of --search: %s\n", LABEL, "",
-            p->outside ? " (which says what is outside the fit)" : "", text);
+    char text[SPW_SEARCH_OPTIONS_TEXT];
+    spw_search_options_text(v, p, text);
+    fprintf(out, "%*sto plan or to report it alone, in place of --search: %s\n", LABEL, "", text);
 }
 
 /* Which schemes compete, and how to ask about another framework. */
@@ -133,6 +136,8 @@ static void print_budgets(const spw_search_view *v, FILE *out) {
     if (q->tokens_per_day > 0.0)
         fprintf(out, "; at least %s tokens a day, the fewest GPUs first",
                 spw_amount_text(q->tokens_per_day, text));
+    if (q->most_step_tokens > 0)
+        fprintf(out, "; at most %s tokens a step", spw_amount_text((double)q->most_step_tokens, text));
     fprintf(out, "\n");
 }
 
@@ -216,7 +221,9 @@ static const spw_column columns[] = {
     {"tokens_per_s_per_gpu", "tok/s/GPU"},
     {"tokens_per_s_low", NULL},
     {"tokens_per_s_high", NULL},
-    {"tokens_per_day", NULL},
+    SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN) /* a figure and its ends */
+    {"step_tokens", NULL},
+    {"outside_fit", NULL},
     {NULL, NULL},
 };
 
@@ -227,10 +234,40 @@ static const struct {
 
 static const size_t of_time[] = {19, 20, 22}; /* step, interval, speed */
 
-static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
-    char text[SPW_SPAN_TEXT], remat[32];
-    const double reals[] = {p->tokens_per_s_low, p->tokens_per_s_high,
-                            p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S};
+static void set_heading(spw_column *column, const char *key, const char *heading) {
+    while (strcmp(column->key, key) != 0) column++;
+    column->heading = heading;
+}
+
+/* A figure and its ends; a person sees the figure. */
+static void add_cost(spw_table *t, const spw_cost_figure *f) {
+    char text[SPW_SPAN_TEXT];
+    if (!isfinite(f->value)) {
+        for (int i = 0; i < 3; i++) spw_table_none(t);
+        return;
+    }
+    spw_table_real_shown(t, f->value, spw_amount_text(f->value, text));
+    spw_table_real(t, f->low, NULL);
+    spw_table_real(t, f->high, NULL);
+}
+
+static void add_times(spw_table *t, const spw_search_view *v, const spw_search_point *p) {
+    char text[SPW_SPAN_TEXT];
+    spw_named_cost costs[SPW_ROW_COSTS];
+    const spw_row_cost cost = spw_search_cost(v, p);
+    spw_row_cost_list(&cost, costs);
+    spw_table_real_shown(t, p->step.step_s, spw_figure_text(p->step.step_s, text));
+    spw_table_interval(t, p->step.low_s, p->step.high_s);
+    spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
+    spw_table_real(t, p->tokens_per_s_low, NULL);
+    spw_table_real(t, p->tokens_per_s_high, NULL);
+    for (size_t i = 0; i < SPW_ROW_COSTS; i++) add_cost(t, &costs[i].figure);
+}
+
+static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p,
+                      const char *outside) {
+    enum { OF_TIME = 6 + 3 * SPW_ROW_COSTS };
+    char remat[32];
     spw_table_text(t, v->request->plan->scheme[p->scheme].text);
     spw_table_count(t, p->gpus);
     spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);
@@ -253,33 +290,51 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     spw_table_count(t, p->budget_bytes);
     spw_table_text(t, p->surely_fits ? "yes" : "no");
     spw_table_scaled(t, p->drops.fraction, 0.01, p->drops.at_least ? ">=%.2f %%" : "%.2f %%");
-    if (!p->timed) {
-        for (int i = 0; i < 7; i++) spw_table_none(t);
-        return;
-    }
-    spw_table_real_shown(t, p->step.step_s, spw_figure_text(p->step.step_s, text));
-    spw_table_interval(t, p->step.low_s, p->step.high_s);
-    spw_table_real(t, p->tokens_per_s_per_gpu, p->tokens_per_s_per_gpu < 10.0 ? "%.2f" : "%.0f");
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) spw_table_real(t, reals[i], NULL);
+    for (int i = 0; i < OF_TIME && !p->timed; i++) spw_table_none(t);
+    if (p->timed) add_times(t, v, p);
+    spw_table_count(t, p->step_tokens);
+    spw_table_text(t, outside);
+}
+
+/* A column that says nothing for a person here is left out, and so are costs that nobody asked for. */
+static void choose_columns(const spw_search_view *v, bool letters, spw_column *own) {
+    const bool priced = v->request->cost_tokens > 0.0 && !v->outcome->untimed;
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
+    for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
+        own[of_time[i]].heading = NULL;
+    if (letters) set_heading(own, "outside_fit", "outside");
+    if (!priced) return;
+    set_heading(own, "tokens_per_day", "tokens/day");
+    set_heading(own, "gpu_hours", "GPU-hours");
+    if (spw_job_price(v->request->plan->job) > 0.0) set_heading(own, "money", "cost");
 }
 
 static spw_status print_front(const spw_search_view *v, spw_format format, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
     const bool few = format == SPW_FORMAT_TABLE && f->points > FRONT_LINES;
+    const size_t lines = few ? (size_t)FRONT_LINES : f->points;
+    char outside[SPW_SEARCH_OUTSIDE_TEXT];
     spw_column own[sizeof columns / sizeof *columns];
     spw_status status = SPW_OK;
     spw_table *table = NULL;
+    spw_search_legend *legend = NULL;
     memcpy(own, columns, sizeof own);
-    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
-        if (v->request->space->values[optional[i].dimension] == 1) own[optional[i].column].heading = NULL;
-    for (size_t i = 0; i < sizeof of_time / sizeof *of_time && v->outcome->untimed; i++)
-        own[of_time[i]].heading = NULL;
+    SPW_TRY(SPW_ALLOC(1, &legend));
+    spw_search_legend_make(&v->outcome->reasons, f->point, lines, legend);
+    choose_columns(v, legend->letters > 0, own);
     SPW_TRY(spw_table_create(own, &table));
-    for (size_t i = 0; i < (few ? (size_t)FRONT_LINES : f->points); i++) add_point(table, v, &f->point[i]);
+    for (size_t i = 0; i < lines; i++)
+        add_point(table, v, &f->point[i],
+                  format == SPW_FORMAT_TABLE
+                      ? spw_search_legend_cell(legend, &f->point[i], outside)
+                      : spw_search_outside_text(&v->outcome->reasons, &f->point[i], outside));
     SPW_TRY(spw_table_print(table, format, out));
     if (few) fprintf(out, "... and %zu more that no other beats: --format csv\n", f->points - FRONT_LINES);
+    if (format == SPW_FORMAT_TABLE) spw_search_legend_print(legend, out);
 
 cleanup:
+    spw_free(legend);
     spw_table_destroy(table);
     return status;
 }
@@ -289,12 +344,13 @@ static void print_nothing(const spw_search_view *v, FILE *out) {
     if (v->larger == NULL && v->tried_gpus > 0)
         fprintf(out, ", nor with up to %zu GPUs, which were tried", v->tried_gpus);
     fprintf(out, "\n");
-    if (v->larger != NULL) print_point("with more", v, &v->larger->front.best, out);
+    if (v->larger != NULL) print_point("with more", v, &v->larger->reasons, &v->larger->front.best, out);
 }
 
 static spw_status print_table(const spw_search_view *v, FILE *out) {
     const spw_search_front *f = &v->outcome->front;
     const spw_job *job = v->request->plan->job;
+    char intervals[SPW_SEARCH_INTERVALS_TEXT];
     spw_status status = SPW_OK;
     fprintf(out, "search    %s on %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
             job->sequence_length);
@@ -308,10 +364,10 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     if (!f->found) {
         print_nothing(v, out);
     } else {
-        print_point("best", v, &f->best, out);
+        print_point("best", v, &v->outcome->reasons, &f->best, out);
         print_options(v, &f->best, out);
         if (f->found_sure && f->best_sure.order != f->best.order)
-            print_point("surely", v, &f->best_sure, out);
+            print_point("surely", v, &v->outcome->reasons, &f->best_sure, out);
         if (!f->found_sure) fprintf(out, "%-*sno point surely fits\n", LABEL, "");
         if (v->outcome->untimed)
             fprintf(out, "%-*sno point has a time: the largest batch, then the least memory, is best\n",
@@ -322,6 +378,8 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
                 v->outcome->front.lost > 0 ? ", the first of them" : "");
         status = print_front(v, SPW_FORMAT_TABLE, out);
         if (status != SPW_OK) return status;
+        if (!v->outcome->untimed)
+            fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
     }
     fprintf(out, "\n");
     print_misfits(v, out);
@@ -330,117 +388,8 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     return SPW_OK;
 }
 
-/* --- JSON --- */
-
-static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_point *p) {
-    json_t *o = json_object();
-    const struct {
-        const char *key;
-        double value;
-    } reals[] = {{"step_s", p->step.step_s},
-                 {"step_s_low", p->step.low_s},
-                 {"step_s_high", p->step.high_s},
-                 {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
-                 {"tokens_per_s_low", p->tokens_per_s_low},
-                 {"tokens_per_s_high", p->tokens_per_s_high},
-                 {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
-    char text[32], options[OPTIONS_TEXT];
-    write_options(v, p, options);
-    spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
-    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
-    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
-    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
-    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
-    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
-    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
-    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
-    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
-    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
-    spw_json_put(json, o, "remat",
-                 spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
-    spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
-    spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
-    spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
-    spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
-    spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
-    spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
-    spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
-    spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
-    spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
-    spw_json_put(json, o, "outside_fit", json_boolean(p->outside));
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
-    const spw_row_cost cost = cost_of(v, p);
-    spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
-    spw_json_put(json, o, "options", spw_json_text(options));
-    return o;
-}
-
-static json_t *point_or_null(spw_json *json, const spw_search_view *v, bool there,
-                             const spw_search_point *p) {
-    return there ? point_json(json, v, p) : json_null();
-}
-
-static json_t *space_json(spw_json *json, const spw_search_view *v) {
-    const spw_search_space *s = v->request->space;
-    json_t *o = json_object(), *batches = json_array(), *schemes = json_array();
-    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
-        json_t *list = json_array();
-        char text[32];
-        for (size_t i = 0; i < s->values[d]; i++)
-            spw_json_add(json, list,
-                         d == SPW_SEARCH_REMAT ? spw_json_text(spw_search_value_text(d, s->value[d][i], text))
-                                               : spw_json_count(s->value[d][i]));
-        spw_json_put(json, o, spw_search_dimension_name(d), list);
-    }
-    for (size_t i = 0; i < s->base->batches; i++)
-        spw_json_add(json, batches, spw_json_count(s->base->sequences_per_gpu[i]));
-    for (size_t i = 0; i < v->request->plan->schemes; i++)
-        spw_json_add(json, schemes, spw_json_text(v->request->plan->scheme[i].text));
-    spw_json_put(json, o, "sequences-per-gpu", batches);
-    spw_json_put(json, o, "scheme", schemes);
-    return o;
-}
-
-static spw_status print_json(const spw_search_view *v, FILE *out) {
-    const spw_search_outcome *found = v->outcome;
-    const spw_search_front *f = &found->front;
-    spw_json writer = {.failed = false}, *json = &writer;
-    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object();
-    for (size_t i = 0; i < f->points; i++) spw_json_add(json, front, point_json(json, v, &f->point[i]));
-    for (int i = 0; i < SPW_SEARCH_FATES; i++)
-        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
-    for (size_t i = 0; i < v->request->plan->schemes; i++)
-        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
-    spw_json_put(json, o, "format", spw_json_text("spillway-search"));
-    spw_json_put(json, o, "format_version", spw_json_count(1));
-    spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
-    spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
-    spw_json_put(json, o, "routing", spw_json_text(v->routing));
-    spw_json_put(json, o, "software", spw_json_text(v->software));
-    spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
-    spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
-    spw_json_put(json, o, "tokens_per_day",
-                 v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
-    spw_json_put(json, o, "tokens",
-                 v->request->cost_tokens > 0.0 ? spw_json_real(v->request->cost_tokens) : json_null());
-    spw_json_put(json, o, "space", space_json(json, v));
-    spw_json_put(json, o, "best", point_or_null(json, v, f->found, &f->best));
-    spw_json_put(json, o, "best_sure", point_or_null(json, v, f->found_sure, &f->best_sure));
-    spw_json_put(json, o, "front", front);
-    spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
-    spw_json_put(json, o, "points", spw_json_count(found->points));
-    spw_json_put(json, o, "fates", fates);
-    spw_json_put(json, o, "good_points", fits);
-    spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
-    spw_json_put(
-        json, o, "with_more_gpus",
-        point_or_null(json, v, v->larger != NULL, v->larger != NULL ? &v->larger->front.best : NULL));
-    return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
-}
-
 spw_status spw_search_print(const spw_search_view *v, spw_format format, FILE *out) {
-    if (format == SPW_FORMAT_JSON) return print_json(v, out);
+    if (format == SPW_FORMAT_JSON) return spw_search_print_json(v, out);
     if (format == SPW_FORMAT_CSV) return print_front(v, format, out);
     return print_table(v, out);
 }

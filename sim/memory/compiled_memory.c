@@ -119,7 +119,7 @@ static void count_unseen(const step *s, spw_compiled_memory *m) {
         m->unseen++;
     }
     if (s->cut.stages > 1 && !spw_has_word(k->parts, "pipeline")) {
-        spw_outside_add(m->outside, "pipeline not in the fitted tables");
+        spw_outside_add(m->outside, "pipelines not in the fitted tables");
         m->unseen++;
     } else if (s->cut.stages == 1 && s->cut.micro_batches > 1 && !spw_has_word(k->parts, "micro_batches")) {
         spw_outside_add(m->outside, "micro-batches not in the fitted tables");

@@ -3,6 +3,7 @@
 #define SPW_SIM_REPLAY_SEARCH_FRONT_H
 
 #include "sim/replay/result.h"
+#include "sim/replay/search_reasons.h"
 #include "sim/replay/search_space.h"
 
 #include <stdbool.h>
@@ -16,11 +17,13 @@ typedef struct spw_search_point {
     size_t gpus, fsdp, sequences, scheme; /* scheme: position in the plan's list */
     spw_memory_kind kind;
     spw_verdict verdict;
-    bool timed, surely_fits, outside; /* outside: its time or memory rests on more than was fitted */
+    bool timed, surely_fits;
+    spw_search_outside outside; /* what its time or memory rests on beyond what was fitted */
     uint64_t peak_bytes, low_bytes, high_bytes, budget_bytes;
     spw_step_span step;
     double tokens_per_s_per_gpu, tokens_per_s_low, tokens_per_s_high; /* 0 without a time */
     spw_result_drops drops;
+    uint64_t step_tokens; /* of all GPUs */
 } spw_search_point;
 
 /* What is known of a point before it is replayed. */

@@ -81,6 +81,10 @@ static void note_least(search *s, size_t scheme, const size_t *value, size_t seq
     memcpy(s->out->least[scheme].value, value, sizeof s->out->least[scheme].value);
 }
 
+static bool is_too_large(const search *s, const spw_point *point) {
+    return s->q->most_step_tokens > 0 && spw_point_step_tokens(point) > s->q->most_step_tokens;
+}
+
 /* GOOD: it may be one of the answers. */
 static spw_search_fate judge_speed(const search *s, const spw_search_bound *bound) {
     if (s->q->tokens_per_day > 0.0 &&
@@ -93,6 +97,8 @@ static spw_search_fate judge_speed(const search *s, const spw_search_bound *boun
 static spw_status judge(search *s, const spw_point *point, size_t scheme, const size_t *value,
                         spw_search_bound *bound, spw_search_fate *out) {
     spw_search_point_facts f;
+    *out = SPW_SEARCH_BATCH;
+    if (is_too_large(s, point)) return SPW_OK;
     const spw_status status = spw_search_bound_of(&s->facts, point, &f);
     *out = SPW_SEARCH_IMPOSSIBLE;
     if (status != SPW_OK) return status == SPW_ECONFIG ? SPW_OK : status;
@@ -123,6 +129,7 @@ static bool drops_at_most(const spw_result_drops *drops, double most) {
 
 static spw_search_point point_of(const search *s, size_t at, const spw_result_row *row) {
     const size_t job = at / s->per_job, batch = at / s->schemes % s->batches;
+    const spw_point point = point_at(s, at);
     spw_search_point p = {.gpus = spw_job_gpus(&s->job[job]),
                           .fsdp = row->fsdp,
                           .sequences = row->sequences,
@@ -131,12 +138,12 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
                           .verdict = spw_result_verdict(row),
                           .timed = row->timed,
                           .surely_fits = row->surely_fits,
-                          .outside = row->outside_fit.count > 0,
                           .peak_bytes = row->memory.max_bytes,
                           .low_bytes = row->footprint.low_bytes,
                           .high_bytes = row->footprint.high_bytes,
                           .budget_bytes = row->footprint.budget_bytes,
-                          .drops = row->drops};
+                          .drops = row->drops,
+                          .step_tokens = spw_point_step_tokens(&point)};
     size_t place = 0; /* of the batch among all of the space */
     while (s->q->space->base->sequences_per_gpu[place] != s->job[job].sequences_per_gpu[batch]) place++;
     p.order = (s->index[job] * s->q->space->base->batches + place) * s->schemes + p.scheme;
@@ -202,13 +209,14 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
 
 static spw_status take(void *state, size_t at, const spw_result_row *row) {
     search *s = state;
-    const spw_search_point p = point_of(s, at, row);
+    spw_search_point p = point_of(s, at, row);
     const spw_status status = check_bound(s, &s->bound[at], &p);
     if (status != SPW_OK) return status;
     const spw_search_fate fate = fate_of(s, &p, row);
     s->out->fate[fate] += s->counts;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
     s->out->fits[p.scheme] += s->counts;
+    spw_search_reasons_note(&s->out->reasons, &row->outside_fit, &p.outside);
     spw_search_front_take(&s->out->front, &p);
     return SPW_OK;
 }
@@ -307,6 +315,7 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
             const spw_point point = point_at(s, at);
             spw_search_point_facts f;
             size_t batch = 0;
+            if (is_too_large(s, &point)) continue;
             status = spw_search_bound_of(&s->facts, &point, &f);
             if (status == SPW_ECONFIG) continue;
             if (status != SPW_OK) return status;

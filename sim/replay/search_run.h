@@ -15,6 +15,7 @@
 /* What became of the points of a space; every point is one of them. */
 #define SPW_SEARCH_FATE_LIST(X) \
     X(IMPOSSIBLE, "cannot_be", "cannot be: sizes that do not divide, or a scheme that does not run there") \
+    X(BATCH, "batch_too_large", "take more tokens a step than are asked for at most") \
     X(STATE, "state_too_large", "weights and optimizer alone are over the budget, whatever the batch") \
     X(MEMORY, "memory_too_large", "need more memory than there is, whatever the routing") \
     X(UNTIMED, "no_time", "have no time, and others have") \
@@ -35,10 +36,11 @@ typedef struct spw_search_request {
     const spw_plan_request
         *plan; /* its schemes, batches and software; its trace and splits are not looked at */
     const spw_search_space *space;
-    double drop_most;      /* share of the assignments */
-    double cost_tokens;    /* what points are priced for; 0: not asked */
-    double tokens_per_day; /* at least; 0: any. Then the fewest GPUs are best */
-    bool generated;        /* every token of the routing has all its choices */
+    double drop_most;          /* share of the assignments */
+    double cost_tokens;        /* what points are priced for; 0: not asked */
+    double tokens_per_day;     /* at least; 0: any. Then the fewest GPUs are best */
+    uint64_t most_step_tokens; /* of all GPUs; 0: any number */
+    bool generated;            /* every token of the routing has all its choices */
     /* Sets the trace of so many GPUs; it stays the caller's, and the one before may be closed. */
     spw_status (*open_trace)(void *state, const spw_job *job, spw_trace **out);
     void *state;
@@ -46,6 +48,7 @@ typedef struct spw_search_request {
 
 typedef struct spw_search_outcome {
     spw_search_front front;
+    spw_search_reasons reasons; /* of its points */
     size_t points, fate[SPW_SEARCH_FATES];
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
      * timed, as others are better. */

@@ -12,6 +12,10 @@ typedef struct spw_point {
     spw_layer_shape shape;    /* of a MoE layer under one micro-batch, which has its share of them */
 } spw_point;
 
+/* Tokens of all GPUs in one step: the sequences are of the GPUs of one stage; but of every device where a pipeline of MaxText says no
+ * micro-batches (sim/memory/compiled_cut.h). */
+uint64_t spw_point_step_tokens(const spw_point *point);
+
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences);
 
 #endif

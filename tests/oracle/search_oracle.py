@@ -26,6 +26,8 @@ COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capa
             "ring", "ragged"]
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
 OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
+MESH = ["gmm", "ragged", "ring"]  # run on MaxText's axes tensor and context
+TRAINED = 1e12  # tokens of a cost, where nobody says another number
 
 
 def some(draw, values, least=1):
@@ -33,28 +35,31 @@ def some(draw, values, least=1):
     return sorted(draw.sample(values, draw.randint(least, min(len(values), 4))), key=values.index)
 
 
-def random_case(draw, timed_megatron):
+def random_case(draw, timed_megatron, special):
     """A space of at most MOST_POINTS points, and budgets. Small shapes: what is compared is which points are left out. The bounds of
-    Megatron-Core need cases of their own: with times, and room for them."""
+    Megatron-Core need cases of their own: with times, and room for them. special: "long" sequences, or the axes of a "mesh"."""
     while True:
         kind = "megatron" if timed_megatron else draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
-        cut = kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism
+        kind = {"mesh": "mesh", "long": draw.choice(["megatron", "compiled"])}.get(special, kind)
+        cut = kind == "mesh" or kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism
+        long = special == "long"
+        timed_megatron = timed_megatron or long and kind == "megatron"
         case = {
             "optimizer": "distributed" if kind == "megatron" else "sharded",
-            "stack": ["--stack", "none"] if cut and not timed_megatron else [],
+            "stack": ["--stack", "none"] if cut and not timed_megatron and (kind == "megatron" or draw.random() < 0.5) else [],
             "model": "olmoe-1b-7b" if timed_megatron else draw.choice(["scratch-moe-e64", "olmoe-1b-7b"]),
             "cluster": "h200" if kind == "megatron" else "mi355x",
-            "length": 2048 if timed_megatron else draw.choice([128, 256, 512]),
+            "length": draw.choice([16384, 32768]) if long else 2048 if timed_megatron else draw.choice([128, 256, 512]),
             "fraction": 0.3 if timed_megatron else draw.choice([0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3]),
             "routing": draw.choice(["uniform", "uniform", "zipf:exponent=0.5"]),
-            "schemes": some(draw, {"compiled": COMPILED, "megatron": MEGATRON, "untimed": OTHERS,
+            "schemes": some(draw, {"compiled": COMPILED, "megatron": MEGATRON, "untimed": OTHERS, "mesh": MESH,
                                    "mixed": COMPILED + MEGATRON + OTHERS}[kind], 2),
             "batches": sorted(some(draw, [1, 2, 3, 4, 6, 8, 16], 2)),
             "space": {
-                "gpus": some(draw, [8, 16, 32]) if draw.random() < 0.4 else [16],
+                "gpus": [8] if long else some(draw, [8, 16, 32]) if draw.random() < 0.4 else [16],
                 "pipeline": [1] + some(draw, [2, 4], 0),
-                "tensor": [1, 2] if cut else [1],
-                "context": [1, 2] if cut else [1],
+                "tensor": [1] + some(draw, [2, 4]) if cut else [1],
+                "context": [1] + some(draw, [2, 4], 0) if cut else [1],
                 "micro-batches": [1] + some(draw, [2, 4, 8], 0),
                 "expert-parallel": some(draw, [1, 2, 4, 8, 16], 2),
                 "virtual-stages": [0] + some(draw, [1, 2], 0),
@@ -63,7 +68,11 @@ def random_case(draw, timed_megatron):
             },
             "drops": draw.choice([0, 1, 1, 5, 100]),
             "per_day": draw.choice([None, None, None, 1e9, 2e10]),
+            "price": draw.choice([None, 2.5]),
         }
+        # Tokens of a step: a batch of the middle on all GPUs
+        middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
+        case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
         points = math.prod(map(len, case["space"].values())) * len(case["schemes"]) * len(case["batches"])
         if 150 <= points <= MOST_POINTS:
             return case, points
@@ -72,7 +81,8 @@ def random_case(draw, timed_megatron):
 def job_options(case):
     return ["--model", case["model"], "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
             "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
-            "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"]] + \
+            "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"],
+            *(["--price", case["price"]] if case["price"] else [])] + \
         [word for scheme in case["schemes"] for word in ("--scheme", scheme)]
 
 
@@ -112,9 +122,20 @@ def is_timed(row):
     return row["time"]["step_s"] is not None
 
 
+def step_tokens(case, point):
+    """Of all GPUs. The batch is of the GPUs of one stage, but of every device where a pipeline of MaxText says no micro-batches; GPUs
+    that cut a sequence share it."""
+    _, value, row = point
+    devices = row["scheme"] in COMPILED and value["micro-batches"] == 1
+    shared = value["tensor"] * value["context"] * (1 if devices else value["pipeline"])
+    return row["sequences_per_gpu"] * case["length"] * value["gpus"] // shared
+
+
 def keeps(case, point):
     """To every budget."""
     _, value, row = point
+    if case["step_tokens"] is not None and step_tokens(case, point) > case["step_tokens"]:
+        return False
     if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"]:
         return False
     drops = row["drops"]
@@ -143,7 +164,17 @@ def front(points):
     return [p for p in points if not any(worse(p, q) for q in points)]
 
 
-def as_found(point):
+def cost(case, point):
+    """GPU-hours and money of training on TRAINED tokens, and the same at either end of the speed."""
+    time = point[2]["time"]
+    if not case["price"] or not is_timed(point[2]):
+        return {}
+    hours = {name: TRAINED / time[of] / 3600 for name, of in (("", "tokens_per_s_per_gpu"), ("_low", "tokens_per_s_high"),
+                                                             ("_high", "tokens_per_s_low"))}
+    return {"gpu_hours" + name: h for name, h in hours.items()} | {"money" + name: h * case["price"] for name, h in hours.items()}
+
+
+def as_found(case, point):
     """A point as the search writes it."""
     _, value, row = point
     memory, time = row["memory"], row["time"]
@@ -154,14 +185,20 @@ def as_found(point):
             "low_bytes": memory["low_bytes"], "high_bytes": memory["high_bytes"],
             "budget_bytes": memory["budget_bytes"], "drop_fraction": row["drops"]["fraction"],
             "step_s": time["step_s"], "step_s_low": time["low_s"], "step_s_high": time["high_s"],
-            "tokens_per_s_per_gpu": time["tokens_per_s_per_gpu"]}
+            "tokens_per_s_per_gpu": time["tokens_per_s_per_gpu"], "step_tokens": step_tokens(case, point),
+            "outside_fit": row["outside_fit"]}
 
 
-def same(found, point):
-    want = as_found(point) if point else None
+def same(case, found, point):
+    want = as_found(case, point) if point else None
     if found is None or want is None:
         return found is want
-    return all(found[key] == value for key, value in want.items())
+    costs = cost(case, point)
+    if is_timed(point[2]):
+        told = point[2]["time"]["tokens_per_s_per_gpu"] * point[1]["gpus"] * point[2]["time"]["step_s"]
+        check(math.isclose(told, step_tokens(case, point), rel_tol=1e-9), f"{told} tokens a step, not {step_tokens(case, point)}: {point[2]['scheme']}, {point[1]}")
+    return all(found[key] == value for key, value in want.items()) and \
+        all(math.isclose(found["cost"][key], value, rel_tol=1e-9) for key, value in costs.items())
 
 
 def check_options(name, case, found):
@@ -182,6 +219,8 @@ def judge(number, case, points):
         command += ["--over", f"{key}={','.join(map(str, values))}"]
     if case["per_day"]:
         command += ["--tokens-per-day", case["per_day"]]
+    if case["step_tokens"]:
+        command += ["--global-batch-at-most", case["step_tokens"]]
     found = json.loads(oracle.must(*command))
     experts = 64
     rows = brute_force(case, experts)
@@ -192,26 +231,27 @@ def judge(number, case, points):
     sure = min((p for p in good if max(p[2]["memory"]["high_bytes"], p[2]["memory"]["max_bytes"]) <=
                 p[2]["memory"]["budget_bytes"]), key=lambda p: order(case, p), default=None)
     check(found["points"] == points == sum(found["fates"].values()), f"{name}: points are not all told: {found['fates']}")
-    check(same(found["best"], best), f"{name}: best is {found['best']}, brute force says {best and as_found(best)}")
-    check(same(found["best_sure"], sure), f"{name}: best_sure is {found['best_sure']}, not {sure and as_found(sure)}")
+    check(same(case, found["best"], best), f"{name}: best is {found['best']}, brute force says {best and as_found(case, best)}")
+    check(same(case, found["best_sure"], sure), f"{name}: best_sure is {found['best_sure']}, not {sure and as_found(case, sure)}")
     if found["best"]:
         check_options(name, case, found["best"])
     want = front(good)
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
     for point in want:
-        check(any(same(f, point) for f in found["front"]), f"{name}: not in front: {as_found(point)}")
+        check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
     replayed = sum(count for fate, count in found["fates"].items() if fate.startswith("replayed"))
-    return len(rows), len(good), replayed, found["fates"]["beaten"], found["fates"]["memory_too_large"]
+    return len(rows), len(good), replayed, found["fates"]["beaten"], found["fates"]["memory_too_large"], \
+        found["fates"]["batch_too_large"]
 
 
 draw = random.Random(options.seed)
-totals = [0] * 5
+totals = [0] * 6
 for number in range(options.cases):
-    case, points = random_case(draw, number % 5 == 0)
+    case, points = random_case(draw, number % 5 == 0, {1: "long", 3: "mesh"}.get(number % 5))
     told = judge(number, case, points)
     totals = [a + b for a, b in zip(totals, told)]
     print(f"case {number}: {points} points, {told[0]} can be, {told[1]} good, {told[2]} replayed, {told[3]} beaten, "
-          f"{told[4]} too large")
+          f"{told[4]} too large, {told[5]} of too many tokens a step")
 check(totals[1] >= 10 * options.cases, f"only {totals[1]} points keep to their budgets: the cases say nothing")
-check(totals[3] > 0 and totals[4] > 0, "no point was left out as beaten, or as too large: the cases say nothing")
+check(all(totals[3:]), "no point was left out as beaten, as too large, or as of too many tokens: the cases say nothing")
 oracle.finish()

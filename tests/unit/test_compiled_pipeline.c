@@ -254,7 +254,7 @@ static void test_footprint(void) {
     CHECK_OK(spw_stack_read("maxtext-rocm-2026-05", NULL, &stack));
     CHECK(spw_compiled_footprint_covers(&job, &gmm));
     CHECK_OK(spw_compiled_footprint_compute(&stack, &job, &gmm, 4, &f, outside));
-    CHECK(strstr(outside, "pipeline not in the fitted tables") != NULL);
+    CHECK(strstr(outside, "pipelines not in the fitted tables") != NULL);
     CHECK(f.low_bytes < f.peak_bytes && f.peak_bytes < f.high_bytes);
     job.micro_batches = 3;
     job.sequences_per_gpu[0] = 3;

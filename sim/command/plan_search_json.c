@@ -1,0 +1,133 @@
+#include "sim/command/plan_search_notes.h"
+#include "sim/print/json_values.h"
+#include "sim/replay/result_json.h"
+
+#include <jansson.h>
+
+static const double DAY_S = 86400.0;
+
+/* As of a row of a plan. */
+static json_t *outside_json(spw_json *json, const spw_search_reasons *all,
+                            const spw_search_outside *outside) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < outside->count; i++) {
+        const spw_outside_item *item = &all->item[outside->reason[i]];
+        spw_json_add(json, list, json_pack("{s:s, s:s}", "of", item->of, "feature", item->feature));
+    }
+    return list;
+}
+
+static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_search_outcome *of,
+                          const spw_search_point *p) {
+    const spw_search_reasons *reasons = &of->reasons;
+    json_t *o = json_object();
+    const struct {
+        const char *key;
+        double value;
+    } reals[] = {{"step_s", p->step.step_s},
+                 {"step_s_low", p->step.low_s},
+                 {"step_s_high", p->step.high_s},
+                 {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
+                 {"tokens_per_s_low", p->tokens_per_s_low},
+                 {"tokens_per_s_high", p->tokens_per_s_high},
+                 {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
+    char text[32], options[SPW_SEARCH_OPTIONS_TEXT];
+    spw_search_options_text(v, p, options);
+    spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
+    spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
+    spw_json_put(json, o, "expert_parallel", spw_json_count(p->value[SPW_SEARCH_EXPERT]));
+    spw_json_put(json, o, "fsdp", spw_json_count(p->fsdp));
+    spw_json_put(json, o, "pipeline", spw_json_count(p->value[SPW_SEARCH_PIPELINE]));
+    spw_json_put(json, o, "tensor", spw_json_count(p->value[SPW_SEARCH_TENSOR]));
+    spw_json_put(json, o, "context", spw_json_count(p->value[SPW_SEARCH_CONTEXT]));
+    spw_json_put(json, o, "virtual_stages", spw_json_count(p->value[SPW_SEARCH_VIRTUAL_STAGES]));
+    spw_json_put(json, o, "micro_batches", spw_json_count(p->value[SPW_SEARCH_MICRO_BATCHES]));
+    spw_json_put(json, o, "sequences_per_gpu", spw_json_count(p->sequences));
+    spw_json_put(json, o, "remat",
+                 spw_json_text(spw_search_value_text(SPW_SEARCH_REMAT, p->value[SPW_SEARCH_REMAT], text)));
+    spw_json_put(json, o, "memory_kind", spw_json_text(spw_memory_kind_name(p->kind)));
+    spw_json_put(json, o, "verdict", spw_json_text(spw_verdict_name(p->verdict)));
+    spw_json_put(json, o, "surely_fits", json_boolean(p->surely_fits));
+    spw_json_put(json, o, "peak_bytes", spw_json_count(p->peak_bytes));
+    spw_json_put(json, o, "low_bytes", spw_json_count(p->low_bytes));
+    spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
+    spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
+    spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
+    spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
+    spw_json_put(json, o, "step_tokens", spw_json_count(p->step_tokens));
+    spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
+    const spw_row_cost cost = spw_search_cost(v, p);
+    spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
+    spw_json_put(json, o, "options", spw_json_text(options));
+    return o;
+}
+
+static json_t *point_or_null(spw_json *json, const spw_search_view *v, bool there,
+                             const spw_search_point *p) {
+    return there ? point_json(json, v, v->outcome, p) : json_null();
+}
+
+static json_t *space_json(spw_json *json, const spw_search_view *v) {
+    const spw_search_space *s = v->request->space;
+    json_t *o = json_object(), *batches = json_array(), *schemes = json_array();
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
+        json_t *list = json_array();
+        char text[32];
+        for (size_t i = 0; i < s->values[d]; i++)
+            spw_json_add(json, list,
+                         d == SPW_SEARCH_REMAT ? spw_json_text(spw_search_value_text(d, s->value[d][i], text))
+                                               : spw_json_count(s->value[d][i]));
+        spw_json_put(json, o, spw_search_dimension_name(d), list);
+    }
+    for (size_t i = 0; i < s->base->batches; i++)
+        spw_json_add(json, batches, spw_json_count(s->base->sequences_per_gpu[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_add(json, schemes, spw_json_text(v->request->plan->scheme[i].text));
+    spw_json_put(json, o, "sequences-per-gpu", batches);
+    spw_json_put(json, o, "scheme", schemes);
+    return o;
+}
+
+spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *found = v->outcome;
+    const spw_search_front *f = &found->front;
+    spw_json writer = {.failed = false}, *json = &writer;
+    char intervals[SPW_SEARCH_INTERVALS_TEXT];
+    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object();
+    for (size_t i = 0; i < f->points; i++)
+        spw_json_add(json, front, point_json(json, v, found, &f->point[i]));
+    for (int i = 0; i < SPW_SEARCH_FATES; i++)
+        spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
+    spw_json_put(json, o, "format", spw_json_text("spillway-search"));
+    spw_json_put(json, o, "format_version", spw_json_count(2));
+    spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
+    spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
+    spw_json_put(json, o, "routing", spw_json_text(v->routing));
+    spw_json_put(json, o, "software", spw_json_text(v->software));
+    spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
+    spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
+    spw_json_put(json, o, "tokens_per_day",
+                 v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
+    spw_json_put(json, o, "global_batch_at_most",
+                 v->request->most_step_tokens > 0 ? spw_json_count(v->request->most_step_tokens)
+                                                  : json_null());
+    spw_json_put(json, o, "tokens",
+                 v->request->cost_tokens > 0.0 ? spw_json_real(v->request->cost_tokens) : json_null());
+    spw_json_put(json, o, "space", space_json(json, v));
+    spw_json_put(json, o, "best", point_or_null(json, v, f->found, &f->best));
+    spw_json_put(json, o, "best_sure", point_or_null(json, v, f->found_sure, &f->best_sure));
+    spw_json_put(json, o, "front", front);
+    spw_json_put(json, o, "intervals", spw_json_text(spw_search_intervals_text(v, intervals)));
+    spw_json_put(json, o, "front_lost", spw_json_count(f->lost));
+    spw_json_put(json, o, "points", spw_json_count(found->points));
+    spw_json_put(json, o, "fates", fates);
+    spw_json_put(json, o, "good_points", fits);
+    spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
+    spw_json_put(json, o, "with_more_gpus",
+                 v->larger != NULL ? point_json(json, v, v->larger, &v->larger->front.best) : json_null());
+    return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
+}

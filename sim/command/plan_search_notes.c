@@ -1,0 +1,106 @@
+#include "sim/command/plan_search_notes.h"
+
+#include <string.h>
+
+enum { LETTERS = 26 };
+
+/* The first reason of the same words: memory and time may have the same. */
+static size_t first_of(const spw_search_reasons *all, size_t reason) {
+    size_t first = 0;
+    while (strcmp(all->item[first].feature, all->item[reason].feature) != 0) first++;
+    return first;
+}
+
+static bool has(const spw_search_reasons *all, const spw_search_point *p, size_t reason) {
+    for (size_t i = 0; i < p->outside.count; i++)
+        if (first_of(all, p->outside.reason[i]) == reason) return true;
+    return false;
+}
+
+static void append(char *out, size_t size, const char *between, const char *text) {
+    const size_t used = strlen(out);
+    (void)snprintf(out + used, size - used, "%s%s", used > 0 ? between : "", text);
+}
+
+const char *spw_search_outside_text(const spw_search_reasons *all, const spw_search_point *p,
+                                    char out[SPW_SEARCH_OUTSIDE_TEXT]) {
+    out[0] = '\0';
+    for (size_t i = 0; i < all->count; i++)
+        if (first_of(all, i) == i && has(all, p, i))
+            append(out, SPW_SEARCH_OUTSIDE_TEXT, "; ", all->item[i].feature);
+    return out;
+}
+
+void spw_search_legend_make(const spw_search_reasons *all, const spw_search_point *point, size_t points,
+                            spw_search_legend *out) {
+    *out = (spw_search_legend){.all = all};
+    for (size_t i = 0; i < all->count; i++) {
+        size_t rows = 0;
+        if (first_of(all, i) != i) continue;
+        for (size_t p = 0; p < points; p++) rows += has(all, &point[p], i);
+        out->shared[i] = rows > 0 && rows == points;
+        if (rows > 0 && rows < points) out->letter[i] = ++out->letters;
+    }
+}
+
+/* a, b, ... z, a1, b1, ... */
+static void name_letter(size_t letter, char out[16]) {
+    const size_t turn = (letter - 1) / LETTERS;
+    (void)snprintf(out, 16, turn > 0 ? "%c%zu" : "%c", (int)('a' + (letter - 1) % LETTERS), turn);
+}
+
+const char *spw_search_legend_cell(const spw_search_legend *l, const spw_search_point *p,
+                                   char out[SPW_SEARCH_OUTSIDE_TEXT]) {
+    char name[16];
+    out[0] = '\0';
+    for (size_t i = 0; i < l->all->count; i++) {
+        if (l->letter[i] == 0 || !has(l->all, p, i)) continue;
+        name_letter(l->letter[i], name);
+        append(out, SPW_SEARCH_OUTSIDE_TEXT, " ", name);
+    }
+    if (out[0] == '\0') append(out, SPW_SEARCH_OUTSIDE_TEXT, "", "-");
+    return out;
+}
+
+void spw_search_legend_print(const spw_search_legend *l, FILE *out) {
+    const char *begin = "outside the fit, every point: ";
+    char name[16];
+    for (size_t i = 0; i < l->all->count; i++) {
+        if (!l->shared[i]) continue;
+        fprintf(out, "%s%s", begin, l->all->item[i].feature);
+        begin = "; ";
+    }
+    if (begin[0] == ';') fprintf(out, "\n");
+    begin = "outside the fit by letter: ";
+    for (size_t i = 0; i < l->all->count; i++) {
+        if (l->letter[i] == 0) continue;
+        name_letter(l->letter[i], name);
+        fprintf(out, "%s%s = %s", begin, name, l->all->item[i].feature);
+        begin = "; ";
+    }
+    if (begin[0] == ';') fprintf(out, "\n");
+}
+
+const char *spw_search_intervals_text(const spw_search_view *v, char out[SPW_SEARCH_INTERVALS_TEXT]) {
+    const spw_plan_request *plan = v->request->plan;
+    const spw_time_stack *compiled = plan->time_stack;
+    out[0] = '\0';
+    if (compiled != NULL)
+        append(
+            out, SPW_SEARCH_INTERVALS_TEXT, "",
+            compiled->half_width.evidence == SPW_EVIDENCE_FITTED
+                ? "those of compiled programs hold 95 % of the runs that were fitted, each predicted without "
+                  "its own table"
+                : "those of compiled programs are assumed, as no run of this software was fitted");
+    if (plan->megatron != NULL)
+        append(out, SPW_SEARCH_INTERVALS_TEXT, "; ",
+               "those of Megatron-Core hold nine tenths of the errors of expert layers whose routing was "
+               "left out "
+               "of the fit");
+    if (out[0] != '\0')
+        append(
+            out, SPW_SEARCH_INTERVALS_TEXT, ". ",
+            "What is outside the fit widens them, in part by assumed widths: they are no confidence interval "
+            "for a model, cluster or size that was never run");
+    return out;
+}

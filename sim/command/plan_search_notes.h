@@ -1,0 +1,37 @@
+/* What the printers of a search share: costs, the words that ask for a point, and what its figures rest on. */
+#ifndef SPW_SIM_COMMAND_PLAN_SEARCH_NOTES_H
+#define SPW_SIM_COMMAND_PLAN_SEARCH_NOTES_H
+
+#include "sim/command/plan_search.h"
+#include "sim/replay/row_cost.h"
+
+enum { SPW_SEARCH_OPTIONS_TEXT = 1024, SPW_SEARCH_OUTSIDE_TEXT = 4096, SPW_SEARCH_INTERVALS_TEXT = 1024 };
+
+spw_row_cost spw_search_cost(const spw_search_view *view, const spw_search_point *point);
+/* The words that ask a plan for one point. */
+void spw_search_options_text(const spw_search_view *view, const spw_search_point *point,
+                             char out[SPW_SEARCH_OPTIONS_TEXT]);
+
+/* Its reasons between semicolons, each once. Returns `out`. */
+const char *spw_search_outside_text(const spw_search_reasons *all, const spw_search_point *point,
+                                    char out[SPW_SEARCH_OUTSIDE_TEXT]);
+/* What the intervals of times are, by the software that is there. Returns `out`. */
+const char *spw_search_intervals_text(const spw_search_view *view, char out[SPW_SEARCH_INTERVALS_TEXT]);
+
+/* Reasons of the rows of a table: what all have is said once, every other has a letter. */
+typedef struct spw_search_legend {
+    const spw_search_reasons *all;
+    size_t letter[SPW_SEARCH_REASONS]; /* of each reason; 0: none */
+    bool shared[SPW_SEARCH_REASONS];
+    size_t letters;
+} spw_search_legend;
+void spw_search_legend_make(const spw_search_reasons *all, const spw_search_point *point, size_t points,
+                            spw_search_legend *out);
+/* "a c", or "-". Returns `out`. */
+const char *spw_search_legend_cell(const spw_search_legend *legend, const spw_search_point *point,
+                                   char out[SPW_SEARCH_OUTSIDE_TEXT]);
+void spw_search_legend_print(const spw_search_legend *legend, FILE *out);
+
+spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
+
+#endif

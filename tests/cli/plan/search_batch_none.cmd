@@ -1,0 +1,1 @@
+plan --search --global-batch-at-most none --job job.yaml
