@@ -9,6 +9,8 @@ typedef struct recipe {
 } recipe;
 
 #define MEASURED "measured on one H200 at expert shapes (notebooks_data/kernels/h200_fp8_products.csv)"
+/* What products take: transformer_engine/pytorch/utils.py assert_dim_for_fp8_exec. */
+#define OPERANDS .row_multiple = 8, .width_multiple = 16, .gather_tile = 1
 static const recipe recipes[SPW_FP8_RECIPES] = {
     [SPW_FP8_NONE] = {.name = "none"},
     [SPW_FP8_DELAYED] = {"delayed",
@@ -16,6 +18,7 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                          true,
                          {.cast_bytes = 2.0,
                           .align = 16,
+                          OPERANDS,
                           .products_share = 0.845,
                           .products_width = 0.2,
                           .products_are = MEASURED}},
@@ -24,6 +27,8 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                             true,
                             {.cast_bytes = 4.0,
                              .align = 16,
+                             OPERANDS,
+                             .from_original = true,
                              .products_share = 0.845,
                              .products_width = 0.2,
                              .products_are = MEASURED}},
@@ -32,6 +37,12 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                            false,
                            {.cast_bytes = 2.0,
                             .align = 16,
+                            .row_multiple = 8,
+                            .width_multiple = 16,
+                            .gather_tile = 128,
+                            .from_original = true,
+                            .settle_bytes = 2.0,
+                            .settles_apart = true,
                             .both = true,
                             .scaled = true,
                             .products_share = 0.68,
@@ -42,12 +53,18 @@ static const recipe recipes[SPW_FP8_RECIPES] = {
                        true,
                        {.cast_bytes = 2.0,
                         .align = 32,
+                        .row_multiple = 32,
+                        .width_multiple = 32,
+                        .gather_tile = 1,
+                        .from_original = true,
                         .both = true,
                         .scaled = true,
                         .products_share = 0.845,
                         .products_width = 0.4,
                         .products_are = "assumed as of tensorwise"}},
 };
+
+#undef OPERANDS
 
 const char *spw_fp8_recipe_name(spw_fp8_recipe r) { return recipes[r].name; }
 
@@ -78,6 +95,7 @@ spw_status spw_fp8_facts_of(spw_fp8_recipe r, spw_gpu_generation gpu, spw_fp8_fa
     if (gpu == SPW_GPU_OTHER || gpu == SPW_GPU_NONE || !(hopper ? recipes[r].hopper : recipes[r].blackwell))
         return refuse(r, gpu);
     *out = recipes[r].facts;
+    if (!out->both && hopper) out->settle_bytes = 2.0, out->settles_apart = true; /* transposed */
     out->both = out->both || hopper;
     const double copies = out->both ? 2.0 : 1.0;
     out->weight_bytes = copies;

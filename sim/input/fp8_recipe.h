@@ -35,11 +35,20 @@ const char *spw_fp8_recipe_name(spw_fp8_recipe recipe); /* none, delayed, ... */
 
 /* What it does on one kind of GPU. */
 typedef struct spw_fp8_facts {
-    double weight_bytes;   /* of one element of a weight, all its copies and their scales */
-    bool both;             /* an operand has two copies: row by row, and column by column or transposed */
-    bool scaled;           /* a copy has a scale for every so many elements: 1/32 byte an element */
-    double cast_bytes;     /* read and written to cast one bf16 element */
-    size_t align;          /* rows of an expert are padded to a multiple */
+    double weight_bytes; /* of one element of a weight, all its copies and their scales */
+    bool both;           /* an operand has two copies: row by row, and column by column or transposed */
+    bool scaled;         /* a copy has a scale for every so many elements: 1/32 byte an element */
+    double cast_bytes;   /* read and written to cast one bf16 element */
+    size_t align;        /* rows of an expert are padded to a multiple */
+    bool
+        from_original; /* attention's output projection and the shared experts' first product keep their bf16 input,
+                              which others keep too, and cast it again in the backward pass (set_save_original_input) */
+    double
+        settle_bytes; /* read and written, of an element gathered over a tensor group, until a product reads it */
+    bool settles_apart;    /* ... in a second copy */
+    size_t gather_tile;    /* tokens and widths that are no multiple are gathered in bf16 */
+    size_t row_multiple;   /* of the tokens of an operand */
+    size_t width_multiple; /* of its width */
     double products_share; /* of fp8_flops over bf16_flops, what is won beside bf16's own share of its peak */
     double products_width; /* half width of that, as a logarithm */
     const char *products_are; /* where that comes from */

@@ -88,9 +88,19 @@ static const char *inputs_note(const spw_job *job) {
 static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const spw_stage *stage,
                                   const spw_layer_shape *s) {
     const size_t tensor = spw_grid_of(job).tensor;
-    const bool at[SPW_MOMENT_COUNT] = {
-        [SPW_MOMENT_DENSE_LAYER] = stage->moe_layers < stage->layers, [SPW_MOMENT_LOSS] = stage->head};
+    const bool dense = stage->moe_layers < stage->layers, fp8 = job->precision.recipe != SPW_FP8_NONE,
+               at[SPW_MOMENT_COUNT] = {
+                   [SPW_MOMENT_DENSE_LAYER] = dense && !fp8, [SPW_MOMENT_LOSS] = stage->head};
     if (tensor == 1 || spw_grid_is_mesh(job)) return;
+    if (fp8 && dense) {
+        const double held = spw_fp8_gather_of(job, s->tokens, s->hidden).held;
+        LIVE(spw_component_add(f, "gathered_dense_sequence",
+                               (double)(tensor * s->tokens * s->hidden) * (held + (double)s->element_bytes),
+                               "fp8 input of a dense FFN, gathered, and its gradient in bf16 (5.10)",
+                               "TP T H (%.5g + b) = %zu x %zu x %zu x (%.5g + %zu)", held, tensor, s->tokens,
+                               s->hidden, held, s->element_bytes),
+             AT_DENSE_LAYER);
+    }
     spw_component_live(
         spw_component_add(
             f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),

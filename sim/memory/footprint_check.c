@@ -3,6 +3,7 @@
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/fp8_memory.h"
 #include "sim/memory/unfused_attention.h"
 
 #include <stdio.h>
@@ -99,6 +100,31 @@ static spw_status check_mesh(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+/* TransformerEngine refuses an operand of fp8 whose tokens or width are no multiple: of a GPU's part of them. */
+static spw_status check_operands(const spw_job *job, const spw_grid *g) {
+    const spw_model *m = &job->model;
+    const spw_fp8_facts facts = spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
+    const spw_layer_shape shape = spw_layer_shape_of(job, job->sequences_per_gpu[0]);
+    const struct {
+        const char *what;
+        size_t size, cut, multiple;
+    } operands[] = {
+        {"tokens of a sequence part", shape.tokens, 1, facts.row_multiple},
+        {"columns of attention's output", (size_t)spw_fp8_value_elements(m), g->tensor, facts.width_multiple},
+        {"columns of the shared experts", m->shared_ffn, g->tensor, facts.width_multiple},
+        {"columns of a dense FFN", m->dense_ffn, g->tensor, facts.width_multiple},
+        {"columns of an expert", m->expert_ffn, g->expert_tensor, facts.width_multiple}};
+    for (size_t i = 0; i < sizeof operands / sizeof *operands && job->precision.recipe != SPW_FP8_NONE; i++) {
+        if (operands[i].size / operands[i].cut % operands[i].multiple == 0) continue;
+        return spw_fail(SPW_ECONFIG,
+                        "recipe %s: a GPU has %zu %s, and TransformerEngine takes multiples of %zu; use less "
+                        "tensor, context or expert_tensor parallelism, other sequences, or recipe: none",
+                        spw_fp8_recipe_name(job->precision.recipe), operands[i].size / operands[i].cut,
+                        operands[i].what, operands[i].multiple);
+    }
+    return SPW_OK;
+}
+
 /* What is described of tensor, context and expert-tensor parallelism. */
 static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
@@ -123,11 +149,7 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
             "tensor %zu, context %zu and expert_tensor %zu with sharded weights are not modelled; use "
             "Megatron-Core's optimizer: distributed or replicated",
             g.tensor, g.context, g.expert_tensor);
-    if (job->precision.recipe != SPW_FP8_NONE)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s with tensor %zu and context %zu is not modelled; use recipe: none",
-                        spw_fp8_recipe_name(job->precision.recipe), g.tensor, g.context);
-    return SPW_OK;
+    return check_operands(job, &g);
 }
 
 static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {

@@ -1,17 +1,29 @@
 #include "sim/memory/fp8_memory.h"
 
+#include "sim/input/grid.h"
+#include "sim/memory/optimizer_state.h"
+
 static spw_fp8_facts facts_of(const spw_job *job) {
     return spw_fp8_facts_known(job->precision.recipe, job->cluster.gpu_generation);
 }
 
 /* --- Weights --- */
 
+double spw_fp8_whole_parameters(const spw_model *m, double layers, double moe_layers) {
+    const spw_parameters p = spw_model_parameters(m);
+    const double gate = m->shared_gate ? (double)m->hidden : 0.0;
+    return layers * (double)(spw_replicated_parameters_of(m).layer - p.norms_per_layer) + moe_layers * gate;
+}
+
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
     const spw_parameters p = spw_model_parameters(&job->model);
     const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
+    const spw_grid g = spw_grid_of(job);
     const double rest = layers * (double)p.attention_per_layer + moe * (double)p.shared_per_layer +
-                        (layers - moe) * (double)p.dense_ffn_per_layer;
-    return (moe * (double)p.routed_per_layer / (double)job->expert + rest) / (double)job->tensor;
+                        (layers - moe) * (double)p.dense_ffn_per_layer,
+                 whole = spw_fp8_whole_parameters(&job->model, layers, moe);
+    return moe * (double)p.routed_per_layer / (double)(g.expert * g.expert_tensor) +
+           (rest - whole) / (double)g.tensor + whole;
 }
 
 double spw_fp8_weight_bytes(const spw_job *job, const spw_stage *stage) {
@@ -45,10 +57,24 @@ spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
                  hidden = (double)m->hidden, shared = (double)m->shared_ffn;
     spw_fp8_inputs in = {0.0, 0.0, 0.0};
     if (job->precision.recipe == SPW_FP8_NONE) return in;
-    in.attention = hidden * (c - b) + spw_fp8_value_elements(m) * c;
+    in.attention = hidden * (c - b) + (facts.from_original ? 0.0 : spw_fp8_value_elements(m) * c);
     if (m->attention == SPW_ATTENTION_MLA)
         in.attention += hidden * c + (double)(m->q_lora_rank + m->kv_lora_rank) * (c - b);
-    if (m->shared_ffn > 0) in.shared = hidden * c + shared * (c - b);
+    if (m->shared_ffn > 0) in.shared = (facts.from_original ? 0.0 : hidden * c) + shared * (c - b);
     in.dense = (double)m->dense_ffn * (c - b);
     return in;
+}
+
+/* --- Gathers of a tensor group --- */
+
+spw_fp8_gather spw_fp8_gather_of(const spw_job *job, size_t tokens, size_t width) {
+    const spw_fp8_facts facts = facts_of(job);
+    const double b = (double)job->precision.activations, c = facts.scaled ? 1.0 + 1.0 / 32.0 : 1.0;
+    if (job->precision.recipe == SPW_FP8_NONE) return (spw_fp8_gather){b, b, b, 0.0};
+    if (tokens % facts.gather_tile != 0 || width % facts.gather_tile != 0)
+        return (spw_fp8_gather){b, b, b + c, b + c}; /* gathered in bf16, then cast */
+    return (spw_fp8_gather){.input = c,
+                            .gradient = facts.scaled ? 2.0 * c : c,
+                            .held = facts.settles_apart ? 1.0 + c : c,
+                            .settled = facts.settle_bytes};
 }

@@ -12,6 +12,9 @@
  * experts, dense FFN, and the experts. Router, norms between blocks, embedding and head are not among them. */
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage);
 
+/* Of these what every GPU of a tensor group holds whole: MLA's down projections, norms within attention, gates. */
+double spw_fp8_whole_parameters(const spw_model *model, double layers, double moe_layers);
+
 /* Bytes of them: all fp8 copies, with scales. 0 without a recipe. */
 double spw_fp8_weight_bytes(const spw_job *job, const spw_stage *stage);
 /* Of weights in bf16 that fp8 ones replace. */
@@ -22,15 +25,29 @@ size_t spw_fp8_products(const spw_job *job, const spw_stage *stage);
 enum { SPW_FP8_PRODUCT_BYTES = 5 * 2 * 4 }; /* fp32, a history of one */
 
 /* Bytes a token more, or less, that a layer keeps of its inputs. All 0 without a recipe.
- *   attention, GQA   H (c - b) + heads v c     norm's output comes in fp8; attention's output is in both
- *   attention, MLA   H (2 c - b) + (q_lora + kv_lora) (c - b) + heads v c     the input is cast for q and for kv
- *   shared           H c + F_shared (c - b)    the input in both, for the router reads it; the activation in fp8
+ *   attention, GQA   H (c - b) [+ heads v c]   norm's output comes in fp8; attention's output is in both
+ *   attention, MLA   H (2 c - b) + (q_lora + kv_lora) (c - b) [+ heads v c]   the input is cast for q and for kv
+ *   shared           [H c +] F_shared (c - b)  the input in both, for the router reads it; the activation in fp8
  *   dense            F_dense (c - b)
- * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. */
+ * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. In brackets: recipe delayed alone; the others keep the
+ * bf16 tensor and cast it again. In a tensor group each GPU keeps its own part of a gathered input, so these hold for
+ * its own tokens. */
 typedef struct spw_fp8_inputs {
     double attention, shared, dense;
 } spw_fp8_inputs;
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
+
+/* What TransformerEngine gathers over a tensor group, an element; `tokens` of one GPU, `width` numbers each. Read in
+ * NVIDIA/TransformerEngine d0067d0d transformer_engine/pytorch: distributed.py gather_along_first_dim, module/linear.py,
+ * module/base.py grad_output_preprocess. Without a recipe bf16. */
+typedef struct spw_fp8_gather {
+    double input; /* bytes on the wire of what a product cut by columns reads: one copy, in either pass */
+    double
+        gradient;   /* of the gradient of what a product cut by rows made: two copies where they are scaled */
+    double held;    /* bytes of the gathered input in the backward pass, all copies */
+    double settled; /* read and written until a product can read it */
+} spw_fp8_gather;
+spw_fp8_gather spw_fp8_gather_of(const spw_job *job, size_t tokens, size_t width);
 
 /* heads x width of a value: attention's output a token. */
 double spw_fp8_value_elements(const spw_model *model);

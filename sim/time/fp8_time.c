@@ -1,5 +1,6 @@
 #include "sim/time/fp8_time.h"
 
+#include "sim/input/grid.h"
 #include "sim/memory/fp8_memory.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
@@ -15,17 +16,24 @@ static double cast(const spw_job *job, double inputs, double gradients, bool aga
     return facts_of(job).cast_bytes * (inputs * (again ? 2.0 : 1.0) + gradients);
 }
 
+/* A second cast, in the backward pass, of an input that is kept in bf16; each of the two then writes one copy. */
+static double cast_again(const spw_job *job, double inputs) {
+    const spw_fp8_facts facts = facts_of(job);
+    const double copies = facts.both ? 2.0 : 1.0;
+    return facts.from_original ? inputs * (facts.cast_bytes - copies + 2.0 - copies) : 0.0;
+}
+
 static double attention_bytes(const spw_job *job, bool again) {
     const spw_model *m = &job->model;
     const double hidden = (double)m->hidden, value = spw_fp8_value_elements(m), heads = (double)m->heads;
     if (m->attention == SPW_ATTENTION_GQA) {
         const double projected = (heads + 2.0 * (double)m->kv_heads) * (double)m->head_dim;
-        return cast(job, hidden + value, projected + hidden, again);
+        return cast(job, hidden + value, projected + hidden, again) + cast_again(job, value);
     }
     const double query = heads * (double)(m->nope_dim + m->rope_dim), q = (double)m->q_lora_rank,
                  kv = (double)m->kv_lora_rank, down = q + kv + (double)m->rope_dim,
                  up = query + heads * (double)m->nope_dim + value;
-    return cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again);
+    return cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again) + cast_again(job, value);
 }
 
 static double moe_bytes(const spw_job *job, bool again) {
@@ -33,7 +41,8 @@ static double moe_bytes(const spw_job *job, bool again) {
     const double hidden = (double)m->hidden, rows = (double)m->top_k, ffn = (double)m->expert_ffn,
                  shared = (double)m->shared_ffn, own = m->shared_ffn > 0 ? hidden : 0.0;
     return cast(job, rows * (hidden + ffn) + own + shared, rows * (hidden + 2.0 * ffn) + own + 2.0 * shared,
-                again);
+                again) +
+           cast_again(job, own);
 }
 
 static double dense_bytes(const spw_job *job, bool again) {
@@ -46,6 +55,24 @@ double spw_fp8_cast_bytes(const spw_job *job, bool again) {
     const double layers = (double)m->layers, moe = (double)m->moe_layers;
     return layers * attention_bytes(job, again) + moe * moe_bytes(job, again) +
            (layers - moe) * dense_bytes(job, again);
+}
+
+static double settled(const spw_job *job, size_t tokens, size_t width) {
+    return (double)width * spw_fp8_gather_of(job, tokens, width).settled;
+}
+
+double spw_fp8_settle_bytes(const spw_job *job, size_t tokens) {
+    const spw_model *m = &job->model;
+    const size_t tensor = spw_grid_of(job).tensor;
+    const double layers = (double)m->layers, moe = (double)m->moe_layers,
+                 hidden = settled(job, tokens, m->hidden), ffn = 2.0 * hidden;
+    double attention = 2.0 * hidden;
+    if (m->attention == SPW_ATTENTION_MLA)
+        attention = hidden + settled(job, tokens, m->q_lora_rank > 0 ? m->q_lora_rank : m->hidden) +
+                    settled(job, tokens, m->kv_lora_rank);
+    if (tensor == 1) return 0.0;
+    return (double)tensor *
+           (layers * attention + (layers - moe) * ffn + (m->shared_ffn > 0 ? moe * ffn : 0.0));
 }
 
 double spw_fp8_weight_cast_bytes(const spw_job *job, const spw_stage *stage) {

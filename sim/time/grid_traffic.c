@@ -2,7 +2,10 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/fp8_memory.h"
 #include "sim/memory/optimizer_state.h"
+
+#include <math.h>
 
 typedef struct builder {
     const spw_job *job;
@@ -11,72 +14,117 @@ typedef struct builder {
     size_t tensor, context;
 } builder;
 
-/* One tensor of `width` elements a token of the tensor group. */
+/* What a collective of a tensor group carries: one fp8 copy, or all, where TransformerEngine casts before it sends. */
+typedef enum carried { CARRIED_BF16, CARRIED_COPY, CARRIED_COPIES, CARRIED } carried;
+typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE } wide;
+static const char *const formulas[WIDE][CARRIED] = {
+    [WIDE_HIDDEN] = {"TP T H b", "TP T H c", "TP T H 2 c"},
+    [WIDE_QUERIES] = {"TP T q_lora b", "TP T q_lora c", "TP T q_lora 2 c"},
+    [WIDE_KEYS] = {"TP T kv_lora b", "TP T kv_lora c", "TP T kv_lora 2 c"},
+    [WIDE_ROTARY] = {"TP T rope b", "TP T rope c", "TP T rope 2 c"}};
+
+/* One tensor of a token of the tensor group. */
 typedef struct passing {
-    const char *name, *formula;
+    const char *name;
+    wide width;
     spw_step_place place;
-    uint64_t width;
+    bool linear; /* an operand of a linear layer, which an fp8 recipe casts */
+    bool again;  /* ... and, where it keeps the bf16 tensor, casts again in the backward pass */
 } passing;
 
-static void add(builder *b, const passing *p, spw_operation operation, bool backward, size_t count) {
+static uint64_t width_of(const builder *b, const passing *p) {
+    const spw_model *m = &b->job->model;
+    const size_t widths[WIDE] = {m->hidden, m->q_lora_rank, m->kv_lora_rank, m->rope_dim};
+    return widths[p->width];
+}
+
+static void add(builder *b, const passing *p, spw_operation operation, bool backward, size_t count,
+                carried what) {
+    const uint64_t elements = b->tensor * b->shape->tokens * width_of(b, p);
+    const spw_fp8_gather of = spw_fp8_gather_of(b->job, b->shape->tokens, width_of(b, p));
+    const double b16 = (double)b->shape->element_bytes, size = !p->linear || what == CARRIED_BF16 ? b16
+                                                               : what == CARRIED_COPY             ? of.input
+                                                                                      : of.gradient;
+    const bool fp8 = size < b16 || size > b16, one = size <= of.input;
     const spw_step_item item = {.name = p->name,
-                                .formula = p->formula,
+                                .formula = formulas[p->width][!fp8  ? CARRIED_BF16
+                                                              : one ? CARRIED_COPY
+                                                                    : CARRIED_COPIES],
                                 .operation = operation,
                                 .purpose = SPW_PURPOSE_TENSOR,
                                 .place = p->place,
                                 .group = SPW_GROUP_TENSOR,
                                 .backward = backward,
                                 .count = count};
-    spw_step_add(b->out, item, b->tensor * b->shape->tokens * p->width, b->shape->element_bytes);
+    if (fp8) {
+        spw_step_add(b->out, item, (uint64_t)llround((double)elements * size), 1);
+    } else {
+        spw_step_add(b->out, item, elements, b->shape->element_bytes);
+    }
+}
+
+/* Recipe tensorwise: the GPUs of a group cast with one scale, by the greatest element of all. */
+static void add_scales(builder *b, const passing *p, size_t forward, size_t backward) {
+    spw_step_item item = {.name = p->name,
+                          .formula = "greatest element, 4",
+                          .operation = SPW_OPERATION_ALL_REDUCE,
+                          .purpose = SPW_PURPOSE_TENSOR,
+                          .place = p->place,
+                          .group = SPW_GROUP_TENSOR,
+                          .count = forward};
+    if (b->job->precision.recipe != SPW_FP8_TENSORWISE || !p->linear) return;
+    spw_step_add(b->out, item, 1, sizeof(float));
+    item.backward = true;
+    item.count = backward;
+    spw_step_add(b->out, item, 1, sizeof(float));
 }
 
 /* What a product cut by columns reads: gathered, and gathered anew for the gradient of its weights; its gradient is
  * scattered. */
 static void add_input(builder *b, passing p, bool again) {
-    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, again ? 2 : 1);
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_COPY);
+    add(b, &p, SPW_OPERATION_ALL_GATHER, true, again ? 2 : 1, CARRIED_COPY);
+    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    add_scales(b, &p, 1, (again ? 1u : 0u) + (p.again ? 1u : 0u));
 }
 
 /* What a product cut by rows makes: scattered, and its gradient gathered. */
 static void add_output(builder *b, passing p, bool again) {
-    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1);
-    if (again) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16);
+    add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1, CARRIED_COPIES);
+    if (again) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    add_scales(b, &p, 0, 1);
 }
 
 static void add_attention(builder *b, spw_step_place place, bool again) {
     const spw_model *m = &b->job->model;
     if (m->attention == SPW_ATTENTION_MLA) {
-        const bool low = m->q_lora_rank > 0;
-        add_input(
-            b,
-            (passing){"queries", low ? "TP T q_lora b" : "TP T H b", place, low ? m->q_lora_rank : m->hidden},
-            again);
-        add_input(b, (passing){"keys_values", "TP T kv_lora b", place, m->kv_lora_rank}, again);
+        const wide queries = m->q_lora_rank > 0 ? WIDE_QUERIES : WIDE_HIDDEN;
+        add_input(b, (passing){"queries", queries, place, .linear = true}, again);
+        add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, again);
         /* gathered once: no product reads it */
-        const passing rope = {"rotary_key", "TP T rope b", place, m->rope_dim};
-        add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1);
-        add(b, &rope, SPW_OPERATION_ALL_GATHER, true, again ? 1 : 0);
-        add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+        const passing rope = {"rotary_key", WIDE_ROTARY, place, .linear = false};
+        add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+        add(b, &rope, SPW_OPERATION_ALL_GATHER, true, again ? 1 : 0, CARRIED_BF16);
+        add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     } else {
-        add_input(b, (passing){"attention_input", "TP T H b", place, m->hidden}, again);
+        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, again);
     }
-    add_output(b, (passing){"attention_output", "TP T H b", place, m->hidden}, again);
+    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, again);
 }
 
 static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
+    const bool shared = place == SPW_PLACE_MOE_LAYER;
     if (ffn == 0) return;
-    add_input(b, (passing){"ffn_input", "TP T H b", place, b->job->model.hidden}, again);
-    add_output(b, (passing){"ffn_output", "TP T H b", place, b->job->model.hidden}, again);
+    add_input(b, (passing){"ffn_input", WIDE_HIDDEN, place, .linear = true, .again = shared}, again);
+    add_output(b, (passing){"ffn_output", WIDE_HIDDEN, place, .linear = true}, again);
 }
 
 /* Tokens are summed over the parts of the vocabulary and scattered; of the loss the greatest logit, the target's, and the
  * sum of exponentials, each a number a token in fp32. */
 static void add_ends(builder *b) {
-    const uint64_t hidden = b->job->model.hidden;
-    add_output(b, (passing){"embedding", "TP T H b", SPW_PLACE_ENDS, hidden}, false);
-    add_input(b, (passing){"head_input", "TP T H b", SPW_PLACE_ENDS, hidden}, false);
+    add_output(b, (passing){"embedding", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false}, false);
+    add_input(b, (passing){"head_input", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false}, false);
     const spw_step_item loss = {.name = "loss",
                                 .formula = "4 TP T",
                                 .operation = SPW_OPERATION_ALL_REDUCE,

@@ -1,6 +1,7 @@
 #include "sim/time/weight_families.h"
 
 #include "sim/input/grid.h"
+#include "sim/memory/fp8_memory.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -15,6 +16,9 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
     const spw_grid g = spw_grid_of(job);
     const size_t groups = g.expert * g.expert_tensor;
     const spw_replicated_parameters kept = spw_replicated_parameters_of(m);
+    const uint64_t linear_whole =
+                       (uint64_t)spw_fp8_whole_parameters(m, (double)m->layers, (double)m->moe_layers),
+                   linear_held = g.tensor > 1 ? (linear - linear_whole) / g.tensor + linear_whole : linear;
     uint64_t rest = p.total - routed;
     uint64_t whole = g.tensor > 1 ? kept.layer * m->layers + kept.moe_layer * m->moe_layers + kept.head : 0;
     const spw_finetune *tuned = &job->finetune;
@@ -32,7 +36,7 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
                                        matrices};
     out[count++] =
         (spw_weight_family){SPW_PURPOSE_OTHER_WEIGHTS,         SPW_GROUP_ALL, g.data * g.context, g.tensor,
-                            (rest - whole) / g.tensor + whole, linear,        m->layers};
+                            (rest - whole) / g.tensor + whole, linear_held,   m->layers};
     if (all_experts)
         out[count++] = (spw_weight_family){
             SPW_PURPOSE_EXPERT_WEIGHTS, SPW_GROUP_EXPERT, job->expert, 1, routed, routed, matrices};
