@@ -29,7 +29,7 @@ static void add_rows(spw_table *t, const spw_scheme *scheme, size_t sequences,
             spw_table_text(t, spw_purpose_name(item->purpose));
             spw_table_text(t, item->name);
             spw_table_text(t, spw_step_place_name(item->place));
-            spw_table_count(t, traffic->times[item->place]);
+            spw_table_count(t, spw_step_item_times(traffic, item));
             spw_table_text(t, item->backward ? "backward" : "forward");
             spw_table_text(t, spw_operation_name(item->operation));
             spw_table_text(t, spw_step_group_name(item->group));

@@ -240,8 +240,11 @@ static const spw_setting finetune_rows[] = {
      .help = "products that have adapters: the projections of attention, the routed experts' own, or both"},
     {.key = NULL}};
 
-static const spw_choice reshards[] = {
-    {"off", SPW_RESHARD_OFF}, {"always", SPW_RESHARD_ALWAYS}, {"never", SPW_RESHARD_NEVER}, {NULL, 0}};
+static const spw_choice reshards[] = {{"default", SPW_RESHARD_DEFAULT},
+                                      {"off", SPW_RESHARD_OFF},
+                                      {"always", SPW_RESHARD_ALWAYS},
+                                      {"never", SPW_RESHARD_NEVER},
+                                      {NULL, 0}};
 
 static const spw_choice gathered_formats[] = {{"same", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 static const spw_choice algorithms[] = {{"adam", false}, {"muon", true}, {NULL, 0}};
@@ -253,9 +256,10 @@ static const spw_setting fsdp2_rows[] = {
      .offset = offsetof(spw_job, fsdp2.reshard),
      .size = sizeof(spw_reshard),
      .choices = reshards,
-     .fallback = "off",
+     .fallback = "default",
      .help = "schemes of PyTorch with optimizer: sharded: are a layer's weights freed after its forward pass "
-             "and gathered again? off: the memory of a layer scan instead of FSDP2"},
+             "and gathered again? default: as torchtitan does for its own schemes, off for others; off: the "
+             "memory of a layer scan instead of FSDP2"},
     COUNT_ROW("prefetch", fsdp2.prefetch, 0, SPW_MODEL_MAX_LAYERS, "1",
               "layers whose weights are being gathered beside the layer at work, in the backward pass"),
     COUNT_ROW("replicas", fsdp2.replicas, 1, 65536, "1",

@@ -53,8 +53,15 @@ typedef enum spw_optimizer_kind {
     SPW_OPTIMIZER_REPLICATED
 } spw_optimizer_kind;
 /* Of optimizer sharded under PyTorch: what its FSDP2 does with the gathered weights of a layer (sim/memory/fsdp2.h). Off: a
- * layer scan gathers the layer at work and the next one. */
-typedef enum spw_reshard { SPW_RESHARD_OFF, SPW_RESHARD_ALWAYS, SPW_RESHARD_NEVER } spw_reshard;
+ * layer scan gathers the layer at work and the next one. Default: as torchtitan does for its own schemes, off for others;
+ * spw_fsdp2_job makes it one of the others. Torchtitan: its policy "default". */
+typedef enum spw_reshard {
+    SPW_RESHARD_OFF,
+    SPW_RESHARD_ALWAYS,
+    SPW_RESHARD_NEVER,
+    SPW_RESHARD_DEFAULT,
+    SPW_RESHARD_TORCHTITAN
+} spw_reshard;
 typedef struct spw_job_fsdp2 {
     spw_reshard reshard; /* after a layer's forward pass */
     size_t prefetch;     /* layers whose all-gathers are under way beside the layer at work */

@@ -180,7 +180,7 @@ static spw_status check_fsdp2(const spw_job *job, const char **key) {
             "use a divisor of them",
             job->fsdp2.replicas, job->fsdp);
     *key = "fsdp2.reshard_after_forward";
-    if (job->fsdp2.reshard == SPW_RESHARD_OFF) return SPW_OK;
+    if (job->fsdp2.reshard == SPW_RESHARD_OFF || job->fsdp2.reshard == SPW_RESHARD_DEFAULT) return SPW_OK;
     if (job->optimizer != SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
         return spw_fail(SPW_ECONFIG,
                         "reshard_after_forward is of whole models whose weights are sharded; use optimizer: "

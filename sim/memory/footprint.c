@@ -5,6 +5,7 @@
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/unfused_attention.h"
@@ -373,7 +374,8 @@ static void find_peak(spw_footprint *f) {
 
 spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
                                   spw_footprint *out) {
-    const spw_job *job = p->job;
+    spw_job room;
+    const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
     const spw_scheme *scheme = p->scheme;
     const spw_layer_shape *shape = &p->shape;
     const spw_pipeline pipeline = spw_pipeline_of(job);
@@ -391,7 +393,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     }
     if (whole) {
         spw_footprint_add_state(out, job, &stage);
-        if (job->fsdp2.reshard != SPW_RESHARD_OFF)
+        if (spw_fsdp2_is_on(job))
             spw_footprint_add_fsdp2(out, job, &stage);
         else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
             spw_footprint_add_gathered(out, job, &stage,

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/unfused_attention.h"
 
 #include <stdio.h>
@@ -161,8 +162,27 @@ static spw_status check_layout(const spw_job *job, const spw_scheme *scheme) {
         scheme->text);
 }
 
+/* Keys of FSDP2 with a scheme that has it only if told. */
+static spw_status check_fsdp2_keys(const spw_job *job, const spw_scheme *scheme) {
+    const spw_job_fsdp2 *f = &job->fsdp2;
+    const char *key = f->prefetch > 1   ? "prefetch"
+                      : f->replicas > 1 ? "replicas"
+                      : f->gathered > 0 ? "gathered"
+                                        : "state";
+    if (f->reshard != SPW_RESHARD_DEFAULT || spw_fsdp2_is_default(job, scheme) ||
+        (f->prefetch <= 1 && f->replicas <= 1 && f->gathered == 0 && !f->on_host))
+        return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "fsdp2.%s is of FSDP2, which scheme '%s' of a job with optimizer: %s has only where it is "
+        "said; add fsdp2.reshard_after_forward: always or never, or leave it out",
+        key, scheme->text, spw_optimizer_name(job->optimizer));
+}
+
 static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
-    if (!scheme->type->memory.shards_state || job->fsdp2.reshard == SPW_RESHARD_OFF) return SPW_OK;
+    const spw_status status = check_fsdp2_keys(job, scheme);
+    if (status != SPW_OK) return status;
+    if (!scheme->type->memory.shards_state || !spw_fsdp2_is_on(job)) return SPW_OK;
     return spw_fail(
         SPW_ECONFIG,
         "scheme '%s': FSDP2 is PyTorch's, and MaxText's program gathers weights by its layer scan; "
@@ -202,7 +222,26 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
                     spw_optimizer_name(job->optimizer), scheme->text);
 }
 
+/* torchtitan's policy, and its formats where the job has others. */
+#define FREED \
+    "torchtitan's schemes: FSDP2 as torchtitan wraps it: weights of a layer are freed after its forward " \
+    "pass and gathered again, those of the next one beside it (fsdp2.reshard_after_forward: default; " \
+    "always, never and off say otherwise)"
+#define WAITING \
+    "torchtitan's schemes: FSDP2 as torchtitan wraps it with pipeline stages: weights stay gathered and " \
+    "gradients whole until the last backward pass of a step (fsdp2.reshard_after_forward: default; always, " \
+    "never and off say otherwise)"
+#define FORMATS \
+    "; formats are the job's, torchtitan's own are precision: {weights: fp32, gradients: fp32, optimizer: " \
+    "fp32} and fsdp2.gathered: bf16"
+
+static const char *fsdp2_note(const spw_job *job) {
+    static const char *const notes[2][2] = {{FREED FORMATS, FREED}, {WAITING FORMATS, WAITING}};
+    return notes[job->pipeline > 1][spw_fsdp2_has_torchtitan_formats(job)];
+}
+
 const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *scheme) {
+    if (spw_fsdp2_is_default(job, scheme)) return fsdp2_note(job);
     if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
         job->part != SPW_PART_WHOLE)
         return NULL;

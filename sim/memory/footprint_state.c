@@ -98,8 +98,7 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
     const spw_precision *p = &job->precision;
     const char *source = sources[job->optimizer];
     const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
-    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED,
-               fsdp2 = job->fsdp2.reshard != SPW_RESHARD_OFF;
+    const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED, fsdp2 = spw_fsdp2_is_on(job);
     if (job->fsdp2.on_host) return;
     spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
@@ -117,6 +116,7 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
         c->argument = true;
         LIVE(c, ALWAYS);
     }
+    if (spw_fsdp2_waits(job)) return; /* sharded gradients come when the last backward pass has ended */
     c = add_part(f, "gradients", s.gradients,
                  fsdp2     ? "sharded gradients, in the format of the sharded weights (7.14)"
                  : sharded ? "stacked gradients of the layer scan (7.7)"
@@ -195,8 +195,71 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     }
 }
 
+/* Parameters that a GPU gathers of a stage: of all its blocks, or of the `most` largest of them. */
+static double stage_parameters(const spw_job *job, const spw_stage *stage, size_t most) {
+    const spw_pipeline p = spw_pipeline_of(job);
+    const double moe = spw_fsdp2_unit_of(job, true).parameters,
+                 dense = spw_fsdp2_unit_of(job, false).parameters;
+    double below = INFINITY, sum = 0.0;
+    for (size_t taken = 0; taken < most;) { /* the next largest size, and how many blocks have it */
+        double size = 0.0;
+        size_t equal = 0;
+        for (size_t c = 0; c < p.chunks; c++) {
+            const spw_block b = spw_pipeline_block(&p, &job->model, stage->index, c);
+            const bool first = stage->embedding && c == 0, last = stage->head && c + 1 == p.chunks;
+            const double here = (double)(b.moe_layers + b.predictions) * moe +
+                                (double)(b.layers - b.moe_layers) * dense +
+                                (first ? spw_fsdp2_embedding(job) : 0.0) + (last ? spw_fsdp2_head(job) : 0.0);
+            if (here >= below || here < size) continue;
+            equal = here > size ? 1 : equal + 1;
+            size = here;
+        }
+        if (equal == 0) break;
+        const size_t take = equal < most - taken ? equal : most - taken;
+        sum += (double)take * size;
+        taken += take;
+        below = size;
+    }
+    return sum;
+}
+
+/* Under pipeline stages: weights stay gathered and gradients whole until a stage's last backward pass has ended. */
+static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const char *source = "FSDP2 under PyTorch's pipeline stages (7.14)";
+    const size_t chunks = spw_pipeline_of(job).chunks, resident = spw_fsdp2_resident(job);
+    const spw_parameters p = spw_model_parameters(&job->model);
+    const double w = (double)spw_fsdp2_gathered_bytes(job), g = (double)job->precision.gradients,
+                 gathered = stage_parameters(job, stage, resident),
+                 whole = stage_parameters(job, stage, chunks),
+                 copied =
+                     job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
+    const double matrix = (double)p.routed_per_layer / (3.0 * (double)job->expert),
+                 table = stage->head ? spw_fsdp2_head(job) : 0.0;
+    LIVE(spw_component_add(f, "fsdp2.parameters", w * gathered, source,
+                           "gathered, of %zu of %zu blocks: %.6g x %.0f", resident, chunks, gathered, w),
+         ALWAYS);
+    LIVE(spw_component_add(f, "fsdp2.whole_gradients", g * whole, source,
+                           "not reduced before the last backward pass has ended: %.6g x %.0f", whole, g),
+         ALWAYS);
+    LIVE(spw_component_add(f, "fsdp2.weight_gradient", w * matrix, source,
+                           "of one matrix of the experts before it is added: %.6g x %.0f", matrix, w),
+         AT_MOE_LAYER);
+    LIVE(spw_component_add(f, "fsdp2.head", w * table, source, "gradient before it is added: %.6g x %.0f",
+                           table, w),
+         AT_LOSS);
+    if (!job->fsdp2.on_host) return;
+    const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, true);
+    LIVE(spw_component_add(f, "fsdp2.host_copies", copied * spw_fsdp2_shard(job, &unit), source,
+                           "of units of %.6g parameters", unit.parameters),
+         AT_MOE_LAYER);
+}
+
 void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     const char *source = "FSDP2, a layer a unit (7.14)";
+    if (spw_fsdp2_waits(job)) {
+        add_waiting(f, job, stage);
+        return;
+    }
     const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_fsdp2_gathered_bytes(job);
     const double copied =
         job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
@@ -208,7 +271,7 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
         const double before =
             dense && others > 0.0 ? other.parameters : head; /* layers with experts come last */
         const spw_fsdp2_bytes b = spw_fsdp2_layer(job, &unit, layers, before);
-        const double kept = job->fsdp2.reshard == SPW_RESHARD_NEVER ? w * others * other.parameters : 0.0;
+        const double kept = spw_fsdp2_keeps(job) ? w * others * other.parameters : 0.0;
         const struct {
             const char *name;
             double bytes;
@@ -227,6 +290,16 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
                                                      w),
                                    at);
     }
+    if (spw_fsdp2_keeps(job)) {
+        const double table = stage->embedding ? spw_fsdp2_embedding(job) : 0.0;
+        LIVE(spw_component_add(f, "fsdp2.embedding", w * table, source, "stays gathered: %.6g x %.0f", table,
+                               w),
+             {true, true, true});
+        LIVE(spw_component_add(f, "fsdp2.kept_parameters",
+                               w * stage_parameters(job, stage, 1) - w * (head + table), source,
+                               "all layers, gathered in the forward pass, w = %.0f", w),
+             AT_LOSS);
+    }
     if (stage->head)
         LIVE(spw_component_add(f, "fsdp2.head", 2.0 * w * head, source,
                                "weights and gradients, 2 x %.6g x %.0f", head, w),
@@ -237,7 +310,7 @@ void spw_footprint_add_summed(spw_footprint *f, const spw_job *job, const spw_st
     const double g = (double)job->precision.gradients, layers = (double)(stage->layers + stage->predictions),
                  moe = (double)(stage->moe_layers + stage->predictions);
     double kept = 0.0, sums = 0.0;
-    if (job->fsdp2.replicas < 2) return;
+    if (job->fsdp2.replicas < 2 || spw_fsdp2_waits(job)) return;
     for (size_t i = 0; i < f->components; i++) {
         const spw_component *c = &f->component[i];
         const bool always = c->live[SPW_MOMENT_MOE_LAYER] && c->live[SPW_MOMENT_LOSS];

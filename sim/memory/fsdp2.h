@@ -8,6 +8,10 @@
  *   gradients    of the layer, in the format of the weights, before they are reduced
  *   reduced      input of the reduce-scatter of the layer before, in the format of the gradients, which is kept until the next
  *                one begins
+ * With pipeline stages torch/distributed/pipelining/stage.py backward_maybe_with_nosync sets reshard_after_backward and
+ * requires_gradient_sync to false until a stage's last backward pass: weights stay gathered and gradients whole, in the format
+ * in which they are reduced, from one micro-batch to the next; perform_reduce_grad then scatters each once a step. Of several
+ * chunks schedules.py _add_unshard_reshard keeps at most 3 gathered, those that work next.
  * With replicas (HSDP) the output of each reduce-scatter, which is summed over the replicas, is kept until the backward pass ends
  * (AllReduceState). Sharded gradients have the format of the sharded weights, whatever they are reduced in. */
 #ifndef SPW_SIM_MEMORY_FSDP2_H
@@ -15,8 +19,32 @@
 
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
+#include "sim/schemes/scheme.h"
 
 #include <stdbool.h>
+
+/* The job as this scheme runs it: where the job says nothing of FSDP2 (SPW_RESHARD_DEFAULT), and torchtitan's scheme has its whole
+ * state sharded, a copy in `room` with torchtitan's own policy; else the job itself, in which SPW_RESHARD_DEFAULT means off. */
+bool spw_fsdp2_is_default(const spw_job *job, const spw_scheme *scheme);
+const spw_job *spw_fsdp2_job(const spw_job *job, const spw_scheme *scheme, spw_job *room);
+/* Formats that torchtitan trains in unless told otherwise: all state in fp32, weights gathered in bf16. */
+bool spw_fsdp2_has_torchtitan_formats(const spw_job *job);
+/* Are layers wrapped in FSDP2? Of a job of spw_fsdp2_job, or one that says so itself. */
+bool spw_fsdp2_is_on(const spw_job *job);
+/* Do gathered weights stay from the forward to the backward pass of a layer? torchtitan fsdp.py
+ * get_fsdp_reshard_after_forward_policy: with pipeline stages they do, else not. */
+bool spw_fsdp2_keeps(const spw_job *job);
+/* Do whole gradients wait for the end of the step, as they do under pipeline stages? */
+bool spw_fsdp2_waits(const spw_job *job);
+
+/* Blocks of layers that are gathered at once on a stage. */
+size_t spw_fsdp2_resident(const spw_job *job);
+
+/* All-gathers of a step, of all stages together: of every layer, embedding and head, each a unit. */
+typedef struct spw_fsdp2_gathers {
+    size_t moe_layers, dense_layers, embedding, head;
+} spw_fsdp2_gathers;
+spw_fsdp2_gathers spw_fsdp2_gathers_of(const spw_job *job);
 
 /* Bytes of a weight as layers use it: as it is gathered, where FSDP2 casts it before. */
 size_t spw_fsdp2_gathered_bytes(const spw_job *job);
@@ -43,5 +71,6 @@ double spw_fsdp2_shard(const spw_job *job, const spw_fsdp2_unit *unit);
 /* The layers of a stage: with experts, and dense; and the head with the last norm, a unit of its own. */
 spw_fsdp2_unit spw_fsdp2_unit_of(const spw_job *job, bool experts);
 double spw_fsdp2_head(const spw_job *job);
+double spw_fsdp2_embedding(const spw_job *job);
 
 #endif

@@ -93,7 +93,7 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
     const double copies = (double)spw_fsdp2_copies(job);
     const double experts = (double)(g.expert * g.expert_tensor), replicas = (double)g.expert_data / copies,
                  rest_replicas = (double)(g.data * g.context) / copies;
-    const bool fsdp2 = job->fsdp2.reshard != SPW_RESHARD_OFF;
+    const bool fsdp2 = spw_fsdp2_is_on(job);
     const double gradient = (double)(fsdp2 ? job->precision.weights : job->precision.gradients);
     const double on_gpu = 1.0 - job->optimizer_on_host;
     const double master = (double)spw_master_bytes(job), moments = 2.0 * (double)job->precision.optimizer;

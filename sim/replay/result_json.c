@@ -62,10 +62,23 @@ static json_t *overrides_json(spw_json *json, const spw_run_settings *s) {
 
 static json_t *positive_json(double value) { return value > 0.0 ? spw_json_real(value) : json_null(); }
 
+/* Under any of its schemes. */
+static bool has_fsdp2(const spw_job *job) {
+    bool has = spw_fsdp2_is_on(job);
+    for (size_t i = 0; i < job->schemes && !has; i++) {
+        spw_scheme scheme;
+        has = spw_scheme_parse(job->scheme[i], &scheme) == SPW_OK && spw_fsdp2_is_default(job, &scheme);
+    }
+    return has;
+}
+
 static json_t *fsdp2_json(spw_json *json, const spw_job *job) {
     json_t *object = json_object();
-    spw_json_put(json, object, "reshard_after_forward",
-                 spw_json_text(job->fsdp2.reshard == SPW_RESHARD_ALWAYS ? "always" : "never"));
+    static const char *const policies[] = {[SPW_RESHARD_OFF] = "off",
+                                           [SPW_RESHARD_ALWAYS] = "always",
+                                           [SPW_RESHARD_NEVER] = "never",
+                                           [SPW_RESHARD_DEFAULT] = "default"};
+    spw_json_put(json, object, "reshard_after_forward", spw_json_text(policies[job->fsdp2.reshard]));
     spw_json_put(json, object, "prefetch", spw_json_count(job->fsdp2.prefetch));
     spw_json_put(json, object, "replicas", spw_json_count(spw_fsdp2_copies(job)));
     spw_json_put(json, object, "gathered_bytes", spw_json_count(spw_fsdp2_gathered_bytes(job)));
@@ -122,7 +135,7 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (job->attention == SPW_ATTENTION_UNFUSED)
         spw_json_put(json, object, "attention", spw_json_text("unfused"));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
-    if (job->fsdp2.reshard != SPW_RESHARD_OFF) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
+    if (has_fsdp2(job)) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
     if (job->optimizer_on_host > 0.0)
         spw_json_put(json, object, "optimizer_on_host", spw_json_real(job->optimizer_on_host));

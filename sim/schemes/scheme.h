@@ -181,6 +181,7 @@ typedef struct spw_scheme_memory {
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
     bool shards_state; /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
+    bool fsdp2;        /* torchtitan's: it wraps layers in FSDP2 unless told otherwise */
     bool
         any_device; /* the same tensors on a TPU, as XLA needs no library of GPUs and no lowering of its own for them */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */

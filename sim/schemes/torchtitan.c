@@ -130,6 +130,7 @@ const spw_scheme_type spw_scheme_torchtitan = {
         "pytorch/torchtitan torchtitan/models/common/{moe,token_dispatcher}.py AllToAllTokenDispatcher",
     .options = options,
     .memory.layer = layer,
+    .memory.fsdp2 = true,
     .traffic.exchanges = spw_row_exchanges,
     .routing.flow = flow,
     .check = spw_check_remat,

@@ -124,6 +124,7 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
                     "models/common/token_dispatcher.py MinimalAsyncEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
+    .memory.fsdp2 = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T min(e, K)",
     .memory.own_rows = no_rows,

@@ -130,6 +130,7 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
         "HybridEPTokenDispatcher",
     .options = options,
     .memory.layer = layer,
+    .memory.fsdp2 = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",
     .traffic.by_node = true,

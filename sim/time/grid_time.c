@@ -69,7 +69,7 @@ spw_status spw_grid_time_of(const spw_megatron_coefficients *c, const spw_point 
         const group_pace *pace = item->purpose == SPW_PURPOSE_TENSOR ? &tensor : &context;
         if (item->purpose != SPW_PURPOSE_TENSOR && item->purpose != SPW_PURPOSE_CONTEXT) continue;
         const double bytes = spw_step_item_wire_bytes(&traffic, item),
-                     calls = (double)(item->count * traffic.times[item->place]) / stages,
+                     calls = (double)(item->count * spw_step_item_times(&traffic, item)) / stages,
                      seconds = bytes * pace->byte_s + calls * pace->call_s;
         if (item->place == SPW_PLACE_STEP) {
             out->gradients += seconds;

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
@@ -39,7 +40,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
                         !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
-           spw_finetune_is_whole(&job->finetune) && job->fsdp2.reshard == SPW_RESHARD_OFF &&
+           spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
            !(job->optimizer_on_host > 0.0) && !job->muon && job->attention == SPW_ATTENTION_FLASH &&
            job->precision.weights == 2 && spw_precision_is_timed(job);
 }

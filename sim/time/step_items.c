@@ -36,10 +36,15 @@ void spw_step_add(spw_step_traffic *traffic, spw_step_item item, uint64_t elemen
     if (!overflow) traffic->item[traffic->items++] = item;
 }
 
+size_t spw_step_item_times(const spw_step_traffic *t, const spw_step_item *item) {
+    return item->in_step > 0 ? item->in_step : t->times[item->place];
+}
+
 double spw_step_item_wire_bytes(const spw_step_traffic *t, const spw_step_item *item) {
     const double size = (double)t->group_size[item->group],
                  stages = (double)t->group_size[SPW_GROUP_PIPELINE];
-    const double bytes = (double)item->bytes * (double)item->count * (double)t->times[item->place] / stages;
+    const double bytes =
+        (double)item->bytes * (double)item->count * (double)spw_step_item_times(t, item) / stages;
     if (item->operation == SPW_OPERATION_SEND || item->operation == SPW_OPERATION_HOST_COPY) return bytes;
     return (item->operation == SPW_OPERATION_ALL_REDUCE ? 2.0 : 1.0) * bytes * (size - 1.0) / size;
 }

@@ -71,6 +71,7 @@ typedef struct spw_step_item {
     bool backward;  /* the recomputation is part of it */
     bool other_dim; /* cut along another dimension than the rest of its family */
     size_t count;
+    size_t in_step; /* how often in one step, where that is not as often as its place; else 0 */
     uint64_t
         bytes; /* of each: the whole tensor that one GPU sees, result of a gather, operand of the others */
 } spw_step_item;
@@ -86,6 +87,9 @@ typedef struct spw_step_traffic {
 
 /* Appends an item of `elements` x `element_bytes`; nothing where its group is one GPU or a factor is 0. */
 void spw_step_add(spw_step_traffic *traffic, spw_step_item item, uint64_t elements, size_t element_bytes);
+
+/* How often it is in one step, all micro-batches and stages together. */
+size_t spw_step_item_times(const spw_step_traffic *traffic, const spw_step_item *item);
 
 /* Bytes out of one GPU in one step, mean over the stages: bytes x count x times x (g - 1) / g / stages; twice that for
  * an all-reduce, without (g - 1) / g for a send or a copy from or to the host, both ways together. */

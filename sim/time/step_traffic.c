@@ -22,8 +22,25 @@ const char *const spw_step_stack_texts[SPW_STEP_STACKS] = {SPW_STEP_STACK_LIST(S
 typedef struct builder {
     const spw_job *job;
     spw_step_traffic *out;
-    size_t tensor; /* GPUs of a mesh among which most matrices are cut */
+    size_t tensor;             /* GPUs of a mesh among which most matrices are cut */
+    spw_fsdp2_gathers gathers; /* of FSDP2, in a step */
 } builder;
+
+/* FSDP2 gathers a unit as often as its policy and the pipeline say; what else a step has of a weight is as often as its place,
+ * or once where gradients wait for the end of the step. */
+static size_t gathers_of(const builder *b, const spw_step_item *item) {
+    if (!spw_fsdp2_is_on(b->job)) return 0;
+    const bool table = strcmp(item->name, "embedding") == 0;
+    return item->place == SPW_PLACE_MOE_LAYER     ? b->gathers.moe_layers
+           : item->place == SPW_PLACE_DENSE_LAYER ? b->gathers.dense_layers
+           : table                                ? b->gathers.embedding
+                                                  : b->gathers.head;
+}
+
+static size_t reductions_of(const builder *b, const spw_step_item *item) {
+    if (!spw_fsdp2_waits(b->job)) return 0;
+    return b->out->times[item->place] / b->out->times[SPW_PLACE_ENDS];
+}
 
 /* Shards of one place: to the GPU before each gather, gradients back. */
 static void add_host_copy(builder *b, spw_step_item item, uint64_t elements, size_t element_bytes) {
@@ -37,6 +54,7 @@ static void add_host_copy(builder *b, spw_step_item item, uint64_t elements, siz
 }
 
 static void add_gather(builder *b, spw_step_item item, uint64_t elements) {
+    item.in_step = gathers_of(b, &item);
     add_host_copy(b, item, elements, b->job->precision.weights);
     spw_step_add(b->out, item, elements, spw_fsdp2_gathered_bytes(b->job));
 }
@@ -44,6 +62,7 @@ static void add_gather(builder *b, spw_step_item item, uint64_t elements) {
 /* Scattered over those who share the weight; their parts are summed over the replicas. */
 static void add_gradient(builder *b, spw_step_item item, uint64_t elements) {
     const size_t g = b->job->precision.gradients, shards = b->out->group_size[item.group];
+    item.in_step = reductions_of(b, &item);
     spw_step_add(b->out, item, elements, g);
     add_host_copy(b, item, elements, b->job->precision.weights);
     item.operation = SPW_OPERATION_ALL_REDUCE;
@@ -55,7 +74,7 @@ static void add_gradient(builder *b, spw_step_item item, uint64_t elements) {
 static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
     item.count = 1;
     item.family = SPW_FAMILY_WEIGHTS;
-    const int gathers = b->job->fsdp2.reshard == SPW_RESHARD_NEVER ? 1 : 2;
+    const int gathers = spw_fsdp2_is_on(b->job) ? 1 : 2; /* of FSDP2 all of a step together */
     for (int backward = 0; backward < gathers; backward++) {
         item.operation = SPW_OPERATION_ALL_GATHER;
         item.backward = backward;
@@ -190,7 +209,7 @@ static void add_ends(builder *b, const spw_layer_shape *s) {
                           .formula = "V H w",
                           .operation = SPW_OPERATION_ALL_GATHER};
     const bool tokens_travel =
-        b->job->fsdp2.reshard == SPW_RESHARD_OFF && s->tokens * s->hidden * s->element_bytes <= table * w;
+        !spw_fsdp2_is_on(b->job) && s->tokens * s->hidden * s->element_bytes <= table * w;
     add_gather(b, item, table);
     item.name = tokens_travel ? "token_ids" : "embedding";
     item.formula = tokens_travel ? "4 G T" : "V H w";
@@ -294,15 +313,17 @@ static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *
 }
 
 spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *stack, spw_step_traffic *out) {
-    const spw_job *job = point->job;
+    spw_job room;
     const spw_scheme *scheme = point->scheme;
+    const spw_job *job = spw_fsdp2_job(point->job, scheme, &room);
     const spw_model *m = &job->model;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_grid grid = spw_grid_of(job);
     const size_t micro = pipeline.micro_batches;
     const spw_compiled_layer *list =
         scheme->type->compiled.list != NULL ? scheme->type->compiled.list(scheme) : NULL;
-    builder b = {job, out, spw_grid_mesh_tensor(job)};
+    builder b = {job, out, spw_grid_mesh_tensor(job), {.moe_layers = 0}};
+    if (spw_fsdp2_is_on(job)) b.gathers = spw_fsdp2_gathers_of(job);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     out->times[SPW_PLACE_MOE_LAYER] = m->moe_layers * micro;

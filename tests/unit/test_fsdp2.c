@@ -5,6 +5,7 @@
 #include "sim/memory/fsdp2.h"
 
 #include "sim/memory/footprint.h"
+#include "sim/memory/footprint_check.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/time/megatron_job_time.h"
 #include "sim/time/step_traffic.h"
@@ -96,7 +97,7 @@ static size_t operations(const spw_step_traffic *t, spw_operation operation) {
         const spw_step_item *item = &t->item[i];
         if (item->place == SPW_PLACE_MOE_LAYER && item->operation == operation &&
             strcmp(item->name, "expert_w0") == 0)
-            count += item->count * t->times[item->place];
+            count += item->count * spw_step_item_times(t, item);
     }
     return count;
 }
@@ -260,7 +261,121 @@ static void test_optimizer_on_host(void) {
     CHECK(fabs(back / (0.25 * component(&whole, "master_weights")) - 1.0) < 1e-3);
 }
 
+/* What nobody says: torchtitan's schemes have FSDP2, others a layer scan. The head's weights stay after the forward pass, as the loss
+ * follows (torchtitan fsdp.py apply_fsdp_to_decoder), where "always" gathers them again. Pencil and paper: 2 micro-batches. */
+static void test_default(void) {
+    static spw_job job, said;
+    static spw_footprint f, always;
+    static spw_step_traffic t;
+    spw_scheme own, other, hybrid;
+    CHECK_OK(spw_scheme_parse("torchtitan", &own));
+    CHECK_OK(spw_scheme_parse("torchtitan-hybridep", &hybrid));
+    CHECK_OK(spw_scheme_parse("megablocks", &other));
+    read_job("", &job);
+    read_job("fsdp2: {reshard_after_forward: always}\n", &said);
+    const spw_point point = spw_point_of(&job, &own, 2), scan = spw_point_of(&job, &other, 2),
+                    stated = spw_point_of(&said, &own, 2);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK_OK(spw_footprint_compute(&stated, NULL, &always));
+    CHECK(component(&f, "fsdp2.parameters") > 0.0 && component(&f, "gathered_expert_weights") < 0.0);
+    CHECK(f.peak_bytes == always.peak_bytes);
+    CHECK_OK(spw_footprint_compute(&scan, NULL, &f));
+    CHECK(component(&f, "fsdp2.parameters") < 0.0 && component(&f, "gathered_expert_weights") > 0.0);
+    CHECK(strstr(spw_footprint_state_note(&job, &own), "fsdp2.reshard_after_forward: default") != NULL);
+    CHECK(strstr(spw_footprint_state_note(&job, &hybrid), "fsdp2.gathered: bf16") != NULL);
+    CHECK(strstr(spw_footprint_state_note(&job, &other), "as by FSDP") != NULL);
+    CHECK(strstr(spw_footprint_state_note(&said, &own), "default") == NULL);
+    for (int i = 0; i < 2; i++) {
+        size_t embedding = 0, head = 0;
+        CHECK_OK(spw_step_traffic_of(i == 0 ? &point : &stated, &spw_step_stacks[0], &t));
+        for (size_t j = 0; j < t.items; j++) {
+            if (t.item[j].operation != SPW_OPERATION_ALL_GATHER) continue;
+            if (strcmp(t.item[j].name, "embedding") == 0) embedding += spw_step_item_times(&t, &t.item[j]);
+            if (strcmp(t.item[j].name, "head") == 0) head += spw_step_item_times(&t, &t.item[j]);
+        }
+        CHECK(embedding == 4 && head == (i == 0 ? 2 : 4));
+        CHECK(operations(&t, SPW_OPERATION_ALL_GATHER) == 58 * 4);
+    }
+    /* Megatron's optimizers and bare layers have no FSDP2, and keys of it need a scheme that has it. */
+    read_job("optimizer: distributed\n", &job);
+    CHECK(!spw_fsdp2_is_default(&job, &own));
+    read_job("fsdp2: {replicas: 2}\n", &job);
+    CHECK_OK(spw_footprint_check(&job, &own));
+    CHECK(spw_footprint_check(&job, &other) == SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "fsdp2.replicas is of FSDP2, which scheme 'megablocks'") != NULL);
+    read_job("fsdp2: {gathered: bf16}\n", &job);
+    CHECK(strstr(spw_footprint_state_note(&job, &own), "own are") != NULL);
+    job.precision.weights = job.precision.gradients = job.precision.optimizer = 4;
+    CHECK(strstr(spw_footprint_state_note(&job, &own), "own are") == NULL);
+}
+
+/* FSDP2 under PyTorch's own pipeline stages: torch 2.15 with gloo, 4 processes on a CPU, 2 stages of 2 GPUs; blocks of layers of
+ * 64 x 64, shards of bf16, reduced in fp32; the most bytes of gathered weights and of whole gradients, all-gathers of all layers of
+ * both stages in a step, reductions of one stage. */
+static void test_stages(void) {
+    static const struct {
+        spw_reshard reshard;
+        size_t blocks, micro, layers; /* layers of a block */
+        double weights, gradients;
+        size_t gathers, reductions;
+    } staged[] = {{SPW_RESHARD_NEVER, 1, 4, 3, 24576, 49152, 6, 3},
+                  {SPW_RESHARD_ALWAYS, 1, 4, 3, 24576, 49152, 30, 3},
+                  {SPW_RESHARD_NEVER, 2, 4, 2, 32768, 65536, 8, 4},
+                  {SPW_RESHARD_NEVER, 4, 4, 1, 24576, 65536, 20, 4},
+                  {SPW_RESHARD_ALWAYS, 4, 8, 1, 16384, 65536, 81, 4}};
+    static spw_job job;
+    static spw_footprint f;
+    static spw_step_traffic t;
+    for (size_t i = 0; i < sizeof staged / sizeof *staged; i++) {
+        const size_t v = staged[i].blocks, layers = staged[i].layers;
+        job = (spw_job){.expert = 1, .fsdp = 2, .pipeline = 2, .tensor = 1, .virtual_stages = v};
+        job.micro_batches = staged[i].micro;
+        job.model.layers = 2 * v * layers;
+        job.fsdp2.reshard = staged[i].reshard;
+        CHECK(spw_fsdp2_waits(&job));
+        /* of blocks that come back, "always" frees one more in between */
+        const double most = (double)(spw_fsdp2_resident(&job) * layers) * 8192.0,
+                     freed = staged[i].reshard == SPW_RESHARD_ALWAYS && v > 3 ? 8192.0 : 0.0;
+        CHECK(fabs(most - freed - staged[i].weights) < 0.5);
+        CHECK(fabs((double)(v * layers) * 16384.0 - staged[i].gradients) < 0.5);
+        CHECK(spw_fsdp2_gathers_of(&job).dense_layers == staged[i].gathers);
+        CHECK(v * layers == staged[i].reductions);
+    }
+    /* DeepSeek-V3 on 4 stages, the first with 3 dense layers and 13 with experts: all there at once, bf16 and gradients of 4 bytes. */
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse("torchtitan", &scheme));
+    read_job("", &job);
+    job.pipeline = 4;
+    job.fsdp = 4;
+    job.micro_batches = 8;
+    job.sequences_per_gpu[0] = 8;
+    const spw_point point = spw_point_of(&job, &scheme, 8);
+    const spw_parameters p = spw_model_parameters(&job.model);
+    const double experts = 8.0 * 3.0 * 7168.0 * 2048.0, table = 129280.0 * 7168.0,
+                 attention = (double)(p.attention_per_layer + p.norms_per_layer),
+                 moe = experts + attention + (double)(p.shared_per_layer + p.router_per_layer),
+                 dense = attention + (double)p.dense_ffn_per_layer;
+    CHECK_OK(spw_footprint_of_stage(&point, 0, NULL, &f));
+    CHECK(fabs(component(&f, "fsdp2.parameters") - 2.0 * (13.0 * moe + 3.0 * dense + table)) < 2.0);
+    CHECK(fabs(component(&f, "fsdp2.whole_gradients") - 4.0 * (13.0 * moe + 3.0 * dense + table)) < 2.0);
+    CHECK(fabs(component(&f, "fsdp2.weight_gradient") - 2.0 * experts / 3.0) < 2.0);
+    CHECK(component(&f, "gradients") < 0.0 && component(&f, "fsdp2.reduce_input") < 0.0);
+    CHECK_OK(spw_footprint_of_stage(&point, 3, NULL, &f));
+    CHECK(fabs(component(&f, "fsdp2.parameters") - 2.0 * (15.0 * moe + table + 7168.0)) < 2.0);
+    CHECK(fabs(component(&f, "fsdp2.head") - 2.0 * (table + 7168.0)) < 2.0);
+    CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &t));
+    CHECK(operations(&t, SPW_OPERATION_ALL_GATHER) == 58); /* once a step, whatever the micro-batches */
+    CHECK(operations(&t, SPW_OPERATION_REDUCE_SCATTER) == 58);
+    job.virtual_stages =
+        4; /* 16 blocks, 4 of them with layers more: of a stage's 4 the 3 largest are gathered */
+    CHECK_OK(spw_footprint_of_stage(&point, 0, NULL, &f));
+    CHECK(fabs(component(&f, "fsdp2.parameters") - 2.0 * (2.0 * 4.0 * moe + moe + 3.0 * dense + table)) <
+          2.0);
+}
+
 int main(void) {
+    test_stages();
+    test_default();
     test_replicas();
     test_host_and_replicas();
     test_optimizer_on_host();

@@ -271,9 +271,10 @@ static void test_muon(void) {
 }
 
 static void test_host_and_replicas(void) {
-    refuse(JOB "fsdp2: {replicas: 2}\n", "job.yaml:5: replicas is of FSDP2; add "
-                                         "fsdp2.reshard_after_forward: always or never, or "
-                                         "leave it out");
+    refuse(JOB "fsdp2: {reshard_after_forward: off, replicas: 2}\n",
+           "job.yaml:5: replicas is of FSDP2; add "
+           "fsdp2.reshard_after_forward: always or never, or "
+           "leave it out");
     refuse(JOB "fsdp2: {reshard_after_forward: always, replicas: 3}\n",
            "job.yaml:5: 3 replicas do not divide the 8 GPUs that share an expert's weights "
            "(parallel.fsdp); use a divisor of them");
