@@ -257,12 +257,11 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",
                         name);
-    if (job->remat == SPW_REMAT_MOE_ACT)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s with remat moe_act is not modelled: TransformerEngine then keeps the "
-                        "activation's input "
-                        "in bf16 and casts it again; use remat: none, selective, moe or full",
-                        name);
+    if (job->remat == SPW_REMAT_MOE_ACT && p->recipe == SPW_FP8_DELAYED)
+        return spw_fail(
+            SPW_ECONFIG,
+            "Megatron-Core refuses recipe delayed with remat moe_act; use remat: none, selective, moe or "
+            "full, or another recipe");
     if (job->model.other.layers > 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s: the products of %s layers are not described in fp8; use recipe: none",

@@ -74,6 +74,12 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
                         "so nothing of it waits in the stash; use remat: none or selective, or leave stash= "
                         "away",
                         scheme->text, spw_remat_name(job->remat));
+    if (job->remat == SPW_REMAT_MOE_ACT)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': remat moe_act with the paged stash is done within TransformerEngine's fused "
+            "experts and was not read; use remat: none or selective, or leave stash= away",
+            scheme->text);
     return SPW_OK;
 }
 

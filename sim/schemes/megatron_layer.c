@@ -262,6 +262,26 @@ static void multiplied(spw_layer_builder *b, const char *step, const operand *o,
         spw_layer_dies(b, step, o->by_row);
 }
 
+/* An activation that is computed again is cast again, from bf16 (Megatron-Core's set_save_original_input of fc2): forward by row alone,
+ * backward by column, and with one scale a tensor both ways (TransformerEngine's grouped_linear.py). */
+static bool casts_again(spw_megatron_experts x) {
+    return x.shape->fp8_copies > 0 && x.shape->remat == SPW_REMAT_MOE_ACT;
+}
+static bool by_row_again(spw_megatron_experts x) { return !splits(x) || !x.shape->fp8_scaled; }
+
+static void cast_again(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
+    if (!casts_again(x)) return;
+    if (by_row_again(x)) spw_layer_born(b, step, copy_of(o, o->by_row, x));
+    if (splits(x)) spw_layer_born(b, step, copy_of(o, o->by_column, x));
+}
+
+static void end_cast_again(spw_layer_builder *b, const char *step, const operand *o, const char *original,
+                           spw_megatron_experts x) {
+    if (!casts_again(x)) return;
+    if (splits(x) && by_row_again(x)) spw_layer_dies(b, step, o->by_row);
+    spw_layer_dies(b, step, original);
+}
+
 /* What is left of the input and of the output's gradient, which live as bf16 where there is no recipe. */
 static void end_products(spw_layer_builder *b, const char *step, const operand *input,
                          const operand *gradient, const char *input_bf16, spw_megatron_experts x) {
@@ -291,9 +311,17 @@ static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     multiplied(b, "fc1", &fc1_input, x);
     adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = 2}, x);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
-    cast(b, "fc2", &fc2_input, x);
+    if (casts_again(x)) {
+        spw_layer_born(b, "fc2", copy_of(&fc2_input, fc2_input.by_row, x));
+    } else {
+        cast(b, "fc2", &fc2_input, x);
+    }
     spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
-    multiplied(b, "fc2", &fc2_input, x);
+    if (casts_again(x)) {
+        spw_layer_dies(b, "fc2", fc2_input.by_row);
+    } else {
+        multiplied(b, "fc2", &fc2_input, x);
+    }
     adapt(b, "fc2", "fc2_lora", (spw_tensor){"fc2_lora_output", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (forward || drops_inputs(x.shape) || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
         spw_layer_dies(b, "fc2", "fc2_input");
@@ -372,7 +400,9 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
                    (spw_tensor){"d_fc2_lora_input", x.rows, SPW_WIDTH_FFN}, x);
     if (is_torch(b))
         spw_layer_born(b, "fc2 weight gradient", weight_gradient("d_fc2_weight", x.shape, false, 1));
+    cast_again(b, "fc2 weight gradient", &fc2_input, x);
     end_products(b, "fc2 weight gradient", &fc2_input, &d_fc2_output, "fc2_input", x);
+    end_cast_again(b, "fc2 weight gradient", &fc2_input, "fc2_input", x);
     spw_layer_dies(b, "fc2 weight gradient", "d_fc2_output");
     if (is_torch(b)) spw_layer_dies(b, "fc2 weight gradient", "d_fc2_weight");
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});

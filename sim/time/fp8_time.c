@@ -23,6 +23,13 @@ static double cast_again(const spw_job *job, double inputs) {
     return facts.from_original ? inputs * (facts.cast_bytes - copies + 2.0 - copies) : 0.0;
 }
 
+/* remat moe_act casts the experts' activation again; with one scale a tensor both ways. */
+static double activation_again(const spw_job *job, double elements) {
+    const spw_fp8_facts facts = facts_of(job);
+    if (job->remat != SPW_REMAT_MOE_ACT) return 0.0;
+    return cast_again(job, elements) + (facts.both && !facts.scaled ? elements : 0.0);
+}
+
 static double attention_bytes(const spw_job *job, bool again) {
     const spw_model *m = &job->model;
     const double hidden = (double)m->hidden, value = spw_fp8_value_elements(m), heads = (double)m->heads;
@@ -42,7 +49,7 @@ static double moe_bytes(const spw_job *job, bool again) {
                  shared = (double)m->shared_ffn, own = m->shared_ffn > 0 ? hidden : 0.0;
     return cast(job, rows * (hidden + ffn) + own + shared, rows * (hidden + 2.0 * ffn) + own + 2.0 * shared,
                 again) +
-           cast_again(job, own);
+           cast_again(job, own) + activation_again(job, rows * ffn);
 }
 
 static double dense_bytes(const spw_job *job, bool again) {
@@ -50,10 +57,10 @@ static double dense_bytes(const spw_job *job, bool again) {
     return cast(job, hidden + ffn, hidden + 2.0 * ffn, again);
 }
 
-double spw_fp8_cast_bytes(const spw_job *job, bool again) {
+double spw_fp8_cast_bytes(const spw_job *job, bool again, bool moe_again) {
     const spw_model *m = &job->model;
     const double layers = (double)m->layers, moe = (double)m->moe_layers;
-    return layers * attention_bytes(job, again) + moe * moe_bytes(job, again) +
+    return layers * attention_bytes(job, again) + moe * moe_bytes(job, moe_again) +
            (layers - moe) * dense_bytes(job, again);
 }
 

@@ -119,7 +119,7 @@ class Case:
         self.shared, self.dense = (pick([0, unit]), pick([0, 1])) if self.mla else (0, 0)
         self.dense_ffn = unit * 2
         self.layers = self.dense + pick([1, 2])
-        self.remat = pick(["full", "none", "selective"])
+        self.remat = pick(["full", "none", "selective", "moe"] + ["moe_act"] * (self.recipe != "delayed"))
         self.gather = pick([False, True])
         self.backend = pick(["alltoall", "flex"]) if self.ETP == 1 else "alltoall"
         self.scheme = f"megatron-{self.backend}:align={ALIGN.get(self.recipe, 16)}" + (",pay=router" if self.ETP > 1 else "")
@@ -209,12 +209,12 @@ def check_experts(case, name, what):
 
 def check_traffic(case, name, what, attention, shared, dense):
     T, TP, CP = case.T, case.TP, case.CP
-    again, moe = case.remat == "full", case.layers - case.dense
+    again, moe, repeats = case.remat == "full", case.layers - case.dense, case.remat in ("full", "moe")
     sums = {}
     for row in json.loads(oracle.must("explain", "--traffic", "--job", case.write(name, case.recipe), "--format", "json")):
         sums[row["purpose"]] = sums.get(row["purpose"], 0) + row["step_bytes"]
     want = sum(m.collectives(case.q, TP, T, again) for m in attention) * case.layers
-    want += sum(m.collectives(case.q, TP, T, again) for m in shared) * moe + sum(m.collectives(case.q, TP, T, again) for m in dense) * case.dense
+    want += sum(m.collectives(case.q, TP, T, repeats) for m in shared) * moe + sum(m.collectives(case.q, TP, T, again) for m in dense) * case.dense
     share = (TP - 1) / TP
     if case.mla:  # the rotary key, in bf16
         want += share * TP * T * case.rope * 2 * (3 if again else 2) * case.layers
@@ -235,10 +235,13 @@ def check_time(case, name, what, attention, shared, dense):
     point = (answer.get("points") or answer.get("rows"))[0]
     text, moe, again = json.dumps(point), case.layers - case.dense, case.remat == "full"
     if case.gpu == "h200":
-        rows = Module(case.H, 2 * case.F, None), Module(case.F, case.H, None)
-        cast = lambda modules, T: sum(m.casts(case.q, case.TP, T, again) for m in modules)
-        want = cast(attention, case.T) * case.layers + cast(shared, case.T) * moe + cast(dense, case.T) * case.dense
-        want += cast(rows, case.T * case.K) * moe
+        rows, repeats = (Module(case.H, 2 * case.F, None), Module(case.F, case.H, None)), case.remat in ("full", "moe")
+        cast = lambda modules, T, again: sum(m.casts(case.q, case.TP, T, again) for m in modules)
+        want = cast(attention, case.T, again) * case.layers + cast(shared, case.T, repeats) * moe + cast(dense, case.T, again) * case.dense
+        want += cast(rows, case.T * case.K, repeats) * moe
+        if case.remat == "moe_act":  # of the activation: forward by row; again by column, with one scale a tensor both ways
+            read = 4 if case.recipe == "tensorwise" else 2
+            want += case.T * case.K * case.F * moe * (read + 1 + (2 if case.q.per_tensor else 1) - case.q.copies)
         got = point["time"]["components"]["fp8_casts"]["seconds"]
         oracle.check(abs(got - want / copy) <= 1e-6 * got, f"{what} casts: {got} s for {want / copy}")
     for words in (f"recipe {case.recipe}: products at", "tensor and context parallelism counted"):
