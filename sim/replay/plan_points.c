@@ -51,7 +51,8 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .newest = q->newest,
                                 .time_stack = q->time_stack,
                                 .megatron = q->megatron,
-                                .memory = q->memory};
+                                .memory = q->memory,
+                                .store = q->store};
 }
 
 spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {

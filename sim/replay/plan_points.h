@@ -28,6 +28,7 @@ typedef struct spw_plan_request {
     const spw_time_stack *time_stack; /* times of compiled programs; NULL: none */
     const spw_megatron_coefficients *megatron; /* times of Megatron-Core's schemes; NULL: none */
     spw_memory_bound *memory;                  /* as in spw_replay_request */
+    spw_token_store *store;                    /* the same */
 } spw_plan_request;
 
 /* The expert-parallel sizes from 1 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */

@@ -23,6 +23,7 @@ typedef struct replay {
     size_t splits, batches, places, row_count;
     spw_composer *composer;     /* reads the steps that this process computes, and knows what all rest on */
     bool plain;                 /* steps are computed in their turn, by this process */
+    bool reads;                 /* every record is read, as more than counts of its pieces is asked for */
     size_t begun;               /* step of the composer; SIZE_MAX: none */
     spw_balancer *balancer;     /* NULL: none */
     size_t *leader;             /* [places] the first place of the batch whose counts are these */
@@ -117,6 +118,13 @@ static spw_status check(const replay *r) {
     return q->stack != NULL || q->time_stack != NULL ? spw_job_is_whole(q->job, "--stack") : SPW_OK;
 }
 
+/* Must choices be looked at one by one? */
+static bool reads_records(const spw_replay_request *q) {
+    bool reads = q->store == NULL || q->balancer != NULL || !q->skips_lost_tokens;
+    for (size_t i = 0; i < q->schemes; i++) reads = reads || q->scheme[i].type->routing.keep != NULL;
+    return reads;
+}
+
 static spw_status create_balancer(replay *r) {
     const spw_job *job = r->data;
     const size_t gpus = job->cluster.gpus_per_node, sharers = spw_grid_of(job).expert_tensor,
@@ -147,6 +155,7 @@ static spw_status compose(replay *r) {
                                           .layer_end = q->layer_end,
                                           .seed = q->seed,
                                           .drawn_sequences = q->drawn_sequences,
+                                          .store = q->store,
                                           .weights = spw_schemes_need_weights(q->scheme, q->schemes)};
     SPW_TRY(spw_composer_create(&request, &r->composer));
     r->begun = SIZE_MAX;
@@ -200,6 +209,7 @@ static spw_status create(replay *r) {
                                   .parts = pipeline.stages > 1 || pipeline.micro_batches > 1,
                                   .micro_batches = pipeline.micro_batches,
                                   .stages = pipeline.stages};
+    r->reads = reads_records(q);
     SPW_TRY(check(r));
     SPW_TRY(compose(r));
     SPW_TRY(create_places(r));
@@ -284,14 +294,36 @@ cleanup:
     return status;
 }
 
+/* The choices of a layer, once they are asked for. */
+static spw_status read_layer(replay *r, size_t layer, size_t batch, spw_trace_record *record) {
+    const spw_layout *layout = NULL;
+    if (record->expert_id != NULL) return SPW_OK;
+    return spw_composer_layer(r->composer, layer, batch, record, &layout);
+}
+
+/* Counts of a place that leads; what a store has counted needs no record. */
+static spw_status fill_counts(replay *r, size_t leader, size_t layer, spw_trace_record *record,
+                              const spw_layout *layout) {
+    const size_t split = first_with_groups(r, leader / r->batches), batch = leader % r->batches;
+    spw_counts *counts = r->counts[leader];
+    spw_segment_counts *cache = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_composer_store(r->composer, layer, &counts->placement, layout, &cache));
+    if (cache == NULL || !spw_segment_counts_know(cache, layout))
+        SPW_TRY(read_layer(r, layer, batch, record));
+    SPW_TRY(spw_segment_counts_fill(cache != NULL ? cache : r->cache[split], counts, record, layout));
+
+cleanup:
+    return status;
+}
+
 /* All schemes of them. */
-static spw_status note_places(replay *r, size_t leader, const spw_trace_record *record,
+static spw_status note_places(replay *r, size_t leader, size_t layer, spw_trace_record *record,
                               const spw_layout *layout, spw_note *out) {
-    const size_t split = first_with_groups(r, leader / r->batches);
     spw_choice_tally choices = {.slots = 0};
     void *at = NULL;
     spw_status status = SPW_OK;
-    SPW_TRY(spw_segment_counts_fill(r->cache[split], r->counts[leader], record, layout));
+    SPW_TRY(fill_counts(r, leader, layer, record, layout));
     if (leader == 0) SPW_TRY(note_chosen(r, out));
     if (tallies(r, leader)) {
         spw_choice_tally_add(&choices, r->counts[leader], r->request->job->model.top_k);
@@ -337,7 +369,7 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     const size_t micro_batches = r->frame.micro_batches > 0 ? r->frame.micro_batches : 1,
                  step = unit / r->frame.layers, layer = unit % r->frame.layers;
     const void *ids = NULL;
-    spw_trace_record balanced = {.tokens = 0};
+    spw_trace_record balanced = {.tokens = 0}, record = {.tokens = 0};
     spw_status status = SPW_OK;
     if (step != r->begun) SPW_TRY(spw_composer_begin(r->composer, step));
     if (step != r->begun && r->balancer != NULL) SPW_TRY(spw_balancer_begin(r->balancer));
@@ -345,10 +377,10 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
     if (layer == 0) SPW_TRY(spw_composer_note(r->composer, out));
     for (size_t i = 0; i < r->batches * micro_batches; i++) {
         const size_t b = i / micro_batches;
-        const spw_layout *layout = NULL;
-        spw_trace_record record;
-        SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
-        const bool other = i == 0 || record.expert_id != ids;
+        const spw_layout *layout = spw_composer_layout(r->composer, b);
+        const bool reads = r->reads || spw_composer_draws(r->composer);
+        if (reads) SPW_TRY(spw_composer_layer(r->composer, layer, b, &record, &layout));
+        const bool other = i == 0 || (reads && record.expert_id != ids);
         if (other) forget(r);
         ids = record.expert_id;
         if (r->balancer != NULL) {
@@ -360,7 +392,7 @@ static spw_status note_layer(void *context, size_t unit, spw_note *out) {
             layout = r->part[b];
         }
         for (size_t place = b; place < r->places; place += r->batches)
-            if (r->leader[place] == place) SPW_TRY(note_places(r, place, &record, layout, out));
+            if (r->leader[place] == place) SPW_TRY(note_places(r, place, layer, &record, layout, out));
     }
 
 cleanup:

@@ -11,6 +11,7 @@
 #include "sim/replay/overload.h"
 #include "sim/replay/result.h"
 #include "sim/routing/balancer.h"
+#include "sim/routing/token_store.h"
 #include "sim/schemes/scheme.h"
 #include "traces/trace.h"
 #include "traces/trace_memory.h"
@@ -77,6 +78,7 @@ typedef struct spw_replay_request {
     size_t step_begin, step_end, layer_begin, layer_end; /* as in spw_composer_request */
     uint64_t seed;
     size_t drawn_sequences; /* as in spw_composer_request */
+    spw_token_store *store; /* the same; NULL: none */
     bool refuses;           /* a point that cannot be is a refusal, also where there is one split */
     bool skips_lost_tokens; /* tokens_fully_dropped is not counted */
     double

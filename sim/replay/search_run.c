@@ -26,17 +26,28 @@ static const double DAY_S = 86400.0, ROUNDING = 1e-9; /* of a bound */
 static const size_t MOST_JOBS = (size_t)1 << 32;
 static const size_t MOST_COUNTS_BYTES = (size_t)256 << 20; /* of the places that one replay holds at once */
 
+/* What the bounds say of a point, once they were asked. */
+typedef struct known_facts {
+    bool there;
+    spw_status status;
+    spw_search_point_facts facts;
+} known_facts;
+enum { KNOWN_FACTS = 1 << 16 };
+
 /* A search under way: the twins are jobs of one expert-parallel size that one replay takes together. */
 typedef struct search {
     const spw_search_request *q;
     spw_plan_request plan; /* with the trace of the GPUs under way */
     spw_search_facts facts;
     spw_megatron_coefficients *megatron;
+    spw_token_store *store;                  /* of that trace */
     size_t twins, batches, schemes, per_job; /* batches of the jobs under way, and points of each */
     spw_job *job;                            /* [twins] */
     size_t (*value)[SPW_SEARCH_DIMENSIONS];  /* [twins] */
     size_t *index;                           /* [twins] of the space */
     spw_search_bound *bound;                 /* [twins][batches][schemes], as the replay has them */
+    known_facts *known;                      /* [KNOWN_FACTS] of the first points of the GPUs under way */
+    size_t first;                            /* job of those GPUs */
     bool *skip;                              /* the same */
     bool timed;                              /* points with a time are looked at, or those without */
     bool counts;                             /* what becomes of the points under way is counted */
@@ -46,6 +57,8 @@ typedef struct search {
 static void destroy(search *s) {
     spw_free(s->megatron), spw_free(s->job), spw_free(s->value);
     spw_free(s->index), spw_free(s->bound), spw_free(s->skip);
+    spw_free(s->known);
+    spw_token_store_destroy(s->store);
 }
 
 static spw_status create(const spw_search_request *q, spw_search_outcome *out, search *s) {
@@ -60,6 +73,9 @@ static spw_status create(const spw_search_request *q, spw_search_outcome *out, s
         return spw_fail(SPW_EARG, "a search of more than %zu points; leave some out with --over", MOST_JOBS);
     s->plan.splits = 0;
     SPW_TRY(SPW_ALLOC(1, &s->megatron));
+    SPW_TRY(spw_token_store_create(&s->store));
+    SPW_TRY(SPW_ALLOC(KNOWN_FACTS, &s->known));
+    s->plan.store = s->store;
     SPW_TRY(SPW_ALLOC(s->twins, &s->job));
     SPW_TRY(SPW_ALLOC(s->twins, &s->value));
     SPW_TRY(SPW_ALLOC(s->twins, &s->index));
@@ -93,13 +109,28 @@ static spw_search_fate judge_speed(const search *s, const spw_search_bound *boun
     return spw_search_front_beats(&s->out->front, bound, s->timed) ? SPW_SEARCH_BEATEN : SPW_SEARCH_GOOD;
 }
 
+/* The bounds of the point at `at` of the jobs under way, which seeds and their search both ask for. */
+static spw_status bound_of(search *s, size_t at, const spw_point *point, spw_search_point_facts *out) {
+    const size_t all = s->q->space->base->batches * s->schemes,
+                 place = (s->index[at / s->per_job] - s->first) * all + at % s->per_job;
+    known_facts *known = place < KNOWN_FACTS ? &s->known[place] : NULL;
+    if (known != NULL && known->there) {
+        *out = known->facts;
+        return known->status;
+    }
+    const spw_status status = spw_search_bound_of(&s->facts, point, out);
+    if (known != NULL) *known = (known_facts){true, status, *out};
+    return status;
+}
+
 /* What the bounds say of a point: GOOD means that it is to be replayed. */
-static spw_status judge(search *s, const spw_point *point, size_t scheme, const size_t *value,
-                        spw_search_bound *bound, spw_search_fate *out) {
+static spw_status judge(search *s, size_t at, const spw_point *point, spw_search_fate *out) {
+    const size_t scheme = at % s->schemes, *value = s->value[at / s->per_job];
+    spw_search_bound *bound = &s->bound[at];
     spw_search_point_facts f;
     *out = SPW_SEARCH_BATCH;
     if (is_too_large(s, point)) return SPW_OK;
-    const spw_status status = spw_search_bound_of(&s->facts, point, &f);
+    const spw_status status = bound_of(s, at, point, &f);
     *out = SPW_SEARCH_IMPOSSIBLE;
     if (status != SPW_OK) return status == SPW_ECONFIG ? SPW_OK : status;
     *bound = f.bound;
@@ -280,7 +311,7 @@ static spw_status run_twins(search *s, size_t first) {
         for (size_t at = jobs * s->per_job; at < (jobs + 1) * s->per_job; at++) {
             const spw_point point = point_at(s, at);
             spw_search_fate fate = SPW_SEARCH_GOOD;
-            SPW_TRY(judge(s, &point, at % s->schemes, s->value[jobs], &s->bound[at], &fate));
+            SPW_TRY(judge(s, at, &point, &fate));
             s->skip[at] = fate != SPW_SEARCH_GOOD;
             if (s->skip[at]) s->out->fate[fate]++;
             good += !s->skip[at];
@@ -316,7 +347,7 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
             spw_search_point_facts f;
             size_t batch = 0;
             if (is_too_large(s, &point)) continue;
-            status = spw_search_bound_of(&s->facts, &point, &f);
+            status = bound_of(s, at, &point, &f);
             if (status == SPW_ECONFIG) continue;
             if (status != SPW_OK) return status;
             if (f.bound.least_bytes > f.budget_bytes || !f.timed) continue;
@@ -340,7 +371,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
             s->skip[at] = at % s->schemes != i % s->schemes ||
                           point.sequences != base->sequences_per_gpu[i / s->schemes];
             if (s->skip[at]) continue;
-            SPW_TRY(judge(s, &point, at % s->schemes, s->value[0], &s->bound[at], &fate));
+            SPW_TRY(judge(s, at, &point, &fate));
             s->skip[at] = fate != SPW_SEARCH_GOOD;
         }
         SPW_TRY(replay(s, 1));
@@ -362,6 +393,9 @@ static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *p
     SPW_TRY(SPW_ALLOC(s->q->space->base->batches * s->schemes, &seeds));
     SPW_TRY(spw_cluster_resize(&of->cluster, s->value[0][SPW_SEARCH_GPUS]));
     SPW_TRY(s->q->open_trace(s->q->state, of, &s->plan.trace));
+    spw_token_store_forget(s->store);
+    memset(s->known, 0, KNOWN_FACTS * sizeof *s->known);
+    s->first = first;
     s->facts = (spw_search_facts){.plan = &s->plan, .generated = s->q->generated};
     if (s->plan.megatron != NULL) {
         SPW_TRY(spw_megatron_coefficients_scale(s->plan.megatron, &of->cluster, s->megatron));

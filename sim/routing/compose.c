@@ -249,10 +249,18 @@ static spw_token_layout token_layout(spw_composer *c, size_t batch) {
                               .found = &c->found[batch]};
 }
 
+/* Of the trace, that are the step begun. */
+static spw_stored_steps stored_steps(const spw_composer *c) {
+    return (spw_stored_steps){c->step_begin[c->step], c->step_begin[c->step + 1]};
+}
+
 static spw_status begin_tokens(spw_composer *c) {
     bool drawn[SPW_JOB_MAX_BATCHES] = {false}, any = false;
-    const size_t begin = c->step_begin[c->step], end = c->step_begin[c->step + 1];
-    spw_status status = spw_token_runs_read(&c->runs, c->request.trace, begin, end);
+    const spw_stored_steps steps = stored_steps(c);
+    spw_token_store *store = c->request.store;
+    spw_status status = store != NULL
+                            ? spw_token_store_runs(store, c->request.trace, steps, &c->runs)
+                            : spw_token_runs_read(&c->runs, c->request.trace, steps.begin, steps.end);
     for (size_t b = 0; b < c->request.batches && status == SPW_OK; b++) {
         const spw_token_layout layout = token_layout(c, b);
         status = spw_token_layout_deal(&layout);
@@ -395,3 +403,15 @@ spw_status spw_composer_layer(spw_composer *c, size_t layer, size_t batch, spw_t
     *record = c->record;
     return SPW_OK;
 }
+
+const spw_layout *spw_composer_layout(const spw_composer *c, size_t batch) { return c->layout[batch]; }
+
+spw_status spw_composer_store(const spw_composer *c, size_t layer, const spw_placement *placement,
+                              const spw_layout *layout, spw_segment_counts **out) {
+    *out = NULL;
+    if (c->request.store == NULL || c->from_counts) return SPW_OK;
+    return spw_token_store_counts(c->request.store, stored_steps(c), c->request.layer_begin + layer,
+                                  placement, layout, out);
+}
+
+bool spw_composer_draws(const spw_composer *c) { return c->from_counts; }

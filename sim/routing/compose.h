@@ -9,6 +9,7 @@
 #include "sim/input/job.h"
 #include "sim/routing/assumptions.h"
 #include "sim/routing/counts.h"
+#include "sim/routing/token_store.h"
 #include "traces/trace.h"
 
 #include <stdint.h>
@@ -29,6 +30,7 @@ typedef struct spw_composer_request {
     size_t
         drawn_sequences; /* of a rank, from a trace of counts; a larger batch repeats them. 0: all are drawn */
     bool weights;        /* read router weights too, where the trace has them */
+    spw_token_store *store; /* of the trace, borrowed; NULL: none */
 } spw_composer_request;
 SPW_MUST_CHECK spw_status spw_composer_create(const spw_composer_request *request, spw_composer **out);
 void spw_composer_destroy(spw_composer *composer); /* NULL is fine */
@@ -53,6 +55,15 @@ SPW_MUST_CHECK spw_status spw_composer_state(spw_composer *composer, const spw_s
  * next call. */
 SPW_MUST_CHECK spw_status spw_composer_layer(spw_composer *composer, size_t layer, size_t batch,
                                              spw_trace_record *record, const spw_layout **layout);
+
+/* The layout alone. */
+const spw_layout *spw_composer_layout(const spw_composer *composer, size_t batch);
+/* Is the step begun drawn from counts, every batch from choices of its own? */
+bool spw_composer_draws(const spw_composer *composer);
+/* Where the store counts pieces of a layer of the step begun; NULL where it does not, as in a step without tokens. */
+SPW_MUST_CHECK spw_status spw_composer_store(const spw_composer *composer, size_t layer,
+                                             const spw_placement *placement, const spw_layout *layout,
+                                             spw_segment_counts **out);
 
 /* The worst match over the steps taken so far, and what was assumed. */
 spw_match spw_composer_match(const spw_composer *composer, size_t batch);

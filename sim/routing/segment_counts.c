@@ -19,6 +19,7 @@ struct spw_segment_counts {
     size_t pieces, piece_capacity;
     uint32_t *figure; /* [pieces][width] */
     size_t figure_capacity;
+    bool keeps;
 };
 
 spw_status spw_segment_counts_create(spw_placement placement, spw_segment_counts **out) {
@@ -33,6 +34,8 @@ void spw_segment_counts_destroy(spw_segment_counts *c) {
     spw_free(c->figure);
     spw_free(c);
 }
+
+void spw_segment_counts_keep(spw_segment_counts *c) { c->keeps = true; }
 
 void spw_segment_counts_forget(spw_segment_counts *c) { c->pieces = 0; }
 
@@ -51,6 +54,18 @@ static const piece *find(const spw_segment_counts *c, const spw_segment *segment
  * begin together. */
 static bool groups_are_alike(const spw_placement *p) {
     return p->group_ranks % p->gpus_per_node == 0 || p->gpus_per_node % p->group_ranks == 0;
+}
+
+bool spw_segment_counts_know(const spw_segment_counts *c, const spw_layout *layout) {
+    const size_t segments = layout->begin[layout->ranks];
+    if (c->pieces == 0 || segments == 0 || !groups_are_alike(&c->placement)) return false;
+    for (size_t i = 0; i < segments; i++)
+        if (find(c, &layout->segment[i]) == NULL) return false;
+    return true;
+}
+
+size_t spw_segment_counts_bytes(const spw_segment_counts *c) {
+    return c->piece_capacity * sizeof *c->piece + c->figure_capacity * sizeof *c->figure;
 }
 
 /* Whether this piece was the last one seen of those that share its place; most repetitions are found, so few are sorted. */
@@ -97,6 +112,17 @@ static spw_status collect(spw_segment_counts *c, const spw_layout *layout, size_
     }
     *fresh = unique - c->pieces;
     return SPW_OK;
+}
+
+spw_status spw_segment_counts_need(spw_segment_counts *c, const spw_layout *layout, size_t *bytes) {
+    const size_t width =
+        c->placement.experts + 2 * c->placement.group_ranks; /* a group has no more nodes than ranks */
+    size_t fresh = 0;
+    *bytes = SIZE_MAX;
+    if (!groups_are_alike(&c->placement)) return SPW_OK;
+    const spw_status status = collect(c, layout, &fresh);
+    *bytes = fresh * 2 * width * sizeof *c->figure;
+    return status;
 }
 
 /* Counts the `fresh` pieces at the end as if each were a rank of its own, and sorts all. */
@@ -169,13 +195,14 @@ spw_status spw_segment_counts_fill(spw_segment_counts *c, spw_counts *counts, co
                                    const spw_layout *layout) {
     const size_t segments = layout->begin[layout->ranks];
     size_t fresh = 0;
+    spw_status status = SPW_OK;
     if (segments == 0 || !groups_are_alike(&c->placement)) return spw_counts_fill(counts, record, layout);
-    spw_status status = collect(c, layout, &fresh);
-    if (status == SPW_OK && fresh == segments && c->pieces == 0)
+    if (!spw_segment_counts_know(c, layout)) status = collect(c, layout, &fresh);
+    if (status == SPW_OK && fresh == segments && c->pieces == 0 && !c->keeps)
         return spw_counts_fill(counts, record, layout);
     if (status == SPW_OK && fresh > 0) status = count(c, record, fresh);
     if (status != SPW_OK) return spw_fail_within(status, "routing counts of a drawn batch");
 #pragma omp parallel for schedule(static)
-    for (size_t rank = 0; rank < c->placement.ranks; rank++) sum_rank(c, counts, layout, rank);
+    for (size_t rank = 0; rank < counts->placement.ranks; rank++) sum_rank(c, counts, layout, rank);
     return SPW_OK;
 }
