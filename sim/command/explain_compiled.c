@@ -51,7 +51,7 @@ static spw_status add_moment(const explained *e, const spw_explain_point *p, spw
     double sum = e->memory.argument_bytes;
     const spw_status status =
         spw_compiled_memory_list(&e->stack, p->job, p->scheme, p->sequences, moment, &tensor, &count);
-    add_row(e, p, t, name, "arguments", sum, sum, "P (w + 2 o) / G: weights and optimizer");
+    add_row(e, p, t, name, "arguments", sum, sum, spw_compiled_arguments_formula(p->job, 1));
     for (size_t i = 0; i < count; i++) {
         sum += tensor[i].bytes;
         add_row(e, p, t, name, tensor[i].name, tensor[i].bytes, sum, tensor[i].formula);
@@ -64,7 +64,7 @@ static spw_status add_moment(const explained *e, const spw_explain_point *p, spw
 }
 
 static void print_moment(const char *which, const spw_compiled_moment *moment) {
-    printf("%s: %s%s%s, %.2f GiB\n", which, spw_step_moment_name(moment->moment),
+    printf("%s: %s%s%s, %.2f GiB beside the arguments\n", which, spw_step_moment_name(moment->moment),
            moment->step[0] != '\0' ? ", " : "", moment->step, moment->bytes / GIB);
 }
 
@@ -93,8 +93,11 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     print_moment("fullest", &m->fullest);
     if (m->next.bytes > 0.0) print_moment("runner-up", &m->next);
     if (m->outside[0] != '\0') {
-        printf("beyond what was seen: %s; the interval is wider by %.0f %% for that\n\n", m->outside,
-               100.0 * expm1((double)m->unseen * stack->half_width_unseen.value));
+        printf("beyond what was seen: %s", m->outside);
+        if (m->unseen > 0)
+            printf("; the interval is wider by %.0f %% for that",
+                   100.0 * expm1((double)m->unseen * stack->half_width_unseen.value));
+        printf("\n\n");
     } else {
         printf("seen alike in %s\n\n", stack->tables);
     }

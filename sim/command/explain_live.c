@@ -192,10 +192,12 @@ static void print_newest(const explained *e) {
     const spw_verdict live = spw_footprint_verdict(e->footprint.peak_bytes, e->footprint.budget_bytes);
     char text[SPW_NEWEST_TEXT];
     if (!spw_newest_arena_differs(&e->arena, live)) return;
-    printf("what must be live is a lower bound; by the arena of %s, the newest stack, which plan takes by "
-           "itself,\n"
+    const char *why = e->arena.peak_bytes < e->footprint.peak_bytes
+                          ? "XLA computes tensors of this list again where memory is short, and may hold less"
+                          : "what must be live is a lower bound";
+    printf("%s; by the arena of %s, the newest stack, which plan takes by itself,\n"
            "it %s (--stack %s explains it)\n",
-           e->arena.stack, spw_newest_arena_text(&e->arena, text), e->arena.stack);
+           why, e->arena.stack, spw_newest_arena_text(&e->arena, text), e->arena.stack);
 }
 
 static void head(void *state, const spw_explain_point *p) {

@@ -69,9 +69,7 @@ spw_status spw_compiled_footprint_compute(const spw_stack *stack, const spw_job 
     spw_compiled_footprint_bytes(job, &m, out);
     out->live_set = spw_layer_live_set(&layer, NULL);
     spw_layer_destroy(&layer);
-    add(out, "arguments", m.argument_bytes, true,
-        cut.stages > 1 ? "P_loop (w + 2 o) / G + P_rest (w + 2 o) stages / G: weights and optimizer"
-                       : "P (w + 2 o) / G: weights and optimizer");
+    add(out, "arguments", m.argument_bytes, true, spw_compiled_arguments_formula(job, cut.stages));
     status = add_tensors(stack, job, scheme, sequences, &m, out);
     if (status != SPW_OK) return status;
     (void)snprintf(outside, SPW_OUTSIDE_TEXT, "%s", m.outside);

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/optimizer_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,6 +128,13 @@ static void count_unseen(const step *s, spw_compiled_memory *m) {
     }
 }
 
+/* What no table has beside the arguments: the update of the weights reads one more, and XLA fuses it. */
+static void count_master(const spw_job *job, spw_compiled_memory *m) {
+    if (spw_master_bytes(job) == 0) return;
+    spw_outside_add(m->outside, "master weights beside the weights not in the fitted tables");
+    m->unseen++;
+}
+
 static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_stack *k = s->stack;
     const spw_fit_range range = {k->models,           k->clusters,      k->expert_parallel,
@@ -134,6 +142,7 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_fit_point point = {s->job->model.name, s->job->cluster.name,    s->job->expert,
                                  s->shape.sequences, s->job->sequence_length, spw_precision_is_bf16(s->job)};
     count_unseen(s, m);
+    count_master(s->job, m);
     (void)spw_outside_ranges(m->outside, &range, &point);
     m->unseen += !point.bf16;
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");
@@ -180,14 +189,25 @@ spw_status spw_compiled_memory_check(const spw_job *job, const spw_scheme *schem
     return spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut);
 }
 
-/* Weights and moments: a pipeline's layers are shared by all GPUs, what runs before and after it by those of a stage. */
+/* Weights, master weights and moments: a pipeline's layers are shared by all GPUs, what runs before and after it by those of a stage. */
 static double argument_bytes(const spw_job *job, const spw_compiled_cut *cut) {
     const spw_parameters p = spw_model_parameters(&job->model);
     const double layer = (double)(p.attention_per_layer + p.norms_per_layer + p.routed_per_layer +
                                   p.shared_per_layer + p.router_per_layer);
     const double piped = cut->stages > 1 ? layer * (double)cut->piped : 0.0, stages = (double)cut->stages;
     return (piped + ((double)p.total - piped) * stages) *
-           (double)(job->precision.weights + 2 * job->precision.optimizer) / (double)spw_job_gpus(job);
+           (double)(job->precision.weights + spw_master_bytes(job) + 2 * job->precision.optimizer) /
+           (double)spw_job_gpus(job);
+}
+
+const char *spw_compiled_arguments_formula(const spw_job *job, size_t stages) {
+    const bool master = spw_master_bytes(job) > 0;
+    if (stages == 1)
+        return master ? "P (w + m + 2 o) / G: weights, master weights and optimizer"
+                      : "P (w + 2 o) / G: weights and optimizer";
+    return master ? "P_loop (w + m + 2 o) / G + P_rest (w + m + 2 o) stages / G: weights, master weights and "
+                    "optimizer"
+                  : "P_loop (w + 2 o) / G + P_rest (w + 2 o) stages / G: weights and optimizer";
 }
 
 spw_status spw_compiled_memory_predict(const spw_stack *stack, const spw_job *job, const spw_scheme *scheme,

@@ -68,6 +68,9 @@ SPW_MUST_CHECK spw_status spw_compiled_memory_predict(const spw_stack *stack, co
                                                       const spw_scheme *scheme, size_t sequences,
                                                       double pool_bytes, spw_compiled_memory *out);
 
+/* How the arguments come about, in letters: P parameters, w, m and o bytes of weights, master weights and a moment. */
+const char *spw_compiled_arguments_formula(const spw_job *job, size_t stages);
+
 /* The temporary of a prediction with another recovered share. */
 double spw_compiled_temporary(const spw_compiled_memory *memory, double share);
 

@@ -377,6 +377,25 @@ static void test_stacks(const char *folder) {
     CHECK(strstr(spw_last_error(), "stack 'xla-cuda' is unknown") != NULL);
 }
 
+/* DeepSeek-V3 has 671.0e9 parameters on 64 GPUs; a stated master weight is one more argument, and what it is not is seen. */
+static void test_master(void) {
+    const spw_stack stack = stack_of("maxtext-rocm-2026-05");
+    const double parameters = (double)spw_model_parameters(&job.model).total;
+    const spw_compiled_memory without = predict(&stack, "gmm", 1, UNBOUNDED);
+    CHECK(parameters > 670.5e9 && parameters < 671.5e9);
+    CHECK(fabs(without.argument_bytes - parameters * 6 / 64) < 1.0);
+    CHECK(strcmp(spw_compiled_arguments_formula(&job, 1), "P (w + 2 o) / G: weights and optimizer") == 0);
+    job.master_bytes = 4;
+    const spw_compiled_memory with = predict(&stack, "gmm", 1, UNBOUNDED);
+    CHECK(fabs(with.argument_bytes - parameters * 10 / 64) < 1.0);
+    CHECK(with.wanted_bytes == without.wanted_bytes && with.unseen == without.unseen + 1);
+    CHECK(with.low_bytes < without.low_bytes && with.high_bytes > without.high_bytes);
+    CHECK(strstr(with.outside, "master weights") != NULL &&
+          strstr(without.outside, "master weights") == NULL);
+    CHECK(strstr(spw_compiled_arguments_formula(&job, 2), "w + m + 2 o") != NULL);
+    job.master_bytes = 0;
+}
+
 int main(int argc, char **argv) {
     CHECK_OK(spw_model_read("deepseek-v3", NULL, &job.model));
     CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &job.cluster));
@@ -394,6 +413,7 @@ int main(int argc, char **argv) {
     test_limit();
     test_interval();
     test_room();
+    test_master();
     test_refusals();
     test_stacks(argc > 1 ? argv[1] : ".");
     return check_done();
