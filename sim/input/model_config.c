@@ -278,6 +278,14 @@ static bool is_taken_apart(const spw_reading *in, bool latent, const char *key, 
     return any;
 }
 
+/* The key of the family that somebody probably meant and the file does not have, or NULL. */
+static const char *meant(const spw_reading *in, bool latent, const char *key, size_t slips) {
+    spw_nearest nearest = {.text = key};
+    spw_family_offer(in->family, latent, &nearest);
+    const bool taken = nearest.best == NULL || json_object_get(in->root, nearest.best) != NULL;
+    return taken || nearest.distance > slips ? NULL : nearest.best;
+}
+
 static spw_status check_key(const spw_reading *in, bool latent, const char *key, const json_t *value) {
     char found[SPW_JSON_WORDS], shown[SPW_SETTINGS_SHOWN];
     const char *leaf = strrchr(key, '.') != NULL ? strrchr(key, '.') + 1 : key;
@@ -285,13 +293,17 @@ static spw_status check_key(const spw_reading *in, bool latent, const char *key,
     if (spw_family_reads(in->family, latent, key) || spw_family_is_quiet(in->family, key) ||
         spw_model_key_is_quiet(leaf, value) || spw_model_key_is_mtp(key))
         return SPW_OK;
-    if (!generic && !elsewhere && spw_model_value_is_small(value)) return SPW_OK;
+    const bool small = !generic && !elsewhere && spw_model_value_is_small(value);
+    const char *const guess = elsewhere ? NULL : meant(in, latent, key, small ? 2 : SIZE_MAX);
+    char hint[96] = "";
+    if (small && guess == NULL) return SPW_OK;
+    if (guess != NULL) (void)snprintf(hint, sizeof hint, "; did you mean '%s'?", guess);
     return spw_fail(
         SPW_ECONFIG,
-        "%s: key '%s' (%s) %s, and it could hold parameters; docs/models.md lists what is read and "
+        "%s: key '%s' (%s) %s, and it could hold parameters%s; docs/models.md lists what is read and "
         "what is known to hold none; if this one holds none, write '_%s'",
         in->where, spw_settings_shown(key, strlen(key), shown), spw_json_words(value, found),
-        elsewhere ? "is not read in a model of this kind" : "is not known", shown);
+        elsewhere ? "is not read in a model of this kind" : "is not known", hint, shown);
 }
 
 /* Every key is read, or known to hold no parameters; what is neither is refused: in a generic model, which is nothing but its

@@ -387,6 +387,36 @@ bool spw_family_reads(const spw_family *f, bool latent, const char *key) {
     return reads_ours(f, latent, key);
 }
 
+/* A key that the family spells in another way is not its own. */
+static void offer_ours(const spw_family *f, const char *key, spw_nearest *nearest) {
+    for (size_t i = 0; i < SPW_MODEL_SPELLED && f->spelled[i][0] != NULL; i++) {
+        if (strcmp(f->spelled[i][0], key) == 0) return;
+    }
+    spw_nearest_offer(nearest, key);
+}
+
+static void offer_rows(const spw_family *f, const spw_key_row *row, spw_nearest *nearest) {
+    for (; row->key != NULL; row++) {
+        if (spw_family_has(f, row->part)) offer_ours(f, row->key, nearest);
+    }
+}
+
+void spw_family_offer(const spw_family *f, bool latent, spw_nearest *nearest) {
+    const char *const *const names[] = {f->experts, f->top_k, f->expert_ffn};
+    for (size_t i = 0; i < SPW_MODEL_SPELLED && f->spelled[i][0] != NULL; i++)
+        spw_nearest_offer(nearest, f->spelled[i][1]);
+    for (size_t i = 0; i < sizeof word_keys / sizeof *word_keys; i++) {
+        if (spw_family_has(f, word_keys[i].part)) offer_ours(f, word_keys[i].key, nearest);
+    }
+    offer_rows(f, spw_common_keys, nearest);
+    offer_rows(f, latent ? spw_mla_keys : spw_gqa_keys, nearest);
+    if (f->mixer != NULL) offer_rows(f, f->mixer->keys, nearest);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        for (size_t i = 0; i < SPW_MODEL_KEYS && names[n][i] != NULL; i++)
+            spw_nearest_offer(nearest, names[n][i]);
+    }
+}
+
 bool spw_any_family_reads(const char *key) {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (spw_family_reads(&families[i], false, key) || spw_family_reads(&families[i], true, key))

@@ -3,6 +3,7 @@
 #define SPW_SIM_INPUT_MODEL_FAMILY_H
 
 #include "sim/input/model.h"
+#include "sim/input/nearest.h"
 
 enum {
     SPW_MODEL_KEYS = 3,
@@ -123,6 +124,8 @@ bool spw_family_has(const spw_family *family, unsigned part);
  * "a.b", b within a. */
 bool spw_family_reads(const spw_family *family, bool latent, const char *key);
 bool spw_any_family_reads(const char *key);
+/* Offers every key that such a model reads, spelled as in its file. */
+void spw_family_offer(const spw_family *family, bool latent, spw_nearest *nearest);
 /* Whether the family says of a key that it holds no parameters. */
 bool spw_family_is_quiet(const spw_family *family, const char *key);
 

@@ -53,6 +53,17 @@ for key, value in (("wonder_heads", 3), ("wonder", True), ("wonders", [2]), ("to
     done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
     check(done.returncode == 2 and f"key '{key}'" in done.stderr and "could hold parameters" in done.stderr and f"'_{key}'" in done.stderr,
           f"{key}: {done.stderr!r}")
+# A slip in a key whose value is 1 leaves a part out without a word, unless somebody looks for the key that was meant.
+for slip, right, value in (("n_shared_expert", "n_shared_experts", 1), ("first_k_dense_replce", "first_k_dense_replace", 1),
+                           ("n_routed_expert", "n_routed_experts", 8), ("kv_lora_ranks", "kv_lora_rank", 8)):
+    kept = model.pop(right)
+    write(**{slip: value})
+    done = run("explain", "--job", "job.yaml", "--scheme", "gmm")
+    check(done.returncode == 2 and (f"key '{slip}'" in done.stderr and f"did you mean '{right}'?" in done.stderr or f"'{right}'" in done.stderr),
+          f"{slip}: {done.stderr!r}")
+    model[right] = kept
+    write(**{slip: 1})  # beside the right one it is another key
+    check(value != 1 or run("explain", "--job", "job.yaml", "--scheme", "gmm").returncode == 0, f"{slip} beside {right}")
 write(num_nextn_predict_layers=1, sliding_window=32, wonder_factor=0.5, _wonder_heads=3)
 for words in ("1 layer of multi-token prediction", "looks back 32 tokens"):
     said(words, "replay", "t.h5", "--job", "job.yaml", "--output", "result.h5")
