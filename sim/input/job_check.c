@@ -242,11 +242,6 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
                         "recipe %s casts weights and activations of bf16; leave precision.weights and "
                         "precision.activations at bf16 (fp8_param_gather makes weights fp8)",
                         name);
-    if (job->stage_layout.predictions > 0)
-        return spw_fail(SPW_ECONFIG,
-                        "recipe %s with layers of multi-token prediction is not modelled; leave m out of the "
-                        "layout, or use recipe: none",
-                        name);
     if (job->optimizer == SPW_OPTIMIZER_SHARDED)
         return spw_fail(
             SPW_ECONFIG,

@@ -74,6 +74,12 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
                         "so nothing of it waits in the stash; use remat: none or selective, or leave stash= "
                         "away",
                         scheme->text, spw_remat_name(job->remat));
+    if (job->stage_layout.predictions > 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': which pages layers of multi-token prediction take was not read; leave m out "
+            "of the layout, or leave stash= away",
+            scheme->text);
     if (job->remat == SPW_REMAT_MOE_ACT)
         return spw_fail(
             SPW_ECONFIG,
@@ -141,8 +147,10 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
-            "dispatchers megatron-alltoall, megatron-allgather and megatron-flex, and for MaxText's gmm, "
-            "ragged, ring and ragged-ring with optimizer: sharded; use one of them, or make all three 1",
+            "dispatchers megatron-alltoall, megatron-allgather, megatron-flex, megatron-syncfree and "
+            "megatron-ncclep, and for MaxText's gmm, ragged, ring and ragged-ring with optimizer: sharded; "
+            "use "
+            "one of them, or make all three 1",
             scheme->text, g.tensor, g.context, g.expert_tensor);
     if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
         return spw_fail(

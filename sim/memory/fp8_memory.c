@@ -17,10 +17,11 @@ double spw_fp8_whole_parameters(const spw_model *m, double layers, double moe_la
 
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {
     const spw_parameters p = spw_model_parameters(&job->model);
-    const double layers = (double)stage->layers, moe = (double)stage->moe_layers;
+    const double predictions = (double)stage->predictions, layers = (double)stage->layers + predictions,
+                 moe = (double)stage->moe_layers + predictions, hidden = (double)job->model.hidden;
     const spw_grid g = spw_grid_of(job);
     const double rest = layers * (double)p.attention_per_layer + moe * (double)p.shared_per_layer +
-                        (layers - moe) * (double)p.dense_ffn_per_layer,
+                        (layers - moe) * (double)p.dense_ffn_per_layer + predictions * 2.0 * hidden * hidden,
                  whole = spw_fp8_whole_parameters(&job->model, layers, moe);
     return moe * (double)p.routed_per_layer / (double)(g.expert * g.expert_tensor) +
            (rest - whole) / (double)g.tensor + whole;
@@ -40,7 +41,8 @@ size_t spw_fp8_products(const spw_job *job, const spw_stage *stage) {
     const spw_model *m = &job->model;
     const size_t attention = m->attention == SPW_ATTENTION_GQA ? 2 : m->q_lora_rank > 0 ? 5 : 4;
     const size_t experts = 2 * (m->experts / job->expert), shared = m->shared_ffn > 0 ? 2 : 0;
-    return stage->layers * attention + stage->moe_layers * (experts + shared) +
+    return (stage->layers + stage->predictions) * attention +
+           (stage->moe_layers + stage->predictions) * (experts + shared) + stage->predictions +
            (stage->layers - stage->moe_layers) * 2;
 }
 

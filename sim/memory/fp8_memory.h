@@ -8,8 +8,9 @@
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
 
-/* Parameters of linear layers that one GPU of the stage holds: attention's projections (with their biases and norms), shared
- * experts, dense FFN, and the experts. Router, norms between blocks, embedding and head are not among them. */
+/* Parameters of linear layers that one GPU of the stage holds: attention's projections (with their biases and norms),
+ * shared experts, dense FFN, the experts, and of multi-token prediction the product of hidden state and embedding.
+ * Router, norms between blocks, embedding and head are not among them. */
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage);
 
 /* Of these what every GPU of a tensor group holds whole: MLA's down projections, norms within attention, gates. */
@@ -38,8 +39,8 @@ typedef struct spw_fp8_inputs {
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
 
 /* What TransformerEngine gathers over a tensor group, an element; `tokens` of one GPU, `width` numbers each. Read in
- * NVIDIA/TransformerEngine d0067d0d transformer_engine/pytorch: distributed.py gather_along_first_dim, module/linear.py,
- * module/base.py grad_output_preprocess. Without a recipe bf16. */
+ * NVIDIA/TransformerEngine d0067d0d transformer_engine/pytorch: distributed.py gather_along_first_dim,
+ * module/linear.py, module/base.py grad_output_preprocess. Without a recipe bf16. */
 typedef struct spw_fp8_gather {
     double input; /* bytes on the wire of what a product cut by columns reads: one copy, in either pass */
     double

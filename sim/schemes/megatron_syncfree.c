@@ -135,7 +135,7 @@ const spw_scheme_type spw_scheme_megatron_syncfree = {
     .options = options,
     .routing.factor = "rank_capacity",
     .routing.worst_factor = worst_factor,
-    .megatron.fp8 = true,
+    .megatron = {.dispatcher = SPW_MEGATRON_TOKENS, .fp8 = true, .splits = true},
     .memory.layer = layer,
     .memory.buffer_rows = buffer_rows,
     .memory.pool = pool,

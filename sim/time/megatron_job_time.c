@@ -37,7 +37,7 @@ static size_t remat_row(const spw_job *job) {
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
-                        !spw_scheme_option_is(scheme, "backend", "hybridep");
+                        scheme->type->megatron.timed && !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&

@@ -121,8 +121,9 @@ class Case:
         self.layers = self.dense + pick([1, 2])
         self.remat = pick(["full", "none", "selective", "moe"] + ["moe_act"] * (self.recipe != "delayed"))
         self.gather = pick([False, True])
-        self.backend = pick(["alltoall", "flex"]) if self.ETP == 1 else "alltoall"
-        self.scheme = f"megatron-{self.backend}:align={ALIGN.get(self.recipe, 16)}" + (",pay=router" if self.ETP > 1 else "")
+        backends = ["alltoall", "flex", "syncfree:rank_capacity=1.5"] + ["ncclep"] * (self.EP > 1)
+        self.scheme = f"megatron-{pick(backends) if self.ETP == 1 else 'alltoall:pay=router'}"
+        self.scheme += f"{',' if ':' in self.scheme else ':'}align={ALIGN.get(self.recipe, 16)}"
 
     def modules(self):
         H, heads = self.H, self.heads
@@ -153,6 +154,7 @@ class Case:
         (scratch / f"{name}.json").write_text(json.dumps(model))
         job = scratch / f"{name}.yaml"
         scheme = c["scheme"] if recipe != "none" else re.sub(r"align=\d+", "align=none", c["scheme"])
+        scheme = scheme.replace("pay=router,align=none", "align=none")
         job.write_text(f"model: ./{name}.json\ncluster: {self.gpu}:{min(c['stage'], 8)}x{max(c['stage'] // 8, 1)}\n"
                        f"parallel: {{expert: {self.EP}, fsdp: {c['EDP']}, tensor: {c['TP']}, context: {c['CP']}, expert_tensor: {c['ETP']}}}\n"
                        f"batch: {{sequences_per_gpu: {self.p}, sequence_length: {c['S']}}}\n"
@@ -203,7 +205,7 @@ def check_experts(case, name, what):
         return
     cut = components(case.write(name, case.recipe))
     whole = components(case.write(name + "_whole", case.recipe, TP=1, CP=1, S=case.T // case.p))
-    for part in {k for k in (*cut, *whole) if k.startswith("moe.")}:
+    for part in {k for k in (*cut, *whole) if k.startswith("moe.") or k == "communication_buffers"}:
         near(f"{what} {part}", cut.get(part, 0), whole.get(part, 0))
 
 
@@ -228,7 +230,7 @@ def check_traffic(case, name, what, attention, shared, dense):
 
 
 def check_time(case, name, what, attention, shared, dense):
-    if case.gpu == "b200":
+    if case.gpu == "b200" or "alltoall" not in case.scheme and "flex" not in case.scheme:
         return
     copy = float(re.search(r"copy_bytes_per_s:\n  value: (\S+)", (root / "sim/megatron_stacks/megatron-h200-2026-11.yaml").read_text()).group(1))
     answer = json.loads(oracle.must("plan", "--job", case.write(name, case.recipe), "--stack", "megatron-h200-2026-11", "--format", "json"))

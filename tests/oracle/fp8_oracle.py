@@ -111,6 +111,30 @@ for recipe, cluster, c, again in (("blockwise", "h200-8x8", 1 + 1 / 32, ["fp8_t"
     kept = components("none_" + what.replace(" ", "_"), "mixtral-8x7b", cluster, "none", scheme, remat="none")
     near(f"{what} saved", got["saved_rows"], kept["saved_rows"] - 32 * rows * (H * (2 - c) + 2 * F), 1e-6)
 
+# A layer of multi-token prediction: attention, experts, shared expert, and a product of two hidden states; mtp in the last stage
+for recipe, cluster, weight, align in (("blockwise", "h200:8x16", 2 + 8 / 128**2, 16), ("delayed", "b200:8x16", 1, 16)):
+    def staged(name, recipe, letters):
+        path = job(name, "deepseek-v3", cluster, recipe, f"megatron-alltoall:align={align}", expert=64, fsdp=1)
+        path.write_text(path.read_text().replace("fsdp: 1}", f"fsdp: 1, pipeline: 2, pipeline_model_parallel_layout: \"{letters}\"}}"))
+        done = run(program, "explain", "--job", path, "--format", "json")
+        if done.returncode != 0:
+            sys.exit(f"FAILED {name}: {done.stderr}")
+        return {c["component"]: c["bytes"] for c in json.loads(done.stdout)}
+    H, heads, q, kv, nope, rope, v, F = 7168, 128, 1536, 512, 128, 64, 128, 2048
+    layer = H * q + q * heads * (nope + rope) + H * (kv + rope) + kv * heads * (nope + v) + heads * v * H + 3 * H * F * (1 + 256 // 64)
+    got, plain = staged("mtp", recipe, "Et*30|t*31mL"), staged("mtp_plain", "none", "Et*30|t*31mL")
+    near(f"mtp {recipe}", got["fp8_weights"], weight * (32 * layer + 2 * H * H), 2e-4)  # norms of the latents are among ours
+    near(f"mtp {recipe} weights", got["weights"], plain["weights"])
+    if recipe == "delayed":
+        near("mtp histories", got["fp8_histories"], 40 * (32 * (5 + 2 + 2 * 4) + 1))
+
+# Schemes whose layers have no times have none under a recipe, and say so
+path = job("no_time", "deepseek-v3", "b200:8x8", "mxfp8", "megatron-syncfree:rank_capacity=1.5,stash=1.1,align=32", remat="selective")
+done = run(program, "plan", "--job", path, "--format", "json")
+checks += 1
+if done.returncode != 0 or '"step_s": null' not in done.stdout and '"time": null' not in done.stdout:
+    sys.exit(f"FAILED no time: exit {done.returncode}: {done.stdout[-600:]}{done.stderr}")
+
 # A token travels once a rank: the same experts behind DeepEP
 H, F, rows = 7168, 2048, 4096 * 8
 flex = components("flex", "deepseek-v3", "h200-8x8", "blockwise", "megatron-flex:align=16", remat="none")

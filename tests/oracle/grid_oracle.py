@@ -168,6 +168,8 @@ def check_rows(grid, name, rng):
     schemes = ["megatron-alltoall", "megatron-alltoall:capacity_factor=0.6,policy=position", "megatron-alltoall:capacity_factor=0.8"]
     if grid.ETP == 1:
         schemes += ["megatron-flex", "megatron-allgather"]  # of these rows and drops
+        if grid.EP % grid.node == 0 or grid.node % grid.EP == 0:
+            schemes += [f"megatron-syncfree:rank_capacity={grid.E}"]
     job = grid.write(name, schemes)
     position = np.tile(np.arange(grid.S), grid.DP * grid.p)
     by_data = Tokens(np.moveaxis(ids, 0, 3).reshape(-1, L, grid.K).astype(np.uint8), [grid.DP * grid.p * grid.S], grid.E, grid.DP,
