@@ -91,8 +91,9 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
            job->expert, job->fsdp);
     spw_grid_print(job, stdout);
-    printf(", %zu x %zu tokens %s, remat %s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
-           spw_remat_name(job->remat), job->attention == SPW_ATTENTION_UNFUSED ? ", attention unfused" : "");
+    printf(", %zu x %zu tokens %s, remat %s%s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
+           spw_remat_name(job->remat), spw_offload_note(&job->offload),
+           job->attention == SPW_ATTENTION_UNFUSED ? ", attention unfused" : "");
     printf("%s (%s)\n", scheme->type->about.summary, scheme->type->about.source);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_finetune(job);

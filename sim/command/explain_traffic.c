@@ -61,8 +61,8 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu", scheme->text, job->model.name, job->cluster.name,
            job->expert, job->fsdp);
     spw_grid_print(job, stdout);
-    printf(", %zu x %zu tokens %s, remat %s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
-           spw_remat_name(job->remat));
+    printf(", %zu x %zu tokens %s, remat %s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
+           spw_remat_name(job->remat), spw_offload_note(&job->offload));
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {
         const double bytes = spw_step_purpose_wire_bytes(traffic, (spw_purpose)p);

@@ -165,8 +165,9 @@ void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {
     }
     if (job->pipeline > 1) fprintf(out, ", pipeline %zu", job->pipeline);
     if (job->micro_batches > 1) fprintf(out, ", %zu micro-batches", job->micro_batches);
-    fprintf(out, "), %zu tokens a sequence, remat %s, %.1f GiB a GPU may be used\n", job->sequence_length,
-            spw_remat_name(job->remat), job->memory_fraction * job->cluster.hbm_gib.value);
+    fprintf(out, "), %zu tokens a sequence, remat %s%s, %.1f GiB a GPU may be used\n", job->sequence_length,
+            spw_remat_name(job->remat), spw_offload_note(&job->offload),
+            job->memory_fraction * job->cluster.hbm_gib.value);
     spw_result_print_precision(job, out);
     if (spw_precision_note(job, precision)) fprintf(out, "%-*s%s\n", INDENT, "", precision);
     spw_print_model_doubts(&job->model, "model     ", out);

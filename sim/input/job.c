@@ -367,6 +367,14 @@ static const spw_setting rows[] = {
      .maximum = 1,
      .fallback = "0",
      .help = "Megatron's optimizer: share of its state, and of the work on it, that is the host's"},
+    {.key = "offload_modules",
+     .kind = SPW_SETTING_TEXTS,
+     .offset = offsetof(job_text, job.offload.text),
+     .size = SPW_OFFLOAD_TEXT,
+     .limit = SPW_OFFLOAD_MOST,
+     .count_offset = offsetof(job_text, job.offload.texts),
+     .fallback = "",
+     .help = "Megatron-Core's modules whose inputs wait in the host's memory: expert_fc1, moe_act or both"},
     {.key = "memory_fraction",
      .kind = SPW_SETTING_REAL,
      .offset = offsetof(job_text, job.memory_fraction),
@@ -460,6 +468,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     key = "parallel.pipeline_model_parallel_layout";
     SPW_TRY(spw_stage_layout_parse(&read->job.stage_layout));
     fill_layout(&read->job);
+    key = "offload_modules";
+    SPW_TRY(spw_offload_parse(&read->job.offload));
     SPW_TRY(spw_job_check_key(&read->job, false, &key));
     *out = read->job;
 

@@ -8,6 +8,7 @@
 #include "sim/input/finetune.h"
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/model.h"
+#include "sim/input/offload_modules.h"
 #include "sim/input/stage_layout.h"
 
 #include <stdbool.h>
@@ -114,6 +115,7 @@ typedef struct spw_job {
     bool muon;                /* matrices of layers by Muon, all else by Adam; false: all by Adam */
     double optimizer_on_host; /* share of Megatron's optimizer state that is in the host's memory */
     spw_job_fsdp2 fsdp2;
+    spw_offload offload;
     spw_remat remat;
     spw_attention_core attention;
     double memory_fraction;                            /* (0, 1] */

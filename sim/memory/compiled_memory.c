@@ -62,7 +62,7 @@ static double rows_bytes(const spw_layer *layer, size_t event) {
     for (size_t i = 0; i < layer->tensors && event != SIZE_MAX; i++) {
         const spw_layer_tensor *t = &layer->tensor[i];
         if (t->rows == SPW_ROWS_GIVEN || t->rows == SPW_ROWS_EXPANDED) continue;
-        if (spw_layer_is_live(layer, i, event)) sum += (double)spw_layer_bytes(t, NULL);
+        if (spw_layer_is_live(layer, NULL, i, event)) sum += (double)spw_layer_bytes(t, NULL);
     }
     return sum;
 }

@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/activation_offload.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
@@ -187,7 +188,7 @@ static spw_status add_scheme(spw_footprint *f, const spw_scheme *scheme, const s
     f->follows_routing = spw_layer_is_dynamic(&layer);
     (void)snprintf(f->step, sizeof f->step, "%s", spw_layer_step(&layer, f->live_set.backward_event));
     for (size_t i = 0; i < layer.tensors && f->live_set.backward_event != SIZE_MAX; i++) {
-        if (!spw_layer_is_live(&layer, i, f->live_set.backward_event)) continue;
+        if (!spw_layer_is_live(&layer, rows, i, f->live_set.backward_event)) continue;
         if (f->components + AFTER_SCHEME >= SPW_COMPONENTS) {
             SPW_TRY(spw_fail(SPW_EARG,
                              "scheme '%s': %zu tensors in a layer are too many; a footprint has room for %d "
@@ -295,6 +296,18 @@ static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stag
              AT_LOSS);
 }
 
+/* Of offloading, the groups on the GPU between the passes: the last MoE layer's of the pass that runs backward next. */
+static void add_staying(spw_footprint *f, const spw_job *job, const spw_layer_shape *shape,
+                        const spw_stage *stage, uint64_t stays) {
+    if (job->offload.modules == 0 || stage->moe_layers + stage->predictions == 0) return;
+    spw_component *c = spw_component_add(
+        f, "staying_groups", (double)stays, "offloading leaves the last layer's on the GPU (7.17)",
+        "%s of one layer, %" PRIu64 " rows", spw_offload_name(&job->offload), f->rows.held);
+    c->routed = true;
+    LIVE(c, {[SPW_MOMENT_LOSS] = true, [SPW_MOMENT_DENSE_LAYER] = shape->offload_ahead});
+    f->stays_in_dense = shape->offload_ahead;
+}
+
 /* What the dataset gives for a token: tokens, labels and positions of 8 bytes, and a mask of the loss of 4. Of all micro-batches,
  * on the stages that read them; a graph reads them where they were when it was captured. */
 static void add_graph_inputs(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
@@ -332,12 +345,14 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_set *live,
                             spw_saved_rows kept) {
-    const uint64_t saved = saves ? kept.all : 0, others = less(saved, live->saved_bytes);
+    const uint64_t saved = saves ? kept.all : 0, others = less(saved, live->saved_bytes),
+                   stays = saves ? kept.stays : 0;
     const uint64_t at[SPW_MOMENT_COUNT] = {
         [SPW_MOMENT_MOE_LAYER] =
             plus(plus(f->fixed_bytes[SPW_MOMENT_MOE_LAYER], plus(0, live->backward_bytes)), others),
-        [SPW_MOMENT_DENSE_LAYER] = plus(f->fixed_bytes[SPW_MOMENT_DENSE_LAYER], saved),
-        [SPW_MOMENT_LOSS] = plus(f->fixed_bytes[SPW_MOMENT_LOSS], saved),
+        [SPW_MOMENT_DENSE_LAYER] =
+            plus(plus(f->fixed_bytes[SPW_MOMENT_DENSE_LAYER], saved), f->stays_in_dense ? stays : 0),
+        [SPW_MOMENT_LOSS] = plus(plus(f->fixed_bytes[SPW_MOMENT_LOSS], saved), stays),
         [SPW_MOMENT_ATTENTION] = plus(f->fixed_bytes[SPW_MOMENT_ATTENTION], less(saved, kept.last)),
     };
     uint64_t peak = 0;
@@ -377,7 +392,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     spw_job room;
     const spw_job *job = spw_fsdp2_job(p->job, p->scheme, &room);
     const spw_scheme *scheme = p->scheme;
-    const spw_layer_shape *shape = &p->shape;
+    const spw_layer_shape own = spw_offload_shape(job, &p->shape, index), *shape = &own;
     const spw_pipeline pipeline = spw_pipeline_of(job);
     const spw_stage stage = spw_pipeline_stage(&pipeline, &job->model, index);
     *out = (spw_footprint){.stage = stage};
@@ -410,10 +425,11 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {
         const uint64_t one = out->live_set.saved_bytes;
-        const spw_saved_rows saved = {stage.kept_moe_layers * one, one};
+        const spw_saved_rows saved = {stage.kept_moe_layers * one, one, out->live_set.to_host_bytes};
         if (whole) add_saved(out, part, &stage, shape, attention.waits + spw_mesh_gathered_keys(job, shape));
         add_saved_rows(out, job, &stage, routed != NULL ? routed->saved : saved);
         if (spw_remat_keeps_experts(job->remat)) out->saved = routed != NULL ? routed->saved : saved;
+        add_staying(out, job, shape, &stage, out->saved.stays);
     }
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);

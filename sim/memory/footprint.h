@@ -44,7 +44,8 @@ const char *spw_verdict_text(spw_verdict verdict, bool live);
 /* What the MoE layers in flight keep of their experts' rows. */
 typedef struct spw_saved_rows {
     uint64_t all;
-    uint64_t last; /* of them, those of the last layer, which are gone when its attention runs backward */
+    uint64_t last;  /* of them, those of the last layer, which are gone when its attention runs backward */
+    uint64_t stays; /* beside all: of the last layer, what offloading leaves on the GPU */
 } spw_saved_rows;
 
 /* "may not fit" of a peak within the budget whose interval reaches over it; else "". All that say "fits" say this, too. */
@@ -58,11 +59,12 @@ typedef struct spw_footprint {
     uint64_t budget_bytes, argument_bytes, temporary_bytes, peak_bytes;
     uint64_t low_bytes, high_bytes; /* interval of the peak; the peak itself where it is a sum of tensors */
     spw_live_set live_set;
-    spw_rank_rows rows;                     /* of that layer: where the rank holds most */
-    spw_saved_rows saved;                   /* 0 under remat that keeps none */
-    char step[48];                          /* of the layer's backward peak */
-    bool follows_routing;                   /* do the scheme's tensors? Else every rank allocates the same */
-    spw_stage stage;                        /* of the pipeline, the one that needs most */
+    spw_rank_rows rows;   /* of that layer: where the rank holds most */
+    spw_saved_rows saved; /* 0 under remat that keeps none */
+    char step[48];        /* of the layer's backward peak */
+    bool stays_in_dense;  /* saved.stays is there in the backward pass of a dense layer, too */
+    bool follows_routing; /* do the scheme's tensors? Else every rank allocates the same */
+    spw_stage stage;      /* of the pipeline, the one that needs most */
     uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
 } spw_footprint;
 

@@ -3,6 +3,7 @@
 #include "sim/input/fp8_recipe.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/memory/activation_offload.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/unfused_attention.h"
@@ -228,6 +229,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status == SPW_OK) status = check_fsdp2(job, scheme);
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);
+    if (status == SPW_OK) status = spw_offload_check(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;
     return spw_fail(SPW_ECONFIG,

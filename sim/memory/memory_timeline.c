@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/remat.h"
+#include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_memory.h"
 
 #include <string.h>
@@ -127,6 +128,7 @@ typedef struct live_step {
     uint64_t resident;     /* always there, whatever the layers keep */
     double kept, own;      /* what layers keep beside rows, and the share of it that is of this micro-batch */
     uint64_t saved, other; /* rows: all, and all but the fullest layer's */
+    uint64_t stays;        /* beside them, between the passes */
     bool saves;
 } live_step;
 
@@ -161,6 +163,7 @@ static void set_constants(live_step *s) {
     }
     s->saves = spw_remat_keeps_experts(s->point->job->remat);
     s->saved = s->saves ? f->saved.all : 0;
+    s->stays = s->saves ? f->saved.stays : 0;
     s->other = s->saved > f->live_set.saved_bytes ? s->saved - f->live_set.saved_bytes : 0;
     s->own = f->stage.kept_layers > s->layers ? (double)s->layers / (double)f->stage.kept_layers : 1.0;
 }
@@ -211,8 +214,9 @@ static void put_backward(live_step *s, double at) {
             put_events(s, i, SPW_PHASE_RECOMPUTE, SPW_PHASE_BACKWARD, at,
                        plus(fixed[SPW_MOMENT_MOE_LAYER], s->other), saved);
         } else {
-            put(&s->line, at + 0.25, plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved));
-            put(&s->line, at + 0.75, plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved));
+            const uint64_t stays = s->f->stays_in_dense ? s->stays : 0;
+            put(&s->line, at + 0.25, plus(plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved), stays));
+            put(&s->line, at + 0.75, plus(plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved), stays));
         }
         if (s->point->job->attention == SPW_ATTENTION_UNFUSED && i + 1 == s->layers)
             put(&s->line, at + 0.999, plus(fixed[SPW_MOMENT_ATTENTION], s->saved - s->f->saved.last));
@@ -237,15 +241,17 @@ spw_status spw_memory_timeline_live(const spw_point *point, const spw_footprint 
     SPW_TRY(SPW_ALLOC(1, &s));
     s->point = point;
     s->f = footprint;
-    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &s->layer));
+    const spw_layer_shape shape = spw_offload_shape(point->job, &point->shape, footprint->stage.index);
+    SPW_TRY(spw_layer_build(point->scheme, &shape, SPW_FLAVOUR_LIVE, &s->layer));
     s->layers = spw_memory_timeline_layers(point->job, &footprint->stage, MOST_LAYERS, s->id);
     SPW_TRY(line_create(2 * s->layers * (s->layer.events + 2) + 8, &s->line));
     set_constants(s);
     set_rows(s, rows, layers);
     set_ends(out, s->layers);
     put_forward(s);
-    put(&s->line, out->forward_end + 0.25, plus(footprint->fixed_bytes[SPW_MOMENT_LOSS], s->saved));
-    put(&s->line, out->forward_end + 0.75, plus(footprint->fixed_bytes[SPW_MOMENT_LOSS], s->saved));
+    const uint64_t loss = plus(plus(footprint->fixed_bytes[SPW_MOMENT_LOSS], s->saved), s->stays);
+    put(&s->line, out->forward_end + 0.25, loss);
+    put(&s->line, out->forward_end + 0.75, loss);
     put(&s->line, out->loss_end, kept_after(s, s->layers, 1.0));
     put_backward(s, out->loss_end);
     put(&s->line, out->backward_end, s->resident);

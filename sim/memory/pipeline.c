@@ -15,8 +15,7 @@ size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
 
 size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches * p->chunks; }
 
-/* Forward passes before the first backward one. */
-static size_t warm_up(const spw_pipeline *p, size_t stage) {
+size_t spw_pipeline_warm_up(const spw_pipeline *p, size_t stage) {
     const size_t forward = p->micro_batches * p->chunks, later = p->stages - 1 - stage;
     const size_t warm = p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later;
     return warm < forward ? warm : forward;
@@ -32,7 +31,7 @@ static spw_pass numbered(const spw_pipeline *p, bool backward, size_t number) {
 }
 
 spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
-    const size_t warm = warm_up(p, stage), steady = p->micro_batches * p->chunks - warm;
+    const size_t warm = spw_pipeline_warm_up(p, stage), steady = p->micro_batches * p->chunks - warm;
     if (i < warm) return numbered(p, false, i);
     const size_t after = i - warm;
     if (after >= 2 * steady) return numbered(p, true, after - steady);
@@ -40,7 +39,7 @@ spw_pass spw_pipeline_pass(const spw_pipeline *p, size_t stage, size_t i) {
 }
 
 size_t spw_pipeline_in_flight(const spw_pipeline *p, size_t stage) {
-    const size_t warm = warm_up(p, stage);
+    const size_t warm = spw_pipeline_warm_up(p, stage);
     return warm < p->micro_batches * p->chunks ? warm + 1 : warm;
 }
 

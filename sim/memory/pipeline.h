@@ -32,6 +32,9 @@ size_t spw_pipeline_passes(const spw_pipeline *pipeline); /* of one stage in one
 /* The i-th pass of a stage. */
 spw_pass spw_pipeline_pass(const spw_pipeline *pipeline, size_t stage, size_t i);
 
+/* Forward passes before forward and backward ones take turns: at most P - 1 - s in 1F1B. */
+size_t spw_pipeline_warm_up(const spw_pipeline *pipeline, size_t stage);
+
 /* Forward passes whose backward pass is still to come, at most: min(M, P - s) in 1F1B,
  * min(M v, 2 (P - 1 - s) + (v - 1) P + 1) interleaved. */
 size_t spw_pipeline_in_flight(const spw_pipeline *pipeline, size_t stage);

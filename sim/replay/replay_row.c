@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/remat.h"
+#include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/megatron_job.h"
@@ -83,8 +84,10 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     }
     const spw_scheme_memory *memory = &scheme->type->memory;
     const char *outside = memory->outside != NULL ? memory->outside(scheme) : NULL;
+    if (outside == NULL) outside = spw_offload_outside(job);
     if (outside != NULL) (void)snprintf(row->outside, sizeof row->outside, "%s", outside);
-    if (row->memory.routed && q->allocator && !f->parts) SPW_TRY(create_allocator(row));
+    const bool replays = q->allocator && job->offload.modules == 0; /* its order of copies is not known */
+    if (row->memory.routed && replays && !f->parts) SPW_TRY(create_allocator(row));
 
 cleanup:
     return status;

@@ -234,6 +234,7 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         {job->precision.weights != 2, "weights of Megatron-Core in another format than bf16"},
         {job->muon, "Muon, whose products have no time model"},
         {job->optimizer_on_host > 0.0, "an optimizer on the host, whose work and traffic have no time model"},
+        {job->offload.modules != 0, "activations on the host, whose copies have no time model"},
         {spw_fsdp2_is_on(job), "FSDP2, whose gathers of weights have no time model"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         if (reasons[i].there) return reasons[i].why;

@@ -139,6 +139,8 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));
     if (job->optimizer_on_host > 0.0)
         spw_json_put(json, object, "optimizer_on_host", spw_json_real(job->optimizer_on_host));
+    if (job->offload.modules != 0)
+        spw_json_put(json, object, "offload_modules", spw_json_text(spw_offload_name(&job->offload)));
     spw_json_put(json, object, "model_part", spw_json_text(spw_model_part_name(job->part)));
     spw_json_put(json, object, "model_layers", spw_json_count(job->model.layers));
     spw_json_put(json, object, "parameters_total", spw_json_count(spw_model_parameters(&job->model).total));

@@ -233,8 +233,9 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
     spw_grid_print(job, out);
     fprintf(out, ", ");
     if (job->batches == 1) fprintf(out, "%zu x ", job->sequences_per_gpu[0]);
-    fprintf(out, "%zu tokens %s, remat %s\n", job->sequence_length,
-            job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat));
+    fprintf(out, "%zu tokens %s, remat %s%s\n", job->sequence_length,
+            job->batches == 1 ? spw_grid_tokens_of(job) : "a sequence", spw_remat_name(job->remat),
+            spw_offload_note(&job->offload));
     fprintf(out,
             "memory    %.2f GiB a GPU may be used: %g of %.2f (%s); %.2f GiB are weights%s and optimizer\n",
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,

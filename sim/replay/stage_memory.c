@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/remat.h"
+#include "sim/memory/activation_offload.h"
 
 #include <string.h>
 
@@ -22,13 +23,27 @@ cleanup:
     return status;
 }
 
+/* One list where all stages have the same. */
+static size_t lists_of(const spw_stage_memory *m) {
+    return m->point.job->offload.modules != 0 ? m->pipeline.stages : 1;
+}
+
+static spw_status build_layers(spw_stage_memory *m) {
+    spw_status status = SPW_ALLOC(lists_of(m), &m->layer);
+    for (size_t s = 0; s < lists_of(m) && status == SPW_OK; s++) {
+        const spw_layer_shape shape = spw_offload_shape(m->point.job, &m->point.shape, s);
+        status = spw_layer_build(m->point.scheme, &shape, SPW_FLAVOUR_LIVE, &m->layer[s]);
+    }
+    return status;
+}
+
 spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers, size_t steps,
                                    spw_stage_memory *m) {
     spw_status status = SPW_OK;
     *m = (spw_stage_memory){
         .point = *point, .pipeline = spw_pipeline_of(point->job), .ranks = ranks, .layers = layers};
-    SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
-    m->routed = spw_layer_is_dynamic(&m->layer);
+    SPW_TRY(build_layers(m));
+    m->routed = spw_layer_is_dynamic(&m->layer[0]);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->stage_peak));
@@ -50,7 +65,8 @@ cleanup:
 }
 
 void spw_stage_memory_destroy(spw_stage_memory *m) {
-    spw_layer_destroy(&m->layer);
+    for (size_t s = 0; m->layer != NULL && s < lists_of(m); s++) spw_layer_destroy(&m->layer[s]);
+    spw_free(m->layer);
     spw_free(m->footprint);
     spw_free(m->step_peak);
     spw_free(m->stage_peak);
@@ -82,17 +98,23 @@ void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch
                            spw_rank_rows rows) {
     const size_t moe_layers = m->point.job->model.moe_layers;
     if (!m->routed) return;
-    const spw_live_set live = spw_layer_live_set(&m->layer, &rows);
+    const size_t lists = lists_of(m);
+    spw_live_set live = {.saved_bytes = 0};
+    size_t known = SIZE_MAX;
     spw_rank_rows *most = &m->rows[rank * m->layers + layer];
     if (micro_batch == 0 || rows.held > most->held) *most = rows;
     for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
+        const size_t list = lists > 1 ? m->stage[l] : 0;
+        if (list != known) live = spw_layer_live_set(&m->layer[list], &rows);
+        known = list;
         const size_t place = m->stage[l] * m->ranks + rank;
         spw_stage_held *h = &m->held[place];
         if (l < moe_layers)
             m->kept[place * parts_of(m) + micro_batch * m->pipeline.chunks + m->chunk[l]] += live.saved_bytes;
         if (is_last(m, l) && live.saved_bytes < h->last) h->last = live.saved_bytes;
+        if (is_last(m, l) && live.to_host_bytes > h->stays) h->stays = live.to_host_bytes;
         if (h->layer == SIZE_MAX || live.backward_bytes > h->live.backward_bytes)
-            *h = (spw_stage_held){live, rows, layer, h->last};
+            *h = (spw_stage_held){live, rows, layer, h->last, h->stays};
     }
 }
 
@@ -103,7 +125,7 @@ void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
         const size_t stage = place / m->ranks;
         const spw_stage_held *h = &m->held[place];
         const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
-        const spw_saved_rows saved = {kept, h->last < kept ? h->last : kept};
+        const spw_saved_rows saved = {kept, h->last < kept ? h->last : kept, h->stays};
         const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, saved);
         if (peak > m->step_peak[step]) m->step_peak[step] = peak;
         if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;

@@ -20,11 +20,13 @@ typedef struct spw_stage_held {
     spw_rank_rows rows;
     size_t layer;  /* of the replay; SIZE_MAX: none yet */
     uint64_t last; /* saved by the stage's last MoE layer, in the micro-batch where that is least */
+    uint64_t
+        stays; /* of that layer, what offloading takes elsewhere, in the micro-batch where that is most */
 } spw_stage_held;
 
 typedef struct spw_stage_memory {
     spw_point point;
-    spw_layer layer; /* of a micro-batch */
+    spw_layer *layer; /* [stages] of a micro-batch; [1] where all stages have the same */
     spw_pipeline pipeline;
     size_t ranks, layers;     /* ranks of one stage; replayed layers */
     bool routed;              /* it follows the routing; else every step needs the footprint */

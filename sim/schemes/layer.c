@@ -84,12 +84,19 @@ void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, c
 
 /* --- Live sets --- */
 
+/* Is an event left out, as its tensor has too few bytes? */
+static bool is_left_out(const spw_layer *layer, const spw_rank_rows *rows, size_t i) {
+    const spw_event *event = &layer->event[i];
+    return event->least_bytes > 0 &&
+           spw_layer_bytes(&layer->tensor[event->tensor], rows) < event->least_bytes;
+}
+
 uint64_t spw_layer_live_after(const spw_layer *layer, const spw_rank_rows *rows, size_t i, uint64_t before) {
     const spw_event *event = &layer->event[i];
     const uint64_t bytes = spw_layer_bytes(&layer->tensor[event->tensor], rows);
     const bool anew = i > 0 && event->phase != SPW_PHASE_FORWARD && event[-1].phase == SPW_PHASE_FORWARD;
     const uint64_t rest = anew ? 0 : before; /* the forward pass leaves nothing */
-    if (event->sign == 0) return rest;
+    if (event->sign == 0 || bytes < event->least_bytes) return rest;
     return event->sign > 0 ? spw_saturated_sum(rest, bytes) : rest - bytes;
 }
 
@@ -102,6 +109,9 @@ spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *row
                    begins = i == 0 || event[-1].phase != event->phase;
         if (backward && begins && i > 0 && event[-1].phase == SPW_PHASE_RECOMPUTE) set.saved_bytes = live;
         live = spw_layer_live_after(layer, rows, i, live);
+        if (event->to_host && !is_left_out(layer, rows, i))
+            set.to_host_bytes =
+                spw_saturated_sum(set.to_host_bytes, spw_layer_bytes(&layer->tensor[event->tensor], rows));
         if (event->phase == SPW_PHASE_FORWARD && live > set.forward_bytes) {
             set.forward_bytes = live;
             set.forward_event = i;
@@ -117,12 +127,13 @@ const char *spw_layer_step(const spw_layer *layer, size_t event) {
     return event < layer->events ? layer->event[event].step : "";
 }
 
-bool spw_layer_is_live(const spw_layer *layer, size_t tensor, size_t event) {
+bool spw_layer_is_live(const spw_layer *layer, const spw_rank_rows *rows, size_t tensor, size_t event) {
     if (event >= layer->events) return false; /* a layer that holds nothing has no fullest event */
     const bool forward = layer->event[event].phase == SPW_PHASE_FORWARD;
     for (size_t i = event + 1; i-- > 0;) {
         if (!forward && layer->event[i].phase == SPW_PHASE_FORWARD) return false;
-        if (layer->event[i].tensor == tensor) return layer->event[i].sign >= 0;
+        if (layer->event[i].tensor == tensor && !is_left_out(layer, rows, i))
+            return layer->event[i].sign >= 0;
     }
     return false;
 }
@@ -157,7 +168,7 @@ size_t spw_layer_live_tensors(const spw_layer *layer, const spw_rank_rows *rows,
                               size_t *tensor) {
     size_t count = 0;
     for (size_t t = 0; t < layer->tensors; t++) {
-        if (!spw_layer_is_live(layer, t, event)) continue;
+        if (!spw_layer_is_live(layer, rows, t, event)) continue;
         const uint64_t bytes = spw_layer_bytes(&layer->tensor[t], rows);
         size_t place = count++;
         for (; place > 0 && spw_layer_bytes(&layer->tensor[tensor[place - 1]], rows) < bytes; place--)

@@ -112,7 +112,9 @@ typedef struct spw_event {
     const char *step;
     size_t tensor;
     int sign; /* +1 born, -1 dies, 0 kept: what was kept in its place dies, and it lives on until it is replaced */
-    size_t expert; /* from 1; 0: the tensor belongs to all of them */
+    size_t expert;        /* from 1; 0: the tensor belongs to all of them */
+    uint64_t least_bytes; /* of a smaller tensor it is left out, as if it were not there */
+    bool to_host;         /* it dies as a copy of it waits in the host's memory */
 } spw_event;
 
 /* Read by everybody, changed by nobody. Texts live as long as the layer. */
@@ -148,6 +150,7 @@ void spw_layer_formula(const spw_layer_tensor *t, const spw_rank_rows *routed, c
  * those after which the peaks are reached. Saturates at UINT64_MAX. */
 typedef struct spw_live_set {
     uint64_t forward_bytes, backward_bytes, saved_bytes;
+    uint64_t to_host_bytes;               /* of what waits in the host's memory, beside what is saved */
     size_t forward_event, backward_event; /* SIZE_MAX: nothing is ever live */
 } spw_live_set;
 spw_live_set spw_layer_live_set(const spw_layer *layer, const spw_rank_rows *rows);
@@ -159,7 +162,7 @@ uint64_t spw_layer_live_after(const spw_layer *layer, const spw_rank_rows *rows,
 const char *spw_layer_step(const spw_layer *layer, size_t event);
 
 /* Is a tensor live right after an event? The forward pass leaves nothing to the others. */
-bool spw_layer_is_live(const spw_layer *layer, size_t tensor, size_t event);
+bool spw_layer_is_live(const spw_layer *layer, const spw_rank_rows *rows, size_t tensor, size_t event);
 
 /* An event after which more is live than before and after it: the steps to look at when memory is short. */
 typedef struct spw_layer_moment {

@@ -156,13 +156,20 @@ static const char *step_of(spw_layer_builder *b, const char *step) {
 
 static size_t piece_of(const spw_layer_builder *b, size_t tensor) { return tensor * b->pieces + b->expert; }
 
-static void note(spw_layer_builder *b, const char *step, size_t tensor, int sign) {
+/* What is left out of small tensors, and what the host has of them. */
+typedef struct move {
+    uint64_t least_bytes;
+    bool to_host;
+} move;
+
+static void note(spw_layer_builder *b, const char *step, size_t tensor, int sign, move m) {
     spw_layer *out = b->out;
     const char *text = step_of(b, step);
     if (text == NULL) return;
     b->status = grow(&out->event, &b->event_room, out->events, FIRST_EVENTS, sizeof *out->event);
     if (b->status != SPW_OK) return;
-    out->event[out->events++] = (spw_event){b->phase, text, tensor, sign, b->expert};
+    out->event[out->events++] =
+        (spw_event){b->phase, text, tensor, sign, b->expert, m.least_bytes, m.to_host};
     if (b->phase == SPW_PHASE_RECOMPUTE) out->tensor[tensor].needed = sign >= 0;
     b->alive[piece_of(b, tensor)] = sign > 0;
     b->kept[piece_of(b, tensor)] = sign == 0;
@@ -188,7 +195,7 @@ static size_t append(spw_layer_builder *b, const char *name, spw_layer_tensor te
     return out->tensors++;
 }
 
-void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor) {
+static void born(spw_layer_builder *b, const char *step, spw_tensor tensor, move m) {
     if (b->status != SPW_OK) return;
     const spw_layer_tensor t = sized(b, &tensor);
     size_t i = find(b, tensor.name);
@@ -202,10 +209,18 @@ void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor) {
         refuse(b, step, tensor.name, "had another size before; another size needs another name");
         return;
     }
-    note(b, step, i, 1);
+    note(b, step, i, 1, m);
 }
 
-void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor) {
+void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor) {
+    born(b, step, tensor, (move){0, false});
+}
+
+void spw_layer_returns(spw_layer_builder *b, const char *step, spw_tensor tensor, uint64_t least_bytes) {
+    born(b, step, tensor, (move){least_bytes, false});
+}
+
+static void dies(spw_layer_builder *b, const char *step, const char *tensor, move m) {
     if (b->status != SPW_OK) return;
     const size_t i = find(b, tensor);
     if (i != SIZE_MAX && b->kept[piece_of(b, i)]) return;
@@ -213,7 +228,16 @@ void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor) 
         refuse(b, step, tensor, "dies without living; it should be born in an earlier step");
         return;
     }
-    note(b, step, i, -1);
+    note(b, step, i, -1, m);
+}
+
+void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor) {
+    dies(b, step, tensor, (move){0, false});
+}
+
+void spw_layer_leaves(spw_layer_builder *b, const char *step, const char *tensor, uint64_t least_bytes,
+                      bool moves) {
+    dies(b, step, tensor, (move){least_bytes, moves});
 }
 
 void spw_layer_keeps(spw_layer_builder *b, const char *step, const char *tensor) {
@@ -223,7 +247,7 @@ void spw_layer_keeps(spw_layer_builder *b, const char *step, const char *tensor)
         refuse(b, step, tensor, "is kept without living; it should be born in an earlier step");
         return;
     }
-    note(b, step, i, 0);
+    note(b, step, i, 0, (move){0, false});
 }
 
 void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor) {

@@ -20,6 +20,11 @@ bool spw_layer_is_cut(const spw_layer_builder *b); /* among the GPUs of a mesh's
 void spw_layer_pass(spw_layer_builder *b, spw_phase phase);
 void spw_layer_born(spw_layer_builder *b, const char *step, spw_tensor tensor);
 void spw_layer_dies(spw_layer_builder *b, const char *step, const char *tensor);
+/* The same of a tensor of at least so many bytes, which goes to the host's memory and comes back; a smaller one stays.
+ * moves: it is this layer's own, whose copy waits there. */
+void spw_layer_returns(spw_layer_builder *b, const char *step, spw_tensor tensor, uint64_t least_bytes);
+void spw_layer_leaves(spw_layer_builder *b, const char *step, const char *tensor, uint64_t least_bytes,
+                      bool moves);
 /* Born and dead within one step. */
 void spw_layer_passes(spw_layer_builder *b, const char *step, spw_tensor tensor);
 

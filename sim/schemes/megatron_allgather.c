@@ -104,13 +104,16 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
+        spw_megatron_layer_begins(b, experts);
         spw_megatron_layer_router(b, false);
         dispatch(b);
         spw_megatron_layer_experts(b, experts);
         combine(b);
         end(b);
+        spw_megatron_layer_ends(b, experts);
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_megatron_layer_begins(b, experts);
     combine_gradient(b);
     spw_megatron_layer_experts_gradient(b, experts);
     dispatch_gradient(b);
@@ -119,6 +122,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     spw_layer_dies(b, "layer end", "permutation");
     spw_layer_dies(b, "layer end", "gathered_rows");
     spw_layer_dies(b, "layer end", "dx");
+    spw_megatron_layer_ends(b, experts);
 }
 
 /* There: a row, its line of the routing map and of the weights. Back: sums in the weights' fp32. */
@@ -163,7 +167,7 @@ const spw_scheme_type spw_scheme_megatron_allgather = {
     .options = options,
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
-    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .splits = true},
+    .megatron = {true, SPW_MEGATRON_ALL_GATHER, .offloads = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = exchanges,

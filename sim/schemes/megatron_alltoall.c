@@ -352,6 +352,7 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
                       .experts = {s, SPW_ROWS_HELD, padded}};
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
+        spw_megatron_layer_begins(b, c.experts);
         spw_megatron_layer_router(b, fused);
         spw_megatron_layer_drop(b, s, spw_megatron_capacity(scheme, s));
         preprocess(b, c);
@@ -360,8 +361,10 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
         spw_megatron_layer_experts(b, c.experts);
         combine(b, c);
         end(b, c);
+        spw_megatron_layer_ends(b, c.experts);
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_megatron_layer_begins(b, c.experts);
     combine_gradient(b, c);
     spw_megatron_layer_experts_gradient(b, c.experts);
     dispatch_gradient(b, c);
@@ -371,6 +374,7 @@ void spw_megatron_alltoall_layer(const spw_scheme *scheme, const spw_layer_shape
     end_counts(b, c);
     end_routing(b, c);
     spw_layer_dies(b, "layer end", "dx");
+    spw_megatron_layer_ends(b, c.experts);
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
@@ -486,7 +490,7 @@ const spw_scheme_type spw_scheme_megatron_alltoall = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_ALL_TO_ALL, .as_timed = is_unpadded, .fills_slots = fills_slots,
-                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .splits = true},
+                 .as_bare = is_unpadded, .fp8 = true, .freezes = true, .offloads = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.exchanges = spw_megatron_alltoall_exchanges,

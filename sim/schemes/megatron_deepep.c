@@ -158,6 +158,15 @@ static void end(spw_layer_builder *b, layout c) {
     spw_layer_dies(b, "layer end", "output");
 }
 
+static void deepep_forward(spw_layer_builder *b, layout c) {
+    spw_megatron_layer_router(b, c.fused);
+    dispatch(b, c);
+    permute(b, c);
+    spw_megatron_layer_experts(b, c.experts);
+    combine(b, c);
+    end(b, c);
+}
+
 static void permute_gradient(spw_layer_builder *b, layout c) {
     spw_layer_born(b, "permute gradient", (spw_tensor){"d_received_rows", c.rows, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "permute gradient", "d_fc1_input");
@@ -237,22 +246,18 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
     c.experts.shape = s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
+        spw_megatron_layer_begins(b, c.experts);
         if (hybrid) {
             hybrid_forward(b, c.experts, stash);
-            continue;
-        }
-        if (is_nccl(kind)) {
+        } else if (is_nccl(kind)) {
             nccl_forward(b, c.experts);
-            continue;
+        } else {
+            deepep_forward(b, c);
         }
-        spw_megatron_layer_router(b, c.fused);
-        dispatch(b, c);
-        permute(b, c);
-        spw_megatron_layer_experts(b, c.experts);
-        combine(b, c);
-        end(b, c);
+        spw_megatron_layer_ends(b, c.experts);
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
+    spw_megatron_layer_begins(b, c.experts);
     if (hybrid) {
         hybrid_backward(b, c.experts, stash);
     } else if (is_nccl(kind)) {
@@ -260,6 +265,7 @@ void spw_megatron_deepep_layer(spw_megatron_deepep_kind kind, const spw_layer_sh
     } else {
         backward(b, c);
     }
+    spw_megatron_layer_ends(b, c.experts);
 }
 
 size_t spw_megatron_deepep_exchanges(spw_megatron_deepep_kind kind, const spw_layer_shape *s,

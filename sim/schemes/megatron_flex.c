@@ -99,7 +99,7 @@ const spw_scheme_type spw_scheme_megatron_flex = {
     .routing.factor = "capacity_factor",
     .routing.worst_factor = spw_megatron_worst_factor,
     .megatron = {true, SPW_MEGATRON_TOKENS, .as_timed = is_unpadded_deepep, .fp8 = true, .freezes = true,
-                 .splits = true},
+                 .offloads = true, .splits = true},
     .memory.layer = layer,
     .values.weighted_activation = true,
     .traffic.by_node = true,

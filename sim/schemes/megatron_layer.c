@@ -304,12 +304,76 @@ static spw_tensor weight_gradient(const char *name, const spw_layer_shape *s, bo
     };
 }
 
+/* --- Offloading: the inputs of fc1 and of the activation wait in the host's memory --- */
+
+static const struct offloaded {
+    unsigned module;
+    const char *name, *other; /* the same of the layer whose backward pass comes next */
+    spw_width width;
+    uint8_t times, element_bytes;
+    bool released; /* by name, else when the layer ends and nobody holds it any more */
+} offloaded[] = {
+    {SPW_OFFLOAD_EXPERT_FC1, "fc1_input", "reloaded_fc1_input", SPW_WIDTH_HIDDEN, 1, 0, true},
+    {SPW_OFFLOAD_MOE_ACT, "fc1_output", "reloaded_fc1_output", SPW_WIDTH_FFN, 2, 0, true},
+    {SPW_OFFLOAD_MOE_ACT, "row_probs", "reloaded_row_probs", SPW_WIDTH_ONE, 1, 4, false},
+};
+
+static uint64_t least_bytes(const struct offloaded *o, const spw_layer_shape *s) {
+    return SPW_OFFLOAD_LEAST_ELEMENTS * (o->element_bytes > 0 ? o->element_bytes : s->element_bytes);
+}
+
+static void come_back(spw_layer_builder *b, const char *step, spw_megatron_experts x, unsigned modules,
+                      bool others) {
+    for (size_t i = 0; i < SPW_COUNT_OF(offloaded); i++) {
+        const struct offloaded *o = &offloaded[i];
+        if ((x.shape->offload & modules & o->module) == 0) continue;
+        spw_layer_returns(b, step,
+                          (spw_tensor){others ? o->other : o->name, x.rows, o->width, .times = o->times,
+                                       .element_bytes = o->element_bytes},
+                          least_bytes(o, x.shape));
+    }
+}
+
+static void leave(spw_layer_builder *b, const char *step, spw_megatron_experts x, unsigned modules,
+                  bool others, bool released) {
+    for (size_t i = 0; i < SPW_COUNT_OF(offloaded); i++) {
+        const struct offloaded *o = &offloaded[i];
+        if ((x.shape->offload & modules & o->module) == 0 || (!others && o->released != released)) continue;
+        spw_layer_leaves(b, step, others ? o->other : o->name, least_bytes(o, x.shape), !others);
+    }
+}
+
+enum { EVERY_MODULE = SPW_OFFLOAD_EXPERT_FC1 | SPW_OFFLOAD_MOE_ACT };
+
+/* After a product of the pass that keeps. The layer that stays on the GPU stays to the end of the pass. */
+static void offload(spw_layer_builder *b, const char *step, spw_megatron_experts x, unsigned module) {
+    if (spw_layer_phase(b) == SPW_PHASE_RECOMPUTE && x.shape->offload_ahead)
+        leave(b, step, x, module, false, true);
+}
+
+void spw_megatron_layer_begins(spw_layer_builder *b, spw_megatron_experts x) {
+    if (spw_layer_phase(b) == SPW_PHASE_BACKWARD) come_back(b, "reload", x, EVERY_MODULE, false);
+    if (spw_layer_phase(b) == SPW_PHASE_RECOMPUTE && x.shape->offload_ahead)
+        come_back(b, "reload", x, EVERY_MODULE, true);
+}
+
+void spw_megatron_layer_ends(spw_layer_builder *b, spw_megatron_experts x) {
+    const spw_phase phase = spw_layer_phase(b);
+    if (phase == SPW_PHASE_FORWARD) return;
+    if (phase == SPW_PHASE_RECOMPUTE && !x.shape->offload_ahead)
+        leave(b, "layer end", x, EVERY_MODULE, false, true);
+    if (phase == SPW_PHASE_RECOMPUTE) leave(b, "layer end", x, EVERY_MODULE, false, false);
+    if (phase == SPW_PHASE_BACKWARD || x.shape->offload_ahead)
+        leave(b, "layer end", x, EVERY_MODULE, true, true);
+}
+
 static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
     cast(b, "fc1", &fc1_input, x);
     spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
     multiplied(b, "fc1", &fc1_input, x);
     adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = 2}, x);
+    offload(b, "fc1", x, SPW_OFFLOAD_EXPERT_FC1);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     if (casts_again(x)) {
         spw_layer_born(b, "fc2", copy_of(&fc2_input, fc2_input.by_row, x));
@@ -326,6 +390,7 @@ static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     if (forward || drops_inputs(x.shape) || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
         spw_layer_dies(b, "fc2", "fc2_input");
     if (forward) spw_layer_dies(b, "fc2", "fc1_output");
+    offload(b, "fc2", x, SPW_OFFLOAD_MOE_ACT);
 }
 
 static void one_by_one(spw_layer_builder *b, spw_megatron_experts x) {
@@ -411,6 +476,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
     spw_layer_dies(b, "swiglu gradient", "fc1_output");
     spw_layer_dies(b, "swiglu gradient", "d_fc2_input");
     spw_layer_dies(b, "swiglu gradient", "row_probs");
+    come_back(b, "swiglu gradient", x, SPW_OFFLOAD_MOE_ACT, true);
     cast(b, "fc1 input gradient", &d_fc1_output, x);
     spw_layer_born(b, "fc1 input gradient", (spw_tensor){"d_fc1_input", x.rows, SPW_WIDTH_HIDDEN});
     adapt_gradient(b, "fc1 input gradient", "fc1_lora", "d_fc1_lora",
@@ -419,6 +485,7 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
     end_products(b, "fc1 weight gradient", &fc1_input, &d_fc1_output, "fc1_input", x);
+    come_back(b, "fc1 weight gradient", x, SPW_OFFLOAD_EXPERT_FC1, true);
     if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
 }
 

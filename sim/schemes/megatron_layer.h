@@ -38,6 +38,10 @@ void spw_megatron_layer_experts(spw_layer_builder *b, spw_megatron_experts x);
 /* What of them waits for the backward pass goes to pages of another buffer, and comes back. */
 void spw_megatron_layer_stash(spw_layer_builder *b, spw_megatron_experts x);
 void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x);
+/* Of fine-grained offloading, around a pass that keeps (begins, ends) and around the backward pass: shape.offload's inputs
+ * are the host's from the end of their product to the backward pass before. */
+void spw_megatron_layer_begins(spw_layer_builder *b, spw_megatron_experts x);
+void spw_megatron_layer_ends(spw_layer_builder *b, spw_megatron_experts x);
 /* From the gradient of that to the gradient of what the experts took: d_fc1_input and d_row_probs, or d_sorted_rows and
  * d_sorted_probs. */
 void spw_megatron_layer_experts_gradient(spw_layer_builder *b, spw_megatron_experts x);

@@ -47,6 +47,8 @@ struct spw_layer_shape {
     size_t lora_rank;    /* of the adapters of the routed experts; 0: none */
     size_t fp8_copies;   /* of an operand of an fp8 product (sim/input/fp8_recipe.h); 0: no recipe */
     bool fp8_scaled;     /* each with 1/32 byte of scale an element */
+    unsigned offload;    /* modules whose inputs wait in the host's memory (sim/input/offload_modules.h) */
+    bool offload_ahead;  /* another micro-batch's inputs are back while the layer runs forward */
 };
 
 /* t, at least 1. */
@@ -220,9 +222,10 @@ typedef struct spw_scheme_megatron {
     spw_megatron_dispatcher dispatcher;
     bool (*as_timed)(const spw_scheme *scheme);    /* does that hold under its options? NULL: yes */
     bool (*fills_slots)(const spw_scheme *scheme); /* are experts filled to their capacity? NULL: no */
-    bool fp8;     /* the tensors of TransformerEngine's recipes are described */
-    bool freezes; /* frozen experts and their adapters are described */
-    bool splits;  /* tensor and context parallelism: a layer of sequence-parallel slices */
+    bool fp8;      /* the tensors of TransformerEngine's recipes are described */
+    bool freezes;  /* frozen experts and their adapters are described */
+    bool offloads; /* offloading of its experts' inputs to the host is described */
+    bool splits;   /* tensor and context parallelism: a layer of sequence-parallel slices */
     bool (*as_bare)(const spw_scheme *scheme); /* is it the layer of sim/memory/bare_layers.h under
                                                      its options? NULL: no */
 } spw_scheme_megatron;

@@ -41,8 +41,9 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
-           !(job->optimizer_on_host > 0.0) && !job->muon && job->attention == SPW_ATTENTION_FLASH &&
-           job->precision.weights == 2 && spw_precision_is_timed(job);
+           !(job->optimizer_on_host > 0.0) && job->offload.modules == 0 && !job->muon &&
+           job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
+           spw_precision_is_timed(job);
 }
 
 /* Which of the loads a block has: from MoE layer `first` on. */

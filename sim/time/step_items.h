@@ -25,7 +25,7 @@
     X(PIPELINE, "pipeline", "activations to the next stage, their gradients back") \
     X(TENSOR, "tensor_parallel", "gathers, scatters and sums of a tensor group, its loss") \
     X(CONTEXT, "context_parallel", "keys and values round a context group, and their gradients") \
-    X(HOST, "host_offload", "state in the host's memory: weights to the GPU, gradients back; no network")
+    X(HOST, "host_offload", "state and activations in the host's memory: there and back; no network")
 #define SPW_OPERATION_ENUM(name, text) SPW_OPERATION_##name,
 #define SPW_PURPOSE_ENUM(name, text, help) SPW_PURPOSE_##name,
 typedef enum spw_operation { SPW_OPERATION_LIST(SPW_OPERATION_ENUM) SPW_OPERATIONS } spw_operation;

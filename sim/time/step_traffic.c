@@ -1,6 +1,7 @@
 #include "sim/time/step_traffic.h"
 
 #include "sim/input/grid.h"
+#include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
@@ -297,6 +298,40 @@ static void add_replicas(builder *b) {
     }
 }
 
+/* What waits in the host's memory: there in the forward pass, back in the backward pass. Of the rows of a balanced layer. */
+static void add_offloaded_inputs(builder *b, const spw_point *point) {
+    const spw_job *job = b->job;
+    const spw_layer_shape *s = &point->shape;
+    const uint64_t rows = spw_balanced_rows(point->scheme, s).held;
+    const struct {
+        unsigned module;
+        const char *name, *formula;
+        uint64_t elements;
+        size_t bytes;
+    } tensors[] = {{SPW_OFFLOAD_EXPERT_FC1, "fc1_input", "M H b", rows * s->hidden, s->element_bytes},
+                   {SPW_OFFLOAD_MOE_ACT, "fc1_output", "2 M F b", 2 * rows * s->ffn, s->element_bytes},
+                   {SPW_OFFLOAD_MOE_ACT, "row_probs", "4 M", rows, sizeof(float)}};
+    spw_step_item item = {.operation = SPW_OPERATION_HOST_COPY,
+                          .purpose = SPW_PURPOSE_HOST,
+                          .place = SPW_PLACE_STEP,
+                          .group = SPW_GROUP_HOST};
+    if (job->offload.modules == 0) return;
+    for (size_t stage = 0; stage < spw_pipeline_of(job).stages; stage++) {
+        const spw_offload_stage at = spw_offload_stage_of(job, stage);
+        item.count += at.layers - at.staying;
+    }
+    for (size_t i = 0; i < 2 * sizeof tensors / sizeof *tensors; i++) {
+        const size_t t = i / 2;
+        if ((job->offload.modules & tensors[t].module) == 0 ||
+            tensors[t].elements < SPW_OFFLOAD_LEAST_ELEMENTS)
+            continue;
+        item.name = tensors[t].name;
+        item.formula = tensors[t].formula;
+        item.backward = i % 2 == 1;
+        spw_step_add(b->out, item, tensors[t].elements, tensors[t].bytes);
+    }
+}
+
 /* Every block of layers but the last sends its output on, every one but the first a gradient back. */
 static void add_sends(builder *b, const spw_pipeline *p, const spw_layer_shape *s) {
     spw_step_item item = {.name = "activations",
@@ -341,6 +376,7 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
     if (list != NULL) spw_step_exchanges_add(point, out);
     add_sends(&b, &pipeline, &point->shape);
+    add_offloaded_inputs(&b, point);
     if (spw_grid_is_mesh(job)) {
         status = spw_mesh_traffic_add(point, out);
     } else {

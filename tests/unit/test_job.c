@@ -120,7 +120,7 @@ static void test_keys(void) {
         JOB "colour: red\n",
         "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
         "precision, fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
-        "optimizer_on_host, "
+        "optimizer_on_host, offload_modules, "
         "memory_fraction, "
         "price_per_gpu_hour, "
         "schemes");
@@ -128,7 +128,7 @@ static void test_keys(void) {
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
-           "optimizer_on_host, "
+           "optimizer_on_host, offload_modules, "
            "memory_fraction, "
            "price_per_gpu_hour, "
            "schemes");
@@ -374,6 +374,7 @@ static void test_yaml(void) {
            "precision, "
            "fsdp2, allocator, "
            "model_part, layers, remat, attention, optimizer, optimizer_algorithm, optimizer_on_host, "
+           "offload_modules, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");
     spw_job job;

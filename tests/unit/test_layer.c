@@ -94,9 +94,9 @@ static void test_by_hand(void) {
     const spw_live_set set = spw_layer_live_set(&layer, &rows);
     CHECK(set.forward_bytes == 400 && set.forward_event == 1 && set.saved_bytes == 400);
     CHECK(set.backward_bytes == 520 && set.backward_event == 6);
-    CHECK(spw_layer_is_live(&layer, 0, 6) && spw_layer_is_live(&layer, 2, 6));
-    CHECK(!spw_layer_is_live(&layer, 2, 7) && !spw_layer_is_live(&layer, 1, 4));
-    CHECK(spw_layer_is_live(&layer, 0, 0) && !spw_layer_is_live(&layer, 1, 0));
+    CHECK(spw_layer_is_live(&layer, NULL, 0, 6) && spw_layer_is_live(&layer, NULL, 2, 6));
+    CHECK(!spw_layer_is_live(&layer, NULL, 2, 7) && !spw_layer_is_live(&layer, NULL, 1, 4));
+    CHECK(spw_layer_is_live(&layer, NULL, 0, 0) && !spw_layer_is_live(&layer, NULL, 1, 0));
     spw_layer_destroy(&layer);
     CHECK(layer.tensors == 0);
 }
@@ -283,7 +283,7 @@ static void test_kept(void) {
     CHECK(live.tensors == 2 && live.events == 2 * (1 + 2 + 1) + 4);
     CHECK(torch.tensors == 2 && torch.events == 2 * (2 + 2) + 4); /* kept twice instead of dying twice */
     CHECK(torch.event[1].sign == 0 && torch.event[1].tensor == 0 && torch.tensor[0].needed);
-    CHECK(spw_layer_is_live(&torch, 0, 5));
+    CHECK(spw_layer_is_live(&torch, NULL, 0, 5));
     CHECK(torch.event[2].expert == 1 && torch.event[3].expert == 2 && torch.event[1].expert == 0);
     const size_t part = spw_layer_find(&torch, "part");
     const spw_rank_rows rows = {100, 100, 100};

@@ -46,7 +46,7 @@ static void draw_rows(const spw_point *p, spw_rank_rows rows[LAYERS], spw_routed
     CHECK_OK(spw_layer_build(p->scheme, &p->shape, SPW_FLAVOUR_LIVE, &layer));
     *routed = (spw_routed_memory){.rows = rows[LAYERS - 1]};
     const uint64_t saved = spw_layer_live_set(&layer, &routed->rows).saved_bytes;
-    routed->saved = (spw_saved_rows){saved * p->job->model.moe_layers, saved};
+    routed->saved = (spw_saved_rows){saved * p->job->model.moe_layers, saved, 0};
     spw_layer_destroy(&layer);
 }
 

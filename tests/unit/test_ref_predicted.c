@@ -164,7 +164,7 @@ static void check_peaks(const layer *l, const spw_scheme *scheme) {
                 if (same) CHECK(backward.tensor_bytes[n] == spw_layer_bytes(&predicted.tensor[i], NULL));
                 held |= same;
             }
-            CHECK(held == spw_layer_is_live(&predicted, i, set.backward_event));
+            CHECK(held == spw_layer_is_live(&predicted, NULL, i, set.backward_event));
             live += held;
         }
         CHECK(live == backward.tensors); /* and nothing that the simulator does not know */

@@ -136,7 +136,7 @@ static void test_against_footprint(void) {
         for (size_t i = 0; i < list.events; i++) begin += (int64_t)list.event[i].bytes;
         CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
         const spw_list_peak peak = spw_event_list_peak(&list);
-        const int64_t want = (int64_t)spw_footprint_peak(&f, saves, &most, (spw_saved_rows){saved, 0}),
+        const int64_t want = (int64_t)spw_footprint_peak(&f, saves, &most, (spw_saved_rows){saved, 0, 0}),
                       got = begin + peak.peak_bytes;
         if (saves) {
             CHECK(got <= want);

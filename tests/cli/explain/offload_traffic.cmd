@@ -1,0 +1,1 @@
+explain --traffic --model olmoe-1b-7b --cluster h200:8x8 --optimizer distributed --remat none --scheme megatron-alltoall --set offload_modules=moe_act --set parallel.pipeline=2 --set batch.sequences_per_gpu=4 --set batch.micro_batches=4
