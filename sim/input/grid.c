@@ -168,13 +168,6 @@ static spw_status check_mesh(const spw_job *job, const spw_grid *g, const char *
             "context %zu does not divide fsdp %zu, which counts the context groups as well with sharded "
             "weights; use a divisor such as %zu",
             g->context, g->expert_data, largest_divisor(g->expert_data, g->context));
-    *key = "parallel.context";
-    if (g->tensor > 1 && g->context > 1)
-        return spw_fail(
-            SPW_ECONFIG,
-            "tensor %zu and context %zu with sharded weights are described one at a time; make one of "
-            "them 1, or use Megatron-Core's optimizer: distributed or replicated",
-            g->tensor, g->context);
     *key = "parallel.expert";
     if (stage > node && g->expert % node != 0 && node % g->expert != 0)
         return spw_fail(

@@ -8,6 +8,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/unfused_attention.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,15 +91,31 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+/* Of dense: what XLA does with slots in the layouts and on the axes for which it was asked. */
+static spw_status check_mesh_slots(const spw_scheme *scheme, const spw_grid *g) {
+    const bool gathered = spw_scheme_option_is(scheme, "layout", "gathered");
+    if (spw_scheme_option_is(scheme, "layout", "peeled") || (gathered && g->context > 1))
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': how XLA cuts this layout for tensor %zu and context %zu is not "
+                        "described; use layout=exchange%s, or make both axes 1",
+                        scheme->text, g->tensor, g->context, g->context > 1 ? "" : " or layout=gathered");
+    if (!isnan(spw_scheme_option_value(scheme, "capacity_factor")) && g->tensor > 1 && g->context > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "scheme '%s': tensor %zu and context %zu with a capacity factor are described one at "
+                        "a time; make one of them 1, or use gmm, ragged, ring or ragged-ring",
+                        scheme->text, g->tensor, g->context);
+    return SPW_OK;
+}
+
 /* What is described of MaxText's mesh axes tensor and context. */
 static spw_status check_mesh(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
     if (!scheme->type->compiled.mesh)
-        return spw_fail(SPW_ECONFIG,
-                        "scheme '%s': MaxText's mesh axes tensor %zu and context %zu are described for gmm, "
-                        "ragged, ring and "
-                        "ragged-ring; use one of them, or make both 1",
-                        scheme->text, g.tensor, g.context);
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': MaxText's mesh axes tensor %zu and context %zu are described for dense, "
+            "gmm, ragged, ring and ragged-ring; use one of them, or make both 1",
+            scheme->text, g.tensor, g.context);
     if (g.pipeline > 1)
         return spw_fail(
             SPW_ECONFIG,
@@ -111,7 +128,7 @@ static spw_status check_mesh(const spw_job *job, const spw_scheme *scheme) {
             "scheme '%s': token_chunks with tensor %zu was not read; leave token_chunks out, or make "
             "tensor 1",
             scheme->text, g.tensor);
-    return SPW_OK;
+    return check_mesh_slots(scheme, &g);
 }
 
 /* TransformerEngine refuses an operand of fp8 whose tokens or width are no multiple: of a GPU's part of them. */
@@ -149,9 +166,8 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
             SPW_ECONFIG,
             "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are described for Megatron-Core's "
             "dispatchers megatron-alltoall, megatron-allgather, megatron-flex, megatron-syncfree and "
-            "megatron-ncclep, and for MaxText's gmm, ragged, ring and ragged-ring with optimizer: sharded; "
-            "use "
-            "one of them, or make all three 1",
+            "megatron-ncclep, and for MaxText's dense, gmm, ragged, ring and ragged-ring with optimizer: "
+            "sharded; use one of them, or make all three 1",
             scheme->text, g.tensor, g.context, g.expert_tensor);
     if (g.expert_tensor > 1 && scheme->type->megatron.dispatcher != SPW_MEGATRON_ALL_TO_ALL)
         return spw_fail(

@@ -1,5 +1,6 @@
 /* MaxText dense_matmul with a capacity factor, in its three layouts (docs/schemes.md, section 1). Every
  * sequence has C slots an expert; slots travel and are multiplied whether filled or not. */
+#include "sim/schemes/experts.h"
 #include "sim/schemes/list.h"
 #include "sim/schemes/xla_layers.h"
 
@@ -15,68 +16,88 @@ static const spw_scheme_option options[] = {
     {.name = NULL},
 };
 
+/* Slots travel as wide as tokens are between products. The GPUs of a tensor group gather their parts behind the exchange, before
+ * the products and again for the gradients of their weights. */
+static void gather(spw_layer_builder *b) {
+    if (spw_layer_is_cut(b))
+        spw_layer_born(b, "gather of x", (spw_tensor){"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+}
+
+static const char *arrived(const spw_layer_builder *b) { return spw_layer_is_cut(b) ? "received" : "x"; }
+
+/* From the last product to its rows among the tokens; `x` and what is recomputed with it stays. */
+static void leave(spw_layer_builder *b, bool keep) {
+    spw_layer_born(b, "gemm wo", (spw_tensor){spw_experts_y_name(b), SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    if (!keep) spw_layer_dies(b, "gemm wo", "act");
+    spw_experts_sum_of_y(b);
+    spw_layer_born(b, "all-to-all back", (spw_tensor){"y_returned", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
+    spw_layer_dies(b, "all-to-all back", "y");
+}
+
 /* Up to the activation, forward and recomputed alike. */
 static void to_experts(spw_layer_builder *b) {
     spw_layer_born(b, "masks", (spw_tensor){"combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
     spw_layer_born(b, "masks", (spw_tensor){"dispatch_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
-    spw_layer_born(b, "dispatch", (spw_tensor){"dispatched", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
-    spw_layer_born(b, "all-to-all", (spw_tensor){"x", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "dispatch", (spw_tensor){"dispatched", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
+    spw_layer_born(b, "all-to-all", (spw_tensor){arrived(b), SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "all-to-all", "dispatched");
+    gather(b);
     spw_layer_born(b, "gemm w0", (spw_tensor){"w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
     spw_layer_born(b, "gemm w1", (spw_tensor){"w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
+    if (spw_layer_is_cut(b)) spw_layer_dies(b, "gemm w1", "x");
     spw_layer_born(b, "swiglu", (spw_tensor){"act", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
 }
 
 static void combine_gradient(spw_layer_builder *b) {
-    spw_layer_born(b, "combine gradient", (spw_tensor){"dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "combine gradient", (spw_tensor){"dy_sent", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_born(b, "combine gradient", (spw_tensor){"d_combine_mask", SPW_ROWS_TOKENS, SPW_WIDTH_SLOTS});
     spw_layer_dies(b, "combine gradient", "y_returned");
     spw_layer_dies(b, "combine gradient", "combine_mask");
     spw_layer_dies(b, "mask gradient", "d_combine_mask");
-    spw_layer_born(b, "all-to-all of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all of dy", (spw_tensor){"dy", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "all-to-all of dy", "dy_sent");
 }
 
 /* d_act takes the place of act, and splits into d_w0, d_w1. */
 static void experts_gradient(spw_layer_builder *b) {
+    const char *dx = spw_layer_is_cut(b) ? "dx_term" : "dx";
+    spw_experts_gather_of_dy(b);
     spw_layer_dies(b, "wo weight gradient", "act");
     spw_layer_born(b, "gemm wo input gradient", (spw_tensor){"d_w0_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
-    spw_layer_dies(b, "gemm wo input gradient", "dy");
+    spw_layer_dies(b, "gemm wo input gradient", spw_experts_dy_name(b));
     spw_layer_dies(b, "swiglu gradient", "w1_out");
     spw_layer_born(b, "swiglu gradient", (spw_tensor){"d_w1_out", SPW_ROWS_BUFFER, SPW_WIDTH_FFN});
     spw_layer_dies(b, "swiglu gradient", "w0_out");
+    gather(b);
+    if (spw_layer_is_cut(b)) spw_layer_dies(b, "w0 w1 weight gradients", arrived(b));
     spw_layer_dies(b, "w0 w1 weight gradients", "x");
-    spw_layer_born(b, "gemm w0 w1 input gradient", (spw_tensor){"dx", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "gemm w0 w1 input gradient", (spw_tensor){dx, SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
     spw_layer_dies(b, "gemm w0 w1 input gradient", "d_w0_out");
     spw_layer_dies(b, "gemm w0 w1 input gradient", "d_w1_out");
+    if (!spw_layer_is_cut(b)) return;
+    spw_layer_born(b, "sum of dx", (spw_tensor){"dx", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
+    spw_layer_dies(b, "sum of dx", dx);
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *b) {
-    static const spw_tensor y = {"y", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN},
-                            returned = {"y_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN};
     (void)scheme, (void)shape;
     to_experts(b);
-    spw_layer_dies(b, "swiglu", "x");
+    spw_layer_dies(b, "swiglu", arrived(b));
     spw_layer_dies(b, "swiglu", "w0_out");
     spw_layer_dies(b, "swiglu", "w1_out");
     spw_layer_dies(b, "swiglu", "dispatch_mask");
-    spw_layer_born(b, "gemm wo", y);
-    spw_layer_dies(b, "gemm wo", "act");
-    spw_layer_born(b, "all-to-all back", returned);
-    spw_layer_dies(b, "all-to-all back", "y");
+    leave(b, false);
     spw_layer_dies(b, "combine", "y_returned");
     spw_layer_dies(b, "combine", "combine_mask");
 
     spw_layer_pass(b, SPW_PHASE_RECOMPUTE);
     to_experts(b);
-    spw_layer_born(b, "gemm wo", y);
-    spw_layer_born(b, "all-to-all back", returned);
-    spw_layer_dies(b, "all-to-all back", "y");
+    leave(b, true);
 
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     combine_gradient(b);
     experts_gradient(b);
-    spw_layer_born(b, "all-to-all of dx", (spw_tensor){"dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_HIDDEN});
+    spw_layer_born(b, "all-to-all of dx", (spw_tensor){"dx_returned", SPW_ROWS_BUFFER, SPW_WIDTH_RETURNED});
     spw_layer_dies(b, "all-to-all of dx", "dx");
     spw_layer_dies(b, "dispatch gradient", "dx_returned");
     spw_layer_dies(b, "dispatch gradient", "dispatch_mask");
@@ -85,8 +106,8 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *shape, spw_la
 /* Every token of a sequence may choose the same expert. */
 static double worst_factor(const spw_scheme *scheme, const spw_layer_shape *s) {
     (void)scheme;
-    const size_t mean = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
-    return (double)s->sequence_length / (double)mean;
+    const size_t length = spw_whole_sequence(s), mean = (length * s->top_k + s->experts - 1) / s->experts;
+    return (double)length / (double)mean;
 }
 
 /* D = p E C, before and after the exchange. */
@@ -94,10 +115,20 @@ static size_t buffer_rows(const spw_scheme *scheme, const spw_layer_shape *s) {
     return s->sequences * s->experts * spw_scheme_capacity(scheme, s);
 }
 
-/* Within a sequence the earliest positions win; weights play no role. */
+/* Choices of a sequence's expert that stand before those of rank `rank`: on the GPUs of its context group before it. */
+static uint64_t taken_before(const spw_layer_shape *s, const spw_counts *c, size_t group, size_t rank,
+                             size_t cell) {
+    const size_t cells = s->sequences * s->experts, first = group - group % spw_layer_context(s);
+    uint64_t taken = 0;
+    for (size_t g = first; g < group; g++) taken += c->per_sequence[(g * s->ranks + rank) * cells + cell];
+    return taken;
+}
+
+/* Within a sequence the earliest positions win; weights play no role. Who shares a sequence has its slots alike, and its tokens
+ * in the order of the group. */
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
                  spw_flow *out) {
-    const size_t capacity = spw_scheme_capacity(scheme, s);
+    const uint64_t capacity = spw_scheme_capacity(scheme, s);
     const bool exchanged = !spw_scheme_option_is(scheme, "layout", "gathered");
     for (size_t i = 0; i < s->ranks * s->ranks; i++)
         out->wire[i] = exchanged ? s->sequences * s->experts_per_rank * capacity : 0;
@@ -107,10 +138,20 @@ static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_c
         out->rows[r] = s->sequences * s->experts * capacity;
         out->dropped[r] = 0;
         for (size_t i = 0; i < cells; i++) {
-            out->limit[r * cells + i] = capacity < UINT32_MAX ? (uint32_t)capacity : UINT32_MAX;
-            if (n[i] > capacity) out->dropped[r] += n[i] - capacity;
+            const uint64_t taken = taken_before(s, c, group, r, i),
+                           room = capacity > taken ? capacity - taken : 0;
+            out->limit[r * cells + i] = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+            if (n[i] > room) out->dropped[r] += n[i] - room;
         }
     }
+}
+
+/* All six are as wide as tokens are between products. */
+static size_t exchanges(const spw_scheme *scheme, const spw_layer_shape *s,
+                        spw_exchange out[SPW_SCHEME_EXCHANGES]) {
+    const size_t count = spw_row_exchanges(scheme, s, out);
+    for (size_t i = 0; i < count; i++) out[i].row_bytes = spw_returned_width(s) * s->element_bytes;
+    return count;
 }
 
 static const spw_compiled_layer *compiled(const spw_scheme *scheme) {
@@ -145,8 +186,9 @@ const spw_scheme_type spw_scheme_dense = {
     .routing.limit_per_sequence = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "D = p E C",
-    .traffic.exchanges = spw_row_exchanges,
+    .traffic.exchanges = exchanges,
     .routing.flow = flow,
+    .compiled.mesh = true,
     .compiled.layer = spw_xla_dense,
     .compiled.list = compiled,
 };

@@ -25,6 +25,7 @@ spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences) {
                          .ffn = job->model.expert_ffn / grid.expert_tensor,
                          .sequences = sequences,
                          .sequence_length = spw_grid_sequence_tokens(job),
+                         .context = spw_grid_is_mesh(job) ? grid.context : 1,
                          .element_bytes = job->precision.activations,
                          .gpus = spw_grid_token_ranks(job),
                          .waiting_layers =
@@ -162,7 +163,7 @@ bool spw_scheme_option_is(const spw_scheme *scheme, const char *name, const char
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *s) {
     double factor = spw_scheme_option_value(scheme, "capacity_factor");
     if (isnan(factor)) return 0;
-    size_t even = (s->sequence_length * s->top_k + s->experts - 1) / s->experts;
+    size_t even = (spw_whole_sequence(s) * s->top_k + s->experts - 1) / s->experts;
     return (size_t)fmax(fmax((double)even * factor, factor), 0.0);
 }
 

@@ -30,14 +30,15 @@ struct spw_layer_shape {
     size_t hidden, ffn;      /* H, F; with tensor F / TP */
     size_t sequences;        /* p, per rank */
     size_t sequence_length;  /* S; with tensor and context parallelism the rank's part of it */
-    size_t tokens;           /* T = p S, per rank */
-    size_t assignments;      /* N = T K */
-    size_t worst_rows;       /* W = R T min(e, K) */
-    size_t element_bytes;    /* b, of activations */
-    size_t node_ranks;       /* ranks of the group on one node */
-    size_t gpus;             /* G, that split the batch of a layer: all of the job, of a tensor group one */
-    size_t waiting_layers;   /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
-    bool looped; /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
+    size_t context; /* CP consecutive groups of MaxText's mesh whose ranks share sequences; 0 counts as 1 */
+    size_t tokens;  /* T = p S, per rank */
+    size_t assignments;    /* N = T K */
+    size_t worst_rows;     /* W = R T min(e, K) */
+    size_t element_bytes;  /* b, of activations */
+    size_t node_ranks;     /* ranks of the group on one node */
+    size_t gpus;           /* G, that split the batch of a layer: all of the job, of a tensor group one */
+    size_t waiting_layers; /* other layers of a scan's turn: their recomputed tensors wait (XLA alone) */
+    bool looped;           /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
     bool shared_expert;
     bool whole_weights; /* a rank holds its experts' weights whole and in place: none is gathered or copied */
     bool sequential_experts; /* each runs by itself, one after the other (Megatron's SequentialMLP) */
@@ -54,6 +55,13 @@ struct spw_layer_shape {
 /* t, at least 1. */
 static inline size_t spw_layer_sharers(const spw_layer_shape *s) {
     return s->expert_tensor > 0 ? s->expert_tensor : 1;
+}
+
+/* CP, at least 1. */
+static inline size_t spw_layer_context(const spw_layer_shape *s) { return s->context > 0 ? s->context : 1; }
+/* Tokens of a sequence, of all who share it on MaxText's mesh. */
+static inline size_t spw_whole_sequence(const spw_layer_shape *s) {
+    return s->sequence_length * spw_layer_context(s);
 }
 
 spw_layer_shape spw_layer_shape_of(const spw_job *job, size_t sequences);

@@ -5,6 +5,7 @@
 
 typedef struct builder {
     const spw_job *job;
+    const spw_scheme *scheme;
     const spw_layer_shape *shape;
     spw_step_traffic *out;
     size_t rows; /* of the experts' buffer */
@@ -83,7 +84,27 @@ static void add_keys(builder *b, spw_step_place place) {
     }
 }
 
+/* XLA cuts the down projections of MLA by their columns and gathers what comes out, whose norms are sums over the group. */
+static void add_low_ranks(builder *b, spw_step_place place) {
+    const spw_model *m = &b->job->model;
+    const uint64_t tokens = b->shape->tokens;
+    const size_t again = b->again ? 1 : 0, bytes = b->shape->element_bytes;
+    const passing query = {"low_rank_queries",      "T q_lora b", place, SPW_GROUP_TENSOR,
+                           tokens * m->q_lora_rank, bytes},
+                  keys = {"low_rank_keys",          "T kv_lora b", place, SPW_GROUP_TENSOR,
+                          tokens * m->kv_lora_rank, bytes},
+                  rope = {"rotary_key", "T rope b", place, SPW_GROUP_TENSOR, tokens * m->rope_dim, bytes};
+    if (m->attention != SPW_ATTENTION_MLA) return;
+    add_input(b, query, again);
+    add_input(b, keys, again);
+    add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1);
+    add(b, &rope, SPW_OPERATION_ALL_GATHER, true, again);
+    add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1);
+    add_norms(b, place, m->q_lora_rank > 0 ? 2 : 1);
+}
+
 static void add_attention(builder *b, spw_step_place place) {
+    add_low_ranks(b, place);
     add_keys(b, place);
     add_norms(b, place, 2); /* before attention, and before what follows it */
     add_input(b, hidden_states(b, place, "attention_input"), b->again ? 1 : 0);
@@ -91,15 +112,18 @@ static void add_attention(builder *b, spw_step_place place) {
 }
 
 /* The rows of the experts' last product are terms of a sum; the layer's input is whole in the dispatch, and the router's
- * logits are a sum over parts of the hidden size. */
+ * logits are a sum over parts of the hidden size. Where the layer is recomputed, the gradients of router and
+ * shared expert read one gathered input. */
 static void add_experts(builder *b) {
     const spw_layer_shape *s = b->shape;
     const spw_step_place place = SPW_PLACE_MOE_LAYER;
+    const bool shared = b->again && b->job->model.shared_ffn > 0,
+               router = spw_mesh_gathers_router(b->job) && !shared;
     const passing input = hidden_states(b, place, "experts_input"),
                   rows = {"experts_output", "rows H b",          place,
                           SPW_GROUP_TENSOR, b->rows * s->hidden, s->element_bytes};
     add(b, &input, SPW_OPERATION_ALL_GATHER, false, 1);
-    add(b, &input, SPW_OPERATION_ALL_GATHER, true, b->again ? 1 : 0);
+    add(b, &input, SPW_OPERATION_ALL_GATHER, true, (b->again ? 1U : 0U) + (router ? 1U : 0U));
     add(b, &input, SPW_OPERATION_REDUCE_SCATTER, true, 1);
     add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, false, 1);
     add(b, &rows, SPW_OPERATION_REDUCE_SCATTER, true, b->again ? 1 : 0);
@@ -109,10 +133,89 @@ static void add_experts(builder *b) {
             1);
 }
 
-/* The recomputed output of the last FFN of a layer is needed by nothing; a shared expert reads what the experts gathered. */
-static void add_ffn(builder *b, spw_step_place place, size_t ffn) {
+/* Slots travel in parts, are gathered for the products and the gradients of their weights, and leave the last product as terms of
+ * a sum. Where they are exchanged and weights are gathered, XLA gathers rows once for each gradient. */
+static void add_slots(builder *b, const spw_compiled_layer *list) {
+    const spw_layer_shape *s = b->shape;
+    const spw_step_place place = SPW_PLACE_MOE_LAYER;
+    const spw_step_group t = SPW_GROUP_TENSOR;
+    const uint64_t capacity = spw_scheme_capacity(b->scheme, s);
+    const size_t *size = b->out->group_size;
+    const bool twice = !list->all_experts && size[SPW_GROUP_EXPERT] > 1 && size[SPW_GROUP_FSDP] > 1;
+    const passing slots = {"slots", "D H b", place, t, b->rows * s->hidden, s->element_bytes},
+                  logits = {"logits", "T E b", place, t, s->tokens * s->experts, s->element_bytes},
+                  masks = {"masks", "T E C b", place, t, s->tokens * s->experts * capacity, s->element_bytes},
+                  weights = {"choice_weights", "T K b", place, t, s->assignments, s->element_bytes},
+                  parts = {"slots",
+                           "D H b",
+                           place,
+                           SPW_GROUP_CONTEXT,
+                           b->rows * s->hidden / spw_grid_mesh_tensor(b->job),
+                           s->element_bytes};
+    add(b, &slots, SPW_OPERATION_ALL_GATHER, false, 1);
+    add(b, &slots, SPW_OPERATION_ALL_GATHER, true, twice ? 4 : 2);
+    add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, false, 1);
+    add(b, &slots, SPW_OPERATION_REDUCE_SCATTER, true, 2);
+    add(b, &logits, SPW_OPERATION_ALL_REDUCE, false, 1);
+    add(b, &logits, SPW_OPERATION_ALL_REDUCE, true, 1);
+    add(b, &masks, SPW_OPERATION_ALL_REDUCE, true, 1);
+    add(b, &weights, SPW_OPERATION_ALL_REDUCE, true, 1);
+    add(b, &parts, SPW_OPERATION_ALL_REDUCE, false, 1);
+    add(b, &parts, SPW_OPERATION_ALL_REDUCE, true, 2);
+}
+
+/* One tensor of the scatter of the top-k weights. */
+static void add_index(spw_step_traffic *out, const passing *p, spw_operation operation, bool forward,
+                      size_t backward) {
+    spw_step_item item = {.name = p->name,
+                          .formula = p->formula,
+                          .operation = operation,
+                          .purpose = SPW_PURPOSE_INDICES,
+                          .place = SPW_PLACE_MOE_LAYER,
+                          .group = p->group,
+                          .count = forward ? 1 : 0};
+    spw_step_add(out, item, p->elements, p->element_bytes);
+    item.backward = true;
+    item.count = backward;
+    spw_step_add(out, item, p->elements, p->element_bytes);
+}
+
+void spw_mesh_indices_add(const spw_job *job, const spw_layer_shape *s, spw_step_traffic *out) {
+    const spw_grid g = spw_grid_of(job);
+    const spw_step_group c = SPW_GROUP_CONTEXT, batch = SPW_GROUP_BATCH, all = SPW_GROUP_ALL;
+    const spw_step_place place = SPW_PLACE_MOE_LAYER;
+    const uint64_t own = g.context * s->tokens, whole = out->group_size[all] * s->tokens, k = s->top_k,
+                   e = s->experts;
+    const uint64_t parts = g.tensor < out->group_size[all] ? g.tensor : out->group_size[all];
+    const size_t b = s->element_bytes;
+    const passing gathered[] = {{"choice_logits", "CP T E b", place, c, own * e, b},
+                                {"choice_masks", "CP T K E", place, c, own * k * e, 1},
+                                {"choice_indices", "12 CP T K", place, c, own * k, 12},
+                                {"choice_updates", "4 CP T K", place, c, own * k, 4},
+                                {"choice_logits", "b G T E", place, batch, whole * e, b},
+                                {"choice_indices", "12 G T K", place, batch, whole * k, 12},
+                                {"choice_updates", "4 G T K", place, batch, whole * k, 4}};
+    const passing spread = {"spread_weights", "b G T E / TP", place, all, whole * e / parts, b},
+                  mine = {"spread_weights", "CP T E b", place, c, own * e, b};
+    for (size_t i = 0; i < sizeof gathered / sizeof *gathered; i++)
+        add_index(out, &gathered[i], SPW_OPERATION_ALL_GATHER, true, 1);
+    add_index(out, &spread, SPW_OPERATION_ALL_REDUCE, true, 1);
+    passing back = spread;
+    back.group = batch;
+    if (g.tensor == 1 || out->group_size[batch] > g.tensor)
+        add_index(out, &back, SPW_OPERATION_ALL_GATHER, false, 1);
+    add_index(out, &mine, SPW_OPERATION_ALL_GATHER, false, 1);
+}
+
+bool spw_mesh_gathers_router(const spw_job *job) {
+    const spw_grid g = spw_grid_of(job);
+    return spw_grid_is_mesh(job) && g.tensor > 1 && g.context > 1;
+}
+
+/* The recomputed output of the last FFN of a layer is needed by nothing; a shared expert reads what dropless experts gathered. */
+static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool gathered) {
     if (ffn == 0) return;
-    add_input(b, hidden_states(b, place, "ffn_input"), b->again && place == SPW_PLACE_DENSE_LAYER ? 1 : 0);
+    add_input(b, hidden_states(b, place, "ffn_input"), b->again && !gathered ? 1 : 0);
     add_output(b, hidden_states(b, place, "ffn_output"), false);
 }
 
@@ -127,7 +230,13 @@ spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const size_t tensor = spw_grid_mesh_tensor(job);
-    builder b = {job, &point->shape, out,
+    const spw_scheme_type *type = point->scheme->type;
+    const spw_compiled_layer *list = type->compiled.list != NULL ? type->compiled.list(point->scheme) : NULL;
+    const bool slots = list != NULL && list->capacity_slots;
+    builder b = {job,
+                 point->scheme,
+                 &point->shape,
+                 out,
                  point->scheme->type->memory.buffer_rows(point->scheme, &point->shape),
                  job->remat == SPW_REMAT_FULL};
     if (job->remat != SPW_REMAT_FULL && job->remat != SPW_REMAT_NONE)
@@ -136,17 +245,22 @@ spw_status spw_mesh_traffic_add(const spw_point *point, spw_step_traffic *out) {
             "the collectives of a step with tensor %zu and context %zu are described for remat none and "
             "full alone, not for %s; use one of them, or make both axes 1",
             tensor, spw_grid_of(job).context, spw_remat_name(job->remat));
-    if (m->attention == SPW_ATTENTION_MLA && tensor > 1)
-        return spw_fail(SPW_ECONFIG,
-                        "the collectives of a step with tensor %zu are not described for MLA, whose low-rank "
-                        "products XLA cuts in several ways; make tensor 1",
-                        tensor);
+    if (slots && job->remat != SPW_REMAT_FULL)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': the collectives of a step with tensor %zu and context %zu are described for remat "
+            "full alone, not for %s, where XLA keeps gathered weights; use full, or make both axes 1",
+            point->scheme->text, tensor, spw_grid_of(job).context, spw_remat_name(job->remat));
     add_attention(&b, SPW_PLACE_MOE_LAYER);
-    add_experts(&b);
-    add_ffn(&b, SPW_PLACE_MOE_LAYER, m->shared_ffn);
+    if (slots) {
+        add_slots(&b, list);
+    } else {
+        add_experts(&b);
+    }
+    add_ffn(&b, SPW_PLACE_MOE_LAYER, m->shared_ffn, !slots);
     if (m->moe_layers < m->layers) {
         add_attention(&b, SPW_PLACE_DENSE_LAYER);
-        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn);
+        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn, false);
     }
     add_ends(&b);
     return SPW_OK;

@@ -1,6 +1,8 @@
 #include "sim/time/step_exchanges.h"
 
+#include "sim/input/grid.h"
 #include "sim/input/remat.h"
+#include "sim/time/mesh_traffic.h"
 
 enum { INT_BYTES = 4, INDEX_BYTES = 3 * INT_BYTES }; /* batch, position, expert */
 
@@ -43,7 +45,8 @@ static void add_exchanges(spw_step_traffic *out, const spw_scheme *scheme, const
         const uint64_t width = whole ? s->hidden : spw_returned_width(s);
         if (exchange[i].phase == SPW_PHASE_RECOMPUTE && !recompute) continue;
         if (kind == SPW_COMPILED_EXCHANGE_ALL_TO_ALL) {
-            add(out, exchange[i].name, "D H b", SPW_OPERATION_ALL_TO_ALL, backward, 1, slots * s->hidden, b);
+            add(out, exchange[i].name, whole ? "D H b" : "D H b / TP", SPW_OPERATION_ALL_TO_ALL, backward, 1,
+                slots * width, b);
         } else if (kind == SPW_COMPILED_EXCHANGE_RAGGED) {
             add(out, exchange[i].name, whole ? "T K H b" : "T K H b / TP", SPW_OPERATION_RAGGED_ALL_TO_ALL,
                 backward, 1, s->assignments * width, b);
@@ -152,5 +155,9 @@ void spw_step_exchanges_add(const spw_point *point, spw_step_traffic *out) {
     }
     if (list->exchange == SPW_COMPILED_EXCHANGE_GATHER)
         add_logits(out, job, scheme, s, list->program == SPW_PROGRAM_RING_SORTED);
-    if (list->capacity_slots) add_indices(out, job, s);
+    if (list->capacity_slots && spw_grid_is_mesh(job)) {
+        spw_mesh_indices_add(job, s, out);
+    } else if (list->capacity_slots) {
+        add_indices(out, job, s);
+    }
 }

@@ -20,8 +20,8 @@ const char *spw_step_place_name(spw_step_place place) {
     return names[place];
 }
 const char *spw_step_group_name(spw_step_group group) {
-    static const char *const names[] = {"expert", "fsdp",    "all",      "pipeline",
-                                        "tensor", "context", "replicas", "host"};
+    static const char *const names[] = {"expert",  "fsdp",     "all",  "pipeline", "tensor",
+                                        "context", "replicas", "host", "batch",    "fsdp_batch"};
     return names[group];
 }
 

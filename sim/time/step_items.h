@@ -51,8 +51,10 @@ typedef enum spw_step_group {
     SPW_GROUP_PIPELINE,
     SPW_GROUP_TENSOR,
     SPW_GROUP_CONTEXT,
-    SPW_GROUP_REPLICAS, /* GPUs that hold the same shard (HSDP) */
-    SPW_GROUP_HOST,     /* a GPU and its host */
+    SPW_GROUP_REPLICAS,   /* GPUs that hold the same shard (HSDP) */
+    SPW_GROUP_HOST,       /* a GPU and its host */
+    SPW_GROUP_BATCH,      /* of MaxText's mesh: all but for context, GPUs that have other sequences */
+    SPW_GROUP_FSDP_BATCH, /* of MaxText's mesh: fsdp but for context */
     SPW_GROUPS
 } spw_step_group;
 const char *spw_step_place_name(spw_step_place place);

@@ -86,7 +86,9 @@ static void add_weight(builder *b, spw_step_item item, uint64_t elements, bool s
     if (scattered) add_gradient(b, item, elements);
 }
 
-static void add_whole(builder *b, spw_step_place place, const char *name, const char *formula,
+/* Of a matrix that a mesh's tensor cuts: of MLA's down projections, which its GPUs hold whole, XLA gathers the columns that each
+ * multiplies. */
+static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
                       uint64_t elements) {
     add_weight(b,
                (spw_step_item){.name = name,
@@ -94,13 +96,7 @@ static void add_whole(builder *b, spw_step_place place, const char *name, const 
                                .purpose = SPW_PURPOSE_OTHER_WEIGHTS,
                                .place = place,
                                .group = SPW_GROUP_ALL},
-               elements, true);
-}
-
-/* Of a matrix that a mesh's tensor cuts. */
-static void add_other(builder *b, spw_step_place place, const char *name, const char *formula,
-                      uint64_t elements) {
-    add_whole(b, place, name, formula, elements / b->tensor);
+               elements / b->tensor, true);
 }
 
 /* Matrices only: norms, biases and sinks are a few KiB and not gathered. */
@@ -109,12 +105,12 @@ static void add_attention(builder *b, spw_step_place place) {
     if (m->attention == SPW_ATTENTION_MLA) {
         const uint64_t query = m->heads * (m->nope_dim + m->rope_dim);
         if (m->q_lora_rank > 0) {
-            add_whole(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
+            add_other(b, place, "q_down", "H q_lora w", (uint64_t)m->hidden * m->q_lora_rank);
             add_other(b, place, "q_up", "q_lora heads (nope + rope) w", m->q_lora_rank * query);
         } else {
             add_other(b, place, "q", "H heads (nope + rope) w", m->hidden * query);
         }
-        add_whole(b, place, "kv_down", "H (kv_lora + rope) w",
+        add_other(b, place, "kv_down", "H (kv_lora + rope) w",
                   (uint64_t)m->hidden * (m->kv_lora_rank + m->rope_dim));
         add_other(b, place, "kv_up", "kv_lora heads (nope + v) w",
                   (uint64_t)m->kv_lora_rank * m->heads * (m->nope_dim + m->v_head_dim));
@@ -133,10 +129,15 @@ static void add_ffn(builder *b, spw_step_place place, const char *const names[3]
 }
 
 /* Where a mesh cuts hidden sizes, a GPU multiplies H / TP rows of the router. Its gradient is summed over all that have the same
- * rows and goes to who has the shard; the rows themselves come from there where shards are not smaller, else all are gathered. */
+ * rows and goes to who has the shard; the rows themselves come from there where shards are not smaller, else all are gathered.
+ * Where it cuts sequences as well, whole inputs are gathered for the gradient, which is then scattered as any other. */
 static void add_cut_router(builder *b, spw_step_item item, uint64_t elements, bool scattered) {
     const size_t shards = b->out->group_size[item.group], w = b->job->precision.weights,
                  g = b->job->precision.gradients;
+    if (spw_mesh_gathers_router(b->job)) {
+        add_weight(b, item, elements, scattered);
+        return;
+    }
     if (shards > b->tensor) {
         add_weight(b, item, elements, false);
     } else {
@@ -172,6 +173,23 @@ static void add_router(builder *b, bool over_fsdp, bool scattered) {
     }
 }
 
+/* GPUs of a context group that multiply the same slots have the same gradient, of which each keeps its shard. */
+static void add_replicated_gradient(builder *b, spw_step_item item, uint64_t elements) {
+    item.count = 1;
+    item.operation = SPW_OPERATION_ALL_REDUCE;
+    item.group = SPW_GROUP_FSDP_BATCH;
+    item.backward = true;
+    spw_step_add(b->out, item, elements, b->job->precision.gradients);
+}
+
+/* Where a mesh's tensor cuts all experts' weights, XLA gathers them for the recomputation and for the gradients. */
+static void add_gather_again(builder *b, spw_step_item item, uint64_t elements) {
+    item.count = 1;
+    item.operation = SPW_OPERATION_ALL_GATHER;
+    item.backward = true;
+    spw_step_add(b->out, item, elements, b->job->precision.weights);
+}
+
 /* The rank's experts over fsdp. Gathered layout: then those of all ranks. Peeled: wo of all ranks, whose
  * gradient needs no scatter, since every GPU multiplies the slots of all. */
 static void add_experts(builder *b, const spw_compiled_layer *list) {
@@ -179,7 +197,8 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
     static const char *const all[] = {"all_w0", "all_w1", "all_wo"};
     const spw_model *m = &b->job->model;
     const uint64_t matrix = (uint64_t)m->hidden * m->expert_ffn / b->tensor;
-    const bool peeled = list != NULL && list->exchange == SPW_COMPILED_EXCHANGE_PEELED;
+    const bool peeled = list != NULL && list->exchange == SPW_COMPILED_EXCHANGE_PEELED,
+               replicated = list != NULL && list->capacity_slots && b->out->group_size[SPW_GROUP_CONTEXT] > 1;
     for (int i = 0; i < 3; i++) {
         spw_step_item item = {.name = names[i],
                               .formula = "e H F w",
@@ -187,12 +206,16 @@ static void add_experts(builder *b, const spw_compiled_layer *list) {
                               .place = SPW_PLACE_MOE_LAYER,
                               .group = SPW_GROUP_FSDP,
                               .other_dim = i == 2};
-        add_weight(b, item, m->experts / b->job->expert * matrix, !(peeled && i == 2));
+        const uint64_t own = m->experts / b->job->expert * matrix;
+        add_weight(b, item, own, !(peeled && i == 2) && !replicated);
+        if (replicated) add_replicated_gradient(b, item, own);
         item.name = all[i];
         item.formula = "E H F w";
         item.group = SPW_GROUP_EXPERT;
         if ((list != NULL && list->all_experts) || (peeled && i == 2))
             add_weight(b, item, m->experts * matrix, !peeled);
+        if (list != NULL && list->all_experts && b->tensor > 1)
+            add_gather_again(b, item, m->experts * matrix);
     }
 }
 
@@ -374,6 +397,8 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
     out->group_size[SPW_GROUP_TENSOR] = grid.tensor;
     out->group_size[SPW_GROUP_CONTEXT] = grid.context;
     out->group_size[SPW_GROUP_PIPELINE] = pipeline.stages;
+    out->group_size[SPW_GROUP_BATCH] = grid.data;
+    out->group_size[SPW_GROUP_FSDP_BATCH] = job->fsdp / grid.context;
     if (list != NULL) spw_step_exchanges_add(point, out);
     add_sends(&b, &pipeline, &point->shape);
     add_offloaded_inputs(&b, point);
