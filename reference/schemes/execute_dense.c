@@ -3,8 +3,9 @@
  * capacity] hold at most top_k numbers a token: they count whole and are stored as these. */
 #include "reference/capacity.h"
 #include "reference/grouped_gemm.h"
+#include "reference/schemes/cut_weights.h"
 #include "reference/schemes/execute_list.h"
-#include "reference/schemes/ranks.h"
+#include "reference/schemes/tensor_group.h"
 
 #include "base/memory.h"
 
@@ -15,6 +16,8 @@ typedef struct dense {
     int32_t *
         carried[SPW_EXECUTION_RANKS]; /* the same where the weight is not 0: MaxText casts the mask to bool */
     spw_spread combine_mask, dispatch_mask, sent, returned, dy_sent, d_combine_mask, dx_returned;
+    spw_spread received; /* slots as they came to a rank of a tensor group, until all have gathered them */
+    spw_spread tokens, parts; /* [tokens][hidden / t] of a rank: what it reads and what it makes */
 } dense;
 
 /* slot = (expert * sequences + sequence) * capacity + place: the layout [experts][sequences][capacity]. */
@@ -53,10 +56,13 @@ static spw_status create(spw_execution *run, dense *g) {
     g->rows = s->sequences * s->experts * g->capacity;
     if (g->rows > INT32_MAX) return spw_fail(SPW_EARG, "%zu slots a rank exceed 2^31 - 1", g->rows);
     SPW_TRY(spw_experts_create(run, g->rows, &g->experts));
+    SPW_TRY(spw_group_scratch(run, run->tokens, spw_group_width(run), &g->tokens));
+    SPW_TRY(spw_group_scratch(run, run->tokens, spw_group_width(run), &g->parts));
     for (size_t r = 0; r < s->ranks; r++) {
         SPW_TRY(place(run, g, r));
         for (size_t x = 0; x <= run->local; x++) { /* all ranks' slots of an expert, filled or not */
-            g->experts.offset[r * (run->local + 1) + x] = x * s->ranks * s->sequences * g->capacity;
+            g->experts.offset[r * (run->local + 1) + x] =
+                x * spw_group_ranks(run) * s->sequences * g->capacity;
         }
     }
 cleanup:
@@ -66,44 +72,60 @@ cleanup:
 /* Equal splits: [experts][sequences * capacity] of every rank becomes [local][ranks][sequences * capacity]. */
 static spw_status exchange(spw_execution *run, const dense *g, const char *name, const spw_spread *from,
                            bool back, spw_spread *to) {
-    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden,
+    const size_t ranks = run->shape.ranks, groups = spw_group_ranks(run), width = spw_group_width(run),
                  block = run->shape.sequences * g->capacity;
     spw_status status = SPW_OK;
     SPW_TRY(spw_fabric_begin(run->fabric, name));
     for (size_t r = 0; r < ranks; r++) {
         for (size_t i = 0; i < run->shape.experts; i++) {
-            const size_t peer = i / run->local, local = i % run->local;
-            const size_t at = back ? local * ranks + peer : i; /* the expert-sorted side, or the token side */
-            SPW_TRY(spw_send_rows(run, r, peer, from->at[r] + at * block * hidden, block, hidden));
+            const size_t place = i / run->local, local = i % run->local, peer = spw_group_peer(run, r, place);
+            const size_t at =
+                back ? local * groups + place : i; /* the expert-sorted side, or the token side */
+            SPW_TRY(spw_send_rows(run, r, peer, from->at[r] + at * block * width, block, width));
         }
     }
     for (size_t r = 0; r < ranks; r++) {
         for (size_t i = 0; i < run->shape.experts; i++) {
-            const size_t peer = i / run->local, local = i % run->local;
-            const size_t at = back ? i : local * ranks + peer;
-            SPW_TRY(spw_receive_rows(run, r, peer, to->at[r] + at * block * hidden, block, hidden));
+            const size_t place = i / run->local, local = i % run->local, peer = spw_group_peer(run, r, place);
+            const size_t at = back ? i : local * groups + place;
+            SPW_TRY(spw_receive_rows(run, r, peer, to->at[r] + at * block * width, block, width));
         }
     }
 cleanup:
     return status;
 }
 
-/* dispatched[slot(t, k)] = x[t], or weight[t][k] * dy[t]. */
+/* dispatched[slot(t, k)] = x[t], or weight[t][k] * dy[t], of the columns that a rank has. */
 static void fill_slots(const spw_execution *run, const int32_t *slot, const float *tokens,
                        const float *weight, float *slots) {
-    const size_t hidden = run->shape.hidden;
+    const size_t width = spw_group_width(run);
     for (size_t i = 0; i < run->assignments; i++) {
         if (slot[i] < 0) continue;
-        for (size_t h = 0; h < hidden; h++) {
-            const double value = (double)tokens[i / run->shape.top_k * hidden + h];
-            slots[(size_t)slot[i] * hidden + h] = (float)(weight == NULL ? value : (double)weight[i] * value);
+        for (size_t h = 0; h < width; h++) {
+            const double value = (double)tokens[i / run->shape.top_k * width + h];
+            slots[(size_t)slot[i] * width + h] = (float)(weight == NULL ? value : (double)weight[i] * value);
         }
     }
 }
 
+/* Whole slots out of what came to the ranks of a tensor group. */
+static spw_status gather(spw_execution *run, dense *g) {
+    spw_status status = SPW_OK;
+    if (spw_group_size(run) == 1) return SPW_OK;
+    spw_step(run, "gather of x");
+    SPW_TRY(spw_born(run, &g->experts.x, "x", g->rows, run->shape.hidden));
+    SPW_TRY(spw_group_gather(run, "gather of x", &g->received, &g->experts.x));
+cleanup:
+    return status;
+}
+
+static spw_spread *arrived(const spw_execution *run, dense *g) {
+    return spw_group_size(run) > 1 ? &g->received : &g->experts.x;
+}
+
 /* masks, dispatch, all-to-all, w0, w1, swiglu: forward and recomputed alike. */
 static spw_status to_experts(spw_execution *run, dense *g, const char *name) {
-    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden, ffn = run->shape.ffn;
+    const size_t ranks = run->shape.ranks, width = spw_group_width(run), ffn = run->shape.ffn;
     const size_t slots = run->shape.experts * g->capacity;
     spw_status status = SPW_OK;
     spw_step(run, "masks");
@@ -116,20 +138,23 @@ static spw_status to_experts(spw_execution *run, dense *g, const char *name) {
         }
     }
     spw_step(run, "dispatch");
-    SPW_TRY(spw_born(run, &g->sent, "dispatched", g->rows, hidden));
+    SPW_TRY(spw_born(run, &g->sent, "dispatched", g->rows, width));
     for (size_t r = 0; r < ranks; r++) {
-        fill_slots(run, g->carried[r], spw_rank_x(run, r), g->dispatch_mask.at[r], g->sent.at[r]);
+        spw_group_take(run, r, spw_rank_x(run, r), g->tokens.at[r]);
+        fill_slots(run, g->carried[r], g->tokens.at[r], g->dispatch_mask.at[r], g->sent.at[r]);
     }
     spw_step(run, "all-to-all");
-    SPW_TRY(spw_born(run, &g->experts.x, "x", g->rows, hidden));
-    SPW_TRY(exchange(run, g, name, &g->sent, false, &g->experts.x));
+    SPW_TRY(spw_born(run, arrived(run, g), spw_group_size(run) > 1 ? "received" : "x", g->rows, width));
+    SPW_TRY(exchange(run, g, name, &g->sent, false, arrived(run, g)));
     spw_dies(run, &g->sent);
+    SPW_TRY(gather(run, g));
     spw_step(run, "gemm w0");
     SPW_TRY(spw_born(run, &g->experts.w0, "w0_out", g->rows, ffn));
     SPW_TRY(spw_experts_product(run, &g->experts, 0, &g->experts.x, &g->experts.w0));
     spw_step(run, "gemm w1");
     SPW_TRY(spw_born(run, &g->experts.w1, "w1_out", g->rows, ffn));
     SPW_TRY(spw_experts_product(run, &g->experts, 1, &g->experts.x, &g->experts.w1));
+    if (spw_group_size(run) > 1) spw_dies(run, &g->experts.x);
     spw_step(run, "swiglu");
     SPW_TRY(spw_born(run, &g->experts.act, "act", g->rows, ffn));
     spw_experts_swiglu(run, &g->experts);
@@ -139,16 +164,17 @@ cleanup:
 
 static spw_status from_experts(spw_execution *run, dense *g, const char *name, bool keep) {
     spw_experts *e = &g->experts;
-    const size_t hidden = run->shape.hidden;
     spw_status status = SPW_OK;
     if (!keep)
-        spw_dies(run, &e->x), spw_dies(run, &e->w0), spw_dies(run, &e->w1), spw_dies(run, &g->dispatch_mask);
+        spw_dies(run, arrived(run, g)), spw_dies(run, &e->w0), spw_dies(run, &e->w1),
+            spw_dies(run, &g->dispatch_mask);
     spw_step(run, "gemm wo");
-    SPW_TRY(spw_born(run, &e->y, "y", g->rows, hidden));
+    SPW_TRY(spw_born(run, &e->y, spw_experts_last(run), g->rows, run->shape.hidden));
     SPW_TRY(spw_experts_product(run, e, 2, &e->act, &e->y));
     if (!keep) spw_dies(run, &e->act);
+    SPW_TRY(spw_experts_sum_y(run, e));
     spw_step(run, "all-to-all back");
-    SPW_TRY(spw_born(run, &g->returned, "y_returned", g->rows, hidden));
+    SPW_TRY(spw_born(run, &g->returned, "y_returned", g->rows, spw_group_width(run)));
     SPW_TRY(exchange(run, g, name, &e->y, true, &g->returned));
     spw_dies(run, &e->y);
 cleanup:
@@ -156,43 +182,40 @@ cleanup:
 }
 
 static void combine(spw_execution *run, dense *g) {
-    const size_t hidden = run->shape.hidden;
     spw_step(run, "combine");
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_sum_rows(run->tokens, run->shape.top_k, hidden, g->slot[r], g->combine_mask.at[r],
-                     g->returned.at[r], run->out.y + r * run->tokens * hidden);
+        spw_sum_rows(run->tokens, run->shape.top_k, spw_group_width(run), g->slot[r], g->combine_mask.at[r],
+                     g->returned.at[r], g->parts.at[r]);
+        spw_group_put_tokens(run, r, g->parts.at[r], run->out.y);
     }
     spw_dies(run, &g->returned), spw_dies(run, &g->combine_mask);
 }
 
 static spw_status combine_gradient(spw_execution *run, dense *g) {
-    const size_t ranks = run->shape.ranks, hidden = run->shape.hidden;
+    const size_t ranks = run->shape.ranks, width = spw_group_width(run);
     const size_t slots = run->shape.experts * g->capacity;
     spw_status status = SPW_OK;
     spw_step(run, "combine gradient");
-    SPW_TRY(spw_born(run, &g->dy_sent, "dy_sent", g->rows, hidden));
+    SPW_TRY(spw_born(run, &g->dy_sent, "dy_sent", g->rows, width));
     SPW_TRY(spw_born_sparse(run, &g->d_combine_mask, "d_combine_mask", run->tokens, slots, run->assignments));
     for (size_t r = 0; r < ranks; r++) {
-        fill_slots(run, g->slot[r], spw_rank_dy(run, r), g->combine_mask.at[r], g->dy_sent.at[r]);
+        spw_group_take(run, r, spw_rank_dy(run, r), g->tokens.at[r]);
+        fill_slots(run, g->slot[r], g->tokens.at[r], g->combine_mask.at[r], g->dy_sent.at[r]);
         for (size_t i = 0; i < run->assignments; i++) {
-            const float *dy = spw_rank_dy(run, r) + i / run->shape.top_k * hidden;
+            const float *dy = g->tokens.at[r] + i / run->shape.top_k * width;
             double sum = 0.0;
-            for (size_t h = 0; h < hidden && g->slot[r][i] >= 0; h++) {
-                sum += (double)dy[h] * (double)g->returned.at[r][(size_t)g->slot[r][i] * hidden + h];
+            for (size_t h = 0; h < width && g->slot[r][i] >= 0; h++) {
+                sum += (double)dy[h] * (double)g->returned.at[r][(size_t)g->slot[r][i] * width + h];
             }
             g->d_combine_mask.at[r][i] = (float)sum;
         }
     }
     spw_dies(run, &g->returned), spw_dies(run, &g->combine_mask);
     spw_step(run, "mask gradient");
-    for (size_t r = 0; r < ranks; r++) {
-        for (size_t i = 0; i < run->assignments; i++) {
-            run->out.d_weight[r * run->assignments + i] = g->d_combine_mask.at[r][i];
-        }
-    }
+    SPW_TRY(spw_group_sum(run, "sum of masks", g->d_combine_mask.at, run->assignments, run->out.d_weight));
     spw_dies(run, &g->d_combine_mask);
     spw_step(run, "all-to-all of dy");
-    SPW_TRY(spw_born(run, &g->experts.dy, "dy", g->rows, hidden));
+    SPW_TRY(spw_born(run, &g->experts.dy, "dy", g->rows, width));
     SPW_TRY(exchange(run, g, "combine gradient", &g->dy_sent, false, &g->experts.dy));
     spw_dies(run, &g->dy_sent);
 cleanup:
@@ -221,10 +244,24 @@ static spw_status add_second_product(spw_execution *run, const dense *g, size_t 
     return status;
 }
 
+/* Each rank of a tensor group has terms of the gradient of its slots, and keeps the sum of its columns. */
+static spw_status sum_dx(spw_execution *run, dense *g) {
+    spw_spread term = g->experts.dx0;
+    spw_status status = SPW_OK;
+    if (spw_group_size(run) == 1) return SPW_OK;
+    spw_step(run, "sum of dx");
+    SPW_TRY(spw_born(run, &g->experts.dx0, "dx", g->rows, spw_group_width(run)));
+    SPW_TRY(spw_group_scatter(run, "sum of dx", &term, &g->experts.dx0));
+    spw_dies(run, &term);
+cleanup:
+    return status;
+}
+
 static spw_status backward(spw_execution *run, dense *g) {
     spw_experts *e = &g->experts;
     const size_t hidden = run->shape.hidden, ffn = run->shape.ffn;
     spw_status status = SPW_OK;
+    SPW_TRY(spw_experts_gather_dy(run, e));
     spw_step(run, "wo weight gradient");
     SPW_TRY(spw_experts_weight_gradient(run, e, 2, &e->act, &e->dy));
     spw_dies(run, &e->act);
@@ -233,23 +270,27 @@ static spw_status backward(spw_execution *run, dense *g) {
     SPW_TRY(spw_experts_input_gradient(run, e, 2, &e->dy, &e->dw0));
     spw_dies(run, &e->dy);
     spw_experts_swiglu_gradient(run, e);
+    SPW_TRY(gather(run, g));
     spw_step(run, "w0 w1 weight gradients");
     SPW_TRY(spw_experts_weight_gradient(run, e, 0, &e->x, &e->dw0));
     SPW_TRY(spw_experts_weight_gradient(run, e, 1, &e->x, &e->dw1));
     spw_dies(run, &e->x);
+    if (spw_group_size(run) > 1) spw_dies(run, &g->received);
     spw_step(run, "gemm w0 w1 input gradient");
-    SPW_TRY(spw_born(run, &e->dx0, "dx", g->rows, hidden));
+    SPW_TRY(spw_born(run, &e->dx0, spw_group_size(run) > 1 ? "dx_term" : "dx", g->rows, hidden));
     SPW_TRY(spw_experts_input_gradient(run, e, 0, &e->dw0, &e->dx0));
     for (size_t r = 0; r < run->shape.ranks; r++) SPW_TRY(add_second_product(run, g, r, e->dx0.at[r]));
     spw_dies(run, &e->dw0), spw_dies(run, &e->dw1);
+    SPW_TRY(sum_dx(run, g));
     spw_step(run, "all-to-all of dx");
-    SPW_TRY(spw_born(run, &g->dx_returned, "dx_returned", g->rows, hidden));
+    SPW_TRY(spw_born(run, &g->dx_returned, "dx_returned", g->rows, spw_group_width(run)));
     SPW_TRY(exchange(run, g, "dispatch gradient", &e->dx0, true, &g->dx_returned));
     spw_dies(run, &e->dx0);
     spw_step(run, "dispatch gradient");
     for (size_t r = 0; r < run->shape.ranks; r++) {
-        spw_sum_rows(run->tokens, run->shape.top_k, hidden, g->carried[r], g->dispatch_mask.at[r],
-                     g->dx_returned.at[r], run->out.dx + r * run->tokens * hidden);
+        spw_sum_rows(run->tokens, run->shape.top_k, spw_group_width(run), g->carried[r],
+                     g->dispatch_mask.at[r], g->dx_returned.at[r], g->parts.at[r]);
+        spw_group_put_tokens(run, r, g->parts.at[r], run->out.dx);
     }
     spw_dies(run, &g->dx_returned), spw_dies(run, &g->dispatch_mask);
 cleanup:
@@ -258,9 +299,11 @@ cleanup:
 
 spw_status spw_execute_dense(spw_execution *run) {
     dense *g = NULL;
+    spw_expert_gradients whole;
     spw_status status = SPW_SCRATCH(run, 1, &g);
     if (status != SPW_OK) return status;
     SPW_TRY(create(run, g));
+    if (spw_group_size(run) > 1) SPW_TRY(spw_cut_weights(run, &whole));
     run->pass = SPW_PASS_FORWARD;
     SPW_TRY(to_experts(run, g, "dispatch"));
     SPW_TRY(from_experts(run, g, "combine", false));
@@ -271,6 +314,7 @@ spw_status spw_execute_dense(spw_execution *run) {
     run->pass = SPW_PASS_BACKWARD;
     SPW_TRY(combine_gradient(run, g));
     SPW_TRY(backward(run, g));
+    if (spw_group_size(run) > 1) spw_join_gradients(run, &whole);
 cleanup:
     return status;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 const spw_executor spw_executors[] = {
-    {"dense", spw_execute_dense},
+    {"dense", spw_execute_dense, .groups = true},
     {"ragged", spw_execute_ragged, .groups = true},
     {"gmm", spw_execute_gmm, .groups = true},
     {"gmm-deepep", spw_execute_gmm_deepep},
