@@ -200,10 +200,11 @@ static spw_status check_optimizer_on_host(const spw_job *job, const char **key) 
         return spw_fail(SPW_ECONFIG,
                         "optimizer_on_host is of Megatron-Core's optimizer of whole models; use optimizer: "
                         "distributed or replicated and model_part: whole; FSDP2 has fsdp2.state: host");
-    if (job->precision.recipe != SPW_FP8_NONE)
-        return spw_fail(SPW_ECONFIG,
-                        "optimizer_on_host with recipe %s is not modelled; use recipe: none, or leave it out",
-                        spw_fp8_recipe_name(job->precision.recipe));
+    if (job->precision.fp8_param_gather)
+        return spw_fail(
+            SPW_ECONFIG,
+            "optimizer_on_host with fp8_param_gather: Megatron-Core takes it with recipe delayed alone, and "
+            "the copies to and from the host were not read; use fp8_param_gather: false, or leave it out");
     return SPW_OK;
 }
 
@@ -216,8 +217,8 @@ static spw_status check_muon(const spw_job *job, const char **key) {
                         "(dist_muon) or replicated (muon) and model_part: whole; torch.optim.Muon takes no "
                         "weights of three dimensions, as torchtitan's experts are");
     if (!spw_finetune_is_whole(&job->finetune) || job->model.other.layers > 0 ||
-        job->optimizer_on_host > 0.0 || job->precision.recipe != SPW_FP8_NONE)
-        return spw_fail(SPW_ECONFIG, "muon with finetune, optimizer_on_host, a recipe of fp8, or layers "
+        job->optimizer_on_host > 0.0 || job->precision.fp8_param_gather)
+        return spw_fail(SPW_ECONFIG, "muon with finetune, optimizer_on_host, fp8_param_gather, or layers "
                                      "other than attention and FFN is "
                                      "not modelled; leave these out, or use optimizer_algorithm: adam");
     return SPW_OK;

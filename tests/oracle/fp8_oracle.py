@@ -128,6 +128,15 @@ for recipe, cluster, weight, align in (("blockwise", "h200:8x16", 2 + 8 / 128**2
     if recipe == "delayed":
         near("mtp histories", got["fp8_histories"], 40 * (32 * (5 + 2 + 2 * 4) + 1))
 
+# A recipe leaves bf16 weights, so neither the optimizer on the host nor Muon makes a difference to what it adds, or it to what they do
+for extra in ("optimizer_on_host: 0.5\n", "optimizer_algorithm: muon\n"):
+    both, fp8, other, plain = (components(f"beside_{i}", "deepseek-v3", "h200-8x8", recipe, "megatron-alltoall:align=16", more=more)
+                               for i, (recipe, more) in enumerate((r, m) for r in ("blockwise", "none") for m in (extra, "")))
+    for name in {*both, *fp8, *other, *plain} - {c for c in both if c.startswith("moe.")}:
+        near(f"{extra.strip()} {name}", both.get(name, 0) - fp8.get(name, 0), other.get(name, 0) - plain.get(name, 0))
+    if both["optimizer"] >= fp8["optimizer"]:
+        sys.exit(f"FAILED {extra}: {both['optimizer']}")
+
 # Schemes whose layers have no times have none under a recipe, and say so
 path = job("no_time", "deepseek-v3", "b200:8x8", "mxfp8", "megatron-syncfree:rank_capacity=1.5,stash=1.1,align=32", remat="selective")
 done = run(program, "plan", "--job", path, "--format", "json")
@@ -194,7 +203,8 @@ REFUSED = [(dict(cluster="mi355x-8x8", recipe="mxfp8"), "set it to hopper or bla
            (dict(cluster="b200-8x8", recipe="blockwise"), "use mxfp8"), (dict(scheme="gmm", optimizer="sharded"), "optimizer: distributed"),
            (dict(scheme="megatron-alltoall"), "write megatron-alltoall:align=16"), (dict(scheme="megatron-allgather"), "use megatron-alltoall"),
            (dict(optimizer="sharded"), "use Megatron-Core's optimizer: distributed"), (dict(recipe="delayed", remat="moe_act"), "use remat: none"),
-           (dict(recipe="none", gather=True), "needs a recipe"), (dict(gather=True, optimizer="replicated"), "optimizer: distributed"),
+           (dict(recipe="none", gather=True), "needs a recipe"), (dict(gather=True, more="optimizer_on_host: 1\n"), "fp8_param_gather: false"),
+           (dict(gather=True, more="optimizer_algorithm: muon\n"), "leave these out"), (dict(gather=True, optimizer="replicated"), "optimizer: distributed"),
            (dict(more="model_part: expert_layers\n", expert=64, fsdp=1), "model_part: whole"),
            (dict(cluster="b200-8x8", recipe="mxfp8"), "write megatron-alltoall:align=32")]
 for change, words in REFUSED:
