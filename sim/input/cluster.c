@@ -392,10 +392,17 @@ static void name_size(spw_cluster *c) {
 
 spw_status spw_cluster_resize(spw_cluster *c, size_t gpus) {
     const size_t node = c->gpus_per_node;
-    if (gpus > node && gpus % node != 0)
+    if (gpus > node && gpus % node != 0) {
+        size_t part = node; /* as 64 of the 72 GPUs of a rack */
+        char way[192] = "";
+        while (gpus % part != 0) part--;
+        if (node > 8 && part > node / 2)
+            (void)snprintf(way, sizeof way, ", or use %zu of each node: --cluster %.*s:%zux%zu", part,
+                           (int)(strcspn(c->name, "-")), c->name, part, gpus / part);
         return spw_fail(SPW_ECONFIG,
-                        "%zu GPUs are no whole nodes of %zu, as cluster '%s' has; take %zu or %zu", gpus,
-                        node, c->name, gpus / node * node, (gpus / node + 1) * node);
+                        "%zu GPUs are no whole nodes of %zu, as cluster '%s' has; take %zu or %zu%s", gpus,
+                        node, c->name, gpus / node * node, (gpus / node + 1) * node, way);
+    }
     if (gpus / node > MOST_NODES)
         return spw_fail(SPW_ECONFIG, "%zu GPUs are more than %d nodes of %zu", gpus, MOST_NODES, node);
     c->nodes = gpus > node ? gpus / node : 1;
@@ -416,17 +423,29 @@ static spw_status set_size(const sized_name *sized, const char *name, spw_cluste
     return spw_levels_fit(c);
 }
 
+/* Presets by the names that go before a colon. */
+static spw_status refuse_sized(const char *name) {
+    char known[512] = "";
+    size_t used = 0;
+    for (const char *const *preset = spw_cluster_names; *preset != NULL && used < sizeof known; preset++) {
+        const char *cut = strrchr(*preset, '-');
+        const int length = cut != NULL ? (int)(cut - *preset) : (int)strlen(*preset);
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s", used == 0 ? "" : ", ", length,
+                                 *preset);
+    }
+    return spw_fail(SPW_ECONFIG,
+                    "cluster '%.60s': before ':' stands a preset's name (%s), behind it GPUs of a node and "
+                    "nodes, each 1 to %d, as in h200:8x16",
+                    name, known, MOST_NODES);
+}
+
 spw_status spw_cluster_read(const char *name, const char *folder, spw_cluster *out) {
     const spw_preset_kind kind = {"cluster", "a cluster's YAML file", spw_cluster_files, suffixes};
     const sized_name sized = size_of(name);
     const char *const colon = strchr(name, ':');
     spw_preset_text text;
     if (colon != NULL && sized.preset == NULL && colon[1 + strspn(colon + 1, "0123456789x")] == '\0')
-        return spw_fail(SPW_ECONFIG,
-                        "cluster '%.60s': before ':' stands a preset's name, behind it GPUs "
-                        "of a node and "
-                        "nodes, each 1 to %d, as in h200:8x16",
-                        name, MOST_NODES);
+        return refuse_sized(name);
     spw_status status = spw_preset_open(&kind, sized.preset != NULL ? sized.preset : name, folder, &text);
     if (status != SPW_OK) return status;
     status = spw_cluster_parse(text.where, text.text, text.length, out);

@@ -44,6 +44,8 @@ static const struct alias {
     {"microsoft/Phi-3.5-MoE-instruct", "phi-3.5-moe"},
     {"ai21labs/AI21-Jamba-1.5-Large", "jamba-1.5-large"},
     {"meituan-longcat/LongCat-Flash-Chat", "longcat-flash"},
+    {"deepseek-r1", "deepseek-v3"},
+    {"glm-4.6", "glm-4.5"},
 };
 
 static const char *const suffixes[] = {".json", NULL};

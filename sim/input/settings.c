@@ -85,13 +85,25 @@ static const char *describe_node(const yaml_node_t *node, char *text, size_t siz
     return text;
 }
 
+/* "32k" may be 32768 or 32000: who wrote it must say. */
+static void describe_thousands(const yaml_node_t *node, char *text, size_t size) {
+    const char *value = node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : "";
+    const size_t digits = strspn(value, "0123456789");
+    const unsigned long long number = strtoull(value, NULL, 10);
+    text[0] = '\0';
+    if (digits > 0 && digits < 7 && (value[digits] == 'k' || value[digits] == 'K') &&
+        value[digits + 1] == '\0')
+        (void)snprintf(text, size, "; write %llu or %llu", number * 1024, number * 1000);
+}
+
 static spw_status refuse(const place *at, const spw_setting *setting, const yaml_node_t *node) {
-    char found[NUMBER_SIZE + SPW_SETTINGS_SHOWN], wanted[KEYS_SIZE + 64];
+    char found[NUMBER_SIZE + SPW_SETTINGS_SHOWN], wanted[KEYS_SIZE + 64], thousands[64];
     describe_kind(setting, wanted, sizeof wanted);
+    describe_thousands(node, thousands, sizeof thousands);
     char where[SPW_SETTINGS_PLACE];
-    return spw_fail(SPW_ECONFIG, "%s: '%s%s' is %s; it must be %s (%s)", place_of(at, node, where),
-                    at->prefix, setting->key, describe_node(node, found, sizeof found), wanted,
-                    setting->help);
+    return spw_fail(SPW_ECONFIG, "%s: '%s%s' is %s; it must be %s (%s)%s", place_of(at, node, where),
+                    at->prefix, setting->key, describe_node(node, found, sizeof found), wanted, setting->help,
+                    thousands);
 }
 
 /* --- Scalars --- */
