@@ -200,8 +200,29 @@ double spw_distribution_steps(const spw_distribution *d) {
     return fmax(d->drift > 0.0 ? fmax(collapse, SPW_DRIFT_STEPS) : collapse, moving);
 }
 
+/* Where "key=" begins; NULL: the text does not give it. */
+static const char *find_key(const char *text, const char *key) {
+    const size_t length = strlen(key);
+    for (const char *at = text + strcspn(text, ":"); *at != '\0'; at += strcspn(at, ",")) {
+        at++; /* ':' or ',' */
+        if (strncmp(at, key, length) == 0 && at[length] == '=') return at;
+    }
+    return NULL;
+}
+
+spw_status spw_distribution_at(const char *text, const char *key, double value, char *out, size_t size) {
+    const char *given = find_key(text, key);
+    const size_t before = given != NULL ? (size_t)(given - text) - 1 : strlen(text); /* without ':' or ',' */
+    const char *rest = given != NULL ? given + strcspn(given, ",") : "";
+    const bool first = memchr(text, ':', before) == NULL;
+    const int length =
+        snprintf(out, size, "%.*s%c%s=%.17g%s", (int)before, text, first ? ':' : ',', key, value, rest);
+    return (size_t)length < size
+               ? SPW_OK
+               : spw_fail(SPW_EARG, "distribution %.40s...: a text of over %zu characters", text, size - 1);
+}
+
 spw_status spw_distribution_severity(const char *text, size_t experts, size_t top_k, spw_severity *out) {
-    char key[32];
     spw_distribution d = {.hot = 0.0};
     spw_status status = spw_distribution_parse(text, &d);
     if (status != SPW_OK) return status;
@@ -212,13 +233,10 @@ spw_status spw_distribution_severity(const char *text, size_t experts, size_t to
             "distribution %s has no key that says how uneven it is; zipf, lognormal, hot-rank, drift, "
             "collapse, k-hot, max-violation and megatron-w1 to w7 have one",
             text);
-    *out = (spw_severity){.key = names[i].severity, .high = names[i].most};
-    for (const char *sign = ":"; *sign != '\0'; sign = *sign == ':' ? "," : "") {
-        (void)snprintf(key, sizeof key, "%c%s=", *sign, out->key);
-        if (strstr(text, key) != NULL)
-            return spw_fail(SPW_EARG, "distribution %s: leave out %s, which is what is varied", text,
-                            out->key);
-    }
+    *out = (spw_severity){.key = names[i].severity, .high = names[i].most, .given = NAN};
+    const char *given = find_key(text, out->key);
+    char *end = NULL;
+    if (given != NULL) out->given = spw_text_number(given + strlen(out->key) + 1, &end);
     const double mean = (double)top_k / (double)experts,
                  hot = fmax(1.0, spw_distribution_hot(&d, experts, top_k));
     if (strcmp(out->key, "share") == 0) {

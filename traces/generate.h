@@ -67,10 +67,15 @@ double spw_distribution_hot(const spw_distribution *distribution, size_t experts
 typedef struct spw_severity {
     const char *key;
     double low, high; /* low: as even as the family gets */
+    double given;     /* what the text says of the key; NAN: nothing */
 } spw_severity;
-/* SPW_EARG for a family without one, and when `text` gives the key itself. */
+/* SPW_EARG for a family without one. */
 SPW_MUST_CHECK spw_status spw_distribution_severity(const char *text, size_t experts, size_t top_k,
                                                     spw_severity *out);
+
+/* The same text with `key` at that value. SPW_EARG where it does not fit into `size`. */
+SPW_MUST_CHECK spw_status spw_distribution_at(const char *text, const char *key, double value, char *out,
+                                              size_t size);
 
 typedef struct spw_generate_settings {
     size_t experts, top_k, layers, steps, ranks, tokens_per_rank;

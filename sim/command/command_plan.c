@@ -77,10 +77,9 @@ static const struct argp_option own_options[] = {
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},
     {"routing-steps", OPTION_ROUTING_STEPS, "N", 0,
      "steps of generated routing (default: as many as show how it changes, 1 where it does not)", 0},
-    {"until", OPTION_UNTIL, "oom|step=X", 0,
+    {"until", OPTION_UNTIL, "oom|step=X[,...]", 0,
      "how uneven routing may get before a point runs out of memory, or its step takes X times the balanced "
-     "one: of the "
-     "family of --routing, or of a stated imbalance",
+     "one: of the family of --routing, of --trace as it is made more uneven, or of one hot GPU",
      0},
     {"memory", OPTION_MEMORY, "BYTES", 0,
      "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
@@ -101,7 +100,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
         state->child_inputs[0] = &o->job;
         state->child_inputs[1] = &o->search;
     } else if (key == OPTION_UNTIL && o->until != NULL) {
-        argp_error(state, "--until is given twice; it asks one question at a time, oom or step=X");
+        argp_error(state, "--until is given twice; write its questions between commas, as in oom,step=1.1");
     } else if (key >= OPTION_TRACE && key <= OPTION_MEMORY) {
         *target[key - OPTION_TRACE] = text;
     } else if (key == OPTION_ALL) {
@@ -340,14 +339,13 @@ cleanup:
 }
 
 static spw_status ask_until(const plan_options *o, spw_plan_request *plan) {
-    if (o->trace_path != NULL || o->imbalance != NULL || o->tokens != NULL || o->chrome != NULL || o->all ||
-        o->drops != NULL)
-        return spw_fail(
-            SPW_EARG,
-            "--trace, --imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
-            "--until; the family of routings is --routing NAME, or a stated imbalance without it");
-    const spw_until_options options = {o->until, o->routing, o->routing_steps};
-    return spw_plan_until(&options, plan, o->job.format, stdout);
+    if (o->imbalance != NULL || o->tokens != NULL || o->chrome != NULL || o->all || o->drops != NULL)
+        return spw_fail(SPW_EARG,
+                        "--imbalance, --tokens, --chrome-trace, --all and --drop-at-most do not go with "
+                        "--until; the family of routings is --routing NAME, that of --trace, or one "
+                        "hot GPU without them");
+    const spw_until_options options = {o->until, o->routing, o->routing_steps, o->trace_path};
+    return spw_plan_until(&options, plan, o->job.format, spw_command_out());
 }
 
 spw_status spw_command_plan(int argc, char **argv) {

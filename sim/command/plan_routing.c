@@ -59,20 +59,35 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
     return status == SPW_OK ? count_steps(&out->distribution, steps, &out->steps) : status;
 }
 
+/* An empty file in the folder for temporary ones. */
+static spw_status create_file(char **path) {
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    char wanted[4096];
+    int file = -1;
+    spw_status status = SPW_OK;
+    (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);
+    SPW_TRY(spw_temporary_create(wanted, path, &file));
+    if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_plan_make_trace(const spw_job *job, const char *routing, const char *steps, uint64_t seed,
                                char **path) {
-    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
     spw_generate_settings settings;
     spw_status status = spw_plan_routing_settings(job, routing, steps, seed, &settings);
     if (status != SPW_OK) return status;
     if (settings.steps == 1) settings.level = SPW_TRACE_STORED; /* a search reads it many times */
-    char wanted[4096];
-    int file = -1;
-    (void)snprintf(wanted, sizeof wanted, "%s/spillway-plan", folder);
-    SPW_TRY(spw_temporary_create(wanted, path, &file));
-    if (close(file) != 0) SPW_TRY(spw_fail(SPW_EIO, "%s: no temporary file can be made there", folder));
+    SPW_TRY(create_file(path));
     SPW_TRY(spw_generate_trace(&settings, *path));
 
 cleanup:
+    return status;
+}
+
+spw_status spw_plan_temper_trace(const char *from, const spw_temper_settings *settings, char **path) {
+    spw_status status = create_file(path);
+    if (status == SPW_OK) status = spw_trace_temper(from, *path, settings);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "sim/input/job.h"
 #include "traces/generate.h"
+#include "traces/temper.h"
 
 /* One sequence a GPU, of no more GPUs than have 2^22 tokens together, or of 4, and two layers of `routing`; `steps` as asked for, or NULL: as many as show how it changes. The texts are
  * borrowed by `out`. The other GPUs' sequences are drawn from these when the job is replayed: each GPU's own by chance, so that
@@ -15,5 +16,9 @@ SPW_MUST_CHECK spw_status spw_plan_routing_settings(const spw_job *job, const ch
 /* A trace of that in the folder for temporary files; the caller removes it and frees `*path`, after a failure, too. */
 SPW_MUST_CHECK spw_status spw_plan_make_trace(const spw_job *job, const char *routing, const char *steps,
                                               uint64_t seed, char **path);
+
+/* The same of a recorded trace whose popularities are raised to a power (traces/temper.h). */
+SPW_MUST_CHECK spw_status spw_plan_temper_trace(const char *from, const spw_temper_settings *settings,
+                                                char **path);
 
 #endif

@@ -4,64 +4,134 @@
 #include "base/temporary.h"
 #include "base/text.h"
 #include "sim/command/plan_routing.h"
+#include "sim/command/plan_until_view.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
-#include "sim/replay/result_print.h"
-#include "sim/replay/until.h"
+#include "traces/temper.h"
 
 #include <math.h>
 #include <string.h>
 
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
-enum { ROUTING_TEXT = 512 };
+enum { ROUTING_TEXT = 512, MOST_SEEN = 4096 };
 
+/* What one severity is in the words of users. */
+typedef struct seen {
+    double severity;
+    spw_until_skew skew;
+} seen;
+
+/* The search at one expert-parallel size. */
 typedef struct until {
     const spw_until_options *options;
-    const spw_plan_request *plan;
+    spw_plan_request plan;
+    spw_until_family family;
+    char routing[ROUTING_TEXT]; /* of a generated family */
     spw_severity severity;
-    double factor; /* 0: until memory runs out */
+    seen *seen; /* [seens] */
+    size_t seens;
 } until;
 
-static spw_status parse_until(const char *text, double *factor) {
+/* --- The questions --- */
+
+static spw_status parse_question(const char *text, spw_until_line *out) {
     char *end = NULL;
-    *factor = 0.0;
+    out->factor = 0.0;
+    (void)snprintf(out->question, sizeof out->question, "%s", text);
     if (strcmp(text, "oom") == 0) return SPW_OK;
-    if (strncmp(text, "step=", strlen("step=")) == 0) *factor = spw_text_number(text + strlen("step="), &end);
-    if (end == NULL || *end != '\0' || !(*factor > 1.0 && *factor <= 1000.0))
+    if (strncmp(text, "step=", strlen("step=")) == 0)
+        out->factor = spw_text_number(text + strlen("step="), &end);
+    if (end == NULL || *end != '\0' || !(out->factor > 1.0 && out->factor <= 1000.0))
         return spw_fail(SPW_EARG,
-                        "--until %s: write oom, or step=X with X above 1, as in step=1.1 for 10 %% longer",
+                        "--until %s: write oom, or step=X with X above 1, as in step=1.1 for 10 %% longer, "
+                        "or both between commas",
                         text);
     return SPW_OK;
 }
 
-/* The smallest expert-parallel size of the plan. */
-static size_t fewest_ranks(const spw_plan_request *plan) {
-    size_t fewest = plan->splits > 0 ? plan->expert[0] : plan->job->expert;
-    for (size_t i = 0; i < plan->splits; i++) fewest = plan->expert[i] < fewest ? plan->expert[i] : fewest;
-    return fewest;
+static spw_status parse_questions(const char *text, spw_until_line *question, size_t *count) {
+    char copy[256], *rest = NULL;
+    spw_status status = SPW_OK;
+    if (strlen(text) >= sizeof copy) return spw_fail(SPW_EARG, "--until: a list of over 255 characters");
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    *count = 0;
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
+        if (*count == SPW_UNTIL_QUESTIONS)
+            return spw_fail(SPW_EARG, "--until %s: at most %d questions", text, (int)SPW_UNTIL_QUESTIONS);
+        status = parse_question(part, &question[*count]);
+        if (status != SPW_OK) return status;
+        for (size_t i = 0; i < *count; i++)
+            if (strcmp(question[i].question, part) == 0)
+                return spw_fail(SPW_EARG, "--until %s: %s is asked twice", text, part);
+        ++*count;
+    }
+    return *count > 0 ? SPW_OK : parse_question(text, question);
 }
 
-static void routing_text(const until *u, double severity, char out[ROUTING_TEXT]) {
-    const char *family = u->options->routing;
-    (void)snprintf(out, ROUTING_TEXT, "%.400s%c%s=%.17g", family, strchr(family, ':') != NULL ? ',' : ':',
-                   u->severity.key, severity);
+/* --- The routing of a severity --- */
+
+static spw_temper_settings temper_settings(const until *u, double exponent) {
+    return (spw_temper_settings){.exponent = exponent,
+                                 .seed = u->plan.seed,
+                                 .step_begin = u->plan.step_begin,
+                                 .step_end = u->plan.step_end,
+                                 .layer_begin = u->plan.layer_begin,
+                                 .layer_end = u->plan.layer_end};
+}
+
+static spw_status make_trace(const until *u, double severity, char **path) {
+    char text[ROUTING_TEXT] = "uniform";
+    if (u->family == SPW_UNTIL_RECORDED) {
+        const spw_temper_settings settings = temper_settings(u, severity);
+        return spw_plan_temper_trace(u->options->trace_path, &settings, path);
+    }
+    if (u->family == SPW_UNTIL_GENERATED) {
+        const spw_status status =
+            spw_distribution_at(u->routing, u->severity.key, severity, text, sizeof text);
+        if (status != SPW_OK) return status;
+    }
+    return spw_plan_make_trace(u->plan.job, text, u->options->routing_steps, u->plan.seed, path);
+}
+
+static spw_status generated_skew(const until *u, size_t expert, double severity, spw_until_skew *out) {
+    char text[ROUTING_TEXT];
+    spw_generate_settings settings;
+    double violation = 0.0;
+    spw_status status = spw_distribution_at(u->routing, u->severity.key, severity, text, sizeof text);
+    if (status == SPW_OK)
+        status =
+            spw_plan_routing_settings(u->plan.job, text, u->options->routing_steps, u->plan.seed, &settings);
+    if (status == SPW_OK) status = spw_generator_skew(&settings, expert, &out->gpu, &violation);
+    out->expert = violation + 1.0;
+    return status;
+}
+
+/* trace: of that severity, where it is open. */
+static spw_status skew_of(const until *u, double severity, spw_trace *trace, spw_until_skew *out) {
+    const size_t expert = u->plan.expert[0];
+    *out = (spw_until_skew){severity, severity}; /* the experts of the fullest GPU are alike */
+    if (u->family == SPW_UNTIL_STATED) return SPW_OK;
+    if (u->family == SPW_UNTIL_GENERATED) return generated_skew(u, expert, severity, out);
+    return spw_trace_skew(trace, expert, &out->gpu, &out->expert);
 }
 
 static spw_status plan_at(void *state, double severity, spw_result *result) {
-    const until *u = state;
-    spw_plan_request plan = *u->plan;
+    until *u = state;
+    spw_plan_request plan = u->plan;
     spw_trace *trace = NULL;
-    char text[ROUTING_TEXT] = "uniform", *made = NULL;
+    char *made = NULL;
+    seen *now = &u->seen[u->seens];
     spw_status status = SPW_OK;
-    if (u->options->routing == NULL) {
-        plan.imbalance = severity;
-    } else {
-        routing_text(u, severity, text);
-    }
-    SPW_TRY(spw_plan_make_trace(plan.job, text, u->options->routing_steps, plan.seed, &made));
+    if (u->family == SPW_UNTIL_STATED) plan.imbalance = severity;
+    if (u->seens == MOST_SEEN) return spw_fail(SPW_EARG, "more than %d plans", (int)MOST_SEEN);
+    SPW_TRY(make_trace(u, severity, &made));
     SPW_TRY(spw_trace_open(made, &trace));
+    if (u->family == SPW_UNTIL_RECORDED) /* it holds what was chosen alone */
+        plan.step_begin = plan.step_end = plan.layer_begin = plan.layer_end = 0;
     plan.trace = trace;
     SPW_TRY(spw_plan_run(&plan, result));
+    now->severity = severity;
+    SPW_TRY(skew_of(u, severity, trace, &now->skew));
+    u->seens++;
 
 cleanup:
     spw_trace_close(trace);
@@ -70,219 +140,173 @@ cleanup:
     return status;
 }
 
-static const double ROUNDING = 1e-9; /* of a violation that is 0 */
-
-/* What the routing is at a severity, in the words of users: max/mean of the GPUs of a group, and MaxVio. */
-static spw_status skew_at(const until *u, size_t expert, double severity, double *max_over_mean,
-                          double *violation) {
-    char text[ROUTING_TEXT];
-    spw_generate_settings settings;
-    *max_over_mean = severity;
-    *violation = severity - 1.0; /* the experts of the fullest rank are alike */
-    if (u->options->routing == NULL) return SPW_OK;
-    routing_text(u, severity, text);
-    const spw_status status =
-        spw_plan_routing_settings(u->plan->job, text, u->options->routing_steps, u->plan->seed, &settings);
-    if (status != SPW_OK) return status;
-    const spw_status measured = spw_generator_skew(&settings, expert, max_over_mean, violation);
-    if (fabs(*violation) < ROUNDING) *violation = 0.0;
-    return measured;
+/* Of a severity that was planned; NAN of any other. */
+static spw_until_skew skew_at(const until *u, double severity) {
+    for (size_t i = 0; i < u->seens; i++)
+        if (u->seen[i].severity == severity) return u->seen[i].skew;
+    return (spw_until_skew){NAN, NAN};
 }
 
-/* --- In words --- */
+/* --- The family, and how far it goes at one expert-parallel size --- */
 
-static const char *family_of(const until *u) {
-    return u->options->routing != NULL ? u->options->routing : "stated imbalance";
+/* A stated imbalance is of jobs without stages and micro-batches; of others one GPU's experts are chosen more often instead. */
+static spw_until_family family_of(const spw_until_options *options, const spw_job *job) {
+    if (options->trace_path != NULL) return SPW_UNTIL_RECORDED;
+    if (options->routing != NULL) return SPW_UNTIL_GENERATED;
+    return job->pipeline > 1 || job->micro_batches > 1 ? SPW_UNTIL_GENERATED : SPW_UNTIL_STATED;
 }
 
-static void print_value(const until *u, double value, FILE *out) {
-    if (u->factor > 0.0)
-        fprintf(out, "%.3f times its balanced step", value);
-    else
-        fprintf(out, "%.1f GiB", value / GIB);
-}
-
-/* "imbalance 1.83: the fullest GPU gets 1.83 times the mean, MaxVio 0.83; 130.2 GiB" */
-static spw_status print_at(const until *u, size_t expert, double severity, double value, FILE *out) {
-    double ratio = 0.0, violation = 0.0;
-    const spw_status status = skew_at(u, expert, severity, &ratio, &violation);
-    if (status != SPW_OK) return status;
-    fprintf(out, "%s %.4g: the fullest GPU gets %.3g times the mean, MaxVio %.3g; ", u->severity.key,
-            severity, ratio, violation);
-    print_value(u, value, out);
-    fprintf(out, "\n");
-    return SPW_OK;
-}
-
-static void print_monotone(const spw_until_answer *a, FILE *out) {
-    if (a->good_again > 0.0)
-        fprintf(out, "  not monotone: at %.4g it is good again, so that the number is the first of several\n",
-                a->good_again);
-    else if (!a->monotone)
-        fprintf(out, "  not monotone: the value falls by more than 1 %% somewhere between the ends\n");
-}
-
-static spw_status print_answer(const until *u, const spw_result_row *row, const spw_until_answer *a,
-                               FILE *out) {
-    const char *const too = u->factor > 0.0 ? "too long at " : "out of memory at ";
-    spw_status status = SPW_OK;
-    fprintf(out, "%s, EP %zu, %zu sequence%s\n", row->scheme.text, row->expert, row->sequences,
-            spw_plural(row->sequences));
-    switch (a->kind) {
-    case SPW_UNTIL_FOUND:
-        fprintf(out, "  good up to ");
-        SPW_TRY(print_at(u, row->expert, a->good, a->value_good, out));
-        fprintf(out, "  %s", too);
-        SPW_TRY(print_at(u, row->expert, a->bad, a->value_bad, out));
-        break;
-    case SPW_UNTIL_NEVER:
-        fprintf(out, "  %s\n  tried up to ",
-                a->follows        ? "good up to the end of what was tried"
-                : u->factor > 0.0 ? "never: its step does not follow this routing"
-                                  : "never: its memory does not follow the routing");
-        SPW_TRY(print_at(u, row->expert, a->good, a->value_good, out));
-        break;
-    case SPW_UNTIL_ALWAYS:
-        fprintf(out, "  already %s", too);
-        SPW_TRY(print_at(u, row->expert, a->bad, a->value_bad, out));
-        break;
-    case SPW_UNTIL_UNTIMED: fprintf(out, "  it has no time, so that nothing can be said of it\n"); break;
+static spw_status open_family(until *u) {
+    const spw_model *model = &u->plan.job->model;
+    const size_t expert = u->plan.expert[0];
+    if (u->family == SPW_UNTIL_STATED) {
+        const double most = fmin((double)expert, (double)model->experts / (double)model->top_k);
+        u->severity = (spw_severity){"imbalance", 1.0, most, NAN};
+        return SPW_OK;
     }
-    if (a->kind != SPW_UNTIL_UNTIMED) print_monotone(a, out);
-    if (a->kind == SPW_UNTIL_FOUND && u->factor <= 0.0 && a->value_bad < a->value_good)
-        fprintf(out, "  (held when a larger allocation failed, not what it needs)\n");
-    if (a->kind != SPW_UNTIL_UNTIMED && a->drops_good > 0.0)
-        fprintf(out, "  but it drops %.3g %% of the assignments at %.4g\n", 100.0 * a->drops_good, a->good);
-    if (a->kind != SPW_UNTIL_UNTIMED && u->factor <= 0.0 && spw_point_is_live_alone(row))
-        fprintf(out, "  by what must be live alone: with what an allocator adds it runs out earlier "
-                     "(--allocator for PyTorch's)\n");
+    if (u->family == SPW_UNTIL_RECORDED) {
+        const spw_temper_settings settings = temper_settings(u, 1.0);
+        u->severity = (spw_severity){"exponent", 0.0, 0.0, 1.0};
+        return spw_temper_most(u->options->trace_path, &settings, &u->severity.high);
+    }
+    if (u->options->routing != NULL) {
+        (void)snprintf(u->routing, sizeof u->routing, "%.400s", u->options->routing);
+    } else {
+        (void)snprintf(u->routing, sizeof u->routing, "hot-rank:ranks=%zu", expert);
+    }
+    return spw_distribution_severity(u->routing, model->experts, model->top_k, &u->severity);
+}
+
+/* --- All sizes --- */
+
+static spw_status add_line(spw_until_view *v, const until *u, const spw_until_line *question,
+                           const spw_result_row *row, const spw_until_answer *answer, spw_until_skew today) {
+    spw_until_line *larger = NULL, *line = NULL;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(v->lines + 1, &larger));
+    if (v->lines > 0) memcpy(larger, v->line, v->lines * sizeof *larger);
+    spw_free(v->line);
+    v->line = larger;
+    line = &v->line[v->lines++];
+    *line = *question;
+    memcpy(line->scheme, row->scheme.text, sizeof line->scheme);
+    line->expert = row->expert;
+    line->sequences = row->sequences;
+    line->live = spw_point_is_live_alone(row);
+    line->measured = line->live && row->scheme.type->compiled.list == NULL;
+    line->answer = *answer;
+    line->good = skew_at(u, answer->kind == SPW_UNTIL_ALWAYS ? u->severity.low : answer->good);
+    line->bad = skew_at(u, answer->bad);
+    line->today = today;
 
 cleanup:
     return status;
 }
 
-/* What of the first point the model that answers was not fitted on. */
-static void print_outside(const until *u, const spw_result *first, FILE *out) {
-    const char *const of = u->factor > 0.0 ? "time" : "memory";
-    size_t said = 0;
-    for (size_t i = 0; first->rows > 0 && i < first->row[0].outside_fit.count; i++) {
-        const spw_outside_item *item = &first->row[0].outside_fit.item[i];
-        if (strcmp(item->of, of) != 0) continue;
-        fprintf(out, "%s%s", said++ == 0 ? "beyond    the fit, for the first point: " : "; ", item->feature);
-    }
-    if (said > 0) fprintf(out, "\n");
-}
-
-static spw_status print_words(const until *u, const spw_until_outcome *o, FILE *out) {
-    const spw_job *job = u->plan->job;
+static spw_status add_refusal(spw_until_view *v, const spw_until_refusal *refusal) {
+    spw_until_refusal *larger = NULL;
     spw_status status = SPW_OK;
-    fprintf(out, "until     ");
-    if (u->factor > 0.0)
-        fprintf(out, "a step takes more than %g times the step with balanced routing\n", u->factor);
-    else
-        fprintf(out, "a GPU needs more than %.1f GiB\n", job->memory_fraction * job->cluster.hbm_gib.value);
-    fprintf(out, "job       %s on %s, %zu GPUs, %zu tokens a sequence\n", job->model.name, job->cluster.name,
-            spw_job_gpus(job), job->sequence_length);
-    fprintf(out, "          remat %s, optimizer %s; as said, or the defaults of plan\n",
-            spw_remat_name(job->remat), spw_optimizer_name(job->optimizer));
-    spw_result_print_precision(job, out);
-    print_outside(u, &o->first, out);
-    fprintf(out, "routing   %s, %s from %.4g to %.4g, %zu plans\n\n", family_of(u), u->severity.key,
-            u->severity.low, u->severity.high, o->plans);
-    for (size_t i = 0; i < o->first.rows && status == SPW_OK; i++)
-        status = print_answer(u, &o->first.row[i], &o->answer[i], out);
-    for (size_t i = 0; i < o->first.refusals; i++) {
-        const spw_refusal *r = &o->first.refusal[i];
-        fprintf(out, "%s, EP %zu, %zu sequence%s\n  cannot be: %s\n", r->scheme, r->expert, r->sequences,
-                spw_plural(r->sequences), r->reason);
-    }
-    fprintf(out, "\nmax/mean per GPU and MaxVio are of the routing asked for, before a scheme drops or pads "
-                 "anything, in "
-                 "its worst step.\n");
+    SPW_TRY(SPW_ALLOC(v->refusals + 1, &larger));
+    if (v->refusals > 0) memcpy(larger, v->refusal, v->refusals * sizeof *larger);
+    spw_free(v->refusal);
+    v->refusal = larger;
+    v->refusal[v->refusals++] = *refusal;
+
+cleanup:
     return status;
 }
 
-/* --- JSON and CSV --- */
-
-static const char *kind_name(spw_until_kind kind) {
-    static const char *const names[] = {"found", "never", "always", "no time"};
-    return names[kind];
+static spw_status add_refusals(spw_until_view *v, const spw_result *result) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < result->refusals && status == SPW_OK; i++) {
+        const spw_refusal *r = &result->refusal[i];
+        spw_until_refusal refusal = {.expert = r->expert, .sequences = r->sequences};
+        memcpy(refusal.scheme, r->scheme, sizeof refusal.scheme);
+        memcpy(refusal.reason, r->reason, sizeof refusal.reason);
+        status = add_refusal(v, &refusal);
+    }
+    return status;
 }
 
-static const spw_column columns[] = {{"scheme", NULL},
-                                     {"expert_parallel", NULL},
-                                     {"sequences_per_gpu", NULL},
-                                     {"answer", NULL},
-                                     {"good", NULL},
-                                     {"bad", NULL},
-                                     {"max_over_mean", NULL},
-                                     {"max_violation", NULL},
-                                     {"value_low", NULL},
-                                     {"value_good", NULL},
-                                     {"value_bad", NULL},
-                                     {"follows", NULL},
-                                     {"monotone", NULL},
-                                     {NULL, NULL}};
+static spw_status refuse_size(spw_until_view *v, const until *u) {
+    spw_until_refusal refusal = {.expert = u->plan.expert[0]};
+    (void)snprintf(refusal.scheme, sizeof refusal.scheme, "every scheme");
+    (void)snprintf(refusal.reason, sizeof refusal.reason, "%.200s is even in every way that can be had here",
+                   u->family == SPW_UNTIL_GENERATED ? u->routing : v->routing);
+    return add_refusal(v, &refusal);
+}
 
-static spw_status fill(const until *u, const spw_until_outcome *o, spw_table *t) {
-    for (size_t i = 0; i < o->first.rows; i++) {
-        const spw_result_row *row = &o->first.row[i];
-        const spw_until_answer *a = &o->answer[i];
-        double ratio = 0.0, violation = 0.0;
-        const spw_status status =
-            skew_at(u, row->expert, a->kind == SPW_UNTIL_ALWAYS ? a->bad : a->good, &ratio, &violation);
-        if (status != SPW_OK) return status;
-        spw_table_text(t, row->scheme.text);
-        spw_table_count(t, row->expert);
-        spw_table_count(t, row->sequences);
-        spw_table_text(t, kind_name(a->kind));
-        const bool timed = a->kind != SPW_UNTIL_UNTIMED, always = a->kind == SPW_UNTIL_ALWAYS;
-        const double numbers[] = {always ? NAN : a->good,
-                                  a->kind == SPW_UNTIL_NEVER ? NAN : a->bad,
-                                  ratio,
-                                  violation,
-                                  a->value_low,
-                                  always ? NAN : a->value_good,
-                                  a->kind == SPW_UNTIL_NEVER ? NAN : a->value_bad};
-        for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
-            spw_table_real(t, timed ? numbers[n] : NAN, NULL);
-        spw_table_text(t, a->follows ? "yes" : "no");
-        spw_table_text(t, a->monotone ? "yes" : "no");
-    }
-    return SPW_OK;
+static void describe(const until *u, spw_until_view *v) {
+    const bool first = v->plans == 0 && v->lines == 0;
+    if (u->family == SPW_UNTIL_STATED)
+        (void)snprintf(v->routing, sizeof v->routing, "stated imbalance");
+    else if (u->family == SPW_UNTIL_RECORDED)
+        (void)snprintf(v->routing, sizeof v->routing, "%.500s, tempered", u->options->trace_path);
+    else
+        (void)snprintf(v->routing, sizeof v->routing, "%.400s%s", u->routing,
+                       u->options->routing == NULL ? " (ranks: the expert-parallel size)" : "");
+    (void)snprintf(v->key, sizeof v->key, "%s", u->severity.key);
+    v->low = first ? u->severity.low : fmin(v->low, u->severity.low);
+    v->high = first ? u->severity.high : fmax(v->high, u->severity.high);
+    v->today = u->severity.given;
+}
+
+/* Lines of this size, behind those of the sizes before, question by question. */
+static spw_status search_size(until *u, const spw_until_line *question, size_t questions, spw_until_view *v) {
+    double factor[SPW_UNTIL_QUESTIONS];
+    spw_until_outcome outcome = {.plans = 0};
+    spw_until_skew today;
+    spw_status status = SPW_OK;
+    SPW_TRY(open_family(u));
+    describe(u, v);
+    if (!(u->severity.high > u->severity.low)) return refuse_size(v, u);
+    for (size_t i = 0; i < questions; i++) factor[i] = question[i].factor;
+    const spw_until_request request = {.plan = plan_at,
+                                       .state = u,
+                                       .low = u->severity.low,
+                                       .high = u->severity.high,
+                                       .today = u->severity.given,
+                                       .factor = factor,
+                                       .questions = questions,
+                                       .allocator = u->plan.job->allocator};
+    SPW_TRY(spw_until_find(&request, &outcome));
+    today = skew_at(u, u->severity.given);
+    if (v->lines == 0 && outcome.first.rows > 0) v->outside = outcome.first.row[0].outside_fit;
+    for (size_t i = 0; i < questions * outcome.first.rows; i++)
+        SPW_TRY(add_line(v, u, &question[i / outcome.first.rows], &outcome.first.row[i % outcome.first.rows],
+                         &outcome.answer[i], today));
+    SPW_TRY(add_refusals(v, &outcome.first));
+    v->plans += outcome.plans;
+
+cleanup:
+    spw_until_clear(&outcome);
+    return status;
 }
 
 spw_status spw_plan_until(const spw_until_options *options, const spw_plan_request *plan, spw_format format,
                           FILE *out) {
-    until u = {.options = options, .plan = plan};
-    spw_until_outcome outcome = {.plans = 0};
-    spw_table *table = NULL;
-    const size_t experts = plan->job->model.experts, top_k = plan->job->model.top_k;
+    spw_until_line question[SPW_UNTIL_QUESTIONS] = {{.factor = 0.0}};
+    until u = {.options = options, .family = family_of(options, plan->job)};
+    spw_until_view v = {.plan = plan, .family = u.family, .today = NAN};
+    const size_t sizes = plan->splits > 0 ? plan->splits : 1;
     spw_status status = SPW_OK;
-    SPW_TRY(parse_until(options->until, &u.factor));
-    if (options->routing == NULL) {
-        u.severity = (spw_severity){"imbalance", 1.0,
-                                    fmin((double)fewest_ranks(plan), (double)experts / (double)top_k)};
-    } else {
-        SPW_TRY(spw_distribution_severity(options->routing, experts, top_k, &u.severity));
+    SPW_TRY(parse_questions(options->until, question, &v.questions));
+    SPW_TRY(SPW_ALLOC(MOST_SEEN, &u.seen));
+    for (size_t i = 0; i < sizes; i++) {
+        u.plan = *plan;
+        u.plan.splits = 1;
+        u.plan.expert[0] = plan->splits > 0 ? plan->expert[i] : plan->job->expert;
+        u.seens = 0;
+        SPW_TRY(search_size(&u, question, v.questions, &v));
     }
-    if (!(u.severity.high > u.severity.low))
-        SPW_TRY(spw_fail(SPW_EARG, "--until: %s is even in every way that can be had here", family_of(&u)));
-    const spw_until_request request = {
-        .plan = plan_at, .state = &u, .low = u.severity.low, .high = u.severity.high, .factor = u.factor};
-    SPW_TRY(spw_until_find(&request, &outcome));
-    if (outcome.first.rows == 0)
-        SPW_TRY(spw_fail(SPW_ECONFIG, "no point of this plan can be: %s", outcome.first.refusal[0].reason));
-    if (format == SPW_FORMAT_TABLE) {
-        SPW_TRY(print_words(&u, &outcome, out));
-    } else {
-        SPW_TRY(spw_table_create(columns, &table));
-        SPW_TRY(fill(&u, &outcome, table));
-        SPW_TRY(spw_table_print(table, format, out));
-    }
+    if (v.lines == 0)
+        SPW_TRY(spw_fail(SPW_ECONFIG, "no point of this plan can be: EP %zu: %s", v.refusal[0].expert,
+                         v.refusal[0].reason));
+    SPW_TRY(spw_plan_until_print(&v, format, out));
 
 cleanup:
-    spw_table_destroy(table);
-    spw_until_clear(&outcome);
+    spw_free(u.seen);
+    spw_free(v.line);
+    spw_free(v.refusal);
     return status;
 }

@@ -1,4 +1,4 @@
-/* `plan --until oom`, `plan --until step=1.1`: how uneven routing may get. */
+/* `plan --until oom,step=1.1`: how uneven routing may get. */
 #ifndef SPW_SIM_COMMAND_PLAN_UNTIL_H
 #define SPW_SIM_COMMAND_PLAN_UNTIL_H
 
@@ -9,9 +9,10 @@
 
 /* As written on the command line. */
 typedef struct spw_until_options {
-    const char *until;   /* "oom" or "step=1.1" */
-    const char *routing; /* the family; NULL: a stated imbalance */
+    const char *until;   /* questions between commas: "oom", "step=1.1" */
+    const char *routing; /* the family; NULL: of `trace_path`, or where that is NULL too, one hot GPU */
     const char *routing_steps;
+    const char *trace_path; /* its own routing, made more uneven */
 } spw_until_options;
 
 /* `plan` lacks its trace alone. */

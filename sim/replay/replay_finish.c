@@ -224,6 +224,7 @@ static spw_status finish_time(spw_replay_row *row, spw_result_row *out) {
     out->tokens_per_s_high = out->time.tokens_per_s_per_gpu * out->time.step_s / out->time.low_s;
     out->balanced = times.balanced;
     out->aligned = times.aligned;
+    out->ratio_width = times.ratio_width;
     out->worst = times.worst_span;
     spw_outside_fit_add(&out->outside_fit, "time", out->time.outside);
     out->worst_time_step = spw_composer_step_id(row->frame->composer, times.worst);

@@ -147,6 +147,7 @@ static void add(spw_timeline *sum, const spw_timeline *step) {
     sum->step_s += step->step_s;
     sum->low_s += step->low_s;
     sum->high_s += step->high_s;
+    for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) sum->doubt_s[i] += step->doubt_s[i];
 }
 
 static spw_step_span span_of(const spw_timeline *time) {
@@ -190,6 +191,8 @@ spw_status spw_replay_time_finish(spw_replay_time *t, spw_replay_times *out) {
         mean->component[i].exposed_s /= steps;
     }
     mean->step_s /= steps, mean->low_s /= steps, mean->high_s /= steps;
+    for (size_t i = 0; i < SPW_TIMELINE_DOUBTS; i++) mean->doubt_s[i] /= steps;
+    out->ratio_width = spw_timeline_ratio_width(mean, &balanced);
     mean->tokens_per_s_per_gpu = balanced.tokens_per_s_per_gpu * balanced.step_s / mean->step_s;
     out->balanced = span_of(&balanced);
     out->aligned = span_of(&aligned);

@@ -67,6 +67,7 @@ typedef struct spw_replay_times {
     size_t worst;           /* position of the longest step */
     spw_step_span balanced; /* with every expert chosen alike, in groups where they lie */
     spw_step_span aligned;  /* the same if every group began with a node */
+    double ratio_width;     /* of mean over balanced: spw_timeline_ratio_width() */
 } spw_replay_times;
 SPW_MUST_CHECK spw_status spw_replay_time_finish(spw_replay_time *time, spw_replay_times *out);
 

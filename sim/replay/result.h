@@ -122,9 +122,10 @@ typedef struct spw_result_row {
     spw_timeline time;                          /* mean over the steps */
     double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
     spw_step_span balanced;                     /* the same job with every expert chosen alike */
-    spw_step_span aligned;     /* the same if every expert-parallel group began with a node */
-    spw_step_span worst;       /* the longest of the steps */
-    int64_t worst_time_step;   /* its id */
+    double ratio_width;      /* how far time over balanced may be off, as a logarithm (sim/time/timeline.h) */
+    spw_step_span aligned;   /* the same if every expert-parallel group began with a node */
+    spw_step_span worst;     /* the longest of the steps */
+    int64_t worst_time_step; /* its id */
     size_t groups, straddling; /* expert-parallel groups, and those on more nodes than they need */
     spw_result_overload overload;
     spw_page_run pages; /* of the scheme's page pool, where it has one */

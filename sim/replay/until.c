@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sim/memory/allocator_share.h"
 #include "sim/replay/result_answers.h"
 
 #include <math.h>
@@ -9,18 +10,21 @@
 
 enum { INTERVALS = 8, HALVINGS = 7, MOST_PLANS = 4096 };
 
-/* One plan: the values of all points at a severity. */
+/* How a value stands to its budget; each is worse than the one before. */
+typedef enum grade { SURE, GOOD, BAD, SURELY_BAD, GRADES } grade;
+
+/* One plan: the values of all questions and points at a severity. */
 typedef struct sample {
     double severity;
-    double *value; /* [points] NAN without a time */
-    double *drops; /* [points] share of the assignments */
-    bool *bad;     /* [points] */
+    spw_until_value *value; /* [questions][points] NAN without a time */
+    double *drops;          /* [points] share of the assignments */
+    spw_until_place *place; /* [points] */
 } sample;
 
 static void sample_clear(sample *s) {
     spw_free(s->value);
     spw_free(s->drops);
-    spw_free(s->bad);
+    spw_free(s->place);
 }
 
 typedef struct search {
@@ -31,15 +35,60 @@ typedef struct search {
     spw_progress progress;
 } search;
 
-static double value_of(const spw_until_request *q, const spw_result_row *row) {
-    if (q->factor > 0.0) return row->timed ? row->time.step_s / row->balanced.step_s : NAN;
-    return (double)(row->reserved.there ? row->reserved.as_set.reserved.max_bytes : row->memory.max_bytes);
+/* --- One value --- */
+
+static double most_bytes(const spw_result_row *row, const spw_job_allocator *allocator) {
+    const double live = (double)row->memory.max_bytes, state = (double)row->footprint.argument_bytes;
+    if (row->memory_kind == SPW_MEMORY_ARENA) return (double)row->footprint.high_bytes;
+    if (row->reserved.there)
+        return row->reserved.as_set.retried_steps > 0 || row->reserved.as_set.failed_steps > 0
+                   ? INFINITY
+                   : fmax(live, (double)row->reserved.as_set.reserved.max_bytes);
+    if (row->scheme.type->compiled.list != NULL)
+        return row->newest.there ? (double)row->newest.high_bytes : INFINITY;
+    return state + fmax(live - state, 0.0) * spw_allocator_share(allocator);
 }
 
-static bool is_bad(const spw_until_request *q, const spw_result_row *row) {
-    if (q->factor > 0.0) return row->timed && row->time.step_s > q->factor * row->balanced.step_s;
-    return !spw_point_fits(row);
+static spw_until_value memory_of(const spw_result_row *row, const spw_job_allocator *allocator) {
+    const double live = (double)row->memory.max_bytes;
+    return (spw_until_value){
+        .value = row->reserved.there ? (double)row->reserved.as_set.reserved.max_bytes : live,
+        .low = row->memory_kind == SPW_MEMORY_ARENA ? (double)row->footprint.low_bytes : live,
+        .high = most_bytes(row, allocator),
+        .budget = (double)row->footprint.budget_bytes,
+        .bad = !spw_point_fits(row)};
 }
+
+spw_until_value spw_until_value_of(const spw_result_row *row, const spw_job_allocator *allocator,
+                                   double factor) {
+    if (!(factor > 0.0)) return memory_of(row, allocator);
+    if (!row->timed) return (spw_until_value){NAN, NAN, NAN, factor, false};
+    const double ratio = row->time.step_s / row->balanced.step_s;
+    return (spw_until_value){.value = ratio,
+                             .low = ratio * exp(-row->ratio_width),
+                             .high = ratio * exp(row->ratio_width),
+                             .budget = factor,
+                             .bad = row->time.step_s > factor * row->balanced.step_s};
+}
+
+bool spw_until_is_sure(const spw_until_value *v) { return !v->bad && v->high <= v->budget; }
+
+static grade grade_of(const spw_until_value *v) {
+    if (v->bad) return v->low > v->budget ? SURELY_BAD : BAD;
+    return spw_until_is_sure(v) ? SURE : GOOD;
+}
+
+static spw_until_place place_of(const spw_result_row *row) {
+    const spw_stage *stage = &row->footprint.stage;
+    return (spw_until_place){.stage = stage->index,
+                             .stages = stage->stages,
+                             .rank = row->reserved.there ? row->reserved.as_set.worst_rank
+                                                         : row->memory.worst_rank,
+                             .layer = row->memory.worst_layer,
+                             .step = row->memory.worst_step};
+}
+
+/* --- Plans --- */
 
 static spw_status same_points(const spw_result *a, const spw_result *b, double severity) {
     bool same = a->rows == b->rows;
@@ -49,26 +98,53 @@ static spw_status same_points(const spw_result *a, const spw_result *b, double s
     return same ? SPW_OK : spw_fail(SPW_ECONFIG, "at %g other points can be than at the low end", severity);
 }
 
-/* Makes the plan of a severity unless it was made; `*at` is its place. */
-static spw_status look(search *s, double severity, size_t *at) {
+static spw_status fill(const spw_until_request *q, const spw_result *result, sample *out) {
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(result->rows * q->questions, &out->value));
+    SPW_TRY(SPW_ALLOC(result->rows, &out->drops));
+    SPW_TRY(SPW_ALLOC(result->rows, &out->place));
+    for (size_t i = 0; i < result->rows; i++) {
+        const spw_result_row *row = &result->row[i];
+        for (size_t k = 0; k < q->questions; k++)
+            out->value[k * result->rows + i] = spw_until_value_of(row, &q->allocator, q->factor[k]);
+        out->drops[i] = row->drops.fraction;
+        out->place[i] = place_of(row);
+    }
+
+cleanup:
+    return status;
+}
+
+/* Of a severity beside the search: its place among the others says nothing there. */
+static spw_status look_today(search *s) {
+    spw_result result = {.rows = 0};
+    sample made = {.severity = s->request->today, .value = NULL};
+    spw_status status = SPW_OK;
+    if (isnan(s->request->today)) return SPW_OK;
+    SPW_TRY(s->request->plan(s->request->state, s->request->today, &result));
+    SPW_TRY(same_points(&s->out->first, &result, s->request->today));
+    SPW_TRY(fill(s->request, &result, &made));
+    s->out->today = made.value;
+    made.value = NULL;
+
+cleanup:
+    sample_clear(&made);
+    spw_result_clear(&result);
+    return status;
+}
+
+/* Makes the plan of a severity unless it was made. */
+static spw_status look(search *s, double severity) {
     spw_result result = {.rows = 0};
     sample made = {.severity = severity, .value = NULL};
     spw_status status = SPW_OK;
     size_t place = 0;
     while (place < s->samples && s->sample[place].severity < severity) place++;
-    *at = place;
     if (place < s->samples && s->sample[place].severity == severity) return SPW_OK;
     if (s->samples == MOST_PLANS) return spw_fail(SPW_EARG, "more than %d plans", (int)MOST_PLANS);
     SPW_TRY(s->request->plan(s->request->state, severity, &result));
     if (s->samples > 0) SPW_TRY(same_points(&s->out->first, &result, severity));
-    SPW_TRY(SPW_ALLOC(result.rows, &made.value));
-    SPW_TRY(SPW_ALLOC(result.rows, &made.drops));
-    SPW_TRY(SPW_ALLOC(result.rows, &made.bad));
-    for (size_t i = 0; i < result.rows; i++) {
-        made.value[i] = value_of(s->request, &result.row[i]);
-        made.drops[i] = result.row[i].drops.fraction;
-        made.bad[i] = is_bad(s->request, &result.row[i]);
-    }
+    SPW_TRY(fill(s->request, &result, &made));
     memmove(s->sample + place + 1, s->sample + place, (s->samples - place) * sizeof *s->sample);
     s->sample[place] = made;
     made = (sample){.value = NULL};
@@ -84,68 +160,86 @@ cleanup:
     return status;
 }
 
-/* Halves the first interval of a point whose lower end is good and whose upper end is not, down to a 1024th of the range. */
-static spw_status halve(search *s, size_t point) {
-    const double least = (s->request->high - s->request->low) / (INTERVALS << HALVINGS);
+/* The first sample whose grade is at least `least`; `samples` where there is none. */
+static size_t first_of(const search *s, size_t cell, grade least) {
+    size_t at = 0;
+    while (at < s->samples && grade_of(&s->sample[at].value[cell]) < least) at++;
+    return at;
+}
+
+/* Halves the interval below the first sample of that grade, down to a 1024th of the range. */
+static spw_status halve(search *s, size_t cell, grade least) {
+    const double width = (s->request->high - s->request->low) / (INTERVALS << HALVINGS);
     spw_status status = SPW_OK;
     for (;;) {
-        size_t bad = 0, at = 0;
-        while (bad < s->samples && !s->sample[bad].bad[point]) bad++;
-        if (bad == 0 || bad == s->samples) return SPW_OK;
-        if (s->sample[bad].severity - s->sample[bad - 1].severity <= least * (1.0 + 1e-9)) return SPW_OK;
-        SPW_TRY(look(s, 0.5 * (s->sample[bad - 1].severity + s->sample[bad].severity), &at));
+        const size_t at = first_of(s, cell, least);
+        if (at == 0 || at == s->samples) return SPW_OK;
+        if (s->sample[at].severity - s->sample[at - 1].severity <= width * (1.0 + 1e-9)) return SPW_OK;
+        SPW_TRY(look(s, 0.5 * (s->sample[at - 1].severity + s->sample[at].severity)));
     }
 
 cleanup:
     return status;
 }
 
-static void judge(const search *s, size_t point, spw_until_answer *out) {
+/* --- The answer --- */
+
+static void judge_order(const search *s, size_t cell, bool memory, size_t bad, spw_until_answer *out) {
     static const double TOLERANCE = 0.01;
     double most = -INFINITY;
-    size_t bad = 0;
-    *out =
-        (spw_until_answer){.kind = SPW_UNTIL_FOUND, .monotone = true, .value_low = s->sample[0].value[point]};
-    while (bad < s->samples && !s->sample[bad].bad[point]) bad++;
     for (size_t i = 0; i < s->samples; i++) {
-        const double value = s->sample[i].value[point];
-        if (i > bad && !s->sample[i].bad[point]) out->good_again = s->sample[i].severity;
-        if (value < most * (1.0 - TOLERANCE) && !(s->request->factor == 0.0 && s->sample[i].bad[point]))
+        const spw_until_value *v = &s->sample[i].value[cell];
+        if (i > bad && !v->bad) out->good_again = s->sample[i].severity;
+        if (v->value < most * (1.0 - TOLERANCE) && !(memory && v->bad))
             out->monotone = false; /* what was held when an allocation failed is no need */
-        if (fabs(value - out->value_low) > 1e-9 * out->value_low) out->follows = true;
-        most = fmax(most, value);
+        if (fabs(v->value - out->at_low.value) > 1e-9 * out->at_low.value) out->follows = true;
+        most = fmax(most, v->value);
     }
     out->monotone = out->monotone && out->good_again == 0.0;
-    if (isnan(out->value_low)) {
-        out->kind = SPW_UNTIL_UNTIMED;
-    } else if (bad == 0) {
-        out->kind = SPW_UNTIL_ALWAYS;
-        out->bad = s->sample[0].severity;
-        out->value_bad = s->sample[0].value[point];
-    } else {
-        const sample *good = &s->sample[bad - 1];
-        if (bad == s->samples) out->kind = SPW_UNTIL_NEVER;
-        out->good = good->severity;
-        out->value_good = good->value[point];
-        out->drops_good = good->drops[point];
-        out->bad = bad < s->samples ? s->sample[bad].severity : NAN;
-        out->value_bad = bad < s->samples ? s->sample[bad].value[point] : NAN;
-    }
+}
+
+static void judge(const search *s, size_t question, size_t point, spw_until_answer *out) {
+    const size_t cell = question * s->out->first.rows + point, bad = first_of(s, cell, BAD),
+                 unsure = first_of(s, cell, GOOD), worst = first_of(s, cell, SURELY_BAD);
+    const sample *low = &s->sample[0], *good = bad > 0 ? &s->sample[bad - 1] : low,
+                 *first = bad < s->samples ? &s->sample[bad] : low;
+    *out =
+        (spw_until_answer){.kind = bad == 0            ? SPW_UNTIL_ALWAYS
+                                   : bad == s->samples ? SPW_UNTIL_NEVER
+                                                       : SPW_UNTIL_FOUND,
+                           .good = bad > 0 ? good->severity : NAN,
+                           .bad = bad < s->samples ? first->severity : NAN,
+                           .sure = unsure > 0 ? s->sample[unsure - 1].severity : NAN,
+                           .surely_bad = worst < s->samples ? s->sample[worst].severity : NAN,
+                           .at_low = low->value[cell],
+                           .at_good = good->value[cell],
+                           .at_bad = first->value[cell],
+                           .at_today = s->out->today != NULL ? s->out->today[cell]
+                                                             : (spw_until_value){NAN, NAN, NAN, NAN, false},
+                           .drops_good = good->drops[point],
+                           .place = bad < s->samples ? first->place[point] : good->place[point],
+                           .monotone = true};
+    if (isnan(out->at_low.value)) out->kind = SPW_UNTIL_UNTIMED;
+    judge_order(s, cell, !(s->request->factor[question] > 0.0), bad, out);
 }
 
 spw_status spw_until_find(const spw_until_request *request, spw_until_outcome *out) {
     search s = {.request = request, .out = out};
     spw_status status = SPW_OK;
-    size_t at = 0;
+    size_t cells = 0;
     *out = (spw_until_outcome){.plans = 0};
     s.progress = spw_progress_begin("plans", "plans", INTERVALS + 1 + HALVINGS);
     SPW_TRY(SPW_ALLOC(MOST_PLANS, &s.sample));
     for (int i = 0; i <= INTERVALS; i++)
-        SPW_TRY(look(&s, request->low + (request->high - request->low) * i / INTERVALS, &at));
-    for (size_t point = 0; point < out->first.rows; point++) SPW_TRY(halve(&s, point));
-    SPW_TRY(SPW_ALLOC(out->first.rows, &out->answer));
-    for (size_t point = 0; point < out->first.rows; point++) judge(&s, point, &out->answer[point]);
-    out->plans = s.samples;
+        SPW_TRY(look(&s, request->low + (request->high - request->low) * i / INTERVALS));
+    SPW_TRY(look_today(&s));
+    cells = request->questions * out->first.rows;
+    for (size_t cell = 0; cell < cells; cell++)
+        for (int least = GOOD; least < GRADES; least++) SPW_TRY(halve(&s, cell, (grade)least));
+    SPW_TRY(SPW_ALLOC(cells, &out->answer));
+    for (size_t cell = 0; cell < cells; cell++)
+        judge(&s, cell / out->first.rows, cell % out->first.rows, &out->answer[cell]);
+    out->plans = s.samples + (isnan(request->today) ? 0 : 1);
 
 cleanup:
     spw_progress_end(&s.progress);
@@ -157,5 +251,6 @@ cleanup:
 void spw_until_clear(spw_until_outcome *outcome) {
     spw_result_clear(&outcome->first);
     spw_free(outcome->answer);
+    spw_free(outcome->today);
     *outcome = (spw_until_outcome){.plans = 0};
 }

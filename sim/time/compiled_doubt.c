@@ -65,4 +65,6 @@ void spw_compiled_doubt(const spw_time_stack *stack, const spw_compiled_far *far
     }
     out->low_s = out->step_s * exp(-sqrt(squares[0]));
     out->high_s = out->step_s * exp(sqrt(squares[1]));
+    out->doubt_s[0] = seen * out->step_s;
+    out->doubt_s[1] = (sqrt(fmax(squares[0], squares[1])) - seen) * out->step_s;
 }

@@ -57,9 +57,18 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->levels, c->network_half_width.value, out->step_s},
                   {far->scaled, c->scaled_half_width.value, out->step_s},
                   {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
+    enum { DOUBTS = sizeof doubts / sizeof *doubts };
+    _Static_assert(DOUBTS + 2 <= SPW_TIMELINE_DOUBTS,
+                   "beside them the fit's own, and the grid's collectives");
     double half_width = 0.0;
-    for (size_t i = 0; i < sizeof doubts / sizeof *doubts && out->step_s > 0.0; i++)
-        if (doubts[i].there) half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;
+    for (size_t i = 0; i < DOUBTS && out->step_s > 0.0; i++) {
+        if (!doubts[i].there) continue;
+        half_width += doubts[i].half_width * doubts[i].seconds / out->step_s;
+        out->doubt_s[i + 1] = doubts[i].half_width * doubts[i].seconds;
+    }
+    out->doubt_s[0] = c->half_width.value * of.layers;
+    out->doubt_s[1] -= out->doubt_s[0];
+    out->doubt_s[DOUBTS + 1] = of.grid;
     const double grid = out->step_s > 0.0 ? of.grid / out->step_s : 0.0;
     out->low_s = out->step_s * (1.0 - grid) * exp(-half_width);
     out->high_s = out->step_s * (1.0 + grid) * exp(half_width);

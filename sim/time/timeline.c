@@ -1,5 +1,6 @@
 #include "sim/time/timeline.h"
 
+#include <math.h>
 #include <string.h>
 
 #define STREAM_TEXT(name, text, help) text,
@@ -30,4 +31,12 @@ const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *n
         if (strcmp(t->component[i].name, name) == 0) return &t->component[i];
     }
     return NULL;
+}
+
+double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over) {
+    if (!(of->step_s > 0.0 && over->step_s > 0.0)) return 0.0;
+    double width = of->doubt_s[0] / of->step_s;
+    for (size_t i = 1; i < SPW_TIMELINE_DOUBTS; i++)
+        width += fabs(of->doubt_s[i] / of->step_s - over->doubt_s[i] / over->step_s);
+    return width;
 }

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 512 };
+enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 10 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
@@ -35,7 +35,10 @@ typedef struct spw_timeline {
     spw_time_component component[SPW_TIMELINE_COMPONENTS];
     size_t components;
     double step_s, tokens_per_s_per_gpu;
-    double low_s, high_s;            /* the interval of step_s */
+    double low_s, high_s; /* the interval of step_s */
+    /* What is behind the interval, cause by cause: seconds times the half width (a logarithm) that concerns them. The first is
+     * what a fit leaves of routings that it had not; the causes of the others are the same for every routing of a job. */
+    double doubt_s[SPW_TIMELINE_DOUBTS];
     char outside[SPW_TIMELINE_NOTE]; /* why this is not covered by the fit; "" when it is */
 } spw_timeline;
 
@@ -59,6 +62,9 @@ SPW_MUST_CHECK spw_status spw_timeline_add(spw_timeline *timeline, const char *n
                                            spw_stream stream, double seconds, double exposed_s);
 /* Sums exposed_s into step_s and divides: tokens of one GPU and step over step_s. */
 void spw_timeline_finish(spw_timeline *timeline, double tokens_per_gpu);
+/* How far the first over the second may be off, as a logarithm, of two routings of one job: the first's own doubt, and of each other
+ * cause only the share of the step by which the two differ. What slows both alike cancels. */
+double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over);
 /* The component of that name; NULL when there is none. */
 const spw_time_component *spw_timeline_find(const spw_timeline *timeline, const char *name);
 

@@ -297,8 +297,21 @@ static void test_severity(void) {
         CHECK(severity.low == cases[i].low && severity.high == cases[i].high);
     }
     CHECK_STATUS(spw_distribution_severity("uniform", 64, 8, &severity), SPW_EARG);
-    CHECK_STATUS(spw_distribution_severity("zipf:exponent=1", 64, 8, &severity), SPW_EARG);
-    CHECK(strstr(spw_last_error(), "leave out exponent") != NULL);
+    CHECK_OK(spw_distribution_severity("zipf:drift=0.1,exponent=1.25", 64, 8, &severity));
+    CHECK(severity.given == 1.25);
+    CHECK_OK(spw_distribution_severity("zipf:drift=0.1", 64, 8, &severity));
+    CHECK(isnan(severity.given));
+    static const char *const at[][2] = {{"zipf", "zipf:exponent=0.5"},
+                                        {"zipf:exponent=1", "zipf:exponent=0.5"},
+                                        {"zipf:exponent=1,drift=2", "zipf:exponent=0.5,drift=2"},
+                                        {"zipf:drift=2,exponent=1", "zipf:drift=2,exponent=0.5"},
+                                        {"zipf:drift=2", "zipf:drift=2,exponent=0.5"}};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        char text[64];
+        CHECK_OK(spw_distribution_at(at[i][0], "exponent", 0.5, text, sizeof text));
+        CHECK(strcmp(text, at[i][1]) == 0);
+        CHECK_STATUS(spw_distribution_at(at[i][0], "exponent", 0.5, text, 8), SPW_EARG);
+    }
 }
 
 static void test_refusals(void) {

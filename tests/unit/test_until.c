@@ -31,6 +31,12 @@ static spw_status plan(void *state, double x, spw_result *result) {
         row->memory.max_bytes = (uint64_t)ceil(bytes[i]);
         row->footprint.peak_bytes = row->memory.max_bytes;
         row->footprint.budget_bytes = BUDGET;
+        row->memory_kind = SPW_MEMORY_ARENA;
+        row->footprint.low_bytes = row->memory.max_bytes - 20;
+        row->footprint.high_bytes = row->memory.max_bytes + 20;
+        row->ratio_width = 0.02;
+        row->memory.worst_rank = i;
+        row->drops.fraction = 0.001 * x;
         row->timed = i != 1;
         row->balanced.step_s = 1.0;
         row->time.step_s = 1.0 + x / (double)(i + 1);
@@ -41,14 +47,26 @@ static spw_status plan(void *state, double x, spw_result *result) {
 
 static void test_memory(void) {
     made m = {.plans = 0};
-    const spw_until_request request = {.plan = plan, .state = &m, .low = 0.0, .high = 8.0};
+    const double factor = 0.0;
+    const spw_until_request request = {
+        .plan = plan, .state = &m, .low = 0.0, .high = 8.0, .today = 9.5, .factor = &factor, .questions = 1};
     spw_until_outcome o;
     CHECK_OK(spw_until_find(&request, &o));
-    CHECK(o.plans == m.plans && o.plans <= 9 + 3 * 7 && o.first.rows == POINTS);
+    CHECK(o.plans == m.plans && o.plans <= 10 + 3 * 3 * 7 && o.first.rows == POINTS);
     const double step = 8.0 / 1024;
     CHECK(o.answer[0].kind == SPW_UNTIL_FOUND && o.answer[0].good <= 1.0 && o.answer[0].bad > 1.0);
     CHECK(fabs(o.answer[0].bad - o.answer[0].good - step) < 1e-12);
-    CHECK(o.answer[0].monotone && o.answer[0].follows && o.answer[0].value_low == 900.0);
+    /* 20 bytes either way are 0.2 of the severity */
+    CHECK(o.answer[0].sure <= 0.8 && o.answer[0].sure > 0.8 - 1.01 * step);
+    CHECK(o.answer[0].surely_bad > 1.2 && o.answer[0].surely_bad < 1.2 + 1.01 * step);
+    CHECK(o.answer[0].at_good.high == o.answer[0].at_good.value + 20.0);
+    CHECK(fabs(o.answer[0].drops_good - 0.001 * o.answer[0].good) < 1e-15);
+    CHECK(isnan(o.answer[3].sure) && o.answer[3].at_low.low == 981.0);
+    CHECK(isnan(o.answer[3].surely_bad) && isnan(o.answer[2].surely_bad) && o.answer[2].sure == 8.0);
+    CHECK(o.answer[5].place.rank == 5);
+    CHECK(o.answer[0].at_today.value == 1850.0 && o.answer[0].at_today.high == 1870.0 &&
+          o.answer[0].at_today.bad);
+    CHECK(o.answer[0].monotone && o.answer[0].follows && o.answer[0].at_low.value == 900.0);
     CHECK(o.answer[1].kind == SPW_UNTIL_NEVER && !o.answer[1].follows && o.answer[1].good == 8.0);
     CHECK(o.answer[2].kind == SPW_UNTIL_NEVER && o.answer[2].follows && isnan(o.answer[2].bad));
     CHECK(o.answer[3].kind == SPW_UNTIL_ALWAYS && o.answer[3].bad == 0.0 && o.answer[3].monotone);
@@ -61,18 +79,34 @@ static void test_memory(void) {
 
 static void test_step(void) {
     made m = {.plans = 0};
-    const spw_until_request request = {.plan = plan, .state = &m, .low = 0.0, .high = 1.0, .factor = 1.1};
+    const double factor[] = {0.0, 1.1, 1.5};
+    const spw_until_request request = {
+        .plan = plan, .state = &m, .low = 0.0, .high = 1.0, .today = NAN, .factor = factor, .questions = 3};
     spw_until_outcome o;
     CHECK_OK(spw_until_find(&request, &o));
-    CHECK(o.answer[0].good <= 0.1 && o.answer[0].bad > 0.1 && o.answer[0].value_bad > 1.1);
-    CHECK(o.answer[1].kind == SPW_UNTIL_UNTIMED);
-    CHECK(o.answer[5].good <= 0.6 && o.answer[5].bad > 0.6);
+    const spw_until_answer *a = o.answer + POINTS, *more = a + POINTS; /* question by question */
+    const double step = 1.0 / 1024;
+    CHECK(o.plans == m.plans && isnan(a[0].at_today.value));
+    CHECK(a[0].good <= 0.1 && a[0].bad > 0.1 && a[0].at_bad.value > 1.1 && a[0].at_bad.budget == 1.1);
+    CHECK(a[1].kind == SPW_UNTIL_UNTIMED);
+    CHECK(a[5].good <= 0.6 && a[5].bad > 0.6);
+    /* (1 + x) exp(0.02) <= 1.1, and (1 + x) exp(-0.02) > 1.1 */
+    CHECK(a[0].sure <= 1.1 / exp(0.02) - 1.0 && a[0].sure > 1.1 / exp(0.02) - 1.0 - 1.01 * step);
+    CHECK(a[0].surely_bad > 1.1 * exp(0.02) - 1.0 && a[0].surely_bad < 1.1 * exp(0.02) - 1.0 + 1.01 * step);
+    CHECK(more[0].good <= 0.5 && more[0].bad > 0.5 && o.answer[3].kind == SPW_UNTIL_ALWAYS);
     spw_until_clear(&o);
 }
 
 static void test_failures(void) {
     made fails = {.fails = true}, changes = {.changes = true};
-    spw_until_request request = {.plan = plan, .state = &fails, .low = 0.0, .high = 8.0};
+    const double factor = 0.0;
+    spw_until_request request = {.plan = plan,
+                                 .state = &fails,
+                                 .low = 0.0,
+                                 .high = 8.0,
+                                 .today = NAN,
+                                 .factor = &factor,
+                                 .questions = 1};
     spw_until_outcome o;
     CHECK_STATUS(spw_until_find(&request, &o), SPW_EIO);
     spw_until_clear(&o);
@@ -81,7 +115,52 @@ static void test_failures(void) {
     spw_until_clear(&o);
 }
 
+/* What must be live, with what an allocator adds at most: of what is not state 3.16 times, or 1.04 in expandable segments. */
+static void test_live(void) {
+    spw_scheme scheme;
+    spw_job_allocator allocator = {.expandable_segments = false};
+    spw_result_row row = {.memory_kind = SPW_MEMORY_LIVE};
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &scheme));
+    row.scheme = scheme;
+    row.memory.max_bytes = row.footprint.peak_bytes = 500;
+    row.footprint.argument_bytes = 300;
+    row.footprint.budget_bytes = 900;
+    spw_until_value v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(!v.bad && v.value == 500.0 && v.low == 500.0 && fabs(v.high - 932.0) < 1e-9 &&
+          !spw_until_is_sure(&v));
+    allocator.expandable_segments = true;
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(fabs(v.high - 508.0) < 1e-9 && spw_until_is_sure(&v));
+    allocator.max_split_size_mb = 512; /* took all there was */
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(isinf(v.high) && !spw_until_is_sure(&v));
+    row.reserved.there = true;
+    row.reserved.as_set.reserved.max_bytes = 890;
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(v.value == 890.0 && v.low == 500.0 && v.high == 890.0 && spw_until_is_sure(&v));
+    row.reserved.as_set.retried_steps = 1;
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(!v.bad && isinf(v.high));
+    CHECK_OK(spw_scheme_parse("gmm", &scheme)); /* nobody said what a compiler adds */
+    row = (spw_result_row){.memory_kind = SPW_MEMORY_LIVE, .scheme = scheme};
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(isinf(v.high));
+    row.newest.there = true, row.newest.high_bytes = 7;
+    v = spw_until_value_of(&row, &allocator, 0.0);
+    CHECK(v.high == 7.0);
+}
+
+/* What two routings of a job share cancels in their ratio; the first's own doubt does not. */
+static void test_ratio(void) {
+    const spw_timeline even = {.step_s = 2.0, .doubt_s = {0.1, 0.4}},
+                       uneven = {.step_s = 4.0, .doubt_s = {0.2, 0.4, 0.04}};
+    CHECK(fabs(spw_timeline_ratio_width(&uneven, &even) - (0.05 + 0.1 + 0.01)) < 1e-12);
+    CHECK(fabs(spw_timeline_ratio_width(&even, &even) - 0.05) < 1e-12);
+}
+
 int main(void) {
+    test_live();
+    test_ratio();
     test_memory();
     test_step();
     test_failures();

@@ -1,0 +1,1 @@
+plan --until oom --routing lognormal:sigma=0.5,drift=0.1 --routing-steps 2 --model qwen3-30b-a3b --cluster h200:8x2 --pipeline 2 --micro-batches 2 --sequence-length 512 --sequences-per-gpu 8 --optimizer distributed --remat none --scheme megatron-alltoall --memory-fraction 0.45 --format json
