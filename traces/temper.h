@@ -10,8 +10,8 @@
  * popularities, and the larger t, the more the hottest experts have; an expert that nobody chose stays so. Hot experts stay
  * those that were hot, in each layer and step its own.
  *
- * Choices move one by one: the tokens keep what they chose but for the fewest that must change, which are taken evenly along the
- * rank's tokens from a seed. A choice keeps its slot and its weight. Groups of experts to which a router limits a token are not
+ * Choices move one by one: the tokens keep what they chose but for those that must change, which are taken evenly along the
+ * rank's tokens from a seed, and some that two tokens trade where none can change alone. A choice keeps its slot and its weight. Groups of experts to which a router limits a token are not
  * looked at. */
 #ifndef SPW_TRACES_TEMPER_H
 #define SPW_TRACES_TEMPER_H
