@@ -63,6 +63,10 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     if (job->part != SPW_PART_WHOLE) return;
     (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; Adam: %s moments, %s",
                    spw_precision_name(p, OPTIMIZER_KIND), keeps_master(job) ? master : "no master weights");
+    used = strlen(out);
+    if (p->recipe != SPW_FP8_NONE)
+        (void)snprintf(out + used, SPW_PRECISION_TEXT - used, "; products of fp8, recipe %s%s",
+                       spw_fp8_recipe_name(p->recipe), p->fp8_param_gather ? ", weights gathered in it" : "");
 }
 
 bool spw_precision_is_least(const spw_job *job) {
@@ -75,7 +79,7 @@ bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
         (void)snprintf(
             out, SPW_PRECISION_TEXT,
             "fp8 recipe %s: copies of linear layers' weights and inputs are counted tensor by tensor; scales "
-            "that are padded or laid out again for a product are not, and exchanges stay in bf16",
+            "that are padded or laid out again for a product are not, and rows are exchanged in bf16",
             spw_fp8_recipe_name(job->precision.recipe));
         return true;
     }

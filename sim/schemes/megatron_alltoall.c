@@ -459,9 +459,9 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
     if (s->expert_tensor > 1 && experts_pad(scheme))
         return spw_fail(
             SPW_ECONFIG,
-            "scheme '%s': rows that experts pad are not described with expert_tensor %zu; align=none, "
-            "pay=router, or expert_tensor 1 would be right",
-            scheme->text, s->expert_tensor);
+            "scheme '%s': rows that experts pad are not described with expert_tensor %zu; %spay=router, or "
+            "expert_tensor 1 would be right",
+            scheme->text, s->expert_tensor, s->fp8_copies > 0 ? "" : "align=none, ");
     if (!fills_slots(scheme)) return SPW_OK;
     if (spw_scheme_option_value(scheme, "capacity_factor") == 0.0)
         return spw_fail(SPW_ECONFIG, "scheme '%s': pad=true fills slots and needs capacity_factor",

@@ -25,9 +25,9 @@ def near(what, got, want, tolerance=1e-9):
         sys.exit(f"FAILED {what}: got {got}, want {want}")
 
 
-def job(name, model, cluster, recipe, scheme, expert=8, fsdp=8, more="", sequences=1, remat="full", optimizer="distributed", gather=False):
+def job(name, model, cluster, recipe, scheme, expert=8, fsdp=8, more="", sequences=1, remat="full", optimizer="distributed", gather=False, split=""):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: {model}\ncluster: {cluster}\nparallel: {{expert: {expert}, fsdp: {fsdp}}}\n"
+    path.write_text(f"model: {model}\ncluster: {cluster}\nparallel: {{expert: {expert}, fsdp: {fsdp}{', ' + split if split else ''}}}\n"
                     f"batch: {{sequences_per_gpu: {sequences}, sequence_length: 4096}}\n"
                     f"precision: {{gradients: fp32, optimizer: fp32, recipe: {recipe}{', fp8_param_gather: true' if gather else ''}}}\n"
                     f"optimizer: {optimizer}\nremat: {remat}\nschemes: [\"{scheme}\"]\n{more}")
@@ -137,6 +137,14 @@ for extra in ("optimizer_on_host: 0.5\n", "optimizer_algorithm: muon\n"):
     if both["optimizer"] >= fp8["optimizer"]:
         sys.exit(f"FAILED {extra}: {both['optimizer']}")
 
+# A plan and a search say the recipe, and search over tensor parallelism
+path = job("said", "deepseek-v3", "h200-8x8", "blockwise", "megatron-alltoall:align=16", gather=True)
+for arguments in (("plan",), ("plan", "--search", "--expert-parallel", "8", "--over", "tensor=1,2", "--over", "micro-batches=1", "--expert-tensor", "1")):
+    done = run(program, arguments[0], "--job", path, *arguments[1:])
+    checks += 1
+    if done.returncode != 0 or "products of fp8, recipe blockwise, weights gathered in it" not in " ".join(done.stdout.split()):
+        sys.exit(f"FAILED {arguments}: {done.returncode}: {done.stdout[:900]}{done.stderr}")
+
 # Schemes whose layers have no times have none under a recipe, and say so
 path = job("no_time", "deepseek-v3", "b200:8x8", "mxfp8", "megatron-syncfree:rank_capacity=1.5,stash=1.1,align=32", remat="selective")
 done = run(program, "plan", "--job", path, "--format", "json")
@@ -203,6 +211,7 @@ REFUSED = [(dict(cluster="mi355x-8x8", recipe="mxfp8"), "set it to hopper or bla
            (dict(cluster="b200-8x8", recipe="blockwise"), "use mxfp8"), (dict(scheme="gmm", optimizer="sharded"), "optimizer: distributed"),
            (dict(scheme="megatron-alltoall"), "write megatron-alltoall:align=16"), (dict(scheme="megatron-allgather"), "use megatron-alltoall"),
            (dict(optimizer="sharded"), "use Megatron-Core's optimizer: distributed"), (dict(recipe="delayed", remat="moe_act"), "use remat: none"),
+           (dict(scheme="megatron-alltoall:align=16", split="tensor: 2, expert_tensor: 2", expert=4), "expert_tensor 2; pay=router, or"),
            (dict(recipe="none", gather=True), "needs a recipe"), (dict(gather=True, more="optimizer_on_host: 1\n"), "fp8_param_gather: false"),
            (dict(gather=True, more="optimizer_algorithm: muon\n"), "leave these out"), (dict(gather=True, optimizer="replicated"), "optimizer: distributed"),
            (dict(more="model_part: expert_layers\n", expert=64, fsdp=1), "model_part: whole"),
