@@ -210,6 +210,7 @@ static void head(void *state, const spw_explain_point *p) {
     const char *sharded = spw_footprint_state_note(p->job, p->scheme);
     char precision[SPW_PRECISION_TEXT];
     if (sharded != NULL) printf("assumed: %s\n", sharded);
+    if (spw_precision_assumed(p->job, precision)) printf("assumed: %s\n", precision);
     if (spw_precision_note(p->job, precision)) printf("assumed: %s\n", precision);
     printf("%s\n", e->rows);
 }

@@ -1,4 +1,5 @@
 #include "sim/command/plan_search_notes.h"
+#include "sim/input/precision.h"
 #include "sim/print/json_values.h"
 #include "sim/replay/result_json.h"
 
@@ -90,6 +91,16 @@ static json_t *space_json(spw_json *json, const spw_search_view *v) {
     return o;
 }
 
+static json_t *assumed_json(spw_json *json, const spw_search_view *v) {
+    json_t *list = json_array();
+    char precision[SPW_PRECISION_TEXT];
+    const char *state = spw_search_state_note(v);
+    if (state != NULL) spw_json_add(json, list, spw_json_text(state));
+    if (spw_precision_assumed(v->request->plan->job, precision))
+        spw_json_add(json, list, spw_json_text(precision));
+    return list;
+}
+
 spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *found = v->outcome;
     const spw_search_front *f = &found->front;
@@ -108,6 +119,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
     spw_json_put(json, o, "routing", spw_json_text(v->routing));
     spw_json_put(json, o, "software", spw_json_text(v->software));
+    spw_json_put(json, o, "assumed", assumed_json(json, v));
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
     spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
     spw_json_put(json, o, "tokens_per_day",

@@ -1,5 +1,7 @@
 #include "sim/command/plan_search_notes.h"
 
+#include "sim/memory/footprint_check.h"
+
 #include <string.h>
 
 enum { LETTERS = 26 };
@@ -103,4 +105,12 @@ const char *spw_search_intervals_text(const spw_search_view *v, char out[SPW_SEA
             "What is outside the fit widens them, in part by assumed widths: they are no confidence interval "
             "for a model, cluster or size that was never run");
     return out;
+}
+
+const char *spw_search_state_note(const spw_search_view *v) {
+    const spw_plan_request *plan = v->request->plan;
+    const char *note = NULL;
+    for (size_t i = 0; i < plan->schemes && note == NULL; i++)
+        note = spw_footprint_state_note(plan->job, &plan->scheme[i]);
+    return note;
 }

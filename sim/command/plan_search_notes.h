@@ -18,6 +18,9 @@ const char *spw_search_outside_text(const spw_search_reasons *all, const spw_sea
 /* What the intervals of times are, by the software that is there. Returns `out`. */
 const char *spw_search_intervals_text(const spw_search_view *view, char out[SPW_SEARCH_INTERVALS_TEXT]);
 
+/* What a plan of these schemes says of a state that is taken as sharded (sim/memory/footprint_check.h); NULL: nothing. */
+const char *spw_search_state_note(const spw_search_view *view);
+
 /* Reasons of the rows of a table: what all have is said once, every other has a letter. */
 typedef struct spw_search_legend {
     const spw_search_reasons *all;

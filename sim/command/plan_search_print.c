@@ -119,7 +119,12 @@ static void print_schemes(const spw_search_view *v, FILE *out) {
         megatron = megatron || plan->scheme[i].type->megatron.splits;
         fprintf(out, "%s%s", i > 0 ? ", " : "", plan->scheme[i].text);
     }
-    fprintf(out, "%s\n", megatron ? "" : "; Megatron-Core's are asked for, as by --scheme megatron-flex");
+    fprintf(out, "%s\n",
+            megatron ? ""
+                     : "; Megatron-Core's are asked for, as by "
+                       "--scheme megatron-flex --optimizer distributed");
+    const char *state = spw_search_state_note(v);
+    if (state != NULL) fprintf(out, "state     %s\n", state);
 }
 
 static void print_budgets(const spw_search_view *v, FILE *out) {

@@ -56,9 +56,9 @@ typedef struct job_text {
     spw_job job;
 } job_text;
 
-enum { FP16 = 0x100 }; /* beside the bytes, until the job is read */
-static const spw_choice element_bytes[] = {
-    {"bf16", 2}, {"fp16", 2 + FP16}, {"fp32", 4}, {"fp8", 1}, {NULL, 0}};
+enum { FP16 = 0x100, AUTO = 0x200 }; /* beside the bytes, until the job is read */
+static const spw_choice element_bytes[] = {{"auto", AUTO}, {"bf16", 2}, {"fp16", 2 + FP16},
+                                           {"fp32", 4},    {"fp8", 1},  {NULL, 0}};
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
 #define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
@@ -80,7 +80,7 @@ static const spw_choice recipes[] = {
 #define PRECISION_ROW(field, text) \
     { \
         .key = #field, .kind = SPW_SETTING_CHOICE, .offset = offsetof(spw_job, precision.field), \
-        .size = sizeof(size_t), .choices = element_bytes, .fallback = "bf16", .help = (text) \
+        .size = sizeof(size_t), .choices = element_bytes, .fallback = "auto", .help = (text) \
     }
 
 static const spw_setting parallel_rows[] = {
@@ -150,34 +150,35 @@ static const spw_setting batch_rows[] = {
               "parts in which a GPU works on its sequences, one after the other", "micro-batches"),
     {.key = NULL}};
 
-static const spw_setting precision_rows[] = {PRECISION_ROW(weights, "weights"),
-                                             PRECISION_ROW(gradients, "gradients"),
-                                             PRECISION_ROW(optimizer, "each of the two moments of Adam"),
-                                             PRECISION_ROW(activations, "activations and what is exchanged"),
-                                             {.key = "master",
-                                              .kind = SPW_SETTING_CHOICE,
-                                              .offset = offsetof(spw_job, master_bytes),
-                                              .size = sizeof(size_t),
-                                              .choices = master_bytes,
-                                              .fallback = "auto",
-                                              .help =
-                                                  "a second copy of the weights in the optimizer; auto: fp32 "
-                                                  "unless the optimizer is sharded or the weights are fp32"},
-                                             {.key = "recipe",
-                                              .kind = SPW_SETTING_CHOICE,
-                                              .offset = offsetof(spw_job, precision.recipe),
-                                              .size = sizeof(spw_fp8_recipe),
-                                              .choices = recipes,
-                                              .fallback = "none",
-                                              .help = "fp8 products by TransformerEngine under "
-                                                      "Megatron-Core, as its --fp8-recipe; all else in bf16"},
-                                             {.key = "fp8_param_gather",
-                                              .kind = SPW_SETTING_FLAG,
-                                              .offset = offsetof(spw_job, precision.fp8_param_gather),
-                                              .fallback = "false",
-                                              .help = "with a recipe: weights of linear layers are fp8 "
-                                                      "themselves, as by Megatron's --fp8-param-gather"},
-                                             {.key = NULL}};
+static const spw_setting precision_rows[] = {
+    PRECISION_ROW(weights, "weights; auto: bf16"),
+    PRECISION_ROW(gradients, "gradients; auto: bf16, but under Megatron-Core's optimizers (distributed, "
+                             "replicated) its own fp32, or fp16 beside fp16 weights"),
+    PRECISION_ROW(optimizer, "each of the two moments of Adam; auto: bf16, but fp32 under those optimizers"),
+    PRECISION_ROW(activations, "activations and what is exchanged; auto: bf16"),
+    {.key = "master",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, master_bytes),
+     .size = sizeof(size_t),
+     .choices = master_bytes,
+     .fallback = "auto",
+     .help = "a second copy of the weights in the optimizer; auto: fp32 "
+             "unless the optimizer is sharded or the weights are fp32"},
+    {.key = "recipe",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, precision.recipe),
+     .size = sizeof(spw_fp8_recipe),
+     .choices = recipes,
+     .fallback = "none",
+     .help = "fp8 products by TransformerEngine under "
+             "Megatron-Core, as its --fp8-recipe; all else in bf16"},
+    {.key = "fp8_param_gather",
+     .kind = SPW_SETTING_FLAG,
+     .offset = offsetof(spw_job, precision.fp8_param_gather),
+     .fallback = "false",
+     .help = "with a recipe: weights of linear layers are fp8 "
+             "themselves, as by Megatron's --fp8-param-gather"},
+    {.key = NULL}};
 
 static const spw_choice parts[] = {
     {"whole", SPW_PART_WHOLE}, {"expert_layers", SPW_PART_EXPERT_LAYERS}, {NULL, 0}};
@@ -405,11 +406,21 @@ const spw_setting *spw_job_settings(void) { return rows; }
 
 /* --- Reading --- */
 
-static void note_fp16(spw_precision *p) {
-    size_t *const field[] = {&p->weights, &p->gradients, &p->optimizer, &p->activations};
+/* What nobody said. Megatron-Core keeps Adam's moments in fp32, and beside weights of bf16 gradients too (main_grads_dtype,
+ * exp_avg_dtype: megatron/core/optimizer/optimizer_config.py, megatron/training/arguments.py, NVIDIA/Megatron-LM d98e8a64). */
+static void fill_precision(spw_precision *p, spw_optimizer_kind optimizer) {
+    const bool megatron = optimizer != SPW_OPTIMIZER_SHARDED;
+    const size_t state = megatron ? 4 : 2, half = p->weights == 2 + FP16 ? 2 + FP16 : state;
+    const struct {
+        size_t *bytes, unsaid;
+    } field[] = {
+        {&p->weights, 2}, {&p->gradients, megatron ? half : 2}, {&p->optimizer, state}, {&p->activations, 2}};
     for (unsigned i = 0; i < sizeof field / sizeof *field; i++) {
-        if ((*field[i] & FP16) != 0) p->fp16 |= 1u << i;
-        *field[i] &= FP16 - 1;
+        size_t *const bytes = field[i].bytes;
+        if (*bytes == AUTO && field[i].unsaid == 4) p->assumed |= 1u << i;
+        if (*bytes == AUTO) *bytes = field[i].unsaid;
+        if ((*bytes & FP16) != 0) p->fp16 |= 1u << i;
+        *bytes &= FP16 - 1;
     }
 }
 
@@ -451,7 +462,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides));
     SPW_TRY(SPW_ALLOC(1, &read));
     SPW_TRY(spw_settings_read(settings, rows, read));
-    note_fp16(&read->job.precision);
+    fill_precision(&read->job.precision, read->job.optimizer);
     key = "model";
     SPW_TRY(spw_model_read(read->model, folder_of(at, key), &read->job.model));
     if (read->job.part == SPW_PART_EXPERT_LAYERS) {

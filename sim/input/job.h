@@ -42,7 +42,8 @@ enum { SPW_MASTER_AUTO = 255 };
 /* Bytes an element of each kind takes: bf16 and fp16 2, fp32 4, fp8 1 (sim/input/precision.h). */
 typedef struct spw_precision {
     size_t weights, gradients, optimizer, activations;
-    unsigned fp16; /* bit i: the i-th of them is fp16, not bf16 */
+    unsigned fp16;    /* bit i: the i-th of them is fp16, not bf16 */
+    unsigned assumed; /* bit i: the i-th was not said and is fp32, as Megatron-Core's own default */
     spw_fp8_recipe recipe;
     bool fp8_param_gather; /* weights of linear layers are fp8 */
 } spw_precision;

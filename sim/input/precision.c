@@ -73,6 +73,24 @@ bool spw_precision_is_least(const spw_job *job) {
     return job->part == SPW_PART_WHOLE && job->precision.optimizer < sizeof(float) && !keeps_master(job);
 }
 
+bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
+    static const char *const nouns[SPW_PRECISION_KINDS] = {"weights", "gradients", "Adam's moments",
+                                                           "activations"};
+    char what[64] = "", how[128] = "";
+    const spw_precision *p = &job->precision;
+    if (p->assumed == 0 || job->part != SPW_PART_WHOLE) return false;
+    for (size_t i = 0; i < SPW_PRECISION_KINDS; i++) {
+        const size_t used = strlen(what), length = strlen(how);
+        if ((p->assumed >> i & 1u) == 0) continue;
+        (void)snprintf(what + used, sizeof what - used, "%s%s", used > 0 ? " and " : "", nouns[i]);
+        (void)snprintf(how + length, sizeof how - length, " --set precision.%s=bf16", spw_precision_kind(i));
+    }
+    (void)snprintf(out, SPW_PRECISION_TEXT,
+                   "%s in fp32, which nobody said: Megatron-Core's own defaults (optimizer: %s); less:%s",
+                   what, spw_optimizer_name(job->optimizer), how);
+    return true;
+}
+
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]) {
     int used = snprintf(out, SPW_PRECISION_TEXT, "fp8");
     if (job->precision.recipe != SPW_FP8_NONE) {

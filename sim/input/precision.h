@@ -24,6 +24,9 @@ void spw_precision_line(const spw_job *job, char out[SPW_PRECISION_TEXT]);
 /* Does it keep less than mixed precision does as usual, moments in fp32 and master weights? */
 bool spw_precision_is_least(const spw_job *job);
 
+/* Which formats nobody said and Megatron-Core's own defaults stand for; false where there are none, or no state. */
+bool spw_precision_assumed(const spw_job *job, char out[SPW_PRECISION_TEXT]);
+
 /* What is to be said of the memory of a job with fp8; false where there is nothing. */
 bool spw_precision_note(const spw_job *job, char out[SPW_PRECISION_TEXT]);
 

@@ -134,6 +134,7 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
     const char *state = spw_footprint_state_note(row->point.job, row->point.scheme);
     char precision[SPW_PRECISION_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
+    if (spw_precision_assumed(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (spw_precision_note(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",

@@ -210,6 +210,16 @@ static spw_status print_times(const spw_result *result, const spw_column *shown,
     return printed;
 }
 
+static void print_formats(const spw_job *job, FILE *out) {
+    char text[SPW_PRECISION_TEXT];
+    spw_precision_line(job, text);
+    fprintf(out, "precision %s\n", text);
+    if (spw_precision_is_least(job))
+        fprintf(out,
+                "          (moments in fp32 and master weights take more: --set precision.optimizer=fp32 "
+                "--set precision.master=fp32)\n");
+}
+
 static void print_heading(const spw_result *result, const spw_run_settings *s, FILE *out) {
     const spw_job *job = s->job;
     const spw_footprint *f = &result->row[0].footprint;
@@ -241,17 +251,13 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             (double)result->row[0].footprint.budget_bytes / GIB, job->memory_fraction,
             job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
             (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
-    spw_result_print_precision(job, out);
+    print_formats(job, out);
 }
 
 void spw_result_print_precision(const spw_job *job, FILE *out) {
     char text[SPW_PRECISION_TEXT];
-    spw_precision_line(job, text);
-    fprintf(out, "precision %s\n", text);
-    if (spw_precision_is_least(job))
-        fprintf(out,
-                "          (moments in fp32 and master weights take more: --set precision.optimizer=fp32 "
-                "--set precision.master=fp32)\n");
+    print_formats(job, out);
+    if (spw_precision_assumed(job, text)) fprintf(out, "assumed   %s\n", text);
 }
 
 /* Is there a row before of the same scheme and batch? Of steps there are many. */

@@ -14,7 +14,8 @@ SPW_MUST_CHECK spw_status spw_result_print(const spw_result *result, const spw_r
 /* Where the newest stack of the cluster says less than what must be live: a line a scheme and batch, under a heading. */
 void spw_result_print_newest(const spw_result *result, FILE *out);
 
-/* The number formats of the job, and a hint where they are less than what mixed precision keeps as usual. */
+/* The number formats of the job, a hint where they are less than what mixed precision keeps as usual, and which of them are
+ * assumed. */
 void spw_result_print_precision(const spw_job *job, FILE *out);
 
 #endif

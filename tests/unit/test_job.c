@@ -1,6 +1,7 @@
 /* Job files: what is accepted, and for everything that is refused the one line a person gets. argv[1]:
  * scratch directory, argv[2]: root of the source tree. */
 #include "sim/input/job.h"
+#include "sim/input/precision.h"
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
@@ -193,8 +194,8 @@ static void test_types(void) {
          "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
          "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
          "again instead of keeping it)"},
-        {JOB "precision: {weights: bf17}\n",
-         "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: bf16, fp16, fp32, fp8 (weights)"},
+        {JOB "precision: {weights: bf17}\n", "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: "
+                                             "auto, bf16, fp16, fp32, fp8 (weights; auto: bf16)"},
         {JOB "precision: bf16\n",
          "job.yaml:5: 'precision' is 'bf16'; it must be a mapping with the keys: weights, "
          "gradients, optimizer, activations, master, recipe, fp8_param_gather (number formats)"},
@@ -256,6 +257,37 @@ static void test_pipeline(void) {
     refuse(JOB "optimizer: zero3\n",
            "job.yaml:5: 'optimizer' is 'zero3'; it must be one of: sharded, distributed, replicated (what is "
            "kept once over all replicas: everything, the optimizer's state (Megatron), or nothing)");
+}
+
+/* What a job does not say of its precision is Megatron-Core's own under its optimizers, and what it says stays. */
+static void test_unsaid_precision(void) {
+    static const struct {
+        const char *more;
+        size_t weights, gradients, optimizer;
+        unsigned assumed, fp16;
+    } cases[] = {{"", 2, 2, 2, 0, 0},
+                 {"optimizer: sharded\nprecision: {gradients: auto}\n", 2, 2, 2, 0, 0},
+                 {"optimizer: distributed\n", 2, 4, 4, 6, 0},
+                 {"optimizer: replicated\n", 2, 4, 4, 6, 0},
+                 {"optimizer: distributed\nprecision: {gradients: bf16}\n", 2, 2, 4, 4, 0},
+                 {"optimizer: distributed\nprecision: {optimizer: bf16}\n", 2, 4, 2, 2, 0},
+                 {"optimizer: distributed\nprecision: {gradients: fp32, optimizer: fp32}\n", 2, 4, 4, 0, 0},
+                 {"optimizer: distributed\nprecision: {weights: fp16}\n", 2, 2, 4, 4, 3},
+                 {"optimizer: distributed\nprecision: {weights: fp32}\n", 4, 4, 4, 6, 0}};
+    static spw_job job;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], said[SPW_PRECISION_TEXT];
+        (void)snprintf(text, sizeof text, "%s%s", JOB, cases[i].more);
+        CHECK_OK(parse(text, &job));
+        const spw_precision *p = &job.precision;
+        CHECK(p->weights == cases[i].weights && p->gradients == cases[i].gradients &&
+              p->optimizer == cases[i].optimizer && p->activations == 2);
+        CHECK(p->assumed == cases[i].assumed && p->fp16 == cases[i].fp16);
+        CHECK(spw_precision_assumed(&job, said) == (cases[i].assumed != 0));
+        if (cases[i].assumed == 0) continue;
+        CHECK((strstr(said, "gradients") != NULL) == ((cases[i].assumed & 2u) != 0));
+        CHECK((strstr(said, "moments") != NULL) == ((cases[i].assumed & 4u) != 0));
+    }
 }
 
 static void test_muon(void) {
@@ -460,11 +492,9 @@ static void test_describe(void) {
     CHECK(fclose(out) == 0);
     CHECK(strstr(text, "parallel.pipeline: pipeline stages; default: 1; a whole number in [1, 1024]\n") !=
           NULL);
-    CHECK(
-        strstr(
-            text,
-            "precision.optimizer: each of the two moments of Adam; default: bf16; one of: bf16, fp16, fp32, "
-            "fp8\n") != NULL);
+    CHECK(strstr(text, "precision.optimizer: each of the two moments of Adam; auto: bf16, but fp32 under "
+                       "those optimizers; "
+                       "default: auto; one of: auto, bf16, fp16, fp32, fp8\n") != NULL);
     CHECK(strstr(text, "model: a preset, or the path of a Hugging Face config.json; required; a text of") !=
           NULL);
     CHECK(strstr(text, "default: none; a list of at most 64 texts") != NULL);
@@ -555,6 +585,7 @@ int main(int argc, char **argv) {
     test_types();
     test_names();
     test_pipeline();
+    test_unsaid_precision();
     test_muon();
     test_host_and_replicas();
     test_combinations();
