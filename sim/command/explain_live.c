@@ -6,6 +6,7 @@
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
@@ -64,8 +65,10 @@ static void print_pipeline(const spw_job *job, const spw_stage *stage) {
  * most. */
 static void print_stages(const spw_point *point) {
     const spw_pipeline p = spw_pipeline_of(point->job);
+    char layout[SPW_ASSUMED_LAYOUT_TEXT];
+    const bool assumed = spw_assumed_layout_note(&p, point->job, point->scheme, layout);
     spw_footprint f;
-    for (size_t s = 0; s < p.stages && p.layout != NULL; s++) {
+    for (size_t s = 0; s < p.stages && (p.layout != NULL || assumed); s++) {
         if (spw_footprint_of_stage(point, s, NULL, &f) != SPW_OK) return;
         printf("stage %zu: %s%zu layers, %zu with experts", s, f.stage.embedding ? "embedding, " : "",
                f.stage.layers, f.stage.moe_layers);
@@ -73,6 +76,7 @@ static void print_stages(const spw_point *point) {
         printf("%s; %.2f GiB = %.2f arguments + %.2f temporary\n", f.stage.head ? ", head" : "",
                (double)f.peak_bytes / GIB, (double)f.argument_bytes / GIB, (double)f.temporary_bytes / GIB);
     }
+    if (assumed) printf("assumed: %s\n", layout);
 }
 
 static void print_finetune(const spw_job *job) {

@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
@@ -143,10 +144,13 @@ static void print_software(const spw_plan_view *v, FILE *out) {
 static void print_stages(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     const size_t i = a->fastest != SPW_NO_ROW ? a->fastest : a->least_memory;
-    char text[SPW_STAGES_TEXT];
+    char text[SPW_STAGES_TEXT], layout[SPW_ASSUMED_LAYOUT_TEXT];
     if (!a->there || i >= v->result->rows || v->result->row[i].stages == 0) return;
     fprintf(out, "stages    %s, %zu sequences: %s\n", v->result->row[i].scheme.text,
             v->result->row[i].sequences, spw_result_stages_text(&v->result->row[i], text));
+    const spw_pipeline pipeline = spw_pipeline_of(v->request->job);
+    if (spw_assumed_layout_note(&pipeline, v->request->job, &v->result->row[i].scheme, layout))
+        fprintf(out, "layout    %s\n", layout);
 }
 
 void spw_plan_print_heading(const spw_plan_view *v, FILE *out) {

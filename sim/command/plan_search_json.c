@@ -32,7 +32,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
                  {"tokens_per_s_low", p->tokens_per_s_low},
                  {"tokens_per_s_high", p->tokens_per_s_high},
                  {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
-    char text[32], options[SPW_SEARCH_OPTIONS_TEXT];
+    char text[32], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
     spw_search_options_text(v, p, options);
     spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
     spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
@@ -61,6 +61,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
         spw_json_put(json, o, reals[i].key, p->timed ? spw_json_real(reals[i].value) : json_null());
     const spw_row_cost cost = spw_search_cost(v, p);
     spw_json_put(json, o, "cost", p->timed ? spw_row_cost_json(json, &cost) : json_null());
+    spw_json_put(json, o, "assumed_layout",
+                 spw_search_layout(v, p, layout) ? spw_json_text(layout) : json_null());
     spw_json_put(json, o, "options", spw_json_text(options));
     return o;
 }

@@ -1,5 +1,6 @@
 #include "sim/command/plan_search_notes.h"
 
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/footprint_check.h"
 
 #include <string.h>
@@ -113,4 +114,12 @@ const char *spw_search_state_note(const spw_search_view *v) {
     for (size_t i = 0; i < plan->schemes && note == NULL; i++)
         note = spw_footprint_state_note(plan->job, &plan->scheme[i]);
     return note;
+}
+
+bool spw_search_layout(const spw_search_view *v, const spw_search_point *p, char out[SPW_LAYOUT_TEXT]) {
+    const spw_plan_request *plan = v->request->plan;
+    spw_pipeline pipeline = spw_pipeline_of(plan->job);
+    pipeline.stages = p->value[SPW_SEARCH_PIPELINE];
+    pipeline.chunks = p->value[SPW_SEARCH_VIRTUAL_STAGES] > 0 ? p->value[SPW_SEARCH_VIRTUAL_STAGES] : 1;
+    return spw_assumed_layout(&pipeline, plan->job, &plan->scheme[p->scheme], out);
 }

@@ -21,6 +21,9 @@ const char *spw_search_intervals_text(const spw_search_view *view, char out[SPW_
 /* What a plan of these schemes says of a state that is taken as sharded (sim/memory/footprint_check.h); NULL: nothing. */
 const char *spw_search_state_note(const spw_search_view *view);
 
+/* The layout that Megatron-Core has to be told for a point whose layers do not divide over its stages (sim/memory/assumed_layout.h). */
+bool spw_search_layout(const spw_search_view *view, const spw_search_point *point, char out[SPW_LAYOUT_TEXT]);
+
 /* Reasons of the rows of a table: what all have is said once, every other has a letter. */
 typedef struct spw_search_legend {
     const spw_search_reasons *all;

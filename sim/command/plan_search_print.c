@@ -58,7 +58,7 @@ spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p
 static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
                         const spw_search_point *p, FILE *out) {
     char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT],
-        batch[SPW_SPAN_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT];
+        batch[SPW_SPAN_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT], layout[SPW_LAYOUT_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
@@ -89,6 +89,11 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
         const spw_row_cost cost = spw_search_cost(v, p);
         spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
     }
+    if (spw_search_layout(v, p, layout))
+        fprintf(out,
+                "%*sthe layers do not divide over its stages: Megatron-Core needs "
+                "--pipeline-model-parallel-layout '%s', which is what is counted\n",
+                LABEL, "", layout);
     if (p->outside.count > 0)
         fprintf(out, "%*soutside the fit: %s\n", LABEL, "", spw_search_outside_text(reasons, p, outside));
 }

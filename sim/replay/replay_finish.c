@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/compiled_cut.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/reserved_memory.h"
@@ -42,9 +43,12 @@ static spw_status finish_allocator(spw_replay_row *row, spw_result_row *out) {
     return SPW_OK;
 }
 
-/* Of a job that says which stage has which layers: each of them, at its greatest. */
+/* Of a job that says which stage has which layers, or has to: each of them, at its greatest. */
 static spw_status finish_stages(const spw_stage_memory *m, spw_result_row *out) {
-    if (m->pipeline.layout == NULL) return SPW_OK;
+    char layout[SPW_LAYOUT_TEXT];
+    if (m->pipeline.layout == NULL &&
+        !spw_assumed_layout(&m->pipeline, m->point.job, m->point.scheme, layout))
+        return SPW_OK;
     const spw_status status = SPW_ALLOC(m->pipeline.stages, &out->stage);
     if (status != SPW_OK) return status;
     out->stages = m->pipeline.stages;
@@ -165,7 +169,7 @@ static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
 
 static void assume_parts(const spw_replay_row *row, const spw_result_row *out, spw_assumptions *list) {
     const spw_replay_frame *f = row->frame;
-    char text[SPW_COMPILED_CUT_TEXT], stages[SPW_STAGES_TEXT];
+    char text[SPW_COMPILED_CUT_TEXT], stages[SPW_STAGES_TEXT], layout[SPW_ASSUMED_LAYOUT_TEXT];
     spw_compiled_cut cut;
     if (row->compiled && f->stages > 1) {
         if (spw_compiled_cut_of(row->point.job, row->point.sequences, &cut) == SPW_OK &&
@@ -179,6 +183,9 @@ static void assume_parts(const spw_replay_row *row, const spw_result_row *out, s
     if (f->stages > 1)
         spw_assume(list, "%zu stages; memory is that of stage %zu, which needs most", f->stages,
                    out->footprint.stage.index);
+    const spw_pipeline pipeline = spw_pipeline_of(row->point.job);
+    if (spw_assumed_layout_note(&pipeline, row->point.job, row->point.scheme, layout))
+        spw_assume(list, "%s: %s", row->point.scheme->text, layout);
     if (out->stages > 0)
         spw_assume(list, "%s: %s", row->point.scheme->text, spw_result_stages_text(out, stages));
 }

@@ -2,6 +2,7 @@
 #include "sim/input/stage_layout.h"
 
 #include "sim/input/job.h"
+#include "sim/memory/assumed_layout.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "tests/unit/check.h"
@@ -201,6 +202,52 @@ static void test_prediction(void) {
     CHECK(strstr(without.model.doubt[0], "not in these figures") != NULL);
 }
 
+/* Where layers do not divide, the layout that is named makes the very blocks that are counted without it. */
+static void expect_assumed(spw_job *job, const spw_scheme *scheme, size_t layers, size_t stages,
+                           size_t chunks) {
+    static spw_stage_layout layout;
+    char text[SPW_LAYOUT_TEXT] = "";
+    job->model.layers = layers;
+    const spw_pipeline p = {.stages = stages, .chunks = chunks, .micro_batches = 1};
+    const bool uneven = stages > 1 && layers % (stages * chunks) != 0;
+    CHECK(spw_assumed_layout(&p, job, scheme, text) == uneven);
+    if (!uneven) return;
+    put(text, &layout);
+    CHECK_OK(spw_stage_layout_parse(&layout));
+    CHECK(layout.blocks == stages * chunks);
+    for (size_t i = 0; i < layout.blocks; i++)
+        CHECK(spw_pipeline_block(&p, &job->model, i % stages, i / stages).layers == layout.layers[i]);
+}
+
+static void test_assumed(void) {
+    static spw_job job;
+    spw_scheme megatron, compiled, torchtitan;
+    char text[SPW_LAYOUT_TEXT], note[SPW_ASSUMED_LAYOUT_TEXT];
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &megatron));
+    CHECK_OK(spw_scheme_parse("gmm", &compiled));
+    CHECK_OK(spw_scheme_parse("torchtitan", &torchtitan));
+    CHECK_OK(read_job(16, 2, "", &job));
+    const spw_pipeline p = spw_pipeline_of(&job);
+    CHECK(spw_assumed_layout(&p, &job, &megatron, text) && strcmp(text, "Ett(|tt)*28(|t)*3L") == 0);
+    CHECK(spw_assumed_layout_note(&p, &job, &megatron, note));
+    CHECK(strstr(note, "61 layers") != NULL && strstr(note, "pipeline 16 x 2 virtual stages") != NULL &&
+          strstr(note, "--pipeline-model-parallel-layout 'Ett(|tt)*28(|t)*3L'") != NULL &&
+          strstr(note, "13 stages of 4, 3 stages of 3 layers") != NULL);
+    CHECK(!spw_assumed_layout(&p, &job, &compiled, text));
+    CHECK(spw_assumed_layout(&p, &job, &torchtitan, text)); /* under Megatron-Core's optimizer */
+    job.optimizer = SPW_OPTIMIZER_SHARDED;
+    CHECK(!spw_assumed_layout(&p, &job, &torchtitan, text) && spw_assumed_layout(&p, &job, &megatron, text));
+    CHECK_OK(read_job(16, 2, LAYOUT "'Ettt|(tt|)*29,m|L'", &job));
+    const spw_pipeline said = spw_pipeline_of(&job);
+    CHECK(!spw_assumed_layout(&said, &job, &megatron, text));
+    for (size_t layers = 1; layers <= 130; layers++)
+        for (size_t stages = 1; stages <= 32 && stages <= layers; stages++)
+            for (size_t chunks = 1; chunks * stages <= layers && chunks <= 5; chunks++)
+                expect_assumed(&job, &megatron, layers, stages, chunks);
+    expect_assumed(&job, &megatron, 1024, 1000, 1);
+    expect_assumed(&job, &megatron, 1023, 511, 2);
+}
+
 int main(void) {
     test_letters();
     test_refusals();
@@ -208,5 +255,6 @@ int main(void) {
     test_chunks();
     test_refused_jobs();
     test_prediction();
+    test_assumed();
     return check_done();
 }
