@@ -45,10 +45,14 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
             "scheme '%s': finetune (frozen %s, lora_rank %zu) is described for megatron-alltoall and "
             "megatron-flex alone; use one of them, or leave finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
-    if (!spw_grid_is_plain(job) || job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
-        return spw_fail(SPW_ECONFIG,
-                        "finetune is described for whole models without tensor, context or expert_tensor "
-                        "parallelism, under Megatron-Core's optimizer: distributed or replicated");
+    const spw_grid g = spw_grid_of(job);
+    if (g.tensor > 1 || g.expert_tensor > 1 || job->optimizer == SPW_OPTIMIZER_SHARDED ||
+        job->part != SPW_PART_WHOLE)
+        return spw_fail(
+            SPW_ECONFIG,
+            "finetune is described for whole models with tensor 1 and expert_tensor 1 (they are %zu and %zu; "
+            "context may be above 1), under Megatron-Core's optimizer: distributed or replicated",
+            g.tensor, g.expert_tensor);
     if (job->precision.recipe != SPW_FP8_NONE || job->remat == SPW_REMAT_MOE_ACT)
         return spw_fail(
             SPW_ECONFIG,

@@ -36,9 +36,9 @@ def explain(path, *arguments):
 
 # --- State, collectives, work ---
 
-def job(name, model, finetune, scheme="megatron-alltoall", remat="full", optimizer="distributed", more=""):
+def job(name, model, finetune, scheme="megatron-alltoall", remat="full", optimizer="distributed", more="", tensor=1):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: {model}\ncluster: h200-8x8\nparallel: {{expert: 8, fsdp: 8}}\n"
+    path.write_text(f"model: {model}\ncluster: h200-8x8\nparallel: {{expert: 8, fsdp: {8 // tensor}, tensor: {tensor}}}\n"
                     "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
                     "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"
                     f"optimizer: {optimizer}\nremat: {remat}\nfinetune: {{{finetune}}}\nschemes: [\"{scheme}\"]\n{more}")
@@ -93,6 +93,22 @@ for model, (H, L, moe, E, K, F, ends, products, inputs) in {"deepseek-v3": DEEPS
         elif not flop < 0.75 * all_of:
             sys.exit(f"FAILED {what}: {flop} of {all_of} GFLOP")
 
+
+# --- Context parallelism: the GPUs of a group have half a sequence each, and share the state as replicas do ---
+
+for model in ("deepseek-v3", "mixtral-8x7b"):
+    for text in ("frozen: experts", "frozen: base, lora_rank: 16", "frozen: base, lora_rank: 8, lora_targets: both"):
+        whole, cut = job("context_1", model, text, remat="none"), job("context_2", model, text, remat="none")
+        whole.write_text(whole.read_text().replace("sequence_length: 4096", "sequence_length: 2048"))
+        cut.write_text(cut.read_text().replace("fsdp: 8,", "fsdp: 8, context: 2,"))
+        want, got = ({c["component"]: c["bytes"] for c in explain(path)} for path in (whole, cut))
+        for part in {*want, *got}:
+            near(f"{model} {text} context {part}", got.get(part, -1), want.get(part, -1))
+        want, got = ({(i["tensor"], i["operation"]): i["step_bytes"] for i in explain(path, "--traffic")} for path in (whole, cut))
+        ring = [tensor for tensor in got if tensor not in want]
+        checks += 1
+        if {tensor: got[tensor] for tensor in want} != want or ring != [("keys_values", "send")]:
+            sys.exit(f"FAILED {model} {text}: {got}, {want}")
 
 # --- The tensors of a layer ---
 
@@ -151,6 +167,7 @@ for scheme in ("megatron-alltoall", "megatron-flex:backend=hybridep"):
 REFUSED = [("frozen: base", {}, "trains nothing"), ("frozen: experts", dict(scheme="megatron-allgather"), "megatron-flex alone"),
            ("frozen: experts", dict(scheme="gmm", optimizer="sharded"), "megatron-flex alone"),
            ("frozen: experts", dict(optimizer="sharded"), "distributed or replicated"),
+           ("frozen: experts", dict(more="", tensor=2), "they are 2 and 2; context may be above 1"),
            ("frozen: experts", dict(remat="moe_act"), "another remat"), ("frozen: half", {}, "experts, base")]
 for text, keywords, words in REFUSED:
     done = run(program, "explain", "--job", job("refused", "deepseek-v3", text, **keywords))
