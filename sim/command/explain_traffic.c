@@ -71,11 +71,14 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
             printf("%-18s %9.3f GB  %s\n", spw_purpose_name((spw_purpose)p), bytes / 1e9,
                    spw_purpose_help((spw_purpose)p));
     }
-    printf("%-18s %9.3f GB  out of one GPU in one step\n", "together", sum / 1e9);
+    const bool without = spw_step_purpose_wire_bytes(traffic, SPW_PURPOSE_EXCHANGE) == 0.0 && job->expert > 1;
+    printf("%-18s %9.3f GB  out of one GPU in one step%s\n", "together", sum / 1e9,
+           without ? ", without the rows that its experts exchange" : "");
     print_levels(job, scheme, sequences);
-    if (spw_step_purpose_wire_bytes(traffic, SPW_PURPOSE_EXCHANGE) == 0.0 && job->expert > 1)
-        printf("the exchanges of this scheme, if any, are not collectives that XLA compiles; replay counts "
-               "them\n");
+    if (without)
+        printf(
+            "rows between experts follow the routing: plan and replay count them (dispatch MB, combine MB, "
+            "step GB)\n");
     printf("\n");
 }
 

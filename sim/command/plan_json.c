@@ -71,11 +71,22 @@ static json_t *arguments(spw_json *json, const spw_plan_view *v) {
     return list;
 }
 
+/* The settings are the job's; the split that a reader takes from them is that of the point the plan answers with. */
+static void put_split(spw_json *json, const spw_plan_view *v, json_t *settings) {
+    const size_t fastest = v->result->answers.fastest;
+    const spw_result_row *row = spw_result_row_at(v->result, fastest != SPW_NO_ROW ? fastest : 0);
+    json_t *parallel = json_object_get(settings, "parallel");
+    if (row == NULL || parallel == NULL) return;
+    spw_json_put(json, parallel, "expert", json_integer((json_int_t)row->expert));
+    spw_json_put(json, parallel, "fsdp", json_integer((json_int_t)row->fsdp));
+}
+
 spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
     const spw_result_answers *a = &v->result->answers;
     spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object();
     spw_json_put(json, json_object_get(object, "settings"), "arguments", arguments(json, v));
+    put_split(json, v, json_object_get(object, "settings"));
     spw_json_put(json, plan, "front",
                  json_incref(json_object_get(json_object_get(object, "answers"), "front")));
     spw_json_put(json, plan, "fastest", position(a->fastest));

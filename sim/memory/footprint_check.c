@@ -281,6 +281,11 @@ const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *schem
     if (scheme->type->memory.shards_state || job->optimizer != SPW_OPTIMIZER_SHARDED ||
         job->part != SPW_PART_WHOLE)
         return NULL;
+    if (job->fsdp2.reshard != SPW_RESHARD_OFF && job->fsdp2.replicas > 1)
+        return "schemes of PyTorch: weights, gradients and optimizer are sharded over the GPUs of each of "
+               "the "
+               "replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds weights "
+               "and gradients whole";
     return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
            "(optimizer: sharded); "
            "Megatron's own, optimizer: distributed, holds weights and gradients whole";

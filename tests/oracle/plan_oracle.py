@@ -260,6 +260,8 @@ def refuses(job):
     arguments = ["plan", "--job", job, "--trace", TRACE, "--imbalance", "6"]
     plan = json.loads(run(*arguments, "--expert-parallel", "4,8,16", "--format", "json"))
     refused = plan["plan"]["refused"]
+    check(plan["settings"]["parallel"]["expert"] == plan["rows"][plan["plan"]["fastest"] or 0]["expert_parallel"] and
+          plan["settings"]["parallel"]["fsdp"] == plan["rows"][plan["plan"]["fastest"] or 0]["fsdp"], "the settings' split")
     check({row["expert_parallel"] for row in plan["rows"]} == {8, 16}, "an imbalance of 6 is planned on 4 ranks, or not on 8 and 16")
     check({key(r) for r in refused} == {(s, 4, q) for s in SCHEMES for q in (1, 2)} and len(refused) == 2 * len(SCHEMES),
           f"refused {[key(r) for r in refused]}")

@@ -285,6 +285,10 @@ static void test_default(void) {
     CHECK(strstr(spw_footprint_state_note(&job, &hybrid), "fsdp2.gathered: bf16") != NULL);
     CHECK(strstr(spw_footprint_state_note(&job, &other), "as by FSDP") != NULL);
     CHECK(strstr(spw_footprint_state_note(&said, &own), "default") == NULL);
+    CHECK(strstr(spw_footprint_state_note(&said, &other), "over all GPUs") != NULL);
+    said.fsdp2.replicas = 2; /* HSDP */
+    CHECK(strstr(spw_footprint_state_note(&said, &other), "as by HSDP") != NULL);
+    said.fsdp2.replicas = 1;
     for (int i = 0; i < 2; i++) {
         size_t embedding = 0, head = 0;
         CHECK_OK(spw_step_traffic_of(i == 0 ? &point : &stated, &spw_step_stacks[0], &t));
