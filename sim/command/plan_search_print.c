@@ -349,10 +349,39 @@ cleanup:
     return status;
 }
 
+/* Why no point keeps to the budgets, by what came nearest: the budgets are looked at in this order from the last that a point
+ * meets to the first. */
+static void print_reason(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *o = v->outcome;
+    const size_t *fate = o->fate, slow = fate[SPW_SEARCH_SLOW] + fate[SPW_SEARCH_TOO_SLOW];
+    char wanted[SPW_SPAN_TEXT], most[SPW_SPAN_TEXT];
+    double bytes = 0.0, budget = 0.0;
+    for (size_t i = 0; i < v->request->plan->schemes; i++) {
+        if (o->least[i].bytes == 0 || (bytes > 0.0 && (double)o->least[i].bytes >= bytes)) continue;
+        bytes = (double)o->least[i].bytes, budget = (double)o->least[i].budget_bytes;
+    }
+    if (slow > 0) {
+        fprintf(out, "no point reaches %s tokens a day: %zu may fit in memory and are too slow",
+                spw_amount_text(v->request->tokens_per_day, wanted), slow);
+        if (o->slow_day_most > 0.0)
+            fprintf(out, ", the fastest makes at most %s a day on %zu GPUs",
+                    spw_amount_text(o->slow_day_most, most), o->slow_gpus);
+    } else if (fate[SPW_SEARCH_DROPS] > 0) {
+        fprintf(out, "no point drops as little as %g %%: %zu fit and drop more",
+                100.0 * v->request->drop_most, fate[SPW_SEARCH_DROPS]);
+    } else if (bytes > 0.0) {
+        fprintf(out, "no point fits in memory: the least that one needs is %.1f of %.1f GiB", bytes / GIB,
+                budget / GIB);
+    } else {
+        fprintf(out, "no point keeps to the budgets");
+    }
+}
+
 static void print_nothing(const spw_search_view *v, FILE *out) {
-    fprintf(out, "%-*sno point keeps to the budgets", LABEL, "best");
+    fprintf(out, "%-*s", LABEL, "best");
+    print_reason(v, out);
     if (v->larger == NULL && v->tried_gpus > 0)
-        fprintf(out, ", nor with up to %zu GPUs, which were tried", v->tried_gpus);
+        fprintf(out, "; none keeps to the budgets with up to %zu GPUs, which were tried", v->tried_gpus);
     fprintf(out, "\n");
     if (v->larger != NULL) print_point("with more", v, &v->larger->reasons, &v->larger->front.best, out);
 }

@@ -101,6 +101,13 @@ static bool is_too_large(const search *s, const spw_point *point) {
     return s->q->most_step_tokens > 0 && spw_point_step_tokens(point) > s->q->most_step_tokens;
 }
 
+static void note_slow(search *s, double tokens_per_s, size_t gpus) {
+    const double day = tokens_per_s * (double)gpus * DAY_S;
+    if (!isfinite(day) || day <= s->out->slow_day_most) return;
+    s->out->slow_day_most = day;
+    s->out->slow_gpus = gpus;
+}
+
 /* GOOD: it may be one of the answers. */
 static spw_search_fate judge_speed(const search *s, const spw_search_bound *bound) {
     if (s->q->tokens_per_day > 0.0 &&
@@ -142,6 +149,7 @@ static spw_status judge(search *s, size_t at, const spw_point *point, spw_search
         *out = SPW_SEARCH_UNTIMED;
     } else {
         *out = judge_speed(s, bound);
+        if (*out == SPW_SEARCH_SLOW) note_slow(s, bound->tokens_per_s_most, bound->gpus);
     }
     return SPW_OK;
 }
@@ -232,6 +240,7 @@ static spw_status wants(void *state, const spw_replay_prospect *p, bool *out) {
     }
     *out = fate == SPW_SEARCH_GOOD;
     if (*out) return SPW_OK;
+    if (fate == SPW_SEARCH_SLOW) note_slow(s, bound->tokens_per_s_most, bound->gpus);
     s->out->fate[fate] += s->counts;
     s->out->beaten[scheme] +=
         s->counts && fate == SPW_SEARCH_BEATEN && drops_at_most(&p->drops, s->q->drop_most);
@@ -245,6 +254,7 @@ static spw_status take(void *state, size_t at, const spw_result_row *row) {
     if (status != SPW_OK) return status;
     const spw_search_fate fate = fate_of(s, &p, row);
     s->out->fate[fate] += s->counts;
+    if (fate == SPW_SEARCH_TOO_SLOW) note_slow(s, p.tokens_per_s_per_gpu, p.gpus);
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
     s->out->fits[p.scheme] += s->counts;
     spw_search_reasons_note(&s->out->reasons, &row->outside_fit, &p.outside);

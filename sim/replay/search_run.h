@@ -59,6 +59,10 @@ typedef struct spw_search_outcome {
         uint64_t bytes, budget_bytes;
         size_t value[SPW_SEARCH_DIMENSIONS], sequences;
     } least[SPW_JOB_MAX_SCHEMES];
+    /* The most that one of the points makes that do not reach the tokens a day, by a bound or a replay; 0: there is none. On so many
+     * GPUs. */
+    double slow_day_most;
+    size_t slow_gpus;
     bool untimed; /* no point with a time keeps to the budgets: the answers have none */
 } spw_search_outcome;
 
