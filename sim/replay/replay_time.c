@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/time/offload_time.h"
 
 #include <math.h>
 #include <string.h>
@@ -237,7 +238,8 @@ static const char *why_no_megatron_time(const spw_job *job, const spw_scheme *sc
         {job->precision.weights != 2, "weights of Megatron-Core in another format than bf16"},
         {job->muon, "Muon, whose products have no time model"},
         {job->optimizer_on_host > 0.0, "an optimizer on the host, whose work and traffic have no time model"},
-        {job->offload.modules != 0, "activations on the host, whose copies have no time model"},
+        {!spw_offload_is_timed(job),
+         "activations on the host of GPUs other than Hopper's, whose link to the host was not measured"},
         {spw_fsdp2_is_on(job), "FSDP2, whose gathers of weights have no time model"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         if (reasons[i].there) return reasons[i].why;

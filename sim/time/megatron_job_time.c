@@ -9,6 +9,7 @@
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron_job_doubt.h"
 #include "sim/time/megatron_outside.h"
+#include "sim/time/offload_time.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/time/weight_families.h"
 
@@ -41,7 +42,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
-           !(job->optimizer_on_host > 0.0) && job->offload.modules == 0 && !job->muon &&
+           !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) && !job->muon &&
            job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
            spw_precision_is_timed(job);
 }
@@ -59,11 +60,13 @@ typedef struct prediction {
     spw_megatron_outside outside;   /* of a micro-batch, all layers */
     size_t blocks;                  /* [stages][micro_batches][chunks] */
     double *forward_s, *backward_s; /* [blocks] of one group */
+    double *copies_wait_s;          /* [blocks] of both, what passes wait for copies */
     spw_megatron_time *time;        /* [blocks] the MoE layers */
     block_load *had;                /* [blocks] */
     size_t *order, timed;           /* [blocks] the blocks whose layers were timed, and how many */
     spw_megatron_load *load;        /* [layers of a block][ranks] */
     double send_s;
+    double *copies_s; /* [stages] of a MoE layer in one pass, one way */
 } prediction;
 
 /* --- Blocks --- */
@@ -123,6 +126,10 @@ static spw_status time_block(prediction *p, size_t group, size_t stage, size_t m
         p->forward_s[at] += seconds * p->outside.forward_share[i];
         p->backward_s[at] += seconds * (1.0 - p->outside.forward_share[i]);
     }
+    const double copies = p->copies_s[stage] * (double)block.moe_layers;
+    p->copies_wait_s[at] = fmax(copies - p->forward_s[at], 0.0) + fmax(copies - p->backward_s[at], 0.0);
+    p->forward_s[at] = fmax(p->forward_s[at], copies);
+    p->backward_s[at] = fmax(p->backward_s[at], copies);
     return SPW_OK;
 }
 
@@ -218,6 +225,19 @@ static double collective_s(const spw_megatron_coefficients *c, const spw_weight_
     return t->nic_bytes / c->network_bytes_per_s.value + t->link_bytes / c->exchange_bytes_per_s.value;
 }
 
+/* Copies of both ways, and what the passes of the stage wait for them. */
+static spw_status add_copies(const prediction *p, size_t stage, spw_timeline *out) {
+    const size_t blocks = p->pipeline.micro_batches * p->pipeline.chunks;
+    double seconds = 0.0, exposed = 0.0;
+    if (p->q->point->job->offload.modules == 0) return SPW_OK;
+    for (size_t i = 0; i < blocks; i++) exposed += p->copies_wait_s[stage * blocks + i];
+    for (size_t chunk = 0; chunk < p->pipeline.chunks; chunk++) {
+        const spw_block block = spw_pipeline_block(&p->pipeline, &p->q->point->job->model, stage, chunk);
+        seconds += 2.0 * (double)(p->pipeline.micro_batches * block.moe_layers) * p->copies_s[stage];
+    }
+    return spw_offload_add(out, seconds, exposed);
+}
+
 /* Gradients, optimizer and weights of one stage. */
 static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) {
     const spw_job *job = p->q->point->job;
@@ -268,6 +288,7 @@ static spw_status add_components(const prediction *p, double passes_s, spw_timel
     const bool whole = p->q->point->job->part == SPW_PART_WHOLE;
     if (whole) SPW_TRY(add_outside(p, stage, out));
     SPW_TRY(add_layers(p, stage, out));
+    SPW_TRY(add_copies(p, stage, out));
     if (p->pipeline.stages > 1)
         SPW_TRY(add(out, "pipeline_bubble", "the busiest stage waits for the others", SPW_STREAM_COLLECTIVE,
                     fmax(passes_s - busy, 0.0)));
@@ -311,6 +332,10 @@ static spw_status begin(prediction *p) {
     p->blocks = p->pipeline.stages * p->pipeline.micro_batches * p->pipeline.chunks;
     SPW_TRY(SPW_ALLOC(p->blocks, &p->forward_s));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->backward_s));
+    SPW_TRY(SPW_ALLOC(p->blocks, &p->copies_wait_s));
+    SPW_TRY(SPW_ALLOC(p->pipeline.stages, &p->copies_s));
+    for (size_t s = 0; s < p->pipeline.stages; s++)
+        SPW_TRY(spw_offload_layer_s(p->q->point, s, &p->copies_s[s]));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->time));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->had));
     SPW_TRY(SPW_ALLOC(p->blocks, &p->order));
@@ -327,7 +352,7 @@ double spw_megatron_job_tokens(const spw_point *point) {
 
 static void end(prediction *p) {
     spw_free(p->forward_s), spw_free(p->backward_s), spw_free(p->time), spw_free(p->had), spw_free(p->order);
-    spw_free(p->load);
+    spw_free(p->load), spw_free(p->copies_s), spw_free(p->copies_wait_s);
 }
 
 spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timeline *out) {
@@ -350,6 +375,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     SPW_TRY(add_components(&p, worst, out));
     spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
     spw_megatron_job_doubt(q, p.shape.tokens, out);
+    spw_offload_doubt(out);
 
 cleanup:
     end(&p);

@@ -2,9 +2,11 @@
 """Megatron-Core's offloading of activations against tensors that are taken to the host and back one by one, written from
 docs/schemes.md: the lists of sections 5.2 to 5.4, the rules of section 7.17. Random pipelines, virtual stages, micro-batches,
 layers shared out unevenly, tensors above and below the size from which on they are taken; routing that leaves some ranks
-below it; refusals.
+below it; what Megatron-Core's own manager held on a GPU; step times; refusals.
 
 offload_oracle.py SPILLWAY SCRATCH ROOT"""
+import csv
+import itertools
 import json
 import pathlib
 import re
@@ -18,6 +20,7 @@ from replay_case import Case, Tokens, replay, run
 program = pathlib.Path(sys.argv[1]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "offload_oracle"
 schemes = (pathlib.Path(sys.argv[3]) / "docs/schemes.md").read_text()
+data = pathlib.Path(sys.argv[3]) / "notebooks_data/measured"
 shutil.rmtree(folder, ignore_errors=True)
 folder.mkdir(parents=True)
 LEAST = 1 << 20   # elements
@@ -30,6 +33,10 @@ def same(what, got, want):
     checks += 1
     if got != want:
         sys.exit(f"FAILED {what}: got {got}, want {want}")
+
+
+def close(what, got, want):
+    same(f"{what}: {got}, {want}", abs(got - want) <= 1e-9 * abs(want), True)
 
 
 # --- The lists of the document ---
@@ -104,7 +111,7 @@ class Stage:
         self.turn = [(m, c) for backward, m, c in self.order if backward]   # of the backward passes
         self.begun, self.done = 0, set()
         self.stack = {key: [] for key in self.turn}
-        self.live, self.now, self.most, self.between, self.copied = {}, 0, 0, 0, 0
+        self.live, self.now, self.most, self.between, self.copied, self.after = {}, 0, 0, 0, 0, []
 
     def birth(self, key, name):
         assert (key, name) not in self.live, (key, name)
@@ -138,7 +145,7 @@ class Stage:
     def bring(self, at):
         layer, module = self.stack[at].pop()
         for name in GROUPS[module]:
-            if size_of(self.table, name)[0] >= LEAST:
+            if name in self.table and size_of(self.table, name)[0] >= LEAST:
                 self.birth((at, layer), name)
 
     def next_group(self, at):
@@ -161,9 +168,11 @@ class Stage:
                     if step == ends and module in self.modules:
                         self.offload(at, layer, module)
                         self.take(at, layer, GROUPS[module][0])
-            self.take(at, layer, "row_probs")
+            if "row_probs" in self.table:
+                self.take(at, layer, "row_probs")
         self.done.add(at)
         self.between = max(self.between, self.now)
+        self.after.append(self.now)
 
     def backward(self, at, backward):
         self.begun += 1
@@ -296,6 +305,70 @@ def routed_case(seed):
     return small > 0
 
 
+# --- Measured ---
+
+BYTES_PER_S = 55.2e9   # of copies, one way
+
+
+def measured():
+    """Megatron-Core's own manager on a GPU: bytes after every forward pass, seconds between the bounds."""
+    LISTS["measured"] = [[("norm", [(1, "fc1_input")]), ("fc1", [(1, "fc1_output")]), ("swiglu", [(1, "fc2_input")]), ("fc2", [])],
+                         [("fc2", [(-1, "fc2_input")]), ("swiglu gradient", [(-1, "fc1_output")]),
+                          ("fc1 weight gradient", [(-1, "fc1_input")])]]
+    case, without = Case(remat="none", schemes=("measured",)), {}
+    for row in csv.DictReader((data / "h200_offload.csv").open()):
+        hidden, ffn, rows, layers, stages, stage, micro = (int(row[name]) for name in (
+            "hidden", "ffn", "rows", "layers", "stages", "stage", "micro_batches"))
+        modules = [] if row["modules"] == "none" else row["modules"].split()
+        table = {"fc1_input": (rows * hidden, 2), "fc1_output": (rows * 2 * ffn, 2), "fc2_input": (rows * ffn, 2)}
+        order = passes(stage, stages, 1, micro)
+        played = Stage(case, modules, table, order, [layers]).play()
+        flight = itertools.accumulate(-1 if backward else 1 for backward, _, _ in order)
+        outputs = [n * rows * hidden * 2 for n, (backward, _, _) in zip(flight, order) if not backward]
+        what, seconds = f"measured {row}", float(row["step_s"])
+        same(what, list(map(int, row["kept_bytes"].split())), [a + b for a, b in zip(played.after, outputs)])
+        job = (hidden, stages, stage, micro, row["fill"])
+        without.setdefault(job, seconds)
+        one_way = played.copied / BYTES_PER_S
+        same(f"{what} time", max(without[job], one_way) * 0.995 <= seconds <= without[job] + 2 * one_way + 1e-9, True)
+
+
+# --- Time ---
+
+def planned(name, *arguments):
+    done = run(program, "plan", *arguments, "--format", "json", "--scheme", "megatron-alltoall")
+    if done.returncode != 0:
+        sys.exit(f"FAILED plan {name}: {done.stderr}")
+    row = json.loads(done.stdout)["rows"][0]
+    return row["time"], row["time"]["components"]
+
+
+def times():
+    """Passes that their products fill wait for no copy; passes of copies alone take what these take."""
+    exposures = []
+    for name, hidden, ffn, modules in (("wide", 4096, 2048, "moe_act"), ("thin", 128, 8192, "moe_act")):
+        case = Case(gpus_per_node=4, expert=4, experts=8, hidden=hidden, ffn=ffn, model_layers=4, length=16384, remat="none",
+                    schemes=("megatron-alltoall",))
+        job = case.write(folder, f"t{name}")
+        text = job.read_text().replace(f"./t{name}_cluster.yaml", "h200:4x1") + "optimizer: distributed\n"
+        job.write_text(text)
+        before, _ = planned(name, "--job", job)
+        job.write_text(text + f"offload_modules: [{modules}]\n")
+        after, parts = planned(name, "--job", job)
+        copies, waits = parts["host_copies"]["seconds"], parts["host_copies"]["exposed_s"]
+        exposures.append(waits)
+        one_way = 3 * 16384 * 2 * 2 * ffn * 2 / BYTES_PER_S
+        close(f"{name} copies", copies, 2 * one_way)
+        close(f"{name} step", after["step_s"], before["step_s"] + waits)
+        same(f"{name} interval", after["low_s"] >= one_way * (1 - 1e-9) and after["high_s"] >= after["step_s"] - waits + copies, True)
+        if name == "thin":
+            end = sum(parts[part]["exposed_s"] for part in ("gradient_scatters", "weight_gathers", "optimizer"))
+            close("thin passes", after["step_s"], copies + end)
+    same("exposures", (exposures[0] == 0.0, exposures[1] > 0.0), (True, True))
+    done = run(program, "plan", "--job", job, "--cluster", "b200:4x1")
+    same("another link", "whose link to the host was not measured" in done.stdout, True)
+
+
 # --- Refusals ---
 
 def refusals():
@@ -320,9 +393,6 @@ def refusals():
             cluster.write_text(cluster.read_text() + "gpu_generation: hopper\n")
         done = run(program, "explain", "--job", job)
         same(f"refused {new}: {done.stderr}", (done.returncode, words in done.stderr), (2, True))
-    job.write_text(text)
-    done = run(program, "plan", "--job", job)
-    same("why no time", "activations on the host" in done.stdout, True)
 
 
 results = [random_case(seed) for seed in range(100)]
@@ -331,6 +401,8 @@ if stopped < 3 or copying < 50 or results.count(False) < 3:
     sys.exit(f"FAILED {stopped} stop, {copying} copy of {len(results)} cases: the cases say little")
 if sum(routed_case(seed) for seed in range(12)) < 4:
     sys.exit("FAILED too few routings leave a rank below the least size")
+measured()
+times()
 refusals()
 print(f"{checks} checks; {copying} cases copy, {stopped} stop Megatron-Core")
 sys.exit(0 if checks else 1)

@@ -1,0 +1,46 @@
+#include "sim/time/offload_time.h"
+
+#include "sim/input/stack.h"
+#include "sim/memory/activation_offload.h"
+
+#include <math.h>
+
+/* One way, of pinned memory, from 64 MiB on, also beside products; measured: an H200 (notebooks_data/measured/h200_host_link.csv);
+ * an H100 had 55.1e9 there and 54.2e9 back. Both have 16 lanes of PCIe 5. */
+static const double HOST_BYTES_PER_S = 55.2e9;
+static const char NAME[] = "host_copies";
+
+bool spw_offload_is_timed(const spw_job *job) {
+    return job->offload.modules == 0 || job->cluster.gpu_generation == SPW_GPU_HOPPER;
+}
+
+spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out) {
+    spw_layer layer;
+    *out = 0.0;
+    if (point->job->offload.modules == 0) return SPW_OK;
+    const spw_status status = spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &layer);
+    if (status != SPW_OK) return status;
+    const spw_rank_rows rows = spw_balanced_rows(point->scheme, &point->shape);
+    const double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
+    const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
+    spw_layer_destroy(&layer);
+    if (at.layers > 0) *out = bytes / HOST_BYTES_PER_S * (double)(at.layers - at.staying) / (double)at.layers;
+    return SPW_OK;
+}
+
+spw_status spw_offload_add(spw_timeline *timeline, double seconds, double exposed_s) {
+    return spw_timeline_add(timeline, NAME, "activations to the host's memory and back", SPW_STREAM_HOST,
+                            seconds, exposed_s);
+}
+
+void spw_offload_doubt(spw_timeline *t) {
+    const spw_time_component *copies = spw_timeline_find(t, NAME);
+    if (copies == NULL || !(t->step_s > 0.0)) return;
+    const double without = (t->step_s - copies->exposed_s) / t->step_s;
+    t->low_s = fmax(t->low_s * without, copies->seconds / 2.0);
+    t->high_s = t->high_s * without + copies->seconds;
+    spw_outside_add(
+        t->outside,
+        "copies to the host of balanced routing's rows, not measured in a whole model: the interval has "
+        "them hidden as far as they can be, and not at all");
+}
