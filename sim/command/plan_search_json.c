@@ -32,7 +32,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
                  {"tokens_per_s_low", p->tokens_per_s_low},
                  {"tokens_per_s_high", p->tokens_per_s_high},
                  {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
-    char text[32], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
+    char text[SPW_REMAT_TEXT], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
     spw_search_options_text(v, p, options);
     spw_json_put(json, o, "scheme", spw_json_text(v->request->plan->scheme[p->scheme].text));
     spw_json_put(json, o, "gpus", spw_json_count(p->gpus));
@@ -77,7 +77,7 @@ static json_t *space_json(spw_json *json, const spw_search_view *v) {
     json_t *o = json_object(), *batches = json_array(), *schemes = json_array();
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++) {
         json_t *list = json_array();
-        char text[32];
+        char text[SPW_REMAT_TEXT];
         for (size_t i = 0; i < s->values[d]; i++)
             spw_json_add(json, list,
                          d == SPW_SEARCH_REMAT ? spw_json_text(spw_search_value_text(d, s->value[d][i], text))

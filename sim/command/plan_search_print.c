@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0, DAY_S = 86400.0;
-enum { FRONT_LINES = 12, POINT_TEXT = 320, LABEL = 10 };
+enum { FRONT_LINES = 12, POINT_TEXT = 384, LABEL = 10 };
 
 /* --- For a person --- */
 
@@ -23,7 +23,7 @@ static void describe(const spw_search_view *v, const size_t *value, size_t seque
                  turns = value[SPW_SEARCH_VIRTUAL_STAGES], tensor = value[SPW_SEARCH_TENSOR],
                  context = value[SPW_SEARCH_CONTEXT];
     const size_t asked = v->request->plan->job->expert_tensor, cut_experts = asked > 0 ? asked : tensor;
-    char remat[32], stages[96] = "", cut[64] = "", attention[80] = "";
+    char remat[SPW_REMAT_TEXT], stages[96] = "", cut[64] = "", attention[80] = "";
     if (pipeline > 1 && turns > 0) {
         (void)snprintf(stages, sizeof stages, " x pipeline %zu (virtual stages %zu)", pipeline, turns);
     } else if (pipeline > 1) {
@@ -101,7 +101,7 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
 /* The words that ask a plan for one point. */
 void spw_search_options_text(const spw_search_view *v, const spw_search_point *p,
                              char out[SPW_SEARCH_OPTIONS_TEXT]) {
-    char value[32];
+    char value[SPW_REMAT_TEXT];
     size_t used = (size_t)snprintf(out, SPW_SEARCH_OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
                                    v->request->plan->scheme[p->scheme].text, p->sequences);
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
@@ -158,7 +158,7 @@ static void print_space(const spw_search_view *v, FILE *out) {
     for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS + 1; d++) {
         const bool batches = d == SPW_SEARCH_DIMENSIONS;
         const size_t count = batches ? job->batches : s->values[d];
-        char list[400] = "", value[32];
+        char list[400] = "", value[SPW_REMAT_TEXT];
         for (size_t i = 0; i < count && strlen(list) < 300; i++) {
             const size_t used = strlen(list);
             if (batches) (void)snprintf(value, sizeof value, "%zu", job->sequences_per_gpu[i]);
@@ -277,7 +277,7 @@ static void add_times(spw_table *t, const spw_search_view *v, const spw_search_p
 static void add_point(spw_table *t, const spw_search_view *v, const spw_search_point *p,
                       const char *outside) {
     enum { OF_TIME = 6 + 3 * SPW_ROW_COSTS };
-    char remat[32];
+    char remat[SPW_REMAT_TEXT];
     spw_table_text(t, v->request->plan->scheme[p->scheme].text);
     spw_table_count(t, p->gpus);
     spw_table_count(t, p->value[SPW_SEARCH_EXPERT]);

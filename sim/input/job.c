@@ -5,30 +5,12 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
+#include "sim/input/remat_modules.h"
 #include "sim/input/settings.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#define REMAT_TEXT(name, text) text,
-const char *spw_remat_name(spw_remat remat) {
-    static const char *const names[SPW_REMAT_COUNT] = {SPW_REMAT_LIST(REMAT_TEXT)};
-    return (unsigned)remat < SPW_REMAT_COUNT ? names[remat] : "?";
-}
-
-spw_status spw_remat_parse(const char *text, spw_remat *out) {
-    char known[192] = "";
-    for (int i = 0; i < SPW_REMAT_COUNT; i++) {
-        const char *name = spw_remat_name((spw_remat)i);
-        size_t used = strlen(known);
-        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", name);
-        if (strcmp(text, name) != 0) continue;
-        *out = (spw_remat)i;
-        return SPW_OK;
-    }
-    return spw_fail(SPW_ECONFIG, "remat '%.40s' is unknown; use one of: %s", text, known);
-}
 
 static const spw_choice optimizers[] = {{"sharded", SPW_OPTIMIZER_SHARDED},
                                         {"distributed", SPW_OPTIMIZER_DISTRIBUTED},
@@ -61,9 +43,6 @@ static const spw_choice element_bytes[] = {{"auto", AUTO}, {"bf16", 2}, {"fp16",
                                            {"fp32", 4},    {"fp8", 1},  {NULL, 0}};
 static const spw_choice master_bytes[] = {
     {"auto", SPW_MASTER_AUTO}, {"none", 0}, {"bf16", 2}, {"fp32", 4}, {NULL, 0}};
-#define REMAT_CHOICE(name, text) {text, SPW_REMAT_##name},
-static const spw_choice remats[] = {SPW_REMAT_LIST(REMAT_CHOICE){NULL, 0}};
-
 static const spw_choice attention_cores[] = {
     {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
 
@@ -334,7 +313,9 @@ static const spw_setting rows[] = {
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.remat),
      .size = sizeof(spw_remat),
-     .choices = remats,
+     .choices = spw_remat_choices,
+     .parts = spw_remat_modules_list,
+     .join = spw_remat_join,
      .fallback = "full",
      .help = "what the backward pass computes again instead of keeping it",
      .option = "remat"},

@@ -31,10 +31,17 @@ enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128
     X(MOE_ACT, "moe_act") \
     X(MOE, "moe")
 #define SPW_REMAT_ENUM(name, text) SPW_REMAT_##name,
-typedef enum spw_remat { SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT } spw_remat;
+/* From SPW_REMAT_MODULES on: that and the bits of several modules, or of one without a name above (sim/input/remat_modules.h). */
+typedef enum spw_remat {
+    SPW_REMAT_LIST(SPW_REMAT_ENUM) SPW_REMAT_COUNT,
+    SPW_REMAT_MODULES = 0x100,
+    SPW_REMAT_ALL_MODULES = 0x17F
+} spw_remat;
 #undef SPW_REMAT_ENUM
+enum { SPW_REMAT_TEXT = 72 };
+/* As one would write it: "full", "moe_act+layernorm". At most SPW_REMAT_TEXT bytes with its end. */
 const char *spw_remat_name(spw_remat remat);
-/* SPW_ECONFIG lists the names. */
+/* A name, or modules joined by a plus sign. SPW_ECONFIG lists the names. */
 SPW_MUST_CHECK spw_status spw_remat_parse(const char *text, spw_remat *out);
 
 enum { SPW_MASTER_AUTO = 255 };

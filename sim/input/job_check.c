@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/input/grid.h"
+#include "sim/input/remat_modules.h"
 
 #include <string.h>
 
@@ -253,17 +254,29 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",
                         name);
-    if (job->remat == SPW_REMAT_MOE_ACT && p->recipe == SPW_FP8_DELAYED)
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT) && p->recipe == SPW_FP8_DELAYED)
         return spw_fail(
             SPW_ECONFIG,
-            "Megatron-Core refuses recipe delayed with remat moe_act; use remat: none, selective, moe or "
-            "full, or another recipe");
+            "Megatron-Core refuses recipe delayed with remat %s; use remat: none, selective, moe or "
+            "full, or another recipe",
+            spw_remat_name(job->remat));
+    if (spw_remat_exceeds(job->remat, SPW_MODULE_CORE_ATTN | SPW_MODULE_MOE | SPW_MODULE_MOE_ACT))
+        return spw_fail(
+            SPW_ECONFIG,
+            "recipe %s with remat %s is not modelled: of the modules only core_attn, moe_act and moe "
+            "were read in fp8; use some of these, none or full, or recipe: none",
+            name, spw_remat_name(job->remat));
     if (job->model.other.layers > 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s: the products of %s layers are not described in fp8; use recipe: none",
                         name, job->model.other.what);
     *key = "cluster";
     return spw_fp8_facts_of(p->recipe, job->cluster.gpu_generation, &facts);
+}
+
+static spw_status check_remat(const spw_job *job, const char **key) {
+    *key = "remat";
+    return spw_remat_check(job);
 }
 
 static spw_status check_finetune(const spw_job *job, const char **key) {
@@ -282,6 +295,7 @@ spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **
     if (status == SPW_OK) status = check_optimizer_on_host(job, key);
     if (status == SPW_OK) status = check_muon(job, key);
     if (status == SPW_OK) status = check_recipe(job, key);
+    if (status == SPW_OK) status = check_remat(job, key);
     if (status == SPW_OK) status = check_finetune(job, key);
     if (status != SPW_OK) return status;
     *key = "batch.sequences_per_gpu";

@@ -20,6 +20,12 @@ static const struct {
     [SPW_REMAT_SAVE_DOT_EXCEPT_MLPWI] = {.qkv = true, .out = true, .wo = true},
 };
 
+/* A list of modules keeps what `none` or `moe` keeps, as far as a row says it. */
+static spw_remat row_of(spw_remat remat) {
+    if (remat < SPW_REMAT_COUNT) return remat;
+    return spw_remat_repeats(remat, SPW_MODULE_MOE) ? SPW_REMAT_MOE : SPW_REMAT_NONE;
+}
+
 size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
     const bool mla = m->attention == SPW_ATTENTION_MLA;
     const size_t query = m->heads * (mla ? m->nope_dim + m->rope_dim : m->head_dim);
@@ -27,10 +33,10 @@ size_t spw_remat_token_elements(const spw_model *m, spw_remat remat) {
     const size_t value = mla ? m->heads * m->v_head_dim : m->kv_heads * m->head_dim;
     const size_t context = m->heads * (mla ? m->v_head_dim : m->head_dim);
     size_t elements = 0;
-    if (saved[remat].qkv) elements += m->layers * (query + key + value);
-    if (saved[remat].out) elements += m->layers * m->hidden;
-    if (saved[remat].context) elements += m->layers * context;
-    if (saved[remat].wi)
+    if (saved[row_of(remat)].qkv) elements += m->layers * (query + key + value);
+    if (saved[row_of(remat)].out) elements += m->layers * m->hidden;
+    if (saved[row_of(remat)].context) elements += m->layers * context;
+    if (saved[row_of(remat)].wi)
         elements += 2 * (m->moe_layers * m->shared_ffn + (m->layers - m->moe_layers) * m->dense_ffn);
     return elements;
 }
@@ -54,23 +60,22 @@ spw_status spw_remat_tree_find(const char *name, const spw_remat_tree **out) {
 }
 
 spw_status spw_remat_tree_check(const spw_remat_tree *tree, spw_remat remat) {
-    if (!saved[remat].layers) return SPW_OK;
+    if (!saved[row_of(remat)].layers) return SPW_OK;
     return spw_fail(SPW_ECONFIG, "remat %s is no policy of %s; use full, minimal or another of MaxText's",
                     spw_remat_name(remat), tree->name);
 }
 
 spw_remat_expert_tensors spw_remat_experts(const spw_remat_tree *tree, bool dense, spw_remat remat) {
     const unsigned ffn = dense ? tree->dense_ffn : tree->grouped_ffn;
-    return (spw_remat_expert_tensors){.ffn = saved[remat].wi ? ffn : 0,
-                                      .hidden = saved[remat].wo ? tree->hidden : 0};
+    return (spw_remat_expert_tensors){.ffn = saved[row_of(remat)].wi ? ffn : 0,
+                                      .hidden = saved[row_of(remat)].wo ? tree->hidden : 0};
 }
 
 spw_remat_names spw_remat_keeps(spw_remat remat) {
-    return (spw_remat_names){saved[remat].qkv, saved[remat].out, saved[remat].context, saved[remat].wi};
+    return (spw_remat_names){saved[row_of(remat)].qkv, saved[row_of(remat)].out, saved[row_of(remat)].context,
+                             saved[row_of(remat)].wi};
 }
 
-bool spw_remat_keeps_layers(spw_remat remat) { return saved[remat].layers; }
-bool spw_remat_keeps_experts(spw_remat remat) { return saved[remat].experts; }
-bool spw_remat_is_megatron(spw_remat remat) {
-    return remat == SPW_REMAT_SELECTIVE || remat == SPW_REMAT_MOE_ACT || remat == SPW_REMAT_MOE;
-}
+bool spw_remat_keeps_layers(spw_remat remat) { return saved[row_of(remat)].layers; }
+bool spw_remat_keeps_experts(spw_remat remat) { return saved[row_of(remat)].experts; }
+bool spw_remat_is_megatron(spw_remat remat) { return spw_remat_modules(remat) != 0; }

@@ -6,6 +6,7 @@
 #define SPW_SIM_INPUT_REMAT_H
 
 #include "sim/input/job.h"
+#include "sim/input/remat_modules.h"
 
 #include <stdbool.h>
 
@@ -40,9 +41,8 @@ typedef struct spw_remat_names {
 } spw_remat_names;
 spw_remat_names spw_remat_keeps(spw_remat remat);
 
-/* Every layer keeps what the backward pass of its attention and of its shared expert or dense FFN needs: none and
- * Megatron's modules. `selective` (core_attn) repeats the core attention, whose only residual with flash attention is the
- * log-sum-exp; `moe` repeats the whole MoE layer, shared expert and exchanges included. */
+/* Every layer keeps what the backward pass of its attention and of its shared expert or dense FFN needs, but for what
+ * Megatron's modules repeat: none and these. */
 bool spw_remat_keeps_layers(spw_remat remat);
 /* Every MoE layer keeps what its routed experts' backward pass needs, so that nothing of it runs twice. `moe_act` keeps
  * all but the output of the activation. */

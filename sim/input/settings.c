@@ -44,6 +44,7 @@ static const char *list_keys(const spw_setting *table, char keys[KEYS_SIZE]) {
 /* What `setting` takes, in words. */
 static void describe_kind(const spw_setting *setting, char *text, size_t size) {
     char keys[KEYS_SIZE] = "";
+    int used = 0;
     switch (setting->kind) {
     case SPW_SETTING_COUNT:
         (void)snprintf(text, size, "a whole number in [%.0f, %.0f]", setting->minimum, setting->maximum);
@@ -58,7 +59,12 @@ static void describe_kind(const spw_setting *setting, char *text, size_t size) {
     case SPW_SETTING_CHOICE:
         for (const spw_choice *c = setting->choices; c->name != NULL; c++)
             join(keys, sizeof keys, ", ", c->name);
-        (void)snprintf(text, size, "one of: %s", keys);
+        used = snprintf(text, size, "one of: %s", keys);
+        if (setting->parts == NULL || used < 0 || (size_t)used >= size) break;
+        keys[0] = '\0';
+        for (const spw_choice *c = setting->parts; c->name != NULL; c++)
+            join(keys, sizeof keys, ", ", c->name);
+        (void)snprintf(text + used, size - (size_t)used, ", or several, as [a, b] or a+b, of: %s", keys);
         break;
     case SPW_SETTING_COUNTS:
         (void)snprintf(text, size, "a whole number in [%.0f, %.0f] or a list of 1 to %zu of them",
@@ -150,16 +156,37 @@ static bool store_text(const spw_setting *setting, const char *text, size_t leng
     return true;
 }
 
-static bool store_choice(const spw_setting *setting, const char *text, size_t length, void *out) {
-    for (const spw_choice *c = setting->choices; c->name != NULL; c++) {
-        if (strlen(c->name) != length || memcmp(c->name, text, length) != 0) continue;
-        if (setting->size == sizeof(size_t))
-            *(size_t *)out = c->value;
-        else
-            *(unsigned *)out = (unsigned)c->value;
-        return true;
+static const spw_choice *find_choice(const spw_choice *choices, const char *text, size_t length) {
+    while (choices->name != NULL &&
+           (strlen(choices->name) != length || memcmp(choices->name, text, length) != 0))
+        choices++;
+    return choices->name != NULL ? choices : NULL;
+}
+
+static void put_choice(const spw_setting *setting, size_t value, void *out) {
+    if (setting->size == sizeof(size_t))
+        *(size_t *)out = value;
+    else
+        *(unsigned *)out = (unsigned)value;
+}
+
+/* Adds the bits of a+b or a,b; false for what is no part, or was there before. */
+static bool add_parts(const spw_setting *setting, const char *text, size_t length, size_t *bits) {
+    for (size_t first = 0, end; first <= length; first = end + 1) {
+        for (end = first; end < length && text[end] != '+' && text[end] != ',';) end++;
+        const spw_choice *part = find_choice(setting->parts, text + first, end - first);
+        if (part == NULL || (*bits & part->value) != 0) return false;
+        *bits |= part->value;
     }
-    return false;
+    return true;
+}
+
+static bool store_choice(const spw_setting *setting, const char *text, size_t length, void *out) {
+    const spw_choice *one = find_choice(setting->choices, text, length);
+    size_t bits = 0;
+    if (one == NULL && (setting->parts == NULL || !add_parts(setting, text, length, &bits))) return false;
+    put_choice(setting, one != NULL ? one->value : setting->join(bits), out);
+    return true;
 }
 
 static bool store_flag(const char *text, size_t length, bool *out) {
@@ -215,6 +242,22 @@ static spw_status read_list(const place *at, const spw_setting *setting, const y
         if (!store_node(setting, element, elements + *count * element_size(setting)))
             return refuse(at, setting, element);
     }
+    return SPW_OK;
+}
+
+/* Several parts of a choice. */
+static spw_status read_parts(const place *at, const spw_setting *setting, const yaml_node_t *node,
+                             void *field) {
+    size_t bits = 0;
+    for (const yaml_node_item_t *item = node->data.sequence.items.start; item < node->data.sequence.items.top;
+         item++) {
+        const yaml_node_t *element = node_of(at->settings, *item);
+        if (element->type != YAML_SCALAR_NODE ||
+            !add_parts(setting, (const char *)element->data.scalar.value, element->data.scalar.length, &bits))
+            return refuse(at, setting, element);
+    }
+    if (bits == 0) return refuse(at, setting, node);
+    put_choice(setting, setting->join(bits), field);
     return SPW_OK;
 }
 
@@ -274,6 +317,8 @@ static spw_status read_value(const place *at, const spw_setting *setting, const 
     char *field = out + setting->offset;
     if (setting->kind == SPW_SETTING_COUNTS || setting->kind == SPW_SETTING_TEXTS)
         return read_list(at, setting, node, out);
+    if (setting->parts != NULL && node->type == YAML_SEQUENCE_NODE)
+        return read_parts(at, setting, node, field);
     if (setting->kind != SPW_SETTING_GROUP)
         return store_node(setting, node, field) ? SPW_OK : refuse(at, setting, node);
     if (node->type != YAML_MAPPING_NODE) return refuse(at, setting, node);

@@ -17,7 +17,7 @@ typedef enum spw_setting_kind {
     SPW_SETTING_REAL,   /* double */
     SPW_SETTING_FLAG,   /* bool: true or false */
     SPW_SETTING_TEXT,   /* char [size], ended by zero */
-    SPW_SETTING_CHOICE, /* enum or size_t, by `size`: one of `choices` */
+    SPW_SETTING_CHOICE, /* enum or size_t, by `size`: one of `choices`; with `parts`, or several of these */
     SPW_SETTING_COUNTS, /* size_t [limit]: a whole number or a list of them */
     SPW_SETTING_TEXTS,  /* char [limit][size]: a list */
     SPW_SETTING_GROUP   /* a mapping with a table of its own, into the struct at `offset` */
@@ -38,6 +38,9 @@ typedef struct spw_setting {
     const char *fallback; /* the default as one would write it; NULL: the key is required. GROUP: "{}", every
                              key of the group then has a default; lists: "" is the empty list */
     const spw_choice *choices;
+    const spw_choice
+        *parts; /* CHOICE: bits that may be given together, as [a, b] or a+b or a,b; NULL: none */
+    size_t (*join)(size_t bits);      /* the value of such a list */
     const struct spw_setting *fields; /* GROUP */
     const char *help;
     const char *option; /* its name on the command line, without "--"; NULL: none but --set */

@@ -94,6 +94,11 @@ static const spw_setting *find_setting(const spw_setting *rows, const char *opti
     return NULL;
 }
 
+static bool is_choice(const spw_choice *choices, const char *name) {
+    while (choices->name != NULL && strcmp(choices->name, name) != 0) choices++;
+    return choices->name != NULL;
+}
+
 /* The words of a key of the job. */
 static spw_status add_choices(const char *option, spw_values *out) {
     const spw_setting *row = find_setting(spw_job_settings(), option);
@@ -103,6 +108,8 @@ static spw_status add_choices(const char *option, spw_values *out) {
     if (row == NULL || row->kind != SPW_SETTING_CHOICE) return SPW_OK;
     for (const spw_choice *c = row->choices; c->name != NULL && status == SPW_OK; c++)
         status = add_word(out, c->name);
+    for (const spw_choice *c = row->parts; c != NULL && c->name != NULL && status == SPW_OK; c++)
+        if (!is_choice(row->choices, c->name)) status = add_word(out, c->name);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
+#include "sim/memory/repeated_modules.h"
 #include "sim/memory/unfused_attention.h"
 
 #include <inttypes.h>
@@ -76,13 +77,16 @@ static size_t attention_elements(const spw_model *m) {
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
-/* What one attention block keeps until its backward pass: in the layer at work, and in the others. */
-typedef struct kept_attention {
-    double here, waits;
-} kept_attention;
-
 static const char *inputs_note(const spw_job *job) {
     return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
+}
+
+/* Of a formula: what modules that run again do not keep. */
+enum { LESS_TEXT = 48 };
+static const char *less_text(double gone, char out[LESS_TEXT]) {
+    out[0] = '\0';
+    if (gone > 0.0) (void)snprintf(out, LESS_TEXT, " - %.6g of modules that run again", gone);
+    return out;
 }
 
 /* What a product that is cut by columns reads is gathered along the sequence, and so is the gradient that it gives back
@@ -111,34 +115,41 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
         at);
 }
 
-static kept_attention add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+/* What one attention block keeps until its backward pass where its layer waits; 2 H of norms of the layer's FFN are in it. */
+static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_unfused_attention a = spw_unfused_attention_of(job, s);
-    const double scores = job->remat == SPW_REMAT_SELECTIVE ? 0.0 : SPW_SCORES_KEPT * a.scores;
-    LIVE(spw_component_add(f, "attention", a.kept - scores, "attention of a layer, without its scores (7.4)",
-                           "T (A b + 8) + 4 p S head_dim b = %zu x (%zu x %zu + 8) + 4 x %zu x %zu x %zu",
+    const double scores =
+        spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? 0.0 : SPW_SCORES_KEPT * a.scores;
+    const double gone = spw_repeated_modules_of(job, s).attention;
+    char less[LESS_TEXT];
+    LIVE(spw_component_add(f, "attention", a.kept - scores - gone,
+                           "attention of a layer, without its scores (7.4)",
+                           "T (A b + 8) + 4 p S head_dim b = %zu x (%zu x %zu + 8) + 4 x %zu x %zu x %zu%s",
                            s->tokens, a.elements, s->element_bytes, s->sequences * job->sequence_length,
-                           job->model.head_dim, s->element_bytes),
+                           job->model.head_dim, s->element_bytes, less_text(gone, less)),
          AT_LAYERS);
     spw_unfused_attention_add(f, job, s);
-    return (kept_attention){a.kept, a.kept};
+    return a.kept - gone;
 }
 
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
-static kept_attention add_flash(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+static double add_flash(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes,
-                 core = (double)(m->heads * sizeof(float)),
-                 bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention);
+                 core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
+                 bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) - gone;
+    char less[LESS_TEXT];
     LIVE(spw_component_add(f, "attention", bytes, "attention of the recomputed layer (7.4)",
-                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s", s->tokens, elements, b,
-                           m->heads, inputs_note(job)),
+                           "T (A b + 4 heads) = %zu x (%zu x %.0f + 4 x %zu)%s%s", s->tokens, elements, b,
+                           m->heads, inputs_note(job), less_text(gone, less)),
          AT_LAYERS);
-    return (kept_attention){bytes, job->remat == SPW_REMAT_SELECTIVE ? bytes - tokens * core : bytes};
+    spw_repeated_modules_add(f, job, s);
+    return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? bytes - tokens * core : bytes;
 }
 
-static kept_attention add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                                      const spw_layer_shape *s) {
+static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                              const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
@@ -149,7 +160,7 @@ static kept_attention add_activations(spw_footprint *f, const spw_job *job, cons
                                             : "inputs of the layers, stacked by the scan (7.3)",
                           "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
         ALWAYS);
-    const kept_attention attention =
+    const double attention =
         job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, s);
     if (stage->head) {
         LIVE(spw_component_add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
@@ -158,7 +169,7 @@ static kept_attention add_activations(spw_footprint *f, const spw_job *job, cons
              AT_LOSS);
     }
     add_gathered_sequence(f, job, stage, s);
-    if (m->shared_ffn > 0) {
+    if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
         LIVE(spw_component_add(
                  f, "shared_expert", tokens * (ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
                  "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
@@ -225,14 +236,17 @@ cleanup:
 static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
                       double attention) {
     const spw_model *m = &job->model;
-    const bool scores = job->attention == SPW_ATTENTION_UNFUSED;
+    const bool moment = spw_attention_is_moment(job);
+    const spw_repeated_modules gone = spw_repeated_modules_of(job, s);
     const double tokens = (double)s->tokens * (double)s->element_bytes;
     const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
     const double all = (double)s->tokens;
-    const double shared =
-        job->remat == SPW_REMAT_MOE ? 0.0 : ffn_kept(job) * tokens * (double)m->shared_ffn + all * fp8.shared;
-    const double moe = attention + shared;
-    const double dense = attention + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense;
+    const double shared = spw_remat_repeats(job->remat, SPW_MODULE_MOE)
+                              ? 0.0
+                              : ffn_kept(job) * tokens * (double)m->shared_ffn + all * fp8.shared;
+    const double moe = attention + shared - gone.moe;
+    const double dense =
+        attention + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense - gone.dense;
     const double moe_layers = (double)stage->kept_moe_layers;
     const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
     LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
@@ -243,13 +257,13 @@ static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *sta
         LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
                                "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
                                moe_layers - 1.0, moe, dense_layers, dense),
-             {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = scores});
+             {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment});
     }
     if (dense_layers > 0.0) {
         LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
                                "no remat: the same of the layers beside a dense one (7.3)",
                                "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
-             {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = scores && moe_layers == 0.0});
+             {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment && moe_layers == 0.0});
     }
 }
 
@@ -268,7 +282,7 @@ static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage
     all->routed = others->routed = true;
     LIVE(all, {false, true, true});
     LIVE(others, AT_MOE_LAYER);
-    if (job->attention != SPW_ATTENTION_UNFUSED) return;
+    if (!spw_attention_is_moment(job)) return;
     spw_component *before =
         spw_component_add(f, "saved_rows_before_the_last", routed > last ? routed - last : 0.0,
                           "no remat: the same without the last layer's (7.4)", "%.6g - %.6g", routed, last);
@@ -398,7 +412,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     *out = (spw_footprint){.stage = stage};
     out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
-    kept_attention attention = {0.0, 0.0};
+    double attention = 0.0;
     spw_job cut; /* with the widths of one GPU of a tensor group */
     const spw_job *part = job;
     if (spw_grid_mesh_tensor(job) > 1) {
@@ -426,7 +440,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     if (spw_remat_keeps_layers(job->remat)) {
         const uint64_t one = out->live_set.saved_bytes;
         const spw_saved_rows saved = {stage.kept_moe_layers * one, one, out->live_set.to_host_bytes};
-        if (whole) add_saved(out, part, &stage, shape, attention.waits + spw_mesh_gathered_keys(job, shape));
+        if (whole) add_saved(out, part, &stage, shape, attention + spw_mesh_gathered_keys(job, shape));
         add_saved_rows(out, job, &stage, routed != NULL ? routed->saved : saved);
         if (spw_remat_keeps_experts(job->remat)) out->saved = routed != NULL ? routed->saved : saved;
         add_staying(out, job, shape, &stage, out->saved.stays);

@@ -53,7 +53,8 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
             "finetune is described for whole models with tensor 1 and expert_tensor 1 (they are %zu and %zu; "
             "context may be above 1), under Megatron-Core's optimizer: distributed or replicated",
             g.tensor, g.expert_tensor);
-    if (job->precision.recipe != SPW_FP8_NONE || job->remat == SPW_REMAT_MOE_ACT)
+    if (job->precision.recipe != SPW_FP8_NONE ||
+        spw_remat_exceeds(job->remat, SPW_MODULE_CORE_ATTN | SPW_MODULE_MOE))
         return spw_fail(
             SPW_ECONFIG,
             "finetune with recipe %s under remat %s is not modelled; use recipe: none and another "
@@ -86,7 +87,7 @@ static spw_status check_pool(const spw_job *job, const spw_scheme *scheme) {
             "scheme '%s': which pages layers of multi-token prediction take was not read; leave m out "
             "of the layout, or leave stash= away",
             scheme->text);
-    if (job->remat == SPW_REMAT_MOE_ACT)
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT))
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': remat moe_act with the paged stash is done within TransformerEngine's fused "

@@ -15,7 +15,7 @@ enum {
     ANGLE_TABLES = 4,             /* cosine and sine, of the queries and of the keys */
 };
 
-static bool repeats_core(const spw_job *job) { return job->remat == SPW_REMAT_SELECTIVE; }
+static bool repeats_core(const spw_job *job) { return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN); }
 
 /* Tokens of the whole sequences that the tensor group shares. */
 static double tokens_of(const spw_job *job, const spw_layer_shape *s) {
@@ -85,8 +85,7 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
 }
 
 static bool reads_remat(spw_remat remat) {
-    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || remat == SPW_REMAT_SELECTIVE ||
-           remat == SPW_REMAT_MOE || remat == SPW_REMAT_MOE_ACT;
+    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || spw_remat_is_megatron(remat);
 }
 
 spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
@@ -116,7 +115,7 @@ spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *sch
         return spw_fail(
             SPW_ECONFIG,
             "attention: unfused is described for activations in bf16 without a recipe, for training "
-            "of all weights, and for remat none, full, selective, moe and moe_act; use one of "
-            "these, or attention: flash");
+            "of all weights, and for remat none, full and the modules of Megatron-Core; use "
+            "one of these, or attention: flash");
     return SPW_OK;
 }

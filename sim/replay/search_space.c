@@ -66,11 +66,11 @@ static const struct {
 
 const char *spw_search_dimension_name(size_t dimension) { return dimensions[dimension].name; }
 
-const char *spw_search_value_text(size_t dimension, size_t value, char out[32]) {
+const char *spw_search_value_text(size_t dimension, size_t value, char out[SPW_REMAT_TEXT]) {
     if (dimensions[dimension].policy) {
-        (void)snprintf(out, 32, "%s", spw_remat_name((spw_remat)value));
+        (void)snprintf(out, SPW_REMAT_TEXT, "%s", spw_remat_name((spw_remat)value));
     } else {
-        (void)snprintf(out, 32, "%zu", value);
+        (void)snprintf(out, SPW_REMAT_TEXT, "%zu", value);
     }
     return out;
 }

@@ -1,6 +1,7 @@
 #include "sim/schemes/megatron_layer.h"
 
 #include "base/memory.h"
+#include "sim/input/remat_modules.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -199,6 +200,10 @@ void spw_megatron_layer_router_gradient(spw_layer_builder *b, bool fused) {
 /* The input of a product waits for the gradient of its weights, or of its adapter's A. */
 static bool drops_inputs(const spw_layer_shape *s) { return s->frozen_experts && s->lora_rank == 0; }
 
+static bool repeats_activation(spw_megatron_experts x) {
+    return spw_remat_repeats(x.shape->remat, SPW_MODULE_MOE_ACT);
+}
+
 /* What the adapter beside a product makes: A x, which the gradient of B needs, and its output, which is added to that. */
 static void adapt(spw_layer_builder *b, const char *step, const char *name, spw_tensor output,
                   spw_megatron_experts x) {
@@ -265,7 +270,7 @@ static void multiplied(spw_layer_builder *b, const char *step, const operand *o,
 /* An activation that is computed again is cast again, from bf16 (Megatron-Core's set_save_original_input of fc2): forward by row alone,
  * backward by column, and with one scale a tensor both ways (TransformerEngine's grouped_linear.py). */
 static bool casts_again(spw_megatron_experts x) {
-    return x.shape->fp8_copies > 0 && x.shape->remat == SPW_REMAT_MOE_ACT;
+    return x.shape->fp8_copies > 0 && spw_remat_repeats(x.shape->remat, SPW_MODULE_MOE_ACT);
 }
 static bool by_row_again(spw_megatron_experts x) { return !splits(x) || !x.shape->fp8_scaled; }
 
@@ -387,7 +392,7 @@ static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
         multiplied(b, "fc2", &fc2_input, x);
     }
     adapt(b, "fc2", "fc2_lora", (spw_tensor){"fc2_lora_output", x.rows, SPW_WIDTH_HIDDEN}, x);
-    if (forward || drops_inputs(x.shape) || x.shape->remat == SPW_REMAT_MOE_ACT || x.shape->fp8_copies > 0)
+    if (forward || drops_inputs(x.shape) || repeats_activation(x) || x.shape->fp8_copies > 0)
         spw_layer_dies(b, "fc2", "fc2_input");
     if (forward) spw_layer_dies(b, "fc2", "fc1_output");
     offload(b, "fc2", x, SPW_OFFLOAD_MOE_ACT);
@@ -438,7 +443,7 @@ static size_t stashed(spw_megatron_experts x, spw_tensor out[STASHED]) {
     out[count++] = (spw_tensor){"row_probs", x.rows, SPW_WIDTH_ONE, .element_bytes = 4};
     if (fp8) {
         out[count++] = copy_of(&fc2_input, splits(x) ? fc2_input.by_column : fc2_input.by_row, x);
-    } else if (x.shape->remat != SPW_REMAT_MOE_ACT) {
+    } else if (!repeats_activation(x)) {
         out[count++] = (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN};
     }
     return count;
@@ -457,7 +462,7 @@ void spw_megatron_layer_reload(spw_layer_builder *b, spw_megatron_experts x) {
 }
 
 static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
-    if (x.shape->remat == SPW_REMAT_MOE_ACT)
+    if (repeats_activation(x))
         spw_layer_born(b, "swiglu again", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
     cast(b, "fc2 input gradient", &d_fc2_output, x);
     spw_layer_born(b, "fc2 input gradient", (spw_tensor){"d_fc2_input", x.rows, SPW_WIDTH_FFN});

@@ -1,6 +1,7 @@
 /* Primus' MegaMoE (docs/schemes.md, section 3.7): dispatch within the grouped product of gate and up, combine within that of
  * down. Rows of the experts lie in a pool for the worst case; what is dispatched stays in it and is sent again for the gradient
  * of the weights. */
+#include "sim/input/remat_modules.h"
 #include "sim/schemes/megatron_layer.h"
 
 enum { TILE = 256, TOKENS = 128, BARRIER = 32, LARGEST_GROUP = 8, HIDDEN = 512 };
@@ -137,7 +138,7 @@ static spw_status check(const spw_scheme *scheme, const spw_layer_shape *s) {
 }
 
 static spw_status check_kernels(const spw_scheme *scheme, const spw_layer_shape *s) {
-    if (s->remat == SPW_REMAT_MOE || s->remat == SPW_REMAT_MOE_ACT)
+    if (spw_remat_repeats(s->remat, SPW_MODULE_MOE) || spw_remat_repeats(s->remat, SPW_MODULE_MOE_ACT))
         return spw_fail(SPW_ECONFIG,
                         "scheme '%s': MegaMoE's layer recomputes nothing by itself; remat full, selective or "
                         "none would be right",

@@ -8,7 +8,8 @@
 
 /* Forward, recomputed forward, gradients of input and of weights: products of one size. */
 static const double PASSES = 4.0;
-static const spw_model_passes PASSES_OUTSIDE = {.layers = 4.0, .attention = 2.0 + 2.5, .shared = 4.0};
+static const spw_model_passes PASSES_OUTSIDE = {
+    .layers = 4.0, .attention = 2.0 + 2.5, .shared = 4.0, .dense = 4.0, .up = 4.0};
 
 /* Kernels that read and write whole tensors: how many such reads and writes a layer makes over all passes
  * (docs/validation_time.md, "Counted work"). Whole numbers, counted by hand from the event lists. */

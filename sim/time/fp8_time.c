@@ -1,6 +1,7 @@
 #include "sim/time/fp8_time.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/remat_modules.h"
 #include "sim/memory/fp8_memory.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
@@ -26,7 +27,7 @@ static double cast_again(const spw_job *job, double inputs) {
 /* remat moe_act casts the experts' activation again; with one scale a tensor both ways. */
 static double activation_again(const spw_job *job, double elements) {
     const spw_fp8_facts facts = facts_of(job);
-    if (job->remat != SPW_REMAT_MOE_ACT) return 0.0;
+    if (!spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT)) return 0.0;
     return cast_again(job, elements) + (facts.both && !facts.scaled ? elements : 0.0);
 }
 

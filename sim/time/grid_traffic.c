@@ -96,21 +96,27 @@ static void add_output(builder *b, passing p, bool again) {
     add_scales(b, &p, 0, 1);
 }
 
-static void add_attention(builder *b, spw_step_place place, bool again) {
+/* Does a module run again, alone or with the whole layer? */
+static bool again(const spw_job *job, spw_module module) {
+    return job->remat == SPW_REMAT_FULL || spw_remat_repeats(job->remat, module);
+}
+
+static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
+    const bool full = b->job->remat == SPW_REMAT_FULL, up = again(b->job, SPW_MODULE_MLA_UP_PROJ);
     if (m->attention == SPW_ATTENTION_MLA) {
         const wide queries = m->q_lora_rank > 0 ? WIDE_QUERIES : WIDE_HIDDEN;
-        add_input(b, (passing){"queries", queries, place, .linear = true}, again);
-        add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, again);
-        /* gathered once: no product reads it */
+        add_input(b, (passing){"queries", queries, place, .linear = true}, up);
+        add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, up);
+        /* gathered once, and outside of mla_up_proj: no product reads it */
         const passing rope = {"rotary_key", WIDE_ROTARY, place, .linear = false};
         add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-        add(b, &rope, SPW_OPERATION_ALL_GATHER, true, again ? 1 : 0, CARRIED_BF16);
+        add(b, &rope, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
         add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     } else {
-        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, again);
+        add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, full);
     }
-    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, again);
+    add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, full);
 }
 
 static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
@@ -175,15 +181,16 @@ void spw_grid_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
-    const bool full = job->remat == SPW_REMAT_FULL;
+    const bool core = again(job, SPW_MODULE_CORE_ATTN);
     builder b = {job, &point->shape, out, g.tensor, g.context};
-    add_attention(&b, SPW_PLACE_MOE_LAYER, full);
-    add_ffn(&b, SPW_PLACE_MOE_LAYER, m->shared_ffn, full || job->remat == SPW_REMAT_MOE);
-    add_ring(&b, SPW_PLACE_MOE_LAYER, full || job->remat == SPW_REMAT_SELECTIVE);
+    add_attention(&b, SPW_PLACE_MOE_LAYER);
+    add_ffn(&b, SPW_PLACE_MOE_LAYER, m->shared_ffn,
+            again(job, SPW_MODULE_MOE) || again(job, SPW_MODULE_SHARED_EXPERTS));
+    add_ring(&b, SPW_PLACE_MOE_LAYER, core);
     if (m->moe_layers < m->layers) {
-        add_attention(&b, SPW_PLACE_DENSE_LAYER, full);
-        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn, full);
-        add_ring(&b, SPW_PLACE_DENSE_LAYER, full || job->remat == SPW_REMAT_SELECTIVE);
+        add_attention(&b, SPW_PLACE_DENSE_LAYER);
+        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn, again(job, SPW_MODULE_MLP));
+        add_ring(&b, SPW_PLACE_DENSE_LAYER, core);
     }
     add_ends(&b);
     add_replicated(&b);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/input/remat.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
@@ -19,27 +20,35 @@
 
 /* --- What is covered --- */
 
-/* Recompute by remat: passes of the model outside the experts, what a MoE layer does again. */
-static const struct {
-    spw_model_passes passes;
-    spw_remat remat;
-    spw_recompute recompute;
-} remats[] = {{{3.0, 3.5, 3.0}, SPW_REMAT_NONE, SPW_RECOMPUTE_NONE},
-              {{3.0, 4.5, 3.0}, SPW_REMAT_SELECTIVE, SPW_RECOMPUTE_NONE},
-              {{3.0, 3.5, 3.0}, SPW_REMAT_MOE_ACT, SPW_RECOMPUTE_MOE_ACT},
-              {{3.0, 3.5, 4.0}, SPW_REMAT_MOE, SPW_RECOMPUTE_MOE},
-              {{4.0, 4.5, 4.0}, SPW_REMAT_FULL, SPW_RECOMPUTE_MOE}};
+static bool knows_remat(spw_remat remat) {
+    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || spw_remat_is_megatron(remat);
+}
 
-static size_t remat_row(const spw_job *job) {
-    size_t i = 0;
-    while (i < SPW_COUNT_OF(remats) && remats[i].remat != job->remat) i++;
-    return i;
+/* Does the backward pass run any of these modules again? */
+static bool again(spw_remat remat, unsigned modules) {
+    return remat == SPW_REMAT_FULL || (spw_remat_modules(remat) & modules) != 0;
+}
+
+/* Passes of the model outside the experts. */
+static spw_model_passes passes_of(spw_remat remat) {
+    return (spw_model_passes){.layers = again(remat, 0) ? 4.0 : 3.0,
+                              .attention = again(remat, SPW_MODULE_CORE_ATTN) ? 4.5 : 3.5,
+                              .shared = again(remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS) ? 4.0 : 3.0,
+                              .dense = again(remat, SPW_MODULE_MLP) ? 4.0 : 3.0,
+                              .up = again(remat, SPW_MODULE_MLA_UP_PROJ) ? 4.0 : 3.0,
+                              .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0};
+}
+
+/* What a MoE layer does again. */
+static spw_recompute recompute_of(spw_remat remat) {
+    if (again(remat, SPW_MODULE_MOE)) return SPW_RECOMPUTE_MOE;
+    return again(remat, SPW_MODULE_MOE_ACT) ? SPW_RECOMPUTE_MOE_ACT : SPW_RECOMPUTE_NONE;
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         scheme->type->megatron.timed && !spw_scheme_option_is(scheme, "backend", "hybridep");
-    return (recipe || spw_scheme_is_timed_megatron(scheme)) && remat_row(job) < SPW_COUNT_OF(remats) &&
+    return (recipe || spw_scheme_is_timed_megatron(scheme)) && knows_remat(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
            !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) && !job->muon &&
@@ -315,14 +324,15 @@ static spw_status set_shape(prediction *p) {
                                     .expert_tensor = s->expert_tensor,
                                     .capacity = capacity != SIZE_MAX ? capacity : 0,
                                     .padded = spw_scheme_fills_slots(scheme),
-                                    .recompute = remats[remat_row(job)].recompute,
+                                    .recompute = recompute_of(job->remat),
                                     .product_gain = spw_fp8_product_gain(job)};
     p->dispatcher = scheme->type->megatron.dispatcher;
     p->send_s = p->pipeline.stages > 1
                     ? q->coefficients->exchange_latency_s.value +
                           2.0 * (double)(s->tokens * s->hidden) / q->coefficients->network_bytes_per_s.value
                     : 0.0;
-    return spw_megatron_outside_of(q->coefficients, q->point, &remats[remat_row(job)].passes, &p->outside);
+    const spw_model_passes passes = passes_of(job->remat);
+    return spw_megatron_outside_of(q->coefficients, q->point, &passes, &p->outside);
 }
 
 static spw_status begin(prediction *p) {

@@ -49,10 +49,16 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
     const double cast_bytes =
         (double)point->shape.tokens * (spw_fp8_cast_bytes(job, passes->layers > 3.0, passes->shared > 3.0) +
                                        spw_fp8_settle_bytes(job, point->shape.tokens));
-    spw_model_work w;
+    spw_model_work w, once; /* once: without what modules do again */
     *out = (spw_megatron_outside){.gradients_s = 0.0};
     if (job->part == SPW_PART_EXPERT_LAYERS) return SPW_OK;
+    const spw_model_passes plain = {.layers = passes->layers,
+                                    .attention = passes->attention,
+                                    .shared = passes->layers,
+                                    .dense = passes->layers,
+                                    .up = passes->layers};
     spw_model_work_count(job, point->shape.sequences, passes, &w);
+    spw_model_work_count(job, point->shape.sequences, &plain, &once);
     *out = (spw_megatron_outside){
         .seconds = {[SPW_OUTSIDE_PROJECTIONS] = w.projections / linear / cut,
                     [SPW_OUTSIDE_ATTENTION] = w.attention / scores / cut,
@@ -62,12 +68,12 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
                     [SPW_OUTSIDE_ELEMENTWISE] = w.layer_bytes / c->copy_bytes_per_s.value / cut,
                     /* counted by the GPU's own tokens */
                     [SPW_OUTSIDE_CASTS] = cast_bytes / c->copy_bytes_per_s.value},
-        .forward_share = {[SPW_OUTSIDE_PROJECTIONS] = 1.0 / passes->layers,
+        .forward_share = {[SPW_OUTSIDE_PROJECTIONS] = once.projections / w.projections / passes->layers,
                           [SPW_OUTSIDE_ATTENTION] = 1.0 / passes->attention,
-                          [SPW_OUTSIDE_DENSE_FFN] = 1.0 / passes->layers,
+                          [SPW_OUTSIDE_DENSE_FFN] = 1.0 / passes->dense,
                           [SPW_OUTSIDE_SHARED] = 1.0 / passes->shared,
                           [SPW_OUTSIDE_HEAD] = 1.0 / 3.0,
-                          [SPW_OUTSIDE_ELEMENTWISE] = 1.0 / passes->layers,
+                          [SPW_OUTSIDE_ELEMENTWISE] = once.layer_bytes / w.layer_bytes / passes->layers,
                           [SPW_OUTSIDE_CASTS] = 1.0 / passes->layers}};
     return count_grid(c, point, out);
 }

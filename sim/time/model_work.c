@@ -16,6 +16,28 @@ static double layer_elements(const spw_model *m) {
            latent + heads * ((double)m->nope_dim + value) + heads * value + hidden;
 }
 
+/* Of one layer: weights of MLA's up projections, and the elements a token that they and the rotation write. */
+static double up_weights(const spw_model *m) {
+    const double key = (double)(m->nope_dim + m->rope_dim), heads = (double)m->heads;
+    if (m->attention == SPW_ATTENTION_GQA) return 0.0;
+    return (double)(m->q_lora_rank > 0 ? m->q_lora_rank : m->hidden) * heads * key +
+           (double)m->kv_lora_rank * heads * (double)(m->nope_dim + m->v_head_dim);
+}
+static double up_elements(const spw_model *m) {
+    if (m->attention == SPW_ATTENTION_GQA) return 0.0;
+    return (double)m->heads * (double)(2 * (m->nope_dim + m->rope_dim) + m->nope_dim + m->v_head_dim);
+}
+
+/* What modules that run again write beside `layers` passes, all layers. */
+static double again_elements(const spw_model *m, const spw_model_passes *passes) {
+    const double moe = (double)m->moe_layers, dense = (double)(m->layers - m->moe_layers);
+    const double norms = moe + (m->attention == SPW_ATTENTION_GQA ? 0.0 : (double)m->layers);
+    return (passes->up - passes->layers) * (double)m->layers * up_elements(m) +
+           (passes->dense - passes->layers) * 3.0 * dense * (double)m->dense_ffn +
+           (passes->shared - passes->layers) * 3.0 * moe * (double)m->shared_ffn +
+           passes->norms * norms * (double)m->hidden;
+}
+
 void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_passes *passes,
                           spw_model_work *out) {
     const spw_model *m = &job->model;
@@ -29,17 +51,18 @@ void spw_model_work_count(const spw_job *job, size_t sequences, const spw_model_
     const double length = (double)job->sequence_length;
     const double tokens = (double)sequences * length;
     *out = (spw_model_work){.tokens = tokens};
-    out->projections = passes->layers * 2.0 * tokens * (double)p.mixers;
+    out->projections = passes->layers * 2.0 * tokens * (double)p.mixers +
+                       (passes->up - passes->layers) * 2.0 * tokens * layers * up_weights(m);
     out->attention = passes->attention * attending * (double)sequences * length * length * (double)m->heads *
                      (key + value);
-    out->dense_ffn = passes->layers * 6.0 * tokens * dense * hidden * (double)m->dense_ffn;
+    out->dense_ffn = passes->dense * 6.0 * tokens * dense * hidden * (double)m->dense_ffn;
     out->shared_expert = passes->shared * 6.0 * tokens * moe * hidden * (double)m->shared_ffn;
     out->router = passes->layers * 2.0 * tokens * moe * hidden * (double)m->experts;
     out->head = PASSES_ONCE * 2.0 * tokens * hidden * (double)m->vocab;
     const double elements =
         layers * layer_elements(m) + 3.0 * (moe * (double)m->shared_ffn + dense * (double)m->dense_ffn);
-    out->layer_bytes =
-        passes->layers * 2.0 * tokens * elements * b + LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
+    out->layer_bytes = 2.0 * tokens * (passes->layers * elements + again_elements(m, passes)) * b +
+                       LOGITS_TOUCHES * tokens * (double)m->vocab * 4.0;
     out->optimizer_bytes =
         (double)p.total / (double)spw_job_gpus(job) *
         (double)(2 * job->precision.weights + job->precision.gradients + 4 * job->precision.optimizer);

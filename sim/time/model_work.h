@@ -8,9 +8,12 @@
 /* How often the products of a forward pass are made in a step: 3 = forward and two gradients, 4 = forward again. The
  * scores of attention: 1 forward, 2.5 backward (five products instead of two), 1 again. */
 typedef struct spw_model_passes {
-    double layers; /* attention's projections, dense FFN, router, element work */
+    double layers; /* attention's projections, router, element work */
     double attention;
     double shared; /* shared experts */
+    double dense;  /* FFN of layers without experts */
+    double up;     /* of the projections, MLA's up projections and what is done by element behind them */
+    double norms;  /* how often the norms that are modules of their own are made again */
 } spw_model_passes;
 
 typedef struct spw_model_work {

@@ -4,6 +4,7 @@
 #include "reference/combine.h"
 #include "reference/schemes/execution.h"
 #include "reference/token_rounding.h"
+#include "sim/input/remat_modules.h"
 #include "sim/schemes/selection.h"
 #include "sim/verify/plain_layer.h"
 
@@ -228,7 +229,8 @@ static spw_status execute(workspace *w) {
                                        .sequence_length = s->sequence_length,
                                        .element_bytes = s->element_bytes,
                                        .node_ranks = s->node_ranks,
-                                       .recompute_activation = s->remat == SPW_REMAT_MOE_ACT,
+                                       .recompute_activation =
+                                           spw_remat_repeats(s->remat, SPW_MODULE_MOE_ACT),
                                        .factor = option_factor(w->scheme),
                                        .option = option};
     const spw_execution_input input = {.expert = w->c->expert,

@@ -85,7 +85,8 @@ refused = run(program, "explain", "--job", root / "sim/jobs/scratch-moe-e64.yaml
 schemes = set(refused.split("known schemes: ")[1].strip().split(", "))
 models = {path.stem for path in (root / "sim/models").glob("*.json")}
 clusters = {path.stem for path in (root / "sim/clusters").glob("*.yaml")}
-remats = set(re.search(r"^remat: .*one of: (.*)", re.sub(r"\n +", " ", run(program, "help", "job").stdout), re.M)[1].split(", "))
+words = re.search(r"^remat: .*one of: (.*), or several, .* of: (.*)", re.sub(r"\n +", " ", run(program, "help", "job").stdout), re.M)
+remats = {name for part in words.groups() for name in part.split(", ")}
 formats = set(re.findall(r"^  ([\w-]+): ", run(program, "trace", "import", "--help").stdout, re.M))
 for name in ("a.h5", "b.json", "c.yaml", "d.txt"):
     (scratch / name).touch()

@@ -2,6 +2,7 @@
  * scratch directory, argv[2]: root of the source tree. */
 #include "sim/input/job.h"
 #include "sim/input/precision.h"
+#include "sim/input/remat_modules.h"
 
 #include "base/memory.h"
 #include "tests/unit/check.h"
@@ -153,6 +154,16 @@ static void test_keys(void) {
     "the experts of a layer; 0 for as many of a node as divide " \
     "them)"
 #define EXPERT(value) HEAD "parallel: {expert: " value ", fsdp: 8}\n" BATCH
+#define REMAT_OF(found) \
+    "job.yaml:5: 'remat' is " found \
+    "; it must be one of: none, full, minimal, minimal_with_context, save_out_proj, save_qkv_proj, " \
+    "save_dot_except_mlp, save_dot_except_mlpwi, selective, moe_act, moe, or several, as [a, b] or a+b, " \
+    "of: " \
+    "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts (what the backward pass computes " \
+    "again instead of keeping it)"
+#define MOE_AND(list) \
+    "job.yaml:5: remat " list \
+    ": moe runs the whole MoE layer again, moe_act and shared_experts with it; leave these out, or moe"
 #define FRACTION(value) JOB "memory_fraction: " value "\n"
 #define FRACTION_OF(found) \
     "job.yaml:5: 'memory_fraction' is " found \
@@ -189,11 +200,15 @@ static void test_types(void) {
         {FRACTION("1e"), FRACTION_OF("'1e'")},
         {FRACTION("93%"), FRACTION_OF("'93%'")},
         {FRACTION("0,93"), FRACTION_OF("'0,93'")},
-        {JOB "remat: some\n",
-         "job.yaml:5: 'remat' is 'some'; it must be one of: none, full, minimal, "
-         "minimal_with_context, save_out_proj, save_qkv_proj, save_dot_except_mlp, "
-         "save_dot_except_mlpwi, selective, moe_act, moe (what the backward pass computes "
-         "again instead of keeping it)"},
+        {JOB "remat: some\n", REMAT_OF("'some'")},
+        {JOB "remat: [moe_act, moe_act]\n", REMAT_OF("'moe_act'")},
+        {JOB "remat: [moe_act, [mlp]]\n", REMAT_OF("a list")},
+        {JOB "remat: [full, mlp]\n", REMAT_OF("'full'")},
+        {JOB "remat: []\n", REMAT_OF("a list")},
+        {JOB "remat: mlp+\n", REMAT_OF("'mlp+'")},
+        {JOB "remat: mlp+full\n", REMAT_OF("'mlp+full'")},
+        {JOB "remat: [moe, moe_act]\n", MOE_AND("moe_act+moe")},
+        {JOB "remat: shared_experts+moe\n", MOE_AND("moe+shared_experts")},
         {JOB "precision: {weights: bf17}\n", "job.yaml:5: 'precision.weights' is 'bf17'; it must be one of: "
                                              "auto, bf16, fp16, fp32, fp8 (weights; auto: bf16)"},
         {JOB "precision: bf16\n",
@@ -575,8 +590,51 @@ static void test_overrides(const char *root) {
     CHECK(n > 1 && n < 100);
 }
 
+/* Every set of modules has one name, which is read back, in whatever order and form it is written. */
+static void test_remat_lists(void) {
+    spw_job job;
+    for (unsigned bits = 1; bits < 128; bits++) {
+        const spw_remat remat = (spw_remat)spw_remat_join(bits);
+        spw_remat read = SPW_REMAT_NONE;
+        CHECK(spw_remat_modules(remat) == bits && strlen(spw_remat_name(remat)) < SPW_REMAT_TEXT);
+        CHECK_OK(spw_remat_parse(spw_remat_name(remat), &read));
+        CHECK(read == remat);
+    }
+    CHECK(strcmp(spw_remat_name(SPW_REMAT_ALL_MODULES),
+                 "core_attn+moe_act+layernorm+mla_up_proj+mlp+moe+shared_experts") == 0);
+    CHECK(strcmp(spw_remat_name((spw_remat)(SPW_REMAT_ALL_MODULES + 1)), "?") == 0);
+    CHECK(spw_remat_modules(SPW_REMAT_FULL) == 0 && spw_remat_modules(SPW_REMAT_MINIMAL) == 0);
+    CHECK_OK(parse(JOB "remat: [core_attn]\n", &job));
+    CHECK(job.remat == SPW_REMAT_SELECTIVE);
+    CHECK_OK(parse(JOB "remat: [moe]\n", &job));
+    CHECK(job.remat == SPW_REMAT_MOE);
+    CHECK_OK(parse(JOB "remat: [mla_up_proj, moe_act]\n", &job));
+    CHECK(strcmp(spw_remat_name(job.remat), "moe_act+mla_up_proj") == 0);
+    CHECK(spw_remat_repeats(job.remat, SPW_MODULE_MOE_ACT) && !spw_remat_repeats(job.remat, SPW_MODULE_MOE));
+    CHECK_OK(parse(JOB "remat: mla_up_proj+moe_act\n", &job));
+    CHECK(strcmp(spw_remat_name(job.remat), "moe_act+mla_up_proj") == 0);
+    CHECK_OK(parse(JOB "remat: \"mlp,layernorm\"\n", &job));
+    CHECK(strcmp(spw_remat_name(job.remat), "layernorm+mlp") == 0);
+    refuse("model: olmoe-1b-7b\ncluster: mi355x-8x8\nparallel: {expert: 8, fsdp: 8}\n" BATCH
+           "remat: [mla_up_proj, mlp]\n",
+           "job.yaml:5: remat mla_up_proj+mlp: mla_up_proj is of multi-latent attention, which model "
+           "'olmoe-1b-7b' does "
+           "not have; leave mla_up_proj out");
+    refuse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n" BATCH
+           "model_part: expert_layers\nremat: [moe_act, layernorm]\n",
+           "job.yaml:6: remat moe_act+layernorm of bare layers is not described; use one of none, full, "
+           "selective, "
+           "moe_act and moe, or model_part: whole");
+    refuse("model: deepseek-v3\ncluster: h200-8x8\nparallel: {expert: 8, fsdp: 8}\n" BATCH
+           "optimizer: distributed\nprecision: {recipe: blockwise}\nremat: [moe, layernorm]\n",
+           "job.yaml:6: recipe blockwise with remat layernorm+moe is not modelled: of the modules only "
+           "core_attn, "
+           "moe_act and moe were read in fp8; use some of these, none or full, or recipe: none");
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
+    test_remat_lists();
     test_defaults();
     test_some_batches();
     test_expert_layers();

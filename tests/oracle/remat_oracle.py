@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Lists of Megatron-Core's recompute modules, on random models (MLA and GQA, layers without experts, shared experts), batches and
+pipelines: every tensor that a layer keeps, with the module that computes it again (docs/schemes.md, sections 5.2, 7.3 and 7.4), summed
+over the layers in flight. What waits, what is live beside a MoE layer, a dense layer, the loss and attention at work, the peak, and
+the work that is done again. Written from the document.
+
+remat_oracle.py SPILLWAY SCRATCH [--cases N]"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+from oracle_run import Oracle
+from replay_case import CLUSTER
+
+program, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else 60
+folder = scratch / "remat_oracle"
+folder.mkdir(parents=True, exist_ok=True)
+oracle = Oracle(str(program), "remat_oracle")
+MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+
+
+class Case:
+    def __init__(self, rng):
+        pick = lambda *values: int(rng.choice(values))
+        self.mla, self.local = pick(0, 1, 1) == 1, pick(0, 0, 1) == 1
+        self.local = self.local and not self.mla  # the local spec is described for GQA
+        self.R = pick(1, 2, 4)
+        self.E, self.K = self.R * pick(2, 4), pick(1, 2)
+        self.H, self.F, self.dense_F, self.shared = 64 * pick(1, 2), 8 * pick(1, 2, 4), 32 * pick(1, 5, 40), pick(0, 1, 2)
+        self.heads, self.kv, self.D = 4 * pick(1, 2), 4, 16 * pick(1, 2)
+        self.q_lora, self.kv_lora, self.nope, self.rope, self.v = pick(0, 24, 48), 16 * pick(1, 2), 16 * pick(1, 4), 8, 16 * pick(1, 3)
+        self.p, self.S = pick(1, 2), 64 * pick(1, 2)
+        self.stages, self.micro = pick(1, 1, 2), pick(1, 2, 4)
+        self.L = self.stages * pick(2, 3)
+        self.first_dense = pick(0, 1, 1, self.L - 1)
+        free = [m for m in MODULES if m != "mla_up_proj" or self.mla]
+        self.modules = {m for m in free if pick(0, 1)} or {"layernorm"}
+        if "moe" in self.modules:
+            self.modules -= {"moe_act", "shared_experts"}
+
+    def write(self, remat):
+        model = dict(model_type="generic", hidden_size=self.H, moe_intermediate_size=self.F, num_attention_heads=self.heads, vocab_size=64,
+                     num_experts=self.E, num_experts_per_tok=self.K, num_hidden_layers=self.L, tie_word_embeddings=False,
+                     first_k_dense_replace=self.first_dense, intermediate_size=self.dense_F, n_shared_experts=self.shared)
+        model |= (dict(q_lora_rank=self.q_lora or None, kv_lora_rank=self.kv_lora, qk_nope_head_dim=self.nope, qk_rope_head_dim=self.rope,
+                       v_head_dim=self.v) if self.mla else dict(head_dim=self.D, num_key_value_heads=self.kv))
+        (folder / "model.json").write_text(json.dumps(model))
+        (folder / "cluster.yaml").write_text(CLUSTER.format(name="case", nodes=1, gpus_per_node=self.R * self.stages))
+        (folder / "job.yaml").write_text(
+            f"model: ./model.json\ncluster: ./cluster.yaml\nremat: {remat}\nattention: {'unfused' if self.local else 'flash'}\n"
+            f"parallel: {{expert: {self.R}, fsdp: 1, pipeline: {self.stages}}}\noptimizer: distributed\n"
+            f"batch: {{sequences_per_gpu: {self.p * self.micro}, sequence_length: {self.S}, micro_batches: {self.micro}}}\n"
+            "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\nschemes: [megatron-alltoall]\n")
+        return folder / "job.yaml"
+
+    def tensors(self, moe):
+        """(part, bytes, modules that compute it again) of what a layer keeps, the routed experts' and its input aside."""
+        T, one = self.p * self.S, lambda elements: 2 * self.p * self.S * elements
+        rstd = 4 * T if self.local else 0
+        separate = {"layernorm"} if self.mla or self.local else set()  # else a part of the product that reads it
+        yield "attention", one(self.H) + rstd, separate
+        yield "attention", one(self.H), set()  # the residual stream
+        yield "norm", one(self.H) + rstd, {"layernorm"} if moe or self.local else {"mlp"}
+        if self.mla:
+            key, up = self.heads * (self.nope + self.rope), {"mla_up_proj"}
+            for elements, again in ((self.q_lora, set()), (self.q_lora, up), (self.kv_lora + self.rope, set()), (self.kv_lora, up),
+                                    (key, up), (key, up), (self.heads * self.nope, up), (self.heads * self.v, up),
+                                    (self.heads * self.v, set())):
+                yield "attention", one(elements), again
+        else:
+            query, key = self.heads * self.D, self.kv * self.D
+            # Keys and values that heads share are repeated by the local spec; when the core runs again its input waits instead.
+            repeats = self.local and key < query and "core_attn" not in self.modules
+            yield "attention", one(4 * query if repeats else 3 * query + 3 * key), set()
+        if self.local:
+            yield "scores", 6 * self.p * self.heads * self.S**2, {"core_attn"}
+            yield "attention", 4 * 2 * T * self.D, set()  # cosine and sine
+        else:
+            yield "log-sum-exp", 4 * self.heads * T, {"core_attn"}
+        if moe:
+            yield "ffn", one(3 * self.shared * self.F), {"shared_experts", "moe"}
+        else:
+            yield "ffn", one(3 * self.dense_F), {"mlp"}
+
+    def kept(self, moe):
+        return sum(size for _, size, again in self.tensors(moe) if not again & self.modules)
+
+    def at_work(self):
+        """Of the attention of a layer whose FFN runs backward: what was kept, and the norm that the FFN reads."""
+        return sum(size for part, size, again in self.tensors(True)
+                   if part in ("norm", "log-sum-exp") or part == "attention" and not again & self.modules)
+
+    def experts(self):
+        """5.2, all ranks alike."""
+        N, T = self.p * self.S * self.K, self.p * self.S
+        act = 0 if "moe_act" in self.modules else self.F
+        whole = N * (self.H + 2 * self.F + act) * 2 + 4 * N + T * (17 * self.E + 4 * self.K) + 8 * N
+        return 0 if "moe" in self.modules else whole
+
+    def stage(self, index):
+        """Layers without and with experts, and how many of them the passes in flight keep."""
+        size = self.L // self.stages
+        dense = max(0, min(self.first_dense - index * size, size))
+        flight = min(self.micro, self.stages - index)
+        return dense, size - dense, flight
+
+
+def hold(case, what):
+    remat = rng_form(case)
+    got = {row["component"]: row for row in json.loads(
+        oracle.must("explain", "--job", case.write(remat), "--format", "json"))}
+    live = sum(row["bytes"] for row in got.values() if row["component"].startswith("moe."))
+    peaks = []
+    for index in range(case.stages):
+        dense, moe, flight = case.stage(index)
+        waiting = flight * (dense * case.kept(False) + moe * (case.kept(True) + case.experts()))
+        peaks.append((dense, moe, flight, waiting))
+    total = sum(row["bytes"] for row in got.values() if row["at_peak"] == "yes")
+    T = case.p * case.S
+    state = sum(got[name]["bytes"] for name in ("weights", "gradients", "optimizer", "master_weights"))
+    # The stage that explain shows is known by its carries, and by its waiting layers.
+    shown = [(d, m, f, w) for d, m, f, w in peaks if abs(got["carries"]["bytes"] - f * (d + m) * T * case.H * 2) < 1]
+    named = {key: got[key]["bytes"] if key in got else 0 for key in
+             ("saved_activations", "saved_rows", "saved_by_other_layers", "saved_beside_dense_layer", "attention", "attention_again",
+              "shared_expert", "dense_ffn")}
+    fits = [s for s in shown if abs(named["saved_activations"] + named["saved_rows"] - s[3]) < 2]
+    oracle.check(bool(fits), f"{what} {vars(case)}: {named['saved_activations']} + {named['saved_rows']} wait, by the document {shown}")
+    if not fits:
+        return None
+    dense, moe, flight, waiting = fits[0]
+    oracle.check(abs(named["attention"] - case.at_work()) < 2,
+                 f"{what} {vars(case)}: attention {named['attention']}, by the document {case.at_work()}")
+    shared = 0 if "shared_experts" in case.modules else 3 * T * case.shared * case.F * 2
+    oracle.check(named["shared_expert"] == shared, f"{what}: shared expert {named['shared_expert']} for {shared}")
+    if "mla_up_proj" in case.modules:
+        key, value, latent = case.heads * (case.nope + case.rope), case.heads * case.v, case.q_lora + case.kv_lora
+        kept = 2 * T * (case.H + 2 * latent + case.rope + 2 * key + 2 * value) + 4 * T * case.heads  # of its layer, norms of the FFN gone
+        gradients = 2 * T * (case.H + 2 * key + 2 * value)
+        oracle.check(abs(named["attention_again"] - kept - gradients) < 2, f"{what}: attention again {named['attention_again']}")
+    else:
+        oracle.check("attention_again" not in got, f"{what}: attention again")
+    # Moments: the other layers wait, one is at work.
+    buffers = sum(got[name]["bytes"] for name in ("scores_buffer", "attention_mask", "cublas_workspaces", "communication_buffers")
+                  if name in got)
+    always, at_work = state + got["carries"]["bytes"] + buffers, named["attention"]
+    at_work += sum(size for part, size, again in case.tensors(True) if part == "scores" and not again & case.modules)
+    core = sum(got[name]["bytes"] for name in ("scores_at_work", "attention_inputs", "attention_gradients", "attention_again") if name in got)
+    moments = []
+    for layers, one, more, attends in ((moe, case.kept(True) + case.experts(), shared + live, True),
+                                       (dense, case.kept(False), 8 * T * case.dense_F, not moe)):
+        moments += [always + at_work + more + waiting - one] if layers else []
+        moments += [always + core + waiting - one] if layers and core and attends else []
+    if "logits" in got:
+        moments.append(always + waiting + 2 * T * 64 * 2)
+    oracle.check(abs(max(moments) - total) < 4, f"{what} {vars(case)}: peak {total}, by the document {max(moments)} of {moments}")
+    return total
+
+
+def rng_form(case):
+    """The list in any order and either form."""
+    words = sorted(case.modules, key=lambda m: (len(m) * 7 + case.H + case.L) % 11)
+    return "+".join(words) if case.p == 1 else f"[{', '.join(words)}]"
+
+
+def check_names(case):
+    """One module is the policy of that name, and none is what a list of nothing here would keep."""
+    for module, name in (("core_attn", "selective"), ("moe_act", "moe_act"), ("moe", "moe")):
+        case.modules = {module}
+        rows = [oracle.must("explain", "--job", case.write("none"), "--remat", r, "--format", "json") for r in (name, module)]
+        oracle.check(rows[0] == rows[1], f"{module} is not {name}")
+        hold(case, f"{module} alone")
+
+
+for seed in range(cases):
+    hold(Case(np.random.default_rng(seed)), f"case {seed}")
+check_names(Case(np.random.default_rng(3)))
+oracle.finish(least=3 * cases)
