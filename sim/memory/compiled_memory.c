@@ -135,6 +135,13 @@ static void count_master(const spw_job *job, spw_compiled_memory *m) {
     m->unseen++;
 }
 
+/* A library of exchanges that a program calls though nobody is there to exchange with. */
+static void count_alone(const step *s, spw_compiled_memory *m) {
+    if (s->job->expert > 1 || strstr(s->scheme->type->name, "deepep") == NULL) return;
+    spw_outside_add(m->outside, "DeepEP with one rank, which exchanges nothing: no such run is known");
+    m->unseen++;
+}
+
 static void name_outside(const step *s, spw_compiled_memory *m) {
     const spw_stack *k = s->stack;
     const spw_fit_range range = {k->models,           k->clusters,      k->expert_parallel,
@@ -143,6 +150,7 @@ static void name_outside(const step *s, spw_compiled_memory *m) {
                                  s->shape.sequences, s->job->sequence_length, spw_precision_is_bf16(s->job)};
     count_unseen(s, m);
     count_master(s->job, m);
+    count_alone(s, m);
     (void)spw_outside_ranges(m->outside, &range, &point);
     m->unseen += !point.bf16;
     if (spw_precision_any_fp8(s->job)) spw_outside_add(m->outside, "fp8: a recipe's own copies and scales");

@@ -396,6 +396,19 @@ static void test_master(void) {
     job.master_bytes = 0;
 }
 
+/* One rank and DeepEP: said, and one feature more that nobody saw; gmm, which calls no library, is as before. */
+static void test_alone(void) {
+    const spw_stack stack = stack_of("maxtext-rocm-2026-05");
+    const spw_compiled_memory together = predict(&stack, "gmm-deepep", 1, UNBOUNDED);
+    job.expert = 1, job.fsdp = 64;
+    const spw_compiled_memory alone = predict(&stack, "gmm-deepep", 1, UNBOUNDED);
+    const spw_compiled_memory plain = predict(&stack, "gmm", 1, UNBOUNDED);
+    CHECK(strstr(alone.outside, "DeepEP with one rank") != NULL);
+    CHECK(strstr(together.outside, "one rank") == NULL && strstr(plain.outside, "one rank") == NULL);
+    CHECK(alone.unseen == together.unseen + 1);
+    job.expert = job.fsdp = 8;
+}
+
 int main(int argc, char **argv) {
     CHECK_OK(spw_model_read("deepseek-v3", NULL, &job.model));
     CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &job.cluster));
@@ -414,6 +427,7 @@ int main(int argc, char **argv) {
     test_interval();
     test_room();
     test_master();
+    test_alone();
     test_refusals();
     test_stacks(argc > 1 ? argv[1] : ".");
     return check_done();
