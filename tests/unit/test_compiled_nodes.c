@@ -140,17 +140,16 @@ static void test_nvidia(void) {
     CHECK_OK(spw_cluster_read("h200-32x8", NULL, &large.cluster));
     large.fsdp = 32;
     const spw_timeline t = predict(&large, &cuda, "gmm", 4, 1.0);
-    CHECK(
-        strstr(t.outside,
-               "; cluster h200-32x8 is none of h100-8x8 h200-8x8 b200-8x8 b300-8x8 gb200-8x72 gb300-8x72") !=
-        NULL);
+    CHECK(strstr(t.outside, "; cluster h200-32x8 is none of a100-8x8 h100-8x8 h20-8x8 h800-8x8 h200-8x8 "
+                            "b200-8x8 b300-8x8 gb200-8x72 gb300-8x72") != NULL);
     expect_software("h200-32x8", "xla-cuda-0.10.2");
     expect_software("gb200-2x72", "xla-cuda-0.10.2");
     expect_software("mi325x-8x8", "maxtext-rocm-2026-05");
     expect_software("mi355x-8x8", "maxtext-rocm-2026-05");
     expect_software("mi355x-128x8", "maxtext-rocm-2026-05");
     expect_software("two-nodes", "maxtext-rocm-2026-05"); /* nobody's: what was fitted */
-    expect_software("h20-8x8", "maxtext-rocm-2026-05");
+    expect_software("h20-8x8", "xla-cuda-0.10.2");
+    expect_software("h2-8x8", "maxtext-rocm-2026-05");
     expect_software("h200", "maxtext-rocm-2026-05");
 }
 
