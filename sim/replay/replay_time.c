@@ -253,9 +253,10 @@ const char *spw_why_no_time(const spw_job *job, const spw_scheme *scheme, const 
     if (job->cluster.gpu_generation == SPW_GPU_NONE)
         return "a cluster without GPUs: nothing of a TPU was measured";
     if (fits->stack == NULL && fits->megatron == NULL) return "--stack none";
-    if (compiled && spw_grid_is_mesh(job))
-        return "MaxText's mesh axes tensor and context, whose collectives and narrow products have no time "
-               "model";
+    if (compiled && spw_grid_is_mesh(job) && job->remat != SPW_REMAT_FULL)
+        return "MaxText's mesh axes tensor and context with another remat policy than full, whose "
+               "collectives have no "
+               "time model";
     if (job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor != 0)
         return "experts that GPUs of several nodes share, whose gathers have no time model";
     if (!spw_finetune_is_whole(&job->finetune))

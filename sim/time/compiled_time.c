@@ -10,6 +10,7 @@
 #include "sim/time/compiled_loop.h"
 #include "sim/time/compiled_work.h"
 #include "sim/time/exchange_rate.h"
+#include "sim/time/mesh_time.h"
 #include "sim/time/routing_load.h"
 
 #include <math.h>
@@ -26,6 +27,7 @@ typedef struct prediction {
     const spw_compiled_layer *list;
     spw_compiled_cut cut;
     spw_layer_shape shape; /* of a layer under one micro-batch */
+    spw_point point;
     spw_compiled_load load;
     spw_compiled_work work;
     spw_timeline *out;
@@ -38,7 +40,8 @@ bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme) {
                        !(program->masked_operands && program->exchange == SPW_COMPILED_EXCHANGE_LIBRARY);
     spw_compiled_cut cut;
     return timed && spw_compiled_cut_of(job, job->sequences_per_gpu[0], &cut) == SPW_OK &&
-           spw_grid_is_plain(job) && !spw_remat_keeps_layers(job->remat) && spw_precision_is_timed(job);
+           (spw_grid_is_plain(job) || spw_mesh_time_covers(job)) && !spw_remat_keeps_layers(job->remat) &&
+           spw_precision_is_timed(job);
 }
 
 /* --- Exchanges --- */
@@ -90,6 +93,27 @@ static double collective_seconds(const prediction *p, const spw_weight_traffic *
     return t->hops * p->stack->latency_s.value +
            t->nic_bytes / (p->stack->network_share.value * p->cluster->nic_bytes_per_s.value) +
            t->link_bytes / (p->stack->link_share.value * p->cluster->link_bytes_per_s.value);
+}
+
+/* What the GPUs of a tensor or context group of a mesh exchange: nothing is hidden, since what follows needs it. */
+static spw_status add_mesh(prediction *p) {
+    static const struct {
+        spw_purpose purpose;
+        const char *name, *help;
+    } rows[] = {{SPW_PURPOSE_TENSOR, "tensor_collectives", "gathers, scatters and sums of a tensor group"},
+                {SPW_PURPOSE_CONTEXT, "context_collectives", "keys, values and slots of a context group"}};
+    spw_weight_traffic traffic;
+    spw_status status = SPW_OK;
+    if (!spw_mesh_time_covers(p->request->job)) return SPW_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SPW_TRY(spw_mesh_time_traffic(&p->point, rows[i].purpose, &traffic));
+        const double seconds = collective_seconds(p, &traffic);
+        SPW_TRY(
+            spw_timeline_add(p->out, rows[i].name, rows[i].help, SPW_STREAM_COLLECTIVE, seconds, seconds));
+    }
+
+cleanup:
+    return status;
 }
 
 /* --- Components --- */
@@ -207,9 +231,14 @@ static spw_compiled_far name_outside(const prediction *p) {
                         job->cluster.levels.count);
     far.network = far.network || levels;
     if (!full) spw_outside_add(note, "remat %s: timed as full", spw_remat_name(job->remat));
+    const spw_grid g = spw_grid_of(job);
+    const size_t axes = spw_mesh_time_covers(job) ? (size_t)(g.tensor > 1) + (g.context > 1) : 0;
+    if (axes > 0)
+        spw_outside_add(note, "MaxText's mesh with tensor %zu and context %zu, of which no run is known",
+                        g.tensor, g.context);
     if (staged) spw_outside_add(note, "pipelines not in the fitted tables");
     if (parts) spw_outside_add(note, "micro-batches not in the fitted tables");
-    far.elsewhere += (size_t)!full + staged + parts + wide + long_ring + levels;
+    far.elsewhere += axes + (size_t)!full + staged + parts + wide + long_ring + levels;
     return far;
 }
 
@@ -259,6 +288,7 @@ static spw_status predict(prediction *p) {
     spw_timeline_clear(p->out);
     SPW_TRY(add_compute(p, &outside, &products));
     SPW_TRY(add_collectives(p, outside, products));
+    SPW_TRY(add_mesh(p));
     if (p->cut.stages > 1) {
         const spw_loop_request loop = {p->request->job, &p->cut,        &p->load, p,
                                        routed_seconds,  idle_seconds(p)};
@@ -300,12 +330,13 @@ spw_status spw_compiled_time_predict(const spw_time_request *q, spw_timeline *ou
     if (!spw_compiled_time_covers(q->job, q->scheme))
         return spw_fail(
             SPW_ECONFIG,
-            "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole, "
-            "tensor 1, with a remat policy",
+            "scheme '%s', tensor %zu, remat %s: times are modelled of programs that XLA compiles whole "
+            "with a remat policy, with tensor and context of remat full and optimizer sharded alone",
             q->scheme->text, q->job->tensor, spw_remat_name(q->job->remat));
     p.list = q->scheme->type->compiled.list(q->scheme);
     const spw_point point = spw_point_of(q->job, q->scheme, q->sequences);
     p.shape = point.shape;
+    p.point = point;
     SPW_TRY(spw_compiled_cut_of(q->job, q->sequences, &p.cut));
     if (q->layer == NULL || q->layers == 0) {
         SPW_TRY(spw_routing_load_stated(&point, 1.0, spw_stated_positions(q->job), &balanced));

@@ -34,8 +34,8 @@ typedef struct spw_time_request {
     size_t micro_batches; /* layer has [micro_batches][layers], taken in turn; 0 counts as 1 */
 } spw_time_request;
 
-/* Is there a time model of this scheme and job? (It is a compiled program, without tensor split, with a remat
- * policy.) */
+/* Is there a time model of this scheme and job? (It is a compiled program with a remat policy; on MaxText's
+ * mesh with tensor or context that policy is full.) */
 bool spw_compiled_time_covers(const spw_job *job, const spw_scheme *scheme);
 
 /* SPW_ECONFIG where spw_compiled_time_covers says no. */

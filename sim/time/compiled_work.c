@@ -1,5 +1,6 @@
 #include "sim/time/compiled_work.h"
 
+#include "sim/input/grid.h"
 #include "sim/routing/compose.h"
 #include "sim/time/weight_families.h"
 
@@ -37,11 +38,13 @@ double spw_compiled_expert_flop(const spw_scheme *scheme, const spw_compiled_lay
     return PASSES * 6.0 * rows * (double)s->hidden * (double)s->ffn;
 }
 
-/* A GPU runs every MoE layer `times` times a step on one micro-batch: in a pipeline its own layers for all of them. */
+/* On MaxText's mesh rows are H wide on their way to the experts and H / TP wide behind them: half of the touches are taken of each.
+ * A GPU runs every MoE layer `times` times a step on one micro-batch: in a pipeline its own layers for all of them. */
 static void count_experts(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
                           const spw_layer_shape *s, double times, const spw_compiled_load *load,
                           spw_compiled_work *w) {
-    const double hidden = (double)s->hidden, ffn = (double)s->ffn, b = (double)s->element_bytes;
+    const double part = (double)spw_returned_width(s), hidden = ((double)s->hidden + part) / 2.0;
+    const double ffn = (double)s->ffn, b = (double)s->element_bytes;
     const double moe = (double)job->model.moe_layers * times, tokens = (double)s->tokens;
     const double rows = (double)scheme->type->memory.buffer_rows(scheme, s);
     const double slots = (double)s->experts * (double)spw_scheme_capacity(scheme, s);
@@ -52,7 +55,7 @@ static void count_experts(const spw_job *job, const spw_scheme *scheme, const sp
     }
     const bool dense = list->program == SPW_PROGRAM_DENSE || list->program == SPW_PROGRAM_DENSE_GATHERED;
     w->library_products = !dense && !list->masked_operands;
-    w->masks = MASK_PRODUCTS * 2.0 * moe * tokens * slots * hidden;
+    w->masks = MASK_PRODUCTS * 2.0 * moe * tokens * slots * part;
     w->mask_bytes = touches[list->program].masks * moe * tokens * slots * b;
     w->row_bytes = moe * b *
                    (touches[list->program].hidden * rows * hidden + touches[list->program].ffn * rows * ffn +
@@ -92,7 +95,8 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
     const double beside = (double)p.total - looped * routed - other;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, list->all_experts, family);
-    w->layer_gather_bytes = (double)p.routed_per_layer / (double)job->expert * weight;
+    w->layer_gather_bytes =
+        (double)p.routed_per_layer / (double)(job->expert * spw_grid_mesh_tensor(job)) * weight;
     for (size_t i = 0; i < families; i++) {
         const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
         const double repeats = repeats_of(cut, experts ? looped : other / ((double)p.total - routed));
@@ -107,6 +111,15 @@ static void count_weights(const spw_job *job, const spw_compiled_layer *list, co
     w->model.optimizer_bytes *= (looped * routed + other + beside * stages) / (double)p.total;
 }
 
+/* GPUs of a tensor group have parts of every product outside the experts, those of a context group parts of the tokens. */
+static void share_model(const spw_job *job, spw_model_work *w) {
+    const spw_grid g = spw_grid_of(job);
+    const double sharers = spw_grid_is_mesh(job) ? (double)(g.tensor * g.context) : 1.0;
+    double *const of[] = {&w->tokens,        &w->projections, &w->attention, &w->dense_ffn,
+                          &w->shared_expert, &w->router,      &w->head,      &w->layer_bytes};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) *of[i] /= sharers;
+}
+
 void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const spw_compiled_layer *list,
                              const spw_compiled_cut *cut, const spw_compiled_load *load,
                              spw_compiled_work *out) {
@@ -114,6 +127,7 @@ void spw_compiled_work_count(const spw_job *job, const spw_scheme *scheme, const
     const size_t times = cut->micro_batches / cut->stages;
     memset(out, 0, sizeof *out);
     spw_model_work_count(job, cut->sequences * times, &PASSES_OUTSIDE, &out->model);
+    share_model(job, &out->model);
     count_experts(job, scheme, list, &shape, (double)times, load, out);
     count_weights(job, list, cut, out);
 }

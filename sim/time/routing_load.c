@@ -104,10 +104,11 @@ static void fill_rank(spw_counts *c, const spw_layer_shape *s, double imbalance,
     }
 }
 
+/* GPUs of a mesh's tensor group count as one. */
 static spw_placement placement_of(const spw_job *job) {
-    const size_t group = job->expert * spw_grid_of(job).expert_tensor;
-    return (spw_placement){group * job->fsdp, group, job->cluster.gpus_per_node, job->model.experts,
-                           spw_grid_of(job).expert_tensor};
+    const size_t sharers = spw_grid_is_mesh(job) ? 1 : spw_grid_of(job).expert_tensor,
+                 group = job->expert * sharers;
+    return (spw_placement){group * job->fsdp, group, job->cluster.gpus_per_node, job->model.experts, sharers};
 }
 
 size_t spw_stated_positions(const spw_job *job) {

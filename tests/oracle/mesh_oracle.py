@@ -266,8 +266,6 @@ def check_refusals():
     mesh.TP, mesh.CP, mesh.fsdp, mesh.gpus = 1, 3, 1, 12
     done = oracle.call("explain", "--job", mesh.write("odd"))
     oracle.check(done.returncode != 0 and "even" in done.stderr, f"context 3: {done.stderr}")
-    plan = oracle.must("plan", "--job", job)
-    oracle.check("no time" in plan, f"a plan has no times: {plan}")
 
 
 for seed in range(cases):

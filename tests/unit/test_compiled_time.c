@@ -289,7 +289,11 @@ static void test_outside(void) {
     CHECK_STATUS(spw_compiled_time_predict(&request, &t), SPW_ECONFIG);
     other = job;
     other.tensor = 2;
+    other.remat = SPW_REMAT_SAVE_OUT_PROJ;
     CHECK_STATUS(spw_compiled_time_predict(&request, &t), SPW_ECONFIG);
+    other.remat = SPW_REMAT_FULL;
+    CHECK_OK(spw_compiled_time_predict(&request, &t));
+    CHECK(strcmp(t.outside, "MaxText's mesh with tensor 2 and context 1, of which no run is known") == 0);
     other = job;
     CHECK_OK(spw_model_read("kimi-k2", NULL, &other.model));
     CHECK_OK(spw_compiled_time_predict(&request, &t));
