@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Lists of Megatron-Core's recompute modules, on random models (MLA and GQA, layers without experts, shared experts), batches and
 pipelines: every tensor that a layer keeps, with the module that computes it again (docs/schemes.md, sections 5.2, 7.3 and 7.4), summed
-over the layers in flight. What waits, what is live beside a MoE layer, a dense layer, the loss and attention at work, the peak, and
-the work that is done again. Written from the document.
+over the layers in flight. What waits, what is live beside a MoE layer, a dense layer, the loss and attention at work, the peak;
+and what Megatron-Core's own layers hold on a CPU (megatron_cpu_modules.csv). Written from the document.
 
-remat_oracle.py SPILLWAY SCRATCH [--cases N]"""
+remat_oracle.py SPILLWAY SCRATCH ROOT [--cases N]"""
+import csv
 import json
 import pathlib
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 from oracle_run import Oracle
 from replay_case import CLUSTER
 
-program, scratch = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+program, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else 60
 folder = scratch / "remat_oracle"
 folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +175,36 @@ def check_names(case):
         hold(case, f"{module} alone")
 
 
+def check_measured():
+    """What each list frees of a layer without and one with experts, beside the bytes that autograd holds of them. What is not counted
+    in section 7.4, and so not freed, is named: 1 / rms of norms, the angles of the rotation, the type of the mask."""
+    held = {}
+    with open(root / "notebooks_data/measured/megatron_cpu_modules.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            bytes_of = held.setdefault((row["spec"], row["attention"]), {}).setdefault(row["modules"], {})
+            bytes_of[row["experts"]] = int(row["kept_bytes"])
+    for (spec, attention), lists in held.items():
+        case = Case(np.random.default_rng(0))
+        case.mla, case.local, case.R, case.E, case.K, case.H, case.F, case.dense_F = attention == "mla", spec == "local", 1, 8, 2, 64, 48, 96
+        case.shared, case.heads, case.kv, case.D, case.q_lora, case.kv_lora = 1, 4, 4, 16, 24, 20
+        case.nope, case.rope, case.v, case.p, case.S, case.stages, case.micro, case.L, case.first_dense = 16, 8, 12, 2, 64, 1, 1, 2, 1
+        T, waits = case.p * case.S, {}
+        for modules in [m for m in lists if "moe" not in m.split("+")]:
+            rows = json.loads(oracle.must("explain", "--job", case.write(modules), "--format", "json"))
+            waits[modules] = next(row["bytes"] for row in rows if row["component"] == "saved_activations")
+        for modules, spillway in waits.items():
+            names = set(modules.split("+"))
+            norms = 0 if case.local else (3 if case.mla else 1) * ("layernorm" in names) + ("mlp" in names) + 4 * ("mla_up_proj" in names)
+            angles = 2 * 4 * case.S * case.rope if "mla_up_proj" in names else 0
+            more = 2 * 2 * T * case.heads * case.nope if "mla_up_proj" in names else 0  # counted of the projection, and not held
+            mask = 2 * 4 if "core_attn" in names else 0
+            freed = sum(lists["none"][e] - lists[modules][e] for e in ("yes", "no"))
+            want = freed - 4 * T * norms - angles + more + mask
+            oracle.check(abs(waits["none"] - spillway - want) < 2, f"{spec} {attention} {modules}: {waits['none'] - spillway} freed for {want}")
+
+
 for seed in range(cases):
     hold(Case(np.random.default_rng(seed)), f"case {seed}")
 check_names(Case(np.random.default_rng(3)))
+check_measured()
 oracle.finish(least=3 * cases)
