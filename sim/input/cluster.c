@@ -174,6 +174,9 @@ static const spw_choice generations[] = {{"other", SPW_GPU_OTHER},
                                          {"none", SPW_GPU_NONE},
                                          {NULL, 0}};
 
+static const spw_choice vendors[] = {
+    {"other", SPW_VENDOR_OTHER}, {"nvidia", SPW_VENDOR_NVIDIA}, {"amd", SPW_VENDOR_AMD}, {NULL, 0}};
+
 static const spw_setting rows[] = {{.key = "name",
                                     .kind = SPW_SETTING_TEXT,
                                     .offset = offsetof(spw_cluster, name),
@@ -198,6 +201,15 @@ static const spw_setting rows[] = {{.key = "name",
                                     .choices = generations,
                                     .fallback = "other",
                                     .help = "how fp8 recipes hold their operands; none: TPUs, and no times"},
+                                   {.key = "gpu_vendor",
+                                    .kind = SPW_SETTING_CHOICE,
+                                    .offset = offsetof(spw_cluster, gpu_vendor),
+                                    .size = sizeof(spw_gpu_vendor),
+                                    .choices = vendors,
+                                    .fallback = "other",
+                                    .help =
+                                        "amd: Megatron-Core's products outside experts reach the share of "
+                                        "peak that was fitted on AMD's GPUs"},
                                    FIGURE(hbm_gib, "GiB of device memory that a program sees"),
                                    FIGURE(bf16_flops, "dense bf16 peak"),
                                    FIGURE(fp8_flops, "dense fp8 peak"),

@@ -134,10 +134,14 @@ typedef enum spw_gpu_generation {
     SPW_GPU_NONE
 } spw_gpu_generation;
 
+/* Whose libraries compute. */
+typedef enum spw_gpu_vendor { SPW_VENDOR_OTHER, SPW_VENDOR_NVIDIA, SPW_VENDOR_AMD } spw_gpu_vendor;
+
 typedef struct spw_cluster {
     char name[SPW_CLUSTER_NAME];
     size_t nodes, gpus_per_node;
     spw_gpu_generation gpu_generation;
+    spw_gpu_vendor gpu_vendor;
     spw_figure hbm_gib;               /* visible to a program, per GPU */
     spw_figure bf16_flops, fp8_flops; /* dense peak per GPU, per second */
     spw_figure hbm_bytes_per_s;

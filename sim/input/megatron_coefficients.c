@@ -4,6 +4,7 @@
 #include "sim/input/preset.h"
 #include "sim/input/settings.h"
 #include "sim/input/stack_settings.h"
+#include "sim/input/time_stack.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +81,25 @@ static void scale(spw_megatron_coefficients *c, spw_coefficient *const *list, do
     c->scaled = c->scaled || ratio < 1.0 || ratio > 1.0;
 }
 
+/* What dense products reach in programs that were fitted on AMD's GPUs; of several stacks the last by name. */
+static spw_status take_dense_share(spw_megatron_coefficients *c) {
+    for (const char *const *name = spw_time_stack_presets(); *name != NULL; name++) {
+        spw_time_stack stack;
+        spw_cluster fitted;
+        char cluster[SPW_STACK_TEXT];
+        spw_status status = spw_time_stack_read(*name, NULL, &stack);
+        if (status != SPW_OK) return status;
+        (void)snprintf(cluster, sizeof cluster, "%.*s", (int)strcspn(stack.clusters, " "), stack.clusters);
+        if (stack.dense_share.evidence != SPW_EVIDENCE_FITTED || strcmp(*name, c->dense_from) <= 0) continue;
+        status = spw_cluster_read(cluster, NULL, &fitted);
+        if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", stack.name);
+        if (fitted.gpu_vendor != SPW_VENDOR_AMD) continue;
+        c->dense_flops_share = stack.dense_share;
+        (void)snprintf(c->dense_from, sizeof c->dense_from, "%s", *name);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,
                                            spw_megatron_coefficients *out) {
     spw_cluster measured;
@@ -98,7 +118,9 @@ spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, c
     scale(out, links, link);
     scale(out, nics, cluster->nic_bytes_per_s.value / measured.nic_bytes_per_s.value);
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
-    return SPW_OK;
+    return cluster->gpu_vendor == SPW_VENDOR_AMD && measured.gpu_vendor != SPW_VENDOR_AMD
+               ? take_dense_share(out)
+               : SPW_OK;
 }
 
 const char *const *spw_megatron_coefficients_presets(void) { return spw_megatron_names; }

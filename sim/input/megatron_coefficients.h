@@ -65,8 +65,9 @@ typedef struct spw_megatron_coefficients {
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
     char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
     char expert_parallel[SPW_STACK_TEXT];
-    size_t tokens_min, tokens_max; /* of a rank */
-    bool scaled;                   /* to a machine with other figures */
+    size_t tokens_min, tokens_max;   /* of a rank */
+    bool scaled;                     /* to a machine with other figures */
+    char dense_from[SPW_STACK_NAME]; /* the stack whose dense_flops_share this is; "": its own */
 #define SPW_MEGATRON_FIELD(field, ...) spw_coefficient field;
     SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
@@ -83,7 +84,8 @@ const char *const *spw_megatron_coefficients_presets(void); /* ended by NULL */
 
 /* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
  * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
- * link alone, is 1 where links differ. SPW_ECONFIG when c->cluster is not known. */
+ * link alone, is 1 where links differ. On AMD's GPUs dense_flops_share is that of the newest stack of compiled programs that was
+ * fitted on AMD's GPUs (sim/input/time_stack.h); the shares of expert products and of attention stay. SPW_ECONFIG when c->cluster is not known. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,
                                                           const spw_cluster *cluster,
                                                           spw_megatron_coefficients *out);

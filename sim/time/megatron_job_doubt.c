@@ -22,6 +22,13 @@ static void name_outside(const spw_megatron_job_request *q, size_t tokens, char 
     (void)snprintf(size, sizeof size, "%zu", shape->ranks);
     if (job->part == SPW_PART_WHOLE) spw_outside_add(note, "attention, head, optimizer: counted, not fitted");
     if (c->scaled) spw_outside_add(note, "rates scaled from %s", c->cluster);
+    if (c->dense_from[0] != '\0' && job->part == SPW_PART_WHOLE)
+        spw_outside_add(
+            note,
+            "products outside experts at %.3f of peak, fitted on AMD's GPUs by %s, those of experts "
+            "and attention at NVIDIA's %.3f and %.3f",
+            c->dense_flops_share.value, c->dense_from, c->gemm_flops_share.value,
+            c->attention_flops_share.value);
     if (dispatcher != NULL) spw_outside_add(note, "%s", dispatcher);
     if (shape->node_ranks < shape->ranks) spw_outside_add(note, "exchange between nodes not measured");
     if (spw_levels_are_several(&job->cluster))

@@ -67,6 +67,10 @@ static void test_scale(void) {
         CHECK(spw_megatron_coefficient_of(&c, i)->value == spw_megatron_coefficient_of(&same, i)->value);
     CHECK_OK(spw_megatron_coefficients_scale(&c, &mi355x, &other));
     CHECK(other.scaled && !same.scaled);
+    near(other.dense_flops_share.value, 0.650289, 1e-9, "hipBLASLt under XLA, not cuBLAS");
+    CHECK(other.dense_flops_share.evidence == SPW_EVIDENCE_FITTED && same.dense_from[0] == '\0');
+    CHECK(strcmp(other.dense_from, "maxtext-rocm-2026-05") == 0);
+    CHECK(other.gemm_flops_share.value == c.gemm_flops_share.value);
     near(other.peak_flops.value, 9.894e14 * 2.5166e15 / 9.894e14, 1e-9, "peak");
     near(other.copy_bytes_per_s.value, 4.09e12 * 8.0 / 4.8, 1e-9, "copies");
     near(other.exchange_bytes_per_s.value, c.exchange_bytes_per_s.value * 537.6 / 450.0, 1e-9, "all-to-all");
