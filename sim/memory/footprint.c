@@ -421,7 +421,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         part = &cut;
     }
     if (whole) {
-        spw_footprint_add_state(out, job, &stage);
+        const spw_status held = spw_footprint_add_state(out, job, &stage);
+        if (held != SPW_OK) return held;
         if (spw_fsdp2_is_on(job))
             spw_footprint_add_fsdp2(out, job, &stage);
         else if (job->optimizer == SPW_OPTIMIZER_SHARDED)

@@ -6,6 +6,7 @@
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/mesh_memory.h"
+#include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -87,7 +88,55 @@ static void say_share(spw_component *c, const spw_job *job, const spw_stage *sta
         (void)snprintf(c->formula + used, sizeof c->formula - used, " x (1 - %g)", job->optimizer_on_host);
 }
 
-void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+/* Layer-wise optimizer: buffers padded to whole matrices, moments and master weights of the GPU that has most. */
+static spw_status add_packed_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+    const spw_held_parameters held = spw_job_parameters(job, stage);
+    const spw_grid g = spw_grid_of(job);
+    const spw_precision *p = &job->precision;
+    const double whole[2] = {held.routed / (double)(g.expert * g.expert_tensor),
+                             (held.rest - held.replicated) / (double)g.tensor + held.replicated},
+                 shards[2] = {(double)g.expert_data, (double)(g.data * g.context)};
+    const char *source = "Megatron's layer-wise optimizer: whole matrices to GPUs (7.16)";
+    double buffers = 0.0, adam = 0.0;
+    spw_muon_packing packing;
+    spw_status status = SPW_OK;
+    SPW_TRY(spw_muon_packing_of(job, stage->index, &packing));
+    for (int i = 0; i < 2; i++) {
+        const double others = fmax(whole[i] - packing.matrices[i], 0.0);
+        buffers += packing.buffers[i] + others;
+        adam += others / shards[i];
+    }
+    const struct {
+        const char *name;
+        double elements, size;
+        bool muon;
+    } parts[] = {{"weights", buffers, (double)p->weights, false},
+                 {"optimizer", packing.fullest + 2.0 * adam, (double)p->optimizer, true},
+                 {"master_weights", packing.fullest + adam, (double)spw_master_bytes(job), true},
+                 {"gradients", buffers, (double)p->gradients, false}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const double bytes = parts[i].elements * parts[i].size;
+        if (!(bytes > 0.0)) continue;
+        spw_component *c =
+            parts[i].muon
+                ? spw_component_add(f, parts[i].name, bytes, source,
+                                    "fullest GPU's matrices %.6g, and %.6g of Adam: x %.0f", packing.fullest,
+                                    parts[i].elements - packing.fullest, parts[i].size)
+                : spw_component_add(f, parts[i].name, bytes, source,
+                                    "%.6g of matrices, padded to %.6g, and %.6g others: x %.0f",
+                                    packing.matrices[0] + packing.matrices[1],
+                                    packing.buffers[0] + packing.buffers[1],
+                                    buffers - packing.buffers[0] - packing.buffers[1], parts[i].size);
+        c->argument = true;
+        LIVE(c, ALWAYS);
+        if (i == 0) add_fp8_state(f, job, stage, c);
+    }
+
+cleanup:
+    return status;
+}
+
+spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
     static const char *const sources[] = {"train state sharded over all GPUs, as MaxText and FSDP do (7.1)",
                                           "Megatron distributed optimizer, expert data parallelism (7.8)",
                                           "Megatron optimizer on every replica (7.8)"};
@@ -99,7 +148,8 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
     const char *source = sources[job->optimizer];
     const bool sharded = job->optimizer == SPW_OPTIMIZER_SHARDED;
     const bool shared = job->optimizer != SPW_OPTIMIZER_REPLICATED, fsdp2 = spw_fsdp2_is_on(job);
-    if (job->fsdp2.on_host) return;
+    if (job->fsdp2.on_host) return SPW_OK;
+    if (spw_muon_packs(job)) return add_packed_state(f, job, stage);
     spw_component *c = add_part(f, "weights", s.weights, source, job, &held, sharded, false, 'w', p->weights);
     c->argument = true;
     LIVE(c, ALWAYS);
@@ -116,7 +166,8 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
         c->argument = true;
         LIVE(c, ALWAYS);
     }
-    if (spw_fsdp2_waits(job)) return; /* sharded gradients come when the last backward pass has ended */
+    if (spw_fsdp2_waits(job))
+        return SPW_OK; /* sharded gradients come when the last backward pass has ended */
     c = add_part(f, "gradients", s.gradients,
                  fsdp2     ? "sharded gradients, in the format of the sharded weights (7.14)"
                  : sharded ? "stacked gradients of the layer scan (7.7)"
@@ -124,6 +175,7 @@ void spw_footprint_add_state(spw_footprint *f, const spw_job *job, const spw_sta
                  job, &trained, sharded, false, 'g', fsdp2 ? p->weights : p->gradients);
     c->argument = !sharded;
     LIVE(c, ALWAYS);
+    return SPW_OK;
 }
 
 void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,

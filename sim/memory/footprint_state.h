@@ -6,7 +6,8 @@
 
 /* What a stage holds from step to step, and its gradients. Gradient buffers of Megatron stay from step to step; those of a
  * compiled step are its own. */
-void spw_footprint_add_state(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+SPW_MUST_CHECK spw_status spw_footprint_add_state(spw_footprint *footprint, const spw_job *job,
+                                                  const spw_stage *stage);
 /* Bare expert layers under data parallelism: nothing is sharded but the experts, and there is no optimizer. */
 void spw_footprint_add_expert_layers(spw_footprint *footprint, const spw_job *job,
                                      const spw_parameters *parameters, const spw_layer_shape *shape);

@@ -3,6 +3,7 @@
 #include "sim/input/grid.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
@@ -286,15 +287,32 @@ static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     spw_step_add(b->out, item, share, b->job->precision.weights);
 }
 
+/* What the layer-wise optimizer's buffers of all stages have beside their matrices: experts, all else. */
+static spw_status padding_of(const spw_job *job, uint64_t out[2]) {
+    double sum[2] = {0.0, 0.0};
+    const size_t stages = spw_muon_packs(job) ? spw_pipeline_of(job).stages : 0;
+    for (size_t s = 0; s < stages; s++) {
+        spw_muon_packing packing;
+        const spw_status status = spw_muon_packing_of(job, s, &packing);
+        if (status != SPW_OK) return status;
+        for (int i = 0; i < 2; i++) sum[i] += packing.buffers[i] - packing.matrices[i];
+    }
+    for (int i = 0; i < 2; i++) out[i] = (uint64_t)llround(sum[i]);
+    return SPW_OK;
+}
+
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
-static void add_replicas(builder *b) {
+static spw_status add_replicas(builder *b) {
     const spw_job *job = b->job;
+    uint64_t padding[2];
+    const spw_status status = padding_of(job, padding);
+    if (status != SPW_OK) return status;
     const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
     for (size_t i = 0; i < families; i++) {
         const bool experts = family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS;
-        const uint64_t elements = family[i].elements;
+        const uint64_t elements = family[i].elements + padding[experts ? 0 : 1];
         if (elements == 0) continue; /* frozen */
         spw_step_item item = {.name = experts ? "experts" : "others",
                               .formula = experts ? "P_routed / R g" : "P_rest g",
@@ -319,6 +337,7 @@ static void add_replicas(builder *b) {
             spw_step_add(b->out, item, elements, job->precision.weights);
         }
     }
+    return SPW_OK;
 }
 
 /* What waits in the host's memory: there in the forward pass, back in the backward pass. Of the rows of a balanced layer. */
@@ -411,7 +430,8 @@ spw_status spw_step_traffic_of(const spw_point *point, const spw_step_stack *sta
         add_sharded(&b, list, stack);
         add_ends(&b, &point->shape);
     } else {
-        add_replicas(&b);
+        const spw_status replicas = add_replicas(&b);
+        if (status == SPW_OK) status = replicas;
     }
     if (status == SPW_OK && out->overflow)
         status = spw_fail(SPW_ECONFIG, "the collectives of a step do not fit in 63 bits; use "

@@ -2,9 +2,11 @@
  * all GPUs, and parameters that the stages hold together. */
 #include "sim/memory/optimizer_state.h"
 
+#include "sim/memory/muon_packing.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
+#include <string.h>
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
@@ -62,6 +64,47 @@ static void test_muon(void) {
     CHECK(near(spw_optimizer_state_of(&job, &matrices).moments, 24576.0));
 }
 
+/* Megatron-Core's own packing, run with these shapes: NVIDIA/Megatron-LM d98e8a64 megatron/core/optimizer/layer_wise_optimizer.py
+ * LayerWiseDistributedOptimizer._compute_per_buffer_param_layout, one bucket: elements of a shard with padding, of the fullest, of the
+ * emptiest. */
+static void test_packing(void) {
+    static const struct {
+        size_t shards, kinds;
+        spw_muon_matrices kind[9];
+        uint64_t shard, most, least;
+    } cases[] = {{8, 2, {{4096, 7168, 32}, {7168, 2048, 32}}, 176160768, 176160768, 176160768},
+                 {12, 2, {{4096, 7168, 32}, {7168, 2048, 32}}, 132120576, 132120576, 102760448},
+                 {32,
+                  9,
+                  {{1536, 7168, 5},
+                   {24576, 1536, 5},
+                   {576, 7168, 5},
+                   {32768, 512, 5},
+                   {7168, 16384, 5},
+                   {36864, 7168, 1},
+                   {7168, 18432, 1},
+                   {256, 7168, 4},
+                   {4096, 7168, 4}}, /* and fc2 of the shared expert */
+                  264241152,
+                  264241152,
+                  11010048},
+                 {64, 3, {{5120, 2048, 12}, {2048, 4096, 12}, {128, 2048, 12}}, 10485760, 10485760, 0},
+                 {3, 3, {{33, 65, 7}, {100, 7, 7}, {64, 64, 7}}, 19712, 19527, 12288}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t load[64] = {0}, shard = 0, most = 0, least = UINT64_MAX;
+        spw_muon_matrices kind[10];
+        memcpy(kind, cases[i].kind, sizeof cases[i].kind);
+        size_t kinds = cases[i].kinds;
+        if (kinds == 9) kind[kinds++] = (spw_muon_matrices){7168, 2048, 4};
+        CHECK_OK(spw_muon_pack(kind, kinds, cases[i].shards, load, &shard));
+        for (size_t s = 0; s < cases[i].shards; s++) {
+            most = load[s] > most ? load[s] : most;
+            least = load[s] < least ? load[s] : least;
+        }
+        CHECK(shard == cases[i].shard && most == cases[i].most && least == cases[i].least);
+    }
+}
+
 static void test_stages(void) {
     static const char *const names[] = {"deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "kimi-k2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -109,6 +152,7 @@ static void test_deepseek(void) {
 int main(void) {
     test_bytes();
     test_muon();
+    test_packing();
     test_stages();
     test_deepseek();
     return check_done();

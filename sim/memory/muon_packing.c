@@ -1,0 +1,168 @@
+#include "sim/memory/muon_packing.h"
+
+#include "base/memory.h"
+#include "sim/input/grid.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { START = 64, END = 128, KINDS = 16 };
+
+bool spw_muon_packs(const spw_job *job) {
+    return job->muon && job->optimizer == SPW_OPTIMIZER_DISTRIBUTED && job->part == SPW_PART_WHOLE;
+}
+
+static uint64_t padded(uint64_t count, uint64_t multiple) {
+    return (count + multiple - 1) / multiple * multiple;
+}
+
+static uint64_t lcm(uint64_t a, uint64_t b) {
+    uint64_t x = a, y = b;
+    while (y > 0) {
+        const uint64_t rest = x % y;
+        x = y, y = rest;
+    }
+    return a / x * b;
+}
+
+static double work(const spw_muon_matrices *m) {
+    const double large = fmax((double)m->rows, (double)m->columns),
+                 small = fmin((double)m->rows, (double)m->columns);
+    return large * small * small;
+}
+
+/* --- One buffer --- */
+
+typedef struct shards {
+    uint64_t *elements; /* of each, gaps between matrices included */
+    double *work;
+    size_t count;
+    double most; /* elements that a shard should not exceed */
+} shards;
+
+static size_t place_of(const shards *s, uint64_t elements) {
+    size_t best = s->count, emptiest = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const bool room = (double)(padded(s->elements[i], START) + elements) <= s->most;
+        if (room && (best == s->count || s->work[i] < s->work[best])) best = i;
+        if (s->elements[i] < s->elements[emptiest]) emptiest = i;
+    }
+    return best < s->count ? best : emptiest;
+}
+
+spw_status spw_muon_pack(const spw_muon_matrices *matrices, size_t kinds, size_t count, uint64_t *load,
+                         uint64_t *shard) {
+    spw_muon_matrices order[KINDS];
+    shards s = {.count = count};
+    spw_status status = SPW_OK;
+    uint64_t largest = 0;
+    double sum = 0.0;
+    *shard = 0;
+    SPW_TRY(SPW_ALLOC(count, &s.elements));
+    SPW_TRY(SPW_ALLOC(count, &s.work));
+    for (size_t i = 0; i < kinds;
+         i++) { /* insertion: equal work stays in the model's order, the last layers first */
+        size_t at = i;
+        sum += (double)matrices[i].rows * (double)matrices[i].columns * (double)matrices[i].count;
+        for (; at > 0 && work(&order[at - 1]) <= work(&matrices[i]); at--) order[at] = order[at - 1];
+        order[at] = matrices[i];
+    }
+    s.most = sum / (double)count * 1.3;
+    for (size_t i = 0; i < kinds; i++) {
+        const uint64_t elements = order[i].rows * order[i].columns;
+        for (uint64_t j = 0; j < order[i].count; j++) {
+            const size_t at = place_of(&s, elements);
+            s.elements[at] = padded(s.elements[at], START) + elements;
+            s.work[at] += work(&order[i]);
+            load[at] += elements;
+        }
+    }
+    for (size_t i = 0; i < count; i++) largest = s.elements[i] > largest ? s.elements[i] : largest;
+    *shard = padded(largest, lcm(START, lcm(count, END) / count));
+
+cleanup:
+    spw_free(s.elements);
+    spw_free(s.work);
+    return status;
+}
+
+/* --- The matrices of a stage --- */
+
+typedef struct matrices {
+    spw_muon_matrices kind[KINDS];
+    size_t kinds;
+} matrices;
+
+static void add(matrices *list, uint64_t rows, uint64_t columns, uint64_t count) {
+    if (rows == 0 || columns == 0 || count == 0) return;
+    list->kind[list->kinds++] = (spw_muon_matrices){rows, columns, count};
+}
+
+static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, uint64_t layers) {
+    const uint64_t hidden = m->hidden, query = m->heads * (m->nope_dim + m->rope_dim) / tensor;
+    if (m->attention != SPW_ATTENTION_MLA) {
+        const uint64_t queries = m->heads * m->head_dim * (m->query_gate ? 2 : 1);
+        add(list, (queries + m->kv_heads * (m->head_dim + m->v_head_dim)) / tensor, hidden, layers);
+        add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
+        return;
+    }
+    if (m->q_lora_rank > 0) {
+        add(list, m->q_lora_rank, hidden, layers);
+        add(list, query, m->q_lora_rank, layers);
+    } else {
+        add(list, query, hidden, layers);
+    }
+    add(list, m->kv_lora_rank + m->rope_dim, hidden, layers);
+    add(list, m->heads * (m->nope_dim + m->v_head_dim) / tensor, m->kv_lora_rank, layers);
+    add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
+}
+
+/* Gate and up are one matrix. */
+static void add_ffn(matrices *list, uint64_t hidden, uint64_t width, uint64_t count) {
+    add(list, 2 * width, hidden, count);
+    add(list, hidden, width, count);
+}
+
+static void list_block(const spw_job *job, const spw_block *b, matrices out[2]) {
+    const spw_model *m = &job->model;
+    const spw_grid g = spw_grid_of(job);
+    const uint64_t moe = b->moe_layers + b->predictions;
+    memset(out, 0, 2 * sizeof *out);
+    add_ffn(&out[0], m->hidden, m->expert_ffn / g.expert_tensor, moe * m->experts / g.expert);
+    add_attention(&out[1], m, g.tensor, b->layers + b->predictions);
+    add_ffn(&out[1], m->hidden, m->dense_ffn / g.tensor, b->layers - b->moe_layers);
+    add_ffn(&out[1], m->hidden, m->shared_ffn / g.tensor, moe);
+    add(&out[1], m->experts - m->replicas + m->zero_experts, m->hidden, moe);
+    if (m->shared_gate) add(&out[1], 1, m->hidden, moe);
+    add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);
+}
+
+spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packing *out) {
+    const spw_grid g = spw_grid_of(job);
+    const spw_pipeline p = spw_pipeline_of(job);
+    const size_t members[2] = {g.expert_data, g.data * g.context}, gpus = spw_grid_stage_gpus(job);
+    uint64_t *load[2] = {NULL, NULL};
+    spw_status status = SPW_OK;
+    *out = (spw_muon_packing){.fullest = 0.0};
+    for (int i = 0; i < 2; i++) SPW_TRY(SPW_ALLOC(members[i], &load[i]));
+    for (size_t c = 0; c < p.chunks; c++) {
+        const spw_block block = spw_pipeline_block(&p, &job->model, stage, c);
+        matrices list[2];
+        list_block(job, &block, list);
+        for (int i = 0; i < 2; i++) {
+            uint64_t shard;
+            SPW_TRY(spw_muon_pack(list[i].kind, list[i].kinds, members[i], load[i], &shard));
+            out->buffers[i] += (double)shard * (double)members[i];
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        for (size_t s = 0; s < members[i]; s++) out->matrices[i] += (double)load[i][s];
+    for (size_t gpu = 0; gpu < gpus; gpu++) {
+        const size_t of[2] = {gpu / (g.expert * g.expert_tensor), gpu / g.tensor};
+        out->fullest = fmax(out->fullest, (double)load[0][of[0]] + (double)load[1][of[1]]);
+    }
+
+cleanup:
+    for (int i = 0; i < 2; i++) spw_free(load[i]);
+    return status;
+}
