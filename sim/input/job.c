@@ -62,6 +62,10 @@ static const spw_choice recipes[] = {
         .size = sizeof(size_t), .choices = element_bytes, .fallback = "auto", .help = (text) \
     }
 
+#define SCHEDULE_CHOICE(name, text) {text, SPW_SCHEDULE_##name},
+static const spw_choice schedules[] = {SPW_SCHEDULE_LIST(SCHEDULE_CHOICE){NULL, 0}};
+#undef SCHEDULE_CHOICE
+
 static const spw_setting parallel_rows[] = {
     COUNT_ROW("expert", expert, 0, MOST_RANKS, NULL,
               "GPUs that share the experts of a layer; 0 for as many of a node as divide them"),
@@ -90,6 +94,14 @@ static const spw_setting parallel_rows[] = {
         "blocks of layers of one pipeline stage; more than 1 interleaves them; 0: one, but in MaxText's "
         "loop one a layer",
         "virtual-stages"),
+    {.key = "schedule",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(spw_job, schedule),
+     .size = sizeof(spw_schedule),
+     .choices = schedules,
+     .fallback = "1F1B",
+     .help = "order of a pipeline's passes, as torchtitan calls it; 1F1B is interleaved where there are "
+             "virtual_stages; the last four are refused, with what is nearest"},
     COUNT_ROW("decoder_first_pipeline_num_layers", stage_layout.first, 0, SPW_MODEL_MAX_LAYERS, "0",
               "layers of the first pipeline stage, as Megatron-Core calls it; 0: not said"),
     COUNT_ROW("decoder_last_pipeline_num_layers", stage_layout.last, 0, SPW_MODEL_MAX_LAYERS, "0",

@@ -79,6 +79,20 @@ typedef struct spw_job_fsdp2 {
     bool on_host;        /* what is sharded stays in the host's memory (CPUOffloadPolicy) */
 } spw_job_fsdp2;
 
+/* Orders of a pipeline's passes, by the names of torch.distributed.pipelining, which torchtitan takes. What is not one of the first
+ * three is known by name and refused. */
+#define SPW_SCHEDULE_LIST(X) \
+    X(ONE_F_ONE_B, "1F1B") \
+    X(INTERLEAVED, "Interleaved1F1B") \
+    X(GPIPE, "GPipe") \
+    X(LOOPED_BFS, "LoopedBFS") \
+    X(INTERLEAVED_ZERO_BUBBLE, "InterleavedZeroBubble") \
+    X(ZBV, "ZBVZeroBubble") \
+    X(DUAL_PIPE_V, "DualPipeV")
+#define SPW_SCHEDULE_ENUM(name, text) SPW_SCHEDULE_##name,
+typedef enum spw_schedule { SPW_SCHEDULE_LIST(SPW_SCHEDULE_ENUM) SPW_SCHEDULES } spw_schedule;
+#undef SPW_SCHEDULE_ENUM
+
 const char *spw_optimizer_name(spw_optimizer_kind optimizer);
 
 /* PyTorch's caching allocator (sim/memory/allocator.h), for schemes that allocate what arrives. */
@@ -110,6 +124,7 @@ typedef struct spw_job {
     size_t micro_batches;  /* of one step; divides the sequences of a GPU; 0 counts as 1 */
     size_t virtual_stages; /* blocks of layers of one pipeline stage; > 1: interleaved schedule; 0 as 1, but
                               in MaxText's loop one a layer (sim/memory/compiled_cut.h) */
+    spw_schedule schedule; /* of a pipeline; interleaved wherever there are several virtual stages */
     spw_stage_layout stage_layout; /* which stage holds which layers, where they are not shared out evenly */
     spw_model_part part;
     size_t

@@ -93,6 +93,43 @@ static spw_status check_split(const spw_job *job, const char **key) {
     return spw_grid_check(job, key);
 }
 
+/* Schedules that are not described, and what of another says something of them. */
+static spw_status check_schedule(const spw_job *job, const char **key) {
+    static const char *const words[SPW_SCHEDULES] = {
+        [SPW_SCHEDULE_LOOPED_BFS] =
+            "LoopedBFS takes all micro-batches through one block before the next; its order is not "
+            "described: GPipe with virtual_stages 1 keeps as many layers in flight",
+        [SPW_SCHEDULE_INTERLEAVED_ZERO_BUBBLE] =
+            "InterleavedZeroBubble makes the gradients of weights later than those of inputs, and what they "
+            "need waits that long, which is not described: Interleaved1F1B with the same virtual_stages has "
+            "more forward passes in flight, nothing that waits, and a longer bubble",
+        [SPW_SCHEDULE_ZBV] =
+            "ZBVZeroBubble lays two blocks of a stage in a V and makes the gradients of weights later, which "
+            "is not described: 1F1B keeps as many layers in flight on its first stage as ZB-V is made to "
+            "keep on all, and has a longer bubble",
+        [SPW_SCHEDULE_DUAL_PIPE_V] =
+            "DualPipeV runs a forward and a backward pass at once over two blocks of a stage in a V, which "
+            "is "
+            "not described: 1F1B keeps half a stage's layers of one micro-batch less on its first stage than "
+            "DualPipeV on all, and overlaps no exchange"};
+    const size_t chunks = job->virtual_stages;
+    *key = "parallel.schedule";
+    if (words[job->schedule] != NULL) return spw_fail(SPW_ECONFIG, "%s", words[job->schedule]);
+    if (job->schedule == SPW_SCHEDULE_ONE_F_ONE_B) return SPW_OK;
+    if (job->pipeline == 1)
+        return spw_fail(SPW_ECONFIG, "a schedule of a job without pipeline stages; leave it out, or make "
+                                     "parallel.pipeline 2 or more");
+    if (job->schedule == SPW_SCHEDULE_INTERLEAVED && chunks < 2)
+        return spw_fail(SPW_ECONFIG, "Interleaved1F1B has several blocks of layers a stage; add "
+                                     "virtual_stages: 2, which torchtitan takes unless told otherwise");
+    if (job->schedule == SPW_SCHEDULE_GPIPE && chunks > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "GPipe has one block of layers a stage, and virtual_stages is %zu; make it 1, or use "
+                        "Interleaved1F1B",
+                        chunks);
+    return SPW_OK;
+}
+
 /* What would be right: fewer parts, or where these are to be a multiple of the stages, another batch. */
 static spw_status fail_parts(const spw_job *job, size_t sequences, size_t pieces) {
     const size_t fewer = largest_divisor(sequences, pieces), more = (sequences / pieces + 1) * pieces;
@@ -289,6 +326,7 @@ static spw_status check_finetune(const spw_job *job, const char **key) {
 
 spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **key) {
     spw_status status = check_split(job, key);
+    if (status == SPW_OK) status = check_schedule(job, key);
     if (status == SPW_OK) status = check_part(job, key);
     if (status == SPW_OK) status = check_allocator(job, key);
     if (status == SPW_OK) status = check_fsdp2(job, key);

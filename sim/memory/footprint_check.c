@@ -166,6 +166,16 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
     const spw_grid g = spw_grid_of(job);
     if (spw_grid_is_plain(job)) return SPW_OK;
     if (scheme->type->memory.shards_state && spw_grid_is_mesh(job)) return check_mesh(job, scheme);
+    if (scheme->type->memory.fsdp2)
+        return spw_fail(
+            SPW_ECONFIG,
+            "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are not described for torchtitan, "
+            "whose "
+            "own MoE configurations have FSDP and expert parallelism alone, and whose experts are never cut "
+            "by "
+            "tensor; make all three 1, or see the same tokens a GPU in a layer of megatron-alltoall with "
+            "expert_tensor: 1 and optimizer: distributed",
+            scheme->text, g.tensor, g.context, g.expert_tensor);
     if (!scheme->type->megatron.splits)
         return spw_fail(
             SPW_ECONFIG,
@@ -226,6 +236,15 @@ static spw_status check_fsdp2(const spw_job *job, const spw_scheme *scheme) {
         scheme->text);
 }
 
+static spw_status check_schedule(const spw_job *job, const spw_scheme *scheme) {
+    if (job->schedule != SPW_SCHEDULE_GPIPE || scheme->type->memory.fsdp2) return SPW_OK;
+    return spw_fail(
+        SPW_ECONFIG,
+        "scheme '%s': GPipe is described for torchtitan's schemes, whose pipelines are PyTorch's; "
+        "Megatron-Core's and MaxText's have another order: leave parallel.schedule out",
+        scheme->text);
+}
+
 static spw_status check_device(const spw_job *job, const spw_scheme *scheme) {
     char known[256] = "";
     if (job->cluster.gpu_generation != SPW_GPU_NONE || scheme->type->memory.any_device) return SPW_OK;
@@ -247,6 +266,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_grid(job, scheme);
     if (status == SPW_OK) status = check_pool(job, scheme);
     if (status == SPW_OK) status = check_layout(job, scheme);
+    if (status == SPW_OK) status = check_schedule(job, scheme);
     if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status == SPW_OK) status = check_fsdp2(job, scheme);
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);

@@ -6,7 +6,8 @@ spw_pipeline spw_pipeline_of(const spw_job *job) {
     return (spw_pipeline){.stages = at_least_one(job->pipeline),
                           .chunks = at_least_one(job->virtual_stages),
                           .micro_batches = at_least_one(job->micro_batches),
-                          .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL};
+                          .layout = spw_stage_layout_is_said(&job->stage_layout) ? &job->stage_layout : NULL,
+                          .all_forward = job->schedule == SPW_SCHEDULE_GPIPE};
 }
 
 size_t spw_micro_batch_tokens(const spw_job *job, size_t sequences) {
@@ -17,6 +18,7 @@ size_t spw_pipeline_passes(const spw_pipeline *p) { return 2 * p->micro_batches 
 
 size_t spw_pipeline_warm_up(const spw_pipeline *p, size_t stage) {
     const size_t forward = p->micro_batches * p->chunks, later = p->stages - 1 - stage;
+    if (p->all_forward) return forward;
     const size_t warm = p->chunks > 1 ? 2 * later + (p->chunks - 1) * p->stages : later;
     return warm < forward ? warm : forward;
 }

@@ -2,7 +2,8 @@
  * One forward, one backward (1F1B, Narayanan et al., PipeDream 2019; Megatron-LM 2021, section 2.2) and its
  * interleaved form, where a stage holds several blocks of layers (chunks): NVIDIA/Megatron-LM
  * megatron/core/pipeline_parallel/schedules.py get_pp_rank_microbatches, get_schedule_table. One stage and one
- * chunk is gradient accumulation: the micro-batches follow one another. */
+ * chunk is gradient accumulation: the micro-batches follow one another. GPipe (Huang et al. 2019): torch 2.15
+ * torch/distributed/pipelining/schedules.py ScheduleGPipe. */
 #ifndef SPW_SIM_MEMORY_PIPELINE_H
 #define SPW_SIM_MEMORY_PIPELINE_H
 
@@ -17,6 +18,7 @@ typedef struct spw_pipeline {
     size_t chunks;        /* v, blocks of layers of one stage; 1: 1F1B; more: interleaved, P divides M */
     size_t micro_batches; /* M, of one step */
     const spw_stage_layout *layout; /* the job's, borrowed; NULL: layers are shared out evenly */
+    bool all_forward;               /* GPipe: all forward passes of a step before the first backward one */
 } spw_pipeline;
 spw_pipeline spw_pipeline_of(const spw_job *job);
 

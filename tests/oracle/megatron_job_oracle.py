@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Step times of Megatron-Core jobs, as `spillway replay` says them, from the token ids of the shipped trace by a brute force and the
 formulas of sim/time/megatron_time.h and megatron_job_time.h written again: three dispatchers, groups in a node and over nodes,
-micro-batches, pipelines, another cluster, bare layers, experts that GPUs share. Then what `plan` makes of them.
+micro-batches, pipelines, another cluster, bare layers, experts that GPUs share (random grids of them, replayed and of a stated
+imbalance). Then what `plan` makes of them.
 
 megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
 import itertools
@@ -114,6 +115,31 @@ def loads_of(scheme, tokens, node, t=1):
     return out
 
 
+def stated(imbalance, R, t, sequences, node):
+    """One layer of one group whose first experts are chosen `imbalance` times the mean, by every rank alike, of every sequence."""
+    owners, e, n = R // t, E // (R // t), np.zeros((R, E), int)
+    busy = int(np.floor(S * K * imbalance / owners + 0.5))
+    for r in range(R):
+        first = [busy * (x + 1) // e - busy * x // e for x in range(e)]
+        left, others = S * K - busy, max(1, E - e)
+        rest = [left * (x + 1) // others - left * x // others for x in range(others)]
+        n[r] = first + [rest[(x + r) % others] for x in range(e, E)]
+    n *= sequences
+    out = []
+    for d in range(R):
+        mates = range(d // t * t, d // t * t + t)
+        mine = slice(d // t * e, (d // t + 1) * e)
+        came = {q: [int(n[s, mine].sum()) for s in range(R) if s % t == q % t] for q in mates}
+        there = {s: int(n[s, mine].sum()) for s in range(R) if s % t == d % t}
+        gone = {q: int(n[d, q // t * e:(q // t + 1) * e].sum()) for q in range(R) if q % t == d % t}
+        ports = [sum(rows for peer, rows in where.items() if peer != d and (peer // node == d // node) == near)
+                 for near in (True, False) for where in (there, gone)]
+        arrived = sum(there.values())
+        out.append(Load(int(n[:, mine].sum()), int(n[d].sum()), [[int(x) for x in source] for source in n[:, mine]], *ports,
+                        arrived=arrived, gathered=(sum(sum(v) for v in came.values()) - arrived, (t - 1) * arrived)))
+    return out
+
+
 def scaled(cluster):
     c = figures((source / f"sim/megatron_stacks/{STACK}.yaml").read_text())
     ratio = {k: cluster[k] / H200[k] for k in H200}
@@ -204,8 +230,8 @@ def at_the_end(c, job, stage, layers, moe, cluster):
     return seconds + updated * (2 * master + 16 + 2 + g) / c["copy_bytes_per_s"]
 
 
-def predict(scheme, job, cluster):
-    """Seconds: mean over the two steps of the trace."""
+def predict(scheme, job, cluster, imbalance=None):
+    """Seconds: mean over the two steps of the trace, or of a stated imbalance."""
     c = scaled(cluster)
     micro, stages, bare, sharers = job["micro"], job["stages"], job["part"] != "", job["sharers"]
     ranks = job["expert"] * sharers
@@ -221,8 +247,9 @@ def predict(scheme, job, cluster):
     total = 0.0
     for step in range(2):
         slowest = 0.0
-        for g in range(groups):
-            layer_loads = {(l, m): loads_of(scheme, [choices(step, l, g * ranks + r, m, micro) for r in range(ranks)], job["gpus"], sharers)
+        for g in range(groups if imbalance is None else 1):
+            same = stated(imbalance, ranks, sharers, tokens // S, job["gpus"]) if imbalance is not None else None
+            layer_loads = {(l, m): same for l in range(4) for m in range(micro)} if same else {(l, m): loads_of(scheme, [choices(step, l, g * ranks + r, m, micro) for r in range(ranks)], job["gpus"], sharers)
                            for l in range(4) for m in range(micro)}
             forward, backward = [[0.0] * micro for _ in blocks], [[0.0] * micro for _ in blocks]
             for (s, (first, count, moe)), m in itertools.product(enumerate(blocks), range(micro)):
@@ -239,9 +266,9 @@ def predict(scheme, job, cluster):
                 slowest = pipeline(forward, backward, send)
                 busiest = max(range(stages), key=lambda s: sum(forward[s]) + sum(backward[s]))
         total += slowest / 2
-    if not bare:
-        first, count, moe = blocks[busiest]
-        total += at_the_end(c, job, busiest, count, len(moe), cluster)
+        if not bare:  # each step by its own busiest stage
+            first, count, moe = blocks[busiest]
+            total += at_the_end(c, job, busiest, count, len(moe), cluster) / 2
     return total
 
 
@@ -260,7 +287,20 @@ CASES = [  # what differs from the first
     dict(schemes=ALL[:1], expert=8, sharers=4, remat="full", micro=2, stages=2),
     dict(schemes=ALL[:1], expert=1, sharers=8, gpus=8, remat="moe_act", optimizer="replicated"),
 ]
-rows = {}
+# Experts that GPUs share, in random grids: a node holds whole sharers, and a group of them may span nodes.
+dice = np.random.default_rng(2026)
+for _ in range(24):
+    t, gpus = int(dice.choice([2, 4, 8])), int(dice.choice([8, 16, 32, 64]))
+    R = int(dice.choice([r for r in (1, 2, 4, 8, 16, 32) if r * t <= 64]))
+    CASES.append(dict(
+        schemes=ALL[:1] + list(dice.choice(["megatron-alltoall:capacity_factor=1.25,policy=position",
+                                            "megatron-alltoall:capacity_factor=2,policy=position,pad=true"], int(dice.choice([0, 1])))),
+        expert=R, sharers=t, gpus=gpus, micro=int(dice.choice([1, 1, 2])), stages=int(dice.choice([1, 1, 1, 2, 4])),
+        remat=str(dice.choice(["none", "full", "moe", "moe_act", "selective"])), gradients=str(dice.choice(["fp32", "bf16"])),
+        optimizer=str(dice.choice(["distributed", "replicated"])),
+        cluster=H200 if dice.integers(2) else dict(bf16_flops=2e15, hbm_bytes_per_s=8e12, link_bytes_per_s=537.6e9, nic_bytes_per_s=25e9),
+        imbalance=float(dice.choice([1.0, 1.25, 1.7, 2.0, 3.3, 6.0]))))
+rows, of_stated = {}, 0
 for number, case in enumerate(CASES):
     job = dict(dict(name=f"case{number}", expert=8, gpus=8, micro=1, stages=1, remat="none", optimizer="distributed", gradients="fp32",
                     part="", cluster=H200, sharers=1), **case)
@@ -280,11 +320,20 @@ for number, case in enumerate(CASES):
         check(near(time["tokens_per_s_per_gpu"], T / job["stages"] / time["step_s"]), f"{what}: tokens/s")
         check("capacity_factor" in scheme or time["step_s"] > time["balanced_step_s"], f"{what}: real over balanced")
         said = " ".join(a for a in row["assumptions"] if a.startswith(scheme + ":"))
-        for words, there in (("sizes other than 4", True), ("counted, not fitted", not job["part"]), ("pipelines", job["stages"] > 1),
+        for words, there in (("sizes other than 4", job["expert"] * job["sharers"] != 4), ("counted, not fitted", not job["part"]), ("pipelines", job["stages"] > 1),
                              ("between nodes", job["expert"] * job["sharers"] > job["gpus"]),
                              (f"shared by {job['sharers']} GPUs counted, not measured", job["sharers"] > 1), ("scaled from", job["cluster"] is not H200),
                              ("DeepEP", "flex" in scheme), ("all-gather dispatcher", "allgather" in scheme)):
             check((words in said) == there, f"{what}: '{words}' said of the fit: {not there}")
+
+    imbalance = min(job.get("imbalance", 0.0), job["expert"])
+    if imbalance > 0 and job["micro"] * job["stages"] == 1:  # else it is refused
+        of_stated += 1
+        time = json.loads(run("plan", "--job", path, "--stack", STACK, "--scheme", ALL[0], "--imbalance", str(imbalance), "--format",
+                              "json"))["rows"][0]["time"]
+        want = predict(ALL[0], job, job["cluster"], imbalance)
+        check(near(time["step_s"], want), f"case {number}, imbalance {imbalance}: {time['step_s']} s, not {want} s: {case}")
+check(sum("imbalance" in case for case in CASES) >= 20 and of_stated >= 6, f"random grids of shared experts, {of_stated} stated")
 
 # The step of a replay of one step is the step of `--each-step`, and their mean that of both.
 each = json.loads(run("replay", TRACE, "--job", scratch / "job0.yaml", "--stack", STACK, "--each-step", "--format", "json",

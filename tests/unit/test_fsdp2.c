@@ -262,7 +262,8 @@ static void test_optimizer_on_host(void) {
 }
 
 /* What nobody says: torchtitan's schemes have FSDP2, others a layer scan. The head's weights stay after the forward pass, as the loss
- * follows (torchtitan fsdp.py apply_fsdp_to_decoder), where "always" gathers them again. Pencil and paper: 2 micro-batches. */
+ * follows (torchtitan fsdp.py apply_fsdp_to_decoder), where "always" gathers them again. 2 micro-batches; torch 2.15 itself, 2 processes
+ * on a CPU, 3 layers: 4 all-gathers of the embedding and of each layer, 2 of the head, with "always" 4. */
 static void test_default(void) {
     static spw_job job, said;
     static spw_footprint f, always;
@@ -377,7 +378,40 @@ static void test_stages(void) {
           2.0);
 }
 
+/* GPipe: every micro-batch of a stage waits for the last forward pass; 1F1B has 4 of 8 on the first of 4 stages, 1 on the last. Weights
+ * are gathered once all the same. Megatron-Core has no such order. */
+static void test_gpipe(void) {
+    static spw_job job;
+    static spw_footprint f, one;
+    spw_scheme scheme, other;
+    CHECK_OK(spw_scheme_parse("torchtitan", &scheme));
+    CHECK_OK(spw_scheme_parse("megatron-alltoall", &other));
+    read_job("", &job);
+    job.pipeline = 4;
+    job.fsdp = 4;
+    job.micro_batches = job.sequences_per_gpu[0] = 8;
+    const spw_point point = spw_point_of(&job, &scheme, 8);
+    for (size_t s = 0; s < 4; s++) {
+        job.schedule = SPW_SCHEDULE_ONE_F_ONE_B;
+        CHECK_OK(spw_footprint_of_stage(&point, s, NULL, &one));
+        job.schedule = SPW_SCHEDULE_GPIPE;
+        CHECK_OK(spw_footprint_of_stage(&point, s, NULL, &f));
+        CHECK(f.stage.kept_layers == 8 * f.stage.layers && one.stage.kept_layers == (4 - s) * f.stage.layers);
+        CHECK(f.peak_bytes > one.peak_bytes);
+    }
+    CHECK_OK(spw_footprint_check(&job, &scheme));
+    CHECK(spw_footprint_check(&job, &other) == SPW_ECONFIG && strstr(spw_last_error(), "GPipe") != NULL);
+    job.fsdp2.reshard = SPW_RESHARD_ALWAYS; /* for 8 forward passes, and once for all backward ones */
+    CHECK(spw_fsdp2_gathers_of(&job).moe_layers == 58 * 9);
+    job.fsdp2.reshard = SPW_RESHARD_NEVER;
+    CHECK(spw_fsdp2_gathers_of(&job).moe_layers == 58);
+    job.pipeline = 1, job.fsdp = 16, job.tensor = 2;
+    CHECK(spw_footprint_check(&job, &scheme) == SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "are not described for torchtitan") != NULL);
+}
+
 int main(void) {
+    test_gpipe();
     test_stages();
     test_default();
     test_replicas();

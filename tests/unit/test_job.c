@@ -114,7 +114,7 @@ static void test_keys(void) {
     refuse(HEAD "parallel: {exprt: 8, fsdp: 8}\n" BATCH,
            "job.yaml:3: unknown key 'exprt' in 'parallel'; did you mean 'expert'? known keys: expert, fsdp, "
            "pipeline, "
-           "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages, "
+           "tensor, context, expert_tensor, data, sequence_parallel, virtual_stages, schedule, "
            "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers, "
            "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
            "pipeline_model_parallel_layout");
@@ -316,6 +316,37 @@ static void test_muon(void) {
            "job.yaml:6: muon with finetune, optimizer_on_host, fp8_param_gather, or layers other than "
            "attention and FFN is "
            "not modelled; leave these out, or use optimizer_algorithm: adam");
+}
+
+static void test_schedules(void) {
+    static const char *const named[] = {"LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"};
+    static spw_job job;
+    char text[1024];
+    CHECK(job.schedule == SPW_SCHEDULE_ONE_F_ONE_B);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        (void)snprintf(
+            text, sizeof text,
+            "model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel: {expert: 8, fsdp: 4, pipeline: 2, "
+            "schedule: %s}\nbatch: {sequences_per_gpu: 2, sequence_length: 512}\n",
+            named[i]);
+        CHECK(spw_job_parse("job", NULL, text, strlen(text), &job) == SPW_ECONFIG);
+        CHECK(strstr(spw_last_error(), named[i]) != NULL &&
+              strstr(spw_last_error(), "not described: ") != NULL);
+    }
+    static const struct {
+        const char *parallel, *why;
+    } wrong[] = {
+        {"expert: 8, fsdp: 8, schedule: GPipe", "without pipeline stages"},
+        {"expert: 8, fsdp: 4, pipeline: 2, schedule: Interleaved1F1B", "add virtual_stages: 2"},
+        {"expert: 8, fsdp: 4, pipeline: 2, virtual_stages: 2, schedule: GPipe", "one block of layers"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        (void)snprintf(text, sizeof text,
+                       "model: scratch-moe-e64\ncluster: mi355x-8x8\nparallel: {%s}\n"
+                       "batch: {sequences_per_gpu: 2, sequence_length: 512, micro_batches: 2}\n",
+                       wrong[i].parallel);
+        CHECK(spw_job_parse("job", NULL, text, strlen(text), &job) == SPW_ECONFIG);
+        CHECK(strstr(spw_last_error(), wrong[i].why) != NULL);
+    }
 }
 
 static void test_host_and_replicas(void) {
@@ -645,6 +676,7 @@ int main(int argc, char **argv) {
     test_pipeline();
     test_unsaid_precision();
     test_muon();
+    test_schedules();
     test_host_and_replicas();
     test_combinations();
     test_check();
