@@ -156,16 +156,16 @@ def scaled(cluster):
 
 def outside(c, remat, first, layers, last, tokens):
     """Forward and backward seconds of a block outside its experts."""
-    again = 1 if remat == "full" else 0
+    again, modules = 1 if remat == "full" else 0, set(remat.split("+"))
     moe = sum(l > 0 for l in range(first, first + layers))
     dense = layers - moe
     product, score = c["peak_flops"] * c["dense_flops_share"], c["peak_flops"] * c["attention_flops_share"]
     width = 3 * H + 7 * HEADS * HEAD  # norms, residual; q, k, v, context twice over
     forward = (2 * tokens * layers * ATTENTION + 6 * tokens * dense * H * DENSE) / product
-    backward = (2 + again) * forward
+    backward = (2 + again) * forward + ("mlp" in modules) * 6 * tokens * dense * H * DENSE / product
     scores = layers * tokens * S * HEADS * 2 * HEAD / score
     forward += scores
-    backward += (2.5 + (again or remat == "selective")) * scores
+    backward += (2.5 + (again or bool(modules & {"selective", "core_attn"}))) * scores
     elements = layers * width + 3 * dense * DENSE
     passes = 3 + again
     # Logits are touched six times in fp32, and the element work of the whole model is spread over its layers.
@@ -173,6 +173,9 @@ def outside(c, remat, first, layers, last, tokens):
     share = whole * layers / LAYERS
     forward += share / passes
     backward += share * (1 - 1 / passes)
+    # What modules write once more: the dense layer's FFN, and the norm before each MoE layer.
+    more = ("mlp" in modules) * 3 * DENSE + ("layernorm" in modules) * MOE * H
+    backward += 2 * tokens * more * 2 / c["copy_bytes_per_s"] * layers / LAYERS
     if last:
         head = 2 * tokens * H * VOCAB / product
         forward += head
@@ -236,7 +239,7 @@ def predict(scheme, job, cluster, imbalance=None):
     micro, stages, bare, sharers = job["micro"], job["stages"], job["part"] != "", job["sharers"]
     ranks = job["expert"] * sharers
     groups, tokens = 64 // ranks, T // micro
-    recompute = {"full": "moe", "moe": "moe", "moe_act": "moe_act"}.get(job["remat"], "none")
+    recompute = "moe" if {"full", "moe"} & set(job["remat"].split("+")) else "moe_act" if "moe_act" in job["remat"].split("+") else "none"
     dispatcher = {"megatron-alltoall": "all-to-all", "megatron-flex": "tokens", "megatron-allgather": "all-gather"}[scheme.split(":")[0]]
     layers = 4 if bare else LAYERS
     blocks, first = [], 0
@@ -280,6 +283,8 @@ CASES = [  # what differs from the first
     dict(schemes=ALL[:2], gpus=4, expert=64, remat="moe", optimizer="replicated"),
     dict(schemes=ALL[:1], micro=2, remat="moe_act", gradients="bf16"),
     dict(schemes=ALL, micro=2, stages=2, remat="selective"),
+    dict(schemes=ALL[:1], micro=2, stages=2, remat="core_attn+moe_act+layernorm+mlp"),
+    dict(schemes=ALL[:1], remat="layernorm+moe"),
     dict(schemes=ALL[:2], cluster=dict(bf16_flops=2e15, hbm_bytes_per_s=8e12, link_bytes_per_s=537.6e9, nic_bytes_per_s=25e9)),
     dict(schemes=ALL[:1], expert=64, gpus=64, part="model_part: expert_layers\nlayers: 4\n", optimizer="sharded"),
     dict(schemes=ALL[1:2], optimizer="sharded"),

@@ -203,8 +203,47 @@ def check_measured():
             oracle.check(abs(waits["none"] - spillway - want) < 2, f"{spec} {attention} {modules}: {waits['none'] - spillway} freed for {want}")
 
 
+V3 = ("--model", "deepseek-v3", "--expert-parallel", 64, "--scheme", "megatron-alltoall", "--optimizer", "distributed", "--format", "json")
+
+
+def check_traffic():
+    """With tensor and context: what the products of the modules gather and scatter once more, and keys and values round the ring."""
+    def sent(remat):
+        rows = json.loads(oracle.must("explain", *V3, "--cluster", "h200:8x32", "--tensor", 2, "--context", 2, "--expert-tensor", 1,
+                                      "--traffic", "--remat", remat))
+        return {(r["purpose"], r["tensor"], r["where"], r["pass"], r["operation"]): r["count"] for r in rows}
+    gather, scatter = "all_gather", "reduce_scatter"
+    once = {"mla_up_proj": [("queries", gather), ("keys_values", gather)], "mlp": [("ffn_input", gather), ("ffn_output", scatter)],
+            "shared_experts": [("ffn_input", gather), ("ffn_output", scatter)], "core_attn": [("keys_values", "send")], "layernorm": [],
+            "moe_act": []}
+    none = sent("none")
+    for module, tensors in once.items():
+        want = dict(none)
+        places = {"mlp": ["dense layer"], "shared_experts": ["MoE layer"]}.get(module, ["dense layer", "MoE layer"])
+        for (tensor, operation), place in ((t, p) for t in tensors for p in places):
+            key = ("context_parallel" if operation == "send" else "tensor_parallel", tensor, place, "backward", operation)
+            want[key] = want.get(key, 0) + 1
+        oracle.check(sent(module) == want, f"{module}: sends {set(sent(module).items()) ^ set(want.items())}")
+
+
+def check_products():
+    """MLA's up projections are made four times, the other projections three times."""
+    def seconds(remat):
+        rows = json.loads(oracle.must("plan", *V3, "--cluster", "h200:8x128", "--remat", remat))["rows"]
+        return rows[0]["time"]["components"] if "time" in rows[0] else rows[0]["step_time"]["components"]
+    up = 1536 * 128 * 192 + 512 * 128 * 256
+    all_products = 7168 * (1536 + 512 + 64) + up + 128 * 128 * 7168
+    none, again = seconds("none"), seconds("mla_up_proj")
+    ratio = again["attention_projections"]["seconds"] / none["attention_projections"]["seconds"]
+    oracle.check(abs(ratio - (1 + up / (3 * all_products))) < 1e-4, f"mla_up_proj: products take {ratio} times")
+    for part in ("attention", "dense_ffn", "shared_expert", "head"):
+        oracle.check(again[part] == none[part], f"mla_up_proj: {part}")
+
+
 for seed in range(cases):
     hold(Case(np.random.default_rng(seed)), f"case {seed}")
 check_names(Case(np.random.default_rng(3)))
 check_measured()
+check_traffic()
+check_products()
 oracle.finish(least=3 * cases)
