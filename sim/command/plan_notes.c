@@ -11,6 +11,7 @@
 #include "sim/replay/plan_answers.h"
 #include "sim/replay/result_print.h"
 #include "sim/replay/row_cost_print.h"
+#include "sim/schemes/selection.h"
 
 #include <math.h>
 #include <string.h>
@@ -91,7 +92,8 @@ static void print_reasons(const char *what, const reasons *list, FILE *out) {
 
 /* Which points cannot be, whose state is taken as sharded, what the coefficients were not fitted on, and which points have no time. */
 static void print_limits(const spw_plan_view *v, FILE *out) {
-    reasons outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0}, state = {.count = 0};
+    reasons position = {.count = 0}, outside = {.count = 0}, untimed = {.count = 0}, refused = {.count = 0},
+            state = {.count = 0};
     for (size_t i = 0; i < v->result->refusals; i++) {
         const spw_refusal *refusal = &v->result->refusal[i];
         char text[SPW_OUTSIDE_TEXT];
@@ -102,6 +104,9 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
         const spw_result_row *row = &v->result->row[i];
         const char *why = spw_plan_no_time(v->request, row);
         const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme);
+        char text[SPW_BY_POSITION_TEXT];
+        if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
+            add_reason(&position, text, strlen(text));
         if (sharded != NULL) add_reason(&state, sharded, strlen(sharded));
         for (size_t j = 0; j < row->outside_fit.count; j++) {
             const char *feature = row->outside_fit.item[j].feature;
@@ -111,6 +116,7 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     }
     if (refused.count > 0) print_reasons("cannot be", &refused, out);
     if (state.count > 0) print_reasons("state", &state, out);
+    if (position.count > 0) print_reasons("assumed", &position, out);
     if (outside.count > 0) print_reasons("outside the fit: ", &outside, out);
     if (untimed.count > 0) print_reasons("no times", &untimed, out);
 }

@@ -278,14 +278,17 @@ cleanup:
 static spw_status note_scheme(replay *r, size_t leader, size_t scheme, const spw_trace_record *record,
                               const spw_layout *layout, spw_note *out) {
     row_note known[2] = {{NULL, 0, 0}}; /* by whether the experts are kept */
+    const bool weights = spw_trace_get_info(r->request->trace)->has_weights;
     bool ran = false;
+    spw_scheme own;
     spw_status status = SPW_OK;
     for (size_t p = leader; p < r->places; p = next_led(r, leader, p + r->batches)) {
         const spw_replay_row *row = &r->row[p * r->request->schemes + scheme];
         if (row->refused) continue;
         if (!ran)
-            SPW_TRY(spw_selection_run(r->selection[leader], row->point.scheme, r->counts[leader], record,
-                                      layout));
+            SPW_TRY(spw_selection_run(r->selection[leader],
+                                      spw_selection_scheme(row->point.scheme, weights, &own),
+                                      r->counts[leader], record, layout));
         ran = true;
         SPW_TRY(note_row(r, row, leader, &known[spw_remat_keeps_experts(row->point.job->remat)], out));
     }

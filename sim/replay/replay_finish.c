@@ -99,13 +99,16 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
 /* What a drop rule takes for granted of the trace's slots and weights. */
 static void assume_choices(const spw_replay_row *row, spw_assumptions *list) {
     const spw_trace_info *info = spw_trace_get_info(row->frame->request->trace);
+    char text[SPW_BY_POSITION_TEXT];
     const bool ranked = strcmp(info->order, "descending_weight") == 0;
     if (row->point.scheme->type->routing.by_choice_rank && !ranked)
         spw_assume(list,
                    "%s: a token's first slot is its first choice, which the trace does not say (order: %s)",
                    row->point.scheme->text, info->order[0] != '\0' ? info->order : "not said");
-    if (spw_scheme_drop_rule(row->point.scheme) == SPW_DROP_BY_WEIGHT &&
-        strcmp(info->weight_kind, "gate_used") != 0)
+    if (spw_selection_note(row->point.scheme, info->has_weights, text)) {
+        spw_assume(list, "%s", text);
+    } else if (spw_scheme_drop_rule(row->point.scheme) == SPW_DROP_BY_WEIGHT &&
+               strcmp(info->weight_kind, "gate_used") != 0)
         spw_assume(list, "%s: the gate uses the weights as the trace has them (weight_kind: %s)",
                    row->point.scheme->text, info->weight_kind[0] != '\0' ? info->weight_kind : "not said");
 }

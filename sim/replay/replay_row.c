@@ -28,9 +28,11 @@ static spw_status create_allocator(spw_replay_row *row) {
 
 spw_status spw_replay_point_check(const spw_replay_request *request, const spw_point *point) {
     const bool weights = spw_trace_get_info(request->trace)->has_weights;
+    spw_scheme own;
     spw_status status = spw_footprint_check(point->job, point->scheme);
     if (status == SPW_OK) status = spw_scheme_check(point->scheme, &point->shape);
-    if (status == SPW_OK) status = spw_selection_check(point->scheme, weights);
+    if (status == SPW_OK)
+        status = spw_selection_check(spw_selection_scheme(point->scheme, weights, &own), weights);
     if (status == SPW_OK && request->imbalance > (double)point->job->expert)
         return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
                         request->imbalance, point->job->expert);

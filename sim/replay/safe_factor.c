@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/replay/smallest_factor.h"
+#include "sim/schemes/selection.h"
 #include "sim/statistics/overflow_rate.h"
 
 #include <math.h>
@@ -98,10 +99,15 @@ static spw_status advise(search *s, spw_result *result) {
     const spw_replay_request *q = s->request;
     const spw_layer_shape shape = spw_layer_shape_of(q->job, q->job->sequences_per_gpu[0]);
     const double worst = worst_factor(s, &shape);
+    const bool weights = spw_trace_get_info(q->trace)->has_weights;
     spw_result of_worst = {.rows = 0};
     spw_scheme scheme;
+    char note[SPW_BY_POSITION_TEXT];
     spw_status status = SPW_OK;
     SPW_TRY(replay_with(s, worst, &scheme, &of_worst));
+    for (size_t i = 0; i < result->rows && spw_selection_note(&scheme, weights, note); i++)
+        if (strcmp(result->row[i].scheme.text, s->scheme->text) == 0)
+            spw_assume(&result->row[i].assumptions, "--advise: %s", note);
     for (size_t i = 0; i < RATES; i++) {
         spw_safe_factor *a = NULL;
         SPW_TRY(spw_result_append_safe(result, &a));

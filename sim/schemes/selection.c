@@ -173,6 +173,34 @@ spw_status spw_selection_check(const spw_scheme *scheme, bool weights) {
                                                                      : "policy=position");
 }
 
+const spw_scheme *spw_selection_scheme(const spw_scheme *scheme, bool weights, spw_scheme *own) {
+    const spw_scheme_option *options = scheme->type->options;
+    if (weights || spw_scheme_drop_rule(scheme) != SPW_DROP_BY_WEIGHT ||
+        strstr(scheme->text, "policy=") != NULL)
+        return scheme;
+    for (size_t i = 0; options[i].name != NULL; i++) {
+        if (strcmp(options[i].name, "policy") != 0 || options[i].choices == NULL) continue;
+        for (size_t c = 0; options[i].choices[c] != NULL; c++) {
+            if (strcmp(options[i].choices[c], "position") != 0) continue;
+            *own = *scheme;
+            own->option[i] = (double)c;
+            return own;
+        }
+    }
+    return scheme;
+}
+
+bool spw_selection_note(const spw_scheme *scheme, bool weights, char out[SPW_BY_POSITION_TEXT]) {
+    spw_scheme own;
+    if (spw_selection_scheme(scheme, weights, &own) == scheme) return false;
+    (void)snprintf(
+        out, SPW_BY_POSITION_TEXT,
+        "%s: the routing has no router weights, by which the scheme drops; an expert keeps what comes "
+        "first instead (policy=position)",
+        scheme->text);
+    return true;
+}
+
 /* The scheme's rule, unless its keep() would keep all of these counts. */
 static spw_drop_rule rule_of(const spw_selection *s, const spw_scheme *scheme, const spw_counts *counts) {
     const spw_scheme_routing *routing = &scheme->type->routing;

@@ -19,6 +19,13 @@ void spw_selection_destroy(spw_selection *selection); /* NULL is fine */
 /* Does the scheme have what its drop rule asks of the trace? SPW_ECONFIG when it drops by weight and there are none. */
 SPW_MUST_CHECK spw_status spw_selection_check(const spw_scheme *scheme, bool weights);
 
+/* Where it drops by weight because nobody said otherwise, there are none, and it can drop by position (option policy): `own`, which
+ * is the scheme with that policy under the same name. Else the scheme. */
+const spw_scheme *spw_selection_scheme(const spw_scheme *scheme, bool weights, spw_scheme *own);
+enum { SPW_BY_POSITION_TEXT = SPW_SCHEME_TEXT + 192 };
+/* That in a sentence; false where it is the scheme. */
+bool spw_selection_note(const spw_scheme *scheme, bool weights, char out[SPW_BY_POSITION_TEXT]);
+
 /* Runs `scheme`. counts: of all choices, from the same record and layout. SPW_ECONFIG when the scheme drops by weight and
  * the record has none. Record and layout are borrowed, and what the functions below return is valid, until the next run. */
 SPW_MUST_CHECK spw_status spw_selection_run(spw_selection *selection, const spw_scheme *scheme,

@@ -1,1 +1,1 @@
-plan --until oom,step=1.1 --model qwen3-30b-a3b --cluster h200:8x2 --expert-parallel 1,4,8 --sequence-length 1024 --sequences-per-gpu 2 --optimizer distributed --scheme megatron-alltoall --scheme megatron-flex:capacity_factor=2,policy=position --scheme gmm --memory-fraction 0.27
+plan --until oom,step=1.1 --model qwen3-30b-a3b --cluster h200:8x2 --expert-parallel 1,4,8 --sequence-length 1024 --sequences-per-gpu 2 --optimizer distributed --scheme megatron-alltoall --scheme megatron-flex:capacity_factor=2,policy=position --scheme gmm --memory-fraction 0.27 --precision bf16
