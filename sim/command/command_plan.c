@@ -270,8 +270,8 @@ static void describe_routing(const plan_options *o, const spw_trace_info *info, 
 /* What goes with a search, and what with a plan alone. */
 static spw_status check_search(const plan_options *o) {
     if (!o->search.asked) return spw_search_options_check(&o->search);
-    if (o->imbalance != NULL || o->allocator != NULL || o->chrome != NULL || o->until != NULL || o->all)
-        return spw_fail(SPW_EARG, "--imbalance, --allocator, --chrome-trace, --until and --all do not go "
+    if (o->allocator != NULL || o->chrome != NULL || o->until != NULL || o->all)
+        return spw_fail(SPW_EARG, "--allocator, --chrome-trace, --until and --all do not go "
                                   "with --search; ask them of the point that it finds");
     if (o->job.job.part != SPW_PART_WHOLE) return spw_job_is_whole(&o->job.job, "--search");
     return SPW_OK;
@@ -320,7 +320,7 @@ cleanup:
 static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
                          double drop_most, double tokens) {
     search_trace routing = {.o = o, .seed = plan->seed};
-    char text[512];
+    char text[768];
     spw_status status = SPW_OK;
     const spw_search_request request = {.plan = plan,
                                         .drop_most = drop_most,
@@ -329,7 +329,10 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
                                         .open_trace = open_trace,
                                         .state = &routing};
     SPW_TRY(open_trace(&routing, plan->job, &plan->trace));
-    describe_routing(o, spw_trace_get_info(plan->trace), 0.0, text, sizeof text);
+    describe_routing(o, spw_trace_get_info(plan->trace), plan->imbalance, text, sizeof text);
+    if (plan->imbalance > 0.0)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text),
+                       "; pipeline stages and micro-batches cannot be, as that is not modelled with them");
     SPW_TRY(spw_plan_search(&o->search, &request, text, software->names[0] != '\0' ? software->names : NULL,
                             o->job.format, spw_command_out()));
 

@@ -54,6 +54,7 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "high_bytes", spw_json_count(p->high_bytes));
     spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
     spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
+    spw_json_put(json, o, "drops_at_least", json_boolean(p->drops.at_least));
     spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
     spw_json_put(json, o, "step_tokens", spw_json_count(p->step_tokens));
     spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));
@@ -123,6 +124,8 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "software", spw_json_text(v->software));
     spw_json_put(json, o, "assumed", assumed_json(json, v));
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
+    spw_json_put(json, o, "imbalance",
+                 v->request->plan->imbalance > 0.0 ? spw_json_real(v->request->plan->imbalance) : json_null());
     spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
     spw_json_put(json, o, "tokens_per_day",
                  v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());

@@ -43,7 +43,7 @@ static void print_drops(const spw_search_point *p, FILE *out) {
     if (p->drops.dropped == 0 && !p->drops.at_least) {
         fprintf(out, "drops nothing");
     } else {
-        fprintf(out, "drops %.2f %%", percent);
+        fprintf(out, "drops %s%.2f %%", p->drops.at_least ? "at least " : "", percent);
         if (100.0 * p->drops.worst_fraction > percent + 0.005)
             fprintf(out, " (%.2f %% in step %lld)", 100.0 * p->drops.worst_fraction,
                     (long long)p->drops.worst_step);

@@ -37,10 +37,11 @@ def some(draw, values, least=1):
 
 def random_case(draw, timed_megatron, special):
     """A space of at most MOST_POINTS points, and budgets. Small shapes: what is compared is which points are left out. The bounds of
-    Megatron-Core need cases of their own: with times, and room for them. special: "long" sequences, or the axes of a "mesh"."""
+    Megatron-Core need cases of their own: with times, and room for them. special: "long" sequences, the axes of a "mesh", or a "stated" imbalance."""
     while True:
         kind = "megatron" if timed_megatron else draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
-        kind = {"mesh": "mesh", "long": draw.choice(["megatron", "compiled"])}.get(special, kind)
+        kind = {"mesh": "mesh", "long": draw.choice(["megatron", "compiled"]),
+                "stated": draw.choice(["megatron", "mixed", "compiled"])}.get(special, kind)
         cut = kind == "mesh" or kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism
         long = special == "long"
         timed_megatron = timed_megatron or long and kind == "megatron"
@@ -69,7 +70,11 @@ def random_case(draw, timed_megatron, special):
             "drops": draw.choice([0, 1, 1, 5, 100]),
             "per_day": draw.choice([None, None, None, 1e9, 2e10]),
             "price": draw.choice([None, 2.5]),
+            "imbalance": draw.choice([1, 1.5, 3]) if special == "stated" else None,
         }
+        if special == "stated":  # which knows neither stages nor micro-batches: few of them, and room
+            case["space"] |= {"pipeline": [1], "micro-batches": [1, 2], "expert-parallel": [2, 4, 8, 16]}
+            case["fraction"] = max(case["fraction"], 0.05)
         # Tokens of a step: a batch of the middle on all GPUs
         middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
         case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
@@ -82,7 +87,8 @@ def job_options(case):
     return ["--model", case["model"], "--sequence-length", case["length"], "--memory-fraction", case["fraction"],
             "--routing", case["routing"], "--sequences-per-gpu", ",".join(map(str, case["batches"])),
             "--drop-at-most", case["drops"], "--format", "json", "--optimizer", case["optimizer"], *case["stack"],
-            *(["--price", case["price"]] if case["price"] else [])] + \
+            *(["--price", case["price"]] if case["price"] else []),
+            *(["--imbalance", case["imbalance"]] if case["imbalance"] else [])] + \
         [word for scheme in case["schemes"] for word in ("--scheme", scheme)]
 
 
@@ -139,7 +145,8 @@ def keeps(case, point):
     if row["memory"]["max_bytes"] > row["memory"]["budget_bytes"]:
         return False
     drops = row["drops"]
-    if drops["fraction"] > case["drops"] / 100 or (case["drops"] == 0 and drops["dropped"] > 0):
+    some = drops["dropped"] > 0 or drops.get("at_least", False)  # at least: of a stated imbalance
+    if drops["fraction"] > case["drops"] / 100 or (case["drops"] == 0 and some):
         return False
     return case["per_day"] is None or speed(row) * value["gpus"] * DAY_S >= case["per_day"]
 
@@ -186,7 +193,8 @@ def as_found(case, point):
             "budget_bytes": memory["budget_bytes"], "drop_fraction": row["drops"]["fraction"],
             "step_s": time["step_s"], "step_s_low": time["low_s"], "step_s_high": time["high_s"],
             "tokens_per_s_per_gpu": time["tokens_per_s_per_gpu"], "step_tokens": step_tokens(case, point),
-            "outside_fit": row["outside_fit"]}
+            "outside_fit": row["outside_fit"],
+            "drops_at_least": row["drops"].get("at_least", False)}
 
 
 def same(case, found, point):
@@ -251,7 +259,7 @@ def judge(number, case, points):
 draw = random.Random(options.seed)
 totals = [0] * 6
 for number in range(options.cases):
-    case, points = random_case(draw, number % 5 == 0, {1: "long", 3: "mesh"}.get(number % 5))
+    case, points = random_case(draw, number % 5 == 0, {1: "long", 3: "mesh", 4: "stated"}.get(number % 5))
     told = judge(number, case, points)
     totals = [a + b for a, b in zip(totals, told)]
     print(f"case {number}: {points} points, {told[0]} can be, {told[1]} good, {told[2]} replayed, {told[3]} beaten, "
