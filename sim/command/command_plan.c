@@ -318,7 +318,7 @@ cleanup:
 }
 
 static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
-                         double drop_most, double tokens) {
+                         double drop_most, double tokens, int argc, char **argv) {
     search_trace routing = {.o = o, .seed = plan->seed};
     char text[768];
     spw_status status = SPW_OK;
@@ -333,8 +333,21 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
     if (plan->imbalance > 0.0)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text),
                        "; pipeline stages and micro-batches cannot be, as that is not modelled with them");
-    SPW_TRY(spw_plan_search(&o->search, &request, text, software->names[0] != '\0' ? software->names : NULL,
-                            o->job.format, spw_command_out()));
+    const spw_run_settings settings = {.command = "plan",
+                                       .job_path = o->job.job_path,
+                                       .trace_path = o->trace_path != NULL ? o->trace_path : text,
+                                       .step_begin = plan->step_begin,
+                                       .step_end = plan->step_end,
+                                       .layer_begin = plan->layer_begin,
+                                       .layer_end = plan->layer_end,
+                                       .seed = plan->seed,
+                                       .tokens = tokens,
+                                       .stack = software->names[0] != '\0' ? software->names : NULL,
+                                       .memory_fit = plan->stack,
+                                       .time_fit = plan->time_stack,
+                                       .megatron_fit = plan->megatron};
+    const spw_search_origin origin = {text, &settings, argv + 1, (size_t)argc - 1};
+    SPW_TRY(spw_plan_search(&o->search, &request, &origin, o->job.format, spw_command_out()));
 
 cleanup:
     close_trace(&routing);
@@ -414,7 +427,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     request.schemes = job->schemes;
     request.seed = seed;
     if (o->search.asked) {
-        SPW_TRY(search(o, &request, software, drop_most, tokens));
+        SPW_TRY(search(o, &request, software, drop_most, tokens, argc, argv));
         goto cleanup;
     }
     if (o->until != NULL) {

@@ -44,11 +44,12 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "RESULT.h5|PLAN.json --output report.html",
+    .args_doc = "RESULT.h5|PLAN.json|SEARCH.json --output report.html",
     .doc =
         "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote, or of what `spillway plan "
-        "--format json` printed: what fits, what it costs, pictures, assumptions and sources. The page needs "
-        "no network and no script.",
+        "--format json` printed, with --search or without: what fits, what it costs, pictures, assumptions "
+        "and "
+        "sources. The page needs no network and no script.",
 };
 
 /* A result, or a plan with a replay beside it. */
@@ -65,6 +66,7 @@ static spw_status read_all(const report_options *o, spw_report *report, spw_repo
                          "--replay goes with a plan, and names what `spillway replay --output` wrote: "
                          "spillway report PLAN.json --replay RESULT.h5"));
     report->drop_most = replay->drop_most = drop_most;
+    for (size_t i = 0; i < report->points && o->drops != NULL; i++) report->point[i].drop_most = drop_most;
 
 cleanup:
     return status;
@@ -82,8 +84,9 @@ spw_status spw_command_report(int argc, char **argv) {
     SPW_TRY(spw_file_begin(o.output, &target));
     out = fopen(target.temporary, "w");
     if (out == NULL) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", o.output, strerror(errno)));
-    SPW_TRY(o.replay != NULL ? spw_report_write_both(&report, o.result_path, &replay, o.replay, out)
-                             : spw_report_write(&report, o.result_path, out));
+    SPW_TRY(o.replay != NULL  ? spw_report_write_both(&report, o.result_path, &replay, o.replay, out)
+            : report.searched ? spw_report_write_search(&report, o.result_path, out)
+                              : spw_report_write(&report, o.result_path, out));
     const bool failed = ferror(out) != 0, closed = fclose(out) == 0;
     out = NULL;
     if (failed || !closed) SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written; is the disk full?", o.output));

@@ -81,9 +81,8 @@ static void put_split(spw_json *json, const spw_plan_view *v, json_t *settings) 
     spw_json_put(json, parallel, "fsdp", json_integer((json_int_t)row->fsdp));
 }
 
-spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
+json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     const spw_result_answers *a = &v->result->answers;
-    spw_json writer = {.failed = false}, *json = &writer;
     json_t *object = spw_result_json(json, v->result, v->settings), *plan = json_object();
     spw_json_put(json, json_object_get(object, "settings"), "arguments", arguments(json, v));
     put_split(json, v, json_object_get(object, "settings"));
@@ -106,5 +105,11 @@ spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
                  costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));
     if (v->result->refusals > 0) spw_json_put(json, plan, "refused", refusals(json, v->result));
     spw_json_put(json, object, "plan", plan);
+    return object;
+}
+
+spw_status spw_plan_print_json(const spw_plan_view *v, FILE *out) {
+    spw_json writer = {.failed = false}, *json = &writer;
+    json_t *object = spw_plan_json(json, v);
     return spw_json_print(json, object, JSON_INDENT(1), "the plan", out);
 }

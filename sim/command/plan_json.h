@@ -5,9 +5,12 @@
 #define SPW_SIM_COMMAND_PLAN_JSON_H
 
 #include "sim/command/plan_view.h"
+#include "sim/print/json_values.h"
 
 #include <stdio.h>
 
+/* As one object, which the caller owns; what could not be made is noted in `json`. */
+json_t *spw_plan_json(spw_json *json, const spw_plan_view *view);
 SPW_MUST_CHECK spw_status spw_plan_print_json(const spw_plan_view *view, FILE *out);
 
 #endif

@@ -130,8 +130,8 @@ static spw_status try_larger(const spw_search_request *request, spw_search_space
     return SPW_OK;
 }
 
-spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked, const char *routing,
-                           const char *software, spw_format format, FILE *out) {
+spw_status spw_plan_search(const spw_search_options *o, const spw_search_request *asked,
+                           const spw_search_origin *origin, spw_format format, FILE *out) {
     spw_search_request request = *asked;
     spw_search_space *space = NULL, *wider = NULL;
     spw_search_outcome *outcome = NULL, *larger = NULL;
@@ -154,11 +154,8 @@ spw_status spw_plan_search(const spw_search_options *o, const spw_search_request
     SPW_TRY(open_space(o, request.plan, (size_t)gpus_most, space));
     request.space = space;
     SPW_TRY(spw_search_run(&request, outcome));
-    spw_search_view view = {.request = &request,
-                            .outcome = outcome,
-                            .gpus_most = (size_t)gpus_most,
-                            .routing = routing,
-                            .software = software};
+    spw_search_view view = {
+        .request = &request, .outcome = outcome, .gpus_most = (size_t)gpus_most, .origin = origin};
     *wider = *space;
     if (!outcome->front.found && gpus_most == 0) SPW_TRY(try_larger(&request, wider, &view, larger));
     SPW_TRY(spw_search_print(&view, format, out));

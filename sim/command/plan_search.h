@@ -27,6 +27,14 @@ extern const struct argp spw_search_argp;
 /* SPW_EARG where something that goes with --search was given without it. */
 SPW_MUST_CHECK spw_status spw_search_options_check(const spw_search_options *options);
 
+/* Where a search comes from, as it is printed. */
+typedef struct spw_search_origin {
+    const char *routing;              /* for a person */
+    const spw_run_settings *settings; /* of the base job; its trace is told anew for each number of GPUs */
+    char *const *argument;            /* [arguments] words of the command line behind `plan` */
+    size_t arguments;
+} spw_search_origin;
+
 /* What is printed of a search. */
 typedef struct spw_search_view {
     const spw_search_request *request;
@@ -35,7 +43,7 @@ typedef struct spw_search_view {
     const spw_search_outcome
         *larger;       /* where nothing keeps to the budgets: with more GPUs; NULL: not tried, or in vain */
     size_t tried_gpus; /* the most that were tried so; 0: none */
-    const char *routing, *software; /* for a person; software NULL: none */
+    const spw_search_origin *origin;
 } spw_search_view;
 
 /* The job's batches as the search takes them: sorted, each once. */
@@ -43,8 +51,8 @@ void spw_search_batches(spw_job *job, const size_t *more, size_t mores, bool giv
 
 /* Runs it and prints. `request` has its plan and its trace; the space is made here. */
 SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
-                                          const spw_search_request *request, const char *routing,
-                                          const char *software, spw_format format, FILE *out);
+                                          const spw_search_request *request, const spw_search_origin *origin,
+                                          spw_format format, FILE *out);
 
 /* In plan_search_print.c */
 SPW_MUST_CHECK spw_status spw_search_print(const spw_search_view *view, spw_format format, FILE *out);

@@ -1,4 +1,5 @@
 #include "sim/command/plan_search_notes.h"
+#include "sim/command/plan_search_plans.h"
 #include "sim/input/precision.h"
 #include "sim/print/json_values.h"
 #include "sim/replay/result_json.h"
@@ -108,6 +109,9 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *found = v->outcome;
     const spw_search_front *f = &found->front;
     spw_json writer = {.failed = false}, *json = &writer;
+    json_t *plans = NULL;
+    const spw_status status = spw_search_plans(json, v, &plans);
+    if (status != SPW_OK) return status;
     char intervals[SPW_SEARCH_INTERVALS_TEXT];
     json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object();
     for (size_t i = 0; i < f->points; i++)
@@ -120,12 +124,13 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "format_version", spw_json_count(2));
     spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
     spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
-    spw_json_put(json, o, "routing", spw_json_text(v->routing));
-    spw_json_put(json, o, "software", spw_json_text(v->software));
+    spw_json_put(json, o, "routing", spw_json_text(v->origin->routing));
+    spw_json_put(json, o, "software", spw_json_text(v->origin->settings->stack));
     spw_json_put(json, o, "assumed", assumed_json(json, v));
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
     spw_json_put(json, o, "imbalance",
-                 v->request->plan->imbalance > 0.0 ? spw_json_real(v->request->plan->imbalance) : json_null());
+                 v->request->plan->imbalance > 0.0 ? spw_json_real(v->request->plan->imbalance)
+                                                   : json_null());
     spw_json_put(json, o, "gpus_at_most", v->gpus_most > 0 ? spw_json_count(v->gpus_most) : json_null());
     spw_json_put(json, o, "tokens_per_day",
                  v->request->tokens_per_day > 0.0 ? spw_json_real(v->request->tokens_per_day) : json_null());
@@ -148,5 +153,6 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
     spw_json_put(json, o, "with_more_gpus",
                  v->larger != NULL ? point_json(json, v, v->larger, &v->larger->front.best) : json_null());
+    spw_json_put(json, o, "plans", plans);
     return spw_json_print(json, o, JSON_INDENT(1), "the search", out);
 }

@@ -395,9 +395,9 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
             job->sequence_length);
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
-    fprintf(out, "routing   %s\n", v->routing);
+    fprintf(out, "routing   %s\n", v->origin->routing);
     print_schemes(v, out);
-    if (v->software != NULL) fprintf(out, "software  %s\n", v->software);
+    if (v->origin->settings->stack != NULL) fprintf(out, "software  %s\n", v->origin->settings->stack);
     print_budgets(v, out);
     fprintf(out, "\n");
     if (!f->found) {

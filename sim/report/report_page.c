@@ -212,3 +212,18 @@ spw_status spw_report_write_both(const spw_report *plan, const char *plan_name, 
 cleanup:
     return status;
 }
+
+spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out) {
+    spw_status status = SPW_OK;
+    write_head(search, out);
+    spw_report_write_found(search, name, out);
+    for (size_t i = 0; i < search->points; i++) {
+        (void)fprintf(out, "</main><main class=\"beside\"><p class=\"note\">Point %zu of the search%s.</p>",
+                      i + 1, i == 0 ? ", the best" : "");
+        SPW_TRY(write_body(&search->point[i], name, true, out));
+    }
+    (void)fputs("</main></body></html>\n", out);
+
+cleanup:
+    return status;
+}

@@ -14,6 +14,9 @@ SPW_MUST_CHECK spw_status spw_report_write(const spw_report *report, const char 
 SPW_MUST_CHECK spw_status spw_report_write_both(const spw_report *plan, const char *plan_name,
                                                 const spw_report *replay, const char *replay_name, FILE *out);
 
+/* The answer of a search, and the plans of its best points as they would stand alone. */
+SPW_MUST_CHECK spw_status spw_report_write_search(const spw_report *search, const char *name, FILE *out);
+
 /* Its parts. */
 void spw_report_write_answer(const spw_report *report, FILE *out); /* sentences */
 /* A row a scheme, batch and split; those of `more` unfold. */
@@ -25,7 +28,8 @@ void spw_report_write_cost(const spw_report *report, const spw_report_row *row, 
 /* Sections of their own: of a job that says which stage has which layers, and of a network of several levels. */
 void spw_report_write_stages(const spw_report *report, const spw_report_row *row, FILE *out);
 void spw_report_write_levels(const spw_report *report, const spw_report_row *row, FILE *out);
-void spw_report_write_misfits(const spw_report *report, FILE *out); /* of a plan */
+void spw_report_write_found(const spw_report *search, const char *name, FILE *out); /* of a search */
+void spw_report_write_misfits(const spw_report *report, FILE *out);                 /* of a plan */
 void spw_report_write_beside(const spw_report *plan, const spw_report *replay, FILE *out);
 SPW_MUST_CHECK spw_status spw_report_write_basis(const spw_report *report,
                                                  FILE *out); /* evidence, assumptions, settings, sources */

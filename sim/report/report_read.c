@@ -75,18 +75,17 @@ cleanup:
     return status;
 }
 
-static spw_status take_summary(spw_report *r, const char *text, size_t bytes) {
+spw_status spw_report_take_summary(spw_report *r, const char *text, size_t bytes) {
     spw_status status = SPW_OK;
     spw_summary_text summary = {.root = NULL};
     const char *format = NULL;
     SPW_TRY(spw_summary_open(text, bytes, &summary));
     r->root = json_incref(summary.root);
     SPW_TRY(spw_field_text(r->root, "summary_json", "format", &format));
-    if (strcmp(format, "spillway-search") == 0)
-        SPW_TRY(spw_fail(
-            SPW_EFORMAT,
-            "is the answer of a search; a report is made of a plan or a replay: plan the points that "
-            "matter without --search, with --format json"));
+    if (strcmp(format, "spillway-search") == 0) {
+        SPW_TRY(spw_report_take_search(r));
+        goto cleanup;
+    }
     if (strcmp(format, "spillway-result") != 0 ||
         json_integer_value(json_object_get(r->root, "version")) != 1)
         SPW_TRY(spw_fail(SPW_EFORMAT, "must say format spillway-result, version 1"));
@@ -125,7 +124,7 @@ static spw_status read_json(const char *path, spw_report *out) {
     size_t bytes = 0;
     spw_status status = spw_file_read(path, SPW_RESULT_SUMMARY_BYTES, &text, &bytes);
     if (status != SPW_OK) return status;
-    status = take_summary(out, text, bytes);
+    status = spw_report_take_summary(out, text, bytes);
     spw_free(text);
     return status == SPW_EFORMAT ? spw_fail_within(status, "%s", path) : status;
 }
@@ -139,7 +138,7 @@ spw_status spw_report_read(const char *path, spw_report *out) {
         status = spw_result_pictures_read(path, &out->pictures);
         if (status != SPW_OK) return status;
         out->pictured = true;
-        status = take_summary(out, out->pictures.summary, out->pictures.summary_bytes);
+        status = spw_report_take_summary(out, out->pictures.summary, out->pictures.summary_bytes);
         if (status == SPW_EFORMAT) status = spw_fail_within(status, "%s: /summary_json", path);
     }
     if (status != SPW_OK) spw_report_clear(out);
@@ -147,6 +146,8 @@ spw_status spw_report_read(const char *path, spw_report *out) {
 }
 
 void spw_report_clear(spw_report *report) {
+    for (size_t i = 0; i < report->points; i++) spw_report_clear(&report->point[i]);
+    spw_free(report->point);
     json_decref(report->root);
     json_decref(report->kept);
     json_decref(report->assumptions);

@@ -83,7 +83,10 @@ typedef struct spw_report {
     double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
     spw_report_timeline *timeline; /* NULL: the file has none */
     json_t *settings, *trace;      /* trace: an object or null */
-    json_t *sources;               /* NULL: the file is of version 1.0 and has none */
+    bool searched;                 /* by a search: it has no rows, but plans of points */
+    struct spw_report *point;      /* [points] */
+    size_t points;
+    json_t *sources; /* NULL: the file is of version 1.0 and has none */
 } spw_report;
 
 /* Reads a result file, or the JSON of a plan or a replay. SPW_EIO, SPW_EFORMAT: names the file and what is wrong with it. */

@@ -7,6 +7,10 @@
 /* One row of `rows`, the `index`-th; of its JSON only what `out` points to lives on. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_row(spw_report *report, json_t *row, size_t index,
                                               spw_report_row *out);
+/* The answer of a search, of which `root` is there: checked, and the plans of its best points read. SPW_EFORMAT, SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_report_take_search(spw_report *report);
+/* A whole plan or replay. */
+SPW_MUST_CHECK spw_status spw_report_take_summary(spw_report *report, const char *text, size_t bytes);
 /* Which rows answer what, once the rows are there; what a plan names is checked. SPW_EFORMAT, SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_report_take_answers(spw_report *report);
 

@@ -894,12 +894,49 @@ def at(answer, *path):
     return answer
 
 
+def case_search_damage():
+    """The answer of a search is read as strictly; what anybody wrote into it is text."""
+    file, bad = folder / "search.json", folder / "bad.json"
+    done = run(program, "plan", "--search", "--job", small_job, "--trace", small_trace, "--over", "pipeline=1", "--over", "micro-batches=1",
+               "--format", "json", cwd=folder)
+    expect("a search", done.returncode == 0, done.stderr)
+    file.write_text(done.stdout)
+    answer = json.loads(done.stdout)
+    expect("a search", len(answer["front"]) > 1 and len(answer["plans"]) > 1, "the search says little")
+    for words, path, value in ((["format_version 2"], ("format_version",), 1), (["model"], ("model",), 3), (["search.points"], ("points",), -1),
+                               (["fates"], ("fates",), []), (["front"], ("front",), {}), (["front"], ("front", 1), 5),
+                               (["front.scheme"], ("front", 1, "scheme"), None), (["front.peak_bytes"], ("front", 1, "peak_bytes"), "x"),
+                               (["best.gpus"], ("best", "gpus"), 1e300), (["best"], ("best",), 3), (["plans"], ("plans",), None),
+                               (["plans"], ("plans",), [answer["plans"][0]] * 17), (["plans"], ("plans", 0), []),
+                               (["plans", "spillway-result"], ("plans", 0), {"format": "spillway-search"}),
+                               (["plans", "rows: must be 1 to"], ("plans", 0, "rows"), []), (["plans", "replay"], ("plans", 0, "plan"), None)):
+        other = json.loads(done.stdout)
+        at(other, *path[:-1])[path[-1]] = value
+        bad.write_text(json.dumps(other))
+        refused(f"search: {path} = {value}"[:90], FILE, ["bad.json", *words], "report", bad, "--output", page_path)
+    refused("a replay beside a search", USAGE, ["goes with a plan"], "report", file, "--replay", good, "--output", page_path)
+    evil = "<script>alert(1)</script>\u202e</section>"
+    for point in (answer["best"], *answer["front"]):
+        point["scheme"] = point["remat"] = evil
+        point["outside_fit"] = [{"of": "time", "feature": evil}, 3, {"feature": 5}]
+        point["cost"] = 3
+    answer.update(model=evil, cluster=evil, routing=evil, intervals=evil)
+    answer["fates"][evil] = evil
+    bad.write_text(json.dumps(answer))
+    text = report(bad).root.text()
+    expect("a hostile search", "alert(1)" in text and "\u202e" not in text, "what anybody wrote is not text")
+    none = json.loads(file.read_text())
+    none.update(best=None, best_sure=None, front=[], plans=[])
+    bad.write_text(json.dumps(none))
+    expect("nothing found", "No point keeps to the budgets" in report(bad).root.text(), "a search that found nothing says so")
+
+
 def case_plan_damage():
     """A plan's file is read as strictly as a result: what is wrong is named in one line."""
     whole = (folder / "plan.json").read_text()
     for length in (1, 2, 100, len(whole) // 2, len(whole) - 3):
         bad_plan(f"a plan cut to {length}", [], lambda a, n=length: whole[:n])
-    for words, path, value in ((["format spillway-result"], ("format",), "x"), (["without --search"], ("format",), "spillway-search"),
+    for words, path, value in ((["format spillway-result"], ("format",), "x"), (["format_version 2"], ("format",), "spillway-search"),
                                (["version 1"], ("version",), 2), (["rows: must be 1 to"], ("rows",), []),
                                (["rows: must be 1 to"], ("rows",), {}), (["rows: must be objects"], ("rows", 3), [1]),
                                (["expert_parallel"], ("rows", 3, "expert_parallel"), -1), (["fsdp"], ("rows", 3, "fsdp"), None),
@@ -1251,6 +1288,7 @@ case_doubts()
 case_long()
 case_plan()
 case_plan_damage()
+case_search_damage()
 case_long_plan()
 case_parts()
 case_hostile()

@@ -7,7 +7,10 @@ import argparse
 import itertools
 import json
 import math
+import pathlib
 import random
+import re
+import tempfile
 
 from oracle_run import Oracle
 
@@ -219,6 +222,58 @@ def check_options(name, case, found):
     check(rows == [want], f"{name}: {found['options']} gives {rows}, not {want}")
 
 
+def check_plans(name, found, rows):
+    """The plans of the best points: each by its own command once more, and figures of brute force."""
+    order = [p for p in (found["best"], found["best_sure"]) if p]
+    order = [p for i, p in enumerate(order) if p not in order[:i]]
+    order += [p for p in found["front"] if p not in order]
+    check(len(found["plans"]) == min(4, len(order)), f"{name}: {len(found['plans'])} plans of {len(order)} points")
+    for plan, point in zip(found["plans"], order):
+        row, parallel = plan["rows"][0], plan["settings"]["parallel"]
+        key = lambda r: (r["scheme"], r["sequences_per_gpu"], r["expert_parallel"], r["fsdp"], r["pipeline"], r["remat"])
+        same_row = [r for _, v, r in rows if key(r) == key(row) and v["gpus"] == point["gpus"] and
+                    all(v[k] == point[k.replace("-", "_")] for k in ("tensor", "context", "micro-batches", "virtual-stages"))]
+        check(len(plan["rows"]) == 1 == len(same_row), f"{name}: {len(plan['rows'])} rows, {len(same_row)} of brute force")
+        for part in ("memory", "time", "drops", "cost", "traffic", "outside_fit"):
+            check(row[part] == same_row[0][part], f"{name}: {part} of a plan is {row[part]}, not {same_row[0][part]}")
+        check(row["scheme"] == point["scheme"] and row["time"]["step_s"] == point["step_s"], f"{name}: plans stand in another order")
+
+
+def data_of(text):
+    return [float(value) for value in re.findall(r'<data value="([^"]*)">', text)]
+
+
+def check_page(name, case, found, want):
+    """The report of a search: its table has brute force's figures, the best first, and the best point's plan stands in it as in a report
+    of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, page, plan = (pathlib.Path(folder) / n for n in ("search.json", "page.html", "plan.json"))
+        file.write_text(json.dumps(found))
+        oracle.must("report", file, "--output", page)
+        text = page.read_text()
+        table = text.split("Points that no other beats</h2>")[1].split("</section>")[0]
+        listed = [data_of(line) for line in re.findall(r'<tr><th scope="row">.*?</tr>', table)]
+        figures = []
+        for point in sorted(want, key=lambda p: order(case, p)):
+            _, value, row = point
+            time = row["time"]
+            figures.append([value["gpus"], row["expert_parallel"], row["fsdp"], value["pipeline"], value["tensor"], value["context"],
+                            value["virtual-stages"], value["micro-batches"], row["sequences_per_gpu"], row["memory"]["max_bytes"],
+                            row["drops"]["fraction"], step_tokens(case, point)])
+            if is_timed(row):
+                figures[-1] += [time["step_s"], time["tokens_per_s_per_gpu"], time["tokens_per_s_per_gpu"] * value["gpus"] * DAY_S]
+                figures[-1] += [cost(case, point)[k] for k in ("gpu_hours", "money") if case["price"]]
+        check(len(listed) == min(len(want), 40), f"{name}: {len(listed)} rows in the page, not {len(want)}")
+        for line, row in zip(listed, figures):
+            check(len(line) == len(row) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(line, row)),
+                  f"{name}: the page has {line}, not {row}")
+        check(text.count('class="beside"') == len(found["plans"]), f"{name}: not every plan is in the page")
+        plan.write_text(oracle.must(*found["plans"][0]["settings"]["arguments"]))
+        oracle.must("report", plan, "--output", page, "--drop-at-most", case["drops"])
+        alone = re.search(r'<section class="answer">.*?</section>', page.read_text())[0]
+        check(alone in text.split('class="beside"')[1], f"{name}: the best point's answer is not that of its own plan")
+
+
 def judge(number, case, points):
     name = f"case {number}"
     command = ["plan", "--search", *job_options(case), *cluster(case, max(case["space"]["gpus"])), "--set",
@@ -251,6 +306,9 @@ def judge(number, case, points):
     check(len(found["front"]) == len(want), f"{name}: {len(found['front'])} points in front, not {len(want)}")
     for point in want:
         check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
+    check_plans(name, found, rows)
+    if best:
+        check_page(name, case, found, want)
     replayed = sum(count for fate, count in found["fates"].items() if fate.startswith("replayed"))
     return len(rows), len(good), replayed, found["fates"]["beaten"], found["fates"]["memory_too_large"], \
         found["fates"]["batch_too_large"]

@@ -1,0 +1,1 @@
+plan --search --job job.yaml --trace trace.h5 --sequences-per-gpu 4 --over pipeline=1 --over micro-batches=1 --over virtual-stages=0 --over remat=full --scheme gmm --format json --memory-fraction 0.001
