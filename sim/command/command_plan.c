@@ -283,6 +283,7 @@ typedef struct search_trace {
     uint64_t seed;
     char *made;
     spw_trace *trace;
+    size_t gpus; /* that it was made for */
 } search_trace;
 
 static void close_trace(search_trace *t) {
@@ -295,15 +296,17 @@ static void close_trace(search_trace *t) {
 static spw_status open_trace(void *state, const spw_job *job, spw_trace **out) {
     search_trace *t = state;
     const char *path = t->o->trace_path;
+    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node;
     spw_job *whole = NULL;
     spw_status status = SPW_OK;
     *out = t->trace;
-    if (t->trace != NULL && path != NULL) return SPW_OK;
+    if (t->trace != NULL && (path != NULL || t->gpus == gpus)) return SPW_OK;
     close_trace(t);
+    t->gpus = gpus;
     if (path == NULL) {
         SPW_TRY(SPW_ALLOC(1, &whole));
         *whole = *job;
-        whole->expert = job->cluster.nodes * job->cluster.gpus_per_node;
+        whole->expert = gpus;
         whole->fsdp = whole->pipeline = whole->tensor = 1;
         SPW_TRY(spw_plan_make_trace(whole, t->o->routing != NULL ? t->o->routing : "uniform",
                                     t->o->routing_steps, t->seed, &t->made));

@@ -113,13 +113,17 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     const spw_status status = spw_search_plans(json, v, &plans);
     if (status != SPW_OK) return status;
     char intervals[SPW_SEARCH_INTERVALS_TEXT];
-    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object();
+    json_t *o = json_object(), *front = json_array(), *fates = json_object(), *fits = json_object(),
+           *left_out = json_object();
     for (size_t i = 0; i < f->points; i++)
         spw_json_add(json, front, point_json(json, v, found, &f->point[i]));
     for (int i = 0; i < SPW_SEARCH_FATES; i++)
         spw_json_put(json, fates, spw_search_fate_key((spw_search_fate)i), spw_json_count(found->fate[i]));
     for (size_t i = 0; i < v->request->plan->schemes; i++)
         spw_json_put(json, fits, v->request->plan->scheme[i].text, spw_json_count(found->fits[i]));
+    for (size_t i = 0; i < v->request->plan->schemes; i++)
+        spw_json_put(json, left_out, v->request->plan->scheme[i].text,
+                     spw_json_count(found->beaten[i] + found->left_out[i]));
     spw_json_put(json, o, "format", spw_json_text("spillway-search"));
     spw_json_put(json, o, "format_version", spw_json_count(2));
     spw_json_put(json, o, "model", spw_json_text(v->request->plan->job->model.name));
@@ -150,6 +154,7 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "too_slow_tokens_per_day_at_most",
                  found->slow_day_most > 0.0 ? spw_json_real(found->slow_day_most) : json_null());
     spw_json_put(json, o, "good_points", fits);
+    spw_json_put(json, o, "left_out_points", left_out);
     spw_json_put(json, o, "tried_gpus", spw_json_count(v->tried_gpus));
     spw_json_put(json, o, "with_more_gpus",
                  v->larger != NULL ? point_json(json, v, v->larger, &v->larger->front.best) : json_null());

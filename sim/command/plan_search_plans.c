@@ -71,7 +71,7 @@ typedef struct point_plan {
 } point_plan;
 
 static spw_status plan_point(spw_json *json, const spw_search_view *v, const spw_search_point *p,
-                             json_t *list) {
+                             spw_token_store *store, json_t *list) {
     const spw_search_request *q = v->request;
     spw_plan_request request = *q->plan;
     spw_run_settings settings = *v->origin->settings;
@@ -87,6 +87,7 @@ static spw_status plan_point(spw_json *json, const spw_search_view *v, const spw
     request.scheme = &q->plan->scheme[p->scheme];
     request.schemes = 1;
     request.splits = 0;
+    request.store = store;
     SPW_TRY(spw_plan_run(&request, &result));
     if (result.rows != 1)
         SPW_TRY(spw_fail(SPW_EMISMATCH, "a point that can be was refused; please report the job"));
@@ -118,18 +119,24 @@ spw_status spw_search_plans(spw_json *json, const spw_search_view *v, json_t **o
     size_t points = f->found ? 1 : 0;
     spw_status status = SPW_OK;
     json_t *list = json_array();
+    spw_token_store *store = NULL;
     *out = NULL;
+    SPW_TRY(spw_token_store_create(&store));
     if (f->found_sure && f->best_sure.order != f->best.order) points = 2;
     for (size_t i = 0; i < f->points && points < SPW_SEARCH_PLANS; i++) {
         bool there = false;
         for (size_t k = 0; k < points; k++) there = there || point[k]->order == f->point[i].order;
         if (!there) point[points++] = &f->point[i];
     }
-    for (size_t i = 0; i < points; i++) SPW_TRY(plan_point(json, v, point[i], list));
+    for (size_t i = 0; i < points; i++) {
+        if (i > 0 && point[i]->gpus != point[i - 1]->gpus) spw_token_store_forget(store); /* another trace */
+        SPW_TRY(plan_point(json, v, point[i], store, list));
+    }
     *out = list;
     list = NULL;
 
 cleanup:
     json_decref(list);
+    spw_token_store_destroy(store);
     return status;
 }

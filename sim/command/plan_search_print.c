@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double GIB = 1024.0 * 1024.0 * 1024.0, DAY_S = 86400.0;
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum { FRONT_LINES = 12, POINT_TEXT = 384, LABEL = 10 };
 
 /* --- For a person --- */
@@ -57,8 +57,8 @@ spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p
 
 static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
                         const spw_search_point *p, FILE *out) {
-    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], day[3][SPW_SPAN_TEXT],
-        batch[SPW_SPAN_TEXT], outside[SPW_SEARCH_OUTSIDE_TEXT], layout[SPW_LAYOUT_TEXT];
+    char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], batch[SPW_SPAN_TEXT],
+        outside[SPW_SEARCH_OUTSIDE_TEXT], layout[SPW_LAYOUT_TEXT];
     describe(v, p->value, p->sequences, p->scheme, text);
     fprintf(out, "%-*s%s, ", LABEL, label, text);
     print_drops(p, out);
@@ -79,15 +79,12 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
             : p->verdict == SPW_VERDICT_TIGHT ? ", tight: it may not fit"
                                               : ", and may not fit");
     if (p->timed)
-        fprintf(out, "; %s tokens a step, %s a day in all (%s to %s)",
-                spw_amount_text((double)p->step_tokens, batch),
-                spw_amount_text(p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S, day[0]),
-                spw_amount_text(p->tokens_per_s_low * (double)p->gpus * DAY_S, day[1]),
-                spw_amount_text(p->tokens_per_s_high * (double)p->gpus * DAY_S, day[2]));
+        fprintf(out, "; %s tokens a step%s", spw_amount_text((double)p->step_tokens, batch),
+                v->request->most_step_tokens == 0 ? " (fewer: --global-batch-at-most)" : "");
     fprintf(out, "\n");
     if (p->timed) {
         const spw_row_cost cost = spw_search_cost(v, p);
-        spw_row_cost_training(&cost, v->request->cost_tokens, LABEL, out);
+        spw_row_cost_lines(&cost, v->request->cost_tokens, LABEL, out);
     }
     if (spw_search_layout(v, p, layout))
         fprintf(out,
@@ -186,13 +183,34 @@ static void print_fates(const spw_search_view *v, FILE *out) {
     }
 }
 
+/* Schemes that fit, as far as is known, and that a point found before leaves out. */
+static void print_left_out(const spw_search_view *v, FILE *out) {
+    const spw_search_outcome *o = v->outcome;
+    const char *label = "not best";
+    for (size_t i = 0; i < v->request->plan->schemes; i++) {
+        const char *scheme = v->request->plan->scheme[i].text;
+        if (o->fits[i] > 0 || o->beaten[i] > 0 || o->left_out[i] == 0) continue;
+        if (o->fails[i] > 0) {
+            fprintf(
+                out,
+                "%-*s%s: those that were replayed do not keep to the budgets, the others can be no better "
+                "than a point found before\n",
+                LABEL, label, scheme);
+        } else {
+            fprintf(out, "%-*s%s: it %s, but no point of it can be better than one found before\n", LABEL,
+                    label, scheme, o->left_out_fit[i] > 0 ? "fits" : "may fit");
+        }
+        label = "";
+    }
+}
+
 /* Schemes of which no point keeps to the budgets, and the point of each that needs least. */
 static void print_misfits(const spw_search_view *v, FILE *out) {
     const spw_search_outcome *o = v->outcome;
     const char *label = "no point";
     for (size_t i = 0; i < v->request->plan->schemes; i++) {
         char text[POINT_TEXT];
-        if (o->fits[i] > 0 || o->beaten[i] > 0) continue;
+        if (o->fits[i] > 0 || o->beaten[i] > 0 || o->left_out[i] > 0) continue;
         if (o->least[i].bytes == 0) {
             fprintf(out, "%-*s%s: none that keeps to the budgets\n", LABEL, label,
                     v->request->plan->scheme[i].text);
@@ -421,6 +439,7 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
             fprintf(out, "intervals of times: %s\n", spw_search_intervals_text(v, intervals));
     }
     fprintf(out, "\n");
+    print_left_out(v, out);
     print_misfits(v, out);
     print_space(v, out);
     print_fates(v, out);

@@ -255,6 +255,7 @@ static spw_status take(void *state, size_t at, const spw_result_row *row) {
     const spw_search_fate fate = fate_of(s, &p, row);
     s->out->fate[fate] += s->counts;
     if (fate == SPW_SEARCH_TOO_SLOW) note_slow(s, p.tokens_per_s_per_gpu, p.gpus);
+    if (fate != SPW_SEARCH_GOOD) s->out->fails[p.scheme] += s->counts;
     if (fate != SPW_SEARCH_GOOD) return SPW_OK;
     s->out->fits[p.scheme] += s->counts;
     spw_search_reasons_note(&s->out->reasons, &row->outside_fit, &p.outside);
@@ -324,6 +325,10 @@ static spw_status run_twins(search *s, size_t first) {
             SPW_TRY(judge(s, at, &point, &fate));
             s->skip[at] = fate != SPW_SEARCH_GOOD;
             if (s->skip[at]) s->out->fate[fate]++;
+            if (fate == SPW_SEARCH_BEATEN) {
+                s->out->left_out[at % s->schemes]++;
+                s->out->left_out_fit[at % s->schemes] += s->bound[at].kind == SPW_MEMORY_ARENA;
+            }
             good += !s->skip[at];
         }
         if (good == 0) continue;
@@ -435,6 +440,9 @@ static spw_status run_all(search *s) {
     spw_status status = SPW_OK;
     memset(s->out->fate, 0, sizeof s->out->fate);
     memset(s->out->beaten, 0, sizeof s->out->beaten);
+    memset(s->out->left_out, 0, sizeof s->out->left_out);
+    memset(s->out->left_out_fit, 0, sizeof s->out->left_out_fit);
+    memset(s->out->fails, 0, sizeof s->out->fails);
     for (size_t first = 0; first < jobs && status == SPW_OK; first += each)
         status = run_gpus(s, first, first + each, &progress);
     spw_progress_end(&progress);

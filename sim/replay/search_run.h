@@ -53,6 +53,9 @@ typedef struct spw_search_outcome {
     /* Of each scheme: replayed points that keep to every budget, and replayed ones that drop no more than they may and were not
      * timed, as others are better. */
     size_t fits[SPW_JOB_MAX_SCHEMES], beaten[SPW_JOB_MAX_SCHEMES];
+    /* Of each scheme: points that were not replayed, as by their bounds they can be no better than another, of these those whose memory
+     * is known to fit; and replayed ones that do not keep to a budget. */
+    size_t left_out[SPW_JOB_MAX_SCHEMES], left_out_fit[SPW_JOB_MAX_SCHEMES], fails[SPW_JOB_MAX_SCHEMES];
     /* The smallest of a scheme's points by memory, of those that do not fit; bytes 0: none. Its bytes are a lower bound where they
      * follow the routing. */
     struct {

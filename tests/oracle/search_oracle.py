@@ -222,6 +222,10 @@ def check_options(name, case, found):
     check(rows == [want], f"{name}: {found['options']} gives {rows}, not {want}")
 
 
+def is_mesh(point):
+    return point["tensor"] > 1 and point["scheme"] in COMPILED
+
+
 def check_plans(name, found, rows):
     """The plans of the best points: each by its own command once more, and figures of brute force."""
     order = [p for p in (found["best"], found["best_sure"]) if p]
@@ -234,7 +238,8 @@ def check_plans(name, found, rows):
         same_row = [r for _, v, r in rows if key(r) == key(row) and v["gpus"] == point["gpus"] and
                     all(v[k] == point[k.replace("-", "_")] for k in ("tensor", "context", "micro-batches", "virtual-stages"))]
         check(len(plan["rows"]) == 1 == len(same_row), f"{name}: {len(plan['rows'])} rows, {len(same_row)} of brute force")
-        for part in ("memory", "time", "drops", "cost", "traffic", "outside_fit"):
+        own = is_mesh(point)  # routing: fewer GPUs have tokens in its own plan, those of the search in all
+        for part in ("memory", "time", "drops", "cost", "outside_fit", *([] if own else ["traffic"])):
             check(row[part] == same_row[0][part], f"{name}: {part} of a plan is {row[part]}, not {same_row[0][part]}")
         check(row["scheme"] == point["scheme"] and row["time"]["step_s"] == point["step_s"], f"{name}: plans stand in another order")
 
@@ -270,6 +275,8 @@ def check_page(name, case, found, want):
         check(text.count('class="beside"') == len(found["plans"]), f"{name}: not every plan is in the page")
         plan.write_text(oracle.must(*found["plans"][0]["settings"]["arguments"]))
         oracle.must("report", plan, "--output", page, "--drop-at-most", case["drops"])
+        if is_mesh(found["best"]):
+            return
         alone = re.search(r'<section class="answer">.*?</section>', page.read_text())[0]
         check(alone in text.split('class="beside"')[1], f"{name}: the best point's answer is not that of its own plan")
 
@@ -307,6 +314,11 @@ def judge(number, case, points):
     for point in want:
         check(any(same(case, f, point) for f in found["front"]), f"{name}: not in front: {as_found(case, point)}")
     check_plans(name, found, rows)
+    text = oracle.must(*[w for w in command if w not in ("--format", "json")], "--wide")
+    for scheme in case["schemes"]:  # called too large only where none of its points fits
+        fits = [p for p in good if p[2]["scheme"] == scheme]
+        told = [line for line in text.split("needs least of those that do not fit")[:-1] if line.rstrip().split("\n")[-1].split(",")[0].split()[-1] == scheme]
+        check(not fits or not told, f"{name}: {scheme} fits, and the search says that it does not")
     if best:
         check_page(name, case, found, want)
     replayed = sum(count for fate, count in found["fates"].items() if fate.startswith("replayed"))
