@@ -300,6 +300,18 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
     print_cost(v, r, out);
 }
 
+/* A lower bound has no other end. */
+static void print_room(const spw_result_row *r, bool tight, FILE *out) {
+    const spw_footprint *f = &r->footprint;
+    const double low = (double)f->low_bytes / GIB, high = (double)f->high_bytes / GIB;
+    fprintf(out, "%-18s %s", "", tight ? "it is tight: " : "it needs ");
+    if (f->low_bytes == f->high_bytes)
+        fprintf(out, "%.1f GiB or more", low);
+    else
+        fprintf(out, "%.1f to %.1f GiB", low, high);
+    fprintf(out, " of %.1f", (double)f->budget_bytes / GIB);
+}
+
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */
 static void print_choice(const char *what, const spw_plan_view *v, size_t best, size_t surely, double most,
                          FILE *out) {
@@ -315,9 +327,8 @@ static void print_choice(const char *what, const spw_plan_view *v, size_t best, 
     print_point(what, v, r, out);
     const bool tight = spw_result_verdict(r) == SPW_VERDICT_TIGHT;
     if (!tight && r == sure) return;
-    fprintf(out, "%-18s %s%.1f to %.1f GiB of %.1f%s", "", tight ? "it is tight: " : "it needs ",
-            (double)r->footprint.low_bytes / GIB, (double)r->footprint.high_bytes / GIB,
-            (double)r->footprint.budget_bytes / GIB, r == sure ? "\n" : ", and may not fit;\n");
+    print_room(r, tight, out);
+    fprintf(out, "%s", r == sure ? "\n" : ", and may not fit;\n");
     if (r == sure) return;
     if (sure == NULL) {
         fprintf(out, "%-18s no point surely fits\n", "");
