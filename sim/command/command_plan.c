@@ -141,7 +141,7 @@ static spw_status parse_imbalance(const char *text, double *out) {
 static spw_status fail_split(const char *text, const char *part, const spw_job *job) {
     size_t split[SPW_PLAN_SPLITS];
     const size_t splits = spw_plan_all_splits(job, split);
-    char sizes[256] = "";
+    char sizes[256] = "", hint[SPW_EXPERT_TENSOR_HINT];
     for (size_t i = 0; i < splits; i++) {
         const size_t used = strlen(sizes);
         (void)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i > 0 ? ", " : "", split[i]);
@@ -149,8 +149,9 @@ static spw_status fail_split(const char *text, const char *part, const spw_job *
     return spw_fail(SPW_EARG,
                     "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs; sizes that "
                     "divide them and "
-                    "the %zu experts are %s",
-                    text, part, job->expert * job->fsdp, job->model.experts, sizes);
+                    "the %zu experts are %s%s",
+                    text, part, job->expert * job->fsdp, job->model.experts, sizes,
+                    spw_expert_tensor_hint(job, strtoull(part, NULL, 10), hint));
 }
 
 /* The list of --expert-parallel, or all sizes. */

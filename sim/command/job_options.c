@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "sim/command/command.h"
+#include "sim/input/grid.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 
@@ -223,8 +224,21 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
     return SPW_OK;
 }
 
+const char *spw_expert_tensor_hint(const spw_job *job, uint64_t expert, char out[SPW_EXPERT_TENSOR_HINT]) {
+    const size_t sharers = spw_grid_of(job).expert_tensor, gpus = job->expert * job->fsdp * sharers;
+    out[0] = '\0';
+    if (job->expert_tensor == 0 && sharers > 1 && expert > 0 && gpus % expert == 0)
+        (void)snprintf(
+            out, SPW_EXPERT_TENSOR_HINT,
+            "; expert_tensor is %zu, as tensor is, because nobody gave it: with --expert-tensor 1 these "
+            "are %zu GPUs, and %zu divides them",
+            sharers, gpus, (size_t)expert);
+    return out;
+}
+
 static spw_status set_expert_parallel(spw_job *job, const char *text) {
     uint64_t value = 0;
+    char hint[SPW_EXPERT_TENSOR_HINT];
     const size_t data = job->expert * job->fsdp;
     if (strcmp(text, "all") == 0 || strchr(text, ',') != NULL)
         return spw_fail(
@@ -235,8 +249,8 @@ static spw_status set_expert_parallel(spw_job *job, const char *text) {
     spw_status status = spw_parse_count("--expert-parallel", text, 1 << 20, &value);
     if (status != SPW_OK) return status;
     if (value == 0 || data % value != 0)
-        return spw_fail(SPW_EARG, "--expert-parallel %s does not divide the job's %zu expert x fsdp ranks",
-                        text, data);
+        return spw_fail(SPW_EARG, "--expert-parallel %s does not divide the job's %zu expert x fsdp ranks%s",
+                        text, data, spw_expert_tensor_hint(job, value, hint));
     job->expert = (size_t)value;
     job->fsdp = data / job->expert;
     return SPW_OK;

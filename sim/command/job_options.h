@@ -103,4 +103,8 @@ SPW_MUST_CHECK spw_status spw_parse_bytes(const char *option, const char *text, 
 SPW_MUST_CHECK spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memory_bound **out);
 SPW_MUST_CHECK spw_status spw_parse_percent(const char *option, const char *text, double *out);
 
+enum { SPW_EXPERT_TENSOR_HINT = 192 };
+/* Where an expert-parallel size does not divide because expert_tensor, which nobody gave, is as large as tensor: that; else "". */
+const char *spw_expert_tensor_hint(const spw_job *job, uint64_t expert, char out[SPW_EXPERT_TENSOR_HINT]);
+
 #endif
