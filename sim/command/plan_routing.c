@@ -40,7 +40,7 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
                                    .top_k = job->model.top_k,
                                    .layers = 2,
                                    .steps = 1,
-                                   .ranks = spw_grid_token_ranks(job),
+                                   .ranks = spw_job_gpus(job), /* as a search has it for all its points */
                                    .tokens_per_rank = job->sequence_length,
                                    .seed = seed,
                                    .distribution_text = routing,

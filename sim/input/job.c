@@ -417,14 +417,17 @@ static void fill_precision(spw_precision *p, spw_optimizer_kind optimizer) {
     }
 }
 
-/* What is 0 of the split is worked out: expert is the most GPUs of a node that divide the experts, fsdp what is left. */
+/* What is 0 of the split is worked out: expert is the most GPUs of a node that divide the experts, fsdp what is left, in
+ * which MaxText's axis context must find its groups. */
 static void fill_split(spw_job *job) {
     const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node,
                  others = job->pipeline * spw_grid_of(job).expert_tensor;
     const size_t data = others > 0 && gpus % others == 0 ? gpus / others : 1;
     const size_t node = job->cluster.gpus_per_node < data ? job->cluster.gpus_per_node : data;
+    const bool within = spw_grid_is_mesh(job) && job->context > 1 && data % job->context == 0;
     if (job->expert == 0) {
-        job->expert = spw_largest_common_divisor(job->model.experts, data, node);
+        job->expert =
+            spw_largest_common_divisor(job->model.experts, within ? data / job->context : data, node);
         if (job->expert == 0) job->expert = 1;
     }
     if (job->fsdp == 0) job->fsdp = job->expert < data ? data / job->expert : 1;

@@ -496,12 +496,12 @@ def advice(job):
     other_scheme(job)
     check(len(kinds) >= 4, f"advice {kinds}: the test sees little")
 
-    job.write_text(JOB % ("0.93", "megatron-alltoall:capacity_factor=1.25, gmm, megatron-alltoall"))  # no weights in made routing
+    job.write_text(JOB % ("0.93", "'megatron-alltoall:capacity_factor=1.25,policy=probs', gmm, megatron-alltoall"))  # no weights in made routing
     plan, text = json.loads(run("plan", "--job", job, "--format", "json")), run("plan", "--job", job)
     check({row["scheme"] for row in plan["rows"]} == {"gmm", "megatron-alltoall"}, "a scheme that lacks weights loses its row")
-    check({r["scheme"] for r in plan["plan"]["refused"]} == {"megatron-alltoall:capacity_factor=1.25"}, f"{plan['plan']['refused']}")
+    check({r["scheme"] for r in plan["plan"]["refused"]} == {"megatron-alltoall:capacity_factor=1.25,policy=probs"}, f"{plan['plan']['refused']}")
     check("drops by router weight" in line(text, "cannot be"), "why the row is lost")
-    job.write_text(JOB % ("0.93", "megatron-alltoall:capacity_factor=1.25"))
+    job.write_text(JOB % ("0.93", "'megatron-alltoall:capacity_factor=1.25,policy=probs'"))
     out = subprocess.run([program, "plan", "--job", str(job)], capture_output=True, text=True, check=False)
     check(out.returncode == 2 and "router weight" in out.stderr, f"nothing left to plan: {out.returncode} {out.stderr}")
     job.write_text((JOB % ("0.93", "gmm, megatron-alltoall")) + "optimizer: distributed\n")

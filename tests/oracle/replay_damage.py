@@ -183,7 +183,8 @@ def weights():
             f.create_dataset("tokens/weight", data=data, chunks=(16, 1, 2))
         return damaged(name, change)
 
-    refused("no weights", USAGE, ["drops by router weight"], "replay", good, "--job", job, "--scheme", scheme)
+    refused("no weights", USAGE, ["drops by router weight"], "replay", good, "--job", job, "--scheme", scheme + ",policy=probs")
+    expect("no weights, no policy", run(program, "replay", good, "--job", job, "--scheme", scheme).returncode == 0)
     expect("weights", run(program, "replay", weighted("weights", 0.0), "--job", job, "--scheme", scheme).returncode == 0)
     for name, value, words in (("weight_nan", np.nan, "no number"), ("weight_inf", np.inf, "no number"),
                                ("weight_below", -0.25, "below 0")):

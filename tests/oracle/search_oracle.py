@@ -103,8 +103,9 @@ def brute_force(case, experts):
     """Every point as (place in the space, its values, its row)."""
     rows = []
     space = case["space"]
+    within = case["optimizer"] == "sharded"  # MaxText's context groups lie within fsdp
     for gpus, pipeline, tensor, context, parts, virtual, remat in itertools.product(*(space[k] for k in KEYS if k != "expert-parallel")):
-        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * tensor * e) == 0 and experts % e == 0]
+        sizes = [e for e in space["expert-parallel"] if gpus % (pipeline * tensor * e * (context if within else 1)) == 0 and experts % e == 0]
         batches = [b for b in case["batches"] if b % parts == 0]
         if not sizes or not batches:
             continue
