@@ -20,7 +20,7 @@ typedef struct spw_offload_stage {
 } spw_offload_stage;
 
 /* Of a job that offloads something. */
-spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t stage);
+spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index);
 /* The shape of a layer on that stage; the same where nothing is offloaded. */
 spw_layer_shape spw_offload_shape(const spw_job *job, const spw_layer_shape *shape, size_t stage);
 

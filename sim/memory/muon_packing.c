@@ -58,6 +58,7 @@ spw_status spw_muon_pack(const spw_muon_matrices *matrices, size_t kinds, size_t
     uint64_t largest = 0;
     double sum = 0.0;
     *shard = 0;
+    if (count == 0) return SPW_OK;
     SPW_TRY(SPW_ALLOC(count, &s.elements));
     SPW_TRY(SPW_ALLOC(count, &s.work));
     for (size_t i = 0; i < kinds;

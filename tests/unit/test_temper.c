@@ -95,7 +95,7 @@ static void compare(const uint16_t *before, const uint16_t *after, double expone
 
 static void test_trace(const char *folder) {
     char from[512], to[512];
-    uint16_t before[RANKS * TOKENS * TOP_K], after[RANKS * TOKENS * TOP_K];
+    uint16_t before[RANKS * TOKENS * TOP_K] = {0}, after[RANKS * TOKENS * TOP_K] = {0};
     spw_generate_settings settings = {.experts = EXPERTS,
                                       .top_k = TOP_K,
                                       .layers = LAYERS,
@@ -208,7 +208,7 @@ static void test_weights(const char *folder) {
     uint64_t sum[2] = {0, 0};
     (void)snprintf(from, sizeof from, "%s/temper_weights.h5", folder);
     (void)snprintf(to, sizeof to, "%s/temper_weights_to.h5", folder);
-    for (uint16_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < N; i++) {
         ids[i][0] = i % 4 == 0 ? (uint16_t)(i / 4 % 4) : 2;
         ids[i][1] = (uint16_t)(ids[i][0] + 1 + i % 4);
         weights[i][0] = (uint16_t)(0x3000 + i), weights[i][1] = (uint16_t)(0x3400 + i);
