@@ -379,7 +379,7 @@ def megamoe_memory(g, P):
 SCHEMES = {"megatron-alltoall": alltoall, "megatron-allgather": allgather, "megatron-flex": flex,
            "megatron-syncfree": of_a_limit, "megatron-ncclep": ncclep, "primus-syncfree": syncfree,
            "primus-megamoe": megamoe}
-NEED_WEIGHTS = tuple(f"megatron-{name}:capacity_factor=1" for name in ("alltoall", "allgather", "flex"))
+NEED_WEIGHTS = tuple(f"megatron-{name}:capacity_factor=1,policy=probs" for name in ("alltoall", "allgather", "flex"))
 
 
 def random_schemes(rng, case):
