@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "traces/shard_set.h"
 #include "traces/slice_internal.h"
+#include "traces/trace_part.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,9 +19,7 @@ typedef struct cut {
     size_t rank_begin, rank_end;
     spw_slice_runs step_rows; /* of the step under way, counted from its first row */
     spw_slice_runs all_rows, all_steps;
-    size_t capacity; /* tokens */
-    uint16_t *source_rank, *expert_id, *weight;
-    int32_t *sequence, *position;
+    spw_trace_rows rows;
     uint32_t *routed, *by_rank;
 } cut;
 
@@ -76,48 +75,28 @@ static spw_status check_settings(const spw_trace_info *info, const spw_slice_set
     return SPW_OK;
 }
 
-static bool step_has_tokens(const spw_trace_info *info, size_t at) {
-    return info->has_tokens &&
-           (info->step_offset[at + 1] > info->step_offset[at] || info->step_tokens[at] == 0);
-}
-
 static spw_status create_writer(cut *c, const char *path) {
     spw_status status = SPW_OK;
     const spw_trace_info *from = spw_trace_get_info(c->in);
     const spw_slice_settings *settings = c->settings;
+    const spw_trace_part part = {.step = settings->step,
+                                 .steps = settings->steps,
+                                 .layer_begin = settings->layer_begin,
+                                 .layer_end = settings->layer_end,
+                                 .rank_begin = c->rank_begin,
+                                 .rank_end = c->rank_end};
     char *note = NULL, what[256];
-    const char *order = c->in->text[SPW_TRACE_ORDER];
-    spw_trace_info info = *from;
-    uint64_t tokens = 0;
-    bool all_tokens = true, any_tokens = false;
-    for (size_t i = 0; i < settings->steps; i++) {
-        bool kept = step_has_tokens(from, settings->step[i]);
-        all_tokens = all_tokens && kept;
-        any_tokens = any_tokens || kept;
-        tokens += from->step_tokens[settings->step[i]];
-    }
-    info.layers = settings->layer_end - settings->layer_begin;
-    info.layer_id += settings->layer_begin;
-    info.layer_experts += settings->layer_begin;
-    info.layer_top_k += settings->layer_begin;
-    info.ranks = c->rank_end - c->rank_begin;
-    if (info.rank_id != NULL) info.rank_id += c->rank_begin;
-    info.has_tokens = any_tokens;
-    info.has_sequences = from->has_sequences && c->in->position.id >= 0;
-    info.has_by_rank = info.ranks > 0 && (from->has_by_rank || all_tokens);
     (void)snprintf(
         what, sizeof what, "%zu of %zu steps, layer positions %zu:%zu of %zu, ranks %zu:%zu of %zu, %s",
         settings->steps, from->steps, settings->layer_begin, settings->layer_end, from->layers, c->rank_begin,
         c->rank_end, from->ranks, settings->max_tokens > 0 ? "tokens cut" : "all their tokens");
     SPW_TRY(SPW_ALLOC(NOTE_BYTES, &note));
     (void)snprintf(note, NOTE_BYTES, "slice (%s) of: %s", what, from->note);
-    info.note = note;
-    const spw_trace_write_settings write = {
-        .info = &info, .order = order[0] != '\0' ? order : NULL, .tokens = tokens, .level = settings->level};
-    SPW_TRY(spw_trace_writer_create(path, &write, &c->out));
+    SPW_TRY(spw_trace_part_create(c->in, &part, note, settings->level, path, &c->out));
     SPW_TRY(spw_trace_writer_set_text(c->out, "/", "slice", what));
     SPW_TRY(SPW_ALLOC(from->experts, &c->routed));
-    if (info.has_by_rank) SPW_TRY(SPW_ALLOC(from->ranks * from->experts, &c->by_rank));
+    if (c->rank_end > c->rank_begin && from->has_by_rank)
+        SPW_TRY(SPW_ALLOC(from->ranks * from->experts, &c->by_rank));
 
 cleanup:
     spw_free(note);
@@ -146,50 +125,28 @@ cleanup:
     return status;
 }
 
-static spw_status grow(cut *c, size_t tokens) {
-    spw_status status = SPW_OK;
-    const spw_trace_info *info = spw_trace_get_info(c->in);
-    if (tokens <= c->capacity) return SPW_OK;
-    void **buffers[] = {(void **)&c->source_rank, (void **)&c->sequence, (void **)&c->position,
-                        (void **)&c->expert_id, (void **)&c->weight};
-    const size_t sizes[] = {2, 4, 4, 2 * info->top_k, 2 * info->top_k};
-    for (size_t i = 0; i < 5; i++) {
-        spw_free(*buffers[i]);
-        *buffers[i] = NULL;
-        c->capacity = 0;
-        SPW_TRY(spw_alloc(tokens, sizes[i], buffers[i]));
-    }
-    c->capacity = tokens;
-
-cleanup:
-    return status;
-}
-
 static size_t gather_columns(cut *c, const spw_trace_columns *columns) {
     size_t to = 0;
     for (size_t i = 0; i < c->step_rows.used; i++) {
         const spw_slice_run run = c->step_rows.run[i];
         for (uint64_t row = run.first; row < run.first + run.count; row++, to++) {
             if (columns->source_rank != NULL) {
-                c->source_rank[to] = (uint16_t)(columns->source_rank[row] - c->rank_begin);
+                c->rows.source_rank[to] = (uint16_t)(columns->source_rank[row] - c->rank_begin);
             }
-            if (columns->sequence != NULL) c->sequence[to] = columns->sequence[row];
-            if (columns->position != NULL) c->position[to] = columns->position[row];
+            if (columns->sequence != NULL) c->rows.sequence[to] = columns->sequence[row];
+            if (columns->position != NULL) c->rows.position[to] = columns->position[row];
         }
     }
     return to;
 }
 
 static void gather_record(cut *c, const spw_trace_record *record) {
-    const uint8_t *narrow = record->expert_id;
-    const uint16_t *wide = record->expert_id;
     size_t to = 0, top_k = record->top_k;
     for (size_t i = 0; i < c->step_rows.used; i++) {
         const spw_slice_run run = c->step_rows.run[i];
         for (uint64_t at = run.first * top_k; at < (run.first + run.count) * top_k; at++, to++) {
-            uint16_t id = record->id_bytes == 1 ? narrow[at] : wide[at];
-            c->expert_id[to] = id == record->missing ? SPW_TRACE_MISSING : id;
-            if (record->weight != NULL) c->weight[to] = record->weight[at];
+            c->rows.expert_id[to] = spw_trace_choice(record, at);
+            if (record->weight != NULL) c->rows.weight[to] = record->weight[at];
         }
     }
 }
@@ -201,18 +158,18 @@ static spw_status cut_tokens(cut *c, size_t at) {
     spw_trace_record record;
     SPW_TRY(spw_trace_read_columns(c->in, at, 1, &columns));
     SPW_TRY(choose_rows(c, &columns));
-    SPW_TRY(grow(c, columns.tokens));
+    SPW_TRY(spw_trace_rows_grow(&c->rows, columns.tokens, info->top_k));
     spw_trace_write_step step = {.id = info->step_id[at], .phase = info->step_phase[at], .tokens_kept = true};
     step.tokens = gather_columns(c, &columns);
-    if (columns.source_rank != NULL) step.source_rank = c->source_rank;
-    step.sequence = c->sequence;
-    step.position = c->position;
+    if (columns.source_rank != NULL) step.source_rank = c->rows.source_rank;
+    step.sequence = c->rows.sequence;
+    step.position = c->rows.position;
     SPW_TRY(spw_trace_writer_begin_step(c->out, &step));
     for (size_t layer = c->settings->layer_begin; layer < c->settings->layer_end; layer++) {
         SPW_TRY(spw_trace_read_record(c->in, at, 1, layer, true, &record));
         gather_record(c, &record);
-        SPW_TRY(
-            spw_trace_writer_put_layer(c->out, layer - c->settings->layer_begin, c->expert_id, c->weight));
+        SPW_TRY(spw_trace_writer_put_layer(c->out, layer - c->settings->layer_begin, c->rows.expert_id,
+                                           c->rows.weight));
     }
     SPW_TRY(spw_trace_writer_end_step(c->out));
 
@@ -240,8 +197,8 @@ cleanup:
 static void free_cut(cut *c) {
     spw_trace_writer_abandon(c->out);
     spw_trace_close(c->in);
-    void *owned[] = {c->step_rows.run, c->all_rows.run, c->all_steps.run, c->source_rank, c->expert_id,
-                     c->weight,        c->sequence,     c->position,      c->routed,      c->by_rank};
+    spw_trace_rows_clear(&c->rows);
+    void *owned[] = {c->step_rows.run, c->all_rows.run, c->all_steps.run, c->routed, c->by_rank};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
 }
 
@@ -261,7 +218,7 @@ spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_
     for (size_t i = 0; i < settings->steps; i++) {
         size_t at = settings->step[i];
         SPW_TRY(spw_slice_add_run(&c.all_steps, at, 1));
-        SPW_TRY(step_has_tokens(info, at) ? cut_tokens(&c, at) : cut_counts(&c, at));
+        SPW_TRY(spw_trace_step_has_tokens(info, at) ? cut_tokens(&c, at) : cut_counts(&c, at));
         spw_progress_update(&progress, i + 1);
     }
     status = spw_slice_copy_extra(c.in, c.out, settings, &c.all_rows, &c.all_steps);

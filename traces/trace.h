@@ -68,6 +68,12 @@ typedef struct spw_trace_record {
     const uint16_t *weight;        /* [tokens][top_k] IEEE half bits, or NULL */
 } spw_trace_record;
 
+/* The i-th id of [tokens][top_k]. */
+static inline uint16_t spw_trace_record_id(const spw_trace_record *record, size_t i) {
+    return record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[i]
+                                 : ((const uint16_t *)record->expert_id)[i];
+}
+
 /* `path` is a file, or a set of shards (traces/shard_set.h). Opens for reading and checks all that can be checked without reading the tokens: format, major version,
  * shapes that agree, offsets that do not decrease, layers and steps that are told apart, sizes within the limits above. *out owns the file until
  * spw_trace_close(); NULL on failure. SPW_EIO: missing or unreadable; SPW_EFORMAT: wrong content. */

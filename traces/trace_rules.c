@@ -170,11 +170,6 @@ spw_status spw_trace_check_flags(const spw_trace *trace, size_t step, size_t ste
     return SPW_OK;
 }
 
-static unsigned id_at(const spw_trace_record *record, size_t i) {
-    return record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[i]
-                                 : ((const uint16_t *)record->expert_id)[i];
-}
-
 spw_status spw_trace_check_twice(const spw_trace *trace, uint64_t first, size_t layer,
                                  const spw_trace_record *record) {
     const spw_trace_info *info = &trace->info;
@@ -182,9 +177,9 @@ spw_status spw_trace_check_twice(const spw_trace *trace, uint64_t first, size_t 
     if (!spw_any_twice(record->expert_id, record->id_bytes, record->tokens, top_k, record->missing))
         return SPW_OK;
     for (size_t i = 0; i < record->tokens * top_k; i++) {
-        const unsigned id = id_at(record, i);
+        const unsigned id = spw_trace_record_id(record, i);
         size_t j = i - i % top_k;
-        while (j < i && id_at(record, j) != id) j++;
+        while (j < i && spw_trace_record_id(record, j) != id) j++;
         if (j == i || id == record->missing) continue;
         const uint64_t row = first + i / top_k;
         const size_t step = spw_trace_step_of_row(info, row);

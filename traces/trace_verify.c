@@ -56,11 +56,6 @@ static void find(verifier *v, int check, size_t step, size_t layer, uint64_t num
     va_end(args);
 }
 
-static unsigned id_at(const spw_trace_record *record, size_t i) {
-    return record->id_bytes == 1 ? ((const uint8_t *)record->expert_id)[i]
-                                 : ((const uint16_t *)record->expert_id)[i];
-}
-
 /* Check 2, and the histograms of check 1: of the tokens and of every source rank. */
 static uint64_t count_tokens(verifier *v, size_t step, size_t layer, const spw_trace_record *record,
                              const uint16_t *source_rank) {
@@ -74,7 +69,7 @@ static uint64_t count_tokens(verifier *v, size_t step, size_t layer, const spw_t
                                 ? v->from_ranks + source_rank[token] * v->info->experts
                                 : NULL;
         for (size_t k = 0; k < top_k; k++) {
-            unsigned id = id_at(record, token * top_k + k);
+            unsigned id = spw_trace_record_id(record, token * top_k + k);
             if (id == record->missing) {
                 missing += k < used;
                 continue;
@@ -86,7 +81,7 @@ static uint64_t count_tokens(verifier *v, size_t step, size_t layer, const spw_t
                      token, id, k, used);
             }
             for (size_t j = 0; j < k; j++) {
-                if (id_at(record, token * top_k + j) != id) continue;
+                if (spw_trace_record_id(record, token * top_k + j) != id) continue;
                 find(v, 2, step, layer, token, "token %zu chooses expert %u twice", token, id);
                 break;
             }
@@ -178,7 +173,7 @@ static void check_runs(verifier *v, size_t step, size_t layer, const spw_trace_r
     for (size_t token = 0; token <= record->tokens; token++) {
         uint64_t set = 0;
         for (size_t k = 0; token < record->tokens && k < record->top_k; k++) {
-            set += spw_random_mix(id_at(record, token * record->top_k + k) + 1);
+            set += spw_random_mix(spw_trace_record_id(record, token * record->top_k + k) + 1);
         }
         if (token > 0 && token < record->tokens && set == before) {
             run++;

@@ -92,8 +92,7 @@ static spw_status read_choices(spw_reader *reader, size_t step, size_t layer, si
     const size_t count = record.tokens * record.top_k;
     if (capacity < count) SPW_TRY(fail_capacity(capacity, count));
     for (size_t i = 0; i < count; i++) {
-        const uint16_t id = record.id_bytes == 1 ? ((const uint8_t *)record.expert_id)[i]
-                                                 : ((const uint16_t *)record.expert_id)[i];
+        const uint16_t id = spw_trace_record_id(&record, i);
         expert[i] = id == record.missing ? SPW_NO_EXPERT : id;
     }
     if (weight != NULL) memcpy(weight, record.weight, count * sizeof *weight);
