@@ -54,6 +54,8 @@ SPW_MUST_CHECK spw_status spw_plan_search(const spw_search_options *options,
                                           const spw_search_request *request, const spw_search_origin *origin,
                                           spw_format format, FILE *out);
 
+/* In plan_search_json.c */
+SPW_MUST_CHECK spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
 /* In plan_search_print.c */
 SPW_MUST_CHECK spw_status spw_search_print(const spw_search_view *view, spw_format format, FILE *out);
 

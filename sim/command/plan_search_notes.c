@@ -7,6 +7,21 @@
 
 enum { LETTERS = 26 };
 
+spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
+    const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};
+    return spw_cost_of_speed(speed, v->request->plan->job, p->gpus, v->request->cost_tokens);
+}
+
+void spw_search_options_text(const spw_search_view *v, const spw_search_point *p,
+                             char out[SPW_SEARCH_OPTIONS_TEXT]) {
+    char value[SPW_REMAT_TEXT];
+    size_t used = (size_t)snprintf(out, SPW_SEARCH_OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
+                                   v->request->plan->scheme[p->scheme].text, p->sequences);
+    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
+        used += (size_t)snprintf(out + used, SPW_SEARCH_OPTIONS_TEXT - used, " --%s %s",
+                                 spw_search_dimension_name(d), spw_search_value_text(d, p->value[d], value));
+}
+
 /* The first reason of the same words: memory and time may have the same. */
 static size_t first_of(const spw_search_reasons *all, size_t reason) {
     size_t first = 0;

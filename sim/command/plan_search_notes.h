@@ -38,6 +38,4 @@ const char *spw_search_legend_cell(const spw_search_legend *legend, const spw_se
                                    char out[SPW_SEARCH_OUTSIDE_TEXT]);
 void spw_search_legend_print(const spw_search_legend *legend, FILE *out);
 
-spw_status spw_search_print_json(const spw_search_view *view, FILE *out);
-
 #endif

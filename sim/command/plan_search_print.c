@@ -50,11 +50,6 @@ static void print_drops(const spw_search_point *p, FILE *out) {
     }
 }
 
-spw_row_cost spw_search_cost(const spw_search_view *v, const spw_search_point *p) {
-    const spw_cost_figure speed = {p->tokens_per_s_per_gpu, p->tokens_per_s_low, p->tokens_per_s_high};
-    return spw_cost_of_speed(speed, v->request->plan->job, p->gpus, v->request->cost_tokens);
-}
-
 static void print_point(const char *label, const spw_search_view *v, const spw_search_reasons *reasons,
                         const spw_search_point *p, FILE *out) {
     char text[POINT_TEXT], step[SPW_SPAN_TEXT], span[SPW_SPAN_TEXT], batch[SPW_SPAN_TEXT],
@@ -93,17 +88,6 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
                 LABEL, "", layout);
     if (p->outside.count > 0)
         fprintf(out, "%*soutside the fit: %s\n", LABEL, "", spw_search_outside_text(reasons, p, outside));
-}
-
-/* The words that ask a plan for one point. */
-void spw_search_options_text(const spw_search_view *v, const spw_search_point *p,
-                             char out[SPW_SEARCH_OPTIONS_TEXT]) {
-    char value[SPW_REMAT_TEXT];
-    size_t used = (size_t)snprintf(out, SPW_SEARCH_OPTIONS_TEXT, "--scheme %.200s --sequences-per-gpu %zu",
-                                   v->request->plan->scheme[p->scheme].text, p->sequences);
-    for (size_t d = 0; d < SPW_SEARCH_DIMENSIONS; d++)
-        used += (size_t)snprintf(out + used, SPW_SEARCH_OPTIONS_TEXT - used, " --%s %s",
-                                 spw_search_dimension_name(d), spw_search_value_text(d, p->value[d], value));
 }
 
 static void print_options(const spw_search_view *v, const spw_search_point *p, FILE *out) {
