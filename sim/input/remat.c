@@ -79,3 +79,6 @@ spw_remat_names spw_remat_keeps(spw_remat remat) {
 bool spw_remat_keeps_layers(spw_remat remat) { return saved[row_of(remat)].layers; }
 bool spw_remat_keeps_experts(spw_remat remat) { return saved[row_of(remat)].experts; }
 bool spw_remat_is_megatron(spw_remat remat) { return spw_remat_modules(remat) != 0; }
+bool spw_remat_goes_with_megatron(spw_remat remat) {
+    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || spw_remat_is_megatron(remat);
+}

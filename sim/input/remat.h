@@ -48,5 +48,7 @@ bool spw_remat_keeps_layers(spw_remat remat);
  * all but the output of the activation. */
 bool spw_remat_keeps_experts(spw_remat remat);
 bool spw_remat_is_megatron(spw_remat remat); /* a name that only Megatron-Core knows */
+/* One of those, or none or full, which it has as well. */
+bool spw_remat_goes_with_megatron(spw_remat remat);
 
 #endif

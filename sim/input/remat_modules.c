@@ -30,6 +30,10 @@ bool spw_remat_repeats(spw_remat remat, spw_module module) {
     return (spw_remat_modules(remat) & (unsigned)module) != 0;
 }
 
+bool spw_remat_runs_again(spw_remat remat, unsigned modules) {
+    return remat == SPW_REMAT_FULL || (spw_remat_modules(remat) & modules) != 0;
+}
+
 bool spw_remat_exceeds(spw_remat remat, unsigned read) { return (spw_remat_modules(remat) & ~read) != 0; }
 
 size_t spw_remat_join(size_t modules) {

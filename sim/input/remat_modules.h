@@ -24,6 +24,8 @@ typedef enum spw_module { SPW_MODULE_LIST(SPW_MODULE_ENUM) } spw_module;
 /* Their bits; 0 of none, full and MaxText's policies. selective is core_attn alone. */
 unsigned spw_remat_modules(spw_remat remat);
 bool spw_remat_repeats(spw_remat remat, spw_module module);
+/* Does the backward pass run any of these modules again, by itself or as full has the whole layer? */
+bool spw_remat_runs_again(spw_remat remat, unsigned modules);
 /* Modules beyond those in `read`: of which something is not described. */
 bool spw_remat_exceeds(spw_remat remat, unsigned read);
 

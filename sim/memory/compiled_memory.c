@@ -137,7 +137,9 @@ static void count_master(const spw_job *job, spw_compiled_memory *m) {
 
 /* A library of exchanges that a program calls though nobody is there to exchange with. */
 static void count_alone(const step *s, spw_compiled_memory *m) {
-    if (s->job->expert > 1 || strstr(s->scheme->type->name, "deepep") == NULL) return;
+    if (s->job->expert > 1 ||
+        s->scheme->type->compiled.list(s->scheme)->exchange != SPW_COMPILED_EXCHANGE_LIBRARY)
+        return;
     spw_outside_add(m->outside, "DeepEP with one rank, which exchanges nothing: no such run is known");
     m->unseen++;
 }

@@ -282,9 +282,7 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
     const spw_parameters p = spw_model_parameters(&job->model);
     const double w = (double)spw_fsdp2_gathered_bytes(job), g = (double)job->precision.gradients,
                  gathered = stage_parameters(job, stage, resident),
-                 whole = stage_parameters(job, stage, chunks),
-                 copied =
-                     job->fsdp2.on_host ? (double)(job->precision.weights + job->precision.gradients) : 0.0;
+                 whole = stage_parameters(job, stage, chunks);
     const double matrix = (double)p.routed_per_layer / (3.0 * (double)job->expert),
                  table = stage->head ? spw_fsdp2_head(job) : 0.0;
     LIVE(spw_component_add(f, "fsdp2.parameters", w * gathered, source,
@@ -301,6 +299,7 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
          AT_LOSS);
     if (!job->fsdp2.on_host) return;
     const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, true);
+    const double copied = (double)(job->precision.weights + job->precision.gradients);
     LIVE(spw_component_add(f, "fsdp2.host_copies", copied * spw_fsdp2_shard(job, &unit), source,
                            "of units of %.6g parameters", unit.parameters),
          AT_MOE_LAYER);

@@ -84,10 +84,6 @@ void spw_unfused_attention_add(spw_footprint *f, const spw_job *job, const spw_l
          AT_ATTENTION);
 }
 
-static bool reads_remat(spw_remat remat) {
-    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || spw_remat_is_megatron(remat);
-}
-
 spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *scheme) {
     const spw_model *m = &job->model;
     if (job->attention != SPW_ATTENTION_UNFUSED) return SPW_OK;
@@ -111,7 +107,7 @@ spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *sch
                         "norms, gates or another mixer, which model '%s' has; use attention: flash",
                         m->name);
     if (job->precision.activations != 2 || job->precision.recipe != SPW_FP8_NONE ||
-        !spw_finetune_is_whole(&job->finetune) || !reads_remat(job->remat))
+        !spw_finetune_is_whole(&job->finetune) || !spw_remat_goes_with_megatron(job->remat))
         return spw_fail(
             SPW_ECONFIG,
             "attention: unfused is described for activations in bf16 without a recipe, for training "

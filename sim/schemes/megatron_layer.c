@@ -269,9 +269,7 @@ static void multiplied(spw_layer_builder *b, const char *step, const operand *o,
 
 /* An activation that is computed again is cast again, from bf16 (Megatron-Core's set_save_original_input of fc2): forward by row alone,
  * backward by column, and with one scale a tensor both ways (TransformerEngine's grouped_linear.py). */
-static bool casts_again(spw_megatron_experts x) {
-    return x.shape->fp8_copies > 0 && spw_remat_repeats(x.shape->remat, SPW_MODULE_MOE_ACT);
-}
+static bool casts_again(spw_megatron_experts x) { return x.shape->fp8_copies > 0 && repeats_activation(x); }
 static bool by_row_again(spw_megatron_experts x) { return !splits(x) || !x.shape->fp8_scaled; }
 
 static void cast_again(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {

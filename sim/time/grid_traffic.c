@@ -96,14 +96,10 @@ static void add_output(builder *b, passing p, bool again) {
     add_scales(b, &p, 0, 1);
 }
 
-/* Does a module run again, alone or with the whole layer? */
-static bool again(const spw_job *job, spw_module module) {
-    return job->remat == SPW_REMAT_FULL || spw_remat_repeats(job->remat, module);
-}
-
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
-    const bool full = b->job->remat == SPW_REMAT_FULL, up = again(b->job, SPW_MODULE_MLA_UP_PROJ);
+    const bool full = b->job->remat == SPW_REMAT_FULL,
+               up = spw_remat_runs_again(b->job->remat, SPW_MODULE_MLA_UP_PROJ);
     if (m->attention == SPW_ATTENTION_MLA) {
         const wide queries = m->q_lora_rank > 0 ? WIDE_QUERIES : WIDE_HIDDEN;
         add_input(b, (passing){"queries", queries, place, .linear = true}, up);
@@ -181,15 +177,15 @@ void spw_grid_traffic_add(const spw_point *point, spw_step_traffic *out) {
     const spw_job *job = point->job;
     const spw_model *m = &job->model;
     const spw_grid g = spw_grid_of(job);
-    const bool core = again(job, SPW_MODULE_CORE_ATTN);
+    const bool core = spw_remat_runs_again(job->remat, SPW_MODULE_CORE_ATTN);
     builder b = {job, &point->shape, out, g.tensor, g.context};
     add_attention(&b, SPW_PLACE_MOE_LAYER);
     add_ffn(&b, SPW_PLACE_MOE_LAYER, m->shared_ffn,
-            again(job, SPW_MODULE_MOE) || again(job, SPW_MODULE_SHARED_EXPERTS));
+            spw_remat_runs_again(job->remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS));
     add_ring(&b, SPW_PLACE_MOE_LAYER, core);
     if (m->moe_layers < m->layers) {
         add_attention(&b, SPW_PLACE_DENSE_LAYER);
-        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn, again(job, SPW_MODULE_MLP));
+        add_ffn(&b, SPW_PLACE_DENSE_LAYER, m->dense_ffn, spw_remat_runs_again(job->remat, SPW_MODULE_MLP));
         add_ring(&b, SPW_PLACE_DENSE_LAYER, core);
     }
     add_ends(&b);

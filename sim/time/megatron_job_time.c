@@ -20,35 +20,27 @@
 
 /* --- What is covered --- */
 
-static bool knows_remat(spw_remat remat) {
-    return remat == SPW_REMAT_NONE || remat == SPW_REMAT_FULL || spw_remat_is_megatron(remat);
-}
-
-/* Does the backward pass run any of these modules again? */
-static bool again(spw_remat remat, unsigned modules) {
-    return remat == SPW_REMAT_FULL || (spw_remat_modules(remat) & modules) != 0;
-}
-
 /* Passes of the model outside the experts. */
 static spw_model_passes passes_of(spw_remat remat) {
-    return (spw_model_passes){.layers = again(remat, 0) ? 4.0 : 3.0,
-                              .attention = again(remat, SPW_MODULE_CORE_ATTN) ? 4.5 : 3.5,
-                              .shared = again(remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS) ? 4.0 : 3.0,
-                              .dense = again(remat, SPW_MODULE_MLP) ? 4.0 : 3.0,
-                              .up = again(remat, SPW_MODULE_MLA_UP_PROJ) ? 4.0 : 3.0,
-                              .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0};
+    return (spw_model_passes){
+        .layers = spw_remat_runs_again(remat, 0) ? 4.0 : 3.0,
+        .attention = spw_remat_runs_again(remat, SPW_MODULE_CORE_ATTN) ? 4.5 : 3.5,
+        .shared = spw_remat_runs_again(remat, SPW_MODULE_MOE | SPW_MODULE_SHARED_EXPERTS) ? 4.0 : 3.0,
+        .dense = spw_remat_runs_again(remat, SPW_MODULE_MLP) ? 4.0 : 3.0,
+        .up = spw_remat_runs_again(remat, SPW_MODULE_MLA_UP_PROJ) ? 4.0 : 3.0,
+        .norms = spw_remat_repeats(remat, SPW_MODULE_LAYERNORM) ? 1.0 : 0.0};
 }
 
 /* What a MoE layer does again. */
 static spw_recompute recompute_of(spw_remat remat) {
-    if (again(remat, SPW_MODULE_MOE)) return SPW_RECOMPUTE_MOE;
-    return again(remat, SPW_MODULE_MOE_ACT) ? SPW_RECOMPUTE_MOE_ACT : SPW_RECOMPUTE_NONE;
+    if (spw_remat_runs_again(remat, SPW_MODULE_MOE)) return SPW_RECOMPUTE_MOE;
+    return spw_remat_runs_again(remat, SPW_MODULE_MOE_ACT) ? SPW_RECOMPUTE_MOE_ACT : SPW_RECOMPUTE_NONE;
 }
 
 bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     const bool recipe = job->precision.recipe != SPW_FP8_NONE && scheme->type->megatron.fp8 &&
                         scheme->type->megatron.timed && !spw_scheme_option_is(scheme, "backend", "hybridep");
-    return (recipe || spw_scheme_is_timed_megatron(scheme)) && knows_remat(job->remat) &&
+    return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
            !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) && !job->muon &&
