@@ -321,6 +321,24 @@ cleanup:
     return status;
 }
 
+/* Of no job and trace yet. `routing`: where it comes from, for a person. */
+static spw_run_settings settings_of(const plan_options *o, const spw_plan_request *q,
+                                    const spw_software *software, const char *routing, double tokens) {
+    return (spw_run_settings){.command = "plan",
+                              .job_path = o->job.job_path,
+                              .trace_path = o->trace_path != NULL ? o->trace_path : routing,
+                              .step_begin = q->step_begin,
+                              .step_end = q->step_end,
+                              .layer_begin = q->layer_begin,
+                              .layer_end = q->layer_end,
+                              .seed = q->seed,
+                              .tokens = tokens,
+                              .stack = software->names[0] != '\0' ? software->names : NULL,
+                              .memory_fit = q->stack,
+                              .time_fit = q->time_stack,
+                              .megatron_fit = q->megatron};
+}
+
 static spw_status search(plan_options *o, spw_plan_request *plan, const spw_software *software,
                          double drop_most, double tokens, int argc, char **argv) {
     search_trace routing = {.o = o, .seed = plan->seed};
@@ -337,19 +355,7 @@ static spw_status search(plan_options *o, spw_plan_request *plan, const spw_soft
     if (plan->imbalance > 0.0)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text),
                        "; pipeline stages and micro-batches cannot be, as that is not modelled with them");
-    const spw_run_settings settings = {.command = "plan",
-                                       .job_path = o->job.job_path,
-                                       .trace_path = o->trace_path != NULL ? o->trace_path : text,
-                                       .step_begin = plan->step_begin,
-                                       .step_end = plan->step_end,
-                                       .layer_begin = plan->layer_begin,
-                                       .layer_end = plan->layer_end,
-                                       .seed = plan->seed,
-                                       .tokens = tokens,
-                                       .stack = software->names[0] != '\0' ? software->names : NULL,
-                                       .memory_fit = plan->stack,
-                                       .time_fit = plan->time_stack,
-                                       .megatron_fit = plan->megatron};
+    const spw_run_settings settings = settings_of(o, plan, software, text, tokens);
     const spw_search_origin origin = {text, &settings, argv + 1, (size_t)argc - 1};
     SPW_TRY(spw_plan_search(&o->search, &request, &origin, o->job.format, spw_command_out()));
 
@@ -453,21 +459,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (result.rows > 0) SPW_TRY(spw_plan_try(&request, &result, tries));
     const spw_trace_info *info = spw_trace_get_info(trace);
     describe_routing(o, info, request.imbalance, routing, sizeof routing);
-    const spw_run_settings settings = {.command = "plan",
-                                       .job_path = o->job.job_path,
-                                       .trace_path = o->trace_path != NULL ? o->trace_path : routing,
-                                       .job = job,
-                                       .trace = info,
-                                       .step_begin = request.step_begin,
-                                       .step_end = request.step_end > 0 ? request.step_end : info->steps,
-                                       .layer_begin = request.layer_begin,
-                                       .layer_end = request.layer_end > 0 ? request.layer_end : info->layers,
-                                       .seed = seed,
-                                       .tokens = tokens,
-                                       .stack = software->names[0] != '\0' ? software->names : NULL,
-                                       .memory_fit = request.stack,
-                                       .time_fit = request.time_stack,
-                                       .megatron_fit = request.megatron};
+    spw_run_settings settings = settings_of(o, &request, software, routing, tokens);
+    spw_run_settings_bind(&settings, job, info);
     const spw_plan_view view = {.result = &result,
                                 .request = &request,
                                 .tries = tries,

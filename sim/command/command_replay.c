@@ -295,15 +295,13 @@ spw_status spw_command_replay(int argc, char **argv) {
         SPW_TRY(spw_newest_stack_read(settings.job, o->job.scheme, settings.job->schemes, other, &newest));
     settings.override = o->job.override;
     settings.overrides = o->job.overrides - (o->job.sequences != NULL);
-    settings.trace = spw_trace_get_info(trace);
     settings.seed = seed;
     settings.balancer = o->balancer;
     settings.stack = software->names[0] != '\0' ? o->stack : NULL;
     settings.memory_fit = software->compiled ? &software->stack : NULL;
     settings.time_fit = software->timed ? &software->time_stack : NULL;
     settings.megatron_fit = software->megatron ? &software->megatron_coefficients : NULL;
-    if (settings.step_end == 0) settings.step_end = settings.trace->steps;
-    if (settings.layer_end == 0) settings.layer_end = settings.trace->layers;
+    spw_run_settings_bind(&settings, &o->job.job, spw_trace_get_info(trace));
     SPW_TRY(open_checkpoint(o, argc, argv, settings.trace, &checkpoint));
     if (o->output != NULL && spw_process_is_first())
         SPW_TRY(spw_result_file_create(o->output, &settings, o->job.scheme, &file));

@@ -73,6 +73,13 @@ void spw_result_clear(spw_result *result) {
     *result = (spw_result){.rows = 0};
 }
 
+void spw_run_settings_bind(spw_run_settings *s, const spw_job *job, const spw_trace_info *trace) {
+    s->job = job;
+    s->trace = trace;
+    if (s->step_end == 0) s->step_end = trace->steps;
+    if (s->layer_end == 0) s->layer_end = trace->layers;
+}
+
 const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGES_TEXT]) {
     static const double GIB = 1024.0 * 1024.0 * 1024.0;
     size_t used = 0;

@@ -252,6 +252,8 @@ typedef struct spw_run_settings {
     const spw_time_stack *time_fit;                /* as read; NULL = none */
     const spw_megatron_coefficients *megatron_fit; /* the same */
 } spw_run_settings;
+/* Of this job and trace: an end that is 0 becomes the trace's. */
+void spw_run_settings_bind(spw_run_settings *settings, const spw_job *job, const spw_trace_info *trace);
 
 /* "layers (GiB) of each stage: 3 (45.21), 4 (40.10)"; "" where layers are shared out evenly. Returns `out`. */
 enum { SPW_STAGES_TEXT = 640 };
