@@ -22,17 +22,17 @@ RUNS = [(2, SHAPES), (8, SHAPES[:1])]  # processes, shapes
 ROUTINGS = ["balanced", "skewed", "hot1"]
 
 
-def choices(routing, ranks, rank, tokens, top_k, experts):
-    """balanced: choice j of token t is expert (t + j (E div K)) mod E. skewed: K experts are drawn without
-    replacement, expert x with weight 1 / (1 + x). hot1: choice j of token t is expert (t + j) mod (E / ranks), all on
-    rank 0."""
+def choices(routing, ranks, tokens, top_k, experts, seed):
+    """[tokens, top_k]. balanced: choice j of token t is expert (t + j (E div K)) mod E. skewed: K experts are drawn
+    without replacement, expert x with weight 1 / (1 + x). hot1: choice j of token t is expert (t + j) mod (E / ranks),
+    all on rank 0."""
     t, j = torch.arange(tokens).view(-1, 1), torch.arange(top_k).view(1, -1)
     if routing == "balanced":
         return (t + j * (experts // top_k)) % experts
     if routing == "hot1":
         return (t + j) % (experts // ranks)
     weights = 1.0 / (1.0 + torch.arange(experts, dtype=torch.float64))
-    generator = torch.Generator().manual_seed(100 + rank)
+    generator = torch.Generator().manual_seed(seed)
     return torch.multinomial(weights.expand(tokens, experts), top_k, generator=generator)
 
 
@@ -80,7 +80,7 @@ def run(ranks, rank, shape, routing, remat, mesh):
     for p in module.parameters():
         torch.nn.init.normal_(p, 0.0, 0.02)
     module.token_dispatcher.wire_meshes(ep_mesh=mesh)
-    ids = choices(routing, ranks, rank, tokens, top_k, experts)
+    ids = choices(routing, ranks, tokens, top_k, experts, 100 + rank)
     counts = torch.bincount(ids.reshape(-1), minlength=experts)
     scores = torch.rand(tokens, top_k, requires_grad=True)
     x = torch.randn(tokens, hidden).to(torch.bfloat16).requires_grad_()
@@ -109,6 +109,19 @@ def run(ranks, rank, shape, routing, remat, mesh):
                 peak_bytes=max(forward_most, kept + backward_most), left_bytes=kept + left)
 
 
+def write(path, ranks, rank, rows):
+    """Rows of all ranks behind those that the table has, row by row rank by rank."""
+    gathered = [None] * ranks
+    dist.all_gather_object(gathered, rows)
+    if rank != 0:
+        return
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(row for pair in zip(*gathered) for row in pair)
+
+
 def work(rank, ranks, shapes, path):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29631", GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
@@ -117,14 +130,7 @@ def work(rank, ranks, shapes, path):
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("ep",))
     rows = [run(ranks, rank, shape, routing, remat, mesh)
             for shape in shapes for routing in ROUTINGS for remat in (False, True)]
-    gathered = [None] * ranks
-    dist.all_gather_object(gathered, rows)
-    if rank == 0:
-        with open(path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerows(row for pair in zip(*gathered) for row in pair)
+    write(path, ranks, rank, rows)
     dist.destroy_process_group()
 
 

@@ -8,7 +8,6 @@ bytes are real, and no time is taken. IDS.npz holds `aux50` and `aux399` [layers
 choices of traces/data/training_aux_e64_slice.h5; rank r takes source ranks in order until it has its tokens.
 
 Weights and their gradients are in bf16 and stay; scores are given. Nothing is emptied within a sequence."""
-import csv
 import gc
 import os
 import sys
@@ -18,6 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
+
+import torchtitan_cpu  # beside this file
 
 if not hasattr(torch.compiler, "_is_non_strict_tracing"):  # newer than torch 2.11; nothing is traced here
     torch.compiler._is_non_strict_tracing = lambda: False
@@ -29,19 +30,11 @@ SEQUENCE = ["balanced", "balanced", "aux50", "balanced", "aux399", "skewed", "ho
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def choices(routing, layer, rank, shape, given):
-    """[tokens, top_k]. balanced: choice j of token t is expert (t + j (E div K)) mod E. skewed: K experts are drawn
-    without replacement, expert x with weight 1 / (1 + x). hot1: choice j of token t is expert (t + j) mod (E / 2)."""
+def choices_of(routing, layer, rank, shape, given):
+    """[tokens, top_k]: recorded, or as torchtitan_cpu.py draws them, anew for every layer."""
     _, _, _, experts, top_k, tokens = shape
-    t, j = torch.arange(tokens).view(-1, 1), torch.arange(top_k).view(1, -1)
-    if routing == "balanced":
-        return (t + j * (experts // top_k)) % experts
-    if routing == "hot1":
-        return (t + j) % (experts // RANKS)
-    if routing == "skewed":
-        weights = 1.0 / (1.0 + torch.arange(experts, dtype=torch.float64))
-        generator = torch.Generator().manual_seed(100 * layer + rank)
-        return torch.multinomial(weights.expand(tokens, experts), top_k, generator=generator)
+    if routing not in given:
+        return torchtitan_cpu.choices(routing, RANKS, tokens, top_k, experts, 100 * layer + rank)
     ids = given[routing][layer % given[routing].shape[0]]
     sources = tokens // ids.shape[1]
     return torch.from_numpy(ids[rank * sources:(rank + 1) * sources].reshape(tokens, top_k).astype(numpy.int64))
@@ -96,7 +89,7 @@ def figures():
 
 def step(stack, shape, routing, rank, x, d_output, scores, given):
     name, hidden, ffn, experts, top_k, tokens = shape
-    ids = [choices(routing, layer, rank, shape, given) for layer in range(LAYERS)]
+    ids = [choices_of(routing, layer, rank, shape, given) for layer in range(LAYERS)]
     counts = [torch.bincount(i.reshape(-1), minlength=experts).to(DEVICE) for i in ids]
     ids = [i.to(DEVICE) for i in ids]
     rows = []
@@ -141,14 +134,7 @@ def work(rank, shape, settings, path, ids_path):
         rows = [dict(allocator=settings, sequence_step=number,
                      **step(stack, shape, routing, rank, x, d_output, scores, given))
                 for number, routing in enumerate(SEQUENCE)]
-    gathered = [None] * RANKS
-    dist.all_gather_object(gathered, rows)
-    if rank == 0:
-        with open(path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerows(row for pair in zip(*gathered) for row in pair)
+    torchtitan_cpu.write(path, RANKS, rank, rows)
     dist.destroy_process_group()
 
 
