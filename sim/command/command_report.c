@@ -48,8 +48,7 @@ static const struct argp argp = {
     .doc =
         "Makes one HTML page of what `spillway replay --output RESULT.h5` wrote, or of what `spillway plan "
         "--format json` printed, with --search or without: what fits, what it costs, pictures, assumptions "
-        "and "
-        "sources. The page needs no network and no script.",
+        "and sources. The page needs no network and no script.",
 };
 
 /* A result, or a plan with a replay beside it. */

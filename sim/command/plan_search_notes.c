@@ -113,8 +113,7 @@ const char *spw_search_intervals_text(const spw_search_view *v, char out[SPW_SEA
     if (plan->megatron != NULL)
         append(out, SPW_SEARCH_INTERVALS_TEXT, "; ",
                "those of Megatron-Core hold nine tenths of the errors of expert layers whose routing was "
-               "left out "
-               "of the fit");
+               "left out of the fit");
     if (out[0] != '\0')
         append(
             out, SPW_SEARCH_INTERVALS_TEXT, ". ",

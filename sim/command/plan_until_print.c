@@ -375,8 +375,7 @@ static void print_legend(const spw_until_view *v, FILE *out) {
     if (measured && isfinite(share))
         fprintf(out,
                 "        surely good: also where the allocator takes %.3g times the live bytes that are not "
-                "state, "
-                "the most that was measured on H200 (docs/plan.md)\n",
+                "state, the most that was measured on H200 (docs/plan.md)\n",
                 share);
     if (memory && !live)
         fprintf(out, "memory: the interval is that of what a GPU holds; surely good where all of it fits\n");

@@ -109,8 +109,8 @@ static spw_status check_schedule(const spw_job *job, const char **key) {
             "keep on all, and has a longer bubble",
         [SPW_SCHEDULE_DUAL_PIPE_V] =
             "DualPipeV runs a forward and a backward pass at once over two blocks of a stage in a V, which "
-            "is "
-            "not described: 1F1B keeps half a stage's layers of one micro-batch less on its first stage than "
+            "is not described: 1F1B keeps half a stage's layers of one micro-batch less on its first stage "
+            "than "
             "DualPipeV on all, and overlaps no exchange"};
     const size_t chunks = job->virtual_stages;
     *key = "parallel.schedule";

@@ -150,8 +150,7 @@ spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme) {
 const char *spw_offload_outside(const spw_job *job) {
     return job->offload.modules != 0
                ? "offloading: tensors stay on the GPU until their copy has ended, and a step's first run, "
-                 "before "
-                 "Megatron-Core knows its groups, offloads all of them; neither is counted"
+                 "before Megatron-Core knows its groups, offloads all of them; neither is counted"
                : NULL;
 }
 

@@ -170,10 +170,9 @@ static spw_status check_grid(const spw_job *job, const spw_scheme *scheme) {
         return spw_fail(
             SPW_ECONFIG,
             "scheme '%s': tensor %zu, context %zu and expert_tensor %zu are not described for torchtitan, "
-            "whose "
-            "own MoE configurations have FSDP and expert parallelism alone, and whose experts are never cut "
-            "by "
-            "tensor; make all three 1, or see the same tokens a GPU in a layer of megatron-alltoall with "
+            "whose own MoE configurations have FSDP and expert parallelism alone, and whose experts are "
+            "never cut "
+            "by tensor; make all three 1, or see the same tokens a GPU in a layer of megatron-alltoall with "
             "expert_tensor: 1 and optimizer: distributed",
             scheme->text, g.tensor, g.context, g.expert_tensor);
     if (!scheme->type->megatron.splits)
@@ -304,8 +303,8 @@ const char *spw_footprint_state_note(const spw_job *job, const spw_scheme *schem
         return NULL;
     if (job->fsdp2.reshard != SPW_RESHARD_OFF && job->fsdp2.replicas > 1)
         return "schemes of PyTorch: weights, gradients and optimizer are sharded over the GPUs of each of "
-               "the "
-               "replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds weights "
+               "the replicas (fsdp2.replicas), as by HSDP; Megatron's own, optimizer: distributed, holds "
+               "weights "
                "and gradients whole";
     return "schemes of PyTorch: weights, gradients and optimizer are sharded over all GPUs, as by FSDP "
            "(optimizer: sharded); "

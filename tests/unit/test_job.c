@@ -654,13 +654,11 @@ static void test_remat_lists(void) {
     refuse("model: deepseek-v3\ncluster: mi355x-8x8\nparallel: {expert: 64, fsdp: 1}\n" BATCH
            "model_part: expert_layers\nremat: [moe_act, layernorm]\n",
            "job.yaml:6: remat moe_act+layernorm of bare layers is not described; use one of none, full, "
-           "selective, "
-           "moe_act and moe, or model_part: whole");
+           "selective, moe_act and moe, or model_part: whole");
     refuse("model: deepseek-v3\ncluster: h200-8x8\nparallel: {expert: 8, fsdp: 8}\n" BATCH
            "optimizer: distributed\nprecision: {recipe: blockwise}\nremat: [moe, layernorm]\n",
            "job.yaml:6: recipe blockwise with remat layernorm+moe is not modelled: of the modules only "
-           "core_attn, "
-           "moe_act and moe were read in fp8; use some of these, none or full, or recipe: none");
+           "core_attn, moe_act and moe were read in fp8; use some of these, none or full, or recipe: none");
 }
 
 int main(int argc, char **argv) {
