@@ -82,7 +82,7 @@ static void scale(spw_megatron_coefficients *c, spw_coefficient *const *list, do
 }
 
 /* What dense products reach in programs that were fitted on AMD's GPUs; of several stacks the last by name. */
-static spw_status take_dense_share(spw_megatron_coefficients *c) {
+static spw_status find_dense_share(spw_megatron_origin *origin) {
     for (const char *const *name = spw_time_stack_presets(); *name != NULL; name++) {
         spw_time_stack stack;
         spw_cluster fitted;
@@ -90,37 +90,55 @@ static spw_status take_dense_share(spw_megatron_coefficients *c) {
         spw_status status = spw_time_stack_read(*name, NULL, &stack);
         if (status != SPW_OK) return status;
         (void)snprintf(cluster, sizeof cluster, "%.*s", (int)strcspn(stack.clusters, " "), stack.clusters);
-        if (stack.dense_share.evidence != SPW_EVIDENCE_FITTED || strcmp(*name, c->dense_from) <= 0) continue;
+        if (stack.dense_share.evidence != SPW_EVIDENCE_FITTED || strcmp(*name, origin->amd_dense_from) <= 0)
+            continue;
         status = spw_cluster_read(cluster, NULL, &fitted);
         if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", stack.name);
         if (fitted.gpu_vendor != SPW_VENDOR_AMD) continue;
-        c->dense_flops_share = stack.dense_share;
-        (void)snprintf(c->dense_from, sizeof c->dense_from, "%s", *name);
+        origin->amd_dense_share = stack.dense_share;
+        (void)snprintf(origin->amd_dense_from, sizeof origin->amd_dense_from, "%s", *name);
     }
     return SPW_OK;
 }
 
+spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
+    spw_cluster measured;
+    spw_status status = spw_cluster_read(c->cluster, NULL, &measured);
+    if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
+    c->origin = (spw_megatron_origin){.bf16_flops = measured.bf16_flops.value,
+                                      .hbm_bytes_per_s = measured.hbm_bytes_per_s.value,
+                                      .link_bytes_per_s = measured.link_bytes_per_s.value,
+                                      .nic_bytes_per_s = measured.nic_bytes_per_s.value,
+                                      .vendor = measured.gpu_vendor};
+    status = find_dense_share(&c->origin);
+    c->origin.known = status == SPW_OK;
+    return status;
+}
+
 spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, const spw_cluster *cluster,
                                            spw_megatron_coefficients *out) {
-    spw_cluster measured;
-    const spw_status status = spw_cluster_read(c->cluster, NULL, &measured);
-    if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
     *out = *c;
+    if (!out->origin.known) {
+        const spw_status status = spw_megatron_coefficients_locate(out);
+        if (status != SPW_OK) return status;
+    }
+    const spw_megatron_origin *from = &out->origin;
     spw_coefficient *const products[] = {&out->peak_flops, &out->router_flops, NULL},
                            *const memory[] = {&out->main_grad_bytes_per_s, &out->slots_bytes_per_s,
                                               &out->copy_bytes_per_s,      &out->scatter_bytes_per_s,
                                               &out->index_add_bytes_per_s, NULL},
                            *const links[] = {&out->exchange_bytes_per_s, &out->token_bytes_per_s, NULL},
                            *const nics[] = {&out->network_bytes_per_s, NULL};
-    const double link = cluster->link_bytes_per_s.value / measured.link_bytes_per_s.value;
-    scale(out, products, cluster->bf16_flops.value / measured.bf16_flops.value);
-    scale(out, memory, cluster->hbm_bytes_per_s.value / measured.hbm_bytes_per_s.value);
+    const double link = cluster->link_bytes_per_s.value / from->link_bytes_per_s;
+    scale(out, products, cluster->bf16_flops.value / from->bf16_flops);
+    scale(out, memory, cluster->hbm_bytes_per_s.value / from->hbm_bytes_per_s);
     scale(out, links, link);
-    scale(out, nics, cluster->nic_bytes_per_s.value / measured.nic_bytes_per_s.value);
+    scale(out, nics, cluster->nic_bytes_per_s.value / from->nic_bytes_per_s);
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
-    return cluster->gpu_vendor == SPW_VENDOR_AMD && measured.gpu_vendor != SPW_VENDOR_AMD
-               ? take_dense_share(out)
-               : SPW_OK;
+    if (cluster->gpu_vendor != SPW_VENDOR_AMD || from->vendor == SPW_VENDOR_AMD) return SPW_OK;
+    if (from->amd_dense_from[0] != '\0') out->dense_flops_share = from->amd_dense_share;
+    (void)snprintf(out->dense_from, sizeof out->dense_from, "%s", from->amd_dense_from);
+    return SPW_OK;
 }
 
 const char *const *spw_megatron_coefficients_presets(void) { return spw_megatron_names; }

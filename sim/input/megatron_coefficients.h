@@ -60,6 +60,16 @@
       "of exchanges and row moves of a dispatcher that was not measured in a layer") \
     X(network_half_width, 0, 2, "of exchanges between nodes")
 
+/* What scaling needs beside the coefficients: figures of the machine on which they were measured, and what dense products reach on AMD's
+ * GPUs. Found once (spw_megatron_coefficients_locate), as it is read from presets. */
+typedef struct spw_megatron_origin {
+    bool known;
+    double bf16_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s;
+    spw_gpu_vendor vendor;
+    spw_coefficient amd_dense_share;
+    char amd_dense_from[SPW_STACK_NAME];
+} spw_megatron_origin;
+
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
@@ -68,6 +78,7 @@ typedef struct spw_megatron_coefficients {
     size_t tokens_min, tokens_max;   /* of a rank */
     bool scaled;                     /* to a machine with other figures */
     char dense_from[SPW_STACK_NAME]; /* the stack whose dense_flops_share this is; "": its own */
+    spw_megatron_origin origin;
 #define SPW_MEGATRON_FIELD(field, ...) spw_coefficient field;
     SPW_MEGATRON_FITTED_LIST(SPW_MEGATRON_FIELD)
     SPW_MEGATRON_GIVEN_LIST(SPW_MEGATRON_FIELD)
@@ -82,10 +93,14 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_parse(const char *where, con
                                                           spw_megatron_coefficients *out);
 const char *const *spw_megatron_coefficients_presets(void); /* ended by NULL */
 
+/* Fills c->origin, so that scaling reads nothing. SPW_ECONFIG when c->cluster is not known. */
+SPW_MUST_CHECK spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c);
+
 /* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
  * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
  * link alone, is 1 where links differ. On AMD's GPUs dense_flops_share is that of the newest stack of compiled programs that was
- * fitted on AMD's GPUs (sim/input/time_stack.h); the shares of expert products and of attention stay. SPW_ECONFIG when c->cluster is not known. */
+ * fitted on AMD's GPUs (sim/input/time_stack.h); the shares of expert products and of attention stay. What was not
+ * located is read here, each time. SPW_ECONFIG when c->cluster is not known. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,
                                                           const spw_cluster *cluster,
                                                           spw_megatron_coefficients *out);

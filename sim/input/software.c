@@ -55,6 +55,7 @@ static spw_status add(const char *name, spw_software *out) {
     if (megatron) {
         if (out->megatron) return twice("Megatron-Core", name);
         SPW_TRY(spw_megatron_coefficients_read(name, NULL, &out->megatron_coefficients));
+        SPW_TRY(spw_megatron_coefficients_locate(&out->megatron_coefficients));
         out->megatron = true;
         return SPW_OK;
     }

@@ -79,6 +79,24 @@ static void test_scale(void) {
     CHECK(other.long_message_share.value == 1.0 && c.long_message_share.value > 1.3);
     (void)strcpy(c.cluster, "no-such");
     CHECK_STATUS(spw_megatron_coefficients_scale(&c, &h200, &other), SPW_ECONFIG);
+    CHECK_STATUS(spw_megatron_coefficients_locate(&c), SPW_ECONFIG);
+}
+
+/* What was located is not read again: scaling goes by it, whatever the name of the cluster has become. */
+static void test_located(void) {
+    spw_megatron_coefficients c, fresh, located;
+    spw_cluster mi355x;
+    CHECK_OK(spw_megatron_coefficients_read(STACK, NULL, &c));
+    CHECK_OK(spw_cluster_read("mi355x-8x8", NULL, &mi355x));
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &mi355x, &fresh));
+    CHECK(!c.origin.known);
+    CHECK_OK(spw_megatron_coefficients_locate(&c));
+    (void)strcpy(c.cluster, "no-such");
+    CHECK_OK(spw_megatron_coefficients_scale(&c, &mi355x, &located));
+    for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)
+        CHECK(spw_megatron_coefficient_of(&fresh, i)->value ==
+              spw_megatron_coefficient_of(&located, i)->value);
+    CHECK(strcmp(located.dense_from, fresh.dense_from) == 0 && located.scaled);
 }
 
 /* --- Jobs --- */
@@ -208,6 +226,7 @@ static void test_groups(void) {
 int main(void) {
     test_pipelines();
     test_scale();
+    test_located();
     test_loads();
     test_covers();
     test_groups();
