@@ -179,7 +179,7 @@ static spw_status open_family(until *u) {
 
 /* --- All sizes --- */
 
-static spw_status add_line(spw_until_view *v, const until *u, const spw_until_line *question,
+static spw_status add_line(spw_until_view *v, const until *u, const spw_until_line *question, bool once,
                            const spw_result_row *row, const spw_until_answer *answer, spw_until_skew today) {
     spw_until_line *larger = NULL, *line = NULL;
     spw_status status = SPW_OK;
@@ -195,6 +195,7 @@ static spw_status add_line(spw_until_view *v, const until *u, const spw_until_li
     line->live = spw_point_is_live_alone(row);
     line->measured = line->live && row->scheme.type->compiled.list == NULL;
     line->answer = *answer;
+    line->once = once;
     line->good = skew_at(u, answer->kind == SPW_UNTIL_ALWAYS ? u->severity.low : answer->good);
     line->bad = skew_at(u, answer->bad);
     line->today = today;
@@ -273,9 +274,10 @@ static spw_status search_size(until *u, const spw_until_line *question, size_t q
     today = skew_at(u, u->severity.given);
     if (v->lines == 0 && outcome.first.rows > 0) v->outside = outcome.first.row[0].outside_fit;
     for (size_t i = 0; i < questions * outcome.first.rows; i++)
-        SPW_TRY(add_line(v, u, &question[i / outcome.first.rows], &outcome.first.row[i % outcome.first.rows],
-                         &outcome.answer[i], today));
+        SPW_TRY(add_line(v, u, &question[i / outcome.first.rows], outcome.once,
+                         &outcome.first.row[i % outcome.first.rows], &outcome.answer[i], today));
     SPW_TRY(add_refusals(v, &outcome.first));
+    v->once = outcome.once && (v->once || v->plans == 0);
     v->plans += outcome.plans;
 
 cleanup:

@@ -110,7 +110,7 @@ static void print_words(const spw_until_view *v, const spw_until_line *l, FILE *
         break;
     case SPW_UNTIL_UNTIMED: fprintf(out, "  it has no time, so that nothing can be said of it\n"); return;
     }
-    if (a->follows) print_sure(v, l, out);
+    if (a->follows || l->once) print_sure(v, l, out);
     if (!isnan(v->today))
         fprintf(out, "  %s, at %s %.4g: %s %s\n", today_word(v), v->key, v->today,
                 value_text(l, &a->at_today, value), is_memory(l) ? "GiB" : "times its balanced step");
@@ -223,6 +223,11 @@ static void add_line(const spw_until_view *v, const spw_until_line *l, spw_table
     put(t, is_memory(l) && a->place.stages > 1 ? (double)a->place.stage : none, NULL);
     put(t, is_memory(l) && a->follows && v->family != SPW_UNTIL_STATED ? (double)a->place.rank : none, NULL);
     put(t, is_memory(l) && a->follows && a->place.layer >= 0 ? (double)a->place.layer : none, NULL);
+    if (l->once) { /* one plan cannot tell */
+        spw_table_none(t);
+        spw_table_none(t);
+        return;
+    }
     spw_table_text(t, a->follows ? "yes" : "no");
     spw_table_text(t, a->monotone ? "yes" : "no");
 }
@@ -310,8 +315,12 @@ static void print_heading(const spw_until_view *v, FILE *out) {
             spw_remat_name(job->remat), spw_optimizer_name(job->optimizer));
     spw_result_print_precision(job, out);
     print_outside(v, out);
-    fprintf(out, "routing   %s, %s from %.4g to %.4g, %zu plans\n", v->routing, v->key, v->low, v->high,
-            v->plans);
+    fprintf(out, "routing   %s, %s ", v->routing, v->key);
+    if (v->once)
+        fprintf(out, "%.4g alone, as every point is out there already", v->low);
+    else
+        fprintf(out, "from %.4g to %.4g", v->low, v->high);
+    fprintf(out, ", %zu plan%s\n", v->plans, spw_plural(v->plans));
     print_today(v, out);
     fprintf(out, "\n");
 }
@@ -338,8 +347,9 @@ static void print_refusals(const spw_until_view *v, FILE *out) {
 }
 
 /* What one answer lacks. */
-static void print_doubts(const spw_until_line *l, bool named, FILE *out) {
+static void print_doubts(const spw_until_view *v, const spw_until_line *l, bool named, FILE *out) {
     const spw_until_answer *a = &l->answer;
+    const double by = unit(l);
     char name[SPW_SCHEME_TEXT + 64] = "";
     if (named)
         (void)snprintf(name, sizeof name, "%s, EP %zu, %zu sequence%s: ", l->scheme, l->expert, l->sequences,
@@ -347,11 +357,12 @@ static void print_doubts(const spw_until_line *l, bool named, FILE *out) {
     if (a->kind == SPW_UNTIL_UNTIMED) return;
     if (a->good_again > 0.0)
         fprintf(out,
-                "  %snot monotone: at %.4g it is good again, so that the number is the first of several\n",
-                name, a->good_again);
-    else if (!a->monotone)
-        fprintf(out, "  %snot monotone: the value falls by more than 1 %% somewhere between the ends\n",
-                name);
+                "  %snot monotone: at %s %.4g it is good again, so that the number is the first of several\n",
+                name, v->key, a->good_again);
+    if (!isnan(a->fall.from))
+        fprintf(out, "  %snot monotone: from %s %.4g to %.4g it falls from %.4g to %.4g %s\n", name, v->key,
+                a->fall.from, a->fall.to, a->fall.value_from / by, a->fall.value_to / by,
+                is_memory(l) ? "GiB" : "times its balanced step");
     if (a->kind == SPW_UNTIL_FOUND && is_memory(l) && a->at_bad.value < a->at_good.value)
         fprintf(out, "  %sat %.4g: held when a larger allocation failed, not what it needs\n", name, a->bad);
 }
@@ -401,14 +412,14 @@ static spw_status print_text(const spw_until_view *v, FILE *out) {
         if (!several) {
             if (v->questions > 1) fprintf(out, "%s%s: ", i > 0 ? "\n" : "", v->line[i].question);
             print_words(v, &v->line[i], out);
-            print_doubts(&v->line[i], false, out);
+            print_doubts(v, &v->line[i], false, out);
         } else if (!before) {
             fprintf(out, "%s%s, by %s\n", i > 0 ? "\n" : "",
                     is_memory(&v->line[i]) ? "fits" : "is no longer than asked", v->key);
             status = print_lines(v, v->line[i].question, SPW_FORMAT_TABLE, out);
         }
     }
-    for (size_t i = 0; i < v->lines && several; i++) print_doubts(&v->line[i], true, out);
+    for (size_t i = 0; i < v->lines && several; i++) print_doubts(v, &v->line[i], true, out);
     if (v->refusals > 0) fprintf(out, "\n");
     print_refusals(v, out);
     print_legend(v, out);

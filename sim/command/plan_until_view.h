@@ -25,6 +25,7 @@ typedef struct spw_until_line {
     char scheme[SPW_SCHEME_TEXT], question[32];
     size_t expert, sequences;
     double factor; /* of the question; 0: memory */
+    bool once;     /* planned at the low end alone, where it is out */
     bool live;     /* by what must be live alone */
     bool measured; /* what an allocator adds is what it added at most in what was measured */
     spw_until_answer answer;
@@ -46,6 +47,7 @@ typedef struct spw_until_view {
     double today;      /* its value as given; NAN: none was */
     bool traced;
     size_t plans;
+    bool once; /* at the low end alone, of every size: all points are out there */
     spw_until_line *line; /* [lines] question by question, then point by point */
     size_t lines, questions;
     spw_until_refusal *refusal; /* [refusals] */

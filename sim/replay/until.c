@@ -182,20 +182,36 @@ cleanup:
     return status;
 }
 
+/* Is nothing left to be found, as every point is surely bad at the low end already? */
+static bool is_out_at_once(const search *s, size_t cells) {
+    size_t out = 0;
+    for (size_t cell = 0; cell < cells; cell++) {
+        const spw_until_value *v = &s->sample[0].value[cell];
+        if (isnan(v->value)) continue;
+        if (grade_of(v) < SURELY_BAD) return false;
+        out++;
+    }
+    return out > 0;
+}
+
 /* --- The answer --- */
 
 static void judge_order(const search *s, size_t cell, bool memory, size_t bad, spw_until_answer *out) {
     static const double TOLERANCE = 0.01;
-    double most = -INFINITY;
+    double most = -INFINITY, most_at = NAN, deepest = 1.0 - TOLERANCE;
     for (size_t i = 0; i < s->samples; i++) {
         const spw_until_value *v = &s->sample[i].value[cell];
-        if (i > bad && !v->bad) out->good_again = s->sample[i].severity;
-        if (v->value < most * (1.0 - TOLERANCE) && !(memory && v->bad))
-            out->monotone = false; /* what was held when an allocation failed is no need */
+        const double severity = s->sample[i].severity;
+        if (i > bad && !v->bad) out->good_again = severity;
+        if (v->value < most * deepest && !(memory && v->bad)) {
+            deepest = v->value / most; /* what was held when an allocation failed is no need */
+            out->fall.from = most_at, out->fall.to = severity;
+            out->fall.value_from = most, out->fall.value_to = v->value;
+        }
         if (fabs(v->value - out->at_low.value) > 1e-9 * out->at_low.value) out->follows = true;
-        most = fmax(most, v->value);
+        if (v->value > most) most = v->value, most_at = severity;
     }
-    out->monotone = out->monotone && out->good_again == 0.0;
+    out->monotone = isnan(out->fall.from) && out->good_again == 0.0;
 }
 
 static void judge(const search *s, size_t question, size_t point, spw_until_answer *out) {
@@ -218,7 +234,7 @@ static void judge(const search *s, size_t question, size_t point, spw_until_answ
                                                              : (spw_until_value){NAN, NAN, NAN, NAN, false},
                            .drops_good = good->drops[point],
                            .place = bad < s->samples ? first->place[point] : good->place[point],
-                           .monotone = true};
+                           .fall = {NAN, NAN, NAN, NAN}};
     if (isnan(out->at_low.value)) out->kind = SPW_UNTIL_UNTIMED;
     judge_order(s, cell, !(s->request->factor[question] > 0.0), bad, out);
 }
@@ -230,10 +246,12 @@ spw_status spw_until_find(const spw_until_request *request, spw_until_outcome *o
     *out = (spw_until_outcome){.plans = 0};
     s.progress = spw_progress_begin("plans", "plans", INTERVALS + 1 + HALVINGS);
     SPW_TRY(SPW_ALLOC(MOST_PLANS, &s.sample));
-    for (int i = 0; i <= INTERVALS; i++)
+    SPW_TRY(look(&s, request->low));
+    cells = request->questions * out->first.rows;
+    out->once = is_out_at_once(&s, cells);
+    for (int i = 1; i <= INTERVALS && !out->once; i++)
         SPW_TRY(look(&s, request->low + (request->high - request->low) * i / INTERVALS));
     SPW_TRY(look_today(&s));
-    cells = request->questions * out->first.rows;
     for (size_t cell = 0; cell < cells; cell++)
         for (int least = GOOD; least < GRADES; least++) SPW_TRY(halve(&s, cell, (grade)least));
     SPW_TRY(SPW_ALLOC(cells, &out->answer));

@@ -1,6 +1,7 @@
 /* How uneven may routing get before a point runs out of memory, or takes longer than so many times its balanced step? One
  * number, a severity, by bisection between plain plans of all points, and beside it the severities up to which the answer holds
  * for sure. That more is worse is checked, not assumed: eight intervals are tried first, and every plan that was made is judged.
+ * Where the low end is surely bad for every point and question, nothing is left to be found, and it is the only plan.
  * Several questions are asked of the same plans. */
 #ifndef SPW_SIM_REPLAY_UNTIL_H
 #define SPW_SIM_REPLAY_UNTIL_H
@@ -62,6 +63,9 @@ typedef struct spw_until_answer {
         monotone; /* no plan that was made is good beyond one that is not, and no value falls by over 1 %, but where
                       an allocation failed */
     double good_again; /* where it is not: a severity beyond `bad` that is good; else 0 */
+    struct {
+        double from, to, value_from, value_to; /* severities and values of the deepest fall by over 1 %; NAN: none */
+    } fall;
 } spw_until_answer;
 
 typedef struct spw_until_outcome {
@@ -69,6 +73,7 @@ typedef struct spw_until_outcome {
     spw_until_value *today;   /* [questions][first.rows] NULL: not asked for */
     spw_until_answer *answer; /* [questions][first.rows] */
     size_t plans;             /* that were made */
+    bool once;                /* at the low end alone, as every point is surely bad there */
 } spw_until_outcome;
 
 /* factor: as in a request. Memory is good where the point fits. Its interval is that of the arena; of what must be live, and of

@@ -115,6 +115,51 @@ static void test_failures(void) {
     spw_until_clear(&o);
 }
 
+/* All is far over the budget at the low end: one plan; a fall is told with its ends. */
+static spw_status plan_out(void *state, double x, spw_result *result) {
+    made *m = state;
+    for (size_t i = 0; i < 2; i++) {
+        spw_result_row *row = NULL;
+        CHECK_OK(spw_result_append(result, &row));
+        row->sequences = 1;
+        row->memory.max_bytes = row->footprint.peak_bytes =
+            m->changes ? (uint64_t)(900.0 - 10.0 * fabs(x - 3.0)) : BUDGET + 50;
+        row->footprint.low_bytes = row->footprint.high_bytes = row->memory.max_bytes;
+        row->footprint.budget_bytes = BUDGET;
+        row->memory_kind = SPW_MEMORY_ARENA;
+        if (i == 1 && m->fails) row->footprint.low_bytes = BUDGET; /* it may fit */
+    }
+    m->plans++;
+    return SPW_OK;
+}
+
+static void test_once(void) {
+    made all = {.plans = 0}, unsure = {.fails = true}, falls = {.changes = true};
+    const double factors[] = {0.0, 1.5}; /* no point has a time, of which nothing can be said */
+    spw_until_request request = {.plan = plan_out,
+                                 .state = &all,
+                                 .low = 0.0,
+                                 .high = 8.0,
+                                 .today = NAN,
+                                 .factor = factors,
+                                 .questions = 2};
+    spw_until_outcome o;
+    CHECK_OK(spw_until_find(&request, &o));
+    CHECK(o.once && o.plans == 1 && all.plans == 1 && o.answer[0].kind == SPW_UNTIL_ALWAYS);
+    CHECK(o.answer[1].surely_bad == 0.0 && o.answer[2].kind == SPW_UNTIL_UNTIMED);
+    spw_until_clear(&o);
+    request.state = &unsure;
+    CHECK_OK(spw_until_find(&request, &o));
+    CHECK(!o.once && o.plans == 9);
+    spw_until_clear(&o);
+    request.state = &falls;
+    CHECK_OK(spw_until_find(&request, &o));
+    CHECK(!o.answer[0].monotone && o.answer[0].good_again == 0.0);
+    CHECK(o.answer[0].fall.from == 3.0 && o.answer[0].fall.to == 8.0);
+    CHECK(o.answer[0].fall.value_from == 900.0 && o.answer[0].fall.value_to == 850.0);
+    spw_until_clear(&o);
+}
+
 /* What must be live, with what an allocator adds at most: of what is not state 3.16 times, or 1.04 in expandable segments. */
 static void test_live(void) {
     spw_scheme scheme;
@@ -163,6 +208,7 @@ int main(void) {
     test_ratio();
     test_memory();
     test_step();
+    test_once();
     test_failures();
     return check_done();
 }
