@@ -278,7 +278,27 @@ static bool has_key(const spw_job_options *o, const char *key) {
     return false;
 }
 
-spw_status spw_job_options_finish(spw_job_options *o) {
+/* --set a=b,c=d: the comma is taken as part of the value, which a failure about either says. */
+static spw_status hint_comma(const spw_job_options *o, spw_status failed) {
+    const char *const message = spw_last_error();
+    for (size_t i = 0; i < o->overrides; i++) {
+        const char *label = o->override[i].label, *value = o->override[i].value, *comma = value;
+        if (label == NULL || strncmp(label, "--set ", strlen("--set ")) != 0) continue;
+        while ((comma = strchr(comma, ',')) != NULL) {
+            const char *next = ++comma;
+            const size_t word = strspn(next, "abcdefghijklmnopqrstuvwxyz_.0123456789");
+            if (word == 0 || next[word] != '=' || (!strstr(message, label) && !strstr(message, next)))
+                continue;
+            return spw_fail(
+                failed,
+                "%s; a comma does not part keys: give --set once for each, as in --set %s=%.*s --set %s",
+                message, o->override[i].key, (int)(next - 1 - value), value, next);
+        }
+    }
+    return failed;
+}
+
+static spw_status finish(spw_job_options *o) {
     spw_status status = SPW_OK;
     spw_job *job = &o->job;
     if (o->format_text != NULL) SPW_TRY(spw_command_format(o->format_text, &o->format));
@@ -314,6 +334,11 @@ spw_status spw_job_options_finish(spw_job_options *o) {
 
 cleanup:
     return status;
+}
+
+spw_status spw_job_options_finish(spw_job_options *o) {
+    const spw_status status = finish(o);
+    return status == SPW_OK ? SPW_OK : hint_comma(o, status);
 }
 
 void spw_print_model_doubts(const spw_model *model, const char *label, FILE *out) {

@@ -312,16 +312,25 @@ static void print_room(const spw_result_row *r, bool tight, FILE *out) {
     fprintf(out, " of %.1f", (double)f->budget_bytes / GIB);
 }
 
+static bool any_timed_fits(const spw_result *result) {
+    for (size_t i = 0; i < result->rows; i++)
+        if (result->row[i].timed && spw_point_fits(&result->row[i])) return true;
+    return false;
+}
+
 /* The fastest, how sure it is to fit, and the fastest that surely fits when that is another point. */
 static void print_choice(const char *what, const spw_plan_view *v, size_t best, size_t surely, double most,
                          FILE *out) {
     const spw_result_row *r = spw_result_row_at(v->result, best),
                          *sure = spw_result_row_at(v->result, surely);
     if (r == NULL) {
-        fprintf(out, "%-18s none of the points that fit", what);
-        if (spw_plan_any_drops(v->result))
-            fprintf(out, most > 0.0 ? " drops at most %g %%" : " drops nothing", 100.0 * most);
-        fprintf(out, "\n");
+        fprintf(out, "%-18s ", what);
+        if (!any_timed_fits(v->result))
+            fprintf(out, "no point with a time fits\n");
+        else if (most > 0.0)
+            fprintf(out, "none of the points that fit drops at most %g %%\n", 100.0 * most);
+        else
+            fprintf(out, "every point that fits drops some\n");
         return;
     }
     print_point(what, v, r, out);

@@ -47,7 +47,7 @@ typedef struct spw_until_view {
     double today;      /* its value as given; NAN: none was */
     bool traced;
     size_t plans;
-    bool once; /* at the low end alone, of every size: all points are out there */
+    bool once;            /* at the low end alone, of every size: all points are out there */
     spw_until_line *line; /* [lines] question by question, then point by point */
     size_t lines, questions;
     spw_until_refusal *refusal; /* [refusals] */

@@ -447,6 +447,26 @@ static const char *folder_of(const spw_job_place *at, const char *key) {
     return at->folder;
 }
 
+/* Where a failure about a key is to be mended: line of the file, or the option. Without a file the options of the key's group,
+ * or all of them where none is. */
+static const char *place_of(const spw_job_place *at, const spw_settings *settings, const char *key,
+                            char out[SPW_SETTINGS_PLACE]) {
+    const size_t group = strcspn(key, ".");
+    bool of_group = false;
+    (void)spw_settings_place(settings, key, out);
+    if (!at->bare || strncmp(out, at->where, strlen(at->where)) != 0) return out;
+    for (size_t i = 0; i < at->overrides; i++)
+        of_group = of_group || strncmp(at->override[i].key, key, group) == 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < at->overrides; i++) {
+        const size_t used = strlen(out);
+        if (of_group && strncmp(at->override[i].key, key, group) != 0) continue;
+        (void)snprintf(out + used, SPW_SETTINGS_PLACE - used, "%s%s", used > 0 ? ", " : "",
+                       at->override[i].label);
+    }
+    return out;
+}
+
 spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t length, spw_job *out) {
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
@@ -482,7 +502,7 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
 
 cleanup:
     if (status != SPW_OK && key != NULL)
-        status = spw_fail(status, "%s: %s", spw_settings_place(settings, key, place), spw_last_error());
+        status = spw_fail(status, "%s: %s", place_of(at, settings, key, place), spw_last_error());
     spw_free(read);
     spw_settings_close(settings);
     return status;

@@ -3,7 +3,9 @@
 #define SPW_SIM_INPUT_JOB_OVERRIDE_H
 
 #include "sim/input/job.h"
+
 #include "sim/input/settings.h"
+#include <stdbool.h>
 
 /* In the order given; the last of a key counts. One word for a group, as in `precision: bf16`, is that word for its first
  * kind of keys. When the cluster, the number of GPUs or a part of the split is among them and fsdp is not, fsdp is set to 0,
@@ -15,6 +17,7 @@ SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const sp
  * program runs. */
 typedef struct spw_job_place {
     const char *where, *folder;
+    bool bare; /* there is no file: what fails belongs to options alone */
     const spw_job_override *override;
     size_t overrides;
 } spw_job_place;

@@ -23,7 +23,8 @@ spw_status spw_job_read_with(const char *path, const spw_job_override *override,
     spw_status status = SPW_OK;
     char *text = NULL, *folder = NULL;
     size_t length = 0;
-    spw_job_place at = {.where = "command line", .override = override, .overrides = overrides};
+    spw_job_place at = {
+        .where = "command line", .bare = path == NULL, .override = override, .overrides = overrides};
     if (path == NULL) {
         status = spw_job_parse_at(&at, bare, sizeof bare - 1, out);
         if (status == SPW_OK && out->cluster.gpu_generation == SPW_GPU_NONE) /* DeepEP is a library of GPUs */

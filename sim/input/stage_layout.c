@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char TEXT_KEY[] = "parallel.pipeline_model_parallel_layout";
@@ -261,13 +262,15 @@ static spw_status check_counted(const spw_stage_layout *layout, const spw_stage_
     const size_t all = cut->layers + counted_ends(layout), blocks = cut->stages * cut->chunks;
     *key = layout->embedding ? EMBEDDING_KEY : LOSS_KEY;
     if (all % blocks == 0) return SPW_OK;
+    char chunks[64] = "";
+    if (cut->chunks > 1) (void)snprintf(chunks, sizeof chunks, " x %zu virtual stages", cut->chunks);
     return spw_fail(
         SPW_ECONFIG,
-        "the %zu layers of model '%s' and %s are %zu, which %zu stages x %zu virtual stages do not "
-        "divide; use %s, or stages that do",
+        "the %zu layers of model '%s' and %s are %zu, which %zu stages%s do not divide; use %s, or "
+        "stages that do",
         cut->layers, model,
         layout->embedding ? layout->loss ? "embedding and loss" : "the embedding" : "the loss", all,
-        cut->stages, cut->chunks, short_name(TEXT_KEY));
+        cut->stages, chunks, short_name(TEXT_KEY));
 }
 
 spw_status spw_stage_layout_check(const spw_stage_layout *layout, const spw_stage_cut *cut, const char *model,

@@ -71,11 +71,13 @@ bool spw_assumed_layout_note(const spw_pipeline *p, const spw_job *job, const sp
                              char out[SPW_ASSUMED_LAYOUT_TEXT]) {
     char layout[SPW_LAYOUT_TEXT];
     if (!spw_assumed_layout(p, job, scheme, layout)) return false;
+    char blocks[64] = "";
+    if (p->chunks > 1) (void)snprintf(blocks, sizeof blocks, " x %zu virtual stages", p->chunks);
     (void)snprintf(
         out, SPW_ASSUMED_LAYOUT_TEXT,
-        "%zu layers do not divide over pipeline %zu x %zu virtual stage%s, which Megatron-Core refuses "
-        "unless it is told a layout; taken is --pipeline-model-parallel-layout '%s': ",
-        job->model.layers, p->stages, p->chunks, p->chunks == 1 ? "" : "s", layout);
+        "%zu layers do not divide over pipeline %zu%s, which Megatron-Core refuses unless it is told "
+        "a layout; taken is --pipeline-model-parallel-layout '%s': ",
+        job->model.layers, p->stages, blocks, layout);
     append_stages(p, &job->model, out);
     const size_t used = strlen(out);
     (void)snprintf(out + used, SPW_ASSUMED_LAYOUT_TEXT - used, " layers");

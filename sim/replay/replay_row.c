@@ -9,6 +9,7 @@
 #include "sim/memory/reserved_memory.h"
 #include "sim/replay/result_answers.h"
 #include "sim/schemes/traffic.h"
+#include "sim/time/routing_load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,8 +35,7 @@ spw_status spw_replay_point_check(const spw_replay_request *request, const spw_p
     if (status == SPW_OK)
         status = spw_selection_check(spw_selection_scheme(point->scheme, weights, &own), weights);
     if (status == SPW_OK && request->imbalance > (double)point->job->expert)
-        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                        request->imbalance, point->job->expert);
+        return spw_imbalance_fail(request->imbalance, point->job->expert);
     return status;
 }
 

@@ -64,7 +64,8 @@ typedef struct spw_until_answer {
                       an allocation failed */
     double good_again; /* where it is not: a severity beyond `bad` that is good; else 0 */
     struct {
-        double from, to, value_from, value_to; /* severities and values of the deepest fall by over 1 %; NAN: none */
+        double from, to, value_from,
+            value_to; /* severities and values of the deepest fall by over 1 %; NAN: none */
     } fall;
 } spw_until_answer;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/input/grid.h"
+#include "sim/input/nearest.h"
 #include "sim/input/remat.h"
 #include "sim/schemes/list.h"
 
@@ -56,38 +57,56 @@ size_t spw_returned_width(const spw_layer_shape *s) {
 /* --- Reading a scheme
  * ---------------------------------------------------------------------------------------- */
 
+enum { WORD_TEXT = 64, GUESS_TEXT = 96 };
+
+/* "; did you mean 'gmm'?", or nothing. */
+static const char *guess_text(const spw_nearest *nearest, char out[GUESS_TEXT]) {
+    out[0] = '\0';
+    if (nearest->best != NULL) (void)snprintf(out, GUESS_TEXT, "; did you mean '%s'?", nearest->best);
+    return out;
+}
+
 static spw_status unknown_scheme(const char *name, size_t length) {
-    char known[512] = "";
+    char known[512] = "", word[WORD_TEXT], guess[GUESS_TEXT];
+    (void)snprintf(word, sizeof word, "%.*s", (int)length, name);
+    spw_nearest nearest = {.text = word};
     for (size_t i = 0; spw_scheme_types[i] != NULL; i++) {
         size_t used = strlen(known);
+        spw_nearest_offer(&nearest, spw_scheme_types[i]->name);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
                        spw_scheme_types[i]->name);
     }
-    return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown; known schemes: %s", (int)length, name, known);
+    return spw_fail(SPW_ECONFIG, "scheme '%.*s' is unknown%s%s known schemes: %s", (int)length, name,
+                    guess_text(&nearest, guess), nearest.best != NULL ? "" : ";", known);
 }
 
 /* The position of `word` among the choices of an option. */
 static spw_status set_choice(const spw_scheme *s, const spw_scheme_option *option, const char *word,
                              double *out) {
-    char known[128] = "";
+    char known[128] = "", guess[GUESS_TEXT];
+    spw_nearest nearest = {.text = word};
     for (size_t i = 0; option->choices[i] != NULL; i++) {
         size_t used = strlen(known);
+        spw_nearest_offer(&nearest, option->choices[i]);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", option->choices[i]);
         if (strcmp(word, option->choices[i]) != 0) continue;
         *out = (double)i;
         return SPW_OK;
     }
-    return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be one of: %s (%s)", s->text, option->name, word,
-                    known, option->help);
+    return spw_fail(SPW_ECONFIG, "scheme '%s': %s=%s must be one of: %s (%s)%s", s->text, option->name, word,
+                    known, option->help, guess_text(&nearest, guess));
 }
 
 static spw_status set_option(spw_scheme *s, const char *text, size_t length, bool *given) {
     const spw_scheme_option *options = s->type->options;
     const char *equals = memchr(text, '=', length);
     size_t key = equals != NULL ? (size_t)(equals - text) : length;
-    char known[256] = "";
+    char known[256] = "", word[WORD_TEXT], guess[GUESS_TEXT];
+    (void)snprintf(word, sizeof word, "%.*s", (int)key, text);
+    spw_nearest nearest = {.text = word};
     for (size_t i = 0; options[i].name != NULL; i++) {
         size_t used = strlen(known);
+        spw_nearest_offer(&nearest, options[i].name);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", options[i].name);
         if (equals == NULL || strlen(options[i].name) != key || strncmp(options[i].name, text, key) != 0)
             continue;
@@ -106,8 +125,11 @@ static spw_status set_option(spw_scheme *s, const char *text, size_t length, boo
         s->option[i] = value;
         return SPW_OK;
     }
-    return spw_fail(SPW_ECONFIG, "scheme '%s': '%.*s' is no option of %s; %s%s", s->text, (int)length, text,
-                    s->type->name, known[0] != '\0' ? "write key=value with one of: " : "it has none", known);
+    if (equals == NULL || strcmp(word, nearest.best != NULL ? nearest.best : "") == 0)
+        nearest.best = NULL; /* its name is right, and a value is missing */
+    return spw_fail(SPW_ECONFIG, "scheme '%s': '%.*s' is no option of %s%s%s %s%s", s->text, (int)length,
+                    text, s->type->name, guess_text(&nearest, guess), nearest.best != NULL ? "" : ";",
+                    known[0] != '\0' ? "write key=value with one of: " : "it has none", known);
 }
 
 spw_status spw_scheme_parse(const char *text, spw_scheme *out) {

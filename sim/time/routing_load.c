@@ -116,6 +116,15 @@ size_t spw_stated_positions(const spw_job *job) {
     return spw_placement_positions(&placement);
 }
 
+spw_status spw_imbalance_fail(double imbalance, size_t ranks) {
+    if (ranks == 1)
+        return spw_fail(SPW_ECONFIG,
+                        "imbalance %g: with EP 1 every rank has its own rows; only 1 would be right",
+                        imbalance);
+    return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
+                    imbalance, ranks);
+}
+
 spw_status spw_stated_routing_create(const spw_point *point, double imbalance, size_t groups,
                                      spw_stated_routing *out) {
     const spw_scheme *scheme = point->scheme;
@@ -129,9 +138,7 @@ spw_status spw_stated_routing_create(const spw_point *point, double imbalance, s
     spw_status status = SPW_OK;
     *out = (spw_stated_routing){.shape = s, .scheme = scheme};
     placement.ranks = groups * s.ranks;
-    if (!(imbalance >= 1.0) || imbalance > (double)owners)
-        return spw_fail(SPW_ECONFIG, "imbalance %g: the busiest rank's rows over the mean are in [1, %zu]",
-                        imbalance, owners);
+    if (!(imbalance >= 1.0) || imbalance > (double)owners) return spw_imbalance_fail(imbalance, owners);
     if (s.ranks > SPW_TRAFFIC_MAX_RANKS)
         return spw_fail(SPW_ECONFIG, "expert-parallel size %zu is above the %d that are supported", s.ranks,
                         SPW_TRAFFIC_MAX_RANKS);

@@ -15,6 +15,8 @@
  * tile as full as chance makes it. What a scheme
  * fixes (the slots of a capacity, a gather of all tokens) stays. The load is the largest of the first `groups` groups,
  * where they lie: spw_stated_positions of them stand for all, 1 is a group that begins with a node. */
+/* An imbalance that so many expert-parallel ranks cannot have. */
+spw_status spw_imbalance_fail(double imbalance, size_t ranks);
 SPW_MUST_CHECK spw_status spw_routing_load_stated(const spw_point *point, double imbalance, size_t groups,
                                                   spw_routing_layer *out);
 size_t spw_stated_positions(const spw_job *job); /* spw_placement_positions of the job */

@@ -21,8 +21,9 @@ static spw_layer_shape deepseek(size_t sequences) { return shape_of(8, 256, 8, 7
 
 /* --- Reading --- */
 
-#define KNOWN \
-    "; known schemes: dense, ragged, gmm, gmm-deepep, ring, megatron-alltoall, megatron-allgather, " \
+#define KNOWN ";" LIST
+#define LIST \
+    " known schemes: dense, ragged, gmm, gmm-deepep, ring, megatron-alltoall, megatron-allgather, " \
     "megatron-flex, megatron-syncfree, megatron-ncclep, primus-syncfree, primus-megamoe, ragged-deepep, " \
     "ragged-ring, deepep, deepep-ll, hybrid-ep, moe-dedup, megablocks, tutel, scattermoe, sonicmoe, " \
     "torchtitan, torchtitan-hybridep, torchtitan-async"
@@ -39,12 +40,12 @@ static void test_refusals(void) {
     static const struct {
         const char *text, *message;
     } cases[] = {
-        {"gmn", "scheme 'gmn' is unknown" KNOWN},
+        {"gmn", "scheme 'gmn' is unknown; did you mean 'gmm'?" LIST},
         {"", "scheme '' is unknown" KNOWN},
         {":capacity_factor=1", "scheme '' is unknown" KNOWN},
         {"GMM", "scheme 'GMM' is unknown" KNOWN},
-        {"gmm ", "scheme 'gmm ' is unknown" KNOWN},
-        {"gm", "scheme 'gm' is unknown" KNOWN},
+        {"gmm ", "scheme 'gmm ' is unknown; did you mean 'gmm'?" LIST},
+        {"gm", "scheme 'gm' is unknown; did you mean 'gmm'?" LIST},
         {"gmm,ring", "scheme 'gmm,ring' is unknown" KNOWN},
         {"dense", "scheme 'dense' needs capacity_factor, as in dense:capacity_factor=1.25 (" SLOTS ")"},
         {"dense:capacity_factor=", RANGE("")},
@@ -68,6 +69,9 @@ static void test_refusals(void) {
         {"dense:capacity=1",
          "scheme 'dense:capacity=1': 'capacity=1' is no option of dense; write key=value with one of: "
          "capacity_factor, layout"},
+        {"dense:capacity_factr=1",
+         "scheme 'dense:capacity_factr=1': 'capacity_factr=1' is no option of dense; did you mean "
+         "'capacity_factor'? write key=value with one of: capacity_factor, layout"},
         {"dense:capacity_factor=1,x=2",
          "scheme 'dense:capacity_factor=1,x=2': 'x=2' is no option of dense; write key=value with one of: "
          "capacity_factor, layout"},

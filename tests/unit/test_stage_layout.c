@@ -174,7 +174,7 @@ static void test_refused_jobs(void) {
     refuse_job(2, 0, FIRST "30" LAST "30", "the other 0 stages");
     refuse_job(1, 0, FIRST "3", "but pipeline is 1; leave it out");
     refuse_job(4, 0, FIRST "13" LOSS, "exclude one another; keep one of the three");
-    refuse_job(4, 0, EMBEDDING, "'deepseek-v3' and the embedding are 62, which 4 stages x 1 virtual stages");
+    refuse_job(4, 0, EMBEDDING, "'deepseek-v3' and the embedding are 62, which 4 stages do not");
     refuse_job(4, 0, LAYOUT "'Et*30|t*30|L'",
                "3 blocks, which are not pipeline 4 x virtual_stages 1; write 4");
     refuse_job(4, 0, LAYOUT "'Et*30|t*30||L'", "the layout has 60 layers (t), model 'deepseek-v3' has 61");
