@@ -291,18 +291,13 @@ static spw_status check_recipe(const spw_job *job, const char **key) {
         return spw_fail(SPW_ECONFIG,
                         "recipe %s of bare layers is not modelled; use recipe: none, or model_part: whole",
                         name);
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT) && p->recipe == SPW_FP8_DELAYED)
+    if (p->recipe == SPW_FP8_DELAYED && (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT) ||
+                                         spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM)))
         return spw_fail(
             SPW_ECONFIG,
-            "Megatron-Core refuses recipe delayed with remat %s; use remat: none, selective, moe or "
-            "full, or another recipe",
+            "Megatron-Core refuses recipe delayed with remat %s: delayed scaling does not go with moe_act or "
+            "layernorm; use remat: none, full or other modules, or another recipe",
             spw_remat_name(job->remat));
-    if (spw_remat_exceeds(job->remat, SPW_MODULE_CORE_ATTN | SPW_MODULE_MOE | SPW_MODULE_MOE_ACT))
-        return spw_fail(
-            SPW_ECONFIG,
-            "recipe %s with remat %s is not modelled: of the modules only core_attn, moe_act and moe "
-            "were read in fp8; use some of these, none or full, or recipe: none",
-            name, spw_remat_name(job->remat));
     if (job->model.other.layers > 0)
         return spw_fail(SPW_ECONFIG,
                         "recipe %s: the products of %s layers are not described in fp8; use recipe: none",

@@ -1,6 +1,7 @@
 #include "sim/memory/fp8_memory.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/remat_modules.h"
 #include "sim/memory/optimizer_state.h"
 
 static spw_fp8_facts facts_of(const spw_job *job) {
@@ -63,8 +64,30 @@ spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job) {
     if (m->attention == SPW_ATTENTION_MLA)
         in.attention += hidden * c + (double)(m->q_lora_rank + m->kv_lora_rank) * (c - b);
     if (m->shared_ffn > 0) in.shared = (facts.from_original ? 0.0 : hidden * c) + shared * (c - b);
-    in.dense = (double)m->dense_ffn * (c - b);
+    in.dense = (hidden + (double)m->dense_ffn) * (c - b);
     return in;
+}
+
+double spw_fp8_input_bytes(const spw_job *job) {
+    if (job->precision.recipe == SPW_FP8_NONE) return (double)job->precision.activations;
+    return facts_of(job).scaled ? 1.0 + 1.0 / 32.0 : 1.0;
+}
+
+/* Under layernorm both down projections keep the norm's output in bf16, which is given up; a query projection without a rank
+ * keeps its copy, and is one of the up projections: run again by mla_up_proj it has its bf16 input wait instead. */
+double spw_fp8_norm_bytes(const spw_job *job, bool back) {
+    const double b = (double)job->precision.activations, c = spw_fp8_input_bytes(job);
+    const bool norms = spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM),
+               up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ), down = job->model.q_lora_rank > 0;
+    if (job->precision.recipe == SPW_FP8_NONE) return norms && !back ? 0.0 : b;
+    const double keys = norms ? 0.0 : c,
+                 queries = down          ? keys
+                           : up && !back ? 0.0
+                                         : c,
+                 plain = norms         ? (back ? b : 0.0)
+                         : up && !down ? b
+                                       : 0.0;
+    return keys + queries + plain;
 }
 
 /* --- Gathers of a tensor group --- */

@@ -29,7 +29,7 @@ enum { SPW_FP8_PRODUCT_BYTES = 5 * 2 * 4 }; /* fp32, a history of one */
  *   attention, GQA   H (c - b) [+ heads v c]   norm's output comes in fp8; attention's output is in both
  *   attention, MLA   H (2 c - b) + (q_lora + kv_lora) (c - b) [+ heads v c]   the input is cast for q and for kv
  *   shared           [H c +] F_shared (c - b)  the input in both, for the router reads it; the activation in fp8
- *   dense            F_dense (c - b)
+ *   dense            (H + F_dense) (c - b)     its norm is within the product that reads it
  * c: bytes of the one copy that waits, 1, with scales 1 + 1/32. In brackets: recipe delayed alone; the others keep the
  * bf16 tensor and cast it again. In a tensor group each GPU keeps its own part of a gathered input, so these hold for
  * its own tokens. */
@@ -37,6 +37,14 @@ typedef struct spw_fp8_inputs {
     double attention, shared, dense;
 } spw_fp8_inputs;
 spw_fp8_inputs spw_fp8_inputs_of(const spw_job *job);
+
+/* Bytes an element of an input of a linear layer that nobody else keeps: c; without a recipe b. */
+double spw_fp8_input_bytes(const spw_job *job);
+
+/* Bytes an element of MLA's normed input that a layer keeps: b, under a recipe 2 c, a copy for queries and one for keys and values,
+ * or what Megatron-Core's recompute modules layernorm and mla_up_proj leave of that. back: what they gave up is there again, until
+ * the gradients of the core's inputs. */
+double spw_fp8_norm_bytes(const spw_job *job, bool back);
 
 /* What TransformerEngine gathers over a tensor group, an element; `tokens` of one GPU, `width` numbers each. Read in
  * NVIDIA/TransformerEngine d0067d0d transformer_engine/pytorch: distributed.py gather_along_first_dim,

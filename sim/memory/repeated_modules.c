@@ -2,6 +2,7 @@
 
 #include "sim/input/remat_modules.h"
 #include "sim/memory/footprint_component.h"
+#include "sim/memory/fp8_memory.h"
 
 /* Query or key, and value, of all heads. */
 static double key_elements(const spw_model *m) {
@@ -10,9 +11,9 @@ static double key_elements(const spw_model *m) {
 static double value_elements(const spw_model *m) { return (double)m->heads * (double)m->v_head_dim; }
 static double latent_elements(const spw_model *m) { return (double)(m->q_lora_rank + m->kv_lora_rank); }
 
-/* Queries, keys and values, the up projection's own output (7.4), and the normed latents that it reads. */
+/* Queries, keys and values, and the up projection's own output (7.4). */
 static double up_elements(const spw_model *m) {
-    return latent_elements(m) + 2.0 * key_elements(m) + (double)(m->heads * m->nope_dim) + value_elements(m);
+    return 2.0 * key_elements(m) + (double)(m->heads * m->nope_dim) + value_elements(m);
 }
 
 spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer_shape *s) {
@@ -21,16 +22,22 @@ spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer
     const bool local = job->attention == SPW_ATTENTION_UNFUSED, mla = m->attention == SPW_ATTENTION_MLA;
     const bool norms = spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM);
     const bool mlp = spw_remat_repeats(job->remat, SPW_MODULE_MLP);
-    const double tokens = (double)s->tokens, b = (double)s->element_bytes;
+    const double tokens = (double)s->tokens, b = (double)s->element_bytes, input = spw_fp8_input_bytes(job);
+    const bool fp8 = job->precision.recipe != SPW_FP8_NONE,
+               up = spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
+    const spw_fp8_inputs more = spw_fp8_inputs_of(job);
     const double norm = tokens * ((double)m->hidden * b + (local ? sizeof(float) : 0.0)); /* with 1 / rms */
     spw_repeated_modules gone = {0.0, 0.0, 0.0};
-    if (norms && (local || mla)) gone.attention += norm;
-    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) gone.attention += tokens * up_elements(m) * b;
+    if (norms && local) gone.attention += norm;
+    if (mla)
+        gone.attention +=
+            tokens * (double)m->hidden * ((fp8 ? 2.0 * input : b) - spw_fp8_norm_bytes(job, false));
+    if (up) gone.attention += tokens * (latent_elements(m) * input + up_elements(m) * b);
     if (norms) gone.moe += norm;
     if (local ? norms : mlp) gone.dense += norm;
-    if (mlp) gone.dense += 3.0 * tokens * (double)m->dense_ffn * b;
+    if (mlp) gone.dense += tokens * (3.0 * (double)m->dense_ffn * b + more.dense);
     if (spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS))
-        gone.moe += 3.0 * tokens * (double)m->shared_ffn * b;
+        gone.moe += tokens * (3.0 * (double)m->shared_ffn * b + more.shared);
     return gone;
 }
 
@@ -41,15 +48,20 @@ bool spw_attention_is_moment(const spw_job *job) {
 void spw_repeated_modules_add(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double key = key_elements(m), value = value_elements(m);
+    const bool fp8 = job->precision.recipe != SPW_FP8_NONE;
+    const double b = (double)s->element_bytes, norm = spw_fp8_norm_bytes(job, true),
+                 input = spw_fp8_input_bytes(job);
     const double elements =
         2.0 * (double)m->hidden + 2.0 * latent_elements(m) + (double)m->rope_dim + 4.0 * key + 4.0 * value;
+    const double less = (double)m->hidden * (norm - b) + latent_elements(m) * (input - b);
     if (!spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) return;
-    LIVE(spw_component_add(
-             f, "attention_again",
-             (double)s->tokens * (elements * (double)s->element_bytes + (double)(m->heads * sizeof(float))),
-             "queries, keys, values, the core's output, and their gradients (7.3)",
-             "T ((2 H + 2 q_lora + 2 kv_lora + rope + 4 heads (nope + rope + v)) b + 4 heads) = "
-             "%zu x (%.0f x %zu + 4 x %zu)",
-             s->tokens, elements, s->element_bytes, m->heads),
-         AT_ATTENTION);
+    LIVE(
+        spw_component_add(f, "attention_again",
+                          (double)s->tokens * (elements * b + less + (double)(m->heads * sizeof(float))),
+                          "queries, keys, values, the core's output, and their gradients (7.3)",
+                          "T ((2 H + 2 q_lora + 2 kv_lora + rope + 4 heads (nope + rope + v)) b + 4 heads) = "
+                          "%zu x (%.0f x %zu + 4 x %zu)%s",
+                          s->tokens, elements, s->element_bytes, m->heads,
+                          fp8 ? ", inputs of products in fp8 (7.12)" : ""),
+        AT_ATTENTION);
 }

@@ -31,8 +31,9 @@ static double activation_again(const spw_job *job, double elements) {
     return cast_again(job, elements) + (facts.both && !facts.scaled ? elements : 0.0);
 }
 
-static double attention_bytes(const spw_job *job, bool again) {
+static double attention_bytes(const spw_job *job) {
     const spw_model *m = &job->model;
+    const bool again = job->remat == SPW_REMAT_FULL;
     const double hidden = (double)m->hidden, value = spw_fp8_value_elements(m), heads = (double)m->heads;
     if (m->attention == SPW_ATTENTION_GQA) {
         const double projected = (heads + 2.0 * (double)m->kv_heads) * (double)m->head_dim;
@@ -41,28 +42,35 @@ static double attention_bytes(const spw_job *job, bool again) {
     const double query = heads * (double)(m->nope_dim + m->rope_dim), q = (double)m->q_lora_rank,
                  kv = (double)m->kv_lora_rank, down = q + kv + (double)m->rope_dim,
                  up = query + heads * (double)m->nope_dim + value;
-    return cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again) + cast_again(job, value);
+    const double repeated = (q > 0.0 ? q : hidden) + kv, normed = q > 0.0 ? 2.0 * hidden : hidden;
+    double bytes =
+        cast(job, 2.0 * hidden + q + kv + value, down + up + hidden, again) + cast_again(job, value);
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ)) bytes += cast(job, repeated, 0.0, false);
+    if (spw_remat_repeats(job->remat, SPW_MODULE_LAYERNORM)) bytes += cast_again(job, normed);
+    return bytes;
 }
 
-static double moe_bytes(const spw_job *job, bool again) {
+static double moe_bytes(const spw_job *job) {
     const spw_model *m = &job->model;
+    const bool again = spw_remat_runs_again(job->remat, SPW_MODULE_MOE),
+               alone = spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS);
     const double hidden = (double)m->hidden, rows = (double)m->top_k, ffn = (double)m->expert_ffn,
                  shared = (double)m->shared_ffn, own = m->shared_ffn > 0 ? hidden : 0.0;
-    return cast(job, rows * (hidden + ffn) + own + shared, rows * (hidden + 2.0 * ffn) + own + 2.0 * shared,
-                again) +
-           cast_again(job, own) + activation_again(job, rows * ffn);
+    return cast(job, rows * (hidden + ffn), rows * (hidden + 2.0 * ffn), again) +
+           cast(job, own + shared, own + 2.0 * shared, again || alone) +
+           (alone ? 0.0 : cast_again(job, own)) + activation_again(job, rows * ffn);
 }
 
-static double dense_bytes(const spw_job *job, bool again) {
+static double dense_bytes(const spw_job *job) {
+    const bool again = spw_remat_runs_again(job->remat, SPW_MODULE_MLP);
     const double hidden = (double)job->model.hidden, ffn = (double)job->model.dense_ffn;
     return cast(job, hidden + ffn, hidden + 2.0 * ffn, again);
 }
 
-double spw_fp8_cast_bytes(const spw_job *job, bool again, bool moe_again) {
+double spw_fp8_cast_bytes(const spw_job *job) {
     const spw_model *m = &job->model;
     const double layers = (double)m->layers, moe = (double)m->moe_layers;
-    return layers * attention_bytes(job, again) + moe * moe_bytes(job, moe_again) +
-           (layers - moe) * dense_bytes(job, again);
+    return layers * attention_bytes(job) + moe * moe_bytes(job) + (layers - moe) * dense_bytes(job);
 }
 
 static double settled(const spw_job *job, size_t tokens, size_t width) {

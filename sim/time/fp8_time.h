@@ -10,9 +10,9 @@
 double spw_fp8_product_gain(const spw_job *job);
 
 /* Bytes that casts read and write, of one token and all layers of the model, experts with top_k rows: every input of a product
- * once a forward pass, every gradient of an output once. `again`: the forward pass is repeated; `moe_again`: that of
- * the MoE layers. 0 without a recipe. */
-double spw_fp8_cast_bytes(const spw_job *job, bool again, bool moe_again);
+ * once a forward pass, and again where the job's remat repeats the product; every gradient of an output once. 0 without a
+ * recipe. */
+double spw_fp8_cast_bytes(const spw_job *job);
 /* Of a token of a GPU and all layers of the model: what TransformerEngine reads and writes to lay out what a tensor group gathered in
  * the backward pass (inputs of products cut by columns, gradients of products cut by rows). */
 double spw_fp8_settle_bytes(const spw_job *job, size_t tokens);

@@ -116,7 +116,9 @@ static void add_attention(builder *b, spw_step_place place) {
 }
 
 static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
-    const bool shared = place == SPW_PLACE_MOE_LAYER;
+    /* shared experts that run again by themselves keep no bf16 input: their checkpoint does */
+    const bool shared =
+        place == SPW_PLACE_MOE_LAYER && !spw_remat_repeats(b->job->remat, SPW_MODULE_SHARED_EXPERTS);
     if (ffn == 0) return;
     add_input(b, (passing){"ffn_input", WIDE_HIDDEN, place, .linear = true, .again = shared}, again);
     add_output(b, (passing){"ffn_output", WIDE_HIDDEN, place, .linear = true}, again);

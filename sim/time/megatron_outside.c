@@ -46,9 +46,8 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
     const double dense = c->peak_flops.value * c->dense_flops_share.value,
                  scores = c->peak_flops.value * c->attention_flops_share.value,
                  linear = dense * spw_fp8_product_gain(job), cut = spw_megatron_cut(job);
-    const double cast_bytes =
-        (double)point->shape.tokens * (spw_fp8_cast_bytes(job, passes->layers > 3.0, passes->shared > 3.0) +
-                                       spw_fp8_settle_bytes(job, point->shape.tokens));
+    const double cast_bytes = (double)point->shape.tokens *
+                              (spw_fp8_cast_bytes(job) + spw_fp8_settle_bytes(job, point->shape.tokens));
     spw_model_work w, once; /* once: without what modules do again */
     *out = (spw_megatron_outside){.gradients_s = 0.0};
     if (job->part == SPW_PART_EXPERT_LAYERS) return SPW_OK;

@@ -55,8 +55,9 @@ class Module:
     """A linear layer; cut: "column", "row", or None where every GPU has all of it. fused: its input is a norm's output, which nobody
     else keeps; original: the bf16 input is kept by another, and Megatron-Core has this module keep it too but under `delayed`."""
 
-    def __init__(self, inputs, outputs, cut, original=False, dropped=True):
+    def __init__(self, inputs, outputs, cut, original=False, dropped=True, again=False):
         self.inputs, self.outputs, self.cut, self.original, self.dropped = inputs, outputs, cut, original, dropped
+        self.again = again  # its product runs again by itself, by a recompute module
 
     def weights(self, TP):
         return self.inputs * self.outputs / (TP if self.cut else 1)
@@ -70,7 +71,7 @@ class Module:
 
     def collectives(self, q, TP, T, again):
         """Wire bytes of a GPU; forward, perhaps again, backward."""
-        out, passes = 0, 2 if again else 1
+        out, passes = 0, 2 if again or self.again else 1
         if TP == 1 or self.cut is None:
             return 0
         share = (TP - 1) / TP
@@ -88,7 +89,7 @@ class Module:
         read = 4 if q.recipe == "tensorwise" else 2
         mine, inputs = self.outputs / (TP if self.cut == "column" else 1), T * self.inputs
         gradients = (TP if self.cut == "column" else 1) * T * mine
-        bytes_ = (read + q.copies) * (inputs * (2 if again else 1) + gradients)
+        bytes_ = (read + q.copies) * (inputs * (2 if again or self.again else 1) + gradients)
         if self.original and q.recipe != "delayed":
             bytes_ += inputs * (2 * (read + 1) - (read + q.copies))
         if TP > 1 and self.cut:
@@ -121,21 +122,28 @@ class Case:
         self.layers = self.dense + pick([1, 2])
         self.remat = pick(["full", "none", "selective", "moe"] + ["moe_act"] * (self.recipe != "delayed"))
         self.gather = pick([False, True])
+        lists = ["mlp", "shared_experts"] + ["mla_up_proj"] * self.mla
+        if self.recipe != "delayed":
+            lists += ["layernorm", "layernorm+mlp+shared_experts+moe_act"] + ["layernorm+mla_up_proj"] * self.mla
+        if pick([False, True]):
+            self.remat = pick(lists)
         backends = ["alltoall", "flex", "syncfree:rank_capacity=1.5"] + ["ncclep"] * (self.EP > 1)
         self.scheme = f"megatron-{pick(backends) if self.ETP == 1 else 'alltoall:pay=router'}"
         self.scheme += f"{',' if ':' in self.scheme else ':'}align={ALIGN.get(self.recipe, 16)}"
 
     def modules(self):
-        H, heads = self.H, self.heads
+        H, heads, names = self.H, self.heads, self.remat.split("+")
+        norms, up = "layernorm" in names, "mla_up_proj" in names
         if self.mla:
-            attention = [Module(H, self.q_lora, None, dropped=True), Module(H, self.kv_lora + self.rope, None, dropped=False),
-                         Module(self.q_lora, heads * (self.d + self.rope), "column"),
-                         Module(self.kv_lora, heads * (self.d + self.v), "column"), Module(heads * self.v, H, "row", original=True)]
+            attention = [Module(H, self.q_lora, None, norms, dropped=True), Module(H, self.kv_lora + self.rope, None, norms, dropped=False),
+                         Module(self.q_lora, heads * (self.d + self.rope), "column", again=up),
+                         Module(self.kv_lora, heads * (self.d + self.v), "column", again=up), Module(heads * self.v, H, "row", original=True)]
         else:
             attention = [Module(H, (heads + 2 * self.kv) * self.d, "column"), Module(heads * self.d, H, "row", original=True)]
-        shared = [Module(H, 2 * self.shared, "column", original=True), Module(self.shared, H, "row")] if self.shared else []
-        # the norm before a dense FFN is not in the list of section 7
-        dense = [Module(H, 2 * self.dense_ffn, "column"), Module(self.dense_ffn, H, "row")]
+        alone, mlp = "shared_experts" in names, "mlp" in names
+        shared = [Module(H, 2 * self.shared, "column", not alone, again=alone), Module(self.shared, H, "row", again=alone)]
+        shared = shared if self.shared else []
+        dense = [Module(H, 2 * self.dense_ffn, "column", again=mlp), Module(self.dense_ffn, H, "row", again=mlp)]
         return attention, shared, dense
 
     def write(self, name, recipe, **change):
@@ -183,8 +191,9 @@ def check_memory(case, name, what, attention, shared, dense):
     near(f"{what} weights", got["weights"], plain["weights"] - (2 * linear if case.gather else 0))
     for same in ("gradients", "optimizer", "master_weights", "carries", "logits"):
         near(f"{what} {same}", got[same], plain[same])
-    for part, modules, there in (("attention", attention, True), ("shared_expert", shared, case.shared), ("dense_ffn", dense[1:], case.dense)):
-        if there:
+    lists = case.remat not in ("full", "none", "selective", "moe", "moe_act")  # remat_oracle.py has what they keep
+    for part, modules, there in (("attention", attention, True), ("shared_expert", shared, case.shared), ("dense_ffn", dense, case.dense)):
+        if there and not lists:
             near(f"{what} {part}", got[part], plain[part] + sum(m.kept(q, TP, T) for m in modules))
     if TP > 1:
         near(f"{what} gathered at the loss", got["gathered_sequence"], 4 * TP * T * case.H)
@@ -194,7 +203,7 @@ def check_memory(case, name, what, attention, shared, dense):
     if case.remat != "none":
         return
     kept = sum(m.kept(q, TP, T) for m in attention) * case.layers + sum(m.kept(q, TP, T) for m in shared) * moe
-    kept += case.dense * dense[1].kept(q, TP, T)
+    kept += case.dense * sum(m.kept(q, TP, T) for m in dense)
     near(f"{what} saved", got["saved_activations"], plain["saved_activations"] + kept)
 
 
@@ -249,7 +258,7 @@ def check_time(case, name, what, attention, shared, dense):
     cast = lambda modules, T, again: sum(m.casts(case.q, case.TP, T, again) for m in modules)
     want = cast(attention, case.T, again) * case.layers + cast(shared, case.T, repeats) * moe + cast(dense, case.T, again) * case.dense
     want += cast(rows, case.T * case.K, repeats) * moe
-    if case.remat == "moe_act":  # of the activation: forward by row; again by column, with one scale a tensor in all copies
+    if "moe_act" in case.remat:  # of the activation: forward by row; again by column, with one scale a tensor in all copies
         read = 4 if case.recipe == "tensorwise" else 2
         want += case.T * case.K * case.F * moe * (read + 1 + (case.q.copies if case.q.per_tensor else 1) - case.q.copies)
     got = point["time"]["components"]["fp8_casts"]["seconds"]

@@ -48,7 +48,7 @@ def deepseek(expert):
     linear = 61 * attention + 58 * 3 * H * F + 3 * 3 * H * dense + 58 * 256 // expert * 3 * H * F
     # delayed alone keeps fp8 copies of what is kept in bf16 anyway
     inputs = {"attention": lambda c, delayed: H * (2 * c - 2) + (q + kv) * (c - 2) + delayed * heads * v * c,
-              "shared_expert": lambda c, delayed: delayed * H * c + F * (c - 2), "dense_ffn": lambda c, delayed: dense * (c - 2)}
+              "shared_expert": lambda c, delayed: delayed * H * c + F * (c - 2), "dense_ffn": lambda c, delayed: (H + dense) * (c - 2)}
     return linear, inputs, H, F, 8, 61 * 5 + 58 * (2 + 2 * 256 // expert) + 3 * 2
 
 
@@ -211,6 +211,7 @@ REFUSED = [(dict(cluster="mi355x-8x8", recipe="mxfp8"), "set it to hopper or bla
            (dict(cluster="b200-8x8", recipe="blockwise"), "use mxfp8"), (dict(scheme="gmm", optimizer="sharded"), "optimizer: distributed"),
            (dict(scheme="megatron-alltoall"), "write megatron-alltoall:align=16"), (dict(scheme="megatron-allgather"), "use megatron-alltoall"),
            (dict(optimizer="sharded"), "use Megatron-Core's optimizer: distributed"), (dict(recipe="delayed", remat="moe_act"), "use remat: none"),
+           (dict(recipe="delayed", remat="mlp+layernorm"), "does not go with moe_act or layernorm"),
            (dict(scheme="megatron-alltoall:align=16", split="tensor: 2, expert_tensor: 2", expert=4), "expert_tensor 2; pay=router, or"),
            (dict(recipe="none", gather=True), "needs a recipe"), (dict(gather=True, more="optimizer_on_host: 1\n"), "fp8_param_gather: false"),
            (dict(gather=True, more="optimizer_algorithm: muon\n"), "leave these out"), (dict(gather=True, optimizer="replicated"), "optimizer: distributed"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lists of Megatron-Core's recompute modules, on random models (MLA and GQA, layers without experts, shared experts), batches and
-pipelines: every tensor that a layer keeps, with the module that computes it again (docs/schemes.md, sections 5.2, 7.3 and 7.4), summed
-over the layers in flight. What waits, what is live beside a MoE layer, a dense layer, the loss and attention at work, the peak;
+pipelines, in bf16 and under fp8 recipes: every tensor that a layer keeps, with the module that computes it again (docs/schemes.md,
+sections 5.2, 7.3, 7.4 and 7.12), summed over the layers in flight. What waits, what is live beside a MoE layer, a dense layer, the loss and attention at work, the peak;
 and what Megatron-Core's own layers hold on a CPU (megatron_cpu_modules.csv). Written from the document.
 
 remat_oracle.py SPILLWAY SCRATCH ROOT [--cases N]"""
@@ -20,6 +20,9 @@ cases = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv el
 folder = scratch / "remat_oracle"
 folder.mkdir(parents=True, exist_ok=True)
 oracle = Oracle(str(program), "remat_oracle")
+# recipe, kind of GPU, bytes an element of a waiting copy, rows of an expert are a multiple of
+RECIPES = (("delayed", "hopper", 1, 16), ("delayed", "blackwell", 1, 16), ("tensorwise", "hopper", 1, 16),
+           ("blockwise", "hopper", 1 + 4 / 128, 16), ("mxfp8", "blackwell", 1 + 1 / 32, 32))
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 
 
@@ -41,6 +44,15 @@ class Case:
         self.modules = {m for m in free if pick(0, 1)} or {"layernorm"}
         if "moe" in self.modules:
             self.modules -= {"moe_act", "shared_experts"}
+        self.plain()
+        if pick(0, 1) and not self.local:
+            self.recipe, self.gpu, self.c, self.align = RECIPES[pick(*range(len(RECIPES)))]
+            self.F, self.S = 32 * pick(1, 2), 128 * pick(1, 2)
+            if self.recipe == "delayed":  # which Megatron-Core refuses with these
+                self.modules = self.modules - {"moe_act", "layernorm"} or {"shared_experts"}
+
+    def plain(self):
+        self.recipe, self.gpu, self.c, self.align = "none", "other", 2, "none"
 
     def write(self, remat):
         model = dict(model_type="generic", hidden_size=self.H, moe_intermediate_size=self.F, num_attention_heads=self.heads, vocab_size=64,
@@ -49,28 +61,43 @@ class Case:
         model |= (dict(q_lora_rank=self.q_lora or None, kv_lora_rank=self.kv_lora, qk_nope_head_dim=self.nope, qk_rope_head_dim=self.rope,
                        v_head_dim=self.v) if self.mla else dict(head_dim=self.D, num_key_value_heads=self.kv))
         (folder / "model.json").write_text(json.dumps(model))
-        (folder / "cluster.yaml").write_text(CLUSTER.format(name="case", nodes=1, gpus_per_node=self.R * self.stages))
+        (folder / "cluster.yaml").write_text(CLUSTER.format(name="case", nodes=1, gpus_per_node=self.R * self.stages) +
+                                                   f"gpu_generation: {self.gpu}\n")
         (folder / "job.yaml").write_text(
             f"model: ./model.json\ncluster: ./cluster.yaml\nremat: {remat}\nattention: {'unfused' if self.local else 'flash'}\n"
             f"parallel: {{expert: {self.R}, fsdp: 1, pipeline: {self.stages}}}\noptimizer: distributed\n"
             f"batch: {{sequences_per_gpu: {self.p * self.micro}, sequence_length: {self.S}, micro_batches: {self.micro}}}\n"
-            "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\nschemes: [megatron-alltoall]\n")
+            f"precision: {{weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16, recipe: {self.recipe}}}\n"
+            f"schemes: [\"megatron-alltoall{'' if self.recipe == 'none' else f':align={self.align}'}\"]\n")
         return folder / "job.yaml"
 
     def tensors(self, moe):
         """(part, bytes, modules that compute it again) of what a layer keeps, the routed experts' and its input aside."""
         T, one = self.p * self.S, lambda elements: 2 * self.p * self.S * elements
-        rstd = 4 * T if self.local else 0
+        read = lambda elements: self.c * self.p * self.S * elements  # the input of a linear layer that nobody else keeps
+        fp8, rstd = self.recipe != "none", 4 * T if self.local else 0
         separate = {"layernorm"} if self.mla or self.local else set()  # else a part of the product that reads it
-        yield "attention", one(self.H) + rstd, separate
+        if fp8 and self.mla:  # cast for the keys and for the queries; a query projection without a rank is an up projection
+            yield "attention", read(self.H), {"layernorm"}
+            yield "attention", read(self.H), {"layernorm"} if self.q_lora else {"mla_up_proj"}
+            if not self.q_lora and "mla_up_proj" in self.modules:
+                yield "attention", one(self.H), {"layernorm"}
+        else:
+            yield "attention", read(self.H) + rstd, separate
         yield "attention", one(self.H), set()  # the residual stream
-        yield "norm", one(self.H) + rstd, {"layernorm"} if moe or self.local else {"mlp"}
+        if moe or self.local or not fp8:
+            yield "norm", one(self.H) + rstd, {"layernorm"} if moe or self.local else {"mlp"}
+        else:
+            yield "norm", read(self.H), {"mlp"}
+        if self.recipe == "delayed":  # the output projection's own copy
+            yield "attention", read(self.heads * (self.v if self.mla else self.D)), set()
         if self.mla:
             key, up = self.heads * (self.nope + self.rope), {"mla_up_proj"}
-            for elements, again in ((self.q_lora, set()), (self.q_lora, up), (self.kv_lora + self.rope, set()), (self.kv_lora, up),
+            for elements, again in ((self.q_lora, set()), (self.kv_lora + self.rope, set()),
                                     (key, up), (key, up), (self.heads * self.nope, up), (self.heads * self.v, up),
                                     (self.heads * self.v, set())):
                 yield "attention", one(elements), again
+            yield "attention", read(self.q_lora + self.kv_lora), up
         else:
             query, key = self.heads * self.D, self.kv * self.D
             # Keys and values that heads share are repeated by the local spec; when the core runs again its input waits instead.
@@ -82,9 +109,14 @@ class Case:
         else:
             yield "log-sum-exp", 4 * self.heads * T, {"core_attn"}
         if moe:
-            yield "ffn", one(3 * self.shared * self.F), {"shared_experts", "moe"}
+            yield "ffn", self.shared_bytes(), {"shared_experts", "moe"}
         else:
-            yield "ffn", one(3 * self.dense_F), {"mlp"}
+            yield "ffn", one(2 * self.dense_F) + read(self.dense_F), {"mlp"}
+
+    def shared_bytes(self):
+        """Both of the first product, and the activation; its input in fp8 under delayed alone."""
+        T, width = self.p * self.S, self.shared * self.F
+        return T * width * (4 + self.c) + (self.c * T * self.H if self.recipe == "delayed" and self.shared else 0)
 
     def kept(self, moe):
         return sum(size for _, size, again in self.tensors(moe) if not again & self.modules)
@@ -94,11 +126,20 @@ class Case:
         return sum(size for part, size, again in self.tensors(True)
                    if part in ("norm", "log-sum-exp") or part == "attention" and not again & self.modules)
 
+    def norm_at_work(self):
+        """Bytes an element of MLA's normed input while the core's inputs and gradients are there: its copies, or, of a norm that is run
+        again, the bf16 tensor that the down projections keep; a query projection without a rank has its own copy by then."""
+        if self.recipe == "none":
+            return 2
+        again = "layernorm" in self.modules
+        keys, queries = 0 if again else self.c, self.c if not (again and self.q_lora) else 0
+        return keys + queries + (2 if again or not self.q_lora else 0)
+
     def experts(self):
         """5.2, all ranks alike."""
         N, T = self.p * self.S * self.K, self.p * self.S
         act = 0 if "moe_act" in self.modules else self.F
-        whole = N * (self.H + 2 * self.F + act) * 2 + 4 * N + T * (17 * self.E + 4 * self.K) + 8 * N
+        whole = N * (self.c * (self.H + act) + 4 * self.F) + 4 * N + T * (17 * self.E + 4 * self.K) + 8 * N
         return 0 if "moe" in self.modules else whole
 
     def stage(self, index):
@@ -121,7 +162,8 @@ def hold(case, what):
         peaks.append((dense, moe, flight, waiting))
     total = sum(row["bytes"] for row in got.values() if row["at_peak"] == "yes")
     T = case.p * case.S
-    state = sum(got[name]["bytes"] for name in ("weights", "gradients", "optimizer", "master_weights"))
+    state = sum(got[name]["bytes"] for name in ("weights", "gradients", "optimizer", "master_weights", "fp8_weights", "fp8_histories")
+                if name in got)
     # The stage that explain shows is known by its carries, and by its waiting layers.
     shown = [(d, m, f, w) for d, m, f, w in peaks if abs(got["carries"]["bytes"] - f * (d + m) * T * case.H * 2) < 1]
     named = {key: got[key]["bytes"] if key in got else 0 for key in
@@ -134,11 +176,12 @@ def hold(case, what):
     dense, moe, flight, waiting = fits[0]
     oracle.check(abs(named["attention"] - case.at_work()) < 2,
                  f"{what} {vars(case)}: attention {named['attention']}, by the document {case.at_work()}")
-    shared = 0 if "shared_experts" in case.modules else 3 * T * case.shared * case.F * 2
+    shared = 0 if "shared_experts" in case.modules else case.shared_bytes()
     oracle.check(named["shared_expert"] == shared, f"{what}: shared expert {named['shared_expert']} for {shared}")
     if "mla_up_proj" in case.modules:
         key, value, latent = case.heads * (case.nope + case.rope), case.heads * case.v, case.q_lora + case.kv_lora
-        kept = 2 * T * (case.H + 2 * latent + case.rope + 2 * key + 2 * value) + 4 * T * case.heads  # of its layer, norms of the FFN gone
+        # of its layer, norms of the FFN gone
+        kept = T * (case.norm_at_work() * case.H + (2 + case.c) * latent + 2 * (case.rope + 2 * key + 2 * value) + 4 * case.heads)
         gradients = 2 * T * (case.H + 2 * key + 2 * value)
         oracle.check(abs(named["attention_again"] - kept - gradients) < 2, f"{what}: attention again {named['attention_again']}")
     else:
@@ -151,7 +194,7 @@ def hold(case, what):
     core = sum(got[name]["bytes"] for name in ("scores_at_work", "attention_inputs", "attention_gradients", "attention_again") if name in got)
     moments = []
     for layers, one, more, attends in ((moe, case.kept(True) + case.experts(), shared + live, True),
-                                       (dense, case.kept(False), 8 * T * case.dense_F, not moe)):
+                                       (dense, case.kept(False), T * ((6 + case.c) * case.dense_F + (case.c - 2) * case.H), not moe)):
         moments += [always + at_work + more + waiting - one] if layers else []
         moments += [always + core + waiting - one] if layers and core and attends else []
     if "logits" in got:
@@ -168,6 +211,7 @@ def rng_form(case):
 
 def check_names(case):
     """One module is the policy of that name, and none is what a list of nothing here would keep."""
+    case.plain()
     for module, name in (("core_attn", "selective"), ("moe_act", "moe_act"), ("moe", "moe")):
         case.modules = {module}
         rows = [oracle.must("explain", "--job", case.write("none"), "--remat", r, "--format", "json") for r in (name, module)]
@@ -185,6 +229,7 @@ def check_measured():
             bytes_of[row["experts"]] = int(row["kept_bytes"])
     for (spec, attention), lists in held.items():
         case = Case(np.random.default_rng(0))
+        case.plain()
         case.mla, case.local, case.R, case.E, case.K, case.H, case.F, case.dense_F = attention == "mla", spec == "local", 1, 8, 2, 64, 48, 96
         case.shared, case.heads, case.kv, case.D, case.q_lora, case.kv_lora = 1, 4, 4, 16, 24, 20
         case.nope, case.rope, case.v, case.p, case.S, case.stages, case.micro, case.L, case.first_dense = 16, 8, 12, 2, 64, 1, 1, 2, 1

@@ -1,0 +1,1 @@
+explain --model deepseek-v3 --cluster h200:8x32 --expert-parallel 64 --pipeline 2 --scheme megatron-alltoall:align=16 --optimizer distributed --sequences-per-gpu 2 --micro-batches 2 --remat moe_act+layernorm+mla_up_proj+mlp+shared_experts --set precision.recipe=blockwise --stack none
