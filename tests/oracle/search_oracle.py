@@ -2,7 +2,7 @@
 """`spillway plan --search` against brute force: every single point of random spaces by plain `spillway plan`, the best by the order
 that docs/plan.md gives, and the points that no other beats.
 
-search_oracle.py SPILLWAY [--cases N] [--seed S]"""
+search_oracle.py SPILLWAY [--cases N] [--seed S] [--few]: --few takes small spaces, of which few say that something was left out"""
 import argparse
 import itertools
 import json
@@ -18,11 +18,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("program")
 parser.add_argument("--cases", type=int, default=20)
 parser.add_argument("--seed", type=int, default=19)
+parser.add_argument("--few", action="store_true")
 options = parser.parse_args()
 oracle = Oracle(options.program, "search_oracle")
 check = oracle.check
 DAY_S = 86400.0
-MOST_POINTS = 2000
+LEAST_POINTS, MOST_POINTS = (40, 150) if options.few else (150, 2000)
 KEYS = ("gpus", "pipeline", "tensor", "context", "micro-batches", "expert-parallel", "virtual-stages",
         "remat")  # the first changes most slowly
 COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capacity_factor=4", "gmm", "gmm-deepep",
@@ -82,7 +83,7 @@ def random_case(draw, timed_megatron, special):
         middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
         case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
         points = math.prod(map(len, case["space"].values())) * len(case["schemes"]) * len(case["batches"])
-        if 150 <= points <= MOST_POINTS:
+        if LEAST_POINTS <= points <= MOST_POINTS:
             return case, points
 
 
@@ -335,6 +336,7 @@ for number in range(options.cases):
     totals = [a + b for a, b in zip(totals, told)]
     print(f"case {number}: {points} points, {told[0]} can be, {told[1]} good, {told[2]} replayed, {told[3]} beaten, "
           f"{told[4]} too large, {told[5]} of too many tokens a step")
-check(totals[1] >= 10 * options.cases, f"only {totals[1]} points keep to their budgets: the cases say nothing")
-check(all(totals[3:]), "no point was left out as beaten, as too large, or as of too many tokens: the cases say nothing")
+if not options.few:
+    check(totals[1] >= 10 * options.cases, f"only {totals[1]} points keep to their budgets: the cases say nothing")
+    check(all(totals[3:]), "no point was left out as beaten, as too large, or as of too many tokens: the cases say nothing")
 oracle.finish()
