@@ -121,26 +121,52 @@ static spw_status check_sequence(const spw_job *job, const spw_grid *g, const ch
     return SPW_OK;
 }
 
-/* Parts of models whose split among the GPUs of a tensor group is not described. */
-static spw_status check_model(const spw_job *job, const spw_grid *g, const char **key) {
+/* A mixer whose heads Megatron-Core cuts for tensor and then for context parallelism. */
+static spw_status check_mixer(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
+    const size_t heads[] = {m->other.key_heads, m->other.value_heads}, cut = g->tensor * g->context;
+    static const char *const names[] = {"key", "value"};
+    *key = "parallel.tensor";
+    for (size_t i = 0; i < sizeof heads / sizeof *heads && m->other.layers > 0; i++) {
+        if (heads[i] % cut != 0)
+            return spw_fail(
+                SPW_ECONFIG,
+                "tensor %zu x context %zu does not divide the %zu %s heads of %s in model '%s', as "
+                "Megatron-Core demands; use a product that does, such as %zu",
+                g->tensor, g->context, heads[i], names[i], m->other.what, m->name,
+                largest_divisor(heads[i], cut));
+    }
+    return SPW_OK;
+}
+
+/* Parts of models whose split is not described: sizes that are to be 1 with them, in words. */
+static spw_status check_model(const spw_job *job, const spw_grid *g, const char **key) {
+    static const char both[] = "make tensor and context 1", context[] = "make context 1",
+                      experts[] = "make expert_tensor 1", unread[] = "how it is split is not modelled";
+    const spw_model *m = &job->model;
+    const bool mesh = spw_grid_is_mesh(job), cut = g->tensor * g->context > 1, indexer = m->indexer_heads > 0;
     const struct {
         bool there;
-        const char *what;
-    } parts[] = {{m->other.layers > 0, m->other.what},
-                 {m->indexer_heads > 0, "a sparse indexer"},
-                 {m->qk_norm && !m->qk_norm_per_head, "norms over all query heads together"},
-                 {m->expert_bias && g->expert_tensor > 1, "biases of experts"}};
+        const char *what, *why, *way;
+    } parts[] = {
+        {m->other.layers > 0 && cut && (mesh || m->other.key_heads == 0), m->other.what, unread, both},
+        {indexer && cut && mesh, "a sparse indexer", unread, both},
+        {indexer && g->context > 1, "a sparse indexer",
+         "Megatron-Core gathers its keys among context ranks, and how attention picks from them there is not "
+         "modelled",
+         context},
+        {m->qk_norm && !m->qk_norm_per_head && cut && mesh, "norms over all query heads together", unread,
+         both},
+        {m->expert_bias && g->expert_tensor > 1, "biases of experts", unread, experts}};
     *key = "parallel";
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !spw_grid_is_plain(job); i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].there)
             return spw_fail(
                 SPW_ECONFIG,
-                "tensor %zu, context %zu and expert_tensor %zu with model '%s', which has %s: how these are "
-                "split is not modelled; make all three 1",
-                g->tensor, g->context, g->expert_tensor, m->name, parts[i].what);
+                "tensor %zu, context %zu and expert_tensor %zu with model '%s', which has %s: %s; %s",
+                g->tensor, g->context, g->expert_tensor, m->name, parts[i].what, parts[i].why, parts[i].way);
     }
-    return SPW_OK;
+    return cut && !mesh ? check_mixer(job, g, key) : SPW_OK;
 }
 
 /* What of MaxText's mesh is described. Groups of experts are consecutive GPUs, so they lie alike on their nodes. */

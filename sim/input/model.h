@@ -28,6 +28,10 @@ typedef struct spw_mixer {
     bool attends;              /* attention of another shape, not a recurrence */
     uint64_t parameters;       /* of one layer, without the norms around it */
     uint64_t state; /* elements that one sequence keeps in one layer, whatever its length; 0 if it attends */
+    /* Where tensor and context parallelism are described (docs/schemes.md, section 5.10); else all 0. */
+    size_t key_heads, value_heads; /* which both cut */
+    uint64_t replicated;           /* of `parameters`: whole on every GPU of a tensor group */
+    uint64_t into, out_of;         /* elements a token that context ranks exchange before and behind it */
 } spw_mixer;
 
 typedef struct spw_model {

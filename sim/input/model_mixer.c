@@ -26,6 +26,11 @@ static void gated_delta(const spw_raw_config *raw, spw_model *m) {
         spw_saturated_sum(spw_saturated_product(2, heads), N(value_dim)));
     m->other.state =
         spw_saturated_sum(spw_saturated_product(value, N(dim)), spw_saturated_product(convolved, N(conv)));
+    m->other.key_heads = N(heads);
+    m->other.value_heads = heads;
+    m->other.replicated = N(value_dim);
+    m->other.into = sum3(convolved, value, spw_saturated_product(2, heads));
+    m->other.out_of = value;
 }
 
 /* [KimiDeltaAttention] q, k, v, output; convolution; forget gate and output gate through the width of a head; b a head. */

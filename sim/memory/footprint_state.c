@@ -225,8 +225,8 @@ void spw_footprint_add_gathered(spw_footprint *f, const spw_job *job, const spw_
     const double common = (double)(parameters->mixer_most + parameters->norms_per_layer);
     const double moe = common + (double)(parameters->shared_per_layer + parameters->router_per_layer),
                  dense_layer = common + (double)parameters->dense_ffn_per_layer;
-    const double rest = several ? spw_mesh_held(job, moe, (double)(whole.layer + whole.moe_layer)) : 0.0;
-    const double dense = several ? spw_mesh_held(job, dense_layer, (double)whole.layer) : 0.0;
+    const double rest = several ? spw_mesh_held(job, moe, whole.layer + (double)whole.moe_layer) : 0.0;
+    const double dense = several ? spw_mesh_held(job, dense_layer, whole.layer) : 0.0;
     LIVE(spw_component_add(f, "gathered_expert_weights", GATHERED_LAYERS * routed * w,
                            "fsdp all-gather, next layer prefetched (7.2)", "2 x 3 e H F w = 2 x %.6g x %.0f",
                            routed, w),

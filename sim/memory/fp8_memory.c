@@ -13,7 +13,7 @@ static spw_fp8_facts facts_of(const spw_job *job) {
 double spw_fp8_whole_parameters(const spw_model *m, double layers, double moe_layers) {
     const spw_parameters p = spw_model_parameters(m);
     const double gate = m->shared_gate ? (double)m->hidden : 0.0;
-    return layers * (double)(spw_replicated_parameters_of(m).layer - p.norms_per_layer) + moe_layers * gate;
+    return layers * (spw_replicated_parameters_of(m).layer - (double)p.norms_per_layer) + moe_layers * gate;
 }
 
 double spw_fp8_linear_parameters(const spw_job *job, const spw_stage *stage) {

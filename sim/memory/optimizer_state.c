@@ -6,15 +6,18 @@
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *m) {
     const spw_parameters p = spw_model_parameters(m);
     const uint64_t kv_down = m->kv_lora_rank + m->rope_dim, rank = m->q_lora_rank, hidden = m->hidden;
-    spw_replicated_parameters out = {.layer = p.norms_per_layer + (m->output_bias ? hidden : 0),
+    spw_replicated_parameters out = {.norms = p.norms_per_layer,
+                                     .attention = (m->output_bias ? hidden : 0) + p.indexer_per_layer,
                                      .moe_layer = p.router_per_layer + (m->shared_gate ? hidden : 0),
                                      .head = p.final_norm};
     if (m->attention == SPW_ATTENTION_MLA) {
-        out.layer += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
-        out.layer += m->attention_bias ? rank + kv_down : 0;
+        out.attention += (rank + kv_down) * hidden + rank + m->kv_lora_rank;
+        out.attention += m->attention_bias ? rank + kv_down : 0;
     } else if (m->qk_norm && m->qk_norm_per_head) {
-        out.layer += 2 * m->head_dim;
+        out.attention += 2 * m->head_dim;
     }
+    out.mixers = (m->layers - m->other.layers) * out.attention + m->other.layers * m->other.replicated;
+    out.layer = (double)out.norms + (double)out.mixers / (double)m->layers;
     return out;
 }
 
@@ -28,12 +31,13 @@ spw_held_parameters spw_stage_parameters(const spw_model *model, const spw_stage
                 moe * (double)(p.shared_per_layer + p.router_per_layer) +
                 (layers - moe) * (double)p.dense_ffn_per_layer;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(model);
-    held.replicated = layers * (double)whole.layer + moe * (double)whole.moe_layer;
+    held.replicated = layers * whole.layer + moe * (double)whole.moe_layer;
     const spw_mtp_parameters mtp = spw_mtp_parameters_of(model);
     const double predictions = (double)stage->predictions;
     held.routed += predictions * (double)mtp.routed;
     held.rest += predictions * (double)mtp.rest;
-    held.replicated += predictions * (double)(whole.layer + whole.moe_layer + 3 * model->hidden);
+    held.replicated +=
+        predictions * (double)(whole.norms + whole.attention + whole.moe_layer + 3 * model->hidden);
     if (stage->predictions > 0 && !stage->embedding) held.rest += (double)p.embedding;
     if (stage->head) held.replicated += (double)whole.head;
     if (stage->embedding) held.rest += (double)p.embedding;

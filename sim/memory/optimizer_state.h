@@ -20,11 +20,15 @@ typedef struct spw_held_parameters {
     double replicated;                     /* of `rest`: what tensor parallelism does not share */
     double routed_adapters, rest_adapters; /* among routed and rest */
 } spw_held_parameters;
-/* Norms, router, the gate of shared experts, biases behind a row-parallel product, and of MLA both down projections, which
- * Megatron-Core duplicates: NVIDIA/Megatron-LM d98e8a64 multi_latent_attention.py (parallel_mode duplicated),
- * moe/router.py, moe/shared_experts.py. */
+/* Norms, router, the gate of shared experts, biases behind a row-parallel product, and of MLA both down projections and all of
+ * a sparse indexer, which Megatron-Core duplicates: NVIDIA/Megatron-LM d98e8a64 multi_latent_attention.py (parallel_mode
+ * duplicated), experimental_attention_variant/dsa.py (DSAIndexer), moe/router.py, moe/shared_experts.py. Of Gated DeltaNet the norm
+ * of its output: ssm/gated_delta_net/common.py. */
 typedef struct spw_replicated_parameters {
-    uint64_t layer, moe_layer, head; /* of any layer; more of one with experts; of the stage with the head */
+    uint64_t norms, mixers;   /* norms of any layer; of all layers' attention and other mixers together */
+    uint64_t attention;       /* of them, of a layer that attends */
+    double layer;             /* norms and mixer of any layer, on average where layers differ */
+    uint64_t moe_layer, head; /* more of a layer with experts; of the stage with the head */
 } spw_replicated_parameters;
 spw_replicated_parameters spw_replicated_parameters_of(const spw_model *model);
 /* Embedding in the first stage, final norm and head in the last; a tied head is held by both, and a stage of multi-token

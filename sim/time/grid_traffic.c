@@ -96,6 +96,44 @@ static void add_output(builder *b, passing p, bool again) {
     add_scales(b, &p, 0, 1);
 }
 
+/* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
+ * more, and without its own loss nothing comes back. */
+static void add_sparse(builder *b, spw_step_place place, bool full) {
+    const struct {
+        passing p;
+        bool back;
+    } gathered[] = {{{"keys_values", WIDE_KEYS, place, .linear = false}, true},
+                    {{"indexer_input", WIDE_HIDDEN, place, .linear = false}, false},
+                    {{"indexer_queries", WIDE_QUERIES, place, .linear = false}, false}};
+    for (size_t i = 0; i < sizeof gathered / sizeof *gathered; i++) {
+        add(b, &gathered[i].p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+        add(b, &gathered[i].p, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
+        if (gathered[i].back) add(b, &gathered[i].p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+    }
+}
+
+/* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */
+static uint64_t head_norms_of(const spw_model *m) {
+    const bool there = m->attention != SPW_ATTENTION_MLA && m->qk_norm && !m->qk_norm_per_head;
+    return there ? (m->heads + m->kv_heads) * m->head_dim : 0;
+}
+
+/* Each sums the squares of its own heads; the sum of all is an all-reduce of one number a token, which autograd does not see. */
+static void add_head_norms(builder *b, spw_step_place place, bool full) {
+    spw_step_item item = {.name = "head_norms",
+                          .formula = "4 TP T",
+                          .operation = SPW_OPERATION_ALL_REDUCE,
+                          .purpose = SPW_PURPOSE_TENSOR,
+                          .place = place,
+                          .group = SPW_GROUP_TENSOR,
+                          .count = 2};
+    if (head_norms_of(&b->job->model) == 0) return;
+    spw_step_add(b->out, item, b->tensor * b->shape->tokens, sizeof(float));
+    item.backward = true;
+    item.count = full ? 2 : 0;
+    spw_step_add(b->out, item, b->tensor * b->shape->tokens, sizeof(float));
+}
+
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
     const bool full = b->job->remat == SPW_REMAT_FULL,
@@ -103,7 +141,10 @@ static void add_attention(builder *b, spw_step_place place) {
     if (m->attention == SPW_ATTENTION_MLA) {
         const wide queries = m->q_lora_rank > 0 ? WIDE_QUERIES : WIDE_HIDDEN;
         add_input(b, (passing){"queries", queries, place, .linear = true}, up);
-        add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, up);
+        if (m->indexer_heads > 0)
+            add_sparse(b, place, full);
+        else
+            add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, up);
         /* gathered once, and outside of mla_up_proj: no product reads it */
         const passing rope = {"rotary_key", WIDE_ROTARY, place, .linear = false};
         add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
@@ -111,6 +152,7 @@ static void add_attention(builder *b, spw_step_place place) {
         add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     } else {
         add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, full);
+        add_head_norms(b, place, full);
     }
     add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, full);
 }
@@ -143,6 +185,7 @@ static void add_ends(builder *b) {
 static void add_replicated(builder *b) {
     const spw_model *m = &b->job->model;
     const spw_replicated_parameters whole = spw_replicated_parameters_of(m);
+    const uint64_t head_norms = head_norms_of(m) / b->tensor * m->layers; /* cut, and summed by their names */
     const spw_step_item item = {.name = "replicated",
                                 .formula = "P_whole g",
                                 .operation = SPW_OPERATION_ALL_REDUCE,
@@ -151,8 +194,44 @@ static void add_replicated(builder *b) {
                                 .group = SPW_GROUP_TENSOR,
                                 .backward = true,
                                 .count = 1};
-    spw_step_add(b->out, item, whole.layer * m->layers + whole.moe_layer * m->moe_layers + whole.head,
+    spw_step_add(b->out, item,
+                 whole.norms * m->layers + whole.mixers + whole.moe_layer * m->moe_layers + whole.head +
+                     head_norms,
                  b->job->precision.gradients);
+}
+
+/* Layers of a place whose tokens attention mixes, or the other mixer, times micro-batches. */
+static size_t times_of(const builder *b, spw_step_place place, bool other) {
+    const spw_model *m = &b->job->model;
+    size_t layers = 0;
+    for (size_t i = 0; i < m->layers; i++)
+        if ((m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && (m->is_other[i] != 0) == other) layers++;
+    return layers * b->out->times[SPW_PLACE_ENDS];
+}
+
+/* A mixer that needs a whole sequence: context ranks exchange parts of it for parts of the heads, and back. */
+static void add_other_mixer(builder *b, spw_step_place place) {
+    const spw_mixer *mixer = &b->job->model.other;
+    const bool full = b->job->remat == SPW_REMAT_FULL;
+    const struct {
+        const char *name, *formula;
+        uint64_t width;
+    } exchanged[] = {{"mixer_input", "T (2 keys + 2 values + 2 heads) b", mixer->into},
+                     {"mixer_output", "T values b", mixer->out_of}};
+    for (size_t i = 0; i < 2 * sizeof exchanged / sizeof *exchanged; i++) {
+        const bool backward = i % 2 == 1;
+        const spw_step_item item = {.name = exchanged[i / 2].name,
+                                    .formula = exchanged[i / 2].formula,
+                                    .operation = SPW_OPERATION_ALL_TO_ALL,
+                                    .purpose = SPW_PURPOSE_CONTEXT,
+                                    .place = place,
+                                    .group = SPW_GROUP_CONTEXT,
+                                    .backward = backward,
+                                    .count = backward && full ? 2 : 1,
+                                    .in_step = times_of(b, place, true)};
+        if (item.in_step > 0)
+            spw_step_add(b->out, item, b->shape->tokens * exchanged[i / 2].width, b->shape->element_bytes);
+    }
 }
 
 /* Keys and values go round the ring of a context group; backward they do again, and their gradients with them. */
@@ -168,7 +247,10 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
                           .purpose = SPW_PURPOSE_CONTEXT,
                           .place = place,
                           .group = SPW_GROUP_CONTEXT,
-                          .count = b->context - 1};
+                          .count = b->context - 1,
+                          .in_step = m->other.layers > 0 ? times_of(b, place, false) : 0};
+    add_other_mixer(b, place);
+    if (m->other.layers > 0 && item.in_step == 0) return;
     spw_step_add(b->out, item, b->shape->tokens * width, b->shape->element_bytes);
     item.backward = true;
     item.count *= again ? 3 : 2;

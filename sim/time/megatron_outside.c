@@ -26,6 +26,12 @@ double spw_megatron_cut(const spw_job *job) {
     return (double)(g.tensor * g.context);
 }
 
+/* Of every GPU; a sparse indexer's products are made for all tokens of a tensor group on each of its GPUs. */
+static double projections_of(const spw_job *job, const spw_model_work *w) {
+    const double tensor = (double)spw_grid_of(job).tensor;
+    return (w->projections + (tensor - 1.0) * w->indexer) / spw_megatron_cut(job);
+}
+
 static spw_status count_grid(const spw_megatron_coefficients *c, const spw_point *point,
                              spw_megatron_outside *out) {
     spw_grid_time time;
@@ -59,7 +65,7 @@ spw_status spw_megatron_outside_of(const spw_megatron_coefficients *c, const spw
     spw_model_work_count(job, point->shape.sequences, passes, &w);
     spw_model_work_count(job, point->shape.sequences, &plain, &once);
     *out = (spw_megatron_outside){
-        .seconds = {[SPW_OUTSIDE_PROJECTIONS] = w.projections / linear / cut,
+        .seconds = {[SPW_OUTSIDE_PROJECTIONS] = projections_of(job, &w) / linear,
                     [SPW_OUTSIDE_ATTENTION] = w.attention / scores / cut,
                     [SPW_OUTSIDE_DENSE_FFN] = w.dense_ffn / linear / cut,
                     [SPW_OUTSIDE_SHARED] = w.shared_expert / linear / cut,

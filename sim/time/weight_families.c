@@ -20,7 +20,8 @@ size_t spw_weight_families(const spw_job *job, bool all_experts, spw_weight_fami
                        (uint64_t)spw_fp8_whole_parameters(m, (double)m->layers, (double)m->moe_layers),
                    linear_held = g.tensor > 1 ? (linear - linear_whole) / g.tensor + linear_whole : linear;
     uint64_t rest = p.total - routed;
-    uint64_t whole = g.tensor > 1 ? kept.layer * m->layers + kept.moe_layer * m->moe_layers + kept.head : 0;
+    uint64_t whole =
+        g.tensor > 1 ? kept.norms * m->layers + kept.mixers + kept.moe_layer * m->moe_layers + kept.head : 0;
     const spw_finetune *tuned = &job->finetune;
     size_t count = 0;
     if (tuned->frozen != SPW_FROZEN_NONE) routed = 0;
