@@ -94,6 +94,27 @@ spw_offload_stage spw_offload_stage_of(const spw_job *job, size_t index) {
     return out;
 }
 
+/* fc1 keeps its bf16 input where that is offloaded, but under mxfp8, where its copies go. */
+static spw_status check_recipe(const spw_job *job, const char *modules) {
+    const spw_fp8_recipe recipe = job->precision.recipe;
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) == 0) return SPW_OK;
+    if (recipe == SPW_FP8_DELAYED)
+        return spw_fail(
+            SPW_ECONFIG,
+            "offload_modules %s with recipe delayed: Megatron-Core has fc1 keep its input in bf16 then, "
+            "which TransformerEngine refuses under delayed scaling; use offload_modules: [moe_act], or "
+            "another recipe",
+            modules);
+    if (recipe == SPW_FP8_MXFP8)
+        return spw_fail(
+            SPW_ECONFIG,
+            "offload_modules %s with recipe mxfp8 is not modelled: copies and scales of all experts share "
+            "one allocation, which stays on the GPU as long as a part of it is too small to go; use "
+            "offload_modules: [moe_act], or recipe: none",
+            modules);
+    return SPW_OK;
+}
+
 static spw_status check_around(const spw_job *job, const char *modules) {
     if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE ||
         !spw_finetune_is_whole(&job->finetune) || job->attention != SPW_ATTENTION_FLASH)
@@ -109,19 +130,13 @@ static spw_status check_around(const spw_job *job, const char *modules) {
             "offload_modules %s with a recorded snapshot is not modelled; leave the snapshot out, or use "
             "offload_modules: []",
             modules);
-    if (job->precision.recipe != SPW_FP8_NONE)
-        return spw_fail(
-            SPW_ECONFIG,
-            "offload_modules %s with recipe %s is not modelled: what waits is in fp8 then; use recipe: "
-            "none, or offload_modules: []",
-            modules, spw_fp8_recipe_name(job->precision.recipe));
     if (!spw_remat_keeps_experts(job->remat))
         return spw_fail(
             SPW_ECONFIG,
             "offload_modules %s with remat %s: the experts run again right before their backward pass, "
             "so nothing of them waits; use remat: none, selective or moe_act, or offload_modules: []",
             modules, spw_remat_name(job->remat));
-    return SPW_OK;
+    return check_recipe(job, modules);
 }
 
 spw_status spw_offload_check(const spw_job *job, const spw_scheme *scheme) {

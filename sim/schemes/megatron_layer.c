@@ -227,9 +227,14 @@ void spw_megatron_layer_take(spw_layer_builder *b, const char *step, spw_rows ro
     spw_layer_born(b, step, (spw_tensor){"row_probs", rows, SPW_WIDTH_ONE, .element_bytes = 4});
 }
 
+/* An input that waits on the host waits in bf16 (Megatron-Core's set_save_original_input of fc1). */
+static bool is_copy_kept(const spw_layer_shape *s) {
+    return s->fp8_copies > 0 && (s->offload & SPW_OFFLOAD_EXPERT_FC1) == 0;
+}
+
 void spw_megatron_layer_taken(spw_layer_builder *b, const char *step, const spw_layer_shape *s) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
-    if (forward || s->fp8_copies > 0 || drops_inputs(s)) spw_layer_dies(b, step, "fc1_input");
+    if (forward || is_copy_kept(s) || drops_inputs(s)) spw_layer_dies(b, step, "fc1_input");
     if (forward) spw_layer_dies(b, step, "row_probs");
 }
 
@@ -267,20 +272,39 @@ static void multiplied(spw_layer_builder *b, const char *step, const operand *o,
         spw_layer_dies(b, step, o->by_row);
 }
 
-/* An activation that is computed again is cast again, from bf16 (Megatron-Core's set_save_original_input of fc2): forward by row alone,
- * backward by column, and with one scale a tensor both ways (TransformerEngine's grouped_linear.py). */
-static bool casts_again(spw_megatron_experts x) { return x.shape->fp8_copies > 0 && repeats_activation(x); }
+/* An input that is kept in bf16, or computed again, is cast again (Megatron-Core's set_save_original_input): forward by row
+ * alone, backward by column, and with one scale a tensor both ways (TransformerEngine's grouped_linear.py). */
+static bool casts_again(const operand *o, spw_megatron_experts x) {
+    return x.shape->fp8_copies > 0 && (o == &fc2_input ? repeats_activation(x) : !is_copy_kept(x.shape));
+}
 static bool by_row_again(spw_megatron_experts x) { return !splits(x) || !x.shape->fp8_scaled; }
 
+/* Of an input in the forward passes. */
+static void cast_input(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
+    if (casts_again(o, x)) {
+        spw_layer_born(b, step, copy_of(o, o->by_row, x));
+    } else {
+        cast(b, step, o, x);
+    }
+}
+
+static void end_input(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
+    if (casts_again(o, x)) {
+        spw_layer_dies(b, step, o->by_row);
+    } else {
+        multiplied(b, step, o, x);
+    }
+}
+
 static void cast_again(spw_layer_builder *b, const char *step, const operand *o, spw_megatron_experts x) {
-    if (!casts_again(x)) return;
+    if (!casts_again(o, x)) return;
     if (by_row_again(x)) spw_layer_born(b, step, copy_of(o, o->by_row, x));
     if (splits(x)) spw_layer_born(b, step, copy_of(o, o->by_column, x));
 }
 
 static void end_cast_again(spw_layer_builder *b, const char *step, const operand *o, const char *original,
                            spw_megatron_experts x) {
-    if (!casts_again(x)) return;
+    if (!casts_again(o, x)) return;
     if (splits(x) && by_row_again(x)) spw_layer_dies(b, step, o->by_row);
     spw_layer_dies(b, step, original);
 }
@@ -372,23 +396,15 @@ void spw_megatron_layer_ends(spw_layer_builder *b, spw_megatron_experts x) {
 
 static void grouped(spw_layer_builder *b, spw_megatron_experts x) {
     const bool forward = spw_layer_phase(b) == SPW_PHASE_FORWARD;
-    cast(b, "fc1", &fc1_input, x);
+    cast_input(b, "fc1", &fc1_input, x);
     spw_layer_born(b, "fc1", (spw_tensor){"fc1_output", x.rows, SPW_WIDTH_FFN, .times = 2});
-    multiplied(b, "fc1", &fc1_input, x);
+    end_input(b, "fc1", &fc1_input, x);
     adapt(b, "fc1", "fc1_lora", (spw_tensor){"fc1_lora_output", x.rows, SPW_WIDTH_FFN, .times = 2}, x);
     offload(b, "fc1", x, SPW_OFFLOAD_EXPERT_FC1);
     spw_layer_born(b, "swiglu", (spw_tensor){"fc2_input", x.rows, SPW_WIDTH_FFN});
-    if (casts_again(x)) {
-        spw_layer_born(b, "fc2", copy_of(&fc2_input, fc2_input.by_row, x));
-    } else {
-        cast(b, "fc2", &fc2_input, x);
-    }
+    cast_input(b, "fc2", &fc2_input, x);
     spw_layer_born(b, "fc2", (spw_tensor){"fc2_output", x.rows, SPW_WIDTH_HIDDEN});
-    if (casts_again(x)) {
-        spw_layer_dies(b, "fc2", fc2_input.by_row);
-    } else {
-        multiplied(b, "fc2", &fc2_input, x);
-    }
+    end_input(b, "fc2", &fc2_input, x);
     adapt(b, "fc2", "fc2_lora", (spw_tensor){"fc2_lora_output", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (forward || drops_inputs(x.shape) || repeats_activation(x) || x.shape->fp8_copies > 0)
         spw_layer_dies(b, "fc2", "fc2_input");
@@ -486,8 +502,10 @@ static void grouped_gradient(spw_layer_builder *b, spw_megatron_experts x) {
                    (spw_tensor){"d_fc1_lora_input", x.rows, SPW_WIDTH_HIDDEN}, x);
     if (is_torch(b))
         spw_layer_born(b, "fc1 weight gradient", weight_gradient("d_fc1_weight", x.shape, false, 2));
+    cast_again(b, "fc1 weight gradient", &fc1_input, x);
     spw_layer_dies(b, "fc1 weight gradient", "d_fc1_output");
     end_products(b, "fc1 weight gradient", &fc1_input, &d_fc1_output, "fc1_input", x);
+    end_cast_again(b, "fc1 weight gradient", &fc1_input, "fc1_input", x);
     come_back(b, "fc1 weight gradient", x, SPW_OFFLOAD_EXPERT_FC1, true);
     if (is_torch(b)) spw_layer_dies(b, "fc1 weight gradient", "d_fc1_weight");
 }

@@ -24,10 +24,9 @@ static double cast_again(const spw_job *job, double inputs) {
     return facts.from_original ? inputs * (facts.cast_bytes - copies + 2.0 - copies) : 0.0;
 }
 
-/* remat moe_act casts the experts' activation again; with one scale a tensor both ways. */
-static double activation_again(const spw_job *job, double elements) {
+/* An input of the experts that is kept in bf16, or computed again; with one scale a tensor it is cast both ways. */
+static double experts_again(const spw_job *job, double elements) {
     const spw_fp8_facts facts = facts_of(job);
-    if (!spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT)) return 0.0;
     return cast_again(job, elements) + (facts.both && !facts.scaled ? elements : 0.0);
 }
 
@@ -56,9 +55,12 @@ static double moe_bytes(const spw_job *job) {
                alone = spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS);
     const double hidden = (double)m->hidden, rows = (double)m->top_k, ffn = (double)m->expert_ffn,
                  shared = (double)m->shared_ffn, own = m->shared_ffn > 0 ? hidden : 0.0;
-    return cast(job, rows * (hidden + ffn), rows * (hidden + 2.0 * ffn), again) +
-           cast(job, own + shared, own + 2.0 * shared, again || alone) +
-           (alone ? 0.0 : cast_again(job, own)) + activation_again(job, rows * ffn);
+    double bytes = cast(job, rows * (hidden + ffn), rows * (hidden + 2.0 * ffn), again) +
+                   cast(job, own + shared, own + 2.0 * shared, again || alone);
+    if (!alone) bytes += cast_again(job, own);
+    if (spw_remat_repeats(job->remat, SPW_MODULE_MOE_ACT)) bytes += experts_again(job, rows * ffn);
+    if ((job->offload.modules & SPW_OFFLOAD_EXPERT_FC1) != 0) bytes += experts_again(job, rows * hidden);
+    return bytes;
 }
 
 static double dense_bytes(const spw_job *job) {

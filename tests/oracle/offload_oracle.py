@@ -74,6 +74,51 @@ def sizes(case, tokens):
     return table | (gathered if case.schemes[0] == "megatron-allgather" else {})
 
 
+# recipe, kind of GPU, bytes of 32 elements of a copy, copies, has a tensor one scale, multiple of an expert's rows (7.12)
+RECIPES = (("delayed", "hopper", 32, 2, True, 16), ("tensorwise", "hopper", 32, 2, True, 16), ("tensorwise", "blackwell", 32, 1, True, 16),
+           ("blockwise", "hopper", 33, 2, False, 16), ("mxfp8", "blackwell", 33, 2, False, 32))
+
+
+def with_copies(case, modules, recipe, listed):
+    """The lists of 5.2 under a recipe (7.12): an operand is cast before its product; of an input the copy that the gradient of the
+    weights reads waits, and no bf16, but of one that is offloaded (fc1_input) or run again (fc2_input): these wait in bf16, or not
+    at all, and are cast by row forward and by column, with one scale a tensor in all copies, backward."""
+    copies, tensor_scale = recipe[3], recipe[4]
+    again = {"fc1_input": "expert_fc1" in modules, "fc2_input": case.remat == "moe_act"}
+    both = lambda name: [name + "_fp8"] + ([name + "_fp8_t"] if copies == 2 else [])
+    waits = lambda name: both(name)[-1]
+    out = []
+    for step, events in listed[0]:
+        name = {"fc1": "fc1_input", "fc2": "fc2_input"}.get(step)
+        if name:
+            made = [name + "_fp8"] if again[name] else both(name)
+            gone = [c for c in made if again[name] or c != waits(name)]
+            events = [(1, c) for c in made] + events + [(-1, c) for c in gone] + ([(-1, name)] if name == "fc2_input" and not again[name] else [])
+        if step == "layer end":
+            events = events + ([] if again["fc1_input"] else [(-1, "fc1_input")])
+        out.append((step, events))
+    back = []
+    for step, events in listed[1]:
+        product, _, what = step.partition(" ")
+        if product in ("fc1", "fc2") and what == "input gradient":
+            events = [(1, c) for c in both({"fc1": "d_fc1_output", "fc2": "d_fc2_output"}[product])] + events
+        if product in ("fc1", "fc2") and what == "weight gradient":
+            name, gradient = product + "_input", {"fc1": "d_fc1_output", "fc2": "d_fc2_output"}[product]
+            cast = (both(name) if tensor_scale else [waits(name)]) if again[name] else []
+            rest = [(-1, c) for c in (cast or [waits(name)]) + both(gradient)]
+            keep = [e for e in events if e != (-1, name) or again[name]]
+            events = [(1, c) for c in cast] + keep + rest
+        back.append((step, events))
+    return [out, back]
+
+
+def copy_sizes(table, recipe):
+    for name in ("fc1_input", "fc2_input", "d_fc1_output", "d_fc2_output"):
+        elements = size_of(table, name)[0]
+        for copy in (name + "_fp8", name + "_fp8_t"):
+            table[copy] = (elements // 32 * recipe[2], 1)
+
+
 def size_of(table, name):
     if name in table:
         return table[name]
@@ -105,7 +150,8 @@ class Stops(Exception):
 class Stage:
     """Everything that one stage's MoE layers hold, tensor by tensor."""
 
-    def __init__(self, case, modules, table, order, layers):
+    def __init__(self, case, modules, table, order, layers, listed=None):
+        self.lists = listed or LISTS[case.schemes[0]]
         self.case, self.modules, self.table, self.layers = case, modules, table, layers
         self.order = [p for p in order if layers[p[2]] > 0]
         self.turn = [(m, c) for backward, m, c in self.order if backward]   # of the backward passes
@@ -186,7 +232,7 @@ class Stage:
                         self.next_group(at)
 
     def play(self):
-        keeping, backward = LISTS[self.case.schemes[0]]
+        keeping, backward = self.lists
         for back, m, c in self.order:
             self.backward((m, c), backward) if back else self.forward((m, c), keeping)
         assert not self.live and not any(self.stack.values()), sorted({n for _, n in self.live}) or self.stack
@@ -236,10 +282,14 @@ def random_case(seed):
     case = Case(nodes=stages, gpus_per_node=expert, expert=expert, experts=2 * expert, top_k=2, hidden=hidden, ffn=ffn,
                 model_layers=layers, sequences=micro, length=tokens, remat=str(rng.choice(["none", "moe_act"])),
                 schemes=(scheme,))
-    return judge(f"s{seed}", case, modules, stages, chunks, ends)
+    recipe = None
+    if scheme == "megatron-alltoall" and seed % 4 > 0 and tokens % 256 == 0 and hidden % 32 == 0:
+        refused = ["delayed"] * (case.remat == "moe_act" or "expert_fc1" in modules) + ["mxfp8"] * ("expert_fc1" in modules)
+        recipe = RECIPES[int(rng.choice([i for i, r in enumerate(RECIPES) if r[0] not in refused]))]
+    return judge(f"s{seed}", case, modules, stages, chunks, ends, recipe)
 
 
-def judge(name, case, modules, stages=1, chunks=1, ends=None):
+def judge(name, case, modules, stages=1, chunks=1, ends=None, recipe=None):
     """True: something is copied; None: Megatron-Core stops."""
     scheme, micro, layers, tokens, expert = case.schemes[0], case.sequences, case.model_layers, case.length, case.expert
     job = case.write(folder, name)
@@ -249,10 +299,17 @@ def judge(name, case, modules, stages=1, chunks=1, ends=None):
     job.write_text(job.read_text().replace(f"fsdp: {case.ranks // expert}", parallel)
                    .replace("batch: {", f"batch: {{micro_batches: {micro}, ")
                    + f"optimizer: distributed\noffload_modules: [{', '.join(modules)}]\n")
-    blocks, table = blocks_of(stages, chunks, layers, ends), sizes(case, tokens)
-    what = f"case {name} {scheme} {modules} {stages} x {chunks}, {micro} micro-batches, {blocks}, remat {case.remat}"
+    blocks, table, listed = blocks_of(stages, chunks, layers, ends), sizes(case, tokens), None
+    if recipe:
+        recipes_seen.add(recipe[:2])
+        job.write_text(job.read_text().replace(scheme, f"{scheme}:align={recipe[5]},pay=router") + f"precision: {{recipe: {recipe[0]}}}\n")
+        cluster = folder / f"{name}_cluster.yaml"
+        cluster.write_text(cluster.read_text() + f"gpu_generation: {recipe[1]}\n")
+        listed = with_copies(case, modules, recipe, LISTS[scheme])
+        copy_sizes(table, recipe)
+    what = f"case {name} {recipe} {scheme} {modules} {stages} x {chunks}, {micro} micro-batches, {blocks}, remat {case.remat}"
     try:
-        played = [Stage(case, modules, table, passes(s, stages, chunks, micro), [blocks[c][s] for c in range(chunks)]).play()
+        played = [Stage(case, modules, table, passes(s, stages, chunks, micro), [blocks[c][s] for c in range(chunks)], listed).play()
                   for s in range(stages)]
     except Stops:
         done = run(program, "explain", "--job", job)
@@ -369,6 +426,26 @@ def times():
     same("another link", "whose link to the host was not measured" in done.stdout, True)
 
 
+def casts():
+    """Under a recipe an offloaded input of fc1 is cast again: read once more, and in one scale a tensor both copies made anew."""
+    text = (pathlib.Path(sys.argv[3]) / "sim/megatron_stacks/megatron-h200-2026-11.yaml").read_text()
+    per_s = float(re.search(r"copy_bytes_per_s:\n  value: (\S+)", text).group(1))
+    for recipe, more in (("blockwise", 3 + 3 - 4), ("tensorwise", 5 + 6 - 6)):
+        case = Case(gpus_per_node=4, expert=4, experts=8, hidden=1024, ffn=512, model_layers=4, length=4096, remat="none",
+                    schemes=("megatron-alltoall:align=16",))
+        job = case.write(folder, f"c{recipe}")
+        text = job.read_text().replace(f"./c{recipe}_cluster.yaml", "h200:4x1") + f"optimizer: distributed\nprecision: {{recipe: {recipe}}}\n"
+        seconds = []
+        for modules in ("[]", "[moe_act]", "[expert_fc1]"):
+            job.write_text(text + f"offload_modules: {modules}\n")
+            done = run(program, "plan", "--job", job, "--format", "json")
+            if done.returncode != 0:
+                sys.exit(f"FAILED casts {recipe}: {done.stderr}")
+            seconds.append(json.loads(done.stdout)["rows"][0]["time"]["components"]["fp8_casts"]["seconds"])
+        same(f"casts {recipe} moe_act", seconds[1], seconds[0])
+        same(f"casts {recipe}: {seconds}", abs(seconds[2] - seconds[0] - 4 * 4096 * 2 * 1024 * more / per_s) < 1e-6 * seconds[0], True)
+
+
 # --- Refusals ---
 
 def refusals():
@@ -385,24 +462,30 @@ def refusals():
                ("optimizer: distributed", "optimizer: distributed\nmodel_part: expert_layers", "whole"),
                ("optimizer: distributed", "optimizer: distributed\nattention: unfused", "attention: flash"),
                ("optimizer: distributed", "optimizer: distributed\nfinetune: {frozen: experts}", "leave finetune"),
-               ("megatron-alltoall", "megatron-alltoall:align=16\"\nprecision: {recipe: delayed}\n#\"", "recipe delayed"))
+               ("megatron-alltoall", "megatron-alltoall:align=16\"\nprecision: {recipe: delayed}\n#\"", "refuses under delayed"),
+               ("megatron-alltoall", "megatron-alltoall:align=32\"\nprecision: {recipe: mxfp8}\n#\"", "share one allocation"))
     for old, new, words in changes:
-        job.write_text(text.replace(old, new))
+        job.write_text(text.replace(old, new).replace("[moe_act]", "[expert_fc1]" if "recipe" in new else "[moe_act]"))
         cluster = folder / "refused_cluster.yaml"
         if "recipe" in new:
-            cluster.write_text(cluster.read_text() + "gpu_generation: hopper\n")
+            kind = "blackwell" if "mxfp8" in new else "hopper"
+            cluster.write_text(cluster.read_text().split("gpu_generation")[0] + f"gpu_generation: {kind}\n")
         done = run(program, "explain", "--job", job)
         same(f"refused {new}: {done.stderr}", (done.returncode, words in done.stderr), (2, True))
 
 
+recipes_seen = set()
 results = [random_case(seed) for seed in range(100)]
 stopped, copying = results.count(None), results.count(True)
 if stopped < 3 or copying < 50 or results.count(False) < 3:
     sys.exit(f"FAILED {stopped} stop, {copying} copy of {len(results)} cases: the cases say little")
+if len(recipes_seen) < len(RECIPES):
+    sys.exit(f"FAILED recipes {recipes_seen}: the cases say little")
 if sum(routed_case(seed) for seed in range(12)) < 4:
     sys.exit("FAILED too few routings leave a rank below the least size")
 measured()
 times()
+casts()
 refusals()
 print(f"{checks} checks; {copying} cases copy, {stopped} stop Megatron-Core")
 sys.exit(0 if checks else 1)

@@ -1,0 +1,1 @@
+explain --model olmoe-1b-7b --cluster h200:8x8 --optimizer distributed --remat none --scheme megatron-alltoall:align=16 --set offload_modules=expert_fc1,moe_act --set precision.recipe=blockwise --set parallel.pipeline=2 --set batch.sequences_per_gpu=4 --set batch.micro_batches=4
