@@ -424,7 +424,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         const spw_status held = spw_footprint_add_state(out, job, &stage);
         if (held != SPW_OK) return held;
         if (spw_fsdp2_is_on(job))
-            spw_footprint_add_fsdp2(out, job, &stage);
+            spw_footprint_add_fsdp2(out, job, &stage, shape);
         else if (job->optimizer == SPW_OPTIMIZER_SHARDED)
             spw_footprint_add_gathered(out, job, &stage,
                                        scheme->type->compiled.list != NULL &&

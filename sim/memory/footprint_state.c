@@ -178,6 +178,12 @@ spw_status spw_footprint_add_state(spw_footprint *f, const spw_job *job, const s
     return SPW_OK;
 }
 
+/* Gradients of weights that the scheme's list has at the moments at which they are there: 3 e H F. */
+static double listed_gradients(const spw_layer_shape *s) {
+    if (s->weight_gradients == SPW_WEIGHT_GRADIENTS_UNLISTED) return 0.0;
+    return 3.0 * (double)s->experts_per_rank * (double)s->hidden * (double)s->ffn;
+}
+
 void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const spw_parameters *parameters,
                                      const spw_layer_shape *s) {
     const spw_grid grid = spw_grid_of(job);
@@ -205,8 +211,13 @@ void spw_footprint_add_expert_layers(spw_footprint *f, const spw_job *job, const
         LIVE_BY_LAYER(spw_component_add(f, "norm_outputs", layers * hidden, source, "L T H b = %.0f x %.6g",
                                         layers, hidden),
                       ALWAYS);
-    LIVE(spw_component_add(f, "expert_weight_gradients", routed * w, source,
-                           "of a layer, before they are added: 3 e H F w = %.6g x %.0f", routed, w),
+    const double unlisted = fmax(routed - listed_gradients(s), 0.0);
+    if (!(unlisted > 0.0)) return;
+    LIVE(spw_component_add(f, "expert_weight_gradients", unlisted * w, source,
+                           s->weight_gradients == SPW_WEIGHT_GRADIENTS_UNLISTED
+                               ? "of a layer, before they are added: 3 e H F w = %.6g x %.0f"
+                               : "of biases, before they are added: %.6g x %.0f",
+                           unlisted, w),
          AT_MOE_LAYER);
 }
 
@@ -276,7 +287,7 @@ static double stage_parameters(const spw_job *job, const spw_stage *stage, size_
 }
 
 /* Under pipeline stages: weights stay gathered and gradients whole until a stage's last backward pass has ended. */
-static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *stage, bool listed) {
     const char *source = "FSDP2 under PyTorch's pipeline stages (7.14)";
     const size_t chunks = spw_pipeline_of(job).chunks, resident = spw_fsdp2_resident(job);
     const spw_parameters p = spw_model_parameters(&job->model);
@@ -291,9 +302,10 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
     LIVE(spw_component_add(f, "fsdp2.whole_gradients", g * whole, source,
                            "not reduced before the last backward pass has ended: %.6g x %.0f", whole, g),
          ALWAYS);
-    LIVE(spw_component_add(f, "fsdp2.weight_gradient", w * matrix, source,
-                           "of one matrix of the experts before it is added: %.6g x %.0f", matrix, w),
-         AT_MOE_LAYER);
+    if (!listed)
+        LIVE(spw_component_add(f, "fsdp2.weight_gradient", w * matrix, source,
+                               "of one matrix of the experts before it is added: %.6g x %.0f", matrix, w),
+             AT_MOE_LAYER);
     LIVE(spw_component_add(f, "fsdp2.head", w * table, source, "gradient before it is added: %.6g x %.0f",
                            table, w),
          AT_LOSS);
@@ -305,10 +317,12 @@ static void add_waiting(spw_footprint *f, const spw_job *job, const spw_stage *s
          AT_MOE_LAYER);
 }
 
-void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
+void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_stage *stage,
+                             const spw_layer_shape *shape) {
+    const double listed = listed_gradients(shape);
     const char *source = "FSDP2, a layer a unit (7.14)";
     if (spw_fsdp2_waits(job)) {
-        add_waiting(f, job, stage);
+        add_waiting(f, job, stage, listed > 0.0);
         return;
     }
     const double head = stage->head ? spw_fsdp2_head(job) : 0.0, w = (double)spw_fsdp2_gathered_bytes(job);
@@ -329,7 +343,8 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
             bool there;
         } parts[] = {{dense ? "fsdp2.dense_parameters" : "fsdp2.parameters", b.parameters + kept, true},
                      {dense ? "fsdp2.dense_prefetched" : "fsdp2.prefetched", b.prefetched, true},
-                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients", b.gradients, true},
+                     {dense ? "fsdp2.dense_gradients" : "fsdp2.gradients",
+                      b.gradients - (dense ? 0.0 : w * listed), true},
                      {dense ? "fsdp2.dense_reduce_input" : "fsdp2.reduce_input", b.reduced, true},
                      {dense ? "fsdp2.dense_host_copies" : "fsdp2.host_copies",
                       copied * spw_fsdp2_shard(job, &unit), job->fsdp2.on_host}};

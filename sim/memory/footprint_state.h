@@ -14,8 +14,10 @@ void spw_footprint_add_expert_layers(spw_footprint *footprint, const spw_job *jo
 /* The sharded weights of the layers at work. all_experts: of every expert, not of the rank's own. */
 void spw_footprint_add_gathered(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
                                 bool all_experts);
-/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. */
-void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
+/* Units of FSDP2: a layer with experts, a dense layer, the head. The head's gradients are the first to be reduced. Gradients that
+ * the list of the scheme has (shape.weight_gradients) are left to it. */
+void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
+                             const spw_layer_shape *shape);
 /* With replicas, after all others: the outputs of reduce-scatters, which stay while the backward pass goes through the layers, as
  * far as they outweigh what the layers kept from the forward pass and give back: at its end, or at its beginning. */
 void spw_footprint_add_summed(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);

@@ -1,13 +1,13 @@
 #include "sim/memory/fsdp2.h"
 
+#include "sim/schemes/point.h"
+
 #include <math.h>
 
 enum { MOST_RESIDENT = 3 }; /* stages of a rank, as PyTorch calls blocks: schedules.py max_active_stages */
 
 bool spw_fsdp2_is_default(const spw_job *job, const spw_scheme *scheme) {
-    return job->fsdp2.reshard == SPW_RESHARD_DEFAULT && scheme->type->memory.fsdp2 &&
-           job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE &&
-           spw_finetune_is_whole(&job->finetune);
+    return spw_scheme_wraps(scheme, job);
 }
 
 bool spw_fsdp2_has_torchtitan_formats(const spw_job *job) {

@@ -4,6 +4,7 @@
 #define SPW_SIM_SCHEMES_EXPERTS_TORCH_H
 
 #include "sim/schemes/layer_builder.h"
+#include "sim/schemes/scheme.h"
 
 /* Product by product: w0_out, w1_out, their SiLU ("silu") and its product with w1_out ("act"). */
 void spw_experts_autograd_gates(spw_layer_builder *b, spw_rows rows);
@@ -14,8 +15,12 @@ typedef enum spw_autograd_order {
     SPW_AUTOGRAD_SILU_LAST, /* both products, then SiLU */
     SPW_AUTOGRAD_UP_LAST    /* SiLU of the gate's product before that of up */
 } spw_autograd_order;
-/* From dy to dx_w1, the sum of both parts. */
-void spw_experts_autograd_gradient(spw_layer_builder *b, spw_rows rows, spw_autograd_order order);
+/* From dy to dx_w1, the sum of both parts. A product's weight gradient (shape.weight_gradients) comes behind the gradient of its
+ * input, before either operand goes. */
+void spw_experts_autograd_gradient(spw_layer_builder *b, const spw_layer_shape *shape, spw_rows rows,
+                                   spw_autograd_order order);
+/* At the end of the layer: those that wait for their reduction die. */
+void spw_experts_weight_gradients_end(spw_layer_builder *b, const spw_layer_shape *shape);
 
 /* Gate and up in one product: fc1_out [rows, 2 F], act, y. */
 typedef struct spw_experts_fused {

@@ -74,7 +74,6 @@ static void gradient_from_experts(spw_layer_builder *b, const char *dx) {
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const bool optimized = spw_scheme_option_is(scheme, "impl", "memory_optimized");
     static const spw_tensor y = {"y", SPW_ROWS_HELD, SPW_WIDTH_HIDDEN};
-    (void)s;
     to_experts(b);
     spw_layer_dies(b, "product", "silu");
     if (!optimized) spw_layer_dies(b, "product", "w0_out");
@@ -98,7 +97,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     if (optimized) {
         memory_optimized_gradient(b);
     } else {
-        spw_experts_autograd_gradient(b, SPW_ROWS_HELD, SPW_AUTOGRAD_SILU_LAST);
+        spw_experts_autograd_gradient(b, s, SPW_ROWS_HELD, SPW_AUTOGRAD_SILU_LAST);
     }
     gradient_from_experts(b, optimized ? "dy" : "dx_w1");
 }

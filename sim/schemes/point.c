@@ -2,9 +2,31 @@
 
 #include "sim/input/grid.h"
 
+bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job) {
+    return job->fsdp2.reshard == SPW_RESHARD_DEFAULT && scheme->type->memory.fsdp2 &&
+           job->optimizer == SPW_OPTIMIZER_SHARDED && job->part == SPW_PART_WHOLE &&
+           spw_finetune_is_whole(&job->finetune);
+}
+
+/* Gradients wait in a bare layer for nothing, under FSDP2 for the end of the layer, and with pipeline stages they are added to
+ * those of the micro-batches before. */
+static void list_weight_gradients(const spw_job *job, const spw_scheme *scheme, spw_layer_shape *shape) {
+    const spw_reshard reshard = job->fsdp2.reshard;
+    const bool bare = job->part == SPW_PART_EXPERT_LAYERS,
+               wrapped = spw_scheme_wraps(scheme, job) ||
+                         (reshard != SPW_RESHARD_OFF && reshard != SPW_RESHARD_DEFAULT);
+    if (!scheme->type->memory.weight_gradients || !(bare || wrapped)) return;
+    shape->weight_gradients =
+        bare || job->pipeline > 1 ? SPW_WEIGHT_GRADIENTS_ADDED : SPW_WEIGHT_GRADIENTS_WAIT;
+    shape->weight_gradient_bytes =
+        !bare && job->fsdp2.gathered > 0 ? job->fsdp2.gathered : job->precision.weights;
+}
+
 spw_point spw_point_of(const spw_job *job, const spw_scheme *scheme, size_t sequences) {
     const size_t parts = job->micro_batches > 0 ? job->micro_batches : 1;
-    return (spw_point){job, scheme, sequences, spw_layer_shape_of(job, sequences / parts)};
+    spw_point point = {job, scheme, sequences, spw_layer_shape_of(job, sequences / parts)};
+    list_weight_gradients(job, scheme, &point.shape);
+    return point;
 }
 
 uint64_t spw_point_step_tokens(const spw_point *p) {

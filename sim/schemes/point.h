@@ -5,6 +5,9 @@
 
 #include "sim/schemes/scheme.h"
 
+/* Does a scheme of torchtitan wrap this job in FSDP2 by itself, as the job says nothing of it (SPW_RESHARD_DEFAULT)? */
+bool spw_scheme_wraps(const spw_scheme *scheme, const spw_job *job);
+
 typedef struct spw_point {
     const spw_job *job;       /* borrowed, like the scheme */
     const spw_scheme *scheme; /* one of the job's */

@@ -17,6 +17,14 @@
 
 enum { SPW_SCHEME_OPTIONS = 8, SPW_SCHEME_EXCHANGES = 12 };
 
+/* How long a gradient of the experts' weights is there in a layer's backward pass: it counts outside of the layer's list, or is
+ * added to what is there as soon as a product has made it, or waits for the end of the layer, where all are reduced. */
+typedef enum spw_weight_gradients {
+    SPW_WEIGHT_GRADIENTS_UNLISTED,
+    SPW_WEIGHT_GRADIENTS_ADDED,
+    SPW_WEIGHT_GRADIENTS_WAIT
+} spw_weight_gradients;
+
 /* One expert-parallel layer as every rank sees it. Letters are those of docs/schemes.md. */
 struct spw_layer_shape {
     size_t ranks;         /* R, of the group: expert-parallel size times expert_tensor */
@@ -41,8 +49,11 @@ struct spw_layer_shape {
     bool looped;           /* in the loop of MaxText's pipeline, where XLA runs the layer in another order */
     bool shared_expert;
     bool whole_weights; /* a rank holds its experts' weights whole and in place: none is gathered or copied */
-    bool sequential_experts; /* each runs by itself, one after the other (Megatron's SequentialMLP) */
-    bool expert_bias;        /* of the expert GEMMs, behind which the activation is kept in two pieces */
+    spw_weight_gradients
+        weight_gradients; /* of the experts' products; by spw_point_of(), under schemes that list them */
+    size_t weight_gradient_bytes; /* of an element */
+    bool sequential_experts;      /* each runs by itself, one after the other (Megatron's SequentialMLP) */
+    bool expert_bias;             /* of the expert GEMMs, behind which the activation is kept in two pieces */
     spw_remat remat;
     bool frozen_experts; /* their weights need no gradient */
     size_t lora_rank;    /* of the adapters of the routed experts; 0: none */
@@ -190,8 +201,9 @@ typedef struct spw_page_pool {
 typedef struct spw_scheme_memory {
     /* The life of its tensors. */
     void (*layer)(const spw_scheme *scheme, const spw_layer_shape *shape, spw_layer_builder *builder);
-    bool shards_state; /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
-    bool fsdp2;        /* torchtitan's: it wraps layers in FSDP2 unless told otherwise */
+    bool shards_state;     /* MaxText's: the program keeps its whole state sharded; false: PyTorch's */
+    bool fsdp2;            /* torchtitan's: it wraps layers in FSDP2 unless told otherwise */
+    bool weight_gradients; /* the list has gradients of weights where shape.weight_gradients asks for them */
     bool
         any_device; /* the same tensors on a TPU, as XLA needs no library of GPUs and no lowering of its own for them */
     size_t (*buffer_rows)(const spw_scheme *scheme, const spw_layer_shape *shape); /* NULL: no fixed buffer */

@@ -102,7 +102,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
-    (void)scheme, (void)s;
+    (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         dispatch(b);
@@ -111,8 +111,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     combine_gradient(b);
-    spw_experts_autograd_gradient(b, SPW_ROWS_HELD, SPW_AUTOGRAD_UP_LAST);
+    spw_experts_autograd_gradient(b, s, SPW_ROWS_HELD, SPW_AUTOGRAD_UP_LAST);
     dispatch_gradient(b);
+    spw_experts_weight_gradients_end(b, s);
 }
 
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -131,6 +132,7 @@ const spw_scheme_type spw_scheme_torchtitan = {
     .options = options,
     .memory.layer = layer,
     .memory.fsdp2 = true,
+    .memory.weight_gradients = true,
     .traffic.exchanges = spw_row_exchanges,
     .routing.flow = flow,
     .check = spw_check_remat,

@@ -77,7 +77,7 @@ static void dispatch_gradient(spw_layer_builder *b) {
 }
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
-    (void)scheme, (void)s;
+    (void)scheme;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         dispatch(b);
@@ -86,8 +86,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     combine_gradient(b);
-    spw_experts_autograd_gradient(b, SPW_ROWS_BUFFER, SPW_AUTOGRAD_UP_LAST);
+    spw_experts_autograd_gradient(b, s, SPW_ROWS_BUFFER, SPW_AUTOGRAD_UP_LAST);
     dispatch_gradient(b);
+    spw_experts_weight_gradients_end(b, s);
 }
 
 static void flow(const spw_scheme *scheme, const spw_layer_shape *s, const spw_counts *c, size_t group,
@@ -125,6 +126,7 @@ const spw_scheme_type spw_scheme_torchtitan_async = {
     .options = options,
     .memory.layer = layer,
     .memory.fsdp2 = true,
+    .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "R T min(e, K)",
     .memory.own_rows = no_rows,

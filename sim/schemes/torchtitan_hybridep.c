@@ -72,7 +72,6 @@ static void dispatch_gradient(spw_layer_builder *b, spw_rows rows) {
 
 static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_builder *b) {
     const spw_rows rows = is_fixed(scheme) ? SPW_ROWS_BUFFER : SPW_ROWS_HELD;
-    (void)s;
     for (spw_phase phase = SPW_PHASE_FORWARD; phase <= SPW_PHASE_RECOMPUTE; phase++) {
         spw_layer_pass(b, phase);
         dispatch(b, rows);
@@ -81,8 +80,9 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
     }
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     combine_gradient(b, rows);
-    spw_experts_autograd_gradient(b, rows, SPW_AUTOGRAD_UP_LAST);
+    spw_experts_autograd_gradient(b, s, rows, SPW_AUTOGRAD_UP_LAST);
     dispatch_gradient(b, rows);
+    spw_experts_weight_gradients_end(b, s);
 }
 
 /* int(R T min(e, K) f), rounded up to the padding. */
@@ -131,6 +131,7 @@ const spw_scheme_type spw_scheme_torchtitan_hybridep = {
     .options = options,
     .memory.layer = layer,
     .memory.fsdp2 = true,
+    .memory.weight_gradients = true,
     .memory.buffer_rows = buffer_rows,
     .memory.buffer_formula = "P_pad(R T min(e, K) capacity)",
     .traffic.by_node = true,

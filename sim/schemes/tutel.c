@@ -119,7 +119,7 @@ static void layer(const spw_scheme *scheme, const spw_layer_shape *s, spw_layer_
 
     spw_layer_pass(b, SPW_PHASE_BACKWARD);
     decode_gradient(b, rows);
-    spw_experts_autograd_gradient(b, rows, SPW_AUTOGRAD_SILU_LAST);
+    spw_experts_autograd_gradient(b, s, rows, SPW_AUTOGRAD_SILU_LAST);
     encode_gradient(b, rows, several);
 }
 

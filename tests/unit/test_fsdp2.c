@@ -317,6 +317,47 @@ static void test_default(void) {
 /* FSDP2 under PyTorch's own pipeline stages: torch 2.15 with gloo, 4 processes on a CPU, 2 stages of 2 GPUs; blocks of layers of
  * 64 x 64, shards of bf16, reduced in fp32; the most bytes of gathered weights and of whole gradients, all-gathers of all layers of
  * both stages in a step, reductions of one stage. */
+/* Gradients of the experts' three matrices, in the format of gathered weights: so many there at once when the last is made. */
+static void check_listed(const spw_point *point, double matrix, size_t at_once) {
+    static const char *const names[] = {"d_wo", "d_w1", "d_w0"};
+    const spw_rank_rows rows = spw_balanced_rows(point->scheme, &point->shape);
+    spw_layer layer;
+    size_t event = 0, there = 0;
+    CHECK_OK(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &layer));
+    const size_t last = spw_layer_find(&layer, "d_w0");
+    while (event < layer.events && layer.event[event].tensor != last) event++;
+    CHECK(event < layer.events);
+    for (size_t i = 0; i < 3; i++) {
+        const size_t t = spw_layer_find(&layer, names[i]);
+        CHECK(t != SIZE_MAX && fabs((double)spw_layer_bytes(&layer.tensor[t], &rows) - matrix) < 0.5);
+        there += spw_layer_is_live(&layer, &rows, t, event);
+    }
+    CHECK(there == at_once);
+    spw_layer_destroy(&layer);
+}
+
+/* Without stages gradients wait for the end of their layer, and none of the experts is there at its fullest moment; another scheme's
+ * list has none, and they count beside it. */
+static void gradients_of_experts(void) {
+    static spw_job job;
+    static spw_footprint f;
+    spw_scheme scheme;
+    CHECK_OK(spw_scheme_parse("torchtitan", &scheme));
+    read_job("", &job);
+    job.sequences_per_gpu[0] = 2;
+    spw_point point = spw_point_of(&job, &scheme, 2);
+    const double experts = 8.0 * 3.0 * 7168.0 * 2048.0, unit = spw_fsdp2_unit_of(&job, true).parameters;
+    check_listed(&point, 2.0 * experts / 3.0, 3);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK(fabs(component(&f, "fsdp2.gradients") - 2.0 * (unit - experts)) < 2.0);
+    CHECK(strcmp(f.step, "weight gradient") == 0 && component(&f, "moe.d_wo") < 0.0);
+    CHECK_OK(spw_scheme_parse("megablocks", &scheme));
+    job.fsdp2.reshard = SPW_RESHARD_ALWAYS;
+    point = spw_point_of(&job, &scheme, 2);
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK(fabs(component(&f, "fsdp2.gradients") - 2.0 * unit) < 2.0);
+}
+
 static void test_stages(void) {
     static const struct {
         spw_reshard reshard;
@@ -363,7 +404,8 @@ static void test_stages(void) {
     CHECK_OK(spw_footprint_of_stage(&point, 0, NULL, &f));
     CHECK(fabs(component(&f, "fsdp2.parameters") - 2.0 * (13.0 * moe + 3.0 * dense + table)) < 2.0);
     CHECK(fabs(component(&f, "fsdp2.whole_gradients") - 4.0 * (13.0 * moe + 3.0 * dense + table)) < 2.0);
-    CHECK(fabs(component(&f, "fsdp2.weight_gradient") - 2.0 * experts / 3.0) < 2.0);
+    CHECK(component(&f, "fsdp2.weight_gradient") < 0.0); /* the scheme's list has it */
+    check_listed(&point, 2.0 * experts / 3.0, 1);
     CHECK(component(&f, "gradients") < 0.0 && component(&f, "fsdp2.reduce_input") < 0.0);
     CHECK_OK(spw_footprint_of_stage(&point, 3, NULL, &f));
     CHECK(fabs(component(&f, "fsdp2.parameters") - 2.0 * (15.0 * moe + table + 7168.0)) < 2.0);
@@ -420,5 +462,6 @@ int main(void) {
     test_measured();
     test_traffic();
     test_job();
+    gradients_of_experts();
     return check_done();
 }

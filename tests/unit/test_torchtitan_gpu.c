@@ -17,7 +17,7 @@
 
 enum { LAYERS = 4, RANKS = 2, FIGURES = 3, ROWS = 80, PRODUCTS = 3 };
 /* Slots of what stands around the layers. */
-enum { TEMPORARY, INPUT, D_OUTPUT, NORM, OUTPUT, D_NORM, SCORES };
+enum { TEMPORARY, INPUT, D_OUTPUT, NORM, OUTPUT, D_NORM, LOCAL_COUNTS, SCORES };
 enum { IDS = SCORES + LAYERS, COUNTS = IDS + LAYERS, SUM = COUNTS + LAYERS, RSTD = SUM + LAYERS };
 enum { OFFSETS = RSTD + LAYERS, D_SCORES = OFFSETS + LAYERS, D_INPUT = D_SCORES + LAYERS, D_SUM };
 enum { WEIGHT = D_SUM + 1, GRADIENT = WEIGHT + LAYERS * (1 + PRODUCTS) };
@@ -138,7 +138,9 @@ static void step(process *p, const spw_rank_rows rows[LAYERS]) {
         born(p, NORM, T);
         born(p, RSTD + l, p->shape.tokens * 4);
         born(p, OFFSETS + l, p->shape.experts_per_rank * 4);
+        born(p, LOCAL_COUNTS, p->shape.experts_per_rank * 8); /* named until RoutedExperts.forward returns */
         run(p, l, SPW_PHASE_FORWARD, &rows[l], OUTPUT);
+        dies(p, LOCAL_COUNTS);
         dies(p, NORM);
         born(p, SUM + l, T);
         dies(p, OUTPUT);
@@ -214,6 +216,7 @@ static void compare(const spw_csv *csv, size_t row, process *p, double worst[FIG
         const double theirs = (double)number(csv, row, figures[f].column),
                      error = ((double)ours[f] - theirs) / (f < 2 ? theirs - (double)before : theirs);
         worst[f] = fmax(worst[f], fabs(error));
+        if (f < 2) CHECK((double)ours[f] == theirs);
         if (fabs(error) > figures[f].limit)
             fprintf(stderr, "row %zu, %s: measured %.0f, predicted %.0f\n", row + 2, figures[f].column,
                     theirs, (double)ours[f]);
