@@ -2,19 +2,28 @@
 
 #include <string.h>
 
-/* Of Megatron-Core; module 0: its tensors are not described. */
+/* Of Megatron-Core; module 0: its tensors are not described. what: it takes to the host (docs/schemes.md, section 7.17);
+ * less: what frees some of that, or of what lies beside it, without the host. */
 static const struct {
     const char *name;
     unsigned module;
-} known[] = {{"attn_norm", 0},
-             {"qkv_linear", 0},
-             {"core_attn", 0},
-             {"attn_proj", 0},
-             {"mlp_norm", 0},
-             {"expert_fc1", SPW_OFFLOAD_EXPERT_FC1},
-             {"moe_act", SPW_OFFLOAD_MOE_ACT},
-             {"fused_group_mlp", 0},
-             {"gdp_qkv", 0}};
+    const char *what, *less;
+} known[] = {
+    {"attn_norm", 0, "the input of MLA's norm; with GQA the norm is within a product and nothing goes",
+     "remat: layernorm gives up the norm's output"},
+    {"qkv_linear", 0, "the inputs of the projections, one that two read twice",
+     "remat: layernorm gives up MLA's normed input, mla_up_proj the normed latents"},
+    {"core_attn", 0, "queries, keys, values and the output, as the kernel keeps them",
+     "remat: mla_up_proj gives up MLA's queries, keys and values"},
+    {"attn_proj", 0, "the core's output, a second time; Megatron-Core takes it beside core_attn alone",
+     "remat: mla_up_proj gives up MLA's queries, keys and values"},
+    {"mlp_norm", 0, "the input of the norm before a MoE layer; a dense FFN has its norm within",
+     "remat: layernorm gives up the norm's output"},
+    {"expert_fc1", SPW_OFFLOAD_EXPERT_FC1, NULL, NULL},
+    {"moe_act", SPW_OFFLOAD_MOE_ACT, NULL, NULL},
+    {"fused_group_mlp", 0, "all that TransformerEngine's fused experts keep",
+     "Megatron-Core takes it beside neither of the two"},
+    {"gdp_qkv", 0, "inputs of gated delta products", "their layers are not described in parts"}};
 enum { KNOWN = sizeof known / sizeof *known };
 
 spw_status spw_offload_parse(spw_offload *offload) {
@@ -30,9 +39,9 @@ spw_status spw_offload_parse(spw_offload *offload) {
         if (known[k].module == 0)
             return spw_fail(
                 SPW_ECONFIG,
-                "offload_modules: what Megatron-Core takes to the host of %s is not described; use "
-                "expert_fc1, moe_act or both",
-                text);
+                "offload_modules: %s (%s) is read and not counted (docs/schemes.md, 7.17); use expert_fc1, "
+                "moe_act or both; %s",
+                text, known[k].what, known[k].less);
         if ((offload->modules & known[k].module) != 0)
             return spw_fail(SPW_ECONFIG, "offload_modules: %s stands there twice; name it once", text);
         offload->modules |= known[k].module;
