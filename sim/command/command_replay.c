@@ -12,6 +12,7 @@
 #include "sim/replay/largest_batch.h"
 #include "sim/replay/overload_print.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/replay_row.h"
 #include "sim/replay/result_answers.h"
 #include "sim/replay/result_hdf5.h"
 #include "sim/replay/result_print.h"
@@ -223,6 +224,58 @@ static spw_status run(const replay_options *o, const spw_replay_request *request
     return o->balancer != NULL ? spw_balance_run(request, balancer, result) : spw_replay_run(request, result);
 }
 
+/* The first reason why a scheme cannot be, at any batch of the job. */
+static spw_status check_scheme(const spw_replay_request *q, const spw_scheme *scheme) {
+    spw_status status = SPW_OK;
+    for (size_t b = 0; b < q->job->batches && status == SPW_OK; b++) {
+        const spw_point point = spw_point_of(q->job, scheme, q->job->sequences_per_gpu[b]);
+        status = spw_replay_point_check(q, &point);
+    }
+    return status;
+}
+
+/* Schemes that do not go with the job or the trace are left out, and why; an error where none goes. */
+static spw_status leave_out(spw_job_options *o, spw_trace *trace, spw_result *left) {
+    const spw_replay_request request = {.trace = trace, .job = &o->job};
+    size_t kept = 0;
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < o->job.schemes; i++) {
+        const spw_status checked = check_scheme(&request, &o->scheme[i]);
+        if (checked != SPW_OK && (checked != SPW_ECONFIG || o->job.schemes == 1)) return checked;
+        if (checked != SPW_OK) {
+            spw_refusal *refusal = NULL;
+            SPW_TRY(spw_result_append_refusal(left, &refusal));
+            *refusal = (spw_refusal){.expert = o->job.expert, .sequences = o->job.sequences_per_gpu[0]};
+            memcpy(refusal->scheme, o->scheme[i].text, sizeof refusal->scheme);
+            (void)snprintf(refusal->reason, sizeof refusal->reason, "%s", spw_last_error());
+            continue;
+        }
+        if (kept < i) {
+            o->scheme[kept] = o->scheme[i];
+            memcpy(o->job.scheme[kept], o->job.scheme[i], sizeof o->job.scheme[kept]);
+        }
+        kept++;
+    }
+    if (kept == 0)
+        return spw_fail(SPW_ECONFIG, "no scheme of this job can be; %s: %s", left->refusal[0].scheme,
+                        left->refusal[0].reason);
+    o->job.schemes = kept;
+
+cleanup:
+    return status;
+}
+
+/* Those that were left out, told with the result. */
+static spw_status add_refusals(const spw_result *left, spw_result *result) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < left->refusals && status == SPW_OK; i++) {
+        spw_refusal *refusal = NULL;
+        status = spw_result_append_refusal(result, &refusal);
+        if (status == SPW_OK) *refusal = left->refusal[i];
+    }
+    return status;
+}
+
 /* Opens what an earlier run of the same command has left: the same program, words and files. */
 static spw_status open_checkpoint(const replay_options *o, int argc, char **argv, const spw_trace_info *info,
                                   spw_checkpoint **out) {
@@ -247,7 +300,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     spw_status status = SPW_OK;
     replay_options *o = NULL;
     spw_trace *trace = NULL;
-    spw_result result = {.rows = 0}, steps = {.rows = 0}, shown; /* shown: borrows of both */
+    spw_result result = {.rows = 0}, steps = {.rows = 0}, left = {.rows = 0},
+               shown; /* shown: borrows of both */
     spw_result_file *file = NULL;
     spw_checkpoint *checkpoint = NULL;
     spw_software *software = NULL, *other = NULL;
@@ -260,6 +314,7 @@ spw_status spw_command_replay(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &o));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(1, &other));
+    o->job.schemes_alone = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     spw_run_settings settings = {
         .command = "replay", .job_path = o->job.job_path, .trace_path = o->trace_path};
@@ -288,6 +343,7 @@ spw_status spw_command_replay(int argc, char **argv) {
         o->job.job.snapshot = &snapshot;
     }
     SPW_TRY(spw_trace_open(o->trace_path, &trace));
+    SPW_TRY(leave_out(&o->job, trace, &left));
     settings.job = &o->job.job;
     if (o->stack != NULL) SPW_TRY(spw_software_suits(o->stack, &settings.job->cluster));
     settings.tokens = spw_cost_tokens(settings.job, settings.tokens);
@@ -328,6 +384,7 @@ spw_status spw_command_replay(int argc, char **argv) {
                                         .sink = sink};
     if (!o->each_step || o->output != NULL) status = run(o, &request, &balancer, &result);
     SPW_TRY(within_trace(o, status));
+    SPW_TRY(add_refusals(&left, &result));
     if (o->allocator != NULL) say_if_idle("--allocator", &result);
     if (o->snapshot != NULL) say_if_idle("--snapshot", &result);
     if (o->drops != NULL) SPW_TRY(spw_smallest_factors(&request, drops, &result));
@@ -339,7 +396,6 @@ spw_status spw_command_replay(int argc, char **argv) {
         SPW_TRY(within_trace(o, replay_steps(o, &request, &steps)));
         shown.row = steps.row, shown.rows = steps.rows;
         shown.answers = (spw_result_answers){.there = false}; /* those are of rows over all steps */
-        shown.refusal = steps.refusal, shown.refusals = steps.refusals;
     }
     if (o->chrome != NULL && spw_process_is_first())
         SPW_TRY(spw_chrome_trace_write(&shown, &settings, o->chrome));
@@ -354,6 +410,7 @@ cleanup:
     spw_result_file_discard(file);
     spw_result_clear(&result);
     spw_result_clear(&steps);
+    spw_result_clear(&left);
     spw_trace_close(trace);
     spw_memory_snapshot_destroy(&snapshot);
     spw_free(software);

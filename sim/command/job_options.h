@@ -25,7 +25,8 @@ typedef struct spw_job_options {
     spw_format format;
     bool
         points_alone; /* a scheme or a batch that does not go with the job is no error of the whole; set before parsing */
-    bool batch_unsaid; /* no file and no option says how many sequences a GPU has: one */
+    bool schemes_alone; /* so is a scheme, which the command itself looks at; set before parsing */
+    bool batch_unsaid;  /* no file and no option says how many sequences a GPU has: one */
     size_t left_out[SPW_JOB_MAX_BATCHES],
         left_outs; /* batches that micro_batches does not divide, where others are */
 } spw_job_options;

@@ -15,19 +15,6 @@ static json_t *costs(spw_json *json, const spw_plan_view *v, const spw_result_ro
     return spw_row_cost_json(json, &cost);
 }
 
-/* Points that cannot be. */
-static json_t *refusals(spw_json *json, const spw_result *result) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < result->refusals; i++) {
-        const spw_refusal *r = &result->refusal[i];
-        spw_json_add(json, list,
-                     json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
-                               (json_int_t)r->expert, "sequences_per_gpu", (json_int_t)r->sequences, "reason",
-                               r->reason));
-    }
-    return list;
-}
-
 static json_t *needs(spw_json *json, const spw_plan_tries *tries) {
     json_t *list = json_array();
     for (size_t i = 0; i < tries->needs; i++) {
@@ -103,7 +90,8 @@ json_t *spw_plan_json(spw_json *json, const spw_plan_view *v) {
     spw_json_put(json, plan, "fastest_cost", costs(json, v, spw_result_row_at(v->result, a->fastest)));
     spw_json_put(json, plan, "fastest_dropless_cost",
                  costs(json, v, spw_result_row_at(v->result, a->fastest_dropless)));
-    if (v->result->refusals > 0) spw_json_put(json, plan, "refused", refusals(json, v->result));
+    if (v->result->refusals > 0)
+        spw_json_put(json, plan, "refused", spw_result_refusals_json(json, v->result));
     spw_json_put(json, object, "plan", plan);
     return object;
 }

@@ -393,8 +393,8 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     const spw_job *job = v->request->plan->job;
     char intervals[SPW_SEARCH_INTERVALS_TEXT];
     spw_status status = SPW_OK;
-    fprintf(out, "search    %s on %s, %zu tokens a sequence\n", job->model.name, job->cluster.name,
-            job->sequence_length);
+    fprintf(out, "search    %s on %s, %zu tokens a sequence%s\n", job->model.name, job->cluster.name,
+            job->sequence_length, spw_offload_note(&job->offload));
     spw_result_print_precision(job, out);
     spw_print_model_doubts(&job->model, "model     ", out);
     fprintf(out, "routing   %s\n", v->origin->routing);

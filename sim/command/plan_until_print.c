@@ -311,8 +311,8 @@ static void print_heading(const spw_until_view *v, FILE *out) {
     }
     fprintf(out, "job       %s on %s, %zu GPUs, %zu tokens a sequence\n", job->model.name, job->cluster.name,
             spw_job_gpus(job), job->sequence_length);
-    fprintf(out, "          remat %s, optimizer %s; as said, or the defaults of plan\n",
-            spw_remat_name(job->remat), spw_optimizer_name(job->optimizer));
+    fprintf(out, "          remat %s%s, optimizer %s; as said, or the defaults of plan\n",
+            spw_remat_name(job->remat), spw_offload_note(&job->offload), spw_optimizer_name(job->optimizer));
     spw_result_print_precision(job, out);
     print_outside(v, out);
     fprintf(out, "routing   %s, %s ", v->routing, v->key);

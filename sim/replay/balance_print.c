@@ -9,20 +9,20 @@ static const spw_column all_columns[COLUMNS] = {
     {"scheme", "scheme"},
     {"sequences_per_gpu", "seq/GPU"},
     {"average_without", "max/mean"},
-    {"average_with", "balanced"},
+    {"average_with", "with it"},
     {"max_without", "at most"},
-    {"max_with", "balanced"},
+    {"max_with", "with it"},
     {"rows_max_without", "rows max"},
-    {"rows_max_with", "balanced"},
+    {"rows_max_with", "with it"},
     {"dispatch_bytes_without", "dispatch MB"},
-    {"dispatch_bytes_with", "balanced"},
+    {"dispatch_bytes_with", "with it"},
     {"dropped_without", "dropped"},
-    {"dropped_with", "balanced"},
+    {"dropped_with", "with it"},
     {"peak_bytes_without", "GiB/GPU"},
-    {"peak_bytes_with", "balanced"},
+    {"peak_bytes_with", "with it"},
     {"state_bytes_more", "state GiB more"},
     {"step_s_without", "time s"},
-    {"step_s_with", "balanced"},
+    {"step_s_with", "with it"},
     {"low_s_with", "low-high"},
     {"high_s_with", NULL},
     {NULL, NULL},
@@ -83,7 +83,9 @@ static void print_costs(const spw_result_balance *b, FILE *out) {
     fputs("None of this traffic is in a step time. The first table is with the balancer. max/mean: rows of "
           "the fullest "
           "rank of a\n"
-          "group over the mean of its ranks, in the mean of layers and steps; at most: the largest.\n\n",
+          "group over the mean of its ranks, in the mean of layers and steps; at most: the largest; with it: "
+          "the "
+          "same with\nthe balancer.\n\n",
           out);
 }
 

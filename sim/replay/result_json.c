@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { VERSION = 1 };
 
@@ -479,6 +480,18 @@ static json_t *answers_json(spw_json *json, const spw_result *result) {
     return object;
 }
 
+json_t *spw_result_refusals_json(spw_json *json, const spw_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->refusals; i++) {
+        const spw_refusal *r = &result->refusal[i];
+        spw_json_add(json, list,
+                     json_pack("{s:s, s:I, s:I, s:s}", "scheme", r->scheme, "expert_parallel",
+                               (json_int_t)r->expert, "sequences_per_gpu", (json_int_t)r->sequences, "reason",
+                               r->reason));
+    }
+    return list;
+}
+
 json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings) {
     json_t *object = json_object(), *rows = json_array();
     char precision[SPW_PRECISION_TEXT];
@@ -493,6 +506,8 @@ json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_
         spw_json_add(json, rows, row_json(json, &result->row[i], settings));
     spw_json_put(json, object, "rows", rows);
     spw_json_put(json, object, "answers", answers_json(json, result));
+    if (result->refusals > 0 && strcmp(settings->command, "replay") == 0) /* a plan has its own */
+        spw_json_put(json, object, "refused", spw_result_refusals_json(json, result));
     if (result->factors > 0) spw_json_put(json, object, "smallest_factors", factors_json(json, result));
     if (result->batches > 0) spw_json_put(json, object, "largest_batches", batches_json(json, result));
     spw_result_put_timeline(json, object, result, settings);

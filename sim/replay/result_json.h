@@ -9,6 +9,8 @@
 #include <stdio.h>
 
 /* Everything as one object, which the caller owns; what could not be made is noted in `json`. */
+/* Points that cannot be, and why. */
+json_t *spw_result_refusals_json(spw_json *json, const spw_result *result);
 json_t *spw_result_json(spw_json *json, const spw_result *result, const spw_run_settings *settings);
 SPW_MUST_CHECK spw_status spw_result_print_json(const spw_result *result, const spw_run_settings *settings,
                                                 FILE *out);

@@ -415,6 +415,12 @@ static void print_answers(const spw_result *result, FILE *out) {
     }
 }
 
+/* Schemes that were left out. */
+static void print_refusals(const spw_result *result, FILE *out) {
+    for (size_t i = 0; i < result->refusals; i++)
+        fprintf(out, "cannot be %s: %s\n", result->refusal[i].scheme, result->refusal[i].reason);
+}
+
 spw_status spw_result_print(const spw_result *result, const spw_run_settings *settings, spw_format format,
                             FILE *out) {
     if (result->rows == 0) return spw_fail(SPW_EARG, "no scheme was asked for");
@@ -429,6 +435,7 @@ spw_status spw_result_print(const spw_result *result, const spw_run_settings *se
         print_heading(result, settings, out);
         status = print_evidence(result, out);
         spw_result_print_newest(result, out);
+        print_refusals(result, out);
         fputc('\n', out);
     }
     if (status == SPW_OK) status = spw_table_print(table, format, out);

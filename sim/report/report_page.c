@@ -69,6 +69,10 @@ static void write_heading(const spw_report *report, const char *name, FILE *out)
                   report->most_sequences);
     (void)fprintf(out, " &times; %.0f tokens a GPU, remat ", report->sequence_length);
     spw_html_text(out, report->remat);
+    if (report->offload != NULL) {
+        (void)fputs(", offload ", out);
+        spw_html_text(out, report->offload);
+    }
     (void)fprintf(out, ". Routing of %.0f step%s", report->row[0].steps,
                   report->row[0].steps > 1.0 ? "s" : "");
     if (report->pictured && p->steps > 1)

@@ -35,6 +35,8 @@ static spw_status take_settings(spw_report *r) {
     SPW_TRY(spw_field_text(r->settings, "settings", "model", &r->model));
     SPW_TRY(spw_field_text(r->settings, "settings", "cluster", &r->cluster));
     SPW_TRY(spw_field_text(r->settings, "settings", "remat", &r->remat));
+    if (json_object_get(r->settings, "offload_modules") != NULL)
+        SPW_TRY(spw_field_text(r->settings, "settings", "offload_modules", &r->offload));
     r->gpus = r->expert * r->fsdp * r->pipeline * shared;
     if (json_is_number(json_object_get(r->settings, "tokens")))
         SPW_TRY(SPW_FIELD_NUMBERS(r->settings, "settings", tokens));

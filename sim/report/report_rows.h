@@ -77,9 +77,9 @@ typedef struct spw_report {
     bool answered;   /* the file says which rows answer what: since version 1.2 */
     size_t *order;   /* [fits] positions of the rows that fit, the best first */
     size_t fits, least_memory;
-    const char *precision_note;             /* what is to be said of number formats; NULL: nothing */
-    double least_sequences, most_sequences; /* of the rows: one batch when they are equal */
-    const char *model, *cluster, *remat;
+    const char *precision_note;                    /* what is to be said of number formats; NULL: nothing */
+    double least_sequences, most_sequences;        /* of the rows: one batch when they are equal */
+    const char *model, *cluster, *remat, *offload; /* offload: NULL where nothing is */
     double expert, fsdp, pipeline, gpus, sequence_length, memory_fraction, hbm_gib;
     spw_report_timeline *timeline; /* NULL: the file has none */
     json_t *settings, *trace;      /* trace: an object or null */

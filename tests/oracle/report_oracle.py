@@ -961,10 +961,11 @@ def case_plan_damage():
         row["memory"]["components"][evil] = 1e9
     for point in answer["plan"]["does_not_fit"]:
         point["advice"] = evil
-    answer["settings"].update(model=evil, cluster=evil, remat=evil, arguments=["plan", evil, 3, "'; rm -rf $HOME; '"])
+    answer["settings"].update(model=evil, cluster=evil, remat=evil, offload_modules="moe_act", arguments=["plan", evil, 3, "'; rm -rf $HOME; '"])
     answer["plan"]["refused"] = [{"reason": evil}]
     (folder / "hostile.json").write_text(json.dumps(answer))
     text = report(folder / "hostile.json").root.text()
+    expect("hostile plan", ", offload moe_act. " in text, "the heading lacks what is offloaded")
     expect("hostile plan", evil.replace("\u202e", "\ufffd") in text and "\u202e" not in text, "names are not there as text")
     rng_bytes = np.random.default_rng(5)
     for _ in range(60):
