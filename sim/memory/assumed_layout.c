@@ -1,5 +1,7 @@
 #include "sim/memory/assumed_layout.h"
 
+#include "sim/print/plural.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +82,7 @@ bool spw_assumed_layout_note(const spw_pipeline *p, const spw_job *job, const sp
         job->model.layers, p->stages, blocks, layout);
     append_stages(p, &job->model, out);
     const size_t used = strlen(out);
-    (void)snprintf(out + used, SPW_ASSUMED_LAYOUT_TEXT - used, " layers");
+    (void)snprintf(out + used, SPW_ASSUMED_LAYOUT_TEXT - used, " layer%s",
+                   spw_plural(layers_of_stage(p, &job->model, p->stages - 1)));
     return true;
 }

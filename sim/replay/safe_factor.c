@@ -1,6 +1,7 @@
 #include "sim/replay/safe_factor.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "sim/replay/smallest_factor.h"
 #include "sim/schemes/selection.h"
 #include "sim/statistics/overflow_rate.h"
@@ -25,6 +26,8 @@ typedef struct search {
     spw_factor_kind kind;
     found found[FOUND];
     size_t count;
+    spw_progress *progress;
+    size_t *done; /* of the worst routing and the rates of every scheme and batch */
 } search;
 
 static spw_status find(search *s, size_t overflows, const found **out) {
@@ -105,6 +108,7 @@ static spw_status advise(search *s, spw_result *result) {
     char note[SPW_BY_POSITION_TEXT];
     spw_status status = SPW_OK;
     SPW_TRY(replay_with(s, worst, &scheme, &of_worst));
+    spw_progress_update(s->progress, ++*s->done);
     for (size_t i = 0; i < result->rows && spw_selection_note(&scheme, weights, note); i++)
         if (strcmp(result->row[i].scheme.text, s->scheme->text) == 0)
             spw_assume(&result->row[i].assumptions, "--advise: %s", note);
@@ -120,6 +124,7 @@ static spw_status advise(search *s, spw_result *result) {
                                .worst_bytes = of_worst.row[0].memory.max_bytes};
         (void)snprintf(a->scheme, sizeof a->scheme, "%s", s->scheme->text);
         SPW_TRY(fill(s, a));
+        spw_progress_update(s->progress, ++*s->done);
     }
 
 cleanup:
@@ -140,19 +145,31 @@ static bool is_repeated(const spw_replay_request *request, size_t i, spw_factor_
     return false;
 }
 
+/* Is there advice on a scheme's factor of this kind? */
+static bool is_asked(const spw_replay_request *request, size_t scheme, spw_factor_kind kind) {
+    return spw_scheme_factor_name(&request->scheme[scheme], kind) != NULL &&
+           !is_repeated(request, scheme, kind);
+}
+
 spw_status spw_safe_factors(const spw_replay_request *request, spw_result *result) {
     spw_job *job = NULL;
     spw_status status = SPW_ALLOC(1, &job);
+    size_t asked = 0, done = 0;
     if (status != SPW_OK) return status;
+    for (size_t i = 0; i < request->schemes * SPW_FACTOR_KINDS; i++)
+        asked += is_asked(request, i / SPW_FACTOR_KINDS, (spw_factor_kind)(i % SPW_FACTOR_KINDS));
+    spw_progress progress =
+        spw_progress_begin("advise", "factors", asked * request->job->batches * (1 + RATES));
     for (size_t b = 0; b < request->job->batches; b++) {
         const spw_replay_request one = spw_replay_of_batch(request, b, job);
         for (size_t i = 0; i < request->schemes * SPW_FACTOR_KINDS; i++) {
             const size_t at = i / SPW_FACTOR_KINDS;
             search s = {.request = &one,
                         .scheme = &request->scheme[at],
-                        .kind = (spw_factor_kind)(i % SPW_FACTOR_KINDS)};
-            if (spw_scheme_factor_name(s.scheme, s.kind) == NULL || is_repeated(request, at, s.kind))
-                continue;
+                        .kind = (spw_factor_kind)(i % SPW_FACTOR_KINDS),
+                        .progress = &progress,
+                        .done = &done};
+            if (!is_asked(request, at, s.kind)) continue;
             SPW_TRY(advise(&s, result));
         }
     }
@@ -162,6 +179,7 @@ spw_status spw_safe_factors(const spw_replay_request *request, spw_result *resul
                           "ring:buffer_factor=1 or hybrid-ep:budget=1 would be right");
 
 cleanup:
+    spw_progress_end(&progress);
     spw_free(job);
     return status;
 }

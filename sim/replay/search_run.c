@@ -354,8 +354,10 @@ typedef struct seed {
 
 static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
     const spw_job *base = s->q->space->base;
+    spw_progress progress = spw_progress_begin("bounds", "jobs", last - first);
     spw_status status = SPW_OK;
     for (size_t index = first; index < last; index++) {
+        spw_progress_update(&progress, index - first);
         if (!make_job(s, index, 0)) continue;
         for (size_t at = 0; at < s->per_job; at++) {
             const spw_point point = point_at(s, at);
@@ -364,7 +366,7 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
             if (is_too_large(s, &point)) continue;
             status = bound_of(s, at, &point, &f);
             if (status == SPW_ECONFIG) continue;
-            if (status != SPW_OK) return status;
+            SPW_TRY(status);
             if (f.bound.least_bytes > f.budget_bytes || !f.timed) continue;
             while (base->sequences_per_gpu[batch] != point.sequences) batch++;
             seed *of = &list[batch * s->schemes + at % s->schemes];
@@ -372,13 +374,20 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
                 *of = (seed){true, index, f.bound.tokens_per_s_most};
         }
     }
-    return SPW_OK;
+    status = SPW_OK;
+
+cleanup:
+    spw_progress_end(&progress);
+    return status;
 }
 
 static spw_status replay_seeds(search *s, const seed *list) {
     const spw_job *base = s->q->space->base;
+    const size_t seeds = base->batches * s->schemes;
+    spw_progress progress = spw_progress_begin("seeds", "points", seeds);
     spw_status status = SPW_OK;
-    for (size_t i = 0; i < base->batches * s->schemes; i++) {
+    for (size_t i = 0; i < seeds; i++) {
+        spw_progress_update(&progress, i);
         if (!list[i].there || !make_job(s, list[i].index, 0)) continue;
         for (size_t at = 0; at < s->per_job; at++) {
             const spw_point point = point_at(s, at);
@@ -393,6 +402,7 @@ static spw_status replay_seeds(search *s, const seed *list) {
     }
 
 cleanup:
+    spw_progress_end(&progress);
     return status;
 }
 
@@ -422,6 +432,7 @@ static spw_status run_gpus(search *s, size_t first, size_t last, spw_progress *p
         SPW_TRY(replay_seeds(s, seeds));
     }
     s->counts = true;
+    spw_progress_skip(progress, first); /* the rate is that of the walk alone */
     for (size_t index = first; index < last; index += s->twins) {
         SPW_TRY(run_twins(s, index));
         spw_progress_update(progress, index + s->twins);

@@ -97,6 +97,18 @@ check(all(int(a[2]) < int(b[2]) for a, b in zip(lines, lines[1:]) if a and b), "
 for never in ("0", "3600", "often"):
     check(call(*replay, SPILLWAY_PROGRESS_S=never).stderr == "", f"SPILLWAY_PROGRESS_S={never} says something")
 
+# Every part of a search and of the advice on factors tells how far it is.
+search = ("plan", "--search", "--model", "olmoe-1b-7b", "--cluster", "h200:8x1", "--scheme", "megatron-alltoall", "--optimizer", "distributed",
+          "--sequences-per-gpu", "1,2", "--over", "pipeline=1,2", "--over", "expert-parallel=4,8", "--over", "remat=none,full")
+advise = (*replay, "--advise", "--scheme", "ring", "--steps", "0:1", "--layers", "0:2")
+for words, parts in ((search, {"bounds", "seeds", "search"}), (advise, {"advise"})):
+    plain, often = call(*words), call(*words, SPILLWAY_PROGRESS_S="0.000001")
+    lines = [LINE.fullmatch(line) for line in often.stderr.splitlines()]
+    told = {one[1]: (int(one[2]), int(one[3])) for one in filter(None, lines)}
+    check(all(lines) and parts <= set(told), f"{words[:2]}: progress of {told}, not of {parts}: {often.stderr[:300]!r}")
+    check(all(0 < done <= total for done, total in told.values()), f"{words[:2]}: {told}")
+    check(plain.returncode == 0 and plain.stderr == "" and often.stdout == plain.stdout, f"{words[:2]}: progress has changed what is printed")
+
 # One pass: as many bytes are read for one scheme and batch as for six schemes, two batches and two splits.
 slack, size = (256 if sanitized else 16) << 10, TRACE.stat().st_size  # a sanitizer reads of its own
 for command, wider in ((replay, ()), (("plan", "--trace", *replay[1:]), ("--expert-parallel", "4,8"))):
