@@ -58,9 +58,12 @@ static size_t attention_unneeded(const spw_job *job) {
     return m->attention == SPW_ATTENTION_MLA ? m->hidden + m->q_lora_rank + m->kv_lora_rank : m->hidden;
 }
 static size_t attention_adapter_elements(const spw_job *job) {
-    return spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION)
-               ? job->finetune.lora_rank * spw_attention_products(&job->model)
-               : 0;
+    const size_t tensor = spw_grid_of(job).tensor, rank = job->finetune.lora_rank;
+    const bool frozen = job->finetune.frozen == SPW_FROZEN_BASE;
+    if (!spw_finetune_adapts(&job->finetune, SPW_LORA_ATTENTION)) return 0;
+    /* a tensor group gathers A x, and the normed input beside what a trained product keeps of it (7.13) */
+    const size_t gathered = tensor == 1 ? 0 : (tensor - (frozen ? 1 : 0)) * job->model.hidden;
+    return tensor * rank * spw_attention_products(&job->model) + gathered;
 }
 
 /* w0, w1 and act of an FFN; the input of the last product only if it is trained. */
@@ -107,11 +110,14 @@ static void add_gathered_sequence(spw_footprint *f, const spw_job *job, const sp
                                s->hidden, held, s->element_bytes),
              AT_DENSE_LAYER);
     }
+    const size_t held = job->finetune.frozen == SPW_FROZEN_BASE ? 1 : 2; /* a frozen product needs no input */
     spw_component_live(
         spw_component_add(
-            f, "gathered_sequence", 2.0 * (double)(tensor * s->tokens * s->hidden * s->element_bytes),
-            "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
-            "2 TP T H b = 2 x %zu x %zu x %zu x %zu", tensor, s->tokens, s->hidden, s->element_bytes),
+            f, "gathered_sequence", (double)(held * tensor * s->tokens * s->hidden * s->element_bytes),
+            held == 1 ? "gradient of a frozen column-parallel product's input, all of the tensor group (7.13)"
+                      : "input of a column-parallel product and its gradient, all of the tensor group (5.10)",
+            "%zu TP T H b = %zu x %zu x %zu x %zu x %zu", held, held, tensor, s->tokens, s->hidden,
+            s->element_bytes),
         at);
 }
 

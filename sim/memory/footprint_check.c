@@ -35,6 +35,27 @@ static spw_status check_recipe(const spw_job *job, const spw_scheme *scheme) {
     return SPW_OK;
 }
 
+/* Adapters of attention in a tensor group: Megatron-Bridge cuts the rank of those beside a product cut by columns. */
+static spw_status check_cut_adapters(const spw_job *job, const spw_grid *g) {
+    const spw_finetune *f = &job->finetune;
+    if (g->tensor == 1 || !spw_finetune_adapts(f, SPW_LORA_ATTENTION)) return SPW_OK;
+    if (job->model.attention == SPW_ATTENTION_MLA || job->model.other.layers > 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "finetune.lora_targets attention with tensor %zu and model '%s': how adapters beside %s "
+            "are cut is not modelled; use lora_targets: experts, or tensor 1",
+            g->tensor, job->model.name,
+            job->model.other.layers > 0 ? job->model.other.what
+                                        : "MLA's down projections, which every GPU holds whole,");
+    if (f->lora_rank % g->tensor != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu does not divide finetune.lora_rank %zu, which it cuts; use a multiple, such "
+            "as %zu",
+            g->tensor, f->lora_rank, (f->lora_rank / g->tensor + 1) * g->tensor);
+    return SPW_OK;
+}
+
 /* What is described of weights that are not trained, and of adapters. */
 static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
     const spw_finetune *f = &job->finetune;
@@ -46,13 +67,19 @@ static spw_status check_finetune(const spw_job *job, const spw_scheme *scheme) {
             "megatron-flex alone; use one of them, or leave finetune away",
             scheme->text, spw_frozen_name(f->frozen), f->lora_rank);
     const spw_grid g = spw_grid_of(job);
-    if (g.tensor > 1 || g.expert_tensor > 1 || job->optimizer == SPW_OPTIMIZER_SHARDED ||
-        job->part != SPW_PART_WHOLE)
-        return spw_fail(
-            SPW_ECONFIG,
-            "finetune is described for whole models with tensor 1 and expert_tensor 1 (they are %zu and %zu; "
-            "context may be above 1), under Megatron-Core's optimizer: distributed or replicated",
-            g.tensor, g.expert_tensor);
+    if (job->optimizer == SPW_OPTIMIZER_SHARDED || job->part != SPW_PART_WHOLE)
+        return spw_fail(SPW_ECONFIG,
+                        "finetune is described for whole models under Megatron-Core's optimizer: "
+                        "distributed or replicated; use one of these, or leave finetune away");
+    if (g.expert_tensor > 1)
+        return spw_fail(SPW_ECONFIG,
+                        "finetune with expert_tensor %zu is not modelled%s; use expert_tensor: 1 (tensor and "
+                        "context may be "
+                        "above 1)",
+                        g.expert_tensor,
+                        job->expert_tensor == 0 ? " (it is as large as tensor, because nobody gave it)" : "");
+    const spw_status status = check_cut_adapters(job, &g);
+    if (status != SPW_OK) return status;
     if (job->precision.recipe != SPW_FP8_NONE ||
         spw_remat_exceeds(job->remat, SPW_MODULE_CORE_ATTN | SPW_MODULE_MOE))
         return spw_fail(

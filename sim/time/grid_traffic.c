@@ -16,12 +16,13 @@ typedef struct builder {
 
 /* What a collective of a tensor group carries: one fp8 copy, or all, where TransformerEngine casts before it sends. */
 typedef enum carried { CARRIED_BF16, CARRIED_COPY, CARRIED_COPIES, CARRIED } carried;
-typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE } wide;
+typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE_LORA, WIDE } wide;
 static const char *const formulas[WIDE][CARRIED] = {
     [WIDE_HIDDEN] = {"TP T H b", "TP T H c", "TP T H 2 c"},
     [WIDE_QUERIES] = {"TP T q_lora b", "TP T q_lora c", "TP T q_lora 2 c"},
     [WIDE_KEYS] = {"TP T kv_lora b", "TP T kv_lora c", "TP T kv_lora 2 c"},
-    [WIDE_ROTARY] = {"TP T rope b", "TP T rope c", "TP T rope 2 c"}};
+    [WIDE_ROTARY] = {"TP T rope b", "TP T rope c", "TP T rope 2 c"},
+    [WIDE_LORA] = {"TP T r b", "TP T r c", "TP T r 2 c"}};
 
 /* One tensor of a token of the tensor group. */
 typedef struct passing {
@@ -34,7 +35,8 @@ typedef struct passing {
 
 static uint64_t width_of(const builder *b, const passing *p) {
     const spw_model *m = &b->job->model;
-    const size_t widths[WIDE] = {m->hidden, m->q_lora_rank, m->kv_lora_rank, m->rope_dim};
+    const size_t widths[WIDE] = {m->hidden, m->q_lora_rank, m->kv_lora_rank, m->rope_dim,
+                                 b->job->finetune.lora_rank};
     return widths[p->width];
 }
 
@@ -79,11 +81,12 @@ static void add_scales(builder *b, const passing *p, size_t forward, size_t back
     spw_step_add(b->out, item, 1, sizeof(float));
 }
 
-/* What a product cut by columns reads: gathered, and gathered anew for the gradient of its weights; its gradient is
- * scattered. */
+/* What a product cut by columns reads: gathered, and gathered anew for the gradient of its weights, if they are trained; its
+ * gradient is scattered. */
 static void add_input(builder *b, passing p, bool again) {
+    const size_t trained = b->job->finetune.frozen == SPW_FROZEN_BASE ? 0 : 1;
     add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_COPY);
-    add(b, &p, SPW_OPERATION_ALL_GATHER, true, again ? 2 : 1, CARRIED_COPY);
+    add(b, &p, SPW_OPERATION_ALL_GATHER, true, trained + (again ? 1 : 0), CARRIED_COPY);
     add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     add_scales(b, &p, 1, (again ? 1u : 0u) + (p.again ? 1u : 0u));
 }
@@ -94,6 +97,23 @@ static void add_output(builder *b, passing p, bool again) {
     add(b, &p, SPW_OPERATION_ALL_GATHER, true, 1, CARRIED_COPIES);
     if (again) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     add_scales(b, &p, 0, 1);
+}
+
+/* Adapters of Megatron-Bridge: A x of the product cut by columns is gathered; that of the one cut by rows is summed, and what
+ * its B makes is gathered and then cut along the sequence. Backward B's input is summed, and the cut gathered. */
+static void add_adapters(builder *b, spw_step_place place, bool full) {
+    const passing in = {"attention_input_lora", WIDE_LORA, place, .linear = false},
+                  sum = {"attention_output_lora", WIDE_LORA, place, .linear = false},
+                  out = {"attention_output_lora", WIDE_HIDDEN, place, .linear = false};
+    const size_t again = full ? 1 : 0;
+    if (!spw_finetune_adapts(&b->job->finetune, SPW_LORA_ATTENTION)) return;
+    add(b, &in, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    add(b, &in, SPW_OPERATION_ALL_GATHER, true, again, CARRIED_BF16);
+    add(b, &in, SPW_OPERATION_ALL_REDUCE, true, 1, CARRIED_BF16);
+    add(b, &sum, SPW_OPERATION_ALL_REDUCE, false, 1, CARRIED_BF16);
+    add(b, &sum, SPW_OPERATION_ALL_REDUCE, true, 1 + again, CARRIED_BF16);
+    add(b, &out, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    add(b, &out, SPW_OPERATION_ALL_GATHER, true, 1 + again, CARRIED_BF16);
 }
 
 /* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
@@ -155,6 +175,7 @@ static void add_attention(builder *b, spw_step_place place) {
         add_head_norms(b, place, full);
     }
     add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, full);
+    add_adapters(b, place, full);
 }
 
 static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
@@ -169,7 +190,11 @@ static void add_ffn(builder *b, spw_step_place place, size_t ffn, bool again) {
 /* Tokens are summed over the parts of the vocabulary and scattered; of the loss the greatest logit, the target's, and the
  * sum of exponentials, each a number a token in fp32. */
 static void add_ends(builder *b) {
-    add_output(b, (passing){"embedding", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false}, false);
+    const passing embedding = {"embedding", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false};
+    if (b->job->finetune.frozen == SPW_FROZEN_BASE)
+        add(b, &embedding, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16); /* no gradient comes back */
+    else
+        add_output(b, embedding, false);
     add_input(b, (passing){"head_input", WIDE_HIDDEN, SPW_PLACE_ENDS, .linear = false}, false);
     const spw_step_item loss = {.name = "loss",
                                 .formula = "4 TP T",
@@ -194,6 +219,7 @@ static void add_replicated(builder *b) {
                                 .group = SPW_GROUP_TENSOR,
                                 .backward = true,
                                 .count = 1};
+    if (b->job->finetune.frozen == SPW_FROZEN_BASE) return; /* adapters are cut */
     spw_step_add(b->out, item,
                  whole.norms * m->layers + whole.mixers + whole.moe_layer * m->moe_layers + whole.head +
                      head_norms,

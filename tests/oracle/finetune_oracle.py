@@ -36,9 +36,11 @@ def explain(path, *arguments):
 
 # --- State, collectives, work ---
 
-def job(name, model, finetune, scheme="megatron-alltoall", remat="full", optimizer="distributed", more="", tensor=1):
+def job(name, model, finetune, scheme="megatron-alltoall", remat="full", optimizer="distributed", more="", tensor=1,
+        expert_tensor=0):
     path = folder / f"{name}.yaml"
-    path.write_text(f"model: {model}\ncluster: h200-8x8\nparallel: {{expert: 8, fsdp: {8 // tensor}, tensor: {tensor}}}\n"
+    path.write_text(f"model: {model}\ncluster: h200-8x8\nparallel: {{expert: 8, fsdp: {8 // (expert_tensor or tensor)}, "
+                    f"tensor: {tensor}, expert_tensor: {expert_tensor}}}\n"
                     "batch: {sequences_per_gpu: 1, sequence_length: 4096}\n"
                     "precision: {weights: bf16, gradients: fp32, optimizer: fp32, activations: bf16}\n"
                     f"optimizer: {optimizer}\nremat: {remat}\nfinetune: {{{finetune}}}\nschemes: [\"{scheme}\"]\n{more}")
@@ -110,6 +112,62 @@ for model in ("deepseek-v3", "mixtral-8x7b"):
         if {tensor: got[tensor] for tensor in want} != want or ring != [("keys_values", "send")]:
             sys.exit(f"FAILED {model} {text}: {got}, {want}")
 
+# --- Tensor parallelism: the state, what attention keeps and the collectives of a tensor group, of one GPU ---
+
+def collected(model, tensor, frozen, rank, again):
+    """Bytes out of one GPU in a step: (elements of the whole tensor, gathers and scatters, all-reduces) of every call."""
+    H, L, moe = {"deepseek-v3": (7168, 61, 58), "mixtral-8x7b": (4096, 32, 32)}[model]
+    mla, trained, T = model == "deepseek-v3", int(frozen != "base"), 4096 // tensor
+    calls = []
+    for layer in range(L):
+        for width in ((1536, 512) if mla else (H,)):
+            calls.append((width, 1 + again + trained + 1, 0))  # forward, again, for the weights' gradient; scattered
+        calls += [(64, 2 + again, 0)] * mla + [(H, 2 + again, 0)]
+        if mla:  # a shared expert or a dense FFN
+            calls += [(H, 1 + again + trained + 1, 0), (H, 2 + again, 0)]
+        if rank:  # A x gathered; A x summed; what B makes gathered; backward two sums and a gather
+            calls += [(rank, 1 + again, 1), (rank, 0, 1 + again + 1), (H, 1 + again + 1, 0)]
+    calls += [(H, 1 + trained, 0), (H, 1 + trained + 1, 0)]  # embedding, head
+    out = sum(width * tensor * T * 2 * (gathers + 2 * sums) for width, gathers, sums in calls) + 2 * 3 * tensor * T * 4
+    whole = L * 2 * H + H + moe * H * (256 if mla else 8)
+    if mla:
+        whole += L * (H * (1536 + 576) + 1536 + 512) + moe * 256
+    return (tensor - 1) / tensor * (out + 2 * 4 * whole * trained)
+
+
+for model, (H, L, moe, E, K, F, ends, products, inputs) in {"deepseek-v3": DEEPSEEK, "mixtral-8x7b": MIXTRAL}.items():
+    for tensor in (2, 4):
+        for remat in ("full", "none"):
+            cut = lambda text: job("tensor", model, text, remat=remat, tensor=tensor, expert_tensor=1)
+            plain = {c["component"]: c["bytes"] for c in explain(cut(""))}
+            routed = moe * E * 3 * H * F // 8
+            rest = plain["weights"] / 2 - routed
+            for frozen, rank, targets in (("experts", 0, ""), ("base", 8, "experts"), ("base", 16, "attention"), ("experts", 32, "both"),
+                                          ("none", 4, "attention")):
+                if model == "deepseek-v3" and targets in ("attention", "both"):
+                    continue
+                text = f"frozen: {frozen}, lora_rank: {rank}" + (f", lora_targets: {targets}" if targets else "")
+                what, beside = f"{model} tensor {tensor} {remat} {text}", targets in ("attention", "both")
+                attention = L * rank * ends * beside / tensor
+                experts = moe * E // 8 * rank * (2 * H + 3 * F) * (targets in ("experts", "both"))
+                got = {c["component"]: c["bytes"] for c in explain(cut(text))}
+                own_routed = experts + routed * (frozen == "none")
+                own_rest = attention + rest * (frozen != "base")
+                near(f"{what} weights", got["weights"], plain["weights"] + 2 * (attention + experts))
+                near(f"{what} gradients", got["gradients"], 4 * (own_routed + own_rest))
+                near(f"{what} moments", got["optimizer"], 8 * (own_routed / 8 + own_rest / (64 / tensor)))
+                # attention's own T H of a frozen input falls away; the group's normed input and A x of all tokens are there
+                kept, T = 0, 4096 // tensor
+                if frozen == "base":
+                    kept -= T * inputs
+                if beside:
+                    kept += tensor * T * (H + rank * products)
+                near(f"{what} attention", got["attention"], plain["attention"] + 2 * kept)
+                near(f"{what} gathered", got["gathered_sequence"], plain["gathered_sequence"] / (2 if frozen == "base" else 1))
+                done = run(program, "explain", "--job", cut(text), "--traffic", "--format", "json")
+                sent = sum(i["step_bytes"] for i in json.loads(done.stdout) if i["purpose"] == "tensor_parallel")
+                near(f"{what} sent", sent, collected(model, tensor, frozen, rank * beside, int(remat == "full")))
+
 # --- The tensors of a layer ---
 
 def layer(scheme, case, frozen, rank):
@@ -167,10 +225,12 @@ for scheme in ("megatron-alltoall", "megatron-flex:backend=hybridep"):
 REFUSED = [("frozen: base", {}, "trains nothing"), ("frozen: experts", dict(scheme="megatron-allgather"), "megatron-flex alone"),
            ("frozen: experts", dict(scheme="gmm", optimizer="sharded"), "megatron-flex alone"),
            ("frozen: experts", dict(optimizer="sharded"), "distributed or replicated"),
-           ("frozen: experts", dict(more="", tensor=2), "they are 2 and 2; context may be above 1"),
+           ("frozen: experts", dict(tensor=2), "(it is as large as tensor, because nobody gave it); use expert_tensor: 1"),
+           ("frozen: base, lora_rank: 16", dict(tensor=2, expert_tensor=1), "MLA's down projections"),
+           ("frozen: base, lora_rank: 18", dict(tensor=4, expert_tensor=1, model="mixtral-8x7b"), "a multiple, such as 20"),
            ("frozen: experts", dict(remat="moe_act"), "another remat"), ("frozen: half", {}, "experts, base")]
 for text, keywords, words in REFUSED:
-    done = run(program, "explain", "--job", job("refused", "deepseek-v3", text, **keywords))
+    done = run(program, "explain", "--job", job("refused", **{"model": "deepseek-v3", "finetune": text, **keywords}))
     checks += 1
     if done.returncode != 2 or words not in done.stderr:
         sys.exit(f"FAILED {text} {keywords}: {done.returncode} {done.stderr}")
