@@ -15,6 +15,7 @@ typedef struct fixed_tensor {
 struct spw_step_memory {
     spw_layer layer;
     size_t layers;
+    size_t ranks;    /* of the group */
     bool saves;      /* no remat */
     uint64_t *bytes; /* [tensors] of the layer under way */
     fixed_tensor fixed[SPW_COMPONENTS];
@@ -39,6 +40,7 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     SPW_TRY(SPW_ALLOC(1, &m));
     SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
     m->layers = job->model.moe_layers;
+    m->ranks = point->shape.ranks;
     m->saves = spw_remat_keeps_experts(job->remat);
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
@@ -48,7 +50,7 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
         memcpy(tensor->live, c->live, sizeof tensor->live);
     }
     if (m->layers > UINT16_MAX || !spw_mul_size(m->layers, m->layer.tensors, &cells) ||
-        cells >= UINT32_MAX / 2)
+        cells + m->ranks >= UINT32_MAX / 2)
         SPW_TRY(spw_fail(SPW_EARG, "%zu MoE layers of %zu tensors: too many", m->layers, m->layer.tensors));
     SPW_TRY(SPW_ALLOC(cells > 0 ? cells : 1, &m->live));
     SPW_TRY(SPW_ALLOC(m->layer.tensors, &m->bytes));
@@ -86,7 +88,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return SPW_COMPONENTS + m->layers * m->layer.tensors;
+    return SPW_COMPONENTS + m->layers * m->layer.tensors + m->ranks;
 }
 
 /* --- Events --- */
@@ -124,11 +126,32 @@ static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
     return status == SPW_OK ? change_moment(m, at, false) : status;
 }
 
+/* Pieces of an exchange, of which there is one at a time: each rank's is an allocation. Which rank sends how much is not known
+ * here: equally much, but for rows that do not divide. */
+static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, bool born) {
+    const spw_layer_tensor *t = &m->layer.tensor[tensor];
+    const uint64_t row = spw_layer_row_bytes(t, 1), rows = row > 0 ? m->bytes[tensor] / row : 0;
+    const size_t first = SPW_COMPONENTS + m->layers * m->layer.tensors;
+    spw_status status = SPW_OK;
+    for (size_t r = 0; r < m->ranks && status == SPW_OK; r++) {
+        const uint64_t some = rows / m->ranks + (r < rows % m->ranks ? 1 : 0);
+        if (some == 0) break;
+        status = spw_event_list_append(m->out, (spw_memory_event){.bytes = some * row,
+                                                                  .slot = (uint32_t)(first + r),
+                                                                  .kind = (uint16_t)tensor,
+                                                                  .layer = (uint16_t)at.layer,
+                                                                  .born = born,
+                                                                  .backward = at.backward});
+    }
+    return status;
+}
+
 /* A tensor that is born twice, or dies without having been born, changes nothing. */
 static spw_status change(spw_step_memory *m, place at, size_t tensor, bool born) {
     const size_t cell = at.layer * m->layer.tensors + tensor;
     if (m->live[cell] == born) return SPW_OK;
     m->live[cell] = born;
+    if (m->layer.tensor[tensor].by_rank) return change_pieces(m, at, tensor, born);
     return spw_event_list_append(m->out, (spw_memory_event){.bytes = m->bytes[tensor],
                                                             .slot = (uint32_t)(SPW_COMPONENTS + cell),
                                                             .kind = (uint16_t)tensor,

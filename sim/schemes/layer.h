@@ -91,6 +91,7 @@ typedef struct spw_tensor {
     uint8_t times;                /* 0 counts as 1; 2 for [rows, 2 F] */
     uint8_t element_bytes;        /* 0: those of activations */
     spw_dim dim[SPW_TENSOR_DIMS]; /* as many as have a symbol */
+    bool by_rank; /* an allocation for what each rank of the group sends or is sent, not one of all */
 } spw_tensor;
 
 /* The same in a layer: every factor has its number but the rows that follow the routing. A tensor of one expert after the
@@ -104,7 +105,8 @@ typedef struct spw_layer_tensor {
     uint64_t times, element_bytes;
     uint64_t
         bytes; /* of one row where the rows follow the routing, else of all; UINT64_MAX when 64 bits are too few */
-    bool needed; /* by the backward pass: live when RECOMPUTE ends */
+    bool by_rank; /* an allocation a rank of the group */
+    bool needed;  /* by the backward pass: live when RECOMPUTE ends */
 } spw_layer_tensor;
 
 typedef struct spw_event {

@@ -129,6 +129,7 @@ static spw_layer_tensor sized(const spw_layer_builder *b, const spw_tensor *tens
     spw_layer_tensor t = {.rows = tensor->rows,
                           .width = tensor->width,
                           .times = tensor->times > 0 ? tensor->times : 1,
+                          .by_rank = tensor->by_rank,
                           .element_bytes =
                               tensor->element_bytes > 0 ? tensor->element_bytes : b->element_bytes};
     if (tensor->rows == SPW_ROWS_GIVEN) {

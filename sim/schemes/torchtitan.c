@@ -23,6 +23,7 @@ static spw_tensor tokens(const char *name) { return (spw_tensor){name, SPW_ROWS_
 
 /* What arrives is there twice while it is put together. */
 static void exchange(spw_layer_builder *b, const char *step, spw_tensor pieces, spw_tensor whole) {
+    pieces.by_rank = true;
     spw_layer_born(b, step, pieces);
     spw_layer_born(b, step, whole);
     spw_layer_dies(b, step, pieces.name);

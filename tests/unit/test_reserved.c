@@ -98,6 +98,43 @@ static void test_by_hand(void) {
     spw_step_memory_destroy(memory);
 }
 
+/* What torchtitan's exchanges give is a piece a rank: the same bytes in as many allocations, of rows as equal as they can be. */
+static void test_pieces(void) {
+    const spw_job job = make_job(SPW_REMAT_NONE, 1.0);
+    spw_scheme titan;
+    CHECK_OK(spw_scheme_parse("torchtitan", &titan));
+    const spw_point point = spw_point_of(&job, &titan, 1);
+    const spw_rank_rows rows[LAYERS] = {{11, 11, 10}, {11, 11, 10}, {11, 11, 10}};
+    const size_t ranks = point.shape.ranks;
+    const uint64_t row = 2 * point.shape.hidden;
+    spw_footprint f;
+    spw_layer layer;
+    spw_step_memory *memory = NULL;
+    spw_event_list list = {.events = 0};
+    CHECK_OK(spw_layer_build(&titan, &point.shape, SPW_FLAVOUR_LIVE, &layer));
+    CHECK_OK(spw_footprint_compute(&point, NULL, &f));
+    CHECK_OK(spw_step_memory_create(&point, &f, NULL, &memory));
+    CHECK_OK(spw_step_memory_begin(memory, &list));
+    CHECK_OK(spw_step_memory_step(memory, rows, LAYERS, &list));
+    const size_t pieces = spw_layer_find(&layer, "received_pieces");
+    uint64_t bytes = 0, most = 0;
+    size_t births = 0, deaths = 0;
+    for (size_t i = 0; i < list.events; i++) {
+        const spw_memory_event *event = &list.event[i];
+        if (event->kind != pieces || event->layer != 0) continue;
+        births += event->born ? 1 : 0;
+        deaths += event->born ? 0 : 1;
+        bytes += event->born ? event->bytes : 0;
+        most = event->bytes > most ? event->bytes : most;
+        CHECK(event->slot < spw_step_memory_slots(memory));
+    }
+    CHECK(ranks > 1 && births == (ranks < 11 ? ranks : 11) && deaths == births);
+    CHECK(bytes == 11 * row && most == (11 + ranks - 1) / ranks * row);
+    spw_layer_destroy(&layer);
+    spw_event_list_destroy(&list);
+    spw_step_memory_destroy(memory);
+}
+
 /* With remat the list peaks where the footprint says; without, a layer does not compute again what it has, so that the
  * footprint, which takes the larger of both passes, is not below. */
 static void test_against_footprint(void) {
@@ -329,6 +366,7 @@ static void test_host_memory(void) {
 
 int main(void) {
     test_by_hand();
+    test_pieces();
     test_against_footprint();
     test_properties();
     test_verdicts();
