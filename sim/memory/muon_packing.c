@@ -51,7 +51,7 @@ static size_t place_of(const shards *s, uint64_t elements) {
 }
 
 spw_status spw_muon_pack(const spw_muon_matrices *matrices, size_t kinds, size_t count, uint64_t *load,
-                         uint64_t *shard) {
+                         spw_muon_seconds *spent, uint64_t *shard) {
     spw_muon_matrices order[KINDS];
     shards s = {.count = count};
     spw_status status = SPW_OK;
@@ -76,6 +76,10 @@ spw_status spw_muon_pack(const spw_muon_matrices *matrices, size_t kinds, size_t
             s.elements[at] = padded(s.elements[at], START) + elements;
             s.work[at] += work(&order[i]);
             load[at] += elements;
+            if (spent != NULL) {
+                spent[at].products += order[i].each.products;
+                spent[at].gathers += order[i].each.gathers;
+            }
         }
     }
     for (size_t i = 0; i < count; i++) largest = s.elements[i] > largest ? s.elements[i] : largest;
@@ -99,12 +103,25 @@ static void add(matrices *list, uint64_t rows, uint64_t columns, uint64_t count)
     list->kind[list->kinds++] = (spw_muon_matrices){rows, columns, count};
 }
 
+/* The last of the list is shared by so many GPUs. */
+static void share(matrices *list, size_t sharers, bool by_columns) {
+    if (list->kinds == 0) return;
+    list->kind[list->kinds - 1].sharers = sharers > 1 ? sharers : 0;
+    list->kind[list->kinds - 1].by_columns = by_columns;
+}
+
 static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, uint64_t layers) {
     const uint64_t hidden = m->hidden, query = m->heads * (m->nope_dim + m->rope_dim) / tensor;
     if (m->attention != SPW_ATTENTION_MLA) {
         const uint64_t queries = m->heads * m->head_dim * (m->query_gate ? 2 : 1);
+        const uint64_t part[SPW_MUON_PARTS] = {
+            m->heads * m->head_dim / tensor, (queries - m->heads * m->head_dim) / tensor,
+            m->kv_heads * m->head_dim / tensor, m->kv_heads * m->v_head_dim / tensor};
         add(list, (queries + m->kv_heads * (m->head_dim + m->v_head_dim)) / tensor, hidden, layers);
+        share(list, tensor, false);
+        if (list->kinds > 0) memcpy(list->kind[list->kinds - 1].part, part, sizeof part);
         add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
+        share(list, tensor, true);
         return;
     }
     if (m->q_lora_rank > 0) {
@@ -113,15 +130,21 @@ static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, u
     } else {
         add(list, query, hidden, layers);
     }
+    share(list, tensor, false);
     add(list, m->kv_lora_rank + m->rope_dim, hidden, layers);
     add(list, m->heads * (m->nope_dim + m->v_head_dim) / tensor, m->kv_lora_rank, layers);
+    share(list, tensor, false);
     add(list, hidden, m->heads * m->v_head_dim / tensor, layers);
+    share(list, tensor, true);
 }
 
 /* Gate and up are one matrix. */
-static void add_ffn(matrices *list, uint64_t hidden, uint64_t width, uint64_t count) {
-    add(list, 2 * width, hidden, count);
-    add(list, hidden, width, count);
+static void add_ffn(matrices *list, uint64_t hidden, uint64_t width, size_t sharers, uint64_t count) {
+    if (width / sharers == 0 || count == 0) return;
+    add(list, 2 * width / sharers, hidden, count);
+    share(list, sharers, false);
+    add(list, hidden, width / sharers, count);
+    share(list, sharers, true);
 }
 
 static void list_block(const spw_job *job, const spw_block *b, matrices out[2]) {
@@ -129,13 +152,14 @@ static void list_block(const spw_job *job, const spw_block *b, matrices out[2]) 
     const spw_grid g = spw_grid_of(job);
     const uint64_t moe = b->moe_layers + b->predictions;
     memset(out, 0, 2 * sizeof *out);
-    add_ffn(&out[0], m->hidden, m->expert_ffn / g.expert_tensor, moe * m->experts / g.expert);
+    add_ffn(&out[0], m->hidden, m->expert_ffn, g.expert_tensor, moe * m->experts / g.expert);
     add_attention(&out[1], m, g.tensor, b->layers + b->predictions);
-    add_ffn(&out[1], m->hidden, m->dense_ffn / g.tensor, b->layers - b->moe_layers);
-    add_ffn(&out[1], m->hidden, m->shared_ffn / g.tensor, moe);
+    add_ffn(&out[1], m->hidden, m->dense_ffn, g.tensor, b->layers - b->moe_layers);
+    add_ffn(&out[1], m->hidden, m->shared_ffn, g.tensor, moe);
     add(&out[1], m->experts - m->replicas + m->zero_experts, m->hidden, moe);
     if (m->shared_gate) add(&out[1], 1, m->hidden, moe);
     add(&out[1], m->hidden / g.tensor, 2 * m->hidden, b->predictions);
+    if (b->predictions > 0) share(&out[1], g.tensor, false);
 }
 
 spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packing *out) {
@@ -152,7 +176,7 @@ spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packin
         list_block(job, &block, list);
         for (int i = 0; i < 2; i++) {
             uint64_t shard;
-            SPW_TRY(spw_muon_pack(list[i].kind, list[i].kinds, members[i], load[i], &shard));
+            SPW_TRY(spw_muon_pack(list[i].kind, list[i].kinds, members[i], load[i], NULL, &shard));
             out->buffers[i] += (double)shard * (double)members[i];
         }
     }
@@ -165,5 +189,44 @@ spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packin
 
 cleanup:
     for (int i = 0; i < 2; i++) spw_free(load[i]);
+    return status;
+}
+
+spw_status spw_muon_slowest(const spw_job *job, size_t stage,
+                            spw_muon_seconds (*price)(const void *context, const spw_muon_matrices *one),
+                            const void *context, spw_muon_seconds *out) {
+    const spw_grid g = spw_grid_of(job);
+    const spw_pipeline p = spw_pipeline_of(job);
+    const bool packs = spw_muon_packs(job);
+    const size_t members[2] = {packs ? g.expert_data : 1, packs ? g.data * g.context : 1},
+                 gpus = packs ? spw_grid_stage_gpus(job) : 1;
+    uint64_t *load[2] = {NULL, NULL};
+    spw_muon_seconds *spent[2] = {NULL, NULL};
+    spw_status status = SPW_OK;
+    *out = (spw_muon_seconds){0.0, 0.0};
+    for (int i = 0; i < 2; i++) {
+        SPW_TRY(SPW_ALLOC(members[i], &load[i]));
+        SPW_TRY(SPW_ALLOC(members[i], &spent[i]));
+    }
+    for (size_t c = 0; c < p.chunks; c++) {
+        const spw_block block = spw_pipeline_block(&p, &job->model, stage, c);
+        matrices list[2];
+        list_block(job, &block, list);
+        for (int i = 0; i < 2; i++) {
+            uint64_t shard;
+            for (size_t k = 0; k < list[i].kinds; k++)
+                list[i].kind[k].each = price(context, &list[i].kind[k]);
+            SPW_TRY(spw_muon_pack(list[i].kind, list[i].kinds, members[i], load[i], spent[i], &shard));
+        }
+    }
+    for (size_t gpu = 0; gpu < gpus; gpu++) {
+        const spw_muon_seconds *experts = &spent[0][gpu / (g.expert * g.expert_tensor)],
+                               *rest = &spent[1][gpu / g.tensor];
+        const spw_muon_seconds both = {experts->products + rest->products, experts->gathers + rest->gathers};
+        if (both.products + both.gathers > out->products + out->gathers) *out = both;
+    }
+
+cleanup:
+    for (int i = 0; i < 2; i++) spw_free(load[i]), spw_free(spent[i]);
     return status;
 }

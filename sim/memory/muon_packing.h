@@ -18,14 +18,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* So many matrices of one shape, in the order of a model. */
+/* What the step on a matrix takes, and its gathers. */
+typedef struct spw_muon_seconds {
+    double products, gathers;
+} spw_muon_seconds;
+
+enum { SPW_MUON_PARTS = 4 };
+
+/* So many matrices of one shape, in the order of a model; of one that GPUs share, the part of one of them. */
 typedef struct spw_muon_matrices {
     uint64_t rows, columns, count;
+    size_t sharers;                /* that hold a part each; 0: none, it is whole */
+    bool by_columns;               /* a part has all rows and some columns; else the other way round */
+    uint64_t part[SPW_MUON_PARTS]; /* rows that are orthogonalized by themselves; all 0: all rows together */
+    spw_muon_seconds each;         /* of one matrix */
 } spw_muon_matrices;
 
-/* Adds to load [shards] the elements of the matrices that each has; *shard: elements of one shard, padding included. */
+/* Adds to load [shards] the elements of the matrices that each has, and to spent [shards] or NULL what they take; *shard: elements of one
+ * shard, padding included. */
 SPW_MUST_CHECK spw_status spw_muon_pack(const spw_muon_matrices *matrices, size_t kinds, size_t shards,
-                                        uint64_t *load, uint64_t *shard);
+                                        uint64_t *load, spw_muon_seconds *spent, uint64_t *shard);
 
 /* Elements on one GPU of a stage. Index 0: experts, 1: all else. */
 typedef struct spw_muon_packing {
@@ -34,6 +46,13 @@ typedef struct spw_muon_packing {
     double fullest;     /* that the fullest GPU of the stage updates, both kinds together */
 } spw_muon_packing;
 SPW_MUST_CHECK spw_status spw_muon_packing_of(const spw_job *job, size_t stage, spw_muon_packing *out);
+
+/* What the GPU of a stage takes that takes longest, products and gathers together, where `price` says what one matrix takes. Without the
+ * layer-wise optimizer every GPU updates all that it holds. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_muon_slowest(const spw_job *job, size_t stage,
+                                           spw_muon_seconds (*price)(const void *context,
+                                                                     const spw_muon_matrices *one),
+                                           const void *context, spw_muon_seconds *out);
 
 /* Is the job's optimizer that one? */
 bool spw_muon_packs(const spw_job *job);

@@ -58,8 +58,8 @@ void spw_megatron_doubt(const spw_megatron_coefficients *c, const spw_megatron_f
                   {far->scaled, c->scaled_half_width.value, out->step_s},
                   {far->recipe > 0.0, far->recipe, of.layers + of.counted}};
     enum { DOUBTS = sizeof doubts / sizeof *doubts };
-    _Static_assert(DOUBTS + 2 <= SPW_TIMELINE_DOUBTS,
-                   "beside them the fit's own, and the grid's collectives");
+    _Static_assert(DOUBTS + 3 <= SPW_TIMELINE_DOUBTS,
+                   "beside them the fit's own, the grid's collectives, spw_timeline_widen's");
     double half_width = 0.0;
     for (size_t i = 0; i < DOUBTS && out->step_s > 0.0; i++) {
         if (!doubts[i].there) continue;

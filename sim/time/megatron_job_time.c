@@ -10,6 +10,7 @@
 #include "sim/time/fp8_time.h"
 #include "sim/time/megatron_job_doubt.h"
 #include "sim/time/megatron_outside.h"
+#include "sim/time/muon_time.h"
 #include "sim/time/offload_time.h"
 #include "sim/time/pipeline_time.h"
 #include "sim/time/weight_families.h"
@@ -43,7 +44,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
            spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
-           !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) && !job->muon &&
+           !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) &&
            job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
            spw_precision_is_timed(job);
 }
@@ -244,7 +245,8 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
     const spw_job *job = p->q->point->job;
     const spw_megatron_coefficients *c = p->q->coefficients;
     const spw_stage of = spw_pipeline_stage(&p->pipeline, &job->model, stage);
-    const spw_held_parameters held = spw_job_parameters(job, &of);
+    const spw_held_parameters held =
+        job->muon ? spw_adam_parameters(&job->model, &of) : spw_job_parameters(job, &of);
     const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
     const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */
@@ -252,7 +254,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
         2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
     spw_weight_traffic scatters, gathers;
     spw_status status = SPW_OK;
-    spw_weight_step(job, &scatters, &gathers);
+    SPW_TRY(spw_weight_step(job, &scatters, &gathers));
     SPW_TRY(add(out, "gradient_scatters", "reduce-scatters of gradients", SPW_STREAM_COLLECTIVE,
                 collective_s(c, &scatters)));
     SPW_TRY(add(out, "weight_gathers", "all-gathers of sharded weights", SPW_STREAM_COLLECTIVE,
@@ -262,6 +264,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value));
+    if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
 cleanup:
     return status;
@@ -378,6 +381,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     spw_timeline_finish(out, spw_megatron_job_tokens(q->point));
     spw_megatron_job_doubt(q, p.shape.tokens, out);
     spw_offload_doubt(out);
+    spw_muon_doubt(out);
 
 cleanup:
     end(&p);
@@ -433,12 +437,14 @@ static spw_status least_passes_s(prediction *p, double rows, double *out) {
 }
 
 /* Collectives of weights and gradients at the end of a step. */
-static double least_end_s(const prediction *p) {
+static spw_status least_end_s(const prediction *p, double *seconds) {
     const spw_job *job = p->q->point->job;
     spw_weight_traffic scatters = {0.0, 0.0, 0.0}, gathers = scatters;
-    if (job->part == SPW_PART_WHOLE) spw_weight_step(job, &scatters, &gathers);
-    return collective_s(p->q->coefficients, &scatters) + collective_s(p->q->coefficients, &gathers) +
-           p->outside.gradients_s;
+    spw_status status = SPW_OK;
+    if (job->part == SPW_PART_WHOLE) status = spw_weight_step(job, &scatters, &gathers);
+    *seconds += collective_s(p->q->coefficients, &scatters) + collective_s(p->q->coefficients, &gathers) +
+                p->outside.gradients_s;
+    return status;
 }
 
 spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficients, const spw_point *point,
@@ -449,7 +455,7 @@ spw_status spw_megatron_job_least_s(const spw_megatron_coefficients *coefficient
     SPW_TRY(set_shape(&p));
     SPW_TRY(SPW_ALLOC(point->job->model.moe_layers, &p.load));
     SPW_TRY(least_passes_s(&p, rows, out));
-    *out += least_end_s(&p);
+    SPW_TRY(least_end_s(&p, out));
 
 cleanup:
     end(&p);
@@ -481,7 +487,7 @@ spw_status spw_megatron_job_group_s(const spw_megatron_job_request *q, double *o
     }
     SPW_TRY(begin(&p));
     SPW_TRY(time_group(&p, fullest, out));
-    *out += least_end_s(&p);
+    SPW_TRY(least_end_s(&p, out));
 
 cleanup:
     end(&p);

@@ -3,7 +3,6 @@
 #include "sim/input/grid.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/fsdp2.h"
-#include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/memory/pipeline.h"
 #include "sim/time/grid_traffic.h"
@@ -287,25 +286,11 @@ static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     spw_step_add(b->out, item, share, b->job->precision.weights);
 }
 
-/* What the layer-wise optimizer's buffers of all stages have beside their matrices: experts, all else. */
-static spw_status padding_of(const spw_job *job, uint64_t out[2]) {
-    double sum[2] = {0.0, 0.0};
-    const size_t stages = spw_muon_packs(job) ? spw_pipeline_of(job).stages : 0;
-    for (size_t s = 0; s < stages; s++) {
-        spw_muon_packing packing;
-        const spw_status status = spw_muon_packing_of(job, s, &packing);
-        if (status != SPW_OK) return status;
-        for (int i = 0; i < 2; i++) sum[i] += packing.buffers[i] - packing.matrices[i];
-    }
-    for (int i = 0; i < 2; i++) out[i] = (uint64_t)llround(sum[i]);
-    return SPW_OK;
-}
-
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
 static spw_status add_replicas(builder *b) {
     const spw_job *job = b->job;
     uint64_t padding[2];
-    const spw_status status = padding_of(job, padding);
+    const spw_status status = spw_weight_padding(job, padding);
     if (status != SPW_OK) return status;
     const bool distributed = job->optimizer == SPW_OPTIMIZER_DISTRIBUTED;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];

@@ -26,6 +26,13 @@ void spw_timeline_finish(spw_timeline *t, double tokens_per_gpu) {
     t->low_s = t->high_s = t->step_s;
 }
 
+void spw_timeline_widen(spw_timeline *t, double less_s, double more_s) {
+    if (!(t->step_s > 0.0)) return;
+    t->low_s *= fmax(t->step_s - less_s, 0.0) / t->step_s;
+    t->high_s *= (t->step_s + more_s) / t->step_s;
+    t->doubt_s[SPW_TIMELINE_DOUBTS - 1] += more_s;
+}
+
 const spw_time_component *spw_timeline_find(const spw_timeline *t, const char *name) {
     for (size_t i = 0; i < t->components; i++) {
         if (strcmp(t->component[i].name, name) == 0) return &t->component[i];

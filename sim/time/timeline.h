@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-enum { SPW_TIMELINE_COMPONENTS = 24, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 10 };
+enum { SPW_TIMELINE_COMPONENTS = 32, SPW_TIMELINE_NOTE = 512, SPW_TIMELINE_DOUBTS = 10 };
 
 #define SPW_STREAM_LIST(X) \
     X(COMPUTE, "compute", "kernels that compute or move rows inside a GPU") \
@@ -62,6 +62,8 @@ SPW_MUST_CHECK spw_status spw_timeline_add(spw_timeline *timeline, const char *n
                                            spw_stream stream, double seconds, double exposed_s);
 /* Sums exposed_s into step_s and divides: tokens of one GPU and step over step_s. */
 void spw_timeline_finish(spw_timeline *timeline, double tokens_per_gpu);
+/* A finished timeline may take so much less, and so much more, beside what its interval has: both ends are scaled by it. */
+void spw_timeline_widen(spw_timeline *timeline, double less_s, double more_s);
 /* How far the first over the second may be off, as a logarithm, of two routings of one job: the first's own doubt, and of each other
  * cause only the share of the step by which the two differ. What slows both alike cancels. */
 double spw_timeline_ratio_width(const spw_timeline *of, const spw_timeline *over);

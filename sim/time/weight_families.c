@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/memory/fp8_memory.h"
+#include "sim/memory/muon_packing.h"
 #include "sim/memory/optimizer_state.h"
 
 #include <math.h>
@@ -67,7 +68,20 @@ void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family,
     out->seen_hops += passes * (double)family->tensors * (fmin(members, SPW_RING_SEEN) - 1.0);
 }
 
-void spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
+spw_status spw_weight_padding(const spw_job *job, uint64_t out[2]) {
+    double sum[2] = {0.0, 0.0};
+    const size_t stages = spw_muon_packs(job) ? spw_pipeline_of(job).stages : 0;
+    for (size_t s = 0; s < stages; s++) {
+        spw_muon_packing packing;
+        const spw_status status = spw_muon_packing_of(job, s, &packing);
+        if (status != SPW_OK) return status;
+        for (int i = 0; i < 2; i++) sum[i] += packing.buffers[i] - packing.matrices[i];
+    }
+    for (int i = 0; i < 2; i++) out[i] = (uint64_t)llround(sum[i]);
+    return SPW_OK;
+}
+
+spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers) {
     const bool replicated = job->optimizer == SPW_OPTIMIZER_REPLICATED;
     const double scattered = (double)job->precision.gradients * (replicated ? 2.0 : 1.0),
                  gathers_a_step = replicated                                ? 0.0
@@ -75,10 +89,15 @@ void spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weigh
                                                                             : 1.0;
     spw_weight_family family[SPW_WEIGHT_FAMILIES];
     const size_t families = spw_weight_families(job, false, family);
+    uint64_t padding[2];
+    const spw_status status = spw_weight_padding(job, padding);
     *scatters = *gathers = (spw_weight_traffic){0.0, 0.0, 0.0};
+    if (status != SPW_OK) return status;
     for (size_t i = 0; i < families; i++) {
+        family[i].elements += padding[family[i].purpose == SPW_PURPOSE_EXPERT_WEIGHTS ? 0 : 1];
         spw_weight_traffic_add(job, &family[i], 1.0, scattered, scatters);
         spw_weight_traffic_add(job, &family[i], 1.0,
                                gathers_a_step * spw_weight_gathered_bytes(job, &family[i]), gathers);
     }
+    return SPW_OK;
 }

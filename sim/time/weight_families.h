@@ -44,6 +44,10 @@ void spw_weight_traffic_add(const spw_job *job, const spw_weight_family *family,
                             spw_weight_traffic *out);
 
 /* What travels of weights and gradients in one step of a Megatron-Core job; the same on every stage. */
-void spw_weight_step(const spw_job *job, spw_weight_traffic *scatters, spw_weight_traffic *gathers);
+SPW_MUST_CHECK spw_status spw_weight_step(const spw_job *job, spw_weight_traffic *scatters,
+                                          spw_weight_traffic *gathers);
+
+/* What the layer-wise optimizer's buffers of all stages have beside their matrices (sim/memory/muon_packing.h): experts, all else. */
+SPW_MUST_CHECK spw_status spw_weight_padding(const spw_job *job, uint64_t out[2]);
 
 #endif

@@ -146,7 +146,6 @@ ALLTOALL = ("--scheme", "megatron-alltoall")
 for words, arguments in (("HybridEP", ("--scheme", "megatron-flex:backend=hybridep")),
                          ("padded to an alignment", ("--scheme", "megatron-alltoall:align=16")),
                          ("format than bf16", (*ALLTOALL, "--set", "precision.weights=fp32")),
-                         ("Muon", (*ALLTOALL, "--set", "optimizer_algorithm=muon")),
                          ("an optimizer on the host", (*ALLTOALL, "--set", "optimizer_on_host=0.5")),
                          ("no recompute module", (*ALLTOALL, "--remat", "minimal"))):
     done = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *arguments)

@@ -96,7 +96,7 @@ static void test_packing(void) {
         memcpy(kind, cases[i].kind, sizeof cases[i].kind);
         size_t kinds = cases[i].kinds;
         if (kinds == 9) kind[kinds++] = (spw_muon_matrices){7168, 2048, 4};
-        CHECK_OK(spw_muon_pack(kind, kinds, cases[i].shards, load, &shard));
+        CHECK_OK(spw_muon_pack(kind, kinds, cases[i].shards, load, NULL, &shard));
         for (size_t s = 0; s < cases[i].shards; s++) {
             most = load[s] > most ? load[s] : most;
             least = load[s] < least ? load[s] : least;
