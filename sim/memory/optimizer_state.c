@@ -117,6 +117,7 @@ spw_optimizer_state spw_optimizer_state_of(const spw_job *job, const spw_held_pa
                                  .gradients = count[1] * gradient,
                                  .master = count[2] * master * on_gpu,
                                  .moments = count[2] * moments * on_gpu,
+                                 .updated = count[2],
                                  .routed_replicas = replicas,
                                  .rest_replicas = rest_replicas};
 }

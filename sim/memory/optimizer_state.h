@@ -48,6 +48,7 @@ spw_held_parameters spw_adam_parameters(const spw_model *model, const spw_stage 
 
 typedef struct spw_optimizer_state {
     double weights, gradients, master, moments; /* bytes of one GPU */
+    double updated;                        /* parameters of which a GPU has the state, or its host for it */
     double routed_replicas, rest_replicas; /* GPUs that hold, or share, one copy of the optimizer's part */
 } spw_optimizer_state;
 /* Two moments of every parameter, as Adam has. */

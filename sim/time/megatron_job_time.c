@@ -8,6 +8,7 @@
 #include "sim/memory/optimizer_state.h"
 #include "sim/schemes/list.h"
 #include "sim/time/fp8_time.h"
+#include "sim/time/host_optimizer_time.h"
 #include "sim/time/megatron_job_doubt.h"
 #include "sim/time/megatron_outside.h"
 #include "sim/time/muon_time.h"
@@ -43,8 +44,7 @@ bool spw_megatron_job_covers(const spw_job *job, const spw_scheme *scheme) {
                         scheme->type->megatron.timed && !spw_scheme_option_is(scheme, "backend", "hybridep");
     return (recipe || spw_scheme_is_timed_megatron(scheme)) && spw_remat_goes_with_megatron(job->remat) &&
            job->cluster.gpus_per_node % spw_grid_of(job).expert_tensor == 0 &&
-           spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) &&
-           !(job->optimizer_on_host > 0.0) && spw_offload_is_timed(job) &&
+           spw_finetune_is_whole(&job->finetune) && !spw_fsdp2_is_on(job) && spw_offload_is_timed(job) &&
            job->attention == SPW_ATTENTION_FLASH && job->precision.weights == 2 &&
            spw_precision_is_timed(job);
 }
@@ -249,7 +249,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
         job->muon ? spw_adam_parameters(&job->model, &of) : spw_job_parameters(job, &of);
     const spw_optimizer_state state = spw_optimizer_state_of(job, &held);
     const double w = (double)job->precision.weights, g = (double)job->precision.gradients;
-    const double updated = state.moments / (2.0 * (double)job->precision.optimizer); /* parameters of a GPU */
+    const double on_host = state.updated * job->optimizer_on_host, updated = state.updated - on_host;
     const double bytes =
         2.0 * (state.master + state.moments) + updated * (w + g) + spw_fp8_weight_cast_bytes(job, &of);
     spw_weight_traffic scatters, gathers;
@@ -264,6 +264,7 @@ static spw_status add_end(const prediction *p, size_t stage, spw_timeline *out) 
                     SPW_STREAM_COLLECTIVE, p->outside.gradients_s));
     SPW_TRY(add(out, "optimizer", "weights, gradients, moments", SPW_STREAM_COMPUTE,
                 bytes / c->copy_bytes_per_s.value));
+    SPW_TRY(spw_host_optimizer_add(job, on_host, bytes / c->copy_bytes_per_s.value, out));
     if (job->muon) SPW_TRY(spw_muon_time_add(c, job, stage, out));
 
 cleanup:
@@ -382,6 +383,7 @@ spw_status spw_megatron_job_predict(const spw_megatron_job_request *q, spw_timel
     spw_megatron_job_doubt(q, p.shape.tokens, out);
     spw_offload_doubt(out);
     spw_muon_doubt(out);
+    spw_host_optimizer_doubt(out);
 
 cleanup:
     end(&p);

@@ -7,7 +7,7 @@
 
 /* One way, of pinned memory, from 64 MiB on, also beside products; measured: an H200 (notebooks_data/measured/h200_host_link.csv);
  * an H100 had 55.1e9 there and 54.2e9 back. Both have 16 lanes of PCIe 5. */
-static const double HOST_BYTES_PER_S = 55.2e9;
+const double spw_host_link_bytes_per_s = 55.2e9;
 static const char NAME[] = "host_copies";
 
 bool spw_offload_is_timed(const spw_job *job) {
@@ -24,7 +24,7 @@ spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out
     const double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
     const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
-    if (at.layers > 0) *out = bytes / HOST_BYTES_PER_S * (double)(at.layers - at.staying) / (double)at.layers;
+    if (at.layers > 0) *out = bytes / spw_host_link_bytes_per_s * (double)(at.layers - at.staying) / (double)at.layers;
     return SPW_OK;
 }
 

@@ -11,6 +11,9 @@
 #include "sim/schemes/point.h"
 #include "sim/time/timeline.h"
 
+/* Bytes a second between a GPU and pinned memory of its host, one way. */
+extern const double spw_host_link_bytes_per_s;
+
 /* Nothing is offloaded, or the link to the host is one that was measured. */
 bool spw_offload_is_timed(const spw_job *job);
 

@@ -272,7 +272,8 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
     add_ffn(b, SPW_PLACE_DENSE_LAYER, dense, "H F_dense w", m->dense_ffn);
 }
 
-/* The share of Megatron's optimizer that the host works on: gradients there, new weights back, in the format of the weights. */
+/* The share of Megatron's optimizer that the host works on: gradients there, new weights back, both in the format of the masters: PyTorch
+ * casts on the GPU (notebooks_data/measured/h200_optimizer.csv). */
 static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     const uint64_t share = (uint64_t)llround(b->job->optimizer_on_host * (double)own);
     const size_t master = spw_master_bytes(b->job); /* gradients are cast before they leave the GPU */
@@ -282,8 +283,7 @@ static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     item.formula = "share of the optimizer, m";
     spw_step_add(b->out, item, share, master > 0 ? master : b->job->precision.weights);
     item.backward = false;
-    item.formula = "share of the optimizer, w";
-    spw_step_add(b->out, item, share, b->job->precision.weights);
+    spw_step_add(b->out, item, share, master > 0 ? master : b->job->precision.weights);
 }
 
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */

@@ -5,6 +5,7 @@ grid_oracle counts) over the rate of the link that their group crosses, and a la
 of all ports that the rings of all groups cross. The interval has them hidden whole and at twice their time.
 
 grid_time_oracle.py SPILLWAY SCRATCH ROOT"""
+import csv
 import json
 import pathlib
 import sys
@@ -146,11 +147,45 @@ ALLTOALL = ("--scheme", "megatron-alltoall")
 for words, arguments in (("HybridEP", ("--scheme", "megatron-flex:backend=hybridep")),
                          ("padded to an alignment", ("--scheme", "megatron-alltoall:align=16")),
                          ("format than bf16", (*ALLTOALL, "--set", "precision.weights=fp32")),
-                         ("an optimizer on the host", (*ALLTOALL, "--set", "optimizer_on_host=0.5")),
                          ("no recompute module", (*ALLTOALL, "--remat", "minimal"))):
     done = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *arguments)
     why = [line for line in done.splitlines() if line.startswith("no times")]
     oracle.check(len(why) == 1 and words in why[0], f"{arguments}: {done}")
 plain = oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *ALLTOALL)
 oracle.check("no times" not in plain, plain)
+
+# An optimizer of which the host has a share: what leaves the GPU's, and what waits for the host.
+def ends(*more):
+    time = json.loads(oracle.must("plan", "--job", folder / "tensor.yaml", "--stack", STACK, *ALLTOALL, "--format", "json", *more))["rows"][0]["time"]
+    return time, {name: part for name, part in time["components"].items()}
+
+
+whole_time, whole = ends()
+precision = json.loads(oracle.must("explain", "--job", folder / "tensor.yaml", *ALLTOALL, "--format", "json"))
+moments = next(c["bytes"] for c in precision if c["component"] == "optimizer")
+master = next(c["bytes"] for c in precision if c["component"] == "master_weights")
+parameters = master / 4
+oracle.check(near(moments, 8 * parameters), f"moments in fp32: {moments}, {master}")
+for share in (0.25, 0.5, 1.0):
+    time, parts = ends("--set", f"optimizer_on_host={share}")
+    copy, adam = share * parameters * 4 / 55.2e9, share * parameters * (12 + 16) / 113e9
+    gpu = (1 - share) * whole["optimizer"]["exposed_s"]
+    for name, seconds, exposed in (("host_gradients", copy, copy), ("host_optimizer", adam, max(adam - gpu, 0)), ("host_weights", copy, copy)):
+        got = parts[name]
+        oracle.check(abs(got["seconds"] - seconds) < 1e-6 * seconds and abs(got["exposed_s"] - exposed) < 1e-6 * seconds, f"host {share}: {name} {got}, {seconds} {exposed}")
+    oracle.check(abs(parts["optimizer"]["exposed_s"] - gpu) < 1e-6 * whole["optimizer"]["exposed_s"], f"host {share}: {parts['optimizer']}, {gpu}")
+    more = 2 * copy + max(adam - gpu, 0) - share * whole["optimizer"]["exposed_s"]
+    oracle.check(abs(time["step_s"] - whole_time["step_s"] - more) < 1e-9, f"host {share}: {time['step_s']} after {whole_time['step_s']}, not {more} more")
+    oracle.check(time["low_s"] <= time["step_s"] - 2 * copy - max(adam - gpu, 0) / 2 and time["high_s"] >= time["step_s"] + 2 * copy + adam, f"host {share}: {time}")
+    oracle.check("host_gradients" not in whole, "no host, no copies")
+measured = 0
+for row in csv.DictReader(open(root / "notebooks_data/measured/h200_optimizer.csv")):
+    elements, seconds = int(row["rows"]) * int(row["columns"]) * int(row["count"]), float(row["seconds"])
+    if row["measurement"] in ("gradients_there", "weights_back"):
+        oracle.check(abs(elements * 4 / 55.2e9 / seconds - 1) < 0.15, f"{row}: a copy of masters")
+        measured += 1
+    elif row["measurement"] == "host_adam" and row["threads"] == "16":
+        oracle.check(abs(elements * 28 / 113e9 / seconds - 1) < 0.16, f"{row}: Adam on the host")
+        measured += 1
+oracle.check(measured == 21, f"{measured} measurements of the host")
 oracle.finish(least=100)
