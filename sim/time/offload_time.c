@@ -24,7 +24,8 @@ spw_status spw_offload_layer_s(const spw_point *point, size_t stage, double *out
     const double bytes = (double)spw_layer_live_set(&layer, &rows).to_host_bytes;
     const spw_offload_stage at = spw_offload_stage_of(point->job, stage);
     spw_layer_destroy(&layer);
-    if (at.layers > 0) *out = bytes / spw_host_link_bytes_per_s * (double)(at.layers - at.staying) / (double)at.layers;
+    if (at.layers > 0)
+        *out = bytes / spw_host_link_bytes_per_s * (double)(at.layers - at.staying) / (double)at.layers;
     return SPW_OK;
 }
 

@@ -276,14 +276,15 @@ static void add_sharded(builder *b, const spw_compiled_layer *list, const spw_st
  * casts on the GPU (notebooks_data/measured/h200_optimizer.csv). */
 static void add_offloaded(builder *b, spw_step_item item, uint64_t own) {
     const uint64_t share = (uint64_t)llround(b->job->optimizer_on_host * (double)own);
-    const size_t master = spw_master_bytes(b->job); /* gradients are cast before they leave the GPU */
+    const size_t master = spw_master_bytes(b->job), /* gradients are cast before they leave the GPU */
+        bytes = master > 0 ? master : b->job->precision.weights;
     item.operation = SPW_OPERATION_HOST_COPY;
     item.purpose = SPW_PURPOSE_HOST;
     item.group = SPW_GROUP_HOST;
     item.formula = "share of the optimizer, m";
-    spw_step_add(b->out, item, share, master > 0 ? master : b->job->precision.weights);
+    spw_step_add(b->out, item, share, bytes);
     item.backward = false;
-    spw_step_add(b->out, item, share, master > 0 ? master : b->job->precision.weights);
+    spw_step_add(b->out, item, share, bytes);
 }
 
 /* Once a step: gradients scattered and new weights gathered over the replicas, or gradients reduced. */
