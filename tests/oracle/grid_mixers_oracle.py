@@ -199,6 +199,10 @@ def check_time():
     weights = 1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128
     flops = COEFFICIENTS["peak_flops"] * COEFFICIENTS["dense_flops_share"]
     one, indexer = projections("time1", 1), 4 * 2 * 4096 * 4 * weights / flops
+    without = {key: value for key, value in text.items() if not key.startswith("index_")} | {"model_type": "deepseek_v3"}
+    (scratch / "without.json").write_text(json.dumps(without))
+    got = one - projections("without", 1, "./without.json")
+    oracle.check(abs(got / indexer - 1) < 1e-6, f"an indexer's products: {got} for {indexer}")
     for tensor in (2, 4, 8):
         got, want = projections(f"time{tensor}", tensor), (one - indexer) / tensor + indexer
         oracle.check(abs(got / want - 1) < 1e-9, f"projections with tensor {tensor}: {got} for {want}")
