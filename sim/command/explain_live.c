@@ -7,6 +7,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/memory/assumed_layout.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/newest_arena.h"
@@ -211,11 +212,13 @@ static void head(void *state, const spw_explain_point *p) {
     print_heading(p->job, p->scheme, p->sequences, &e->footprint);
     print_stages(&point);
     print_newest(e);
-    const char *sharded = spw_footprint_state_note(p->job, p->scheme);
+    const char *sharded = spw_footprint_state_note(p->job, p->scheme),
+               *loss = spw_cross_entropy_note(p->job, p->scheme);
     char precision[SPW_PRECISION_TEXT];
     if (sharded != NULL) printf("assumed: %s\n", sharded);
     if (spw_precision_assumed(p->job, precision)) printf("assumed: %s\n", precision);
     if (spw_precision_note(p->job, precision)) printf("assumed: %s\n", precision);
+    if (loss != NULL) printf("assumed: %s\n", loss);
     printf("%s\n", e->rows);
 }
 

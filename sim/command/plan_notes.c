@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
 #include "sim/memory/assumed_layout.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/print/plural.h"
 #include "sim/print/table.h"
@@ -103,10 +104,12 @@ static void print_limits(const spw_plan_view *v, FILE *out) {
     for (size_t i = 0; i < v->result->rows; i++) {
         const spw_result_row *row = &v->result->row[i];
         const char *why = spw_plan_no_time(v->request, row);
-        const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme);
+        const char *sharded = spw_footprint_state_note(v->request->job, &row->scheme),
+                   *loss = spw_cross_entropy_note(v->request->job, &row->scheme);
         char text[SPW_BY_POSITION_TEXT];
         if (spw_selection_note(&row->scheme, v->settings->trace->has_weights, text))
             add_reason(&position, text, strlen(text));
+        if (loss != NULL) add_reason(&position, loss, strlen(loss));
         if (sharded != NULL) add_reason(&state, sharded, strlen(sharded));
         for (size_t j = 0; j < row->outside_fit.count; j++) {
             const char *feature = row->outside_fit.item[j].feature;

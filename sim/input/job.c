@@ -46,6 +46,15 @@ static const spw_choice master_bytes[] = {
 static const spw_choice attention_cores[] = {
     {"flash", SPW_ATTENTION_FLASH}, {"unfused", SPW_ATTENTION_UNFUSED}, {NULL, 0}};
 
+static const spw_choice losses[] = {{"auto", SPW_CROSS_ENTROPY_AUTO},
+                                    {"unfused", SPW_CROSS_ENTROPY_UNFUSED},
+                                    {"native", SPW_CROSS_ENTROPY_NATIVE},
+                                    {"te", SPW_CROSS_ENTROPY_TE},
+                                    {"te_in_place", SPW_CROSS_ENTROPY_TE_IN_PLACE},
+                                    {"chunked", SPW_CROSS_ENTROPY_CHUNKED},
+                                    {"fused", SPW_CROSS_ENTROPY_FUSED},
+                                    {NULL, 0}};
+
 static const spw_choice recipes[] = {
     {"none", SPW_FP8_NONE},           {"delayed", SPW_FP8_DELAYED}, {"tensorwise", SPW_FP8_TENSORWISE},
     {"blockwise", SPW_FP8_BLOCKWISE}, {"mxfp8", SPW_FP8_MXFP8},     {NULL, 0}};
@@ -338,6 +347,14 @@ static const spw_setting rows[] = {
      .choices = attention_cores,
      .fallback = "flash",
      .help = "unfused: Megatron-Core without TransformerEngine, whose scores [heads, S, S] are held"},
+    {.key = "cross_entropy",
+     .kind = SPW_SETTING_CHOICE,
+     .offset = offsetof(job_text, job.cross_entropy),
+     .size = sizeof(spw_cross_entropy),
+     .choices = losses,
+     .fallback = "auto",
+     .help = "the loss: Megatron-Core's own, its native fusion, TransformerEngine's from 2.18 on or before, "
+             "torchtitan's; auto: that of the scheme's framework; fused: logits and their gradient alone"},
     {.key = "optimizer",
      .kind = SPW_SETTING_CHOICE,
      .offset = offsetof(job_text, job.optimizer),

@@ -112,6 +112,17 @@ const char *spw_model_part_name(spw_model_part part);
 /* The core of attention: one kernel that never holds the scores, or Megatron-Core's own without TransformerEngine, which does. */
 typedef enum spw_attention_core { SPW_ATTENTION_FLASH, SPW_ATTENTION_UNFUSED } spw_attention_core;
 
+/* The loss (sim/memory/cross_entropy.h). AUTO: that of the scheme's framework. */
+typedef enum spw_cross_entropy {
+    SPW_CROSS_ENTROPY_AUTO,
+    SPW_CROSS_ENTROPY_UNFUSED,
+    SPW_CROSS_ENTROPY_NATIVE,
+    SPW_CROSS_ENTROPY_TE,
+    SPW_CROSS_ENTROPY_TE_IN_PLACE,
+    SPW_CROSS_ENTROPY_CHUNKED,
+    SPW_CROSS_ENTROPY_FUSED
+} spw_cross_entropy;
+
 typedef struct spw_job {
     spw_model model;
     spw_cluster cluster;
@@ -141,6 +152,7 @@ typedef struct spw_job {
     spw_offload offload;
     spw_remat remat;
     spw_attention_core attention;
+    spw_cross_entropy cross_entropy;
     double memory_fraction;                            /* (0, 1] */
     double price_per_gpu_hour;                         /* 0: the cluster's */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */

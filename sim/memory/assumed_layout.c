@@ -1,16 +1,10 @@
 #include "sim/memory/assumed_layout.h"
 
+#include "sim/memory/megatron_job.h"
 #include "sim/print/plural.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Megatron-Core's own schemes, and others under its optimizers. */
-static bool is_megatron(const spw_job *job, const spw_scheme *scheme) {
-    const spw_scheme_megatron *m = &scheme->type->megatron;
-    return !scheme->type->memory.shards_state &&
-           (job->optimizer != SPW_OPTIMIZER_SHARDED || m->timed || m->splits || m->fp8);
-}
 
 static void append(char *out, size_t size, const char *before, size_t count, const char *after) {
     const size_t used = strlen(out);
@@ -41,7 +35,7 @@ static void append_blocks(size_t blocks, size_t layers, char out[SPW_LAYOUT_TEXT
 bool spw_assumed_layout(const spw_pipeline *p, const spw_job *job, const spw_scheme *scheme,
                         char out[SPW_LAYOUT_TEXT]) {
     const size_t blocks = p->stages * p->chunks, more = job->model.layers % blocks;
-    if (p->stages == 1 || p->layout != NULL || more == 0 || !is_megatron(job, scheme)) return false;
+    if (p->stages == 1 || p->layout != NULL || more == 0 || !spw_is_megatron_job(job, scheme)) return false;
     (void)snprintf(out, SPW_LAYOUT_TEXT, "E");
     append_layers(spw_pipeline_block(p, &job->model, 0, 0).layers, out);
     append_blocks(more - 1, job->model.layers / blocks + 1, out);

@@ -3,10 +3,12 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
+#include "sim/memory/megatron_job.h"
 #include "sim/memory/mesh_memory.h"
 #include "sim/memory/page_pool.h"
 #include "sim/memory/repeated_modules.h"
@@ -18,8 +20,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
-enum { LOGITS_COPIES = 2 };
-enum { AFTER_SCHEME = 10 }; /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 10 };       /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
@@ -70,12 +71,13 @@ static size_t attention_adapter_elements(const spw_job *job) {
 static double ffn_kept(const spw_job *job) { return job->finetune.frozen == SPW_FROZEN_BASE ? 2.0 : 3.0; }
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
- * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). */
-static size_t attention_elements(const spw_model *m) {
+ * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of MLA's
+ * up projection as keys are, and its output goes; else it stays, of which keys and values are counted: what is left is nope. */
+static size_t attention_elements(const spw_model *m, bool joins_keys) {
     if (m->attention == SPW_ATTENTION_MLA) {
         size_t query = m->heads * (m->nope_dim + m->rope_dim), value = m->heads * m->v_head_dim;
         return 3 * m->hidden + 2 * m->q_lora_rank + 2 * query + 2 * m->kv_lora_rank + m->rope_dim +
-               m->heads * m->nope_dim + 2 * value;
+               (joins_keys ? 0 : m->heads * m->nope_dim) + 2 * value;
     }
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
@@ -139,9 +141,13 @@ static double add_unfused(spw_footprint *f, const spw_job *job, const spw_layer_
 }
 
 /* The log-sum-exp is all that flash attention keeps of its core: its output is an input of the next product. */
-static double add_flash(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                        const spw_layer_shape *s) {
     const spw_model *m = &job->model;
-    const size_t elements = attention_elements(m) - attention_unneeded(job) + attention_adapter_elements(job);
+    const bool megatron =
+        spw_is_megatron_job(job, scheme) || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
+    const size_t elements =
+        attention_elements(m, megatron) - attention_unneeded(job) + attention_adapter_elements(job);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes,
                  core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
                  bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) - gone;
@@ -154,8 +160,8 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_layer_sh
     return spw_remat_repeats(job->remat, SPW_MODULE_CORE_ATTN) ? bytes - tokens * core : bytes;
 }
 
-static double add_activations(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                              const spw_layer_shape *s) {
+static double add_activations(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                              const spw_stage *stage, const spw_layer_shape *s) {
     const spw_model *m = &job->model;
     const double tokens = (double)s->tokens, b = (double)s->element_bytes;
     const double carry = tokens * (double)m->hidden * b;
@@ -167,13 +173,8 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_st
                           "L T H b = %zu x %zu x %zu x %.0f", stage->kept_layers, s->tokens, m->hidden, b),
         ALWAYS);
     const double attention =
-        job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, s);
-    if (stage->head) {
-        LIVE(spw_component_add(f, "logits", LOGITS_COPIES * tokens * (double)m->vocab * b,
-                               "logits and their gradient; the fp32 loss is fused (7.5)",
-                               "2 T V b = 2 x %zu x %zu x %.0f", s->tokens, m->vocab, b),
-             AT_LOSS);
-    }
+        job->attention == SPW_ATTENTION_UNFUSED ? add_unfused(f, job, s) : add_flash(f, job, scheme, s);
+    if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     add_gathered_sequence(f, job, stage, s);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
         LIVE(spw_component_add(
@@ -435,7 +436,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
             spw_footprint_add_gathered(out, job, &stage,
                                        scheme->type->compiled.list != NULL &&
                                            scheme->type->compiled.list(scheme)->all_experts);
-        attention = add_activations(out, part, &stage, shape);
+        attention = add_activations(out, part, scheme, &stage, shape);
         spw_mesh_add(job, &stage, shape, out);
     } else {
         const spw_parameters parameters = spw_model_parameters(&job->model);

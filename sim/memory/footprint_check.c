@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/unfused_attention.h"
@@ -296,6 +297,7 @@ spw_status spw_footprint_check(const spw_job *job, const spw_scheme *scheme) {
     if (status == SPW_OK) status = check_finetune(job, scheme);
     if (status == SPW_OK) status = check_fsdp2(job, scheme);
     if (status == SPW_OK) status = spw_unfused_attention_check(job, scheme);
+    if (status == SPW_OK) status = spw_cross_entropy_check(job, scheme);
     if (status == SPW_OK) status = spw_offload_check(job, scheme);
     if (status != SPW_OK) return status;
     if (!scheme->type->memory.shards_state || job->optimizer == SPW_OPTIMIZER_SHARDED) return SPW_OK;

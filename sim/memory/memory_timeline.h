@@ -5,7 +5,7 @@
  * One pass of one layer is 1 wide, and so are the loss and the optimizer: the axis is the order of execution, not time.
  *   forward    of the layers in order: what stays from step to step, what the layers before keep for the backward pass, and the
  *              experts' tensors of the layer at work. Gathered weights and attention are not in it: the backward pass has more.
- *   loss       logits and their gradient
+ *   loss       logits, and what the loss makes of them (sim/memory/cross_entropy.h)
  *   backward   last layer first, each with all that the footprint counts beside the experts' tensors. What layers keep stays to
  *              the end: the peak is counted so, because the fullest layer may be any.
  *   optimizer  what stays from step to step, and gradients

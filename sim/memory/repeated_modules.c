@@ -11,10 +11,8 @@ static double key_elements(const spw_model *m) {
 static double value_elements(const spw_model *m) { return (double)m->heads * (double)m->v_head_dim; }
 static double latent_elements(const spw_model *m) { return (double)(m->q_lora_rank + m->kv_lora_rank); }
 
-/* Queries, keys and values, and the up projection's own output (7.4). */
-static double up_elements(const spw_model *m) {
-    return 2.0 * key_elements(m) + (double)(m->heads * m->nope_dim) + value_elements(m);
-}
+/* Queries, keys and values. */
+static double up_elements(const spw_model *m) { return 2.0 * key_elements(m) + value_elements(m); }
 
 spw_repeated_modules spw_repeated_modules_of(const spw_job *job, const spw_layer_shape *s) {
     const spw_model *m = &job->model;

@@ -5,6 +5,7 @@
 #include "sim/input/precision.h"
 #include "sim/memory/assumed_layout.h"
 #include "sim/memory/compiled_cut.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_check.h"
 #include "sim/memory/reserved_memory.h"
 #include "sim/print/plural.h"
@@ -138,11 +139,13 @@ static void assume_time(const spw_replay_row *row, spw_result_row *out) {
 }
 
 static void assume_memory(const spw_replay_row *row, spw_assumptions *list) {
-    const char *state = spw_footprint_state_note(row->point.job, row->point.scheme);
+    const char *state = spw_footprint_state_note(row->point.job, row->point.scheme),
+               *loss = spw_cross_entropy_note(row->point.job, row->point.scheme);
     char precision[SPW_PRECISION_TEXT];
     if (state != NULL) spw_assume(list, "%s", state);
     if (spw_precision_assumed(row->point.job, precision)) spw_assume(list, "%s", precision);
     if (spw_precision_note(row->point.job, precision)) spw_assume(list, "%s", precision);
+    if (loss != NULL && !row->compiled) spw_assume(list, "%s", loss);
     if (row->compiled) {
         spw_assume(list, "memory is what XLA's arena holds, by the coefficients of stack %s",
                    row->frame->request->stack->name);

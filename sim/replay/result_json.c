@@ -2,6 +2,7 @@
 
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
+#include "sim/memory/cross_entropy.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/optimizer_state.h"
 #include "sim/replay/balance.h"
@@ -135,6 +136,9 @@ static json_t *settings_json(spw_json *json, const spw_run_settings *s) {
     spw_json_put(json, object, "remat", spw_json_text(spw_remat_name(job->remat)));
     if (job->attention == SPW_ATTENTION_UNFUSED)
         spw_json_put(json, object, "attention", spw_json_text("unfused"));
+    if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO)
+        spw_json_put(json, object, "cross_entropy",
+                     spw_json_text(spw_cross_entropy_name(job->cross_entropy)));
     spw_json_put(json, object, "optimizer", spw_json_text(spw_optimizer_name(job->optimizer)));
     if (has_fsdp2(job)) spw_json_put(json, object, "fsdp2", fsdp2_json(json, job));
     if (job->muon) spw_json_put(json, object, "optimizer_algorithm", spw_json_text("muon"));

@@ -68,11 +68,11 @@ class Model:
         self.dense = attention + 2 * H + 3 * H * self.F_dense  # of a dense layer
         assert not c["tie_word_embeddings"]
 
-    def attention_elements(self):
-        """A of section 7.4."""
+    def attention_elements(self, megatron):
+        """A of section 7.4; Megatron-Core copies keys and values out of MLA's projection, whose output goes."""
         if self.mla:
             return (3 * self.H + 2 * self.q_lora + 2 * self.heads * (self.nope + self.rope) + 2 * self.kv_lora + self.rope
-                    + self.heads * (self.nope + 2 * self.v))
+                    + self.heads * ((0 if megatron else self.nope) + 2 * self.v))
         return 3 * self.H + 3 * self.heads * self.head_dim + 3 * self.kv_heads * self.head_dim
 
     def policy_elements(self, policy, is_moe):
@@ -211,13 +211,15 @@ def whole_model(model, job, stage, scheme, live, saved):
         parts["expert_weight_gradients"] = (experts * g, "m")
         parts["gathered_other_weights"] = (2 * model.other * w * several, "m")
         parts["gathered_dense_weights"] = ((2 * w + g) * model.dense * several, "d")
-    lse, elements = 4 * model.heads, model.attention_elements()
+    megatron = job.optimizer != "sharded" or scheme.startswith("megatron")
+    lse, elements = 4 * model.heads, model.attention_elements(megatron)
     attention, shared, ffn = T * (elements * b + lse), 3 * T * model.F_shared * b, 3 * T * model.F_dense * b
     parts["carries"] = ((stage.kept_dense + stage.kept_moe) * T * H * b, "mdl")
     parts["attention"] = (attention, "md")
     parts["shared_expert"] = (shared, "m")
     parts["dense_ffn"] = (4 * T * model.F_dense * b, "d")
-    parts["logits"] = (2 * T * model.V * b, "l") if stage.last else (0, "")
+    each = (b + 4 if b < 4 else 4) if megatron else 2 * b  # Megatron-Core's softmax in fp32, in the place of logits in fp32
+    parts["logits"] = (each * T * model.V, "l") if stage.last else (0, "")
     parts["live"] = (live, "m")
     if job.remat in POLICIES:
         kept = (stage.kept_moe * model.policy_elements(job.remat, True) + stage.kept_dense * model.policy_elements(job.remat, False))

@@ -227,7 +227,7 @@ def check_state(grid, name):
                 "optimizer": 8 * (routed / experts + rest / others), "master_weights": 4 * (routed / experts + rest / others)}
         got = {row["component"]: row["bytes"] for row in json.loads(oracle.must("explain", "--job", job, "--format", "json"))}
         T = grid.p * grid.S // (grid.TP * grid.CP)
-        want.update(carries=grid.layers * T * grid.H * 2, logits=2 * T * 96 * 2)
+        want.update(carries=grid.layers * T * grid.H * 2, logits=(2 + 4) * T * 96)
         if grid.TP > 1:
             want["gathered_sequence"] = 2 * grid.TP * T * grid.H * 2
         oracle.check(("gathered_sequence" in got) == (grid.TP > 1), f"{name}: gathered_sequence with tensor {grid.TP}")

@@ -94,8 +94,7 @@ class Case:
         if self.mla:
             key, up = self.heads * (self.nope + self.rope), {"mla_up_proj"}
             for elements, again in ((self.q_lora, set()), (self.kv_lora + self.rope, set()),
-                                    (key, up), (key, up), (self.heads * self.nope, up), (self.heads * self.v, up),
-                                    (self.heads * self.v, set())):
+                                    (key, up), (key, up), (self.heads * self.v, up), (self.heads * self.v, set())):
                 yield "attention", one(elements), again
             yield "attention", read(self.q_lora + self.kv_lora), up
         else:
@@ -234,6 +233,11 @@ def check_measured():
         case.shared, case.heads, case.kv, case.D, case.q_lora, case.kv_lora = 1, 4, 4, 16, 24, 20
         case.nope, case.rope, case.v, case.p, case.S, case.stages, case.micro, case.L, case.first_dense = 16, 8, 12, 2, 64, 1, 1, 2, 1
         T, waits = case.p * case.S, {}
+        if spec == "fused":  # all of a dense layer
+            rows = json.loads(oracle.must("explain", "--job", case.write("none"), "--format", "json"))
+            whole = next(row["bytes"] for row in rows if row["component"] == "attention") + 2 * 3 * T * case.dense_F
+            whole += 4 * T * (4 if case.mla else 2) + (2 * 4 * case.S * case.rope if case.mla else 4 * 2 * case.S * case.D)
+            oracle.check(whole == lists["none"]["no"], f"{attention}: a dense layer holds {whole} for {lists['none']['no']}")
         for modules in [m for m in lists if "moe" not in m.split("+")]:
             rows = json.loads(oracle.must("explain", "--job", case.write(modules), "--format", "json"))
             waits[modules] = next(row["bytes"] for row in rows if row["component"] == "saved_activations")
@@ -241,10 +245,9 @@ def check_measured():
             names = set(modules.split("+"))
             norms = 0 if case.local else (3 if case.mla else 1) * ("layernorm" in names) + ("mlp" in names) + 4 * ("mla_up_proj" in names)
             angles = 2 * 4 * case.S * case.rope if "mla_up_proj" in names else 0
-            more = 2 * 2 * T * case.heads * case.nope if "mla_up_proj" in names else 0  # counted of the projection, and not held
             mask = 2 * 4 if "core_attn" in names else 0
             freed = sum(lists["none"][e] - lists[modules][e] for e in ("yes", "no"))
-            want = freed - 4 * T * norms - angles + more + mask
+            want = freed - 4 * T * norms - angles + mask
             oracle.check(abs(waits["none"] - spillway - want) < 2, f"{spec} {attention} {modules}: {waits['none'] - spillway} freed for {want}")
 
 

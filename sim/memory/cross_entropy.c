@@ -1,0 +1,104 @@
+#include "sim/memory/cross_entropy.h"
+
+#include "sim/memory/footprint_component.h"
+#include "sim/memory/megatron_job.h"
+
+#define MEGATRON "NVIDIA/Megatron-LM megatron/core/tensor_parallel/cross_entropy.py (7.5)"
+
+enum { FP32 = 4, CHUNKS = 8 /* torchtitan's ChunkedLossWrapper */ };
+
+/* Bytes of a logit's place at the fullest moment beside the logit itself, how many of fp32 and of a logit's own; and what is kept
+ * until the loss runs backward. */
+typedef struct loss_law {
+    const char *name, *source;
+    unsigned fp32, copies, kept_fp32, kept_copies, chunks;
+} loss_law;
+
+static const loss_law laws[] = {
+    [SPW_CROSS_ENTROPY_UNFUSED] = {"unfused", "logits, and the softmax in fp32: " MEGATRON, 1, 1, 1, 0, 1},
+    [SPW_CROSS_ENTROPY_NATIVE] = {"native", "logits, the softmax in fp32 and PyTorch's copy of it (7.5)", 2,
+                                  1, 1, 0, 1},
+    [SPW_CROSS_ENTROPY_TE] = {"te", "logits, and their gradient in fp32: TransformerEngine (7.5)", 1, 1, 1, 0,
+                              1},
+    [SPW_CROSS_ENTROPY_TE_IN_PLACE] = {"te_in_place",
+                                       "logits, which their gradient replaces: TransformerEngine (7.5)", 0, 1,
+                                       0, 1, 1},
+    [SPW_CROSS_ENTROPY_CHUNKED] = {"chunked",
+                                   "of a chunk: logits; in fp32 log-softmax, its gradient and theirs: "
+                                   "torchtitan (7.5)",
+                                   3, 1, 0, 0, CHUNKS},
+    [SPW_CROSS_ENTROPY_FUSED] = {"fused", "logits and their gradient; the fp32 loss is fused (7.5)", 0, 2, 0,
+                                 1, 1},
+};
+
+const char *spw_cross_entropy_name(spw_cross_entropy kind) { return laws[kind].name; }
+
+spw_cross_entropy spw_cross_entropy_of(const spw_job *job, const spw_scheme *scheme) {
+    if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO) return job->cross_entropy;
+    if (scheme->type->memory.fsdp2) return SPW_CROSS_ENTROPY_CHUNKED;
+    return spw_is_megatron_job(job, scheme) ? SPW_CROSS_ENTROPY_UNFUSED : SPW_CROSS_ENTROPY_FUSED;
+}
+
+/* Logits in fp32 are not copied: what is computed of them takes their place. */
+static double bytes_each(unsigned fp32, unsigned copies, double b, bool in_place) {
+    return (double)copies * b + (double)(fp32 - (in_place && b >= FP32 && fp32 > 0 ? 1 : 0)) * FP32;
+}
+
+void spw_cross_entropy_add(spw_footprint *f, const spw_job *job, const spw_scheme *scheme,
+                           const spw_layer_shape *s, const spw_model *m) {
+    const spw_cross_entropy kind = spw_cross_entropy_of(job, scheme);
+    const loss_law *law = &laws[kind];
+    const bool in_place = kind == SPW_CROSS_ENTROPY_UNFUSED || kind == SPW_CROSS_ENTROPY_NATIVE;
+    const double numbers = (double)s->tokens * (double)m->vocab, b = (double)s->element_bytes,
+                 most = bytes_each(law->fp32, law->copies, b, in_place),
+                 kept = bytes_each(law->kept_fp32, law->kept_copies, b, false);
+    if (kind == SPW_CROSS_ENTROPY_FUSED) {
+        LIVE(spw_component_add(f, "logits", most * numbers, law->source, "2 T V b = 2 x %zu x %zu x %.0f",
+                               s->tokens, m->vocab, b),
+             AT_LOSS);
+    } else if (law->chunks > 1) {
+        LIVE(spw_component_add(f, "logits", most * numbers / law->chunks, law->source,
+                               "%.0f T V / %u = %.0f x %zu x %zu / %u", most, law->chunks, most, s->tokens,
+                               m->vocab, law->chunks),
+             AT_LOSS);
+        LIVE(spw_component_add(f, "hidden_gradient", FP32 * (double)s->tokens * (double)m->hidden,
+                               "of all chunks, in fp32: torchtitan (7.5)", "4 T H = 4 x %zu x %zu", s->tokens,
+                               m->hidden),
+             AT_LOSS);
+    } else {
+        LIVE(spw_component_add(f, "logits", most * numbers, law->source, "%.0f T V = %.0f x %zu x %zu", most,
+                               most, s->tokens, m->vocab),
+             AT_LOSS);
+    }
+    if (job->stage_layout.predictions == 0) return;
+    LIVE(spw_component_add(f, "logits_of_predictions", (double)job->stage_layout.predictions * kept * numbers,
+                           "what the losses of multi-token prediction keep for their backward pass (7.5)",
+                           "%zu x %.0f T V = %zu x %.0f x %zu x %zu", job->stage_layout.predictions, kept,
+                           job->stage_layout.predictions, kept, s->tokens, m->vocab),
+         AT_LOSS);
+}
+
+spw_status spw_cross_entropy_check(const spw_job *job, const spw_scheme *scheme) {
+    const spw_cross_entropy kind = job->cross_entropy;
+    const bool titan = scheme->type->memory.fsdp2, maxtext = scheme->type->memory.shards_state;
+    if (kind == SPW_CROSS_ENTROPY_AUTO || kind == SPW_CROSS_ENTROPY_FUSED) return SPW_OK;
+    if (!maxtext && titan == (kind == SPW_CROSS_ENTROPY_CHUNKED)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "scheme '%s': cross_entropy: %s is %s; use %s, or leave it out",
+                    scheme->text, laws[kind].name,
+                    kind == SPW_CROSS_ENTROPY_CHUNKED ? "torchtitan's loss" : "a loss of Megatron-Core",
+                    maxtext ? "fused"
+                    : titan ? "chunked or fused"
+                            : "unfused, native, te, te_in_place or fused");
+}
+
+const char *spw_cross_entropy_note(const spw_job *job, const spw_scheme *scheme) {
+    if (job->cross_entropy != SPW_CROSS_ENTROPY_AUTO || job->part != SPW_PART_WHOLE) return NULL;
+    switch (spw_cross_entropy_of(job, scheme)) {
+    case SPW_CROSS_ENTROPY_UNFUSED:
+        return "Megatron-Core's own loss, with the softmax in fp32 (cross_entropy: unfused); native, te and "
+               "te_in_place are those of --cross-entropy-loss-fusion";
+    case SPW_CROSS_ENTROPY_CHUNKED:
+        return "torchtitan's loss, of an eighth of the tokens at a time (cross_entropy: chunked)";
+    default: return NULL;
+    }
+}
