@@ -22,8 +22,8 @@ from torch.profiler import ProfilerActivity, profile
 warnings.filterwarnings("ignore")
 # sequences, their length, vocabulary
 SHAPES = [(2, 64, 4096), (1, 96, 16384), (3, 32, 1000)]
-# loss, processes (the tensor group), layers of multi-token prediction
 GPU_SHAPES = [(2, 2048, 32768), (1, 4096, 129280), (1, 4096, 151936)]
+# loss, processes (the tensor group), layers of multi-token prediction
 RUNS = [("unfused", 1, 0), ("unfused", 2, 0), ("unfused", 1, 1), ("unfused", 1, 2), ("native", 1, 0), ("native", 2, 0), ("native", 1, 1),
         ("chunked", 1, 0), ("te", 1, 0), ("te", 1, 1), ("te_in_place", 1, 0), ("te_in_place", 1, 1)]
 CHUNKS = 8
@@ -90,8 +90,8 @@ def megatron(loss, sequences, length, vocab, predictions):
         from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
         language_module.te_parallel_cross_entropy = lambda logits, labels, group, capture: parallel_cross_entropy(
             logits, labels, 0.0, False, group, -100, capture)
-    config = types.SimpleNamespace(cross_entropy_loss_fusion=loss != "unfused", cross_entropy_fusion_impl=loss[:2] if loss.startswith("te") else loss,
-                                   mtp_num_layers=predictions,
+    config = types.SimpleNamespace(cross_entropy_loss_fusion=loss != "unfused",
+                                   cross_entropy_fusion_impl="te" if loss.startswith("te") else loss, mtp_num_layers=predictions,
                                    mtp_detach_heads=False, calculate_per_token_loss=False, mtp_loss_scaling_factor=0.1)
     module = types.SimpleNamespace(config=config, tp_group=group, pg_collection=types.SimpleNamespace(tp=group))
     loss_of = lambda labels, logits: language_module.LanguageModule.compute_language_model_loss(module, labels, logits)
@@ -150,8 +150,8 @@ def work(rank, ranks, port, queue):
 if __name__ == "__main__":
     with open(sys.argv[1], "w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["device", "loss", "processes", "predictions", "sequences", "sequence_length", "vocabulary", "forward_peak_bytes", "kept_bytes",
-                        "backward_peak_bytes"])
+        table.writerow(["device", "loss", "processes", "predictions", "sequences", "sequence_length", "vocabulary",
+                        "forward_peak_bytes", "kept_bytes", "backward_peak_bytes"])
         queue = mp.get_context("spawn").SimpleQueue()
         for ranks in (1, 2) if DEVICE == "cpu" else (1,):
             mp.spawn(work, (ranks, 29650 + ranks, queue), ranks)
