@@ -137,6 +137,8 @@ static spw_status judge(search *s, size_t at, const spw_point *point, spw_search
     spw_search_point_facts f;
     *out = SPW_SEARCH_BATCH;
     if (is_too_large(s, point)) return SPW_OK;
+    *out = SPW_SEARCH_ALONE;
+    if (spw_scheme_is_unknown_alone(point->scheme, &point->shape)) return SPW_OK;
     const spw_status status = bound_of(s, at, point, &f);
     *out = SPW_SEARCH_IMPOSSIBLE;
     if (status != SPW_OK) return status == SPW_ECONFIG ? SPW_OK : status;
@@ -363,7 +365,7 @@ static spw_status find_seeds(search *s, size_t first, size_t last, seed *list) {
             const spw_point point = point_at(s, at);
             spw_search_point_facts f;
             size_t batch = 0;
-            if (is_too_large(s, &point)) continue;
+            if (is_too_large(s, &point) || spw_scheme_is_unknown_alone(point.scheme, &point.shape)) continue;
             status = bound_of(s, at, &point, &f);
             if (status == SPW_ECONFIG) continue;
             SPW_TRY(status);

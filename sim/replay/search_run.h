@@ -16,6 +16,7 @@
 #define SPW_SEARCH_FATE_LIST(X) \
     X(IMPOSSIBLE, "cannot_be", "cannot be: sizes that do not divide, or a scheme that does not run there") \
     X(BATCH, "batch_too_large", "take more tokens a step than are asked for at most") \
+    X(ALONE, "unknown_alone", "send by DeepEP, and no run of it in a group of one rank is known") \
     X(STATE, "state_too_large", "weights and optimizer alone are over the budget, whatever the batch") \
     X(MEMORY, "memory_too_large", "need more memory than there is, whatever the routing") \
     X(UNTIMED, "no_time", "have no time, and others have") \

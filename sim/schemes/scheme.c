@@ -248,6 +248,14 @@ bool spw_scheme_is_bare_megatron(const spw_scheme *scheme) {
     return scheme->type->megatron.as_bare != NULL && scheme->type->megatron.as_bare(scheme);
 }
 
+bool spw_scheme_is_unknown_alone(const spw_scheme *scheme, const spw_layer_shape *shape) {
+    const spw_scheme_type *type = scheme->type;
+    if (shape->ranks > 1) return false;
+    if (type->compiled.list != NULL)
+        return type->compiled.list(scheme)->exchange == SPW_COMPILED_EXCHANGE_LIBRARY;
+    return spw_scheme_is_timed_megatron(scheme) && type->megatron.dispatcher == SPW_MEGATRON_TOKENS;
+}
+
 bool spw_schemes_need_weights(const spw_scheme *scheme, size_t schemes) {
     for (size_t i = 0; i < schemes; i++) {
         if (spw_scheme_drop_rule(&scheme[i]) == SPW_DROP_BY_WEIGHT || scheme[i].type->routing.by_choice_rank)

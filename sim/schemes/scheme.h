@@ -290,6 +290,8 @@ double spw_worst_rank_factor(const spw_scheme *scheme, const spw_layer_shape *sh
 bool spw_scheme_fills_slots(const spw_scheme *scheme);
 bool spw_scheme_is_timed_megatron(const spw_scheme *scheme);
 bool spw_scheme_is_bare_megatron(const spw_scheme *scheme);
+/* DeepEP in a group of one rank: nobody is known to have run it, and Megatron-Core (d98e8a64) refuses it at its start. */
+bool spw_scheme_is_unknown_alone(const spw_scheme *scheme, const spw_layer_shape *shape);
 
 /* Capacity slots C of one sequence and expert, for SPW_WIDTH_SLOTS; 0 where the scheme has none. */
 size_t spw_scheme_capacity(const spw_scheme *scheme, const spw_layer_shape *shape);
