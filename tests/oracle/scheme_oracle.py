@@ -298,7 +298,7 @@ def run_real(program, folder, path, expert, layer, names):
     case.schemes = tuple(s for n in names for s in FAMILIES[n].real_schemes(case))
     job = folder / f"scheme_real_{expert}_{layer}.yaml"
     text = "".join(f"- \"{s}\"\n" for s in case.schemes)
-    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nremat: full\n"
+    job.write_text(f"model: scratch-moe-e64\ncluster: mi355x-8x8\nremat: full\nfsdp2: {{reshard_after_forward: off}}\n"
                    f"parallel: {{expert: {expert}, fsdp: {64 // expert}}}\n"
                    f"batch: {{sequences_per_gpu: 2, sequence_length: 512}}\nschemes:\n{text}")
     return check(program, folder, f"real_{expert}_{layer}", case, trace, path, job, 1, 1,
