@@ -375,8 +375,8 @@ static void test_timeline(void) {
     for (int i = 0; i < SPW_TIMELINE_COMPONENTS; i++)
         CHECK_OK(spw_timeline_add(&t, i == 3 ? "third" : "x", "help", SPW_STREAM_COMPUTE, 2.0, 0.5));
     CHECK_STATUS(spw_timeline_add(&t, "one more", "help", SPW_STREAM_HOST, 1.0, 1.0), SPW_EARG);
-    spw_timeline_finish(&t, 24.0);
-    CHECK(t.step_s == 12.0 && t.tokens_per_s_per_gpu == 2.0);
+    spw_timeline_finish(&t, SPW_TIMELINE_COMPONENTS);
+    CHECK(t.step_s == SPW_TIMELINE_COMPONENTS * 0.5 && t.tokens_per_s_per_gpu == 2.0);
     CHECK(spw_timeline_find(&t, "third") == &t.component[3] && spw_timeline_find(&t, "no") == NULL);
     CHECK(strcmp(spw_stream_name(SPW_STREAM_COLLECTIVE), "collective") == 0);
 }

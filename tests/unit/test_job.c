@@ -118,18 +118,19 @@ static void test_keys(void) {
            "decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers, "
            "account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split, "
            "pipeline_model_parallel_layout");
-    refuse(
-        JOB "colour: red\n",
-        "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
-        "precision, fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
-        "optimizer_on_host, offload_modules, "
-        "memory_fraction, "
-        "price_per_gpu_hour, "
-        "schemes");
+    refuse(JOB "colour: red\n",
+           "job.yaml:5: unknown key 'colour'; known keys: model, cluster, gpus, parallel, batch, finetune, "
+           "precision, fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
+           "optimizer_algorithm, "
+           "optimizer_on_host, offload_modules, "
+           "memory_fraction, "
+           "price_per_gpu_hour, "
+           "schemes");
     refuse(JOB "? [a]\n: 1\n",
            "job.yaml:5: unknown key '?'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
-           "fsdp2, allocator, model_part, layers, remat, attention, optimizer, optimizer_algorithm, "
+           "fsdp2, allocator, model_part, layers, remat, attention, cross_entropy, optimizer, "
+           "optimizer_algorithm, "
            "optimizer_on_host, offload_modules, "
            "memory_fraction, "
            "price_per_gpu_hour, "
@@ -452,7 +453,8 @@ static void test_yaml(void) {
            "job.yaml:1: unknown key 'a'; known keys: model, cluster, gpus, parallel, batch, finetune, "
            "precision, "
            "fsdp2, allocator, "
-           "model_part, layers, remat, attention, optimizer, optimizer_algorithm, optimizer_on_host, "
+           "model_part, layers, remat, attention, cross_entropy, optimizer, optimizer_algorithm, "
+           "optimizer_on_host, "
            "offload_modules, "
            "memory_fraction, price_per_gpu_hour, "
            "schemes");
@@ -530,7 +532,7 @@ static void test_memory(const char *root) {
 
 /* Every key is documented, with its default. */
 static void test_describe(void) {
-    char text[8192] = "";
+    char text[16384] = "";
     FILE *out = fmemopen(text, sizeof text - 1, "w");
     CHECK(out != NULL);
     if (out == NULL) return;
@@ -656,9 +658,9 @@ static void test_remat_lists(void) {
            "job.yaml:6: remat moe_act+layernorm of bare layers is not described; use one of none, full, "
            "selective, moe_act and moe, or model_part: whole");
     refuse("model: deepseek-v3\ncluster: h200-8x8\nparallel: {expert: 8, fsdp: 8}\n" BATCH
-           "optimizer: distributed\nprecision: {recipe: blockwise}\nremat: [moe, layernorm]\n",
-           "job.yaml:6: recipe blockwise with remat layernorm+moe is not modelled: of the modules only "
-           "core_attn, moe_act and moe were read in fp8; use some of these, none or full, or recipe: none");
+           "optimizer: distributed\nprecision: {recipe: delayed}\nremat: [moe, layernorm]\n",
+           "job.yaml:6: Megatron-Core refuses recipe delayed with remat layernorm+moe: delayed scaling does "
+           "not go with moe_act or layernorm; use remat: none, full or other modules, or another recipe");
 }
 
 int main(int argc, char **argv) {
