@@ -306,10 +306,13 @@ def allocator(job):
         text = run("plan", "--job", job, "--trace", TRACE, "--expert-parallel", "8,16", *conf, "--all")
         check(" reserved " in text and line(text, "r: what PyTorch's allocator reserves") != "", "reserved memory is not shown")
         check("by what must be live alone" not in text, "points are called live alone")
+        points = {(words[0], words[1], words[3]): words[6] for words in map(str.split, text.split("every point")[1].splitlines()) if len(words) > 9}
         for row in plan["rows"]:
             if row["memory"]["allocator"] and fits(row):
                 gib = row["memory"]["allocator"]["reserved"]["max_bytes"] / 2**30
-                check(f"{gib:.{1 if gib < 9.95 else 0}f}r" in text, f"{key(row)}: no {gib} GiB in the table")
+                told = f"{gib:.{1 if gib < 9.95 else 0}f}"
+                check(points.get(tuple(map(str, key(row)))) == told, f"{key(row)}: no {gib} GiB in the table")
+                check(row["time"]["step_s"] is not None or told + "r" in text, f"{key(row)}: no {told}r in the first table")
     check(seen >= {"fits", "oom"}, f"verdicts {seen}: the test sees nothing")
     plain = run("plan", "--job", job, "--trace", TRACE)
     check(" reserved " not in plain and "--allocator" in line(plain, "*: what must be live"), "without --allocator")
