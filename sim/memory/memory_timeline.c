@@ -4,6 +4,7 @@
 #include "sim/input/remat.h"
 #include "sim/memory/activation_offload.h"
 #include "sim/memory/compiled_memory.h"
+#include "sim/memory/repeated_modules.h"
 
 #include <string.h>
 
@@ -218,7 +219,7 @@ static void put_backward(live_step *s, double at) {
             put(&s->line, at + 0.25, plus(plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved), stays));
             put(&s->line, at + 0.75, plus(plus(fixed[SPW_MOMENT_DENSE_LAYER], s->saved), stays));
         }
-        if (s->point->job->attention == SPW_ATTENTION_UNFUSED && i + 1 == s->layers)
+        if (spw_attention_is_moment(s->point->job) && i + 1 == s->layers)
             put(&s->line, at + 0.999, plus(fixed[SPW_MOMENT_ATTENTION], s->saved - s->f->saved.last));
         put(&s->line, at + 1.0, between);
     }

@@ -95,6 +95,20 @@ static void test_peak(void) {
             const spw_job scores = job_of("mixtral-8x7b", more);
             check_point(&scores, "megatron-alltoall");
         }
+    static const char *const modules[] = {
+        "selective", "[mla_up_proj]",        "[mla_up_proj, layernorm]", "[moe_act, layernorm, mla_up_proj]",
+        "[moe]",     "[shared_experts, mlp]"};
+    /* The first stage of the last one has dense layers alone, whose attention is its peak under mla_up_proj. */
+    const char *const grids[] = {splits[0], splits[1],
+                                 ", micro_batches: 4}\nparallel: {expert: 2, fsdp: 1, pipeline: 32}"};
+    for (size_t r = 0; r < sizeof modules / sizeof *modules; r++)
+        for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+            char more[256];
+            (void)snprintf(more, sizeof more, "%s\nremat: %s\noptimizer: distributed\n", grids[i],
+                           modules[r]);
+            const spw_job job = job_of("deepseek-v3", more);
+            check_point(&job, "megatron-alltoall");
+        }
 }
 
 /* Layer by layer, by hand: what is fixed beside a MoE layer, and the most that its own tensors are. */
