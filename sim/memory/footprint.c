@@ -6,6 +6,7 @@
 #include "sim/memory/cross_entropy.h"
 #include "sim/memory/footprint_component.h"
 #include "sim/memory/footprint_state.h"
+#include "sim/memory/footprint_waiting.h"
 #include "sim/memory/fp8_memory.h"
 #include "sim/memory/fsdp2.h"
 #include "sim/memory/megatron_job.h"
@@ -20,7 +21,7 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 static const double TIGHT = 0.95; /* of the budget */
-enum { AFTER_SCHEME = 10 };       /* components that may follow those of the scheme */
+enum { AFTER_SCHEME = 20 };       /* components that may follow those of the scheme */
 
 const char *spw_moment_name(spw_moment moment) {
     static const char *const names[] = {"backward of a MoE layer", "backward of a dense layer", "loss",
@@ -66,9 +67,6 @@ static size_t attention_adapter_elements(const spw_job *job) {
     const size_t gathered = tensor == 1 ? 0 : (tensor - (frozen ? 1 : 0)) * job->model.hidden;
     return tensor * rank * spw_attention_products(&job->model) + gathered;
 }
-
-/* w0, w1 and act of an FFN; the input of the last product only if it is trained. */
-static double ffn_kept(const spw_job *job) { return job->finetune.frozen == SPW_FROZEN_BASE ? 2.0 : 3.0; }
 
 /* Elements A a token of one attention block keeps between its recomputation and its gradient, without the [S,
  * S] scores, which flash attention never forms; plus one fp32 log-sum-exp a head (7.4). joins_keys: values are copied out of MLA's
@@ -177,18 +175,21 @@ static double add_activations(spw_footprint *f, const spw_job *job, const spw_sc
     if (stage->head) spw_cross_entropy_add(f, job, scheme, s, m);
     add_gathered_sequence(f, job, stage, s);
     if (m->shared_ffn > 0 && !spw_remat_repeats(job->remat, SPW_MODULE_SHARED_EXPERTS)) {
-        LIVE(spw_component_add(
-                 f, "shared_expert", tokens * (ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
-                 "w0, w1, act of the shared expert (7.3)", "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s",
-                 ffn_kept(job), ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
-             AT_MOE_LAYER);
+        LIVE(
+            spw_component_add(f, "shared_expert",
+                              tokens * (spw_footprint_ffn_kept(job) * (double)m->shared_ffn * b + fp8.shared),
+                              "w0, w1, act of the shared expert (7.3)",
+                              "%.0f T F_shared b = %.0f x %zu x %zu x %.0f%s", spw_footprint_ffn_kept(job),
+                              spw_footprint_ffn_kept(job), s->tokens, m->shared_ffn, b, inputs_note(job)),
+            AT_MOE_LAYER);
     }
     if (stage->moe_layers < stage->layers) {
-        LIVE(spw_component_add(f, "dense_ffn",
-                               tokens * ((1.0 + ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
-                               "w0, w1, act and one gradient of a dense FFN (7.3)",
-                               "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + ffn_kept(job),
-                               1.0 + ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
+        LIVE(spw_component_add(
+                 f, "dense_ffn",
+                 tokens * ((1.0 + spw_footprint_ffn_kept(job)) * (double)m->dense_ffn * b + fp8.dense),
+                 "w0, w1, act and one gradient of a dense FFN (7.3)",
+                 "%.0f T F_dense b = %.0f x %zu x %zu x %.0f%s", 1.0 + spw_footprint_ffn_kept(job),
+                 1.0 + spw_footprint_ffn_kept(job), s->tokens, m->dense_ffn, b, inputs_note(job)),
              AT_DENSE_LAYER);
     }
     return attention;
@@ -238,65 +239,6 @@ cleanup:
     return status;
 }
 
-/* Without remat every layer keeps what its backward pass needs; the layer at work is counted with its own
- * components, whichever of the two kinds it is. */
-static void add_saved(spw_footprint *f, const spw_job *job, const spw_stage *stage, const spw_layer_shape *s,
-                      double attention) {
-    const spw_model *m = &job->model;
-    const bool moment = spw_attention_is_moment(job);
-    const spw_repeated_modules gone = spw_repeated_modules_of(job, s);
-    const double tokens = (double)s->tokens * (double)s->element_bytes;
-    const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
-    const double all = (double)s->tokens;
-    const double shared = spw_remat_repeats(job->remat, SPW_MODULE_MOE)
-                              ? 0.0
-                              : ffn_kept(job) * tokens * (double)m->shared_ffn + all * fp8.shared;
-    const double moe = attention + shared - gone.moe;
-    const double dense =
-        attention + ffn_kept(job) * tokens * (double)m->dense_ffn + all * fp8.dense - gone.dense;
-    const double moe_layers = (double)stage->kept_moe_layers;
-    const double dense_layers = (double)(stage->kept_layers - stage->kept_moe_layers);
-    LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
-                                    "no remat: residuals of all layers beside the experts' (7.3)",
-                                    "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
-                  AT_LOSS);
-    if (moe_layers > 0.0) {
-        LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
-                               "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
-                               moe_layers - 1.0, moe, dense_layers, dense),
-             {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment});
-    }
-    if (dense_layers > 0.0) {
-        LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
-                               "no remat: the same of the layers beside a dense one (7.3)",
-                               "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
-             {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment && moe_layers == 0.0});
-    }
-}
-
-/* saved: what the MoE layers keep of their experts' rows. */
-static void add_saved_rows(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                           spw_saved_rows saved) {
-    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)stage->kept_moe_layers,
-                 routed = (double)saved.all, last = (double)saved.last;
-    if (!spw_remat_keeps_experts(job->remat)) return;
-    spw_component *all = spw_component_add(
-        f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
-        "%.6g over %.0f layers", routed, moe_layers);
-    spw_component *others =
-        spw_component_add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
-                          "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
-    all->routed = others->routed = true;
-    LIVE(all, {false, true, true});
-    LIVE(others, AT_MOE_LAYER);
-    if (!spw_attention_is_moment(job)) return;
-    spw_component *before =
-        spw_component_add(f, "saved_rows_before_the_last", routed > last ? routed - last : 0.0,
-                          "no remat: the same without the last layer's (7.4)", "%.6g - %.6g", routed, last);
-    before->routed = true;
-    LIVE(before, AT_ATTENTION);
-}
-
 /* Pages for all layers in flight, and the layer whose backward pass follows its forward pass at once: it is not moved. */
 static void add_pool(spw_footprint *f, const spw_point *p, const spw_stage *stage) {
     const spw_scheme_memory *memory = &p->scheme->type->memory;
@@ -341,21 +283,6 @@ static void add_graph_inputs(spw_footprint *f, const spw_point *p, const spw_sta
          ALWAYS);
 }
 
-/* What a named policy keeps of all layers; nothing of the experts, whose products no policy lists. */
-static void add_policy(spw_footprint *f, const spw_job *job, const spw_stage *stage,
-                       const spw_layer_shape *s) {
-    spw_model kept = job->model;
-    kept.layers = stage->kept_layers;
-    kept.moe_layers = stage->kept_moe_layers;
-    const size_t elements = spw_remat_token_elements(&kept, job->remat);
-    if (elements == 0) return;
-    LIVE_BY_LAYER(spw_component_add(
-                      f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
-                      "projections that the remat policy keeps, all layers (7.3)",
-                      "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
-                  ALWAYS);
-}
-
 /* Stays at the end of 63 bits. */
 static uint64_t plus(uint64_t a, uint64_t b) {
     const uint64_t room = (uint64_t)INT64_MAX - a;
@@ -381,23 +308,44 @@ uint64_t spw_footprint_peak(const spw_footprint *f, bool saves, const spw_live_s
     return peak;
 }
 
+uint64_t spw_footprint_walked_peak(const spw_footprint *f, const spw_stage_peaks *peaks, uint64_t stays) {
+    const uint64_t beside[SPW_MOMENT_COUNT] = {
+        [SPW_MOMENT_LOSS] = stays, [SPW_MOMENT_DENSE_LAYER] = f->stays_in_dense ? stays : 0};
+    uint64_t peak = 0;
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        if (!peaks->at[m].there) continue;
+        const uint64_t at = plus(plus(f->beside_bytes[m], peaks->at[m].bytes), beside[m]);
+        peak = at > peak ? at : peak;
+    }
+    return peak;
+}
+
+bool spw_footprint_frees(const spw_scheme *scheme) { return !scheme->type->memory.shards_state; }
+
+/* Moments that do not come are not the peak. */
+static void leave_out(spw_footprint *f, uint64_t total[SPW_MOMENT_COUNT]) {
+    const size_t predictions = f->stage.predictions;
+    bool never[SPW_MOMENT_COUNT] = {[SPW_MOMENT_MOE_LAYER] = f->stage.moe_layers + predictions == 0,
+                                    [SPW_MOMENT_DENSE_LAYER] = f->stage.layers + predictions == 0};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        if (f->frees) never[m] = !f->waiting.at[m].there;
+        if (never[m]) total[m] = f->fixed_bytes[m] = 0;
+    }
+}
+
 static void find_peak(spw_footprint *f) {
     uint64_t total[SPW_MOMENT_COUNT] = {0};
     for (size_t i = 0; i < f->components; i++) {
         const spw_component *c = &f->component[i];
         if (c->argument) f->argument_bytes += c->bytes;
         for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
-            if (c->live[m] && !c->routed) f->fixed_bytes[m] = plus(f->fixed_bytes[m], c->bytes);
-        }
-        for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
-            if (c->live[m]) total[m] = plus(total[m], c->bytes);
+            if (!c->live[m]) continue;
+            total[m] = plus(total[m], c->bytes);
+            if (!c->routed) f->fixed_bytes[m] = plus(f->fixed_bytes[m], c->bytes);
+            if (!c->routed && !c->waits) f->beside_bytes[m] = plus(f->beside_bytes[m], c->bytes);
         }
     }
-    const size_t predictions = f->stage.predictions;
-    if (f->stage.moe_layers + predictions == 0)
-        total[SPW_MOMENT_MOE_LAYER] = f->fixed_bytes[SPW_MOMENT_MOE_LAYER] = 0;
-    if (f->stage.layers + predictions == 0)
-        total[SPW_MOMENT_DENSE_LAYER] = f->fixed_bytes[SPW_MOMENT_DENSE_LAYER] = 0;
+    leave_out(f, total);
     f->moment = SPW_MOMENT_MOE_LAYER;
     for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
         if (total[m] > total[f->moment]) f->moment = (spw_moment)m;
@@ -406,6 +354,23 @@ static void find_peak(spw_footprint *f) {
     if (f->argument_bytes > f->peak_bytes) f->argument_bytes = f->peak_bytes; /* both at their end */
     f->temporary_bytes = f->peak_bytes - f->argument_bytes;
     f->low_bytes = f->high_bytes = f->peak_bytes;
+}
+
+/* What waits at every moment: as it was found, or of layers that are all alike. */
+static spw_status find_waiting(spw_footprint *f, const spw_job *job, const spw_routed_memory *routed) {
+    const spw_pipeline pipeline = spw_pipeline_of(job);
+    const uint64_t saved = routed != NULL ? routed->saved.last : f->live_set.saved_bytes;
+    const spw_layer_use use = {f->live_set.backward_bytes, spw_remat_keeps_experts(job->remat) ? saved : 0};
+    const spw_layer_uses uses = {&use, 1, 1, use};
+    spw_stage_walk *walk = NULL;
+    if (routed != NULL && routed->walked) {
+        f->waiting = routed->peaks;
+        return SPW_OK;
+    }
+    const spw_status status = spw_stage_walk_create(&pipeline, &job->model, f->stage.index, f->keeps, &walk);
+    if (status == SPW_OK) spw_stage_walk_run(walk, &uses, &f->waiting);
+    spw_stage_walk_destroy(walk);
+    return status;
 }
 
 spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_routed_memory *routed,
@@ -420,7 +385,8 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
     out->budget_bytes = spw_component_bytes(job->memory_fraction * job->cluster.hbm_gib.value * GIB);
     const bool whole = job->part == SPW_PART_WHOLE;
     double attention = 0.0;
-    spw_job cut; /* with the widths of one GPU of a tensor group */
+    size_t carries = SIZE_MAX; /* the component */
+    spw_job cut;               /* with the widths of one GPU of a tensor group */
     const spw_job *part = job;
     if (spw_grid_mesh_tensor(job) > 1) {
         cut = *job;
@@ -436,6 +402,7 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
             spw_footprint_add_gathered(out, job, &stage,
                                        scheme->type->compiled.list != NULL &&
                                            scheme->type->compiled.list(scheme)->all_experts);
+        carries = out->components;
         attention = add_activations(out, part, scheme, &stage, shape);
         spw_mesh_add(job, &stage, shape, out);
     } else {
@@ -443,20 +410,27 @@ spw_status spw_footprint_of_stage(const spw_point *p, size_t index, const spw_ro
         spw_footprint_add_expert_layers(out, job, &parameters, shape);
     }
     const spw_rank_rows balanced = spw_balanced_rows(scheme, shape);
-    const spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
+    spw_status status = add_scheme(out, scheme, shape, routed != NULL ? &routed->rows : &balanced);
+    if (status != SPW_OK) return status;
+    out->frees = spw_footprint_frees(scheme);
+    if (whole)
+        spw_footprint_layer_keeps(part, shape, attention + spw_mesh_gathered_keys(job, shape), out->keeps);
+    if (whole) spw_footprint_add_summed(out, job, &stage);
+    if (out->frees) status = find_waiting(out, job, routed);
     if (status != SPW_OK) return status;
     if (spw_remat_keeps_layers(job->remat)) {
         const uint64_t one = out->live_set.saved_bytes;
-        const spw_saved_rows saved = {stage.kept_moe_layers * one, one, out->live_set.to_host_bytes};
-        if (whole) add_saved(out, part, &stage, shape, attention + spw_mesh_gathered_keys(job, shape));
-        add_saved_rows(out, job, &stage, routed != NULL ? routed->saved : saved);
-        if (spw_remat_keeps_experts(job->remat)) out->saved = routed != NULL ? routed->saved : saved;
-        add_staying(out, job, shape, &stage, out->saved.stays);
+        const spw_saved_rows balanced_rows = {stage.kept_moe_layers * one, one, out->live_set.to_host_bytes},
+                             *saved = routed != NULL ? &routed->saved : &balanced_rows;
+        if (!out->frees) spw_footprint_add_stacked(out, part, saved);
+        if (spw_remat_keeps_experts(job->remat)) out->saved = *saved;
+        if (out->frees) out->saved.all = out->waiting.at[SPW_MOMENT_LOSS].rows;
     }
+    if (out->frees) spw_footprint_add_waiting(out, job, carries);
+    if (spw_remat_keeps_layers(job->remat)) add_staying(out, job, shape, &stage, out->saved.stays);
     add_pool(out, p, &stage);
     add_graph_inputs(out, p, &stage);
-    if (whole) add_policy(out, part, &stage, shape);
-    spw_footprint_add_summed(out, job, &stage);
+    if (whole && !out->frees) spw_footprint_add_policy(out, part, shape);
     find_peak(out);
     return SPW_OK;
 }

@@ -5,30 +5,23 @@
 #include "base/status.h"
 #include "sim/input/job.h"
 #include "sim/memory/pipeline.h"
+#include "sim/memory/stage_walk.h"
 #include "sim/schemes/point.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* When the peak is: in the backward pass of a MoE layer or of a dense one, at the loss, or in the backward pass of attention that
- * forms its scores (sim/memory/unfused_attention.h), of a stage's last layer. */
-typedef enum spw_moment {
-    SPW_MOMENT_MOE_LAYER,
-    SPW_MOMENT_DENSE_LAYER,
-    SPW_MOMENT_LOSS,
-    SPW_MOMENT_ATTENTION,
-    SPW_MOMENT_COUNT
-} spw_moment;
 const char *spw_moment_name(spw_moment moment);
 
-enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 72 };
+enum { SPW_COMPONENT_TEXT = 160, SPW_COMPONENTS = 80 };
 
 typedef struct spw_component {
     char name[48];
     uint64_t bytes;
-    bool argument;                    /* resident state; everything else is temporary */
-    bool routed;                      /* follows the routing when the scheme does */
-    bool by_layer;                    /* a part of it is kept by every layer, from its forward pass on */
+    bool argument; /* resident state; everything else is temporary */
+    bool routed;   /* follows the routing when the scheme does */
+    bool by_layer; /* a part of it is kept by every layer, from its forward pass on */
+    bool waits;    /* it is of layers that wait for their backward pass, or had it: as many as then */
     bool live[SPW_MOMENT_COUNT];      /* at which moments */
     char formula[SPW_COMPONENT_TEXT]; /* with numbers */
     const char *source;
@@ -66,6 +59,12 @@ typedef struct spw_footprint {
     bool follows_routing; /* do the scheme's tensors? Else every rank allocates the same */
     spw_stage stage;      /* of the pipeline, the one that needs most */
     uint64_t fixed_bytes[SPW_MOMENT_COUNT]; /* live at each moment whatever the routing */
+    /* Where layers give back what they kept one by one (PyTorch): what each keeps, what waits at each moment, and what is
+     * live beside that. */
+    bool frees;
+    spw_waiting_layer keeps[2]; /* [without experts, with them] */
+    spw_stage_peaks waiting;
+    uint64_t beside_bytes[SPW_MOMENT_COUNT];
 } spw_footprint;
 
 /* What the routing does to one rank's memory: its rows in the layer where they hold most, and what all MoE layers save
@@ -73,6 +72,10 @@ typedef struct spw_footprint {
 typedef struct spw_routed_memory {
     spw_rank_rows rows;
     spw_saved_rows saved;
+    bool
+        walked; /* where layers are freed one by one: the moments of the stage, `rows` being of its MoE layer at work; else all
+                    layers have `rows` and keep saved.last */
+    spw_stage_peaks peaks;
 } spw_routed_memory;
 
 /* Of the pipeline stage that needs most. routed NULL: balanced routing. A scheme whose buffers are fixed does not depend on it.
@@ -87,6 +90,11 @@ SPW_MUST_CHECK spw_status spw_footprint_of_stage(const spw_point *point, size_t 
  * tensors replaced. live: of the layer where the rank holds most. */
 uint64_t spw_footprint_peak(const spw_footprint *footprint, bool saves, const spw_live_set *live,
                             spw_saved_rows kept);
+/* The same where layers are freed one by one. stays: as of spw_saved_rows. */
+uint64_t spw_footprint_walked_peak(const spw_footprint *footprint, const spw_stage_peaks *peaks,
+                                   uint64_t stays);
+/* Does the scheme's framework free what a layer kept when its backward pass ends? Programs of MaxText keep the stack of all layers. */
+bool spw_footprint_frees(const spw_scheme *scheme);
 
 spw_verdict spw_footprint_verdict(uint64_t peak_bytes, uint64_t budget_bytes);
 

@@ -373,25 +373,17 @@ void spw_footprint_add_fsdp2(spw_footprint *f, const spw_job *job, const spw_sta
 }
 
 void spw_footprint_add_summed(spw_footprint *f, const spw_job *job, const spw_stage *stage) {
-    const double g = (double)job->precision.gradients, layers = (double)(stage->layers + stage->predictions),
-                 moe = (double)(stage->moe_layers + stage->predictions);
-    double kept = 0.0, sums = 0.0;
+    const double g = (double)job->precision.gradients;
     if (job->fsdp2.replicas < 2 || spw_fsdp2_waits(job)) return;
-    for (size_t i = 0; i < f->components; i++) {
-        const spw_component *c = &f->component[i];
-        const bool always = c->live[SPW_MOMENT_MOE_LAYER] && c->live[SPW_MOMENT_LOSS];
-        if (always && !c->argument && strcmp(c->name, "gradients") != 0) kept += (double)c->bytes;
-    }
-    for (int dense = 0; dense < 2; dense++) {
-        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, !dense);
-        sums += g * spw_fsdp2_shard(job, &unit) * (dense ? layers - moe : moe);
+    for (int moe = 0; moe < 2; moe++) {
+        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(job, moe);
+        f->keeps[moe].left = g * spw_fsdp2_shard(job, &unit);
     }
     const spw_fsdp2_unit head = {.parameters = stage->head ? spw_fsdp2_head(job) : 0.0};
-    const double first = g * spw_fsdp2_shard(job, &head),
-                 grown = layers > 0.0 ? (sums - kept) * (layers - 1.0) / layers : 0.0;
-    LIVE(
-        spw_component_add(f, "fsdp2.all_reduce_inputs", first + fmax(grown, 0.0),
-                          "gradients that are summed over replicas, kept until the backward pass ends (7.14)",
-                          "head %.6g, all layers %.6g, less their activations", first, sums),
-        {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_DENSE_LAYER] = true});
+    const double first = g * spw_fsdp2_shard(job, &head);
+    LIVE(spw_component_add(
+             f, "fsdp2.all_reduce_inputs", first,
+             "the head's gradients, summed over replicas, kept until the backward pass ends (7.14)",
+             "head %.6g", first),
+         {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = true});
 }

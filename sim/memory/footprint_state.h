@@ -18,8 +18,8 @@ void spw_footprint_add_gathered(spw_footprint *footprint, const spw_job *job, co
  * the list of the scheme has (shape.weight_gradients) are left to it. */
 void spw_footprint_add_fsdp2(spw_footprint *footprint, const spw_job *job, const spw_stage *stage,
                              const spw_layer_shape *shape);
-/* With replicas, after all others: the outputs of reduce-scatters, which stay while the backward pass goes through the layers, as
- * far as they outweigh what the layers kept from the forward pass and give back: at its end, or at its beginning. */
+/* With replicas: the outputs of reduce-scatters, which stay until the backward pass of the micro-batch ends: the head's, a component;
+ * what each layer leaves behind, in footprint->keeps. */
 void spw_footprint_add_summed(spw_footprint *footprint, const spw_job *job, const spw_stage *stage);
 
 #endif

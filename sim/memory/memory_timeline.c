@@ -131,7 +131,16 @@ typedef struct live_step {
     uint64_t saved, other; /* rows: all, and all but the fullest layer's */
     uint64_t stays;        /* beside them, between the passes */
     bool saves;
+    /* Where layers are freed one by one: what each keeps, at work and while it waits, and the other passes in flight. */
+    uint64_t at_work[MOST_LAYERS], waits[MOST_LAYERS], left[MOST_LAYERS], others;
 } live_step;
+
+/* The layer at work where most is there: its micro-batch is the one that is drawn. */
+static const spw_stage_moment *fullest(const spw_footprint *f) {
+    const spw_stage_moment *at = f->waiting.at;
+    if (at[SPW_MOMENT_MOE_LAYER].there) return &at[SPW_MOMENT_MOE_LAYER];
+    return at[SPW_MOMENT_DENSE_LAYER].there ? &at[SPW_MOMENT_DENSE_LAYER] : &at[SPW_MOMENT_LOSS];
+}
 
 /* Rows of every layer of the stage; the last MoE layer takes the fullest's where nobody is as full. */
 static void set_rows(live_step *s, const spw_rank_rows *rows, size_t layers) {
@@ -147,7 +156,35 @@ static void set_rows(live_step *s, const spw_rank_rows *rows, size_t layers) {
                spw_layer_live_set(&s->layer, &s->rows[i]).backward_bytes >= s->f->live_set.backward_bytes;
         last = i;
     }
-    if (!full && last != SIZE_MAX) s->rows[last] = s->f->rows;
+    const size_t place = s->f->frees ? fullest(s->f)->place : last;
+    if (s->f->frees ? place < s->layers && has_experts(m, s->id[place]) : !full && last != SIZE_MAX)
+        s->rows[place] = s->f->rows;
+}
+
+/* What waits before layer i of this micro-batch, chunks that ran before it included. */
+static uint64_t waiting_before(const live_step *s, size_t layers) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < layers; i++) bytes = plus(bytes, s->waits[i]);
+    return bytes;
+}
+
+static uint64_t whole_bytes(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : INT64_MAX; }
+
+static void set_waiting(live_step *s) {
+    const spw_stage_moment *at = fullest(s->f);
+    for (size_t i = 0; i < s->layers; i++) {
+        const bool moe = has_experts(&s->point->job->model, s->id[i]);
+        const spw_waiting_layer *k = &s->f->keeps[moe];
+        const uint64_t rows = moe && s->saves ? spw_layer_live_set(&s->layer, &s->rows[i]).saved_bytes : 0;
+        s->at_work[i] = whole_bytes(k->input + k->policy);
+        s->waits[i] = plus(whole_bytes(k->input + k->policy + k->saved), rows);
+        s->left[i] = whole_bytes(k->left);
+    }
+    const size_t place = at->place < s->layers ? at->place : s->layers;
+    uint64_t own = plus(waiting_before(s, place), at->work);
+    if (place < s->layers) own = plus(own, s->at_work[place]);
+    for (size_t i = place + 1; i < s->layers; i++) own = plus(own, s->left[i]);
+    s->others = at->bytes > own ? at->bytes - own : 0;
 }
 
 static void set_constants(live_step *s) {
@@ -156,6 +193,7 @@ static void set_constants(live_step *s) {
         const spw_component *c = &f->component[i];
         const bool always =
             c->live[SPW_MOMENT_MOE_LAYER] && c->live[SPW_MOMENT_DENSE_LAYER] && c->live[SPW_MOMENT_LOSS];
+        if (c->waits) continue;
         if (c->by_layer) {
             s->kept += c->live[SPW_MOMENT_LOSS] ? (double)c->bytes : 0.0;
         } else if (always) {
@@ -176,6 +214,21 @@ static uint64_t kept_after(const live_step *s, size_t layers, double rows) {
     return plus(s->resident, bytes < 9.2e18 ? (uint64_t)bytes : INT64_MAX);
 }
 
+/* The same where layers are freed one by one; `done`: of what bare layers keep to the end. */
+static uint64_t waiting_after(const live_step *s, size_t layers, size_t done) {
+    const double stays = s->kept * (double)done / (double)(s->layers > 0 ? s->layers : 1);
+    return plus(plus(plus(s->resident, s->others), whole_bytes(stays)), waiting_before(s, layers));
+}
+
+/* Beside the rows of the layer at work. Where most is there it is what the footprint says: it may be of another micro-batch. */
+static uint64_t beside(const live_step *s, spw_moment m, size_t i) {
+    const spw_stage_moment *at = &s->f->waiting.at[m];
+    uint64_t bytes = plus(s->f->beside_bytes[m], plus(s->others, waiting_before(s, i)));
+    if (at->place == i) return plus(s->f->beside_bytes[m], at->bytes - at->work);
+    for (size_t l = i + 1; l < s->layers; l++) bytes = plus(bytes, s->left[l]);
+    return plus(bytes, s->at_work[i]);
+}
+
 /* The events of the phases [from, to] of one layer, above `base`, in a pass that begins at `at`. */
 static void put_events(live_step *s, size_t i, spw_phase from, spw_phase to, double at, uint64_t base,
                        uint64_t least) {
@@ -188,6 +241,34 @@ static void put_events(live_step *s, size_t i, spw_phase from, spw_phase to, dou
         live = spw_layer_live_after(layer, &s->rows[i], e, live);
         if (layer->event[e].phase < from || layer->event[e].phase > to) continue;
         put(&s->line, at + (double)++done / (double)(count + 1), plus(base, live > least ? live : least));
+    }
+}
+
+static void put_walked_forward(live_step *s) {
+    const spw_phase pass = s->saves ? SPW_PHASE_RECOMPUTE : SPW_PHASE_FORWARD;
+    put(&s->line, 0.0, waiting_after(s, 0, 0));
+    for (size_t i = 0; i < s->layers; i++) {
+        if (has_experts(&s->point->job->model, s->id[i]))
+            put_events(s, i, pass, pass, (double)i, plus(waiting_after(s, i, i), s->at_work[i]), 0);
+        put(&s->line, (double)(i + 1), waiting_after(s, i + 1, i + 1));
+    }
+}
+
+static void put_walked_backward(live_step *s, double at) {
+    for (size_t i = s->layers; i-- > 0; at += 1.0) {
+        if (has_experts(&s->point->job->model, s->id[i])) {
+            const uint64_t saved = s->saves ? spw_layer_live_set(&s->layer, &s->rows[i]).saved_bytes : 0;
+            put_events(s, i, SPW_PHASE_RECOMPUTE, SPW_PHASE_BACKWARD, at, beside(s, SPW_MOMENT_MOE_LAYER, i),
+                       saved);
+        } else {
+            const uint64_t dense =
+                plus(beside(s, SPW_MOMENT_DENSE_LAYER, i), s->f->stays_in_dense ? s->stays : 0);
+            put(&s->line, at + 0.25, dense);
+            put(&s->line, at + 0.75, dense);
+        }
+        if (spw_attention_is_moment(s->point->job))
+            put(&s->line, at + 0.999, beside(s, SPW_MOMENT_ATTENTION, i));
+        put(&s->line, at + 1.0, waiting_after(s, i, s->layers));
     }
 }
 
@@ -245,16 +326,28 @@ spw_status spw_memory_timeline_live(const spw_point *point, const spw_footprint 
     const spw_layer_shape shape = spw_offload_shape(point->job, &point->shape, footprint->stage.index);
     SPW_TRY(spw_layer_build(point->scheme, &shape, SPW_FLAVOUR_LIVE, &s->layer));
     s->layers = spw_memory_timeline_layers(point->job, &footprint->stage, MOST_LAYERS, s->id);
-    SPW_TRY(line_create(2 * s->layers * (s->layer.events + 2) + 8, &s->line));
+    SPW_TRY(line_create(2 * s->layers * (s->layer.events + 3) + 8, &s->line));
     set_constants(s);
     set_rows(s, rows, layers);
     set_ends(out, s->layers);
-    put_forward(s);
-    const uint64_t loss = plus(plus(footprint->fixed_bytes[SPW_MOMENT_LOSS], s->saved), s->stays);
+    const bool frees = footprint->frees;
+    if (frees) set_waiting(s);
+    if (frees)
+        put_walked_forward(s);
+    else
+        put_forward(s);
+    const uint64_t rows_there = frees ? footprint->waiting.at[SPW_MOMENT_LOSS].rows : s->saved,
+                   loss = plus(plus(footprint->fixed_bytes[SPW_MOMENT_LOSS], rows_there), s->stays);
     put(&s->line, out->forward_end + 0.25, loss);
     put(&s->line, out->forward_end + 0.75, loss);
-    put(&s->line, out->loss_end, kept_after(s, s->layers, 1.0));
-    put_backward(s, out->loss_end);
+    put(&s->line, out->loss_end,
+        frees ? waiting_after(s, s->layers, s->layers) : kept_after(s, s->layers, 1.0));
+    if (frees)
+        put_walked_backward(s, out->loss_end);
+    else
+        put_backward(s, out->loss_end);
+    for (size_t i = 0; i < s->line.count && frees; i++) /* passes beside which others are in flight */
+        if (s->line.bytes[i] > footprint->peak_bytes) s->line.bytes[i] = footprint->peak_bytes;
     put(&s->line, out->backward_end, s->resident);
     put(&s->line, out->end, s->resident);
     SPW_TRY(spw_memory_timeline_thin(s->line.at, s->line.bytes, s->line.count, out));

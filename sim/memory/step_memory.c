@@ -12,6 +12,9 @@ typedef struct fixed_tensor {
     bool live[SPW_MOMENT_COUNT];
 } fixed_tensor;
 
+/* What a layer keeps beside its experts' rows, and leaves behind. */
+enum { KEPT_INPUT, KEPT_RESIDUALS, KEPT_LEFT, KEPT };
+
 struct spw_step_memory {
     spw_layer layer;
     size_t layers;
@@ -21,6 +24,9 @@ struct spw_step_memory {
     fixed_tensor fixed[SPW_COMPONENTS];
     size_t fixed_count;
     bool *live; /* [layers][tensors] */
+    const spw_model *model;
+    spw_waiting_layer keeps[2]; /* where layers are freed one by one */
+    bool frees;
     spw_event_list *out;
     bool shares;                        /* bare layers with expert_tensor */
     spw_bare_layers *bare;              /* its list takes the place of all the above; NULL: none */
@@ -41,10 +47,13 @@ spw_status spw_step_memory_create(const spw_point *point, const spw_footprint *f
     SPW_TRY(spw_layer_build(point->scheme, &point->shape, SPW_FLAVOUR_LIVE, &m->layer));
     m->layers = job->model.moe_layers;
     m->ranks = point->shape.ranks;
+    m->model = &point->job->model;
+    m->frees = footprint->frees;
+    memcpy(m->keeps, footprint->keeps, sizeof m->keeps);
     m->saves = spw_remat_keeps_experts(job->remat);
     for (size_t i = 0; i < footprint->components; i++) {
         const spw_component *c = &footprint->component[i];
-        if (c->routed || c->bytes == 0) continue;
+        if (c->routed || c->waits || c->bytes == 0) continue;
         fixed_tensor *tensor = &m->fixed[m->fixed_count++];
         tensor->bytes = c->bytes;
         memcpy(tensor->live, c->live, sizeof tensor->live);
@@ -88,7 +97,7 @@ void spw_step_memory_destroy(spw_step_memory *m) {
 size_t spw_step_memory_slots(const spw_step_memory *m) {
     if (m->recorded != NULL) return spw_snapshot_steps_slots(m->recorded);
     if (m->bare != NULL) return spw_bare_layers_slots(m->bare);
-    return SPW_COMPONENTS + m->layers * m->layer.tensors + m->ranks;
+    return SPW_COMPONENTS + m->layers * m->layer.tensors + KEPT * m->model->layers + m->ranks;
 }
 
 /* --- Events --- */
@@ -113,17 +122,17 @@ static spw_status change_fixed(spw_step_memory *m, size_t i, bool born, bool bac
 }
 
 /* What is there at a moment and not always is born, or dies. */
-static spw_status change_moment(spw_step_memory *m, spw_moment at, bool born) {
+static spw_status change_moment(spw_step_memory *m, spw_moment at, bool born, bool backward) {
     spw_status status = SPW_OK;
     for (size_t i = 0; i < m->fixed_count && status == SPW_OK; i++) {
-        if (m->fixed[i].live[at] && !is_always(&m->fixed[i])) status = change_fixed(m, i, born, true);
+        if (m->fixed[i].live[at] && !is_always(&m->fixed[i])) status = change_fixed(m, i, born, backward);
     }
     return status;
 }
 
 static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
-    const spw_status status = change_moment(m, at, true);
-    return status == SPW_OK ? change_moment(m, at, false) : status;
+    const spw_status status = change_moment(m, at, true, true);
+    return status == SPW_OK ? change_moment(m, at, false, true) : status;
 }
 
 /* Pieces of an exchange, of which there is one at a time: each rank's is an allocation. Which rank sends how much is not known
@@ -131,7 +140,7 @@ static spw_status pass_moment(spw_step_memory *m, spw_moment at) {
 static spw_status change_pieces(spw_step_memory *m, place at, size_t tensor, bool born) {
     const spw_layer_tensor *t = &m->layer.tensor[tensor];
     const uint64_t row = spw_layer_row_bytes(t, 1), rows = row > 0 ? m->bytes[tensor] / row : 0;
-    const size_t first = SPW_COMPONENTS + m->layers * m->layer.tensors;
+    const size_t first = SPW_COMPONENTS + m->layers * m->layer.tensors + KEPT * m->model->layers;
     spw_status status = SPW_OK;
     for (size_t r = 0; r < m->ranks && status == SPW_OK; r++) {
         const uint64_t some = rows / m->ranks + (r < rows % m->ranks ? 1 : 0);
@@ -212,6 +221,74 @@ static spw_status step_of_layers(spw_step_memory *m, const spw_rank_rows *rows, 
     return status == SPW_OK ? spw_snapshot_steps_step(m->recorded, m->step++, &m->layers_list, list) : status;
 }
 
+static spw_status change_kept(spw_step_memory *m, size_t layer, bool experts, int what, bool born) {
+    const spw_waiting_layer *k = &m->keeps[experts];
+    const double bytes[KEPT] = {
+        [KEPT_INPUT] = k->input + k->policy, [KEPT_RESIDUALS] = k->saved, [KEPT_LEFT] = k->left};
+    const uint64_t whole = (uint64_t)(bytes[what] + 0.5);
+    if (!m->frees || whole == 0) return SPW_OK;
+    return spw_event_list_append(
+        m->out, (spw_memory_event){.bytes = whole,
+                                   .slot = (uint32_t)(SPW_COMPONENTS + m->layers * m->layer.tensors +
+                                                      KEPT * layer + (size_t)what),
+                                   .kind = (uint16_t)(m->layer.tensors + SPW_COMPONENTS + (size_t)what),
+                                   .born = born,
+                                   .backward = what == KEPT_LEFT || !born});
+}
+
+/* Bare layers are all the same, and their model does not name them. */
+static bool has_experts(const spw_step_memory *m, size_t layer) {
+    return m->model->layers == m->model->moe_layers || m->model->is_moe[layer];
+}
+
+/* What is beside a layer at work is there in the forward pass that keeps it, too: attention of the same layer. */
+static spw_status forward(spw_step_memory *m, size_t moe, const spw_rank_rows *rows) {
+    const place at = {moe, false};
+    spw_status status = SPW_OK;
+    measure(m, rows);
+    if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, false));
+    SPW_TRY(run(m, at, SPW_PHASE_FORWARD, m->saves));
+    SPW_TRY(settle(m, at, m->saves));
+    if (m->saves) SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, false));
+
+cleanup:
+    return status;
+}
+
+static spw_status backward(spw_step_memory *m, size_t moe, const spw_rank_rows *rows) {
+    const place at = {moe, true};
+    spw_status status = SPW_OK;
+    measure(m, rows);
+    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true, true));
+    if (!m->saves) SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
+    SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
+    SPW_TRY(settle(m, at, false));
+    SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false, true));
+
+cleanup:
+    return status;
+}
+
+/* Backward, last layer first. */
+static spw_status run_backward(spw_step_memory *m, const spw_rank_rows *rows, size_t layers) {
+    spw_status status = SPW_OK;
+    for (size_t i = m->model->layers, moe = m->layers; i-- > 0;) {
+        const bool experts = has_experts(m, i);
+        SPW_TRY(change_kept(m, i, experts, KEPT_RESIDUALS, false));
+        if (experts) moe--;
+        if (experts) SPW_TRY(backward(m, moe, &rows[moe % layers]));
+        if (!experts) SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+        SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION));
+        SPW_TRY(change_kept(m, i, experts, KEPT_INPUT, false));
+        SPW_TRY(change_kept(m, i, experts, KEPT_LEFT, true));
+    }
+    for (size_t i = 0; i < m->model->layers; i++)
+        SPW_TRY(change_kept(m, i, has_experts(m, i), KEPT_LEFT, false));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, size_t layers,
                                 spw_event_list *list) {
     spw_status status = SPW_OK;
@@ -219,24 +296,15 @@ spw_status spw_step_memory_step(spw_step_memory *m, const spw_rank_rows *rows, s
     if (m->bare != NULL) return step_of_layers(m, rows, layers, list);
     spw_event_list_clear(list);
     m->out = list;
-    for (size_t l = 0; l < m->layers; l++) {
-        const place at = {l, false};
-        measure(m, &rows[l % layers]);
-        SPW_TRY(run(m, at, SPW_PHASE_FORWARD, m->saves));
-        SPW_TRY(settle(m, at, m->saves));
+    for (size_t i = 0, moe = 0; i < m->model->layers; i++) {
+        const bool experts = has_experts(m, i);
+        SPW_TRY(change_kept(m, i, experts, KEPT_INPUT, true));
+        if (experts) SPW_TRY(forward(m, moe, &rows[moe % layers]));
+        moe += experts;
+        SPW_TRY(change_kept(m, i, experts, KEPT_RESIDUALS, true));
     }
     SPW_TRY(pass_moment(m, SPW_MOMENT_LOSS));
-    for (size_t l = m->layers; l-- > 0;) {
-        const place at = {l, true};
-        measure(m, &rows[l % layers]);
-        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, true));
-        if (!m->saves) SPW_TRY(run(m, at, SPW_PHASE_RECOMPUTE, false));
-        SPW_TRY(run(m, at, SPW_PHASE_BACKWARD, false));
-        SPW_TRY(settle(m, at, false));
-        SPW_TRY(change_moment(m, SPW_MOMENT_MOE_LAYER, false));
-        if (l + 1 == m->layers) SPW_TRY(pass_moment(m, SPW_MOMENT_ATTENTION)); /* the others hold most now */
-    }
-    SPW_TRY(pass_moment(m, SPW_MOMENT_DENSE_LAYER));
+    SPW_TRY(run_backward(m, rows, layers));
 
 cleanup:
     return status;

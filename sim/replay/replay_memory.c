@@ -11,6 +11,7 @@ enum {
     LAYER_ARRAYS = 4, /* rows, bytes sent and received, drops: of every layer and rank */
     NOTED = 12,       /* words that a record has of a rank: those, what memory follows, its time */
     OF_A_PART = 3,    /* words of a rank, stage and part: kept rows for memory and for overload factors */
+    OF_A_USE = 5,     /* words of a rank, layer and micro-batch: its rows, and what they take */
     OF_A_RANK = 64,   /* words of a rank: other sums of a row */
     OF_A_LOAD = 16,   /* words that a step time needs of a rank and layer */
     OF_A_STEP = 16,   /* words of a step: its peak, and what PyTorch's allocator did */
@@ -57,9 +58,12 @@ static uint64_t record_bytes(const spw_replay_request *q, const place *p) {
 static uint64_t row_bytes(const spw_replay_request *q, const place *p) {
     const bool listens = q->sink.state != NULL || q->sink.elsewhere;
     const uint64_t arrays = times(LAYER_ARRAYS + (listens ? LAYER_ARRAYS : 0), p->layers),
+                   uses = times(times(OF_A_USE, p->layers),
+                                times(p->parts, q->job->offload.modules != 0 ? p->stages : 1)),
                    loads = q->time_stack != NULL || q->megatron != NULL ? times(OF_A_LOAD, p->layers) : 0,
-                   of_rank = sum(sum(arrays, loads), sum(times(OF_A_PART, times(p->stages, p->parts)),
-                                                         OF_A_RANK + (listens ? p->group : 0)));
+                   of_rank =
+                       sum(sum(arrays, sum(loads, uses)), sum(times(OF_A_PART, times(p->stages, p->parts)),
+                                                              OF_A_RANK + (listens ? p->group : 0)));
     uint64_t bytes = times(WORD, sum(times(p->ranks, of_rank), times(OF_A_STEP, p->steps)));
     return sum(bytes, OF_A_ROW);
 }

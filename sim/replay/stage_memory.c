@@ -37,6 +37,23 @@ static spw_status build_layers(spw_stage_memory *m) {
     return status;
 }
 
+/* What is remembered of a step. */
+static size_t cells_of(const spw_stage_memory *m) { return m->ranks * m->layers * m->pipeline.micro_batches; }
+
+static spw_status remember(spw_stage_memory *m) {
+    spw_status status = SPW_OK;
+    if (!m->frees) return SPW_ALLOC(places_of(m) * parts_of(m), &m->kept);
+    SPW_TRY(SPW_ALLOC(lists_of(m) * cells_of(m), &m->use));
+    SPW_TRY(SPW_ALLOC(cells_of(m), &m->all_rows));
+    SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->walk));
+    for (size_t s = 0; s < m->pipeline.stages; s++)
+        SPW_TRY(
+            spw_stage_walk_create(&m->pipeline, &m->point.job->model, s, m->footprint[s].keeps, &m->walk[s]));
+
+cleanup:
+    return status;
+}
+
 spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t layers, size_t steps,
                                    spw_stage_memory *m) {
     spw_status status = SPW_OK;
@@ -44,6 +61,7 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
         .point = *point, .pipeline = spw_pipeline_of(point->job), .ranks = ranks, .layers = layers};
     SPW_TRY(build_layers(m));
     m->routed = spw_layer_is_dynamic(&m->layer[0]);
+    m->frees = spw_footprint_frees(point->scheme);
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->footprint));
     SPW_TRY(SPW_ALLOC(steps, &m->step_peak));
     SPW_TRY(SPW_ALLOC(m->pipeline.stages, &m->stage_peak));
@@ -55,7 +73,7 @@ spw_status spw_stage_memory_create(const spw_point *point, size_t ranks, size_t 
     if (m->routed) {
         SPW_TRY(place_layers(m));
         SPW_TRY(SPW_ALLOC(places_of(m), &m->held));
-        SPW_TRY(SPW_ALLOC(places_of(m) * parts_of(m), &m->kept));
+        SPW_TRY(remember(m));
         SPW_TRY(SPW_ALLOC(ranks * layers, &m->rows));
         SPW_TRY(SPW_ALLOC(layers, &m->worst_rows));
     }
@@ -74,6 +92,10 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
     spw_free(m->chunk);
     spw_free(m->held);
     spw_free(m->kept);
+    for (size_t s = 0; m->walk != NULL && s < m->pipeline.stages; s++) spw_stage_walk_destroy(m->walk[s]);
+    spw_free(m->walk);
+    spw_free(m->use);
+    spw_free(m->all_rows);
     spw_free(m->rows);
     spw_free(m->worst_rows);
     *m = (spw_stage_memory){.ranks = 0};
@@ -81,7 +103,7 @@ void spw_stage_memory_destroy(spw_stage_memory *m) {
 
 void spw_stage_memory_begin(spw_stage_memory *m) {
     if (!m->routed) return;
-    memset(m->kept, 0, places_of(m) * parts_of(m) * sizeof *m->kept);
+    if (m->kept != NULL) memset(m->kept, 0, places_of(m) * parts_of(m) * sizeof *m->kept);
     for (size_t place = 0; place < places_of(m); place++)
         m->held[place] = (spw_stage_held){.layer = SIZE_MAX, .last = UINT64_MAX};
     memset(m->rows, 0, m->ranks * m->layers * sizeof *m->rows);
@@ -94,49 +116,110 @@ static bool is_last(const spw_stage_memory *m, size_t layer) {
     return layer < moe_layers && next >= moe_layers;
 }
 
+/* Where layers are freed one by one; of the other law the last layer's part is known by its stage. */
+static void remember_rows(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
+                          const spw_rank_rows *rows) {
+    const size_t cell = (rank * m->layers + layer) * m->pipeline.micro_batches + micro_batch;
+    const bool saves = spw_remat_keeps_experts(m->point.job->remat);
+    m->all_rows[cell] = *rows;
+    for (size_t list = 0; list < lists_of(m); list++) {
+        const spw_live_set live = spw_layer_live_set(&m->layer[list], rows);
+        m->use[list * cells_of(m) + cell] =
+            (spw_layer_use){live.backward_bytes, saves ? live.saved_bytes : 0};
+        for (size_t l = layer; l < m->point.job->model.moe_layers && live.to_host_bytes > 0; l += m->layers) {
+            spw_stage_held *h = &m->held[m->stage[l] * m->ranks + rank];
+            const bool here = lists_of(m) == 1 || m->stage[l] == list;
+            if (here && is_last(m, l) && live.to_host_bytes > h->stays) h->stays = live.to_host_bytes;
+        }
+    }
+}
+
 void spw_stage_memory_note(spw_stage_memory *m, size_t layer, size_t micro_batch, size_t rank,
                            spw_rank_rows rows) {
     const size_t moe_layers = m->point.job->model.moe_layers;
     if (!m->routed) return;
-    const size_t lists = lists_of(m);
-    spw_live_set live = {.saved_bytes = 0};
-    size_t known = SIZE_MAX;
     spw_rank_rows *most = &m->rows[rank * m->layers + layer];
     if (micro_batch == 0 || rows.held > most->held) *most = rows;
+    if (m->frees) {
+        remember_rows(m, layer, micro_batch, rank, &rows);
+        return;
+    }
+    const spw_live_set live = spw_layer_live_set(&m->layer[0], &rows);
     for (size_t l = layer; l == layer || l < moe_layers; l += m->layers) {
-        const size_t list = lists > 1 ? m->stage[l] : 0;
-        if (list != known) live = spw_layer_live_set(&m->layer[list], &rows);
-        known = list;
         const size_t place = m->stage[l] * m->ranks + rank;
         spw_stage_held *h = &m->held[place];
         if (l < moe_layers)
             m->kept[place * parts_of(m) + micro_batch * m->pipeline.chunks + m->chunk[l]] += live.saved_bytes;
         if (is_last(m, l) && live.saved_bytes < h->last) h->last = live.saved_bytes;
-        if (is_last(m, l) && live.to_host_bytes > h->stays) h->stays = live.to_host_bytes;
         if (h->layer == SIZE_MAX || live.backward_bytes > h->live.backward_bytes)
             *h = (spw_stage_held){live, rows, layer, h->last, h->stays};
     }
 }
 
-void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
+/* --- The end of a step --- */
+
+/* Of one rank on one stage: what its peak is, and where. */
+typedef struct found {
+    uint64_t peak;
+    spw_routed_memory memory;
+    size_t layer, micro_batch;
+} found;
+
+static found look_at_stack(const spw_stage_memory *m, size_t place) {
+    const size_t stage = place / m->ranks;
     const bool saves = spw_remat_keeps_experts(m->point.job->remat);
+    const spw_stage_held *h = &m->held[place];
+    const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
+    const spw_saved_rows saved = {kept, h->last < kept ? h->last : kept, h->stays};
+    return (found){.peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, saved),
+                   .memory = {.rows = h->rows, .saved = saved},
+                   .layer = h->layer};
+}
+
+/* Layers of multi-token prediction have the rows of balanced routing: a trace has none of theirs. */
+static found walk_through(const spw_stage_memory *m, size_t place) {
+    const size_t stage = place / m->ranks, rank = place % m->ranks, each = m->pipeline.micro_batches,
+                 first = rank * m->layers * each, list = lists_of(m) > 1 ? stage : 0;
+    const spw_footprint *f = &m->footprint[stage];
+    const bool saves = spw_remat_keeps_experts(m->point.job->remat);
+    const spw_layer_uses uses = {m->use + list * cells_of(m) + first,
+                                 m->layers,
+                                 each,
+                                 {f->live_set.backward_bytes, saves ? f->live_set.saved_bytes : 0}};
+    found out = {.memory = {.rows = f->rows, .walked = true, .saved = {.stays = m->held[place].stays}},
+                 .layer = SIZE_MAX};
+    spw_stage_walk_run(m->walk[stage], &uses, &out.memory.peaks);
+    const spw_stage_moment *at = &out.memory.peaks.at[SPW_MOMENT_MOE_LAYER];
+    out.memory.saved.all = out.memory.peaks.at[SPW_MOMENT_LOSS].rows;
+    out.peak = spw_footprint_walked_peak(f, &out.memory.peaks, out.memory.saved.stays);
+    out.micro_batch = at->micro_batch;
+    if (!at->there || at->layer == SIZE_MAX) return out;
+    out.layer = at->layer % m->layers;
+    out.memory.rows = m->all_rows[first + out.layer * each + at->micro_batch];
+    return out;
+}
+
+static void note_worst(spw_stage_memory *m, size_t step, size_t place, const found *worst) {
+    const size_t each = m->pipeline.micro_batches, rank = place % m->ranks;
+    m->worst_bytes = worst->peak;
+    m->worst = worst->memory;
+    m->worst_stage = place / m->ranks;
+    m->worst_step = step;
+    m->worst_layer = worst->layer != SIZE_MAX ? worst->layer : m->layers - 1;
+    m->worst_rank = rank;
+    for (size_t l = 0; l < m->layers; l++)
+        m->worst_rows[l] = m->frees ? m->all_rows[(rank * m->layers + l) * each + worst->micro_batch]
+                                    : m->rows[rank * m->layers + l];
+}
+
+void spw_stage_memory_end(spw_stage_memory *m, size_t step) {
     if (!m->routed) m->step_peak[step] = m->footprint[m->worst_stage].peak_bytes;
     for (size_t place = 0; place < places_of(m) && m->routed; place++) {
         const size_t stage = place / m->ranks;
-        const spw_stage_held *h = &m->held[place];
-        const uint64_t kept = spw_pipeline_peak(&m->pipeline, stage, m->kept + place * parts_of(m));
-        const spw_saved_rows saved = {kept, h->last < kept ? h->last : kept, h->stays};
-        const uint64_t peak = spw_footprint_peak(&m->footprint[stage], saves, &h->live, saved);
-        if (peak > m->step_peak[step]) m->step_peak[step] = peak;
-        if (peak > m->stage_peak[stage]) m->stage_peak[stage] = peak;
-        if (peak <= m->worst_bytes) continue;
-        m->worst_bytes = peak;
-        m->worst = (spw_routed_memory){h->rows, saved};
-        m->worst_stage = stage;
-        m->worst_step = step;
-        m->worst_layer = h->layer;
-        m->worst_rank = place % m->ranks;
-        memcpy(m->worst_rows, m->rows + m->worst_rank * m->layers, m->layers * sizeof *m->rows);
+        const found here = m->frees ? walk_through(m, place) : look_at_stack(m, place);
+        if (here.peak > m->step_peak[step]) m->step_peak[step] = here.peak;
+        if (here.peak > m->stage_peak[stage]) m->stage_peak[stage] = here.peak;
+        if (here.peak > m->worst_bytes) note_worst(m, step, place, &here);
     }
 }
 

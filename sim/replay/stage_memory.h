@@ -1,4 +1,6 @@
-/* The memory of one row of a replay, pipeline stage by stage. Where it follows the routing a rank needs, in every stage, the
+/* The memory of one row of a replay, pipeline stage by stage, where it follows the routing. Where layers are freed one by one
+ * (spw_footprint_frees) the rows of every layer and micro-batch of the step under way are remembered, and all passes of every stage
+ * are walked through when it ends: that is exact. Where a program keeps a stack, a rank needs, in every stage, the
  * layer where it holds most in any micro-batch, plus the greatest sum of what the micro-batches in flight keep. With one
  * micro-batch in one block that sum is what all layers keep; else the two need not fall together, and it is an upper bound. */
 #ifndef SPW_SIM_REPLAY_STAGE_MEMORY_H
@@ -36,7 +38,11 @@ typedef struct spw_stage_memory {
     size_t *stage, *chunk;    /* [the job's MoE layers, or the replayed ones if more] */
     spw_stage_held *held;     /* [stages][ranks] */
     spw_rank_rows *rows;      /* [ranks][layers] of the micro-batch with most, in the step under way */
-    uint64_t *kept;           /* [stages][ranks][micro-batches][chunks] bytes */
+    uint64_t *kept; /* [stages][ranks][micro-batches][chunks] bytes; NULL: layers are freed one by one */
+    bool frees;     /* they are; then */
+    spw_stage_walk **walk;   /* [stages] */
+    spw_layer_use *use;      /* [stages, or 1][ranks][layers][micro-batches] */
+    spw_rank_rows *all_rows; /* [ranks][layers][micro-batches] */
     /* At the greatest peak: positions in the replay. Before it only the stage says something. */
     size_t worst_stage, worst_step, worst_layer, worst_rank;
     uint64_t worst_bytes;

@@ -235,6 +235,41 @@ def whole_model(model, job, stage, scheme, live, saved):
     return parts
 
 
+# PyTorch frees what a layer kept when its backward pass ends; a program of MaxText keeps the stack of all layers (7.9).
+FREED = ("megatron", "megablocks")
+WAITING = ("carries", "saved_", "kept_by_policy")
+
+
+def waits(model, job, index, saved):
+    """Of a stage whose layers are freed one by one: (moment, bytes that wait) of every layer's backward pass and every loss, by running
+    its passes with a list of what is alive."""
+    T, b = job.sequences // job.micro * job.length, BYTES[job.precision[3]]
+    blocks = job.pipeline * job.virtual
+    sizes = [model.L // blocks + (i < model.L % blocks) for i in range(blocks)]
+    alive = []  # [chunk, layer, input, residuals]
+    for backward, chunk in passes(job, index):
+        block = chunk * job.pipeline + index
+        layers = range(sum(sizes[:block]), sum(sizes[:block + 1]))
+        if not backward:
+            for layer in layers:
+                is_moe = layer >= model.dense_layers
+                policy = model.policy_elements(job.remat, is_moe) if job.remat in POLICIES else 0
+                residuals = 0
+                if job.remat == "none" or job.remat in MEGATRON:
+                    attention = model.attention_elements() * b + (0 if job.remat == "selective" else 4 * model.heads)
+                    ffn = model.F_shared * (job.remat != "moe") if is_moe else model.F_dense
+                    residuals = T * (attention + 3 * ffn * b) + (saved if is_moe and job.remat != "moe" else 0)
+                alive.append([chunk, layer, T * (model.H + policy) * b, residuals])
+            if index == job.pipeline - 1 and chunk == job.virtual - 1:
+                yield "l", sum(a[2] + a[3] for a in alive)
+            continue
+        for layer in reversed(layers):
+            at = next(i for i, a in enumerate(alive) if a[:2] == [chunk, layer])
+            alive[at][3] = 0  # at work now
+            yield "m" if layer >= model.dense_layers else "d", sum(a[2] + a[3] for a in alive)
+            del alive[at]
+
+
 def bare_layers(model, job, live, saved):
     """Expert layers alone (7.10), biases included."""
     w, g, _, b = (BYTES[p] for p in job.precision)
@@ -255,8 +290,14 @@ def best(model, job, scheme, live, saved):
     if job.part:
         parts = bare_layers(model, job, live, saved)
         return sum(value for value, _ in parts.values()), "m", parts
-    for stage in stages(model, job):
+    for index, stage in enumerate(stages(model, job)):
         parts = whole_model(model, job, stage, scheme, live, saved)
+        if scheme.startswith(FREED):
+            parts = {name: part for name, part in parts.items() if not name.startswith(("carries", "saved"))}
+            for moment, waiting in waits(model, job, index, saved):
+                found.append((sum(value for value, when in parts.values() if moment in when) + waiting, moment,
+                              {**parts, "waiting": (waiting, moment)}))
+            continue
         for moment in "m" * (stage.moe > 0) + "d" * (stage.dense > 0) + "l" * stage.last:
             found.append((sum(value for value, when in parts.values() if moment in when), moment, parts))
     return max(found, key=lambda f: f[0])
@@ -280,6 +321,11 @@ def hold(model, job, scheme, rows, where):
     check(abs(total - buffers - peak) < 1, f"{where}: the peak is {total - buffers:.1f}, by the document {float(peak):.1f} at {moment}")
     for name, (value, when) in parts.items():
         if name == "live" or name.startswith("saved, "):
+            continue
+        if name == "waiting":
+            there = sum(row["bytes"] for other, row in got.items() if other.startswith(WAITING) and row["at_peak"] == "yes")
+            check(abs(there - value) < 1, f"{where}: {there:.1f} wait for their backward pass, by the document {float(value):.1f}")
+            got = {other: row for other, row in got.items() if not other.startswith(WAITING)}
             continue
         row = got.pop(name, {"bytes": 0, "at_peak": "no"})
         check(abs(row["bytes"] - value) < 1 or (moment not in when and row["bytes"] == 0),

@@ -213,16 +213,15 @@ static void test_host_and_replicas(void) {
     job.fsdp2.replicas = 1;
     CHECK_OK(spw_footprint_compute(&point, NULL, &apart));
     CHECK(fabs(component(&f, "weights") - 4.0 * component(&apart, "weights")) < 8.0);
-    double kept = 0.0;
-    for (size_t i = 0; i < apart.components; i++) {
-        const spw_component *c = &apart.component[i];
-        if (!c->argument && c->live[0] && c->live[1] && c->live[2] && strcmp(c->name, "gradients") != 0)
-            kept += (double)c->bytes;
-    }
-    const double sums = 4.0 * 4.0 * (58.0 * (experts / 16.0 + rest / 512.0) + 3.0 * dense / 512.0),
-                 want = 4.0 * 4.0 * head / 512.0 + fmax(0.0, (sums - kept) * 60.0 / 61.0);
-    CHECK(kept > 0.0 && sums > kept);
-    CHECK(fabs(component(&f, "fsdp2.all_reduce_inputs") - want) < 2.0);
+    /* The head's, and what the layers behind the one at work left; dense layers come first, and here they have most. */
+    const double moe = 4.0 * 4.0 * (experts / 16.0 + rest / 512.0), of_dense = 4.0 * 4.0 * dense / 512.0;
+    CHECK(fabs(component(&f, "fsdp2.all_reduce_inputs") - 4.0 * 4.0 * head / 512.0) < 2.0);
+    const spw_stage_moment *at = &f.waiting.at[SPW_MOMENT_MOE_LAYER],
+                           *at_dense = &f.waiting.at[SPW_MOMENT_DENSE_LAYER];
+    CHECK(at->waiting[0] == 3 && at->waiting[1] + at->left[1] == 57 && at_dense->left[1] == 58);
+    CHECK(fabs(f.keeps[1].left - moe) < 2.0 && fabs(f.keeps[0].left - of_dense) < 2.0);
+    CHECK(moe > f.keeps[1].input && at->left[1] == 57); /* a layer leaves more than it gives back */
+    CHECK(fabs(component(&f, "fsdp2.all_reduce_inputs_left") - 57.0 * moe) < 64.0);
     CHECK(component(&apart, "fsdp2.all_reduce_inputs") < 0.0);
     job.fsdp2.replicas = 4;
     CHECK_OK(spw_step_traffic_of(&point, &spw_step_stacks[0], &t));

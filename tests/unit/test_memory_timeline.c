@@ -121,6 +121,8 @@ static void test_layers(void) {
     spw_memory_timeline t;
     spw_layer layer;
     size_t id[SPW_MODEL_MAX_LAYERS], moe = 0;
+    const uint64_t carry =
+        UINT64_C(4) * 512 * 768 * 2; /* a layer's input: later layers have given theirs back */
     CHECK_OK(spw_scheme_parse("hybrid-ep", &scheme));
     const spw_point p = spw_point_of(&job, &scheme, 4);
     draw_rows(&p, rows, &routed);
@@ -133,15 +135,19 @@ static void test_layers(void) {
         const double forward = (double)i, backward = t.loss_end + (double)(layers - 1 - i);
         CHECK(id[i] == i);
         if (!job.model.is_moe[i]) {
-            CHECK(most_of(&t, backward + 0.1, backward + 0.9) == f.fixed_bytes[SPW_MOMENT_DENSE_LAYER]);
+            CHECK(most_of(&t, backward + 0.1, backward + 0.9) ==
+                  f.beside_bytes[SPW_MOMENT_DENSE_LAYER] + (i + 1) * carry);
             continue;
         }
-        const spw_live_set live = spw_layer_live_set(&layer, &rows[moe++ % LAYERS]);
+        const bool most = i == f.waiting.at[SPW_MOMENT_MOE_LAYER].place; /* has the footprint's rows */
+        const spw_rank_rows *here = most ? &f.rows : &rows[moe % LAYERS];
+        const spw_live_set live = spw_layer_live_set(&layer, here);
+        moe++;
         CHECK(most_of(&t, backward + 1e-3, backward + 0.999) ==
-              f.fixed_bytes[SPW_MOMENT_MOE_LAYER] + live.backward_bytes);
+              f.beside_bytes[SPW_MOMENT_MOE_LAYER] + (i + 1) * carry + live.backward_bytes);
         const uint64_t before = most_of(&t, forward, forward),
                        highest = most_of(&t, forward + 1e-3, forward + 0.999);
-        CHECK(highest == before + live.forward_bytes);
+        CHECK(highest == before + carry + live.forward_bytes);
     }
     CHECK(moe == job.model.moe_layers);
     spw_layer_destroy(&layer);

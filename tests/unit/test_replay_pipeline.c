@@ -174,6 +174,70 @@ static void test_memory(size_t stages) {
     spw_result_clear(&result);
 }
 
+/* --- The same where layers are freed one by one --- */
+
+/* What one micro-batch keeps on a rank before layer `end` of a stage, beside inputs; all of them: `end` beyond the last. */
+static double waiting(const spw_job *job, const spw_footprint *f, size_t first, size_t end,
+                      const uint64_t *x) {
+    double sum = 0.0;
+    for (size_t l = first; l < end; l++) {
+        const bool moe = job->model.is_moe[l];
+        sum += f->keeps[moe].input + f->keeps[moe].saved + (moe ? (double)x[l] : 0.0);
+    }
+    return sum;
+}
+
+/* Layer by layer backward, the micro-batches in the order of 1F1B: the last stage has one in flight, the others both. */
+static double peak_of_stage(const spw_job *job, const spw_footprint *f, size_t stages, size_t step,
+                            size_t rank) {
+    const size_t stage = f->stage.index, each = job->model.layers / stages, more = job->model.layers % stages;
+    const size_t first = stage * each + (stage < more ? stage : more), end = first + each + (stage < more);
+    uint64_t x[SEQUENCES][SPW_MODEL_MAX_LAYERS];
+    double peak = 0.0, all[SEQUENCES];
+    for (size_t b = 0; b < SEQUENCES; b++) {
+        for (size_t l = 0, moe = 0; l < job->model.layers; l++)
+            x[b][l] = job->model.is_moe[l]
+                          ? (uint64_t)rows[step][moe++ % LAYERS][b][rank] * job->model.hidden * 2
+                          : 0;
+        all[b] = waiting(job, f, first, end, x[b]);
+    }
+    for (size_t b = 0; b < SEQUENCES; b++) {
+        const double others = stage + 1 < stages && b == 0 ? all[1] : 0.0;
+        for (size_t l = end; l-- > first;) {
+            const bool moe = job->model.is_moe[l];
+            const double now = others + waiting(job, f, first, l, x[b]) + f->keeps[moe].input +
+                               (moe ? 2.0 * (double)x[b][l] : 0.0);
+            peak = fmax(peak,
+                        now + (double)f->beside_bytes[moe ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER]);
+        }
+        const double loss = stage + 1 < stages ? all[0] + (b > 0 ? all[1] : 0.0) : all[b];
+        peak = fmax(peak, loss + (double)f->beside_bytes[SPW_MOMENT_LOSS]);
+    }
+    return peak;
+}
+
+static void test_freed(size_t stages) {
+    static spw_scheme_type type;
+    const spw_job job = job_of(stages, SEQUENCES, "none");
+    spw_scheme scheme = following();
+    type = *scheme.type;
+    type.memory.shards_state = false;
+    scheme.type = &type;
+    spw_result result = run(&job, &scheme);
+    const spw_point point = spw_point_of(&job, &scheme, SEQUENCES);
+    double want = 0.0;
+    for (size_t stage = 0; stage < stages; stage++) {
+        spw_footprint f;
+        CHECK_OK(spw_footprint_of_stage(&point, stage, NULL, &f));
+        for (size_t step = 0; step < STEPS; step++)
+            for (size_t rank = 0; rank < RANKS; rank++)
+                want = fmax(want, peak_of_stage(&job, &f, stages, step, rank));
+    }
+    CHECK(result.rows == 1 && fabs((double)result.row[0].memory.max_bytes - want) < 4.0);
+    if (result.rows == 1) CHECK(result.row[0].footprint.peak_bytes == result.row[0].memory.max_bytes);
+    spw_result_clear(&result);
+}
+
 /* --- Beside each other --- */
 
 static void test_splits(void) {
@@ -247,6 +311,7 @@ int main(int argc, char **argv) {
     count_tokens();
     test_micro_batches();
     for (size_t stages = 1; stages <= 3; stages++) test_memory(stages);
+    for (size_t stages = 1; stages <= 5; stages++) test_freed(stages);
     test_splits();
     test_refusals();
     test_assumptions();

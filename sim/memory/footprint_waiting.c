@@ -1,0 +1,229 @@
+#include "sim/memory/footprint_waiting.h"
+
+#include "sim/input/remat.h"
+#include "sim/memory/footprint_component.h"
+#include "sim/memory/fp8_memory.h"
+#include "sim/memory/repeated_modules.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The input of the last product only if it is trained. */
+double spw_footprint_ffn_kept(const spw_job *job) {
+    return job->finetune.frozen == SPW_FROZEN_BASE ? 2.0 : 3.0;
+}
+
+/* Of one kind of layer. */
+static double policy_bytes(const spw_job *job, const spw_layer_shape *s, size_t moe_layers) {
+    spw_model one = job->model;
+    one.layers = 1;
+    one.moe_layers = moe_layers;
+    return (double)spw_remat_token_elements(&one, job->remat) * (double)s->tokens * (double)s->element_bytes;
+}
+
+void spw_footprint_layer_keeps(const spw_job *job, const spw_layer_shape *s, double attention,
+                               spw_waiting_layer out[2]) {
+    const spw_model *m = &job->model;
+    const spw_repeated_modules gone = spw_repeated_modules_of(job, s);
+    const spw_fp8_inputs fp8 = spw_fp8_inputs_of(job);
+    const double all = (double)s->tokens, tokens = all * (double)s->element_bytes,
+                 ffn = spw_footprint_ffn_kept(job) * tokens;
+    const double shared =
+        spw_remat_repeats(job->remat, SPW_MODULE_MOE) ? 0.0 : ffn * (double)m->shared_ffn + all * fp8.shared;
+    for (size_t moe = 0; moe < 2; moe++) {
+        out[moe].input = tokens * (double)m->hidden;
+        out[moe].policy = policy_bytes(job, s, moe);
+    }
+    if (!spw_remat_keeps_layers(job->remat)) return;
+    out[1].saved = attention + shared - gone.moe;
+    out[0].saved = attention + ffn * (double)m->dense_ffn + all * fp8.dense - gone.dense;
+}
+
+/* --- A stack --- */
+
+/* The layer at work is counted with its own components, whichever of the two kinds it is. */
+static void add_saved(spw_footprint *f, const spw_job *job) {
+    const bool moment = spw_attention_is_moment(job);
+    const double moe = f->keeps[1].saved, dense = f->keeps[0].saved,
+                 moe_layers = (double)f->stage.kept_moe_layers,
+                 dense_layers = (double)(f->stage.kept_layers - f->stage.kept_moe_layers);
+    LIVE_BY_LAYER(spw_component_add(f, "saved_activations", moe_layers * moe + dense_layers * dense,
+                                    "no remat: residuals of all layers beside the experts' (7.3)",
+                                    "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers, dense),
+                  AT_LOSS);
+    if (moe_layers > 0.0) {
+        LIVE(spw_component_add(f, "saved_by_other_layers", (moe_layers - 1.0) * moe + dense_layers * dense,
+                               "no remat: the same of the other layers (7.3)", "%.0f x %.6g + %.0f x %.6g",
+                               moe_layers - 1.0, moe, dense_layers, dense),
+             {[SPW_MOMENT_MOE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment});
+    }
+    if (dense_layers > 0.0) {
+        LIVE(spw_component_add(f, "saved_beside_dense_layer", moe_layers * moe + (dense_layers - 1.0) * dense,
+                               "no remat: the same of the layers beside a dense one (7.3)",
+                               "%.0f x %.6g + %.0f x %.6g", moe_layers, moe, dense_layers - 1.0, dense),
+             {[SPW_MOMENT_DENSE_LAYER] = true, [SPW_MOMENT_ATTENTION] = moment && moe_layers == 0.0});
+    }
+}
+
+/* saved: what the MoE layers keep of their experts' rows. */
+static void add_saved_rows(spw_footprint *f, const spw_job *job, spw_saved_rows saved) {
+    const double here = (double)f->live_set.saved_bytes, moe_layers = (double)f->stage.kept_moe_layers,
+                 routed = (double)saved.all, last = (double)saved.last;
+    if (!spw_remat_keeps_experts(job->remat)) return;
+    spw_component *all = spw_component_add(
+        f, "saved_rows", routed, "no remat: what the experts of all MoE layers in flight keep (7.3)",
+        "%.6g over %.0f layers", routed, moe_layers);
+    spw_component *others =
+        spw_component_add(f, "saved_rows_of_other_layers", routed > here ? routed - here : 0.0,
+                          "no remat: the same of the other layers (7.3)", "%.6g - %.6g", routed, here);
+    all->routed = others->routed = true;
+    LIVE(all, {false, true, true});
+    LIVE(others, AT_MOE_LAYER);
+    if (!spw_attention_is_moment(job)) return;
+    spw_component *before =
+        spw_component_add(f, "saved_rows_before_the_last", routed > last ? routed - last : 0.0,
+                          "no remat: the same without the last layer's (7.4)", "%.6g - %.6g", routed, last);
+    before->routed = true;
+    LIVE(before, AT_ATTENTION);
+}
+
+void spw_footprint_add_stacked(spw_footprint *f, const spw_job *job, const spw_saved_rows *saved) {
+    if (job->part == SPW_PART_WHOLE) add_saved(f, job);
+    add_saved_rows(f, job, *saved);
+}
+
+void spw_footprint_add_policy(spw_footprint *f, const spw_job *job, const spw_layer_shape *s) {
+    spw_model kept = job->model;
+    kept.layers = f->stage.kept_layers;
+    kept.moe_layers = f->stage.kept_moe_layers;
+    const size_t elements = spw_remat_token_elements(&kept, job->remat);
+    if (elements == 0) return;
+    LIVE_BY_LAYER(spw_component_add(
+                      f, "saved_by_policy", (double)elements * (double)s->tokens * (double)s->element_bytes,
+                      "projections that the remat policy keeps, all layers (7.3)",
+                      "%zu x T b = %zu x %zu x %zu", elements, elements, s->tokens, s->element_bytes),
+                  ALWAYS);
+}
+
+/* --- Layers that are freed one by one --- */
+
+/* What one kind of tensor takes at each moment, and how it is called there. */
+typedef struct waiting {
+    const char *name[SPW_MOMENT_COUNT];
+    const char *source;
+    uint64_t bytes[SPW_MOMENT_COUNT];
+    bool there[SPW_MOMENT_COUNT];
+    size_t count[SPW_MOMENT_COUNT][2]; /* layers without experts, with them */
+    double each[2];
+} waiting;
+
+/* The loss has most; then what is nearest to it. */
+static const spw_moment order[SPW_MOMENT_COUNT] = {SPW_MOMENT_LOSS, SPW_MOMENT_MOE_LAYER,
+                                                   SPW_MOMENT_DENSE_LAYER, SPW_MOMENT_ATTENTION};
+
+/* One component for all moments at which it is as large. first: takes the place of that component; SIZE_MAX: none. */
+static void add_each(spw_footprint *f, const waiting *w, size_t first) {
+    bool done[SPW_MOMENT_COUNT] = {false};
+    for (size_t i = 0; i < SPW_MOMENT_COUNT; i++) {
+        const spw_moment m = order[i];
+        bool live[SPW_MOMENT_COUNT] = {false};
+        if (done[m] || !w->there[m] || (w->bytes[m] == 0 && first == SIZE_MAX)) continue;
+        for (int n = 0; n < SPW_MOMENT_COUNT; n++) {
+            live[n] = !done[n] && w->there[n] && w->bytes[n] == w->bytes[m];
+            done[n] = done[n] || live[n];
+            live[n] = live[n] || (i == 0 && !w->there[n]);
+        }
+        spw_component *c = first != SIZE_MAX
+                               ? &f->component[first]
+                               : spw_component_add(f, w->name[m], 0.0, w->source, "%zu x %.6g + %zu x %.6g",
+                                                   w->count[m][1], w->each[1], w->count[m][0], w->each[0]);
+        if (first != SIZE_MAX && w->count[m][0] + w->count[m][1] != f->stage.kept_layers)
+            (void)snprintf(c->formula, sizeof c->formula, "L T H b = %zu x %.6g",
+                           w->count[m][0] + w->count[m][1], w->each[0]);
+        first = SIZE_MAX;
+        c->bytes = w->bytes[m];
+        c->waits = true;
+        spw_component_live_by_layer(c, live);
+    }
+}
+
+static void count_layers(const spw_stage_moment *m, bool work, size_t count[2]) {
+    for (size_t kind = 0; kind < 2; kind++) count[kind] = m->waiting[kind] + (work ? m->at_work[kind] : 0);
+}
+
+static void add_inputs(spw_footprint *f, size_t carries) {
+    waiting w = {
+        .name = {"carries_at_moe_layer", "carries_at_dense_layer", "carries", "carries_at_attention"},
+        .source = "inputs of the layers that wait, and of the one at work (7.9)",
+        .each = {f->keeps[0].input, f->keeps[1].input}};
+    waiting p = {.name = {"kept_by_policy_at_moe_layer", "kept_by_policy_at_dense_layer", "saved_by_policy",
+                          "kept_by_policy_at_attention"},
+                 .source = "projections that the remat policy keeps (7.3)",
+                 .each = {f->keeps[0].policy, f->keeps[1].policy}};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const spw_stage_moment *at = &f->waiting.at[m];
+        w.there[m] = p.there[m] = at->there;
+        count_layers(at, true, w.count[m]);
+        count_layers(at, true, p.count[m]);
+        w.bytes[m] = spw_stage_moment_inputs(f->keeps, at);
+        p.bytes[m] = spw_stage_moment_policy(f->keeps, at);
+    }
+    if (carries != SIZE_MAX) add_each(f, &w, carries);
+    add_each(f, &p, SIZE_MAX);
+}
+
+static void add_residuals(spw_footprint *f, bool moment) {
+    waiting w = {.name = {"saved_by_other_layers", "saved_beside_dense_layer", "saved_activations",
+                          "saved_beside_attention"},
+                 .source = "residuals of the layers that wait, beside the experts' (7.3)",
+                 .each = {f->keeps[0].saved, f->keeps[1].saved}};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const spw_stage_moment *at = &f->waiting.at[m];
+        w.there[m] = at->there && (m != SPW_MOMENT_ATTENTION || moment);
+        count_layers(at, false, w.count[m]);
+        w.bytes[m] = spw_stage_moment_saved(f->keeps, at);
+    }
+    add_each(f, &w, SIZE_MAX);
+}
+
+static void add_rows(spw_footprint *f, bool moment) {
+    static const char *const names[SPW_MOMENT_COUNT] = {"saved_rows_of_other_layers",
+                                                        "saved_rows_beside_dense_layer", "saved_rows",
+                                                        "saved_rows_beside_attention"};
+    for (size_t i = 0; i < SPW_MOMENT_COUNT; i++) {
+        const spw_moment m = order[i];
+        const spw_stage_moment *at = &f->waiting.at[m];
+        const bool rare = m == SPW_MOMENT_DENSE_LAYER || m == SPW_MOMENT_ATTENTION;
+        bool live[SPW_MOMENT_COUNT] = {false};
+        if (!at->there || (m == SPW_MOMENT_ATTENTION && !moment) || (rare && at->rows == 0)) continue;
+        spw_component *c =
+            spw_component_add(f, names[m], 0.0, "what the experts of the MoE layers that wait keep (7.3)",
+                              "%" PRIu64 " over %zu layers", at->rows, at->waiting[1]);
+        c->bytes = at->rows;
+        c->routed = true;
+        live[m] = true;
+        spw_component_live(c, live);
+    }
+}
+
+static void add_left(spw_footprint *f) {
+    waiting w = {.name = {"fsdp2.all_reduce_inputs_left", "fsdp2.all_reduce_inputs_at_dense_layer",
+                          "fsdp2.all_reduce_inputs_at_loss", "fsdp2.all_reduce_inputs_at_attention"},
+                 .source = "gradients that are summed over replicas, of the layers that ran backward (7.14)",
+                 .each = {f->keeps[0].left, f->keeps[1].left}};
+    for (int m = 0; m < SPW_MOMENT_COUNT; m++) {
+        const spw_stage_moment *at = &f->waiting.at[m];
+        w.there[m] = at->there;
+        for (size_t kind = 0; kind < 2; kind++) w.count[m][kind] = at->left[kind];
+        w.bytes[m] = spw_stage_moment_left(f->keeps, at);
+    }
+    add_each(f, &w, SIZE_MAX);
+}
+
+void spw_footprint_add_waiting(spw_footprint *f, const spw_job *job, size_t carries) {
+    const bool moment = spw_attention_is_moment(job);
+    add_inputs(f, carries);
+    add_residuals(f, moment);
+    if (spw_remat_keeps_experts(job->remat)) add_rows(f, moment);
+    add_left(f);
+}

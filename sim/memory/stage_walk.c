@@ -1,0 +1,195 @@
+#include "sim/memory/stage_walk.h"
+
+#include "base/memory.h"
+
+/* One layer of the stage. */
+typedef struct stage_layer {
+    size_t moe; /* position among the model's MoE layers; SIZE_MAX: none */
+    bool experts;
+} stage_layer;
+
+/* One micro-batch through one chunk, alone. */
+typedef struct pass_kept {
+    spw_stage_moment kept; /* after its forward pass */
+    spw_stage_moment at[SPW_MOMENT_COUNT];
+} pass_kept;
+
+struct spw_stage_walk {
+    spw_pipeline pipeline;
+    size_t stage;
+    spw_waiting_layer keeps[2];
+    size_t *begin; /* [chunks + 1] into layer */
+    stage_layer *layer;
+    pass_kept *part; /* [micro_batches][chunks] */
+};
+
+static const uint64_t MOST = INT64_MAX;
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > MOST || b > MOST - a ? MOST : a + b; }
+static uint64_t bytes_of(double bytes) { return bytes < 9.2e18 ? (uint64_t)(bytes + 0.5) : MOST; }
+
+static double of_kinds(const size_t count[2], double dense, double moe) {
+    return (double)count[0] * dense + (double)count[1] * moe;
+}
+
+uint64_t spw_stage_moment_inputs(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].input, k[1].input) +
+                    of_kinds(m->at_work, k[0].input, k[1].input));
+}
+
+uint64_t spw_stage_moment_policy(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].policy, k[1].policy) +
+                    of_kinds(m->at_work, k[0].policy, k[1].policy));
+}
+
+uint64_t spw_stage_moment_saved(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->waiting, k[0].saved, k[1].saved));
+}
+
+uint64_t spw_stage_moment_left(const spw_waiting_layer *k, const spw_stage_moment *m) {
+    return bytes_of(of_kinds(m->left, k[0].left, k[1].left));
+}
+
+/* --- The stage's layers --- */
+
+static spw_status place_layers(spw_stage_walk *w, const spw_model *model) {
+    const size_t chunks = w->pipeline.chunks;
+    size_t count = 0;
+    spw_status status = SPW_ALLOC(chunks + 1, &w->begin);
+    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
+        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
+        w->begin[c] = count;
+        count += block.layers + block.predictions;
+        w->begin[c + 1] = count;
+    }
+    if (status == SPW_OK) status = SPW_ALLOC(count > 0 ? count : 1, &w->layer);
+    for (size_t c = 0; c < chunks && status == SPW_OK; c++) {
+        const spw_block block = spw_pipeline_block(&w->pipeline, model, w->stage, c);
+        /* bare layers are all the same, and their model does not name them */
+        const bool named = model->layers > model->moe_layers;
+        size_t moe = 0, at = w->begin[c];
+        for (size_t i = 0; i < block.first; i++) moe += !named || model->is_moe[i];
+        for (size_t i = block.first; i < block.first + block.layers; i++) {
+            const bool experts = !named || model->is_moe[i];
+            w->layer[at++] = (stage_layer){experts ? moe++ : SIZE_MAX, experts};
+        }
+        while (at < w->begin[c + 1]) w->layer[at++] = (stage_layer){SIZE_MAX, true};
+    }
+    return status;
+}
+
+spw_status spw_stage_walk_create(const spw_pipeline *pipeline, const spw_model *model, size_t stage,
+                                 const spw_waiting_layer *keeps, spw_stage_walk **out) {
+    spw_stage_walk *w = NULL;
+    spw_status status = SPW_OK;
+    *out = NULL;
+    SPW_TRY(SPW_ALLOC(1, &w));
+    w->pipeline = *pipeline;
+    w->stage = stage;
+    w->keeps[0] = keeps[0];
+    w->keeps[1] = keeps[1];
+    SPW_TRY(place_layers(w, model));
+    SPW_TRY(SPW_ALLOC(pipeline->micro_batches * pipeline->chunks, &w->part));
+    *out = w;
+    w = NULL;
+
+cleanup:
+    spw_stage_walk_destroy(w);
+    return status;
+}
+
+void spw_stage_walk_destroy(spw_stage_walk *w) {
+    if (w == NULL) return;
+    spw_free(w->begin);
+    spw_free(w->layer);
+    spw_free(w->part);
+    spw_free(w);
+}
+
+/* --- Passes --- */
+
+static void settle(const spw_waiting_layer *keeps, spw_stage_moment *m) {
+    m->there = true;
+    m->bytes = plus(plus(spw_stage_moment_inputs(keeps, m), spw_stage_moment_policy(keeps, m)),
+                    plus(spw_stage_moment_saved(keeps, m), spw_stage_moment_left(keeps, m)));
+    m->bytes = plus(m->bytes, plus(m->rows, m->work));
+}
+
+static void raise(spw_stage_moment *most, const spw_stage_moment *m) {
+    if (!most->there || m->bytes > most->bytes) *most = *m;
+}
+
+/* The layers of one pass, alone, from the first to the last: of the last to work first what is left behind is least. */
+static void look_at_part(const spw_stage_walk *w, const spw_layer_uses *uses, size_t micro_batch,
+                         size_t chunk, pass_kept *out) {
+    spw_stage_moment now = {.micro_batch = micro_batch};
+    *out = (pass_kept){.kept = {.there = false}};
+    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) now.left[w->layer[i].experts]++;
+    for (size_t i = w->begin[chunk]; i < w->begin[chunk + 1]; i++) {
+        const stage_layer *layer = &w->layer[i];
+        spw_layer_use use = {0, 0};
+        if (layer->moe != SIZE_MAX)
+            use = uses->use[layer->moe % uses->layers * uses->micro_batches +
+                            (uses->micro_batches > 1 ? micro_batch : 0)];
+        else if (layer->experts)
+            use = uses->predicted;
+        now.left[layer->experts]--;
+        spw_stage_moment here = now;
+        here.at_work[layer->experts] = 1;
+        here.layer = layer->moe;
+        here.place = i;
+        settle(w->keeps, &here);
+        raise(&out->at[SPW_MOMENT_ATTENTION], &here);
+        here.work = layer->experts ? plus(0, use.backward_bytes) : 0;
+        settle(w->keeps, &here);
+        raise(&out->at[layer->experts ? SPW_MOMENT_MOE_LAYER : SPW_MOMENT_DENSE_LAYER], &here);
+        now.waiting[layer->experts]++;
+        now.rows = plus(now.rows, use.saved_bytes);
+    }
+    now.layer = now.place = SIZE_MAX;
+    out->kept = now;
+}
+
+/* Takes a pass to those in flight, or away. */
+static void change_flight(spw_stage_moment *flight, const spw_stage_moment *kept, bool backward) {
+    for (int kind = 0; kind < 2; kind++)
+        flight->waiting[kind] = backward ? flight->waiting[kind] - kept->waiting[kind]
+                                         : flight->waiting[kind] + kept->waiting[kind];
+    if (backward)
+        flight->rows = flight->rows > kept->rows && flight->rows < MOST ? flight->rows - kept->rows
+                       : flight->rows < MOST                            ? 0
+                                                                        : MOST;
+    else
+        flight->rows = plus(flight->rows, kept->rows);
+}
+
+static spw_stage_moment beside(const spw_stage_moment *flight, const spw_stage_moment *alone) {
+    spw_stage_moment m = *alone;
+    for (int kind = 0; kind < 2; kind++) m.waiting[kind] += flight->waiting[kind];
+    m.rows = plus(m.rows, flight->rows);
+    return m;
+}
+
+void spw_stage_walk_run(spw_stage_walk *w, const spw_layer_uses *uses, spw_stage_peaks *out) {
+    const spw_pipeline *p = &w->pipeline;
+    spw_stage_moment flight = {.layer = SIZE_MAX, .place = SIZE_MAX};
+    *out = (spw_stage_peaks){.at = {{.there = false}}};
+    for (size_t b = 0; b < p->micro_batches; b++)
+        for (size_t c = 0; c < p->chunks; c++) look_at_part(w, uses, b, c, &w->part[b * p->chunks + c]);
+    for (size_t i = 0; i < spw_pipeline_passes(p); i++) {
+        const spw_pass pass = spw_pipeline_pass(p, w->stage, i);
+        const pass_kept *part = &w->part[pass.micro_batch * p->chunks + pass.chunk];
+        change_flight(&flight, &part->kept, pass.backward);
+        if (!pass.backward && (w->stage + 1 < p->stages || pass.chunk + 1 == p->chunks)) {
+            flight.micro_batch = pass.micro_batch;
+            settle(w->keeps, &flight);
+            raise(&out->at[SPW_MOMENT_LOSS], &flight);
+        }
+        for (int m = 0; m < SPW_MOMENT_COUNT && pass.backward; m++) {
+            if (!part->at[m].there) continue;
+            spw_stage_moment here = beside(&flight, &part->at[m]);
+            settle(w->keeps, &here);
+            raise(&out->at[m], &here);
+        }
+    }
+}
