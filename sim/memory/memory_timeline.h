@@ -6,8 +6,8 @@
  *   forward    of the layers in order: what stays from step to step, what the layers before keep for the backward pass, and the
  *              experts' tensors of the layer at work. Gathered weights and attention are not in it: the backward pass has more.
  *   loss       logits, and what the loss makes of them (sim/memory/cross_entropy.h)
- *   backward   last layer first, each with all that the footprint counts beside the experts' tensors. What layers keep stays to
- *              the end: the peak is counted so, because the fullest layer may be any.
+ *   backward   last layer first, each with all that the footprint counts beside the experts' tensors. What layers keep goes
+ *              with them; of programs of MaxText it stays to the end, in a stack, and the fullest layer may be any.
  *   optimizer  what stays from step to step, and gradients
  * With a pipeline it is one micro-batch through the stage that needs most, while most are in flight. */
 #ifndef SPW_SIM_MEMORY_MEMORY_TIMELINE_H

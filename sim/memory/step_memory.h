@@ -1,9 +1,9 @@
 /* The memory of one rank over a whole step: every MoE layer with its own rows, from the scheme's list of births and
  * deaths, between what the footprint says is there anyway. One event list for the peak, the bytes saved and the allocator.
- *   forward of layer l     the FORWARD events; without remat what RECOMPUTE leaves is kept
+ *   forward of layer l     the FORWARD events; without remat what RECOMPUTE leaves is kept, and what is beside the layer at work is
+ *                          there; every layer, dense ones too, keeps its input and residuals
  *   loss                   what the footprint has there and not always
- *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events
- *   dense layers           what the footprint has there
+ *   backward of layer l    last layer first: RECOMPUTE (with remat) and BACKWARD events, or what a dense layer has; what it kept goes
  * What does not follow the routing (weights, optimizer, attention, ...) has the same size in every step and is allocated
  * as one tensor a component. Bare Megatron-Core layers have a list of their own,
  * tensor by tensor (sim/memory/bare_layers.h). */
