@@ -192,9 +192,12 @@ def hold(case, what):
     at_work += sum(size for part, size, again in case.tensors(True) if part == "scores" and not again & case.modules)
     core = sum(got[name]["bytes"] for name in ("scores_at_work", "attention_inputs", "attention_gradients", "attention_again") if name in got)
     moments = []
-    for layers, one, more, attends in ((moe, case.kept(True) + case.experts(), shared + live, True),
-                                       (dense, case.kept(False), T * ((6 + case.c) * case.dense_F + (case.c - 2) * case.H), not moe)):
-        moments += [always + at_work + more + waiting - one] if layers else []
+    # Dense layers come first: when one runs backward the MoE layers of its pass have given back what they kept, inputs too.
+    behind = moe * (case.kept(True) + case.experts() + T * case.H * 2)
+    for layers, one, more, gone, attends in (
+            (moe, case.kept(True) + case.experts(), shared + live, 0, True),
+            (dense, case.kept(False), T * ((6 + case.c) * case.dense_F + (case.c - 2) * case.H), behind, not moe)):
+        moments += [always + at_work + more + waiting - one - gone] if layers else []
         moments += [always + core + waiting - one] if layers and core and attends else []
     if "logits" in got:
         moments.append(always + waiting + 2 * T * 64 * 2)
