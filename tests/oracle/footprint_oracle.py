@@ -240,7 +240,7 @@ FREED = ("megatron", "megablocks")
 WAITING = ("carries", "saved_", "kept_by_policy")
 
 
-def waits(model, job, index, saved):
+def waits(model, job, index, scheme, saved):
     """Of a stage whose layers are freed one by one: (moment, bytes that wait) of every layer's backward pass and every loss, by running
     its passes with a list of what is alive."""
     T, b = job.sequences // job.micro * job.length, BYTES[job.precision[3]]
@@ -256,7 +256,7 @@ def waits(model, job, index, saved):
                 policy = model.policy_elements(job.remat, is_moe) if job.remat in POLICIES else 0
                 residuals = 0
                 if job.remat == "none" or job.remat in MEGATRON:
-                    attention = model.attention_elements() * b + (0 if job.remat == "selective" else 4 * model.heads)
+                    attention = model.attention_elements(job.optimizer != "sharded" or scheme.startswith("megatron")) * b + (0 if job.remat == "selective" else 4 * model.heads)
                     ffn = model.F_shared * (job.remat != "moe") if is_moe else model.F_dense
                     residuals = T * (attention + 3 * ffn * b) + (saved if is_moe and job.remat != "moe" else 0)
                 alive.append([chunk, layer, T * (model.H + policy) * b, residuals])
@@ -294,7 +294,7 @@ def best(model, job, scheme, live, saved):
         parts = whole_model(model, job, stage, scheme, live, saved)
         if scheme.startswith(FREED):
             parts = {name: part for name, part in parts.items() if not name.startswith(("carries", "saved"))}
-            for moment, waiting in waits(model, job, index, saved):
+            for moment, waiting in waits(model, job, index, scheme, saved):
                 found.append((sum(value for value, when in parts.values() if moment in when) + waiting, moment,
                               {**parts, "waiting": (waiting, moment)}))
             continue

@@ -38,6 +38,7 @@ class Case:
     remat: str = "full"
     schemes: tuple = ("gmm",)
     vocab: int = 64
+    dense_layers: int = 0        # of a preset, before those
 
     @property
     def ranks(self):

@@ -62,8 +62,10 @@ static bool compare(const spw_csv *csv, size_t row, const spw_scheme *scheme) {
     CHECK_OK(spw_layer_build(scheme, &point.shape, SPW_FLAVOUR_LIVE, &layer));
     for (size_t l = 0; l < LAYERS; l++) {
         const spw_rank_rows rows = {.held = held[l], .received = held[l], .sent = point.shape.assignments};
-        routed.saved.all += spw_layer_live_set(&layer, &rows).saved_bytes;
+        const uint64_t saved = spw_layer_live_set(&layer, &rows).saved_bytes;
         if (l == 0 || held[l] > routed.rows.held) routed.rows = rows;
+        if (saved > routed.saved.last)
+            routed.saved.last = saved; /* of the fullest layer, which all are taken for */
     }
     CHECK_OK(spw_footprint_compute(&point, &routed, &f));
     const bool in_forward =
