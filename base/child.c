@@ -5,15 +5,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MESSAGE_BYTES = 8192, EXIT_UNHEARD = 5 };
+
+unsigned spw_child_patience_s = 20;
 
 /* What comes first through the pipe. */
 typedef struct reply_head {
@@ -34,13 +38,39 @@ static bool put(int pipe, const void *data, size_t bytes) {
     return true;
 }
 
-/* False at the end of what is said, and with *broken when the pipe gives an error. */
-static bool take(int pipe, void *data, size_t bytes, bool *broken) {
+/* One child and the end of its pipe. */
+typedef struct listener {
+    int pipe;
+    pid_t child;
+    bool broken, stuck; /* the pipe gave an error; the child sleeps */
+} listener;
+
+/* A copy of a process with threads may wait for a lock that no thread of its own holds: it uses no processor time, which
+ * no limit on that ends. */
+static bool sleeps(const listener *l) {
+    clockid_t clock;
+    struct timespec used = {0}, before = {0};
+    if (clock_getcpuclockid(l->child, &clock) != 0) return false;
+    for (unsigned idle = 0; idle < spw_child_patience_s;) {
+        struct pollfd word = {.fd = l->pipe, .events = POLLIN};
+        const int heard = poll(&word, 1, 1000);
+        if (heard < 0 && errno == EINTR) continue;
+        if (heard != 0 || clock_gettime(clock, &used) != 0) return false;
+        idle = used.tv_sec == before.tv_sec && used.tv_nsec == before.tv_nsec ? idle + 1 : 0;
+        before = used;
+    }
+    return true;
+}
+
+/* False at the end of what is said. */
+static bool take(listener *l, void *data, size_t bytes) {
     char *at = data;
     while (bytes > 0) {
-        const ssize_t got = read(pipe, at, bytes);
+        l->stuck = sleeps(l);
+        if (l->stuck) return false;
+        const ssize_t got = read(l->pipe, at, bytes);
         if (got < 0 && errno == EINTR) continue;
-        *broken = got < 0;
+        l->broken = got < 0;
         if (got <= 0) return false;
         at += got;
         bytes -= (size_t)got;
@@ -97,20 +127,22 @@ static int answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *con
 }
 
 /* What the child said; false when it said nothing that can be true. */
-static bool listen_to(int pipe, size_t most_bytes, reply_head *head, char **reply, spw_status *status,
-                      bool *broken) {
-    if (!take(pipe, head, sizeof *head, broken)) return false;
+static bool listen_to(listener *l, size_t most_bytes, reply_head *head, char **reply, spw_status *status) {
+    if (!take(l, head, sizeof *head)) return false;
     if (head->code < 0 || head->code >= SPW_STATUS_COUNT || head->bytes > most_bytes) return false;
     head->message[MESSAGE_BYTES - 1] = '\0';
     *status = (spw_status)head->code;
     if (*status != SPW_OK) return true;
     *status = SPW_ALLOC(head->bytes + 1, reply);
-    return *status != SPW_OK || take(pipe, *reply, head->bytes, broken);
+    return *status != SPW_OK || take(l, *reply, head->bytes);
 }
 
 /* Why the child said nothing. */
-static spw_status no_answer(const char *path, int state, bool broken) {
-    if (broken) return spw_fail(SPW_EIO, "%s: no answer from the process that reads it", path);
+static spw_status no_answer(const char *path, int state, const listener *l) {
+    if (l->stuck)
+        return spw_fail(SPW_EIO, "%s: no answer: what reads it has slept for %u seconds", path,
+                        spw_child_patience_s);
+    if (l->broken) return spw_fail(SPW_EIO, "%s: no answer from the process that reads it", path);
     if (WIFSIGNALED(state))
         return spw_fail(SPW_EFORMAT, "%s: damaged, or memory ran out: what reads it fails (%s)", path,
                         strsignal(WTERMSIG(state)));
@@ -123,7 +155,7 @@ static spw_status no_answer(const char *path, int state, bool broken) {
 }
 
 static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
-                           void *context, char **reply, size_t *bytes) {
+                           void *context, char **reply, size_t *bytes, bool *stuck) {
     spw_status status = SPW_OK;
     reply_head head = {.code = 0};
     int ends[2] = {-1, -1}, state = 0;
@@ -141,18 +173,20 @@ static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_b
         (void)close(ends[0]);
         return spw_fail(SPW_EIO, "%s: no child process: %s", path, strerror(errno));
     }
-    bool broken = false;
-    const bool heard = listen_to(ends[0], most_bytes, &head, reply, &status, &broken);
+    listener l = {.pipe = ends[0], .child = child};
+    const bool heard = listen_to(&l, most_bytes, &head, reply, &status);
     (void)close(ends[0]);
+    if (l.stuck) (void)kill(child, SIGKILL);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
     heed_sanitizer(state);
     if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
-        status = no_answer(path, state, broken);
+        status = no_answer(path, state, &l);
     } else if (head.code != SPW_OK) {
         status = spw_fail(status, "%s", head.message);
     }
     *bytes = head.bytes;
+    *stuck = l.stuck;
     if (status != SPW_OK) {
         spw_free(*reply);
         *reply = NULL;
@@ -160,11 +194,15 @@ static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_b
     return status;
 }
 
-/* Damaged is what two readings find damaged: a library that is short of memory errs, too. */
+/* Damaged is what two readings find damaged: a library that is short of memory errs, too. A child that slept met a lock
+ * that a thread held for a moment: the next one is born at another moment. */
 spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
                          void *context, char **reply, size_t *bytes) {
+    bool stuck = false;
     spw_status status = spw_file_reads(path); /* the child's own list ends with it */
-    if (status == SPW_OK) status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes);
-    if (status == SPW_EFORMAT) status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes);
+    if (status == SPW_OK)
+        status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes, &stuck);
+    if (status == SPW_EFORMAT || stuck)
+        status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes, &stuck);
     return status;
 }

@@ -173,13 +173,15 @@ static spw_status speak(void *context, FILE *out) {
     if (strcmp(what, "refuse") == 0) return spw_fail(SPW_EIO, "no %s", what);
     for (volatile bool ever = strcmp(what, "for ever") == 0; ever;) {
     }
+    if (strcmp(what, "sleep") == 0) pause();
+    if (what[0] == '/' && mkdir(what, 0700) == 0) pause(); /* the first child makes the folder */
     (void)fputs(what, out);
     return SPW_OK;
 }
 
 /* What a child says comes back; what it does to itself does not. */
-static void test_child(void) {
-    char *reply = NULL;
+static void test_child(const char *folder) {
+    char *reply = NULL, slept[512];
     size_t bytes = 0;
     FILE *said = tmpfile();
     const int before = dup(STDERR_FILENO);
@@ -205,6 +207,16 @@ static void test_child(void) {
     CHECK_STATUS(spw_child_run("f", 5, 16, speak, "crash", &reply, &bytes), SPW_EFORMAT);
     CHECK(strstr(spw_last_error(), "Killed") != NULL);
     CHECK_STATUS(spw_child_run("f", 1, 16, speak, "for ever", &reply, &bytes), SPW_EFORMAT);
+    const unsigned patience = spw_child_patience_s;
+    spw_child_patience_s = 1;
+    CHECK_STATUS(spw_child_run("f", 5, 16, speak, "sleep", &reply, &bytes), SPW_EIO);
+    CHECK(reply == NULL && strstr(spw_last_error(), "f: no answer") != NULL);
+    (void)snprintf(slept, sizeof slept, "%s/base_child_slept", folder);
+    (void)rmdir(slept);
+    CHECK_OK(spw_child_run("f", 5, sizeof slept, speak, slept, &reply, &bytes));
+    CHECK(reply != NULL && strcmp(reply, slept) == 0 && rmdir(slept) == 0);
+    spw_free(reply);
+    spw_child_patience_s = patience;
 }
 
 /* An output never replaces what the run has read, whatever it is called. */
@@ -383,7 +395,7 @@ int main(int argc, char **argv) {
     test_memory();
     test_memory_limit();
     test_causes();
-    test_child();
+    test_child(argv[1]);
     test_inputs(argv[1]);
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
