@@ -1,6 +1,7 @@
 #include "sim/replay/search_space.h"
 
 #include "sim/input/grid.h"
+#include "sim/input/remat_modules.h"
 #include "sim/schemes/traffic.h"
 
 #include <ctype.h>
@@ -91,10 +92,30 @@ static void add_doubled(spw_search_space *s, size_t dimension, size_t first, siz
 
 static size_t at_least_one(size_t count) { return count > 0 ? count : 1; }
 
+/* What people make Megatron-Core's layers compute again, from nothing to whole MoE layers: moe_act and layernorm cost almost no
+ * time, mla_up_proj little. A list with MLA's projections is of models that have them, one that leaves them out beside
+ * moe of the others. */
+static void add_megatron_remats(spw_search_space *s, bool mla) {
+    enum { ANY = 1, MLA = 2, OTHERS = 4 };
+    static const struct {
+        unsigned modules, models;
+    } lists[] = {
+        {SPW_MODULE_CORE_ATTN, ANY},
+        {SPW_MODULE_MOE_ACT, ANY},
+        {SPW_MODULE_MOE_ACT | SPW_MODULE_LAYERNORM, ANY},
+        {SPW_MODULE_MOE_ACT | SPW_MODULE_LAYERNORM | SPW_MODULE_MLA_UP_PROJ, MLA},
+        {SPW_MODULE_MOE, ANY},
+        {SPW_MODULE_MOE | SPW_MODULE_LAYERNORM, OTHERS},
+        {SPW_MODULE_MOE | SPW_MODULE_LAYERNORM | SPW_MODULE_MLA_UP_PROJ, MLA},
+    };
+    add(s, SPW_SEARCH_REMAT, SPW_REMAT_NONE);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if ((lists[i].models & (ANY | (mla ? MLA : OTHERS))) != 0)
+            add(s, SPW_SEARCH_REMAT, spw_remat_join(lists[i].modules));
+}
+
 void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron, bool compiled,
                            spw_search_space *out) {
-    static const spw_remat of_megatron[] = {SPW_REMAT_NONE, SPW_REMAT_SELECTIVE, SPW_REMAT_MOE_ACT,
-                                            SPW_REMAT_MOE};
     const size_t gpus = spw_job_gpus(base), most = gpus_most > 0 && gpus > gpus_most ? gpus_most : gpus;
     const size_t largest = gpus_most > gpus ? gpus_most : most;
     enum { MOST_STAGES = 16, MOST_VIRTUAL = 4, MOST_MICRO_BATCHES = 32 };
@@ -116,8 +137,7 @@ void spw_search_space_open(const spw_job *base, size_t gpus_most, bool megatron,
     add(out, SPW_SEARCH_REMAT, base->remat);
     add(out, SPW_SEARCH_REMAT, SPW_REMAT_FULL);
     if (compiled) add(out, SPW_SEARCH_REMAT, SPW_REMAT_SAVE_OUT_PROJ);
-    for (size_t i = 0; i < sizeof of_megatron / sizeof *of_megatron && megatron; i++)
-        add(out, SPW_SEARCH_REMAT, of_megatron[i]);
+    if (megatron) add_megatron_remats(out, base->model.attention == SPW_ATTENTION_MLA);
 }
 
 static spw_status read_value(size_t dimension, const char *text, size_t *out) {
@@ -139,7 +159,7 @@ static spw_status read_value(size_t dimension, const char *text, size_t *out) {
 }
 
 spw_status spw_search_space_set(spw_search_space *s, const char *text) {
-    char copy[256], known[160] = "", *rest = NULL;
+    char copy[1024], known[160] = "", *rest = NULL;
     const size_t name = strcspn(text, "=");
     size_t dimension = 0;
     if (text[name] == '\0' || strlen(text) >= sizeof copy)

@@ -31,6 +31,10 @@ COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capa
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
 OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
 MESH = ["gmm", "ragged", "ring"]  # run on MaxText's axes tensor and context
+LISTS = ["full", "none", "selective", "moe_act", "moe_act+layernorm", "moe"]  # Megatron-Core's that a search tries by itself, and of models
+OWN_LISTS = {False: LISTS + ["layernorm+moe"],  # without and with multi-latent attention
+             True: LISTS[:5] + ["moe_act+layernorm+mla_up_proj", "moe", "layernorm+mla_up_proj+moe"]}
+MLA = "deepseek-v2-lite"
 DEEPEP = ["gmm-deepep", "megatron-flex"]
 TRAINED = 1e12  # tokens of a cost, where nobody says another number
 
@@ -47,6 +51,7 @@ def random_case(draw, timed_megatron, special):
         kind = "megatron" if timed_megatron else draw.choice(["compiled", "compiled", "megatron", "mixed", "untimed"])
         kind = {"mesh": "mesh", "long": draw.choice(["megatron", "compiled"]),
                 "stated": draw.choice(["megatron", "mixed", "compiled"])}.get(special, kind)
+        own_remats = kind == "megatron" and special != "stated" and draw.random() < 0.5
         cut = kind == "mesh" or kind == "megatron" and draw.random() < 0.5  # tensor and context parallelism
         long = special == "long"
         timed_megatron = timed_megatron or long and kind == "megatron"
@@ -74,12 +79,17 @@ def random_case(draw, timed_megatron, special):
             },
             "drops": draw.choice([0, 1, 1, 5, 100]),
             "per_day": draw.choice([None, None, None, 1e9, 2e10]),
+            "own_remats": own_remats,
             "price": draw.choice([None, 2.5]),
             "imbalance": draw.choice([1, 1.5, 3]) if special == "stated" else None,
         }
         if special == "stated":  # which knows neither stages nor micro-batches: few of them, and room
             case["space"] |= {"pipeline": [1], "micro-batches": [1, 2], "expert-parallel": [2, 4, 8, 16]}
             case["fraction"] = max(case["fraction"], 0.05)
+        if own_remats:
+            if not timed_megatron and draw.random() < 0.5:
+                case |= {"model": MLA, "fraction": max(case["fraction"], 0.1)}
+            case["space"]["remat"] = OWN_LISTS[case["model"] == MLA]
         # Tokens of a step: a batch of the middle on all GPUs
         middle = case["batches"][len(case["batches"]) // 2] * case["length"] * max(case["space"]["gpus"])
         case["step_tokens"] = draw.choice([None, None, middle, middle // 4])
@@ -291,6 +301,8 @@ def judge(number, case, points):
     command = ["plan", "--search", *job_options(case), *cluster(case, max(case["space"]["gpus"])), "--set",
                "parallel.expert=1"]
     for key, values in case["space"].items():
+        if key == "remat" and case["own_remats"]:
+            continue
         command += ["--over", f"{key}={','.join(map(str, values))}"]
     if case["per_day"]:
         command += ["--tokens-per-day", case["per_day"]]

@@ -135,11 +135,52 @@ static void test_space(void) {
     CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
 }
 
+/* Lists of Megatron-Core's modules, those of multi-latent attention where the model has it; a list as long as the search prints. */
+static void test_remats(void) {
+    static const char *const with_mla[] = {"full",
+                                           "none",
+                                           "selective",
+                                           "moe_act",
+                                           "moe_act+layernorm",
+                                           "moe_act+layernorm+mla_up_proj",
+                                           "moe",
+                                           "layernorm+mla_up_proj+moe"},
+                             *const others[] = {
+                                 "full", "none",         "selective", "moe_act", "moe_act+layernorm",
+                                 "moe",  "layernorm+moe"};
+    spw_job job = {.expert = 2,
+                   .fsdp = 4,
+                   .pipeline = 1,
+                   .tensor = 1,
+                   .remat = SPW_REMAT_FULL,
+                   .model.experts = 12,
+                   .cluster = {.nodes = 2, .gpus_per_node = 4}};
+    char text[SPW_REMAT_TEXT], over[1024] = "remat=full";
+    spw_search_space space;
+    spw_search_space_open(&job, 0, true, false, &space);
+    CHECK(space.values[SPW_SEARCH_REMAT] == sizeof others / sizeof *others);
+    for (size_t i = 0; i < space.values[SPW_SEARCH_REMAT]; i++)
+        CHECK(strcmp(spw_search_value_text(SPW_SEARCH_REMAT, space.value[SPW_SEARCH_REMAT][i], text),
+                     others[i]) == 0);
+    job.model.attention = SPW_ATTENTION_MLA;
+    spw_search_space_open(&job, 0, true, false, &space);
+    CHECK(space.values[SPW_SEARCH_REMAT] == sizeof with_mla / sizeof *with_mla);
+    for (size_t i = 0; i < space.values[SPW_SEARCH_REMAT]; i++)
+        CHECK(strcmp(spw_search_value_text(SPW_SEARCH_REMAT, space.value[SPW_SEARCH_REMAT][i], text),
+                     with_mla[i]) == 0);
+    spw_search_space_open(&job, 0, false, true, &space); /* MaxText's alone */
+    CHECK(space.values[SPW_SEARCH_REMAT] == 2 && space.value[SPW_SEARCH_REMAT][1] == SPW_REMAT_SAVE_OUT_PROJ);
+    for (size_t i = 0; i < 12; i++) strcat(over, ",moe_act+layernorm+mla_up_proj");
+    CHECK_OK(spw_search_space_set(&space, over));
+    CHECK(space.values[SPW_SEARCH_REMAT] == 2);
+}
+
 int main(void) {
     test_order();
     test_take();
     test_room();
     test_beaten();
     test_space();
+    test_remats();
     return check_done();
 }
