@@ -30,6 +30,12 @@ size_t spw_grid_mesh_tensor(const spw_job *job) {
     return spw_grid_is_mesh(job) ? spw_grid_of(job).tensor : 1;
 }
 
+bool spw_grid_shares_heads(const spw_job *job) {
+    const spw_model *m = &job->model;
+    return m->attention != SPW_ATTENTION_MLA && m->kv_heads > 0 && !spw_grid_is_mesh(job) &&
+           spw_grid_of(job).tensor > m->kv_heads;
+}
+
 size_t spw_grid_sequence_tokens(const spw_job *job) {
     const spw_grid g = spw_grid_of(job);
     return job->sequence_length / (spw_grid_is_mesh(job) ? g.context : g.tensor * g.context);
@@ -74,12 +80,15 @@ typedef struct shared_width {
 
 static spw_status check_widths(const spw_job *job, const spw_grid *g, const char **key) {
     const spw_model *m = &job->model;
-    const bool groups = m->attention != SPW_ATTENTION_MLA, mesh = spw_grid_is_mesh(job);
+    const bool groups = m->attention != SPW_ATTENTION_MLA, mesh = spw_grid_is_mesh(job),
+               shared = spw_grid_shares_heads(job);
     const shared_width widths[] = {
         {"parallel.tensor", "tensor", "numbers of a hidden state", g->tensor, mesh ? m->hidden : 0},
         {"parallel.tensor", "tensor", "words of the vocabulary", g->tensor, mesh ? m->vocab : 0},
         {"parallel.tensor", "tensor", "attention heads", g->tensor, m->heads},
-        {"parallel.tensor", "tensor", "key and value heads", g->tensor, groups ? m->kv_heads : 0},
+        {"parallel.tensor", "tensor", "key and value heads", g->tensor, groups && !shared ? m->kv_heads : 0},
+        {"parallel.tensor", "tensor", "columns of queries, keys and values", g->tensor,
+         shared ? spw_model_query_key_value(m) : 0},
         {"parallel.tensor", "tensor", "columns of a dense FFN", g->tensor, m->dense_ffn},
         {"parallel.tensor", "tensor", "columns of the shared experts", g->tensor, m->shared_ffn},
         {"parallel.expert_tensor", "expert_tensor", "columns of an expert", g->expert_tensor, m->expert_ffn}};
@@ -91,6 +100,33 @@ static spw_status check_widths(const spw_job *job, const spw_grid *g, const char
                             "%s %zu does not divide the %zu %s of model '%s'; use a divisor such as %zu",
                             w->word, w->size, w->width, w->what, m->name, largest_divisor(w->width, w->size));
     }
+    return SPW_OK;
+}
+
+/* More GPUs of a tensor group than key and value heads. */
+static spw_status check_shared_heads(const spw_job *job, const spw_grid *g, const char **key) {
+    const spw_model *m = &job->model;
+    *key = "parallel.tensor";
+    if (!spw_grid_shares_heads(job)) return SPW_OK;
+    if (g->tensor % m->kv_heads != 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "tensor %zu is no multiple of the %zu key and value heads of model '%s', nor a divisor: "
+            "Megatron-Core demands one of both; use %zu",
+            g->tensor, m->kv_heads, m->name, g->tensor / m->kv_heads * m->kv_heads);
+    if (m->qk_norm && !m->qk_norm_per_head)
+        return spw_fail(SPW_ECONFIG,
+                        "tensor %zu with the %zu key and value heads of model '%s', which has norms over all "
+                        "heads together: how several GPUs hold a head's norm is not modelled; use tensor %zu",
+                        g->tensor, m->kv_heads, m->name, m->kv_heads);
+    *key = "optimizer_algorithm";
+    if (job->muon)
+        return spw_fail(
+            SPW_ECONFIG,
+            "muon with tensor %zu and the %zu key and value heads of model '%s': Megatron-Core's Muon "
+            "refuses queries, keys and values of a part of a head; use tensor %zu or "
+            "optimizer_algorithm: adam",
+            g->tensor, m->kv_heads, m->name, m->kv_heads);
     return SPW_OK;
 }
 
@@ -223,6 +259,7 @@ spw_status spw_grid_check(const spw_job *job, const char **key) {
             "leave it out",
             g.tensor, g.context, g.data, stage, stage / model);
     spw_status status = check_mesh(job, &g, key);
+    if (status == SPW_OK) status = check_shared_heads(job, &g, key);
     if (status == SPW_OK) status = check_widths(job, &g, key);
     if (status == SPW_OK) status = check_sequence(job, &g, key);
     return status == SPW_OK ? check_model(job, &g, key) : status;

@@ -32,6 +32,10 @@ bool spw_grid_is_plain(const spw_job *job);
 bool spw_grid_is_mesh(const spw_job *job);
 /* The GPUs among which that mesh cuts hidden sizes: its tensor, and 1 of any other job. */
 size_t spw_grid_mesh_tensor(const spw_job *job);
+/* Does a tensor group have more GPUs than the model has key and value heads, several of them to a head? Each then gathers what
+ * the group's query, key and value product made, and takes its heads out of it (NVIDIA/Megatron-LM d98e8a64,
+ * megatron/core/transformer/attention.py get_query_key_value_tensors; docs/schemes.md, section 5.10). */
+bool spw_grid_shares_heads(const spw_job *job);
 /* Tokens of one sequence that one GPU has between the sharded matrices, where its router is. */
 size_t spw_grid_sequence_tokens(const spw_job *job);
 /* GPUs of one pipeline stage. */

@@ -110,6 +110,10 @@ static uint64_t gqa(const spw_model *m) {
     return sum;
 }
 
+size_t spw_model_query_key_value(const spw_model *m) {
+    return m->heads * m->head_dim * (m->query_gate ? 2 : 1) + m->kv_heads * (m->head_dim + m->v_head_dim);
+}
+
 /* Multi-head latent attention (DeepSeek-V2, 2024, section 2.1): q down, norm, up; k and v down with the
  * rotary key, norm, up; o. Without a rank for q one plain projection. */
 static uint64_t mla(const spw_model *m) {

@@ -91,6 +91,8 @@ SPW_MUST_CHECK spw_status spw_model_read(const char *name, const char *folder, s
 SPW_MUST_CHECK spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out);
 
 spw_parameters spw_model_parameters(const spw_model *model);
+/* Columns of the product that makes queries, their gate, keys and values of grouped-query attention. */
+size_t spw_model_query_key_value(const spw_model *model);
 /* Of one layer of multi-token prediction: a layer with experts, a projection of two inputs, norms of both and of the output. */
 typedef struct spw_mtp_parameters {
     uint64_t routed, rest;

@@ -80,6 +80,15 @@ static size_t attention_elements(const spw_model *m, bool joins_keys) {
     return 3 * m->hidden + 3 * m->heads * m->head_dim + 3 * m->kv_heads * m->head_dim;
 }
 
+/* What grows where several GPUs share a key and value head: the product of queries, keys and values is gathered whole, and stays
+ * as values are a view of it; and each GPU has one head's rotated keys. A token of the TP T has what a GPU's T share elsewhere. */
+static size_t shared_heads_elements(const spw_job *job) {
+    const spw_model *m = &job->model;
+    const size_t tensor = spw_grid_of(job).tensor, wide = spw_model_query_key_value(m);
+    if (!spw_grid_shares_heads(job)) return 0;
+    return tensor * wide - (m->heads + 2 * m->kv_heads) * m->head_dim + (tensor - m->kv_heads) * m->head_dim;
+}
+
 static const char *inputs_note(const spw_job *job) {
     return job->precision.recipe == SPW_FP8_NONE ? "" : ", inputs of products in fp8 (7.12)";
 }
@@ -144,8 +153,8 @@ static double add_flash(spw_footprint *f, const spw_job *job, const spw_scheme *
     const spw_model *m = &job->model;
     const bool megatron =
         spw_is_megatron_job(job, scheme) || spw_remat_repeats(job->remat, SPW_MODULE_MLA_UP_PROJ);
-    const size_t elements =
-        attention_elements(m, megatron) - attention_unneeded(job) + attention_adapter_elements(job);
+    const size_t elements = attention_elements(m, megatron) - attention_unneeded(job) +
+                            attention_adapter_elements(job) + shared_heads_elements(job);
     const double tokens = (double)s->tokens, b = (double)s->element_bytes,
                  core = (double)(m->heads * sizeof(float)), gone = spw_repeated_modules_of(job, s).attention,
                  bytes = tokens * ((double)elements * b + core + spw_fp8_inputs_of(job).attention) - gone;

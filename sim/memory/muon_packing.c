@@ -117,7 +117,7 @@ static void add_attention(matrices *list, const spw_model *m, uint64_t tensor, u
         const uint64_t part[SPW_MUON_PARTS] = {
             m->heads * m->head_dim / tensor, (queries - m->heads * m->head_dim) / tensor,
             m->kv_heads * m->head_dim / tensor, m->kv_heads * m->v_head_dim / tensor};
-        add(list, (queries + m->kv_heads * (m->head_dim + m->v_head_dim)) / tensor, hidden, layers);
+        add(list, spw_model_query_key_value(m) / tensor, hidden, layers);
         share(list, tensor, false);
         if (list->kinds > 0) memcpy(list->kind[list->kinds - 1].part, part, sizeof part);
         add(list, hidden, m->heads * m->v_head_dim / tensor, layers);

@@ -100,6 +100,13 @@ spw_status spw_unfused_attention_check(const spw_job *job, const spw_scheme *sch
             "attention: unfused with context %zu: Megatron-Core refuses context parallelism without "
             "TransformerEngine; use context: 1, or attention: flash",
             spw_grid_of(job).context);
+    if (spw_grid_shares_heads(job))
+        return spw_fail(
+            SPW_ECONFIG,
+            "attention: unfused with tensor %zu and the %zu key and value heads of model '%s': what "
+            "the local attention copies of a shared head is not described; use tensor %zu, or "
+            "attention: flash",
+            spw_grid_of(job).tensor, m->kv_heads, m->name, m->kv_heads);
     if (m->attention == SPW_ATTENTION_MLA || m->other.layers > 0 || m->indexer_heads > 0 || m->qk_norm ||
         m->query_gate)
         return spw_fail(SPW_ECONFIG,

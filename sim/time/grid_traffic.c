@@ -154,6 +154,36 @@ static void add_head_norms(builder *b, spw_step_place place, bool full) {
     spw_step_add(b->out, item, b->tensor * b->shape->tokens, sizeof(float));
 }
 
+/* Layers of a place whose tokens attention mixes, or the other mixer, times micro-batches. */
+static size_t times_of(const builder *b, spw_step_place place, bool other) {
+    const spw_model *m = &b->job->model;
+    size_t layers = 0;
+    for (size_t i = 0; i < m->layers; i++)
+        if ((m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && (m->is_other[i] != 0) == other) layers++;
+    return layers * b->out->times[SPW_PLACE_ENDS];
+}
+
+/* More GPUs than key and value heads: each gathers queries, keys and values of the group and takes its heads. */
+static void add_shared_heads(builder *b, spw_step_place place, bool full) {
+    spw_step_item item = {.name = "shared_heads",
+                          .formula = "TP T (queries + 2 kv_heads head_dim) b",
+                          .operation = SPW_OPERATION_ALL_GATHER,
+                          .purpose = SPW_PURPOSE_TENSOR,
+                          .place = place,
+                          .group = SPW_GROUP_TENSOR,
+                          .count = 1,
+                          .in_step = b->job->model.other.layers > 0 ? times_of(b, place, false) : 0};
+    const uint64_t elements = b->tensor * b->shape->tokens * spw_model_query_key_value(&b->job->model);
+    if (!spw_grid_shares_heads(b->job) || (b->job->model.other.layers > 0 && item.in_step == 0)) return;
+    spw_step_add(b->out, item, elements, b->shape->element_bytes);
+    item.backward = true;
+    item.count = full ? 1 : 0;
+    spw_step_add(b->out, item, elements, b->shape->element_bytes);
+    item.operation = SPW_OPERATION_REDUCE_SCATTER;
+    item.count = 1;
+    spw_step_add(b->out, item, elements, b->shape->element_bytes);
+}
+
 static void add_attention(builder *b, spw_step_place place) {
     const spw_model *m = &b->job->model;
     const bool full = b->job->remat == SPW_REMAT_FULL,
@@ -172,6 +202,7 @@ static void add_attention(builder *b, spw_step_place place) {
         add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
     } else {
         add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, full);
+        add_shared_heads(b, place, full);
         add_head_norms(b, place, full);
     }
     add_output(b, (passing){"attention_output", WIDE_HIDDEN, place, .linear = true}, full);
@@ -226,15 +257,6 @@ static void add_replicated(builder *b) {
                  b->job->precision.gradients);
 }
 
-/* Layers of a place whose tokens attention mixes, or the other mixer, times micro-batches. */
-static size_t times_of(const builder *b, spw_step_place place, bool other) {
-    const spw_model *m = &b->job->model;
-    size_t layers = 0;
-    for (size_t i = 0; i < m->layers; i++)
-        if ((m->is_moe[i] != 0) == (place == SPW_PLACE_MOE_LAYER) && (m->is_other[i] != 0) == other) layers++;
-    return layers * b->out->times[SPW_PLACE_ENDS];
-}
-
 /* A mixer that needs a whole sequence: context ranks exchange parts of it for parts of the heads, and back. */
 static void add_other_mixer(builder *b, spw_step_place place) {
     const spw_mixer *mixer = &b->job->model.other;
@@ -263,11 +285,14 @@ static void add_other_mixer(builder *b, spw_step_place place) {
 /* Keys and values go round the ring of a context group; backward they do again, and their gradients with them. */
 static void add_ring(builder *b, spw_step_place place, bool again) {
     const spw_model *m = &b->job->model;
+    const bool shared = spw_grid_shares_heads(b->job); /* a head a GPU, its own or another's as well */
+    const size_t kv_heads = shared ? b->tensor : m->kv_heads;
     const uint64_t width = m->attention == SPW_ATTENTION_MLA
                                ? m->heads * (m->nope_dim + m->rope_dim + m->v_head_dim)
-                               : m->kv_heads * (m->head_dim + m->v_head_dim);
+                               : kv_heads * (m->head_dim + m->v_head_dim);
     spw_step_item item = {.name = "keys_values",
                           .formula = m->attention == SPW_ATTENTION_MLA ? "T heads (nope + rope + v) b"
+                                     : shared                          ? "TP T (head_dim + v) b"
                                                                        : "T kv_heads (head_dim + v) b",
                           .operation = SPW_OPERATION_SEND,
                           .purpose = SPW_PURPOSE_CONTEXT,

@@ -42,9 +42,12 @@ class Grid:
         self.K = pick(range(1, min(4, self.E) + 1))
         self.p = pick([1, 2, 3])
         self.S = 2 * self.CP * self.TP * pick([1, 2, 3, 5])
-        self.heads = self.kv = 8 * 3
+        self.heads = 8 * 3
+        self.kv = pick([k for k in divisors(self.heads) if (k % self.TP == 0 or self.TP % k == 0) and 2 * k * 4 % self.TP == 0])
         self.H, self.F = 8 * pick([2, 3, 4]), self.ETP * pick([4, 6, 10])
         self.shared, self.dense_layers = pick([0, 1]), pick([0, 1])
+        if self.shared or self.dense_layers:
+            self.kv = self.heads  # MLA
         self.layers, self.node = self.dense_layers + pick([1, 2]), pick([n for n in divisors(self.stage) if n <= 8])
 
     def tokens(self, gpu):
@@ -219,6 +222,15 @@ def parameters(grid):
     return routed, sharded + replicated, replicated
 
 
+def attention(grid, tokens):
+    """Bytes that a GPU keeps of one block of attention, tensor by tensor: of its T tokens the block's input, normed, and two of
+    the norms around; of all tokens of the tensor group its own heads of rotated queries and keys and of the output, and the
+    product in which its values lie: its part, or, where GPUs share a key and value head, the whole."""
+    own, kv_own, d = grid.heads // grid.TP, max(grid.kv // grid.TP, 1), 4
+    product = (grid.heads + 2 * grid.kv) * d // (1 if grid.kv < grid.TP else grid.TP)
+    return 3 * tokens // grid.TP * grid.H * 2 + tokens * ((2 * own * d + kv_own * d + product) * 2 + 4 * own)
+
+
 def check_state(grid, name):
     routed, rest, _ = parameters(grid)
     for optimizer, experts, others in (("distributed", grid.EDP, grid.DP * grid.CP), ("replicated", 1, 1)):
@@ -230,6 +242,8 @@ def check_state(grid, name):
         want.update(carries=grid.layers * T * grid.H * 2, logits=(2 + 4) * T * 96)
         if grid.TP > 1:
             want["gathered_sequence"] = 2 * grid.TP * T * grid.H * 2
+        if not (grid.shared or grid.dense_layers):
+            want["attention"] = attention(grid, grid.TP * T)
         oracle.check(("gathered_sequence" in got) == (grid.TP > 1), f"{name}: gathered_sequence with tensor {grid.TP}")
         for part, value in want.items():
             oracle.check(abs(got[part] - value) <= 1, f"{name} {vars(grid)} {optimizer} {part}: {got[part]} for {value}")
@@ -248,7 +262,9 @@ def check_collectives(grid, name):
     if grid.shared or grid.dense_layers:  # MLA: latents go in, gathered forward, again, for the weights; scattered once
         attention, ring = 4 * (10 + 6) + 3 * 2 + 3 * grid.H, grid.heads * (4 + 2 + 4)
     else:
-        attention, ring = 7 * grid.H, 2 * grid.kv * 4
+        attention, ring = 7 * grid.H, 2 * max(grid.kv, grid.TP) * 4
+        if grid.kv < grid.TP:  # queries, keys and values are gathered, again, and their gradient is scattered
+            attention += 3 * (grid.heads + 2 * grid.kv) * 4
     ffn = 7 * grid.H * (moe * (grid.shared > 0) + grid.dense_layers)
     sequence = (attention * grid.layers + ffn + 5 * grid.H) * TP * T * 2
     want = {"expert_weights": (grid.EDP - 1) / grid.EDP * 6 * routed, "other_weights": (replicas - 1) / replicas * 6 * rest,
@@ -274,7 +290,13 @@ def check_refusals(trace):
         job = grid.write("refused", ["megatron-alltoall"])
         done = oracle.call("explain", "--job", job, "--set", f"parallel.{key}={value}")
         oracle.check(done.returncode != 0 and word in done.stderr, f"{key}={value}: {done.stderr}")
-    grid.S = 2 * grid.TP * 3
+    grid.S, grid.shared, grid.dense_layers, grid.heads = 2 * grid.TP * 3, 0, 0, 12 * grid.TP
+    for grid.TP, grid.kv, arguments, word in ((4, 3, [], "demands one of both"), (2, 1, ["--set", "attention=unfused"], "of a shared head"),
+                                              (2, 1, ["--set", "optimizer_algorithm=muon"], "a part of a head")):
+        grid.DP = grid.stage // grid.TP
+        done = oracle.call("explain", "--job", grid.write("refused", ["megatron-alltoall"]), *arguments)
+        oracle.check(done.returncode != 0 and word in done.stderr, f"{grid.kv} heads {arguments}: {done.stderr}")
+    grid.kv = grid.heads
     job = grid.write("refused", ["megatron-alltoall"])
     for arguments, word in ((["--scheme", "gmm"], "Megatron-Core's dispatchers"), (["--optimizer", "sharded"], "distributed or replicated"),
                             (["--set", f"batch.sequence_length={grid.S + 1}"], "use a multiple of")):
