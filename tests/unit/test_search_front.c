@@ -170,7 +170,8 @@ static void test_remats(void) {
                      with_mla[i]) == 0);
     spw_search_space_open(&job, 0, false, true, &space); /* MaxText's alone */
     CHECK(space.values[SPW_SEARCH_REMAT] == 2 && space.value[SPW_SEARCH_REMAT][1] == SPW_REMAT_SAVE_OUT_PROJ);
-    for (size_t i = 0; i < 12; i++) strcat(over, ",moe_act+layernorm+mla_up_proj");
+    for (size_t i = 0, end = strlen(over); i < 12; i++, end = strlen(over))
+        (void)snprintf(over + end, sizeof over - end, ",moe_act+layernorm+mla_up_proj");
     CHECK_OK(spw_search_space_set(&space, over));
     CHECK(space.values[SPW_SEARCH_REMAT] == 2);
 }
