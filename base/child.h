@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* Seconds without any processor time after which a child is stuck; 20, a test takes less. */
+/* Seconds in each of which a child uses less than 0.01 s of processor time, after which it is stuck; 20, a test takes less. */
 extern unsigned spw_child_patience_s;
 
 typedef spw_status (*spw_child_work)(void *context, FILE *out);
