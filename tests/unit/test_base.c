@@ -208,7 +208,7 @@ static void test_child(const char *folder) {
     CHECK(strstr(spw_last_error(), "Killed") != NULL);
     CHECK_STATUS(spw_child_run("f", 1, 16, speak, "for ever", &reply, &bytes), SPW_EFORMAT);
     const unsigned patience = spw_child_patience_s;
-    spw_child_patience_s = 1;
+    spw_child_patience_s = 2;
     CHECK_STATUS(spw_child_run("f", 5, 16, speak, "sleep", &reply, &bytes), SPW_EIO);
     CHECK(reply == NULL && strstr(spw_last_error(), "f: no answer") != NULL);
     (void)snprintf(slept, sizeof slept, "%s/base_child_slept", folder);
