@@ -16,12 +16,13 @@ typedef struct builder {
 
 /* What a collective of a tensor group carries: one fp8 copy, or all, where TransformerEngine casts before it sends. */
 typedef enum carried { CARRIED_BF16, CARRIED_COPY, CARRIED_COPIES, CARRIED } carried;
-typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE_LORA, WIDE } wide;
+typedef enum wide { WIDE_HIDDEN, WIDE_QUERIES, WIDE_KEYS, WIDE_ROTARY, WIDE_HEADS, WIDE_LORA, WIDE } wide;
 static const char *const formulas[WIDE][CARRIED] = {
     [WIDE_HIDDEN] = {"TP T H b", "TP T H c", "TP T H 2 c"},
     [WIDE_QUERIES] = {"TP T q_lora b", "TP T q_lora c", "TP T q_lora 2 c"},
     [WIDE_KEYS] = {"TP T kv_lora b", "TP T kv_lora c", "TP T kv_lora 2 c"},
     [WIDE_ROTARY] = {"TP T rope b", "TP T rope c", "TP T rope 2 c"},
+    [WIDE_HEADS] = {"TP T (queries + 2 kv_heads head_dim) b"}, /* no linear layer reads it */
     [WIDE_LORA] = {"TP T r b", "TP T r c", "TP T r 2 c"}};
 
 /* One tensor of a token of the tensor group. */
@@ -29,13 +30,18 @@ typedef struct passing {
     const char *name;
     wide width;
     spw_step_place place;
-    bool linear; /* an operand of a linear layer, which an fp8 recipe casts */
-    bool again;  /* ... and, where it keeps the bf16 tensor, casts again in the backward pass */
+    bool linear;    /* an operand of a linear layer, which an fp8 recipe casts */
+    bool again;     /* ... and, where it keeps the bf16 tensor, casts again in the backward pass */
+    size_t in_step; /* as an item's */
 } passing;
 
 static uint64_t width_of(const builder *b, const passing *p) {
     const spw_model *m = &b->job->model;
-    const size_t widths[WIDE] = {m->hidden, m->q_lora_rank, m->kv_lora_rank, m->rope_dim,
+    const size_t widths[WIDE] = {m->hidden,
+                                 m->q_lora_rank,
+                                 m->kv_lora_rank,
+                                 m->rope_dim,
+                                 spw_model_query_key_value(m),
                                  b->job->finetune.lora_rank};
     return widths[p->width];
 }
@@ -57,7 +63,8 @@ static void add(builder *b, const passing *p, spw_operation operation, bool back
                                 .place = p->place,
                                 .group = SPW_GROUP_TENSOR,
                                 .backward = backward,
-                                .count = count};
+                                .count = count,
+                                .in_step = p->in_step};
     if (fp8) {
         spw_step_add(b->out, item, (uint64_t)llround((double)elements * size), 1);
     } else {
@@ -91,6 +98,13 @@ static void add_input(builder *b, passing p, bool again) {
     add_scales(b, &p, 1, (again ? 1u : 0u) + (p.again ? 1u : 0u));
 }
 
+/* What no product reads: gathered, once more by remat full, and its gradient scattered, where it has one. */
+static void add_gathered(builder *b, passing p, bool full, bool back) {
+    add(b, &p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
+    add(b, &p, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
+    if (back) add(b, &p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+}
+
 /* What a product cut by rows makes: scattered, and its gradient gathered. */
 static void add_output(builder *b, passing p, bool again) {
     add(b, &p, SPW_OPERATION_REDUCE_SCATTER, false, 1, CARRIED_BF16);
@@ -119,17 +133,9 @@ static void add_adapters(builder *b, spw_step_place place, bool full) {
 /* Sparse attention: the latent of keys and values is gathered for itself, and stays; the indexer gathers what it reads once
  * more, and without its own loss nothing comes back. */
 static void add_sparse(builder *b, spw_step_place place, bool full) {
-    const struct {
-        passing p;
-        bool back;
-    } gathered[] = {{{"keys_values", WIDE_KEYS, place, .linear = false}, true},
-                    {{"indexer_input", WIDE_HIDDEN, place, .linear = false}, false},
-                    {{"indexer_queries", WIDE_QUERIES, place, .linear = false}, false}};
-    for (size_t i = 0; i < sizeof gathered / sizeof *gathered; i++) {
-        add(b, &gathered[i].p, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-        add(b, &gathered[i].p, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
-        if (gathered[i].back) add(b, &gathered[i].p, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
-    }
+    add_gathered(b, (passing){"keys_values", WIDE_KEYS, place, .linear = false}, full, true);
+    add_gathered(b, (passing){"indexer_input", WIDE_HIDDEN, place, .linear = false}, full, false);
+    add_gathered(b, (passing){"indexer_queries", WIDE_QUERIES, place, .linear = false}, full, false);
 }
 
 /* Elements of the norms over all heads of queries and of keys; 0 where a model has none. */
@@ -163,25 +169,18 @@ static size_t times_of(const builder *b, spw_step_place place, bool other) {
     return layers * b->out->times[SPW_PLACE_ENDS];
 }
 
+/* How often attention runs in a place, where another mixer takes its turn there, else 0; false where it never does. */
+static bool attends(const builder *b, spw_step_place place, size_t *in_step) {
+    const bool mixed = b->job->model.other.layers > 0;
+    *in_step = mixed ? times_of(b, place, false) : 0;
+    return !mixed || *in_step > 0;
+}
+
 /* More GPUs than key and value heads: each gathers queries, keys and values of the group and takes its heads. */
 static void add_shared_heads(builder *b, spw_step_place place, bool full) {
-    spw_step_item item = {.name = "shared_heads",
-                          .formula = "TP T (queries + 2 kv_heads head_dim) b",
-                          .operation = SPW_OPERATION_ALL_GATHER,
-                          .purpose = SPW_PURPOSE_TENSOR,
-                          .place = place,
-                          .group = SPW_GROUP_TENSOR,
-                          .count = 1,
-                          .in_step = b->job->model.other.layers > 0 ? times_of(b, place, false) : 0};
-    const uint64_t elements = b->tensor * b->shape->tokens * spw_model_query_key_value(&b->job->model);
-    if (!spw_grid_shares_heads(b->job) || (b->job->model.other.layers > 0 && item.in_step == 0)) return;
-    spw_step_add(b->out, item, elements, b->shape->element_bytes);
-    item.backward = true;
-    item.count = full ? 1 : 0;
-    spw_step_add(b->out, item, elements, b->shape->element_bytes);
-    item.operation = SPW_OPERATION_REDUCE_SCATTER;
-    item.count = 1;
-    spw_step_add(b->out, item, elements, b->shape->element_bytes);
+    passing heads = {"shared_heads", WIDE_HEADS, place, .linear = false};
+    if (spw_grid_shares_heads(b->job) && attends(b, place, &heads.in_step))
+        add_gathered(b, heads, full, true);
 }
 
 static void add_attention(builder *b, spw_step_place place) {
@@ -195,11 +194,8 @@ static void add_attention(builder *b, spw_step_place place) {
             add_sparse(b, place, full);
         else
             add_input(b, (passing){"keys_values", WIDE_KEYS, place, .linear = true}, up);
-        /* gathered once, and outside of mla_up_proj: no product reads it */
-        const passing rope = {"rotary_key", WIDE_ROTARY, place, .linear = false};
-        add(b, &rope, SPW_OPERATION_ALL_GATHER, false, 1, CARRIED_BF16);
-        add(b, &rope, SPW_OPERATION_ALL_GATHER, true, full ? 1 : 0, CARRIED_BF16);
-        add(b, &rope, SPW_OPERATION_REDUCE_SCATTER, true, 1, CARRIED_BF16);
+        /* gathered once, and outside of mla_up_proj */
+        add_gathered(b, (passing){"rotary_key", WIDE_ROTARY, place, .linear = false}, full, true);
     } else {
         add_input(b, (passing){"attention_input", WIDE_HIDDEN, place, .linear = true}, full);
         add_shared_heads(b, place, full);
@@ -298,10 +294,9 @@ static void add_ring(builder *b, spw_step_place place, bool again) {
                           .purpose = SPW_PURPOSE_CONTEXT,
                           .place = place,
                           .group = SPW_GROUP_CONTEXT,
-                          .count = b->context - 1,
-                          .in_step = m->other.layers > 0 ? times_of(b, place, false) : 0};
+                          .count = b->context - 1};
     add_other_mixer(b, place);
-    if (m->other.layers > 0 && item.in_step == 0) return;
+    if (!attends(b, place, &item.in_step)) return;
     spw_step_add(b->out, item, b->shape->tokens * width, b->shape->element_bytes);
     item.backward = true;
     item.count *= again ? 3 : 2;
