@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,21 +46,19 @@ typedef struct listener {
     bool broken, stuck; /* the pipe gave an error; the child sleeps */
 } listener;
 
-static double seconds(struct timespec t) { return (double)t.tv_sec + (double)t.tv_nsec * 1e-9; }
-
 /* A copy of a process with threads may wait for a lock that no thread of its own holds: it uses no processor time, which
  * no limit on that ends; or next to none, where a sanitizer's own thread looks round from time to time. */
 static bool sleeps(const listener *l) {
     const double next_to_none = 0.01; /* of a second */
     clockid_t clock;
-    struct timespec used = {0}, before = {0};
+    double used = 0.0, before = 0.0;
     if (clock_getcpuclockid(l->child, &clock) != 0) return false;
     for (unsigned idle = 0; idle < spw_child_patience_s;) {
         struct pollfd word = {.fd = l->pipe, .events = POLLIN};
         const int heard = poll(&word, 1, 1000);
         if (heard < 0 && errno == EINTR) continue;
-        if (heard != 0 || clock_gettime(clock, &used) != 0) return false;
-        idle = seconds(used) - seconds(before) < next_to_none ? idle + 1 : 0;
+        if (heard != 0 || !spw_clock_read(clock, &used)) return false;
+        idle = used - before < next_to_none ? idle + 1 : 0;
         before = used;
     }
     return true;

@@ -13,10 +13,11 @@ extern unsigned spw_child_patience_s;
 typedef spw_status (*spw_child_work)(void *context, FILE *out);
 
 /* Runs `work`, and once more when it finds SPW_EFORMAT, in a copy of this process that may use so many seconds of CPU
- * time; *reply [*bytes] is what it wrote to `out`, the caller's to spw_free(); NULL when it failed. Its status and message are those of this call; what it
- * prints on standard error goes nowhere. A child that crashes, or writes more than `most_bytes`, is SPW_EFORMAT:
- * "path: damaged ...", one that a library ends by exit() SPW_ENOMEM. A child that sleeps for spw_child_patience_s is
- * ended and run once more, then it is SPW_EIO: in a process with threads it may wait for a lock that is held nowhere. */
+ * time; *reply [*bytes] is what it wrote to `out`, the caller's to spw_free(); NULL when it failed. Its status and message
+ * are those of this call; what it prints on standard error goes nowhere. A child that crashes, or writes more than
+ * `most_bytes`, is SPW_EFORMAT: "path: damaged ...", one that a library ends by exit() SPW_ENOMEM. A child that sleeps for
+ * spw_child_patience_s is ended and run once more, then it is SPW_EIO: in a process with threads it may wait for a lock
+ * that is held nowhere. */
 SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,
                                         spw_child_work work, void *context, char **reply, size_t *bytes);
 

@@ -2,16 +2,22 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WIDTH = 30, TEXT = 32 };
 static const double FIRST_DRAWN_S = 1.0, DRAWN_EVERY_S = 0.1, SAID_EVERY_S = 60.0;
 
-double spw_clock_s(void) {
+bool spw_clock_read(clockid_t clock, double *seconds) {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (clock_gettime(clock, &now) != 0) return false;
+    *seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return true;
+}
+
+double spw_clock_s(void) {
+    double now = 0.0;
+    (void)spw_clock_read(CLOCK_MONOTONIC, &now);
+    return now;
 }
 
 /* Seconds between two lines; 0: none is written. */

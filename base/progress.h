@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 typedef struct spw_progress {
     const char *what, *unit; /* "replay", "layers" */
@@ -20,5 +21,7 @@ void spw_progress_update(spw_progress *progress, size_t done); /* cheap: looks a
 void spw_progress_end(spw_progress *progress);                 /* clears the line */
 
 double spw_clock_s(void); /* monotonic seconds */
+/* Seconds of any clock; false, and nothing, where it cannot be read. */
+bool spw_clock_read(clockid_t clock, double *seconds);
 
 #endif

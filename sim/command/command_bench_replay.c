@@ -104,9 +104,8 @@ typedef struct beside {
 
 /* Of one thread its own time, so that other work on the machine counts little; of several the clock's. */
 static double now_s(int threads) {
-    struct timespec t = {0, 0};
-    if (threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return spw_clock_s();
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    double own = 0.0;
+    return threads <= 1 && spw_clock_read(CLOCK_THREAD_CPUTIME_ID, &own) ? own : spw_clock_s();
 }
 
 /* All counts together beside a sum of the same bytes, in turn. */
