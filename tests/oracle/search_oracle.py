@@ -31,9 +31,9 @@ COMPILED = ["dense:capacity_factor=1.25", "dense:capacity_factor=1", "dense:capa
 MEGATRON = ["megatron-alltoall", "megatron-flex", "megatron-allgather", "megatron-alltoall:capacity_factor=1"]
 OTHERS = ["scattermoe", "megablocks", "sonicmoe"]
 MESH = ["gmm", "ragged", "ring"]  # run on MaxText's axes tensor and context
-LISTS = ["full", "none", "selective", "moe_act", "moe_act+layernorm", "moe"]  # Megatron-Core's that a search tries by itself, and of models
-OWN_LISTS = {False: LISTS + ["layernorm+moe"],  # without and with multi-latent attention
-             True: LISTS[:5] + ["moe_act+layernorm+mla_up_proj", "moe", "layernorm+mla_up_proj+moe"]}
+LISTS = ["full", "none", "selective", "moe_act", "moe_act+layernorm"]  # Megatron-Core's that a search tries by itself,
+OWN_LISTS = {False: LISTS + ["moe", "layernorm+moe"],  # and those of models without and with multi-latent attention
+             True: LISTS + ["moe_act+layernorm+mla_up_proj", "moe", "layernorm+mla_up_proj+moe"]}
 MLA = "deepseek-v2-lite"
 DEEPEP = ["gmm-deepep", "megatron-flex"]
 TRAINED = 1e12  # tokens of a cost, where nobody says another number

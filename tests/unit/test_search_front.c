@@ -104,18 +104,19 @@ static void test_beaten(void) {
     CHECK(!beaten(6, 19.0, 8, false)); /* it may drop nothing */
 }
 
+static const spw_job EIGHT_GPUS = {.expert = 2,
+                                   .fsdp = 4,
+                                   .pipeline = 1,
+                                   .tensor = 1,
+                                   .remat = SPW_REMAT_FULL,
+                                   .model.experts = 12,
+                                   .cluster = {.nodes = 2, .gpus_per_node = 4}};
+
 /* Values that are asked for replace those of the table; what is no key, or no number, is refused. */
 static void test_space(void) {
-    const spw_job job = {.expert = 2,
-                         .fsdp = 4,
-                         .pipeline = 1,
-                         .tensor = 1,
-                         .remat = SPW_REMAT_FULL,
-                         .model.experts = 12,
-                         .cluster = {.nodes = 2, .gpus_per_node = 4}};
     size_t value[SPW_SEARCH_DIMENSIONS];
     spw_search_space space;
-    spw_search_space_open(&job, 32, false, false, &space);
+    spw_search_space_open(&EIGHT_GPUS, 32, false, false, &space);
     CHECK(space.values[SPW_SEARCH_GPUS] == 4); /* 8, and 4, 16, 32 */
     CHECK(space.values[SPW_SEARCH_EXPERT] == 6 && space.value[SPW_SEARCH_EXPERT][0] == 2);
     CHECK_OK(spw_search_space_set(&space, "gpus=8"));
@@ -135,6 +136,14 @@ static void test_space(void) {
     CHECK(spw_search_space_set(&space, "pipeline") == SPW_EARG);
 }
 
+static void check_remats(const spw_search_space *space, const char *const *want, size_t count) {
+    char text[SPW_REMAT_TEXT];
+    CHECK(space->values[SPW_SEARCH_REMAT] == count);
+    for (size_t i = 0; i < count && i < space->values[SPW_SEARCH_REMAT]; i++)
+        CHECK(strcmp(spw_search_value_text(SPW_SEARCH_REMAT, space->value[SPW_SEARCH_REMAT][i], text),
+                     want[i]) == 0);
+}
+
 /* Lists of Megatron-Core's modules, those of multi-latent attention where the model has it; a list as long as the search prints. */
 static void test_remats(void) {
     static const char *const with_mla[] = {"full",
@@ -148,26 +157,14 @@ static void test_remats(void) {
                              *const others[] = {
                                  "full", "none",         "selective", "moe_act", "moe_act+layernorm",
                                  "moe",  "layernorm+moe"};
-    spw_job job = {.expert = 2,
-                   .fsdp = 4,
-                   .pipeline = 1,
-                   .tensor = 1,
-                   .remat = SPW_REMAT_FULL,
-                   .model.experts = 12,
-                   .cluster = {.nodes = 2, .gpus_per_node = 4}};
-    char text[SPW_REMAT_TEXT], over[1024] = "remat=full";
+    spw_job job = EIGHT_GPUS;
+    char over[1024] = "remat=full";
     spw_search_space space;
     spw_search_space_open(&job, 0, true, false, &space);
-    CHECK(space.values[SPW_SEARCH_REMAT] == sizeof others / sizeof *others);
-    for (size_t i = 0; i < space.values[SPW_SEARCH_REMAT]; i++)
-        CHECK(strcmp(spw_search_value_text(SPW_SEARCH_REMAT, space.value[SPW_SEARCH_REMAT][i], text),
-                     others[i]) == 0);
+    check_remats(&space, others, sizeof others / sizeof *others);
     job.model.attention = SPW_ATTENTION_MLA;
     spw_search_space_open(&job, 0, true, false, &space);
-    CHECK(space.values[SPW_SEARCH_REMAT] == sizeof with_mla / sizeof *with_mla);
-    for (size_t i = 0; i < space.values[SPW_SEARCH_REMAT]; i++)
-        CHECK(strcmp(spw_search_value_text(SPW_SEARCH_REMAT, space.value[SPW_SEARCH_REMAT][i], text),
-                     with_mla[i]) == 0);
+    check_remats(&space, with_mla, sizeof with_mla / sizeof *with_mla);
     spw_search_space_open(&job, 0, false, true, &space); /* MaxText's alone */
     CHECK(space.values[SPW_SEARCH_REMAT] == 2 && space.value[SPW_SEARCH_REMAT][1] == SPW_REMAT_SAVE_OUT_PROJ);
     for (size_t i = 0, end = strlen(over); i < 12; i++, end = strlen(over))
