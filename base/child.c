@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -46,6 +47,27 @@ typedef struct listener {
     bool broken, stuck; /* the pipe gave an error; the child sleeps */
 } listener;
 
+/* Whether a thread of the process could run, waits for a disk, or was stopped: then it does not sleep, however little processor
+ * time a busy machine has for it. Where /proc says nothing, none. */
+static bool could_run(pid_t process) {
+    char path[64];
+    bool found = false;
+    (void)snprintf(path, sizeof path, "/proc/%ld/task", (long)process);
+    DIR *tasks = opendir(path);
+    for (const struct dirent *task; !found && tasks != NULL && (task = readdir(tasks)) != NULL;) {
+        char text[512] = "";
+        (void)snprintf(text, sizeof text, "%s/%.16s/stat", path, task->d_name);
+        FILE *stat = task->d_name[0] != '.' ? fopen(text, "re") : NULL;
+        if (stat == NULL) continue;
+        text[fread(text, 1, sizeof text - 1, stat)] = '\0';
+        (void)fclose(stat);
+        const char *name_end = strrchr(text, ')');
+        found = name_end != NULL && strlen(name_end) > 2 && strchr("RDTt", name_end[2]) != NULL;
+    }
+    if (tasks != NULL) (void)closedir(tasks);
+    return found;
+}
+
 /* A copy of a process with threads may wait for a lock that no thread of its own holds: it uses no processor time, which
  * no limit on that ends; or next to none, where a sanitizer's own thread looks round from time to time. */
 static bool sleeps(const listener *l) {
@@ -58,7 +80,7 @@ static bool sleeps(const listener *l) {
         const int heard = poll(&word, 1, 1000);
         if (heard < 0 && errno == EINTR) continue;
         if (heard != 0 || !spw_clock_read(clock, &used)) return false;
-        idle = used - before < next_to_none ? idle + 1 : 0;
+        idle = used - before < next_to_none && !could_run(l->child) ? idle + 1 : 0;
         before = used;
     }
     return true;

@@ -17,6 +17,9 @@ import time
 
 import cases
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+from processes import HANG_S, wait_for_group  # noqa: E402
+
 OLD = b"what stood here before\n" * 64
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGKILL", "worker", "group"]
 LARGER = ["--experts", "64", "--top-k", "8", "--layers", "4", "--steps", "4", "--ranks", "4", "--tokens-per-rank", "512"]
@@ -28,13 +31,6 @@ def children(pid):
         return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
-
-
-def is_gone(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 class Killer:
@@ -80,20 +76,16 @@ class Killer:
     def one(self, case, how, seconds, new):
         process = self.start(case)
         time.sleep(self.random.random() * seconds * 1.1)
-        workers = children(process.pid)
         self.kill(process, how)
-        process.wait(timeout=60)
-        # A worker ends by itself when the program was killed; one that had just begun is in no list, but leaves nothing either.
-        for _ in range(5000):
-            if all(map(is_gone, workers)) and (how == "group" or not self.left(case)):
-                break
-            time.sleep(0.001)
+        process.wait(timeout=HANG_S)
+        # A worker ends by itself when the program was killed, and leaves nothing either.
+        gone = wait_for_group(process.pid)
         wrong, left = self.whole(case, new), self.left(case)
         if left and how == "group":
             subprocess.run([self.options.spillway, *case.arguments], cwd=self.folder, env=self.environment,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
             left = self.left(case)
-        return wrong or (f"left {' '.join(left)}" if left else None)
+        return wrong or (None if gone else "a process goes on") or (f"left {' '.join(left)}" if left else None)
 
     def case(self, case, table):
         times = []

@@ -48,7 +48,7 @@ WAYS = {
 MEMORY = re.compile(r"memory|allocate")
 SLANDER = re.compile(r"damaged|not YAML|not JSON|not HDF5|no HDF5|cut short|wrong checksum")
 OLD = b"what stood here before\n" * 64
-TIMEOUT = 60
+TIMEOUT = 1800  # a call that hangs; a busy machine is slower than any shorter limit
 
 
 class Worker:

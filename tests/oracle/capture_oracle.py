@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 
 from oracle_run import Oracle
+from processes import HANG_S
 from spillway_moe.capture import Capture, recorder, write_shard
 
 oracle = Oracle(SPILLWAY, "capture_oracle")
@@ -143,7 +144,7 @@ def train():
 
 thread = threading.Thread(target=train)
 thread.start()
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + HANG_S
 while len(done_passes) < 3 and time.monotonic() < deadline:
     time.sleep(0.01)
 time.sleep(0.2)

@@ -20,6 +20,7 @@ import torch
 import transformers
 
 from spillway_moe.capture import Capture
+from processes import HANG_S
 from spillway_moe.capture.torch import routers, watch
 
 checks, seen = 0, []
@@ -50,7 +51,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=HANG_S)
     check(done.returncode == 0, f"{command}: {done.stdout} {done.stderr}")
     return done.stdout
 

@@ -18,6 +18,8 @@ import zipfile
 import h5py
 import numpy as np
 
+from processes import HANG_S
+
 SPILLWAY, SCRATCH, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]) / "import_oracle", pathlib.Path(sys.argv[3])
 OUT = SCRATCH / "out.h5"
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}  # hundreds of short runs
@@ -33,7 +35,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=HANG_S, env=ENVIRONMENT)
     check("Sanitizer" not in done.stderr, done.stderr[-3000:])
     return done.returncode, done.stdout, done.stderr
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Manners of the command line: --help of every command and of every part of one ends with status 0 and says something on
+"""Manners of the command line and of the house: --help of every command and of every part of one ends with status 0 and says something on
 stdout alone; the version is the one of CMakeLists.txt, CHANGELOG.md and CITATION.cff,
-whose sections have a version and a date; one thing is no "1 things".
+whose sections have a version and a date; one thing is no "1 things"; nothing stray lies at the top level.
 
 manners.py SPILLWAY ROOT"""
 import pathlib
@@ -57,6 +57,14 @@ for path in sorted((root / "tests/cli").rglob("*.*")):
     if path.suffix in (".out", ".err"):
         for line in path.read_text().splitlines():
             check(not re.search(rf"(?<![\d.x:-])(?<!x )\b1 {things}\b(?! a GPU)", line), f"{path.name}: {line}")
+
+# What may stand at the top level. A folder or file more is a decision, not a by-product: it goes here and into CONTRIBUTING.md.
+FOLDERS = {"base", "docs", "kernels", "notebooks_data", "packaging", "python", "reference", "sim", "tests", "traces"}
+FILES = {"CHANGELOG.md", "CITATION.cff", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "NOTICE", "README.md", "run"}
+if (root / ".git").exists():
+    listed = subprocess.run(["git", "-C", root, "-c", "safe.directory=*", "ls-tree", "HEAD", "--name-only"], capture_output=True, text=True, check=True)
+    there = {name for name in listed.stdout.splitlines() if not name.startswith(".")}
+    check(there == FOLDERS | FILES, f"at the top level: stray {sorted(there - FOLDERS - FILES)}, missing {sorted((FOLDERS | FILES) - there)}")
 
 print("\n".join(failures))
 print(f"{checks} checks, {len(failures)} failed")

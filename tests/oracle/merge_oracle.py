@@ -21,22 +21,25 @@ check = oracle.check
 rng = np.random.default_rng(11)
 shutil.rmtree(SCRATCH, ignore_errors=True)
 OUT = SCRATCH / "out.h5"
-RANKS, STEPS, MICRO, LAYERS, TOP_K = 3, (4, 6, 8), 2, [1, 2, 7], 4
+RANKS, LAYERS, TOP_K = 3, [1, 2, 7], 4
+STEPS = {4: (1, "train"), 6: (3, "eval"), 8: (2, "prefill")}  # micro-batches and phase: no two are alike
+PHASES = ("train", "eval", "prefill")
+PLACES = [(step, micro) for step, (count, _) in STEPS.items() for micro in range(count)]
 
 
 def write_folder(name, experts, weights):
     folder, kept, sequences = SCRATCH / name, {}, [0] * RANKS
     folder.mkdir(parents=True)
     for rank in range(RANKS):
-        for step in STEPS:
+        for step, (count, phase) in STEPS.items():
             parts = []
-            for micro in range(MICRO):
+            for micro in range(count):
                 tokens = 4 * int(rng.integers(1, 5))
                 ids = np.argsort(rng.random((tokens, len(LAYERS), experts)), -1)[..., :TOP_K].astype("i4")
                 ids[0, 0, 3] = -1
                 kept[step, micro, rank] = ids, rng.random(ids.shape).astype("f2")
                 parts.append((step, micro, *kept[step, micro, rank][:1 + weights]))
-            write_shard(folder / f"r{rank}_s{step}.h5", parts, layers=LAYERS, experts=experts, top_k=TOP_K, rank=rank, weights=weights,
+            write_shard(folder / f"r{rank}_s{step}.h5", parts, layers=LAYERS, experts=experts, top_k=TOP_K, rank=rank, weights=weights, phase=phase,
                         sequence_length=4, first_sequence=sequences[rank], model={"name": "tiny", "hidden_size": 64})
             sequences[rank] += sum(len(p[2]) for p in parts) // 4
     return folder, kept
@@ -47,11 +50,11 @@ def merged(folder, kept, weights):
     oracle.must("trace", "verify", OUT)
     with h5py.File(OUT) as h:
         at, sequences = 0, [0] * RANKS
-        places = [(s, m) for s in STEPS for m in range(MICRO)]
-        check([tuple(p) for p in zip(h["steps/id"][:], h["steps/microbatch"][:])] == places, "steps and micro-batches")
+        check([tuple(p) for p in zip(h["steps/id"][:], h["steps/microbatch"][:])] == PLACES, "steps and micro-batches")
+        check([PHASES[p] for p in h["steps/phase"][:]] == [STEPS[step][1] for step, _ in PLACES], "phases")
         check(list(h["layer"][:]) == LAYERS and list(h["rank"][:]) == list(range(RANKS)) and h["model"].attrs["name"] in (b"tiny", "tiny"), "what it is of")
         check(("weight" in h["tokens"]) == weights, "weights")
-        for place, (step, micro) in enumerate(places):
+        for place, (step, micro) in enumerate(PLACES):
             for rank in range(RANKS):
                 ids, weight = kept[step, micro, rank]
                 rows = slice(at, at + len(ids))

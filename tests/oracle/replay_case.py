@@ -9,6 +9,8 @@ import subprocess
 import h5py
 import numpy as np
 
+from processes import HANG_S
+
 CLUSTER = """name: {name}
 nodes: {nodes}
 gpus_per_node: {gpus_per_node}
@@ -126,7 +128,7 @@ def run(program, *arguments, threads=1, **keywords):
     """Runs the program; keywords go to subprocess.run."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
     return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, env=environment,
-                          timeout=480, **keywords)
+                          timeout=HANG_S, **keywords)
 
 
 def replay(program, trace, job, *arguments, **keywords):

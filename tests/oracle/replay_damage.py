@@ -15,6 +15,7 @@ import time
 import h5py
 import numpy as np
 
+from processes import wait_for_group
 from replay_case import Case, Tokens, replay, run
 
 USAGE, FILE = 2, 3
@@ -341,18 +342,18 @@ def killed():
     for sign in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         tries = 0
         for delay in np.linspace(0.02, 0.2, 7):
-            process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
             time.sleep(delay)
             alive = process.poll() is None
             process.send_signal(sign)
             process.wait()
+            expect(f"{sign.name} after {delay:.2f} s", wait_for_group(process.pid), "its worker goes on")
             if alive and process.returncode != 0:
                 tries += 1
                 expect(f"{sign.name} after {delay:.2f} s", not out.exists(), "a file stands at the target")
             out.unlink(missing_ok=True)
             left = [p.name for p in folder.glob("killed.h5*")]
-            if sign != signal.SIGKILL:
-                expect(f"{sign.name} after {delay:.2f} s", not left, f"left behind: {left}")
+            expect(f"{sign.name} after {delay:.2f} s", not left, f"left behind: {left}")
             for name in left:
                 (folder / name).unlink()
         expect(sign.name, tries > 0, "never hit the program at work")

@@ -16,6 +16,8 @@ import sys
 import h5py
 import numpy
 
+from processes import HANG_S
+
 program, root = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[3]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "snapshot_oracle"
 shutil.rmtree(folder, ignore_errors=True)
@@ -49,7 +51,7 @@ schemes: [megatron-alltoall]
 
 
 def spillway(*arguments):
-    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=HANG_S)
 
 
 def check(what, good, *said):

@@ -11,6 +11,8 @@ import sys
 import h5py
 import numpy as np
 
+from processes import HANG_S
+
 DUMP, SPILLWAY, SCRATCH = sys.argv[1:4]
 SCRATCH = os.path.join(SCRATCH, "trace_oracle")
 PATH = os.path.join(SCRATCH, "t.h5")
@@ -25,7 +27,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run(command, capture_output=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, timeout=HANG_S)
     check(b"Sanitizer" not in done.stderr or done.returncode in (0, 1, 2, 3), done.stderr.decode()[-2000:])
     return done.returncode, done.stdout, done.stderr.decode()
 

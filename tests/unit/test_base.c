@@ -166,6 +166,17 @@ static void test_exit(const char *path) {
     (void)close(message[1]);
 }
 
+/* Stops this process until another one has slept for so long: as a process for which a busy machine has no time. */
+static void stop_for(unsigned seconds) {
+    const pid_t stopped = getpid(), waker = fork();
+    if (waker == 0) {
+        (void)sleep(seconds);
+        (void)kill(stopped, SIGCONT);
+        _exit(0);
+    }
+    if (waker > 0) (void)raise(SIGSTOP);
+}
+
 static spw_status speak(void *context, FILE *out) {
     const char *what = context;
     (void)fputs("a child that speaks\n", stderr);
@@ -174,6 +185,7 @@ static spw_status speak(void *context, FILE *out) {
     for (volatile bool ever = strcmp(what, "for ever") == 0; ever;) {
     }
     if (strcmp(what, "sleep") == 0) pause();
+    if (strcmp(what, "stopped") == 0) stop_for(4);
     if (what[0] == '/' && mkdir(what, 0700) == 0) pause(); /* the first child makes the folder */
     (void)fputs(what, out);
     return SPW_OK;
@@ -211,6 +223,9 @@ static void test_child(const char *folder) {
     spw_child_patience_s = 2;
     CHECK_STATUS(spw_child_run("f", 5, 16, speak, "sleep", &reply, &bytes), SPW_EIO);
     CHECK(reply == NULL && strstr(spw_last_error(), "f: no answer") != NULL);
+    CHECK_OK(spw_child_run("f", 5, 16, speak, "stopped", &reply, &bytes));
+    CHECK(reply != NULL && strcmp(reply, "stopped") == 0);
+    spw_free(reply);
     (void)snprintf(slept, sizeof slept, "%s/base_child_slept", folder);
     (void)rmdir(slept);
     CHECK_OK(spw_child_run("f", 5, sizeof slept, speak, slept, &reply, &bytes));

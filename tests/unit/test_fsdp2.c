@@ -180,6 +180,34 @@ static void test_replicas(void) {
     }
 }
 
+/* 16 copies of weights that 16 GPUs share: an expert's matrices are whole on one GPU, so they are not gathered ahead; of the rest, which
+ * 512 GPUs hold in 16 copies, 32 share one. Two layers ahead, in bf16. With 8 copies 2 GPUs share the experts, too. */
+static void test_whole_experts(void) {
+    static spw_job job;
+    read_job("fsdp2: {reshard_after_forward: always, prefetch: 2, replicas: 16}\n", &job);
+    const spw_parameters p = spw_model_parameters(&job.model);
+    const double experts = 8.0 * 3.0 * 7168.0 * 2048.0,
+                 rest = (double)(p.attention_per_layer + p.norms_per_layer + p.shared_per_layer +
+                                 p.router_per_layer);
+    for (size_t replicas = 8; replicas <= 16; replicas *= 2) {
+        job.fsdp2.replicas = replicas;
+        const spw_fsdp2_unit unit = spw_fsdp2_unit_of(&job, true);
+        const double ahead = replicas == 16 ? rest : rest + experts;
+        CHECK(fabs(spw_fsdp2_layer(&job, &unit, 58.0, 0.0).prefetched - 2.0 * 2.0 * ahead) < 1.0);
+        CHECK(fabs(spw_fsdp2_shard(&job, &unit) - (double)replicas * (experts / 16.0 + rest / 512.0)) < 1.0);
+    }
+}
+
+/* The unit of head and final norm: with tied embeddings the one table is in it, and the embedding has no unit of its own weights. */
+static void test_head_unit(void) {
+    static spw_job job;
+    const double table = 129280.0 * 7168.0, norm = 7168.0;
+    read_job("fsdp2: {reshard_after_forward: always}\n", &job);
+    CHECK(fabs(spw_fsdp2_head(&job) - (table + norm)) < 0.5);
+    job.model.tied_embeddings = true;
+    CHECK(spw_model_parameters(&job.model).head == 0 && fabs(spw_fsdp2_head(&job) - (table + norm)) < 0.5);
+}
+
 /* The host keeps all state: what is left of it on the GPU are the shards under way. Replicas: 61 layers' sums less what the layers
  * kept, of which the last is at work, and the head's. */
 static void test_host_and_replicas(void) {
@@ -456,6 +484,8 @@ int main(void) {
     test_stages();
     test_default();
     test_replicas();
+    test_whole_experts();
+    test_head_unit();
     test_host_and_replicas();
     test_optimizer_on_host();
     test_measured();

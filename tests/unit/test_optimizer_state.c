@@ -105,6 +105,31 @@ static void test_packing(void) {
     }
 }
 
+/* DeepSeek-V3 with its layer of multi-token prediction on the last of two stages, beside the same without: experts of a MoE layer on
+ * 32 GPUs, and of the rest the matrices of a MoE layer and the projection of two hidden states to one, 2 x 7168 to 7168. */
+static void test_packed_prediction(void) {
+    static const char *const layouts[] = {"Et*30|t*31,L", "Et*30|t*31,m,L"};
+    static spw_job job;
+    spw_muon_packing packing[2];
+    for (size_t i = 0; i < 2; i++) {
+        char text[1024];
+        (void)snprintf(
+            text, sizeof text,
+            "model: deepseek-v3\ncluster: h200-64x8\nparallel: {expert: 32, fsdp: 8, pipeline: 2, "
+            "pipeline_model_parallel_layout: '%s'}\nbatch: {sequences_per_gpu: 4, sequence_length: 4096, "
+            "micro_batches: 4}\noptimizer: distributed\noptimizer_algorithm: muon\n",
+            layouts[i]);
+        CHECK_OK(spw_job_parse("job", NULL, text, strlen(text), &job));
+        CHECK_OK(spw_muon_packing_of(&job, 1, &packing[i]));
+    }
+    const double h = 7168.0, q = 1536.0, kv = 512.0, heads = 128.0,
+                 attention =
+                     h * q + q * heads * 192.0 + h * (kv + 64.0) + kv * heads * 256.0 + heads * 128.0 * h;
+    CHECK(near(packing[1].matrices[0] - packing[0].matrices[0], 256.0 / 32.0 * 3.0 * h * 2048.0));
+    CHECK(near(packing[1].matrices[1] - packing[0].matrices[1],
+               attention + 3.0 * h * 2048.0 + 256.0 * h + 2.0 * h * h));
+}
+
 static void test_stages(void) {
     static const char *const names[] = {"deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "kimi-k2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -153,6 +178,7 @@ int main(void) {
     test_bytes();
     test_muon();
     test_packing();
+    test_packed_prediction();
     test_stages();
     test_deepseek();
     return check_done();

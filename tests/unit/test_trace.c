@@ -326,8 +326,10 @@ static void test_killed(void) {
     (void)snprintf(target, sizeof target, "%s/killed.h5", folder);
     for (unsigned moment = 0; moment < 12; moment++) {
         (void)unlink(target);
+        int state = 0;
         pid_t child = fork();
         if (child == 0) {
+            if (moment == 0) (void)raise(SIGSTOP); /* killed before it begins, however busy the machine is */
             spw_generate_settings settings = {
                 .experts = 64, .top_k = 4, .layers = 8, .steps = 40, .ranks = 4, .tokens_per_rank = 512};
             _exit(spw_distribution_parse("uniform", &settings.distribution) == SPW_OK &&
@@ -335,9 +337,9 @@ static void test_killed(void) {
                       ? 0
                       : 1);
         }
+        if (moment == 0) CHECK(waitpid(child, &state, WUNTRACED) == child && WIFSTOPPED(state));
         (void)usleep(moment * 8000);
         (void)kill(child, moment < 11 ? SIGKILL : SIGCONT); /* the last one may end */
-        int state = 0;
         CHECK(waitpid(child, &state, 0) == child);
         spw_trace *trace = NULL;
         if (files_in_folder() == 0) {
