@@ -20,6 +20,9 @@ spw_status spw_explain_points(const spw_job_options *o, const spw_explanation *w
     const size_t schemes = o->job.schemes, points = o->job.batches * schemes;
     spw_table *table = NULL;
     spw_status status = spw_table_create(what->columns, &table);
+    if (!person)
+        spw_print_model_doubts(&o->job.model,
+                               "spillway: not here: ", spw_command_notes()); /* JSON is rows alone */
     for (size_t i = 0; i < points && status == SPW_OK; i++) {
         const spw_explain_point point = {.job = &o->job,
                                          .scheme = &o->scheme[i % schemes],

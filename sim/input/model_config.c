@@ -5,6 +5,8 @@
 #include "sim/input/model_keys.h"
 #include "sim/input/model_mixer.h"
 #include "sim/input/model_reading.h"
+#include "sim/input/model_twice.h"
+#include "sim/input/model_wrapper.h"
 #include "sim/input/settings.h"
 
 #include <stdarg.h>
@@ -129,7 +131,7 @@ cleanup:
 /* Numbers of a norm and of the head, then whatever the file says of the family's flags. */
 static spw_status read_rest(const spw_reading *in, spw_model *m) {
     const spw_family *f = in->family;
-    spw_status status = spw_reading_flag(in, "tie_word_embeddings", f->tied, &m->tied_embeddings);
+    spw_status status = spw_wrapper_tie(in, &m->tied_embeddings, NULL);
     m->layer_norms = f->layer_norms > 0 ? f->layer_norms : 2;
     m->norm_bias = f->norm_bias;
     m->layer_scalar = f->layer_scalar;
@@ -246,6 +248,27 @@ void spw_model_count_mtp(spw_model *m) {
             describe_mtp(m, "in the memory of its stage, but in neither traffic nor time", m->doubt[i]);
 }
 
+/* Keys that somebody kept from being read by a '_', and a word on tied embeddings that does not count. */
+static void note_unread(const spw_reading *in, spw_model *m) {
+    char names[SPW_MODEL_DOUBT - 120] = "";
+    const char *unread = NULL;
+    bool tied = false;
+    const size_t silenced = spw_reading_silenced(in, names, sizeof names);
+    if (silenced > 0)
+        doubt(m,
+              "%s not read, as %s with '_': %s; if a layer has weights for %s, every figure leaves them out",
+              silenced == 1 ? "a key is" : "some keys are", silenced == 1 ? "it begins" : "they begin", names,
+              silenced == 1 ? "it" : "them");
+    if (spw_wrapper_tie(in, &tied, &unread) == SPW_OK && unread != NULL)
+        doubt(m,
+              "embedding and head are %s, as %s says; 'tie_word_embeddings' of %s is not read for this "
+              "class in transformers 5.24",
+              tied ? "one matrix" : "two matrices",
+              strcmp(unread, "text_config") == 0 ? "the outer file (or its default)"
+                                                 : "text_config (or its default)",
+              unread);
+}
+
 /* What the file asks for and is not in the figures. */
 static void note_doubts(const spw_reading *in, spw_model *m) {
     const json_int_t mtp = spw_model_mtp_layers(in->root), window = spw_model_window(in->root);
@@ -262,6 +285,7 @@ static void note_doubts(const spw_reading *in, spw_model *m) {
     if (in->outer != in->root)
         doubt(m, "only the language model of the file's text_config counts, none of what reads images or "
                  "sound beside it");
+    note_unread(in, m);
 }
 
 /* Of a mapping within the file, such as DBRX's ffn_config, every key is looked at. */
@@ -334,57 +358,6 @@ static spw_status check_keys(const spw_reading *in, spw_model *m) {
     return SPW_OK;
 }
 
-/* Keys of a file of an unknown family that no known family reads: what a row for it would have to say. */
-static void name_strange_keys(const json_t *root, char *out, size_t size) {
-    const json_t *text = json_object_get(root, "text_config");
-    const char *key;
-    json_t *value;
-    size_t used = 0;
-    json_object_foreach((json_t *)(uintptr_t)(json_is_object(text) ? text : root), key, value) {
-        char shown[SPW_SETTINGS_SHOWN];
-        if (spw_any_family_reads(key) || spw_model_key_is_quiet(key, value) || spw_model_key_is_mtp(key) ||
-            spw_model_value_is_small(value) || used + 60 > size)
-            continue;
-        used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "; no family reads its " : ", ",
-                                 spw_settings_shown(key, strlen(key), shown));
-    }
-}
-
-static spw_status find_family(spw_reading *in) {
-    char known[768] = "", strange[300] = "";
-    const json_t *value = json_object_get(in->root, "model_type");
-    const char *type = json_string_value(value);
-    in->family = type != NULL ? spw_family_find(type) : NULL;
-    if (in->family != NULL) return SPW_OK;
-    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
-        size_t used = strlen(known);
-        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
-                       spw_family_at(i)->model_type);
-    }
-    char shown[SPW_SETTINGS_SHOWN];
-    if (type == NULL)
-        return spw_fail(SPW_ECONFIG, "%s: key 'model_type' is missing; it must be one of: %s", in->where,
-                        known);
-    name_strange_keys(in->root, strange, sizeof strange);
-    return spw_fail(SPW_ECONFIG,
-                    "%s: model_type '%s' is unknown: what its layers hold is missing%s; write its parts as a "
-                    "'generic' model "
-                    "(docs/models.md); known: %s",
-                    in->where, spw_settings_shown(type, strlen(type), shown), strange, known);
-}
-
-/* A model that reads images too has its language model's keys in text_config. */
-static spw_status enter_text(spw_reading *in) {
-    const json_t *text = json_object_get(in->root, "text_config");
-    char found[SPW_JSON_WORDS];
-    if (!in->family->text || text == NULL) return SPW_OK;
-    if (!json_is_object(text))
-        return spw_fail(SPW_ECONFIG, "%s: 'text_config' is %s; it must be a mapping", in->where,
-                        spw_json_words(text, found));
-    in->root = text;
-    return SPW_OK;
-}
-
 spw_status spw_model_parse(const char *where, const char *text, size_t length, spw_model *out) {
     json_error_t error;
     memset(out, 0, sizeof *out);
@@ -394,13 +367,12 @@ spw_status spw_model_parse(const char *where, const char *text, size_t length, s
         return spw_fail(json_error_code(&error) == json_error_out_of_memory ? SPW_ENOMEM : SPW_ECONFIG,
                         "%s:%d: not JSON: %s", where, error.line, error.text);
     spw_status status = SPW_OK;
-    spw_reading in = {.where = where, .root = root, .outer = root};
+    spw_reading in = {.where = where, .whole = root, .root = root, .outer = root};
     if (!json_is_object(root))
         SPW_TRY(spw_fail(SPW_ECONFIG, "%s: not a JSON object; give a Hugging Face config.json", where));
-    status = find_family(&in);
-    if (in.family == NULL) goto cleanup;
-    SPW_TRY(enter_text(&in));
+    SPW_TRY(spw_wrapper_enter(&in));
     SPW_TRY(read_model(&in, out));
+    SPW_TRY(spw_stated_twice(&in));
     SPW_TRY(check_keys(&in, out));
     const char *source = json_string_value(json_object_get(root, "_source"));
     (void)snprintf(out->source, sizeof out->source, "%s", source != NULL ? source : where);

@@ -1,5 +1,6 @@
 /* Which layers of a model have experts, and in which something other than its attention mixes. */
 #include "sim/input/model_reading.h"
+#include "sim/input/model_twice.h"
 
 #include <string.h>
 
@@ -58,10 +59,36 @@ static spw_status mark_each(const spw_reading *in, const char *key, const char *
     return SPW_OK;
 }
 
+/* Layers with experts as a list says them, held against those that the counts of the same file give. */
+static spw_status mark_sparse_by(const spw_reading *in, const char *key, const spw_key_row *counts,
+                                 spw_model *m) {
+    static const char *const sparse[2] = {"sparse", "moe"}, *const dense[2] = {"dense", "mlp"};
+    uint8_t counted[SPW_MODEL_MAX_LAYERS];
+    spw_status status = SPW_OK;
+    if (spw_reading_find(in, key, NULL) == NULL) return SPW_OK;
+    memcpy(counted, m->is_moe, m->layers);
+    SPW_TRY(strcmp(key, "moe_layers") == 0 ? mark_listed(in, key, 1, m)
+                                           : mark_each(in, key, sparse, dense, m->is_moe, m->layers));
+    for (; status == SPW_OK && counts->key != NULL; counts++) {
+        const char *spelled = counts->key;
+        const json_t *value = spw_reading_find(in, counts->key, &spelled);
+        if (value != NULL && spw_family_has(in->family, counts->part) && !json_is_array(value))
+            status =
+                spw_same_layers(in, key, spelled, m->is_moe, counted, m->layers, "has experts", "is dense");
+    }
+
+cleanup:
+    return status;
+}
+
 /* DeepSeek: layer i >= first_k_dense_replace with i a multiple of moe_layer_freq. Qwen: i + 1 a multiple of
  * decoder_sparse_step and i not in mlp_only_layers. ERNIE has a last one. Jamba: i mod period is the offset. */
 static spw_status mark_sparse(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
-    static const char *const sparse[2] = {"sparse", "moe"}, *const dense[2] = {"dense", "mlp"};
+    static const spw_key_row counts[] = {
+        SPW_PART_KEY(SPW_BY_FIRST, "first_k_dense_replace", first_dense, 0, 0, false),
+        SPW_PART_KEY(SPW_BY_FREQUENCY, "moe_layer_freq", layer_freq, 0, 0, false),
+        SPW_PART_KEY(SPW_BY_STEP, "decoder_sparse_step", sparse_step, 0, 0, false),
+        {.key = NULL}};
     const spw_family *f = in->family;
     const bool by_first = spw_family_has(f, SPW_BY_FIRST);
     const size_t first = by_first ? spw_or_default(raw->first_dense, f->first_dense) : 0,
@@ -75,9 +102,9 @@ static spw_status mark_sparse(const spw_reading *in, const spw_raw_config *raw, 
                        i % period == offset && i % copies == 0;
     spw_status status = SPW_OK;
     if (spw_family_has(f, SPW_BY_STEP)) SPW_TRY(mark_listed(in, "mlp_only_layers", 0, m));
-    if (spw_family_has(f, SPW_LISTED)) SPW_TRY(mark_listed(in, "moe_layers", 1, m));
-    if (by_first) SPW_TRY(mark_each(in, "mlp_layer_types", sparse, dense, m->is_moe, m->layers));
-    if (f->list != NULL) SPW_TRY(mark_each(in, f->list, sparse, dense, m->is_moe, m->layers));
+    if (spw_family_has(f, SPW_LISTED)) SPW_TRY(mark_sparse_by(in, "moe_layers", counts, m));
+    if (by_first) SPW_TRY(mark_sparse_by(in, "mlp_layer_types", counts, m));
+    if (f->list != NULL) SPW_TRY(mark_sparse_by(in, f->list, counts, m));
     for (size_t i = 0; i < m->layers; i++) m->moe_layers += m->is_moe[i];
     if (m->moe_layers == 0)
         status = spw_fail(SPW_ECONFIG,
@@ -105,6 +132,35 @@ static spw_status mark_attending(const spw_reading *in, const json_t *list, spw_
     return SPW_OK;
 }
 
+/* 'layer_types' and 'kda_layers' held against the counts or the list that decided. */
+static spw_status check_other(const spw_reading *in, const char *counted, const char *const attends[2],
+                              const spw_model *m) {
+    const json_t *kda = spw_reading_at(in->root, "linear_attn_config.kda_layers");
+    uint8_t listed[SPW_MODEL_MAX_LAYERS] = {0};
+    const char *types = "layer_types", *spelled = counted;
+    spw_status status = SPW_OK;
+    (void)spw_reading_find(in, counted, &spelled);
+    if (spw_reading_find(in, types, &types) != NULL &&
+        json_is_array(spw_reading_find(in, "layer_types", NULL))) {
+        SPW_TRY(mark_each(in, "layer_types", in->family->mixer->words, attends, listed, m->layers));
+        SPW_TRY(spw_same_layers(in, types, spelled, listed, m->is_other, m->layers,
+                                "has a mixer of another kind", "has attention"));
+    }
+    if (kda != NULL && spw_reading_find(in, "full_attn_layers", NULL) != NULL) {
+        memset(listed, 0, sizeof listed);
+        for (size_t i = 0; i < json_array_size(kda); i++) {
+            const json_int_t layer = json_integer_value(json_array_get(kda, i));
+            if (layer >= 1 && (size_t)layer <= m->layers) listed[layer - 1] = 1;
+        }
+        SPW_TRY(spw_same_layers(in, "linear_attn_config.kda_layers", "linear_attn_config.full_attn_layers",
+                                listed, m->is_other, m->layers, "has a mixer of another kind",
+                                "has attention"));
+    }
+
+cleanup:
+    return status;
+}
+
 /* Layers in which the family's other mixer works. */
 static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, spw_model *m) {
     const spw_family *f = in->family;
@@ -118,10 +174,17 @@ static spw_status mark_other(const spw_reading *in, const spw_raw_config *raw, s
     if (spw_family_has(f, SPW_BY_PERIOD)) {
         for (size_t i = 0; i < m->layers; i++)
             m->is_other[i] = i % (size_t)raw->attention_period != (size_t)raw->attention_offset;
+        SPW_TRY(check_other(in, "attn_layer_period", attends, m));
     } else if (listed != NULL) {
         SPW_TRY(mark_attending(in, listed, m));
+        SPW_TRY(check_other(in, "full_attn_layers", attends, m));
     } else if (spw_reading_find(in, "layer_types", NULL) != NULL) {
+        uint8_t counted[SPW_MODEL_MAX_LAYERS];
+        for (size_t i = 0; i < m->layers; i++) counted[i] = interval > 0 && (i + 1) % interval != 0;
         SPW_TRY(mark_each(in, "layer_types", f->mixer->words, attends, m->is_other, m->layers));
+        if (raw->interval != SPW_ABSENT)
+            SPW_TRY(spw_same_layers(in, "layer_types", "full_attention_interval", m->is_other, counted,
+                                    m->layers, "has a mixer of another kind", "has attention"));
     } else if (interval > 0) {
         for (size_t i = 0; i < m->layers; i++) m->is_other[i] = (i + 1) % interval != 0;
     } else {

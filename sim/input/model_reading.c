@@ -37,6 +37,11 @@ static const json_t *value_at(const json_t *root, const char *key) {
 
 static bool is_there(const json_t *value) { return value != NULL && !json_is_null(value); }
 
+const json_t *spw_reading_at(const json_t *root, const char *name) {
+    const json_t *value = value_at(root, name);
+    return is_there(value) ? value : NULL;
+}
+
 const json_t *spw_reading_find(const spw_reading *in, const char *key, const char **spelled) {
     const char *name = key;
     const json_t *value = NULL;
@@ -50,15 +55,12 @@ const json_t *spw_reading_find(const spw_reading *in, const char *key, const cha
         if (is_there(plain)) name = key;
         value = plain;
     }
-    if (!is_there(value) && in->outer != in->root && strcmp(key, "tie_word_embeddings") == 0)
-        value = json_object_get(in->outer, key);
     if (spelled != NULL) *spelled = name;
     return is_there(value) ? value : NULL;
 }
 
-/* A list of equal numbers is that number, where the family writes numbers so. */
-static const json_t *one_of_list(const spw_reading *in, const json_t *value) {
-    if (!in->family->lists || !json_is_array(value) || json_array_size(value) == 0) return value;
+const json_t *spw_json_one_of_list(const json_t *value) {
+    if (!json_is_array(value) || json_array_size(value) == 0) return value;
     const json_t *first = json_array_get(value, 0);
     for (size_t i = 1; i < json_array_size(value); i++)
         if (!json_equal(first, json_array_get(value, i))) return value;
@@ -67,8 +69,9 @@ static const json_t *one_of_list(const spw_reading *in, const json_t *value) {
 
 static spw_status read_count(const spw_reading *in, const char *key, const spw_key_row *row, int64_t *out) {
     const char *spelled = key;
-    const json_t *value = one_of_list(in, spw_reading_find(in, key, &spelled));
+    const json_t *value = spw_reading_find(in, key, &spelled);
     char found[SPW_JSON_WORDS];
+    if (in->family->lists) value = spw_json_one_of_list(value); /* Hunyuan */
     if (value == NULL) {
         *out = SPW_ABSENT;
         if (!row->required) return SPW_OK;
@@ -127,4 +130,45 @@ spw_status spw_reading_word(const spw_reading *in, const char *key, const char *
     return spw_fail(SPW_ECONFIG, "%s: '%s' is %s; it must be '%s'%s%s%s", in->where, key,
                     spw_json_words(value, found), word, other != NULL ? " or '" : "",
                     other != NULL ? other : "", other != NULL ? "'" : "");
+}
+
+/* Keys that transformers, or this program's presets, begin with '_': of the file, not of the model. */
+static bool is_of_file(const char *key) {
+    static const char *const of_file[] = {"_source", "_note", "_name_or_path", "_commit_hash",
+                                          "_diffusers_version"};
+    for (size_t i = 0; i < sizeof of_file / sizeof *of_file; i++)
+        if (strcmp(of_file[i], key) == 0) return true;
+    return strstr(key, "_implementation") != NULL;
+}
+
+static size_t add_silenced(const json_t *root, const char *before, char *out, size_t size) {
+    const char *key;
+    json_t *value;
+    size_t count = 0;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        const size_t used = strlen(out);
+        char shown[SPW_SETTINGS_SHOWN];
+        if (key[0] != '_' || is_of_file(key)) continue;
+        count++;
+        if (used + SPW_SETTINGS_SHOWN + strlen(before) + 4 < size)
+            (void)snprintf(out + used, size - used, "%s%s%s", used == 0 ? "" : ", ", before,
+                           spw_settings_shown(key, strlen(key), shown));
+        else if (used + 5 < size && used > 0 && out[used - 1] != '.')
+            (void)snprintf(out + used, size - used, " ...");
+    }
+    return count;
+}
+
+size_t spw_reading_silenced(const spw_reading *in, char *out, size_t size) {
+    const char *key;
+    json_t *value;
+    size_t count = add_silenced(in->root, "", out, size);
+    if (in->outer != in->root) count += add_silenced(in->outer, "", out, size);
+    if (in->whole != in->outer) count += add_silenced(in->whole, "", out, size);
+    json_object_foreach((json_t *)(uintptr_t)in->root, key, value) {
+        char before[SPW_JSON_WORDS];
+        (void)snprintf(before, sizeof before, "%.60s.", key);
+        if (json_is_object(value)) count += add_silenced(value, before, out, size);
+    }
+    return count;
 }

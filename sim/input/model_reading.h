@@ -10,6 +10,7 @@ enum { SPW_ABSENT = -1, SPW_JSON_WORDS = 64 };
 
 typedef struct spw_reading {
     const char *where;
+    const json_t *whole; /* the file */
     const json_t *root;  /* of the language model's keys */
     const json_t *outer; /* what encloses them, "text_config"; else the same */
     const spw_family *family;
@@ -21,6 +22,10 @@ const char *spw_json_words(const json_t *value, char text[SPW_JSON_WORDS]);
 /* The value at `key`, also where the family has another name for it; NULL when it is absent or null, as in transformers.
  * `*spelled`, if not NULL, becomes the name that the file has, or would have. */
 const json_t *spw_reading_find(const spw_reading *in, const char *key, const char **spelled);
+/* The value at exactly this name, "a.b" for b within a; NULL when it is absent or null. */
+const json_t *spw_reading_at(const json_t *root, const char *name);
+/* A list of equal numbers is that number; any other value is itself. */
+const json_t *spw_json_one_of_list(const json_t *value);
 
 /* Every row that the family has, into *raw; SPW_ABSENT where the file has no such key. SPW_ECONFIG names file, key, value and
  * range. */
@@ -33,6 +38,10 @@ SPW_MUST_CHECK spw_status spw_reading_flag(const spw_reading *in, const char *ke
 /* *is = the text at `key` is `word`; `fallback` when it is absent. `other` is the only other text allowed, NULL: any. */
 SPW_MUST_CHECK spw_status spw_reading_word(const spw_reading *in, const char *key, const char *word,
                                            const char *other, bool fallback, bool *is);
+
+/* How many keys of the language model, or of mappings in it, begin with '_' and are neither a source nor of transformers; their
+ * names go to `out`, which holds a text already ("" at first), as far as there is room. */
+size_t spw_reading_silenced(const spw_reading *in, char *out, size_t size);
 
 static inline size_t spw_or_default(int64_t value, size_t fallback) {
     return value == SPW_ABSENT ? fallback : (size_t)value;

@@ -296,8 +296,10 @@ static void test_keys(void) {
 
 #define FAMILIES \
     "deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, axk1, glm4_moe_lite, glm_moe_dsa, mistral4, " \
-    "kimi_linear, longcat_flash, glm4_moe, dots1, solar_open, exaone_moe, mimo_v2_flash, hy_v3, afmoe, " \
-    "bailing_moe, bailing_moe_v2, qwen2_moe, qwen3_moe, qwen3_vl_moe, qwen3_next, qwen3_5_moe, minimax_m2, " \
+    "kimi_linear, longcat_flash, glm4_moe, glm4v_moe, dots1, solar_open, exaone_moe, mimo_v2_flash, hy_v3, " \
+    "afmoe, " \
+    "bailing_moe, bailing_moe_v2, qwen2_moe, qwen3_moe, qwen3_vl_moe, qwen3_omni_moe, qwen3_next, " \
+    "qwen3_5_moe, minimax_m2, " \
     "minimax, llama4, hunyuan_v1_moe, ernie4_5_moe, phimoe, jamba, dbrx, granitemoe, granitemoeshared, " \
     "granitemoehybrid, lfm2_moe, gemma4, arctic, mixtral, olmoe, flex_olmo, gpt_oss, generic"
 #define HOLDS(key) \
@@ -313,9 +315,10 @@ static void test_refusals(void) {
         {"{\"a\": 1,\n\"a\": 2}", "config.json:2: not JSON: duplicate object key near '\"a\"'"},
         {"[1]", "config.json: not a JSON object; give a Hugging Face config.json"},
         {"{}", "config.json: key 'model_type' is missing; it must be one of: " FAMILIES},
-        {"{\"model_type\": \"llama\\u001b\", \"vocab_size\": 3, \"tower_width\": 7, \"towers\": [2]}",
-         "config.json: model_type 'llama?' is unknown: what its layers hold is missing; no family reads its "
-         "tower_width, towers; write its parts as a 'generic' model (docs/models.md); known: " FAMILIES},
+        {"{\"model_type\": \"llama\\u001b\", \"vocab_size\": 3, \"tower_width\": 7, \"expert_towers\": [2]}",
+         "config.json: model_type 'llama?' is unknown, and nothing here can count what these of its keys may "
+         "hold: tower_width, expert_towers; a 'generic' model has none of them either, so its figures would "
+         "be of another model; known: " FAMILIES},
         {"{\"model_type\": \"mixtral\"}",
          "config.json: key 'num_hidden_layers' is missing; a mixtral model needs it: a whole "
          "number in [1, 1024]"},

@@ -1,0 +1,16 @@
+/* Numbers that a config.json states twice: under two names, as a list and as a count, or in the file and in its text_config. */
+#ifndef SPW_SIM_INPUT_MODEL_TWICE_H
+#define SPW_SIM_INPUT_MODEL_TWICE_H
+
+#include "sim/input/model_reading.h"
+
+/* SPW_ECONFIG when two of them differ: names both keys and both values. Of lists of layers see spw_reading_layers(). */
+SPW_MUST_CHECK spw_status spw_stated_twice(const spw_reading *in);
+
+/* Marks [layers] that one key lists, beside those that another key counts; equal, or SPW_ECONFIG names the first layer that
+ * differs. `yes`, `no`: words for 1 and 0. */
+SPW_MUST_CHECK spw_status spw_same_layers(const spw_reading *in, const char *listed, const char *counted,
+                                          const uint8_t *list, const uint8_t *count, size_t layers,
+                                          const char *yes, const char *no);
+
+#endif

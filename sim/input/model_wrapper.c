@@ -1,0 +1,170 @@
+#include "sim/input/model_wrapper.h"
+
+#include "sim/input/model_keys.h"
+#include "sim/input/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef enum tie_rule {
+    TIE_OUTER, /* the whole's class ties, by its own configuration */
+    TIE_TEXT,  /* the whole holds a class with a head, which ties by text_config */
+    TIE_EITHER /* text_config's true is forwarded to the outer configuration (BC of Glm4vMoeConfig) */
+} tie_rule;
+
+/* Source: transformers 5.24, models/<model_type>/configuration_*.py (the default of the class that decides) and modeling_*.py
+ * (_tied_weights_keys of ...ForConditionalGeneration; Llama4's has none). Of Kimi the code beside the published weights. */
+static const struct wrapper {
+    const char *model_type;
+    const char *within; /* text_config is a key of this mapping; NULL: of the file */
+    tie_rule rule;
+    bool tied; /* where the one that decides says nothing */
+} wrappers[] = {
+    {"qwen3_vl_moe", NULL, TIE_OUTER, false}, {"qwen3_5_moe", NULL, TIE_OUTER, false},
+    {"gemma4", NULL, TIE_OUTER, true},        {"llama4", NULL, TIE_TEXT, false},
+    {"internvl", NULL, TIE_OUTER, true},      {"mistral3", NULL, TIE_OUTER, true},
+    {"glm4v_moe", NULL, TIE_EITHER, false},   {"qwen3_omni_moe", "thinker_config", TIE_OUTER, false},
+    {"kimi_vl", NULL, TIE_TEXT, false},       {"kimi_k25", NULL, TIE_TEXT, false},
+};
+
+static const struct wrapper *find_wrapper(const char *model_type) {
+    for (size_t i = 0; model_type != NULL && i < sizeof wrappers / sizeof *wrappers; i++)
+        if (strcmp(wrappers[i].model_type, model_type) == 0) return &wrappers[i];
+    return NULL;
+}
+
+static const char *type_of(const json_t *root) {
+    return json_string_value(json_object_get(root, "model_type"));
+}
+
+static const spw_family *family_of(const json_t *root) {
+    const char *type = type_of(root);
+    return type != NULL ? spw_family_find(type) : NULL;
+}
+
+/* --- Unknown families --- */
+
+/* The family whose keys say most: a model of any parts. */
+static const spw_family *generic(void) { return spw_family_find("generic"); }
+
+/* Keys that a generic model would not count: of other families, or of none and of a value that could be a size. */
+static size_t name_lacking(const json_t *root, char *out, size_t size) {
+    const char *key;
+    json_t *value;
+    size_t used = 0, count = 0;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        char shown[SPW_SETTINGS_SHOWN];
+        const bool latent = json_object_get(root, "kv_lora_rank") != NULL;
+        if (spw_family_reads(generic(), latent, key) || spw_model_key_is_quiet(key, value) ||
+            spw_model_key_is_mtp(key) || (!spw_any_family_reads(key) && spw_model_value_is_small(value)))
+            continue;
+        count++;
+        if (used + 60 < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "" : ", ",
+                                     spw_settings_shown(key, strlen(key), shown));
+    }
+    return count;
+}
+
+/* No key of the file names experts: the model is dense. */
+static bool is_dense(const json_t *root) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        if (strstr(key, "expert") != NULL || strstr(key, "moe") != NULL) return false;
+        if (json_is_object(value) && !is_dense(value)) return false;
+    }
+    return true;
+}
+
+static spw_status fail_unknown(const spw_reading *in, const json_t *root) {
+    char known[768] = "", lacking[300] = "", shown[SPW_SETTINGS_SHOWN];
+    const char *type = type_of(root);
+    for (size_t i = 0; spw_family_at(i) != NULL; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                       spw_family_at(i)->model_type);
+    }
+    if (type == NULL)
+        return spw_fail(SPW_ECONFIG, "%s: key 'model_type' is missing; it must be one of: %s", in->where,
+                        known);
+    (void)spw_settings_shown(type, strlen(type), shown);
+    if (is_dense(in->whole))
+        return spw_fail(SPW_ECONFIG,
+                        "%s: a '%s' without a key of experts is a dense model, which has no experts; "
+                        "Spillway plans mixtures of "
+                        "experts only (docs/models.md lists those that are read)",
+                        in->where, shown);
+    if (name_lacking(root, lacking, sizeof lacking) > 0)
+        return spw_fail(
+            SPW_ECONFIG,
+            "%s: model_type '%s' is unknown, and nothing here can count what these of its keys may "
+            "hold: %s; a 'generic' model has none of them either, so its figures would be of "
+            "another model; known: %s",
+            in->where, shown, lacking, known);
+    return spw_fail(
+        SPW_ECONFIG,
+        "%s: model_type '%s' is unknown, but every key of the file is one of a 'generic' model: if "
+        "its layers hold nothing else (norms of q and k, biases, a gate), write \"model_type\": "
+        "\"generic\" (docs/models.md); known: %s",
+        in->where, shown, known);
+}
+
+/* --- Entering --- */
+
+spw_status spw_wrapper_enter(spw_reading *in) {
+    const struct wrapper *wrapper = find_wrapper(type_of(in->root));
+    const json_t *outer = in->root;
+    const bool within = wrapper != NULL && wrapper->within != NULL;
+    if (within && json_is_object(json_object_get(outer, wrapper->within)))
+        outer = json_object_get(outer, wrapper->within);
+    const json_t *text = json_object_get(outer, "text_config");
+    const spw_family *whole = family_of(in->root);
+    const bool enters = text != NULL && (wrapper != NULL || whole == NULL || whole->text);
+    char found[SPW_JSON_WORDS];
+    in->outer = outer;
+    if (enters && !json_is_object(text))
+        return spw_fail(SPW_ECONFIG, "%s: 'text_config' is %s; it must be a mapping", in->where,
+                        spw_json_words(text, found));
+    if (enters) in->root = text;
+    if (!enters) in->outer = in->root;
+    in->family = enters && type_of(text) != NULL ? family_of(text) : whole;
+    return in->family != NULL ? SPW_OK : fail_unknown(in, enters && type_of(text) != NULL ? text : in->root);
+}
+
+/* --- Tied embeddings --- */
+
+/* *says: 1, 0; -1: nothing. */
+static spw_status tie_at(const spw_reading *in, const json_t *root, int *says) {
+    const json_t *value = json_object_get(root, "tie_word_embeddings");
+    char found[SPW_JSON_WORDS];
+    *says = value == NULL || json_is_null(value) ? -1 : json_is_true(value) ? 1 : 0;
+    if (*says < 0 || json_is_boolean(value)) return SPW_OK;
+    return spw_fail(SPW_ECONFIG, "%s: 'tie_word_embeddings' is %s; it must be true or false", in->where,
+                    spw_json_words(value, found));
+}
+
+spw_status spw_wrapper_tie(const spw_reading *in, bool *tied, const char **unread) {
+    spw_status status = SPW_OK;
+    const struct wrapper *w = find_wrapper(type_of(in->whole));
+    int outer = -1, text = -1;
+    if (unread != NULL) *unread = NULL;
+    if (in->outer == in->root) return spw_reading_flag(in, "tie_word_embeddings", in->family->tied, tied);
+    SPW_TRY(tie_at(in, in->outer, &outer));
+    SPW_TRY(tie_at(in, in->root, &text));
+    if (w == NULL && outer >= 0 && text >= 0 && outer != text)
+        SPW_TRY(
+            spw_fail(SPW_ECONFIG,
+                     "%s: 'tie_word_embeddings' is %s in the file and %s in its 'text_config', and which of "
+                     "them counts is not known of this model_type; give both the right value",
+                     in->where, outer == 1 ? "true" : "false", text == 1 ? "true" : "false"));
+    const tie_rule rule = w != NULL ? w->rule : text >= 0 ? TIE_TEXT : TIE_OUTER;
+    const int says = rule == TIE_OUTER ? outer : rule == TIE_TEXT ? text : outer == 1 || text == 1;
+    *tied = says >= 0 ? says == 1 : w != NULL ? w->tied : in->family->tied;
+    const int other = rule == TIE_OUTER ? text : outer;
+    if (unread != NULL && rule != TIE_EITHER && other >= 0 && (other == 1) != *tied)
+        *unread = rule == TIE_OUTER ? "text_config" : "the outer file";
+
+cleanup:
+    return status;
+}
