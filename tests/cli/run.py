@@ -8,10 +8,12 @@ import os
 import pathlib
 import shlex
 import shutil
-import subprocess
 import sys
 
 here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parent / "oracle"))
+import program as caller  # noqa: E402
+
 accept, names = "--accept" in sys.argv, [a for a in sys.argv[3:] if not a.startswith("--")]
 program = pathlib.Path(sys.argv[1]).resolve()
 scratch = pathlib.Path(sys.argv[2]).resolve() / "_".join(["scratch", *names]).replace("/", "_")
@@ -20,7 +22,7 @@ environment.update(LC_ALL="C", OMP_NUM_THREADS="2")
 
 
 def spillway(arguments):
-    return subprocess.run([program, *arguments], cwd=scratch, capture_output=True, text=True, env=environment)
+    return caller.run(program, *arguments, cwd=scratch, env=environment)
 
 
 def compare(case, suffix, got):

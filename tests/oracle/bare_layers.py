@@ -7,8 +7,9 @@ bare_layers.py SPILLWAY SCRATCH ROOT"""
 import csv
 import json
 import pathlib
-import subprocess
 import sys
+
+import program as caller
 
 program, scratch, root = (pathlib.Path(p).resolve() for p in sys.argv[1:4])
 data, trace = root / "notebooks_data", root / "traces" / "data" / "training_aux_e64_slice.h5"
@@ -24,7 +25,7 @@ def check(good, what):
 
 
 def replay(job, *arguments):
-    done = subprocess.run([program, "replay", trace, "--job", job, "--format", "json", *arguments], capture_output=True, text=True)
+    done = caller.call([program, "replay", trace, "--job", job, "--format", "json", *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
     return json.loads(done.stdout)["rows"][0]
@@ -54,7 +55,7 @@ for position, step in ((0, 50), (1, 399)):
     check(abs(timed["step_s"] / timed["balanced_step_s"] / ratio - 1) < 0.02, f"aux:{step}: {ratio} times balanced, measured")
     check(memory["verdict"] == "fits" and memory["oom_probability"] == 0 and 0 < memory["oom_high"] < 1, "verdict")
 both = replay(job, "--output", scratch / "bare_layers.h5")["memory"]["allocator"]
-done = subprocess.run([program, "explain", "--job", job, "--format", "json"], capture_output=True, text=True)
+done = caller.call([program, "explain", "--job", job, "--format", "json"], capture_output=True, text=True)
 rows = json.loads(done.stdout)
 check(sum(r["bytes"] for r in rows if r["at_peak"] == "yes")
       == max(int(r["requested_peak_bytes"]) for r in measured if r["routing"] == "balanced"), "explain, balanced")

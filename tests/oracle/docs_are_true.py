@@ -4,8 +4,9 @@ section that the program names, every relative link, every path in backticks, ev
 import fnmatch
 import pathlib
 import re
-import subprocess
 import sys
+
+import program as caller
 
 program, root = sys.argv[1], pathlib.Path(sys.argv[2])
 bad = checks = 0
@@ -22,7 +23,7 @@ def check(holds, message):
 def refusal(scheme):
     """What the program says of a scheme or an option that it does not know: it names those that it does."""
     job = root / "sim/jobs/deepseek-v3-mi355x.yaml"
-    run = subprocess.run([program, "explain", "--job", job, "--scheme", scheme], capture_output=True, text=True)
+    run = caller.call([program, "explain", "--job", job, "--scheme", scheme], capture_output=True, text=True)
     check(run.returncode == 2, f"explain --scheme {scheme}: exit status {run.returncode}")
     return run.stderr
 
@@ -57,7 +58,7 @@ for scheme in rows:
 keys = texts[root / "docs/keys.md"]
 listed = set()
 for topic in ("job", "cluster"):
-    told = subprocess.run([program, "help", topic], capture_output=True, text=True).stdout
+    told = caller.call([program, "help", topic], capture_output=True, text=True).stdout
     check(max(map(len, told.splitlines())) <= 100, f"spillway help {topic}: a line of more than 100 characters")
     for line in re.sub(r"\n +", " ", told).splitlines():
         key, what, default, takes = re.fullmatch(r"([\w.]+): (.*); (required|default: [^;]*); ([^;]*)", line).groups()

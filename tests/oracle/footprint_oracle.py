@@ -7,10 +7,11 @@ footprint_oracle.py SPILLWAY SCRATCH ROOT"""
 import json
 import pathlib
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
+
+import program as caller
 
 program, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "footprint_oracle"
@@ -340,7 +341,7 @@ def hold(model, job, scheme, rows, where):
 
 def explain(job, path, scheme_list, form, *arguments):
     command = [program, "explain", "--job", path, "--format", form, *arguments] + [a for s in scheme_list for a in ("--scheme", s)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = caller.call(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{job}: {done.stderr}")
     return done.stdout

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import warnings
 import zipfile
@@ -18,7 +17,7 @@ import zipfile
 import h5py
 import numpy as np
 
-from processes import HANG_S
+import program as caller
 
 SPILLWAY, SCRATCH, ROOT = sys.argv[1], pathlib.Path(sys.argv[2]) / "import_oracle", pathlib.Path(sys.argv[3])
 OUT = SCRATCH / "out.h5"
@@ -35,7 +34,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=HANG_S, env=ENVIRONMENT)
+    done = caller.call([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT)
     check("Sanitizer" not in done.stderr, done.stderr[-3000:])
     return done.returncode, done.stdout, done.stderr
 

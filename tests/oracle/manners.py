@@ -4,10 +4,13 @@ stdout alone; the version is the one of CMakeLists.txt, CHANGELOG.md and CITATIO
 whose sections have a version and a date; one thing is no "1 things"; nothing stray lies at the top level.
 
 manners.py SPILLWAY ROOT"""
+import os
 import pathlib
 import re
 import subprocess
 import sys
+
+import program as caller
 
 program, root = sys.argv[1], pathlib.Path(sys.argv[2])
 failures, checks = [], 0
@@ -21,7 +24,7 @@ def check(good, what):
 
 
 def run(*words):
-    return subprocess.run([program, *words], capture_output=True, text=True)
+    return caller.call([program, *words], capture_output=True, text=True)
 
 
 def helped(*words):
@@ -45,6 +48,10 @@ for command in commands:
 version = re.search(r"project\(spillway VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text())[1]
 done = run("--version")
 check((done.returncode, done.stdout, done.stderr) == (0, f"spillway {version}\n", ""), f"--version: {done}")
+plain = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+for more in ({}, {"OMP_NUM_THREADS": "1000000"}):  # the program starts itself again, with threads that wait
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, env={**plain, **more})
+    check((done.returncode, done.stdout, done.stderr) == (0, f"spillway {version}\n", ""), f"--version, {more}: {done}")
 changes = re.findall(r"^## (.*)", (root / "CHANGELOG.md").read_text(), re.M)
 check(changes[0].split()[0] == version, f"CHANGELOG.md begins with {changes[0]}, not with {version}")
 cited = (root / "CITATION.cff").read_text()

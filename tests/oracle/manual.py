@@ -9,8 +9,9 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
 import sys
+
+import program as caller
 
 program, made, scratch, root = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 failures, checks = [], 0
@@ -24,7 +25,7 @@ def check(good, what):
 
 
 def run(*words, **options):
-    return subprocess.run([str(w) for w in words], capture_output=True, text=True, **options)
+    return caller.call([str(w) for w in words], capture_output=True, text=True, **options)
 
 
 def options_of(text):

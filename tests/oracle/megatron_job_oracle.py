@@ -8,7 +8,6 @@ megatron_job_oracle.py SPILLWAY SCRATCH SOURCE"""
 import itertools
 import json
 import pathlib
-import subprocess
 import sys
 
 import h5py
@@ -16,6 +15,8 @@ import numpy as np
 
 from oracle_megatron_time import Load, figures, step as bare_step, up
 from oracle_run import Oracle
+
+import program as caller
 
 program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "megatron_job_oracle"
@@ -372,10 +373,10 @@ for scheme, remat, why in (("megablocks", "none", "PyTorch without a time model"
                            ("megatron-alltoall", "minimal", "no recompute module")):
     path = scratch / "untimed.yaml"
     path.write_text((scratch / "job0.yaml").read_text().replace("remat: none", f"remat: {remat}").replace("distributed", "sharded"))
-    said = subprocess.run([program, "plan", "--job", path, "--scheme", scheme], capture_output=True, text=True).stdout
+    said = caller.call([program, "plan", "--job", path, "--scheme", scheme], capture_output=True, text=True).stdout
     check(any(line.startswith("no times") and why in line for line in said.splitlines()), f"{scheme}, remat {remat}: {said}")
 for names, why in (("what", STACK), ("megatron-h200-2026-11,megatron-h200-2026-11", "second stack"), (",", "no stack named")):
-    done = subprocess.run([program, "replay", TRACE, "--job", scratch / "job0.yaml", "--stack", names], capture_output=True, text=True)
+    done = caller.call([program, "replay", TRACE, "--job", scratch / "job0.yaml", "--stack", names], capture_output=True, text=True)
     check(done.returncode == 2 and why in done.stderr, f"--stack {names}: {done.returncode} {done.stderr}")
 copy = scratch / "copy.yaml"
 copy.write_text((source / f"sim/megatron_stacks/{STACK}.yaml").read_text())

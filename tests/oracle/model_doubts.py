@@ -6,8 +6,9 @@ model_doubts.py SPILLWAY SCRATCH"""
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
+
+import program as caller
 
 program, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "model_doubts"
 shutil.rmtree(folder, ignore_errors=True)
@@ -23,7 +24,7 @@ def check(good, what):
 
 
 def run(*arguments):
-    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True)
+    return caller.call([program, *arguments], cwd=folder, capture_output=True, text=True)
 
 
 def said(words, *arguments):

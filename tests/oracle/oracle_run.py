@@ -1,7 +1,8 @@
 """Calls of `spillway` and counted checks, for oracles that are a program each."""
 import json
-import subprocess
 import sys
+
+import program as caller
 
 
 class Oracle:
@@ -17,7 +18,7 @@ class Oracle:
 
     def call(self, *arguments):
         """However it ends."""
-        return subprocess.run([self.program, *map(str, arguments)], capture_output=True, text=True, check=False)
+        return caller.run(self.program, *arguments)
 
     def run(self, *arguments):
         """What it prints; that it succeeds is a check of its own."""

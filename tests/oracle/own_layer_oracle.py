@@ -12,10 +12,11 @@ import pathlib
 import re
 import statistics
 import struct
-import subprocess
 import sys
 
 from oracle_run import Oracle
+
+import program as caller
 
 program, scratch, source = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 scratch = scratch / "own_layer_oracle"
@@ -243,7 +244,7 @@ def point(scheme, R, T, H, F, E, K, routing):
 
 def score(path, want=0):
     named = [] if path == shipped else ["--cluster", "h200-8x8"]  # the shipped table has a column `cluster`
-    done = subprocess.run([program, "score", path, "--format", "json", *named], capture_output=True, text=True)
+    done = caller.call([program, "score", path, "--format", "json", *named], capture_output=True, text=True)
     check(done.returncode == want, f"{path.name}: exit {done.returncode}: {done.stderr}")
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
@@ -318,11 +319,11 @@ for change, why in ((dict(ms="0"), "ms \"0\""), (dict(scheme="tutel:capacity_fac
     write(scratch / "bad.csv", [{**made[0], **change}])
     message = score(scratch / "bad.csv", 3)
     check("bad.csv:2" in message and why in message, f"{change}: {message}")
-done = subprocess.run([program, "score", scratch / "made.csv", scratch / "made.csv"], capture_output=True, text=True)
+done = caller.call([program, "score", scratch / "made.csv", scratch / "made.csv"], capture_output=True, text=True)
 check(done.returncode == 2 and "one table at a time" in done.stderr, f"two tables: {done.returncode} {done.stderr}")
-done = subprocess.run([program, "score", scratch / "made.csv"], capture_output=True, text=True)
+done = caller.call([program, "score", scratch / "made.csv"], capture_output=True, text=True)
 check(done.returncode == 2 and "--cluster" in done.stderr, f"a table without a cluster: {done.stderr}")
-done = subprocess.run([program, "score", scratch / "made.csv", "--cluster", "h200-8x8"], capture_output=True, text=True)
+done = caller.call([program, "score", scratch / "made.csv", "--cluster", "h200-8x8"], capture_output=True, text=True)
 check(done.returncode == 0 and "-20.0 %" in done.stdout and "to the byte" in done.stdout, f"as a table: {done.stdout[:400]}")
 
 oracle.finish()

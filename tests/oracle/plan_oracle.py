@@ -6,10 +6,11 @@ import json
 import math
 import pathlib
 import re
-import subprocess
 import sys
 
 from oracle_run import Oracle
+
+import program as caller
 
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 TRACE = root / "traces/data/training_aux_e64_slice.h5"
@@ -228,7 +229,7 @@ def says(job):
     copy.write_text((root / "sim/stacks/maxtext-rocm-2026-05.yaml").read_text())
     by_name, by_file = (run("plan", "--job", job, "--stack", stack) for stack in ("maxtext-rocm-2026-05", copy))
     check(by_name == by_file and line(by_file, "no times") == "", "a stack's file and its name plan alike")
-    refused = subprocess.run([program, "plan", "--job", job, "--stack", "what"], capture_output=True, text=True, check=False)
+    refused = caller.call([program, "plan", "--job", job, "--stack", "what"], capture_output=True, text=True)
     check(refused.returncode == 2 and "xla-rocm-0.10.2-amd" in refused.stderr and "none" in refused.stderr,
           f"--stack what: {refused.returncode} {refused.stderr}")
     job.write_text((root / "sim/jobs/deepseek-v3-mi355x-plan.yaml").read_text())
@@ -268,7 +269,7 @@ def refuses(job):
     text = run(*arguments, "--expert-parallel", "4,8,16")
     check("EP 4: imbalance 6: " in line(text, "cannot be"), "what cannot be is not said")
     for extra in (["--expert-parallel", "2,4"], ["--expert-parallel", "4"]):
-        out = subprocess.run([program, *map(str, arguments + extra)], capture_output=True, text=True, check=False)
+        out = caller.call([program, *map(str, arguments + extra)], capture_output=True, text=True)
         check(out.returncode == 2 and "[1, " in out.stderr and str(TRACE) not in out.stderr, f"{extra}: {out.returncode} {out.stderr}")
 
 
@@ -286,7 +287,7 @@ def micro_batches(job):
         told = run("plan", "--job", job, *extra)
         check(all(f"micro_batches 4 does not divide {q} sequences" in told for q in lost), told)
     for arguments in (["plan", "--job", job, "--sequences-per-gpu", "2,6"], ["replay", TRACE, "--job", job]):
-        out = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+        out = caller.call([program, *map(str, arguments)], capture_output=True, text=True)
         check(out.returncode == 2 and "micro_batches 4 does not divide" in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
 
 
@@ -316,7 +317,7 @@ def allocator(job):
     check(seen >= {"fits", "oom"}, f"verdicts {seen}: the test sees nothing")
     plain = run("plan", "--job", job, "--trace", TRACE)
     check(" reserved " not in plain and "--allocator" in line(plain, "*: what must be live"), "without --allocator")
-    refused = subprocess.run([program, "plan", "--job", job, "--allocator", "maybe"], capture_output=True, text=True, check=False)
+    refused = caller.call([program, "plan", "--job", job, "--allocator", "maybe"], capture_output=True, text=True)
     check(refused.returncode == 2 and "--allocator" in refused.stderr, f"--allocator maybe: {refused.stderr}")
     idle = run("plan", "--job", job, "--scheme", "gmm", *conf)
     check("nothing to replay" in line(idle, "allocator: "), "an allocator without anything to replay")
@@ -406,7 +407,7 @@ def changing(job):
     check({row["steps"]["count"] for row in few["rows"]} == {3}, "--routing-steps 3")
     for arguments, why in ((["--routing", "collapse:rise=1000"], "--routing-steps 1013"), (["--trace", path, "--routing-steps", 3], "--steps"),
                            (["--routing", "drift", "--routing-steps", 0], "1 or more")):
-        out = subprocess.run([program, "plan", "--job", str(job), *map(str, arguments)], capture_output=True, text=True, check=False)
+        out = caller.call([program, "plan", "--job", str(job), *map(str, arguments)], capture_output=True, text=True)
         check(out.returncode == 2 and why in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
 
 
@@ -505,7 +506,7 @@ def advice(job):
     check({r["scheme"] for r in plan["plan"]["refused"]} == {"megatron-alltoall:capacity_factor=1.25,policy=probs"}, f"{plan['plan']['refused']}")
     check("drops by router weight" in line(text, "cannot be"), "why the row is lost")
     job.write_text(JOB % ("0.93", "'megatron-alltoall:capacity_factor=1.25,policy=probs'"))
-    out = subprocess.run([program, "plan", "--job", str(job)], capture_output=True, text=True, check=False)
+    out = caller.call([program, "plan", "--job", str(job)], capture_output=True, text=True)
     check(out.returncode == 2 and "router weight" in out.stderr, f"nothing left to plan: {out.returncode} {out.stderr}")
     job.write_text((JOB % ("0.93", "gmm, megatron-alltoall")) + "optimizer: distributed\n")
     plan = json.loads(run("plan", "--job", job, "--format", "json"))

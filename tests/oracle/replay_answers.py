@@ -7,8 +7,9 @@ import json
 import pathlib
 import shlex
 import shutil
-import subprocess
 import sys
+
+import program as caller
 
 program, scratch = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve() / "answers"
 files = pathlib.Path(__file__).resolve().parents[1] / "cli" / "files"
@@ -18,7 +19,7 @@ checks = failed = 0
 
 
 def run(*arguments):
-    done = subprocess.run([program, *arguments], cwd=scratch, capture_output=True, text=True)
+    done = caller.call([program, *arguments], cwd=scratch, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{arguments}: {done.stderr}")
     return done.stdout

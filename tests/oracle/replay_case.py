@@ -4,12 +4,11 @@ import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 
 import h5py
 import numpy as np
 
-from processes import HANG_S
+import program as caller
 
 CLUSTER = """name: {name}
 nodes: {nodes}
@@ -125,10 +124,9 @@ class Tokens:
 
 
 def run(program, *arguments, threads=1, **keywords):
-    """Runs the program; keywords go to subprocess.run."""
+    """Runs the program; keywords go to program.run."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    return subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, env=environment,
-                          timeout=HANG_S, **keywords)
+    return caller.run(program, *arguments, env=environment, **keywords)
 
 
 def replay(program, trace, job, *arguments, **keywords):

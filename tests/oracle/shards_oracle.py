@@ -5,10 +5,11 @@ is missing, doubled, between shards or of another model is named.
 shards_oracle.py SPILLWAY SCRATCH ROOT"""
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import h5py
+
+import program as caller
 
 program, scratch, root = sys.argv[1], pathlib.Path(sys.argv[2]) / "shards", pathlib.Path(sys.argv[3])
 checks = 0
@@ -22,7 +23,7 @@ def check(good, what):
 
 
 def run(*words, status=0):
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+    done = caller.call([program, *map(str, words)], capture_output=True, text=True)
     check(done.returncode == status, f"{' '.join(map(str, words))}: status {done.returncode}, not {status}: {done.stderr}")
     return done.stdout if status == 0 else done.stderr
 

@@ -10,13 +10,12 @@ import json
 import lzma
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import h5py
 import numpy
 
-from processes import HANG_S
+import program as caller
 
 program, root = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[3]).resolve()
 folder = pathlib.Path(sys.argv[2]).resolve() / "snapshot_oracle"
@@ -51,7 +50,7 @@ schemes: [megatron-alltoall]
 
 
 def spillway(*arguments):
-    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=HANG_S)
+    return caller.call([program, *arguments], cwd=folder, capture_output=True, text=True)
 
 
 def check(what, good, *said):

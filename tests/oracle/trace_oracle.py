@@ -5,13 +5,12 @@ usage: trace_oracle.py TRACE_DUMP SPILLWAY SCRATCH
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import h5py
 import numpy as np
 
-from processes import HANG_S
+import program as caller
 
 DUMP, SPILLWAY, SCRATCH = sys.argv[1:4]
 SCRATCH = os.path.join(SCRATCH, "trace_oracle")
@@ -27,7 +26,7 @@ def check(good, what):
 
 
 def run(*command):
-    done = subprocess.run(command, capture_output=True, timeout=HANG_S)
+    done = caller.call(command, text=False)
     check(b"Sanitizer" not in done.stderr or done.returncode in (0, 1, 2, 3), done.stderr.decode()[-2000:])
     return done.returncode, done.stdout, done.stderr.decode()
 
