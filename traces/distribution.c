@@ -16,6 +16,7 @@ static const struct {
     double most;          /* of that key, where --until looks; INFINITY: what the experts allow */
 } names[] = {
     {"uniform", {.popularity = SPW_UNIFORM}, NULL, 0.0},
+    {"reference", {.popularity = SPW_REFERENCE, .exponent = 1.0}, "exponent", 4.0},
     {"zipf", {.popularity = SPW_ZIPF, .exponent = 1.0}, "exponent", 4.0},
     {"lognormal", {.popularity = SPW_LOGNORMAL, .sigma = 0.5}, "sigma", 4.0},
     {"dirichlet", {.popularity = SPW_DIRICHLET, .alpha = 4.0}, NULL, 0.0},
@@ -37,14 +38,18 @@ static const struct {
     {"megatron-w7", {.hot = 0.25, .heat = 0.5, .stride = 1.0, .burst = 4.0}, "heat", 1.0},
 };
 
-/* Defaults of a popularity named by a key. */
+/* Popularities, and what their key is where nobody gives it. */
 static const struct {
     const char *name;
     spw_popularity value;
+    double exponent, sigma, alpha;
 } popularities[] = {
-    {"uniform", SPW_UNIFORM}, {"zipf", SPW_ZIPF}, {"lognormal", SPW_LOGNORMAL}, {"dirichlet", SPW_DIRICHLET}};
+    {"uniform", SPW_UNIFORM, 0.0, 0.0, 0.0},     {"zipf", SPW_ZIPF, 1.0, 0.0, 0.0},
+    {"lognormal", SPW_LOGNORMAL, 0.0, 0.5, 0.0}, {"dirichlet", SPW_DIRICHLET, 0.0, 0.0, 4.0},
+    {"reference", SPW_REFERENCE, 1.0, 0.0, 0.0},
+};
 
-enum { ANY = -1 };
+enum { ANY = -1 }; /* all bits of 1 << spw_popularity */
 
 /* A key does nothing with another popularity, or while the number `beside` it is 0. */
 static const struct {
@@ -63,13 +68,13 @@ static const struct {
         key, offsetof(spw_distribution, field), least, most, whole, ANY, #beside, \
             offsetof(spw_distribution, beside) \
     }
-    KEY("exponent", exponent, 0.0, 10.0, false, SPW_ZIPF),
-    KEY("sigma", sigma, 0.0, 10.0, false, SPW_LOGNORMAL),
-    KEY("alpha", alpha, 1e-3, 1e6, false, SPW_DIRICHLET),
+    KEY("exponent", exponent, 0.0, 10.0, false, 1 << SPW_ZIPF | 1 << SPW_REFERENCE),
+    KEY("sigma", sigma, 0.0, 10.0, false, 1 << SPW_LOGNORMAL),
+    KEY("alpha", alpha, 1e-3, 1e6, false, 1 << SPW_DIRICHLET),
     KEY("share", share, 0.0, 1.0, false, ANY),
     KEY_BESIDE("rank", hot_rank, 0.0, 65535.0, true, share),
     KEY_BESIDE("ranks", hot_ranks, 1.0, 65536.0, true, share),
-    KEY("groups", groups, 1.0, 65535.0, true, ANY),
+    KEY("groups", groups, 0.0, 65535.0, true, ANY),
     KEY_BESIDE("kept", kept, 1.0, 65535.0, true, groups),
     KEY("drift", drift, 0.0, 10.0, false, ANY),
     KEY("peak", peak, 0.0, 20.0, false, ANY),
@@ -86,7 +91,11 @@ static const struct {
 #undef KEY_BESIDE
 };
 
-enum { NAMES = sizeof names / sizeof *names, KEYS = sizeof keys / sizeof *keys, POPULARITIES = 4 };
+enum {
+    NAMES = sizeof names / sizeof *names,
+    KEYS = sizeof keys / sizeof *keys,
+    POPULARITIES = sizeof popularities / sizeof *popularities
+};
 
 const char *spw_distribution_name(size_t i) { return i < NAMES ? names[i].name : NULL; }
 
@@ -98,13 +107,13 @@ static spw_status set_popularity(const char *value, size_t length, spw_distribut
     for (size_t i = 0; i < POPULARITIES; i++) {
         if (!same(value, length, popularities[i].name)) continue;
         out->popularity = popularities[i].value;
-        if (out->exponent == 0.0) out->exponent = names[1].value.exponent;
-        if (out->sigma == 0.0) out->sigma = names[2].value.sigma;
-        if (out->alpha == 0.0) out->alpha = names[3].value.alpha;
+        if (out->exponent == 0.0) out->exponent = popularities[i].exponent;
+        if (out->sigma == 0.0) out->sigma = popularities[i].sigma;
+        if (out->alpha == 0.0) out->alpha = popularities[i].alpha;
         return SPW_OK;
     }
-    return spw_fail(SPW_EARG, "popularity '%.*s'; must be uniform, zipf, lognormal or dirichlet", (int)length,
-                    value);
+    return spw_fail(SPW_EARG, "popularity '%.*s'; must be uniform, zipf, lognormal, dirichlet or reference",
+                    (int)length, value);
 }
 
 /* "key=value" of `length` characters; given [KEYS] notes the key. */
@@ -136,19 +145,21 @@ static spw_status set_key(const char *text, size_t length, bool *given, spw_dist
         (int)length, text);
 }
 
+static bool belongs(int of, spw_popularity popularity) { return (of & 1 << popularity) != 0; }
+
 /* Keys that another popularity has, or that miss what they belong to. */
 static spw_status check_keys(const bool *given, const spw_distribution *d) {
     const char *popularity = popularities[d->popularity].name;
     char list[128] = "popularity";
     for (size_t i = 0; i < KEYS; i++) {
         const size_t used = strlen(list);
-        if (keys[i].popularity == ANY || keys[i].popularity == (int)d->popularity)
+        if (belongs(keys[i].popularity, d->popularity))
             (void)snprintf(list + used, sizeof list - used, ", %s", keys[i].key);
     }
     for (size_t i = 0; i < KEYS; i++) {
         double beside = 1.0;
         if (!given[i]) continue;
-        if (keys[i].popularity != ANY && keys[i].popularity != (int)d->popularity)
+        if (!belongs(keys[i].popularity, d->popularity))
             return spw_fail(SPW_EARG, "popularity %s has no %s; its keys are %s", popularity, keys[i].key,
                             list);
         if (keys[i].beside != NULL) memcpy(&beside, (const char *)d + keys[i].beside_offset, sizeof beside);
@@ -173,11 +184,11 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
             "distribution megatron-w4 gives the ranks unlike numbers of tokens, and all GPUs of a job "
             "have as many; the others, megatron-w0 to w7, can be had");
     if (i == NAMES) {
-        return spw_fail(
-            SPW_EARG,
-            "distribution '%.*s'; must be uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, "
-            "drift, collapse, k-hot, max-violation or megatron-w0 to w7",
-            (int)length, text);
+        return spw_fail(SPW_EARG,
+                        "distribution '%.*s'; must be reference, uniform, zipf, lognormal, dirichlet, "
+                        "hot-rank, group-limited, "
+                        "drift, collapse, k-hot, max-violation or megatron-w0 to w7",
+                        (int)length, text);
     }
     *out = names[i].value;
     const char *at = text + length;
@@ -190,8 +201,18 @@ spw_status spw_distribution_parse(const char *text, spw_distribution *out) {
         if (status != SPW_OK) return spw_fail_within(status, "distribution %s", text);
         at += part;
     }
+    for (size_t k = 0; k < KEYS; k++)
+        out->groups_said = out->groups_said || (given[k] && strcmp(keys[k].key, "groups") == 0);
     status = check_keys(given, out);
     return status == SPW_OK ? SPW_OK : spw_fail_within(status, "distribution %s", text);
+}
+
+bool spw_distribution_limit(spw_distribution *d, size_t groups, size_t kept) {
+    const bool own = d->groups_said || d->groups > 0.0;
+    if (own || groups <= 1 || kept >= groups || d->share > 0.0 || d->hot > 0.0 || d->even > 0.0) return false;
+    d->groups = (double)groups;
+    d->kept = (double)kept;
+    return true;
 }
 
 double spw_distribution_steps(const spw_distribution *d) {
@@ -228,15 +249,17 @@ spw_status spw_distribution_severity(const char *text, size_t experts, size_t to
     if (status != SPW_OK) return status;
     const size_t i = find_name(text);
     if (names[i].severity == NULL)
-        return spw_fail(
-            SPW_EARG,
-            "distribution %s has no key that says how uneven it is; zipf, lognormal, hot-rank, drift, "
-            "collapse, k-hot, max-violation and megatron-w1 to w7 have one",
-            text);
+        return spw_fail(SPW_EARG,
+                        "distribution %s has no key that says how uneven it is; reference, zipf, lognormal, "
+                        "hot-rank, drift, "
+                        "collapse, k-hot, max-violation and megatron-w1 to w7 have one",
+                        text);
     *out = (spw_severity){.key = names[i].severity, .high = names[i].most, .given = NAN};
     const char *given = find_key(text, out->key);
     char *end = NULL;
     if (given != NULL) out->given = spw_text_number(given + strlen(out->key) + 1, &end);
+    if (given == NULL && d.popularity == SPW_REFERENCE && strcmp(out->key, "exponent") == 0)
+        out->given = d.exponent; /* as it was measured */
     const double mean = (double)top_k / (double)experts,
                  hot = fmax(1.0, spw_distribution_hot(&d, experts, top_k));
     if (strcmp(out->key, "share") == 0) {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "traces/random_stream.h"
+#include "traces/reference_loads.h"
 #include "traces/sample.h"
 #include "traces/trace.h"
 
@@ -33,7 +34,12 @@ static spw_status draw_base(const spw_generate_settings *settings, size_t layer,
         if (distribution->popularity == SPW_LOGNORMAL)
             log_p[i] = gsl_ran_gaussian(&stream.rng, distribution->sigma);
     }
-    if (distribution->popularity == SPW_ZIPF) gsl_ran_shuffle(&stream.rng, log_p, experts, sizeof *log_p);
+    if (distribution->popularity == SPW_REFERENCE) {
+        spw_reference_loads(layer, experts, log_p);
+        for (size_t i = 0; i < experts; i++) log_p[i] = distribution->exponent * log(log_p[i]);
+    }
+    if (distribution->popularity == SPW_ZIPF || distribution->popularity == SPW_REFERENCE)
+        gsl_ran_shuffle(&stream.rng, log_p, experts, sizeof *log_p);
     if (distribution->popularity == SPW_DIRICHLET) {
         SPW_TRY(SPW_ALLOC(experts, &alpha));
         SPW_TRY(SPW_ALLOC(experts, &p));

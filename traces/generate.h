@@ -18,20 +18,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum spw_popularity { SPW_UNIFORM, SPW_ZIPF, SPW_LOGNORMAL, SPW_DIRICHLET } spw_popularity;
+typedef enum spw_popularity {
+    SPW_UNIFORM,
+    SPW_ZIPF,
+    SPW_LOGNORMAL,
+    SPW_DIRICHLET,
+    SPW_REFERENCE
+} spw_popularity;
 
 /* A popularity and what is done to it. Zero switches a feature off. */
 typedef struct spw_distribution {
     spw_popularity popularity;
-    double exponent; /* zipf: p of the i-th most popular expert is proportional to i^-exponent */
-    double sigma;    /* lognormal: standard deviation of log p */
-    double alpha;    /* dirichlet: concentration, the same for every expert */
+    /* zipf: p of the i-th most popular expert is proportional to i^-exponent; reference: to load[i]^exponent
+     * (traces/reference_loads.h) */
+    double exponent;
+    double sigma; /* lognormal: standard deviation of log p */
+    double alpha; /* dirichlet: concentration, the same for every expert */
     /* hot rank: the experts of expert-parallel rank `hot_rank` of `hot_ranks` get `share` of all choices */
     double share, hot_rank, hot_ranks;
     /* group-limited (DeepSeek): a token first picks `kept` of `groups` consecutive groups of experts, then
      * top_k experts inside them; pi[x] = gamma[group] * q[x], gamma = min(1, c P[group]), sum kept; q =
-     * min(1, c' p[x]) inside the group, sum top_k / kept */
+     * min(1, c' p[x]) inside the group, sum top_k / kept. groups 0: no such limit; groups_said: by a key */
     double groups, kept;
+    bool groups_said;
     double drift; /* standard deviation of the change of log p from one step to the next (random walk) */
     /* collapse: log p += concentration z[x], z normal; the concentration rises from 0 to `peak` over the
      * first `rise` steps and then falls by exp(-1) every `recovery` steps */
@@ -45,12 +54,16 @@ typedef struct spw_distribution {
     double even; /* not 0: tokens take the experts in turn, so that every expert has the same load */
 } spw_distribution;
 
-/* "NAME[:key=value,...]": uniform, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
+/* "NAME[:key=value,...]": uniform, reference, zipf, lognormal, dirichlet, hot-rank, group-limited, drift, collapse, k-hot,
  * max-violation, megatron-w0 to w7 (NVIDIA/Megatron-LM, pull request 7488, benchmarks/moe/token_imbalance). A name sets
  * defaults, any key overrides: popularity=NAME, exponent, sigma, alpha, share, rank, ranks, groups, kept, drift, peak, rise,
  * recovery, hot, heat, stride, first, turn, burst, violation. SPW_EARG says which names or keys there are, also when a key belongs to another
  * popularity or to what is switched off. */
 SPW_MUST_CHECK spw_status spw_distribution_parse(const char *text, spw_distribution *out);
+
+/* Limits every token to `kept` of `groups` groups of experts, as a model's router does; not where the text said `groups` itself, nor of
+ * a hot rank, a hot set or even loads, which name their experts. Says whether it did. */
+bool spw_distribution_limit(spw_distribution *distribution, size_t groups, size_t kept);
 
 /* Name of the i-th distribution; NULL: there are no more. */
 const char *spw_distribution_name(size_t i);

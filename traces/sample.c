@@ -20,11 +20,12 @@ struct spw_sampler {
 };
 
 typedef struct scratch {
-    uint64_t *end;    /* [experts] running sum of the weights in the order visited */
-    uint32_t *guide;  /* [cells] first place whose end lies beyond the start of the cell */
+    uint64_t *end;  /* [experts] running sum of the weights in the order visited; with groups the weights */
+    uint64_t *mask; /* [groups] all bits of a chosen group */
+    uint32_t *
+        guide; /* [cells] first place whose end lies beyond the start of the cell; with groups [experts] the group */
     uint16_t *order;  /* [experts] */
     uint16_t *groups; /* [groups] */
-    uint8_t *chosen;  /* [groups] */
 } scratch;
 
 /* weight = inclusion * ONE, rounded so that the sum is exactly `total`. */
@@ -90,16 +91,16 @@ void spw_sampler_destroy(spw_sampler *sampler) {
 size_t spw_sampler_scratch_bytes(const spw_sampler *sampler) {
     return sampler->experts * (sizeof(uint64_t) + sizeof(uint16_t)) +
            (sampler->cells + FEW_CELLS) * sizeof(uint32_t) +
-           sampler->groups * (sizeof(uint16_t) + sizeof(uint8_t));
+           sampler->groups * (sizeof(uint16_t) + sizeof(uint64_t));
 }
 
 static scratch divide(const spw_sampler *sampler, void *memory) {
     scratch s;
     s.end = memory;
-    s.guide = (uint32_t *)(s.end + sampler->experts);
+    s.mask = s.end + sampler->experts;
+    s.guide = (uint32_t *)(s.mask + sampler->groups);
     s.order = (uint16_t *)(s.guide + sampler->cells + FEW_CELLS);
     s.groups = s.order + sampler->experts;
-    s.chosen = (uint8_t *)(s.groups + sampler->groups);
     return s;
 }
 
@@ -143,12 +144,21 @@ static void choose_groups(const spw_sampler *sampler, spw_random_stream *stream,
     shuffle(stream, s->groups, sampler->groups);
     for (size_t i = 0; i < sampler->groups; i++) {
         sum += sampler->group_weight[s->groups[i]];
-        s->chosen[s->groups[i]] = sum > point;
+        s->mask[s->groups[i]] = sum > point ? UINT64_MAX : 0;
         if (sum > point) point += ONE;
     }
 }
 
-/* As draw_token(), over the experts of the chosen groups only. */
+/* What every token of this order looks at, place by place. */
+static void build_places(const spw_sampler *sampler, const scratch *s) {
+    for (size_t i = 0; i < sampler->experts; i++) {
+        s->end[i] = sampler->weight[s->order[i]];
+        s->guide[i] = (uint32_t)(s->order[i] / sampler->group_size);
+    }
+}
+
+/* As draw_token(), over the experts of the chosen groups only. Others weigh nothing: a branch for each would be one that no
+ * processor can foresee. The sum reaches no point at them, as an expert weighs at most ONE and the points lie ONE apart. */
 static void draw_token_of_groups(const spw_sampler *sampler, spw_random_stream *stream, scratch *s,
                                  uint16_t *expert_id) {
     size_t k = 0;
@@ -156,11 +166,9 @@ static void draw_token_of_groups(const spw_sampler *sampler, spw_random_stream *
     choose_groups(sampler, stream, s);
     uint64_t point = spw_random_below(stream, total - (top_k - 1) * ONE);
     for (size_t i = 0; k < top_k && i < sampler->experts; i++) {
-        uint16_t expert = s->order[i];
-        if (!s->chosen[expert / sampler->group_size]) continue;
-        sum += sampler->weight[expert];
+        sum += s->end[i] & s->mask[s->guide[i]];
         if (sum <= point) continue;
-        expert_id[k++] = expert;
+        expert_id[k++] = s->order[i];
         point += ONE;
     }
 }
@@ -173,7 +181,10 @@ void spw_sampler_draw(const spw_sampler *sampler, spw_random_stream *stream, voi
     for (size_t token = 0; token < tokens; token++) {
         if (token % TOKENS_PER_ORDER == 0) {
             shuffle(stream, s.order, sampler->experts);
-            if (sampler->groups == 0) build_guide(sampler, &s);
+            if (sampler->groups == 0)
+                build_guide(sampler, &s);
+            else
+                build_places(sampler, &s);
         }
         uint16_t *into = expert_id + token * sampler->top_k;
         if (sampler->groups == 0) {

@@ -1,6 +1,7 @@
 #include "sim/command/plan_notes.h"
 
 #include "sim/command/job_options.h"
+#include "sim/command/plan_balanced.h"
 #include "sim/input/grid.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat.h"
@@ -301,6 +302,9 @@ static void print_point(const char *what, const spw_plan_view *v, const spw_resu
             spw_point_is_live_alone(r) ? " live" : "", drops[0] != '\0' ? ", " : "", drops,
             r->outside_fit.count > 0 ? " (outside the fit)" : "");
     print_cost(v, r, out);
+    if (v->even) return;
+    const spw_balanced_figures balanced = spw_result_balanced(r);
+    spw_plan_print_balanced(&balanced, ANSWER, out);
 }
 
 /* A lower bound has no other end. */

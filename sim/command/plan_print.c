@@ -63,6 +63,9 @@ static const spw_column point_columns[] = {
     {"days_high", NULL},
     {"money_low", NULL},
     {"money_high", NULL},
+    {"balanced_tokens_per_s_per_gpu", NULL},
+    {"balanced_peak_bytes", NULL},
+    {"balanced_drop_fraction", NULL},
     {NULL, NULL},
 };
 
@@ -114,6 +117,10 @@ static void add_ends(spw_table *t, const spw_result_row *r, const spw_row_cost *
                             cost->money.low,
                             cost->money.high};
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) add_real(t, costs[i], NULL);
+    const spw_balanced_figures balanced = spw_result_balanced(r);
+    add_real(t, r->timed ? balanced.tokens_per_s_per_gpu : NAN, NULL);
+    spw_table_count(t, balanced.peak_bytes);
+    spw_table_real(t, balanced.drop_fraction, NULL);
 }
 
 static void add_point(spw_table *t, const spw_plan_view *v, const spw_result_row *r, spw_format format) {

@@ -3,6 +3,7 @@
 #include "base/temporary.h"
 #include "sim/command/job_options.h"
 #include "sim/input/grid.h"
+#include "traces/reference_loads.h"
 #include "traces/trace.h"
 #include "traces/trace_write.h"
 
@@ -10,8 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MOST_ROUTING_STEPS = 64 }; /* without being asked for */
-enum { MOST_TOKENS = 1 << 22, FEWEST_RANKS = 4 };
+enum { MOST_ROUTING_STEPS = 64 };                 /* without being asked for */
+enum { MOST_TOKENS = 1 << 23, FEWEST_RANKS = 4 }; /* tokens of all layers together */
 
 /* Steps of a generated routing: as asked, or as many as it takes to show how it changes. */
 static spw_status count_steps(const spw_distribution *distribution, const char *asked, size_t *out) {
@@ -49,14 +50,17 @@ spw_status spw_plan_routing_settings(const spw_job *job, const char *routing, co
         return spw_fail(SPW_EARG,
                         "the job has %zu GPUs, and routing is generated for at most %d; write --trace",
                         out->ranks, (int)SPW_TRACE_MAX_RANKS);
-    const size_t most = MOST_TOKENS / out->tokens_per_rank;
+    const spw_status status = spw_distribution_parse(routing, &out->distribution);
+    if (status != SPW_OK) return status;
+    if (out->distribution.popularity == SPW_REFERENCE) out->layers = SPW_REFERENCE_LAYERS;
+    (void)spw_distribution_limit(&out->distribution, job->model.groups, job->model.groups_kept);
+    const size_t most = MOST_TOKENS / out->layers / out->tokens_per_rank;
     if (most < FEWEST_RANKS) {
         out->ranks = out->ranks < FEWEST_RANKS ? out->ranks : FEWEST_RANKS;
     } else if (out->ranks > most) {
         out->ranks = most;
     }
-    const spw_status status = spw_distribution_parse(routing, &out->distribution);
-    return status == SPW_OK ? count_steps(&out->distribution, steps, &out->steps) : status;
+    return count_steps(&out->distribution, steps, &out->steps);
 }
 
 /* An empty file in the folder for temporary ones. */

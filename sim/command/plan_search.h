@@ -33,6 +33,7 @@ typedef struct spw_search_origin {
     const spw_run_settings *settings; /* of the base job; its trace is told anew for each number of GPUs */
     char *const *argument;            /* [arguments] words of the command line behind `plan` */
     size_t arguments;
+    bool even; /* the routing is as even as chance leaves it */
 } spw_search_origin;
 
 /* What is printed of a search. */

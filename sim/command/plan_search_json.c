@@ -33,6 +33,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
                  {"tokens_per_s_per_gpu", p->tokens_per_s_per_gpu},
                  {"tokens_per_s_low", p->tokens_per_s_low},
                  {"tokens_per_s_high", p->tokens_per_s_high},
+                 {"balanced_step_s", p->balanced.step.step_s},
+                 {"balanced_tokens_per_s_per_gpu", p->balanced.tokens_per_s_per_gpu},
                  {"tokens_per_day", p->tokens_per_s_per_gpu * (double)p->gpus * DAY_S}};
     char text[SPW_REMAT_TEXT], options[SPW_SEARCH_OPTIONS_TEXT], layout[SPW_LAYOUT_TEXT];
     spw_search_options_text(v, p, options);
@@ -57,6 +59,8 @@ static json_t *point_json(spw_json *json, const spw_search_view *v, const spw_se
     spw_json_put(json, o, "budget_bytes", spw_json_count(p->budget_bytes));
     spw_json_put(json, o, "drop_fraction", spw_json_real(p->drops.fraction));
     spw_json_put(json, o, "drops_at_least", json_boolean(p->drops.at_least));
+    spw_json_put(json, o, "balanced_drop_fraction", spw_json_real(p->balanced.drop_fraction));
+    spw_json_put(json, o, "balanced_peak_bytes", spw_json_count(p->balanced.peak_bytes));
     spw_json_put(json, o, "worst_drop_fraction", spw_json_real(p->drops.worst_fraction));
     spw_json_put(json, o, "step_tokens", spw_json_count(p->step_tokens));
     spw_json_put(json, o, "outside_fit", outside_json(json, reasons, &p->outside));

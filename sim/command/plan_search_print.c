@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "sim/command/job_options.h"
+#include "sim/command/plan_balanced.h"
 #include "sim/command/plan_search_notes.h"
 #include "sim/print/plural.h"
 #include "sim/replay/result_print.h"
@@ -81,6 +82,7 @@ static void print_point(const char *label, const spw_search_view *v, const spw_s
         const spw_row_cost cost = spw_search_cost(v, p);
         spw_row_cost_lines(&cost, v->request->cost_tokens, LABEL, out);
     }
+    if (!v->origin->even) spw_plan_print_balanced(&p->balanced, LABEL, out);
     if (spw_search_layout(v, p, layout))
         fprintf(out,
                 "%*sthe layers do not divide over its stages: Megatron-Core needs "
@@ -236,6 +238,10 @@ static const spw_column columns[] = {
     SPW_ROW_COST_LIST(SPW_ROW_COST_COLUMN) /* a figure and its ends */
     {"step_tokens", NULL},
     {"outside_fit", NULL},
+    {"balanced_step_s", NULL},
+    {"balanced_tokens_per_s_per_gpu", NULL},
+    {"balanced_peak_bytes", NULL},
+    {"balanced_drop_fraction", NULL},
     {NULL, NULL},
 };
 
@@ -306,6 +312,15 @@ static void add_point(spw_table *t, const spw_search_view *v, const spw_search_p
     if (p->timed) add_times(t, v, p);
     spw_table_count(t, p->step_tokens);
     spw_table_text(t, outside);
+    if (p->timed) {
+        spw_table_real(t, p->balanced.step.step_s, NULL);
+        spw_table_real(t, p->balanced.tokens_per_s_per_gpu, NULL);
+    } else {
+        spw_table_none(t);
+        spw_table_none(t);
+    }
+    spw_table_count(t, p->balanced.peak_bytes);
+    spw_table_real(t, p->balanced.drop_fraction, NULL);
 }
 
 /* A column that says nothing for a person here is left out, and so are costs that nobody asked for. */

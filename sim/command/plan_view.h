@@ -17,6 +17,7 @@ typedef struct spw_plan_view {
     char *const *argument; /* [arguments] words of the command line behind `plan` */
     size_t arguments;
     bool traced;       /* the routing is a trace that was recorded, not made */
+    bool even;         /* it is as even as chance leaves it */
     bool all;          /* every point, not the front alone */
     bool batch_unsaid; /* nobody said how many sequences a GPU has */
 } spw_plan_view;

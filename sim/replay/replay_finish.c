@@ -11,6 +11,7 @@
 #include "sim/print/plural.h"
 #include "sim/replay/result_answers.h"
 #include "sim/statistics/quantiles.h"
+#include "sim/time/routing_load.h"
 #include "sim/time/step_traffic.h"
 
 #include <math.h>
@@ -72,6 +73,10 @@ static spw_status finish_memory(spw_replay_row *row, spw_result_row *out) {
     spw_stage_memory *m = &row->memory;
     size_t refused = 0;
     spw_status status = spw_stage_memory_footprint(m, &out->footprint);
+    out->balanced_bytes = m->footprint[0].peak_bytes; /* of a compiled program all stages keep the same */
+    for (size_t s = 1; s < m->pipeline.stages && !row->compiled; s++)
+        if (m->footprint[s].peak_bytes > out->balanced_bytes)
+            out->balanced_bytes = m->footprint[s].peak_bytes;
     if (status == SPW_OK) status = finish_stages(m, out);
     if (status != SPW_OK) return status;
     if (m->routed) {
@@ -205,6 +210,15 @@ static void state_rows(const spw_replay_row *row, spw_result_row *out) {
     out->drops.worst_fraction = row->stated.dropped;
 }
 
+/* A scheme that drops nothing of this routing drops nothing of a balanced one. */
+static spw_status finish_balanced_drops(const spw_replay_row *row, spw_result_row *out) {
+    spw_stated_rows rows = {.dropped = 0.0};
+    spw_status status = SPW_OK;
+    if (out->drops.dropped > 0 || out->drops.at_least) status = spw_stated_rows_of(&row->point, 1.0, &rows);
+    out->balanced_drops = rows.dropped;
+    return status;
+}
+
 /* What one GPU sends in the whole step. How XLA combines collectives differs between stacks; what crosses the wire does
  * not (tests/unit/test_step_traffic.c). */
 static void finish_purposes(const spw_replay_row *row, spw_result_traffic *out) {
@@ -316,6 +330,7 @@ spw_status spw_replay_row_finish(spw_replay_row *row, const spw_choice_tally *ch
     out->drops = row->drops;
     finish_purposes(row, &out->traffic);
     if (f->request->imbalance > 0.0) state_rows(row, out);
+    SPW_TRY(finish_balanced_drops(row, out));
     out->drops.lost_unknown =
         out->drops.at_least || (f->request->skips_lost_tokens && row->drops.dropped > 0);
     out->match = spw_composer_match(f->composer, row->batch);

@@ -42,6 +42,16 @@ spw_status spw_replay_point_check(const spw_replay_request *request, const spw_p
 /* In this process or in the first. */
 static bool listened(const spw_replay_request *q) { return q->sink.state != NULL || q->sink.elsewhere; }
 
+/* Balanced routing stands beside that of the trace: it has the trace's limit to groups of experts. */
+static void limit_groups(const spw_replay_request *q, spw_layer_shape *shape) {
+    const spw_trace_info *info = spw_trace_get_info(q->trace);
+    if (info->groups <= 1 || info->groups_kept < 1 || info->groups_kept >= info->groups ||
+        shape->experts % info->groups != 0)
+        return;
+    shape->groups = info->groups;
+    shape->groups_kept = info->groups_kept;
+}
+
 spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, const spw_scheme *scheme,
                                  size_t batch, spw_replay_row *row) {
     const spw_replay_request *q = f->request;
@@ -60,13 +70,14 @@ spw_status spw_replay_row_create(const spw_replay_frame *f, const spw_job *job, 
     SPW_TRY(SPW_ALLOC(cells, &row->dropped));
     if (listened(q) && f->ranks * row->point.shape.ranks <= MOST_LINKS)
         SPW_TRY(SPW_ALLOC(f->ranks * row->point.shape.ranks, &row->link_bytes));
-    const spw_replay_time_request time = {.stack = q->time_stack,
-                                          .megatron = q->megatron,
-                                          .point = row->point,
-                                          .layers = f->layers,
-                                          .groups = f->ranks / row->point.shape.ranks,
-                                          .micro_batches = f->micro_batches,
-                                          .imbalance = q->imbalance};
+    spw_replay_time_request time = {.stack = q->time_stack,
+                                    .megatron = q->megatron,
+                                    .point = row->point,
+                                    .layers = f->layers,
+                                    .groups = f->ranks / row->point.shape.ranks,
+                                    .micro_batches = f->micro_batches,
+                                    .imbalance = q->imbalance};
+    limit_groups(q, &time.point.shape);
     if (q->imbalance > 0.0) SPW_TRY(spw_stated_rows_of(&row->point, q->imbalance, &row->stated));
     row->timed = spw_replay_time_covers(&time);
     if (row->timed) SPW_TRY(spw_replay_time_create(&time, &row->time));

@@ -29,6 +29,14 @@ spw_verdict spw_result_verdict(const spw_result_row *r) {
                              : spw_footprint_verdict(r->memory.max_bytes, r->footprint.budget_bytes);
 }
 
+spw_balanced_figures spw_result_balanced(const spw_result_row *r) {
+    spw_balanced_figures out = {.peak_bytes = r->balanced_bytes, .drop_fraction = r->balanced_drops};
+    if (!r->timed) return out;
+    out.step = r->balanced;
+    out.tokens_per_s_per_gpu = r->time.tokens_per_s_per_gpu * r->time.step_s / r->balanced.step_s;
+    return out;
+}
+
 /* Answers and refusals are few: every one makes the array longer by one. */
 #define APPEND_ANSWER(list, count, answer) \
     void *longer = NULL; \

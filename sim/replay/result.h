@@ -68,6 +68,13 @@ typedef struct spw_step_span {
     double step_s, low_s, high_s;
 } spw_step_span;
 
+/* The same point with every expert chosen alike. Without a time the step is 0. */
+typedef struct spw_balanced_figures {
+    spw_step_span step;
+    double tokens_per_s_per_gpu, drop_fraction;
+    uint64_t peak_bytes;
+} spw_balanced_figures;
+
 /* One replayed layer: its factors over the steps, and the share of a step that they cost (0 where there is no time): what
  * the step would take longer than balanced if all layers were as uneven as this one's average, over the MoE layers. */
 typedef struct spw_result_layer {
@@ -122,6 +129,8 @@ typedef struct spw_result_row {
     spw_timeline time;                          /* mean over the steps */
     double tokens_per_s_low, tokens_per_s_high; /* of a GPU, at the ends of the interval of the step */
     spw_step_span balanced;                     /* the same job with every expert chosen alike */
+    uint64_t balanced_bytes;                    /* its peak */
+    double balanced_drops;                      /* the share of the assignments that it drops */
     double ratio_width;      /* how far time over balanced may be off, as a logarithm (sim/time/timeline.h) */
     spw_step_span aligned;   /* the same if every expert-parallel group began with a node */
     spw_step_span worst;     /* the longest of the steps */
@@ -261,6 +270,8 @@ const char *spw_result_stages_text(const spw_result_row *row, char out[SPW_STAGE
 
 /* Of the replayed allocator where there is one, else of the largest peak. */
 spw_verdict spw_result_verdict(const spw_result_row *row);
+
+spw_balanced_figures spw_result_balanced(const spw_result_row *row);
 
 /* Appends a zeroed row. The pointer is valid until the next append. */
 SPW_MUST_CHECK spw_status spw_result_append(spw_result *result, spw_result_row **row);

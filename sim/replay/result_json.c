@@ -263,6 +263,7 @@ static json_t *memory_json(spw_json *json, const spw_result_row *r) {
     spw_json_put(json, object, "argument_bytes", spw_json_count(f->argument_bytes));
     spw_json_put(json, object, "temporary_bytes", spw_json_count(f->temporary_bytes));
     spw_json_put(json, object, "peak_bytes", spw_json_count(f->peak_bytes));
+    spw_json_put(json, object, "balanced_peak_bytes", spw_json_count(r->balanced_bytes));
     spw_json_put(json, object, "low_bytes", spw_json_count(f->low_bytes));
     spw_json_put(json, object, "high_bytes", spw_json_count(f->high_bytes));
     spw_json_put(json, object, "p50_bytes", spw_json_count(r->memory.p50_bytes));
@@ -322,11 +323,13 @@ static json_t *traffic_json(spw_json *json, const spw_result_row *r, const spw_c
     return object;
 }
 
-static json_t *drops_json(spw_json *json, const spw_result_drops *d) {
+static json_t *drops_json(spw_json *json, const spw_result_row *r) {
+    const spw_result_drops *d = &r->drops;
     json_t *object = json_object();
     spw_json_put(json, object, "assignments", spw_json_count(d->assignments));
     spw_json_put(json, object, "dropped", spw_json_count(d->dropped));
     spw_json_put(json, object, "fraction", spw_json_real(d->fraction));
+    spw_json_put(json, object, "balanced_fraction", spw_json_real(r->balanced_drops));
     spw_json_put(json, object, "worst_fraction", spw_json_real(d->worst_fraction));
     spw_json_put(json, object, "worst_step", json_integer(d->worst_step));
     if (d->at_least)
@@ -351,6 +354,7 @@ static json_t *time_json(spw_json *json, const spw_result_row *r) {
                    {"balanced_step_s", r->balanced.step_s},
                    {"balanced_low_s", r->balanced.low_s},
                    {"balanced_high_s", r->balanced.high_s},
+                   {"balanced_tokens_per_s_per_gpu", spw_result_balanced(r).tokens_per_s_per_gpu},
                    {"aligned_step_s", r->aligned.step_s},
                    {"aligned_low_s", r->aligned.low_s},
                    {"aligned_high_s", r->aligned.high_s},
@@ -415,7 +419,7 @@ static json_t *row_json(spw_json *json, const spw_result_row *r, const spw_run_s
     spw_json_put(json, object, "layers", spw_json_count(r->layers));
     spw_json_put(json, object, "memory", memory_json(json, r));
     spw_json_put(json, object, "traffic", traffic_json(json, r, &job->cluster));
-    spw_json_put(json, object, "drops", drops_json(json, &r->drops));
+    spw_json_put(json, object, "drops", drops_json(json, r));
     spw_json_put(json, object, "time", time_json(json, r));
     spw_json_put(json, object, "cost", spw_row_cost_json(json, &cost));
     spw_json_put(json, object, "outside_fit", outside_json(json, &r->outside_fit));

@@ -23,6 +23,7 @@ typedef struct spw_search_point {
     spw_step_span step;
     double tokens_per_s_per_gpu, tokens_per_s_low, tokens_per_s_high; /* 0 without a time */
     spw_result_drops drops;
+    spw_balanced_figures balanced;
     uint64_t step_tokens; /* of all GPUs */
 } spw_search_point;
 

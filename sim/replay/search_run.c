@@ -184,6 +184,7 @@ static spw_search_point point_of(const search *s, size_t at, const spw_result_ro
                           .high_bytes = row->footprint.high_bytes,
                           .budget_bytes = row->footprint.budget_bytes,
                           .drops = row->drops,
+                          .balanced = spw_result_balanced(row),
                           .step_tokens = spw_point_step_tokens(&point)};
     size_t place = 0; /* of the batch among all of the space */
     while (s->q->space->base->sequences_per_gpu[place] != s->job[job].sequences_per_gpu[batch]) place++;

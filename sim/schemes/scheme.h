@@ -32,12 +32,13 @@ struct spw_layer_shape {
     size_t
         tensor; /* TP GPUs of MaxText's axis tensor, each with all rows of its rank; 0 counts as 1. What is said of
                       a rank is said of each */
-    size_t experts;          /* E */
-    size_t experts_per_rank; /* e = E t / R */
-    size_t top_k;            /* K */
-    size_t hidden, ffn;      /* H, F; with tensor F / TP */
-    size_t sequences;        /* p, per rank */
-    size_t sequence_length;  /* S; with tensor and context parallelism the rank's part of it */
+    size_t experts;             /* E */
+    size_t experts_per_rank;    /* e = E t / R */
+    size_t top_k;               /* K */
+    size_t groups, groups_kept; /* of experts, to which balanced routing limits a token; 0: it does not */
+    size_t hidden, ffn;         /* H, F; with tensor F / TP */
+    size_t sequences;           /* p, per rank */
+    size_t sequence_length;     /* S; with tensor and context parallelism the rank's part of it */
     size_t context; /* CP consecutive groups of MaxText's mesh whose ranks share sequences; 0 counts as 1 */
     size_t tokens;  /* T = p S, per rank */
     size_t assignments;    /* N = T K */

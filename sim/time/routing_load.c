@@ -4,6 +4,7 @@
 #include "sim/input/grid.h"
 
 #include <gsl/gsl_cdf.h>
+#include <gsl/gsl_randist.h>
 #include <math.h>
 #include <string.h>
 
@@ -68,10 +69,37 @@ static uint32_t even(size_t whole, size_t parts, size_t i) {
     return (uint32_t)(whole * (i + 1) / parts - whole * i / parts);
 }
 
+/* The share of the tokens that want none of `wanted` (a real number) of `experts` that are alike. */
+static double missed_of(double wanted, size_t experts, size_t top_k) {
+    double missed = 1.0;
+    for (size_t j = 0; j < top_k; j++)
+        missed *= experts > j ? fmax(0.0, 1.0 - wanted / (double)(experts - j)) : 0.0;
+    return missed;
+}
+
+/* The same where a token picks M of G groups of z experts first, each alike, then among their experts. The wanted ones are r whole
+ * groups and a part of one more: of the whole ones the token has h with the hypergeometric probability of r, G and M. */
+static double missed_of_groups(const spw_layer_shape *s, double wanted) {
+    const size_t size = s->experts / s->groups, among = s->groups_kept * size;
+    const size_t whole = (size_t)fmin(floor(wanted / (double)size), (double)s->groups),
+                 other = s->groups - whole;
+    const double rest = wanted - (double)(whole * size);
+    double missed = 0.0;
+    for (size_t h = 0; h <= whole && h <= s->groups_kept; h++) {
+        if (s->groups_kept - h > other) continue;
+        const double has = gsl_ran_hypergeometric_pdf((unsigned)h, (unsigned)whole, (unsigned)other,
+                                                      (unsigned)s->groups_kept),
+                     part = other > 0 ? (double)(s->groups_kept - h) / (double)other : 0.0;
+        missed += has * (part * missed_of((double)(h * size) + rest, among, s->top_k) +
+                         (1.0 - part) * missed_of((double)(h * size), among, s->top_k));
+    }
+    return missed;
+}
+
 /* Of T tokens, those that want at least one of `wanted` experts (a real number) out of E. */
 static uint32_t reached(const spw_layer_shape *s, double wanted) {
-    double missed = 1.0;
-    for (size_t j = 0; j < s->top_k; j++) missed *= fmax(0.0, 1.0 - wanted / (double)(s->experts - j));
+    const double missed =
+        s->groups > 1 ? missed_of_groups(s, wanted) : missed_of(wanted, s->experts, s->top_k);
     return (uint32_t)lround((double)s->tokens * (1.0 - missed));
 }
 

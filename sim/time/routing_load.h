@@ -11,7 +11,7 @@
 /* Without a trace: the experts of one rank get `imbalance` times the mean, those of the others what is left, alike.
  * 1 is balanced; at most the expert-parallel size, and what is above that is SPW_ECONFIG. A token's choices are
  * different experts, so the tokens of a rank that want rank d are T (1 - prod over j < K of (1 - f e / (E - j))), f
- * the load of d over the mean. Rows by expert are not known, so every expert's last tile is half empty, and of less than a
+ * the load of d over the mean; where the shape limits a token to groups of experts, it picks the groups first, each alike. Rows by expert are not known, so every expert's last tile is half empty, and of less than a
  * tile as full as chance makes it. What a scheme
  * fixes (the slots of a capacity, a gather of all tokens) stays. The load is the largest of the first `groups` groups,
  * where they lie: spw_stated_positions of them stand for all, 1 is a group that begins with a node. */
