@@ -1,6 +1,7 @@
 #include "base/checkpoint.h"
 
 #include "base/memory.h"
+#include "base/run_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -163,6 +164,7 @@ spw_status spw_checkpoint_open(const char *path, uint64_t run, spw_checkpoint **
     spw_status status = SPW_OK;
     spw_checkpoint *c = NULL;
     *out = NULL;
+    SPW_TRY(spw_file_check_output(path));
     SPW_TRY(SPW_ALLOC(1, &c));
     c->file = -1;
     SPW_TRY(SPW_ALLOC(strlen(path) + 1, &c->path));

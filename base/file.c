@@ -22,49 +22,6 @@ static spw_status copy_text(const char *text, char **out) {
     return status;
 }
 
-/* --- What this run reads --- */
-
-static char **inputs;
-static size_t input_count, input_capacity;
-
-spw_status spw_file_reads(const char *path) {
-    spw_status status = SPW_OK;
-    char **larger = NULL;
-    if (input_count > 0 && strcmp(inputs[input_count - 1], path) == 0) return SPW_OK;
-    if (input_count == input_capacity) {
-        SPW_TRY(SPW_ALLOC(input_capacity * 2 + 16, &larger));
-        if (input_count > 0) memcpy(larger, inputs, input_count * sizeof *larger);
-        spw_free(inputs);
-        inputs = larger;
-        input_capacity = input_capacity * 2 + 16;
-    }
-    SPW_TRY(copy_text(path, &inputs[input_count]));
-    input_count++;
-
-cleanup:
-    return status;
-}
-
-void spw_file_forget_reads(void) {
-    for (size_t i = 0; i < input_count; i++) spw_free(inputs[i]);
-    spw_free(inputs);
-    inputs = NULL;
-    input_count = input_capacity = 0;
-}
-
-/* SPW_EARG when `output` is one of the inputs, by any name or link. */
-static spw_status check_no_input(const char *output) {
-    struct stat a, b;
-    if (stat(output, &a) != 0) return SPW_OK; /* what is not there is nobody's input */
-    for (size_t i = 0; i < input_count; i++) {
-        if (stat(inputs[i], &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) continue;
-        return spw_fail(SPW_EARG, "%s is the input %s itself; write to another file", output, inputs[i]);
-    }
-    return SPW_OK;
-}
-
-/* --- */
-
 /* Whether a file may be written at `path`; *mode of what it replaces, or of any new file. */
 static spw_status check_target(const char *path, mode_t *mode) {
     struct stat there;
@@ -81,7 +38,7 @@ static spw_status check_target(const char *path, mode_t *mode) {
         return spw_fail(SPW_EIO,
                         "%s: is there and may not be written; name another file, or make it writable", path);
     *mode = there.st_mode & ALL_MODES;
-    return check_no_input(path);
+    return spw_file_check_output(path);
 }
 
 spw_status spw_file_begin(const char *path, spw_file *out) {
@@ -137,7 +94,7 @@ static spw_status synchronize_folder(char *path) {
 spw_status spw_file_commit(spw_file *file) {
     spw_status status = SPW_OK;
     SPW_TRY(spw_settle(SPW_OK));
-    SPW_TRY(check_no_input(file->path)); /* which may have been read since the beginning */
+    SPW_TRY(spw_file_check_output(file->path)); /* which may have been read since the beginning */
     if (!synchronize(file->temporary, 0) || rename(file->temporary, file->path) != 0)
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno)));
     spw_temporary_forget(file->temporary);

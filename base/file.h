@@ -2,6 +2,7 @@
 #ifndef SPW_BASE_FILE_H
 #define SPW_BASE_FILE_H
 
+#include "base/run_files.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -14,17 +15,10 @@ typedef struct spw_file {
 } spw_file;
 
 /* Creates an empty temporary file beside `path`; a program that ends by exit() or by a signal it can see removes it. Follows
- * links. What is replaced keeps its mode. SPW_EARG when `path` is empty, or is, by any name or link, a file that this
- * run has read: an output never replaces what it is made of. SPW_EIO when the folder cannot be written, or when what stands at `path` is
+ * links. What is replaced keeps its mode. SPW_EARG when `path` is empty, and as spw_file_check_output(): an output never
+ * replaces what it is made of. SPW_EIO when the folder cannot be written, or when what stands at `path` is
  * no regular file, may not be written or is a link to nothing. */
 SPW_MUST_CHECK spw_status spw_file_begin(const char *path, spw_file *out);
-
-/* Notes that this run reads the file at `path`. To be called by whatever opens a file that the user named; then no output can
- * replace it. */
-SPW_MUST_CHECK spw_status spw_file_reads(const char *path);
-
-/* Forgets what was read: another run begins, as in a test. */
-void spw_file_forget_reads(void);
 
 /* Brings the temporary file to the disk, renames it to `path` and brings the name to the disk; frees `file`. On failure nothing
  * is left behind and what stood at `path` before still stands; only when the last of the three fails does the

@@ -1,5 +1,6 @@
 #include "sim/command/command.h"
 
+#include "base/run_files.h"
 #include "sim/print/wrap.h"
 
 #include <errno.h>
@@ -9,12 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_OUTPUTS = 8 };
+
 typedef struct parsing {
     const struct argp *argp;
     void *state;
     FILE *out;     /* in the place of standard error */
     bool wide;     /* --wide */
     size_t layout; /* the place of --wide among the children */
+    struct {
+        const struct argp_option *option;
+        const char *path;
+    } output[MOST_OUTPUTS]; /* what options marked SPW_OPTION_WRITES say, the last of each */
 } parsing;
 
 /* --- The options of every command --- */
@@ -53,8 +60,33 @@ static ssize_t write_plain(void *cookie, const char *text, size_t bytes) {
     return (ssize_t)bytes;
 }
 
+/* Keeps the value of an option that names an output. */
+static void take_output(parsing *p, int key, const char *path) {
+    const struct argp_option *o = p->argp->options;
+    while (o != NULL && (o->name != NULL || o->key != 0) && o->key != key) o++;
+    if (o == NULL || o->name == NULL || path == NULL || (o->flags & SPW_OPTION_WRITES) == 0) return;
+    for (size_t i = 0; i < MOST_OUTPUTS; i++) {
+        if (p->output[i].option != NULL && p->output[i].option != o) continue;
+        p->output[i].option = o;
+        p->output[i].path = path;
+        return;
+    }
+}
+
+/* Every output is a file of its own. */
+static spw_status note_outputs(const parsing *p) {
+    spw_status status = SPW_OK;
+    for (size_t i = 0; i < MOST_OUTPUTS && p->output[i].option != NULL && status == SPW_OK; i++) {
+        char option[64];
+        (void)snprintf(option, sizeof option, "--%s", p->output[i].option->name);
+        status = spw_file_writes(p->output[i].path, option);
+    }
+    return status;
+}
+
 static error_t parse_plainly(int key, char *text, struct argp_state *state) {
     parsing *p = state->input;
+    take_output(p, key, text);
     if (key == ARGP_KEY_INIT) state->err_stream = p->out;
     if (key == ARGP_KEY_INIT && p->argp->parser == NULL && p->argp->children != NULL)
         state->child_inputs[0] = p->state; /* as argp does where there is no parser */
@@ -175,6 +207,7 @@ static spw_status parse_own(const struct argp *argp, int argc, char **argv, void
     if (text != NULL) SPW_TRY(spw_fail(SPW_EARG, "%.*s", (int)strcspn(text + 2, "\n"), text + 2));
     if (error != 0)
         status = spw_fail(error == ENOMEM ? SPW_ENOMEM : SPW_EARG, "%s: %s", argv[0], strerror(error));
+    if (status == SPW_OK) status = note_outputs(&p);
 
 cleanup:
     if (p.out != NULL) (void)fclose(p.out);
@@ -236,6 +269,7 @@ spw_status spw_command_parse(const struct argp *argp, int argc, char **argv, voi
     const int error = argp_parse(&plainly, argc, argv, 0, NULL, &p);
     if (error != 0) status = spw_fail(error == ENOMEM ? SPW_ENOMEM : SPW_EARG, "%s", strerror(error));
     if (status == SPW_OK && p.wide) status = spw_command_lines_at(SIZE_MAX);
+    if (status == SPW_OK) status = note_outputs(&p);
 
 cleanup:
     if (p.out != NULL) (void)fclose(p.out);

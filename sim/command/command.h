@@ -73,6 +73,10 @@ bool spw_asks_for_help(const char *word);
 /* From now on standard output breaks lines of more than `most` characters at blanks, and folds tables. SPW_ENOMEM. */
 SPW_MUST_CHECK spw_status spw_command_lines_at(size_t most);
 
+/* Flag of an option whose value is a file that the command writes: spw_command_parse() refuses two of them on one file, and one on
+ * the file into which standard output or standard error goes (base/run_files.h). argp does not know it. */
+enum { SPW_OPTION_WRITES = 0x4000 };
+
 /* argp_parse with our manners: argp prints what is wrong with an option itself, --help ends in *help = true,
  * and any usage error is SPW_EARG. `state` is handed to the parser as input. Every command has the option --wide besides
  * its own: without it, lines have SPW_LINE_CHARACTERS at most. */

@@ -18,7 +18,7 @@ static const struct argp_option options[] = {
     {"gpus", OPTION_GPUS, "N", 0, "GPUs to put them on (default: as many as there are)", 0},
     {"quick", OPTION_QUICK, NULL, 0, "two shapes instead of all", 0},
     {"cluster", OPTION_CLUSTER, "NAME|FILE.yaml", 0, "the cluster to put the measured links into", 0},
-    {"output", OPTION_OUTPUT, "FILE.yaml", 0,
+    {"output", OPTION_OUTPUT, "FILE.yaml", SPW_OPTION_WRITES,
      "measure the links by message size and write that cluster with them", 0},
     {0},
 };

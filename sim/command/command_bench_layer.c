@@ -13,7 +13,7 @@ static const struct argp_option options[] = {
     {"model", OPTION_MODEL, "deepseek-v3|mixtral-8x7b|qwen3-30b-a3b", 0, "one model alone (default: all)", 0},
     {"scheme", OPTION_SCHEME, "NAME", 0, "one scheme alone", 0},
     {"routing", OPTION_ROUTING, "uniform|skewed", 0, "one routing alone (default: both)", 0},
-    {"csv", OPTION_CSV, "FILE", 0, "write the numbers, a line for each phase", 0},
+    {"csv", OPTION_CSV, "FILE", SPW_OPTION_WRITES, "write the numbers, a line for each phase", 0},
     {0},
 };
 

@@ -14,7 +14,7 @@ static const struct argp_option options[] = {
     {"stack", SPW_CALIBRATE_STACK, "NAME|FILE", 0, "whose rows to fit", 0},
     {"from", SPW_CALIBRATE_FROM, "NAME|FILE", 0,
      "coefficients before the fit (default: counted, where nothing is fitted)", 0},
-    {"output", SPW_CALIBRATE_OUTPUT, "STACK.yaml", 0, "write the fitted stack here", 0},
+    {"output", SPW_CALIBRATE_OUTPUT, "STACK.yaml", SPW_OPTION_WRITES, "write the fitted stack here", 0},
     SPW_CALIBRATE_LEAVE_OUT_ROW,
     SPW_CALIBRATE_FORMAT_ROW,
     {0},

@@ -1,6 +1,7 @@
 #include "sim/command/command.h"
 
 #include "base/memory.h"
+#include "base/run_files.h"
 #include "sim/command/calibrate_options.h"
 
 #include <math.h>
@@ -136,6 +137,10 @@ static void print_coverage(const spw_time_calibration *c) {
 static spw_status write_stacks(const spw_time_calibration *c, const char *folder) {
     char path[1024];
     spw_status status = SPW_OK;
+    for (size_t s = 0; s < c->stacks && status == SPW_OK; s++) { /* before any of them is written */
+        status = spw_calibrate_path(folder, c->stack[s].name, sizeof path, path);
+        if (status == SPW_OK) status = spw_file_writes(path, "--output");
+    }
     for (size_t s = 0; s < c->stacks && status == SPW_OK; s++) {
         status = spw_calibrate_path(folder, c->stack[s].name, sizeof path, path);
         if (status == SPW_OK) status = spw_time_stack_write(&c->stack[s], path);

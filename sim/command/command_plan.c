@@ -166,6 +166,8 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
     }
     if (strlen(text) >= sizeof copy)
         return spw_fail(SPW_EARG, "--expert-parallel: a list of over 255 characters");
+    if (spw_text_has_gap(text))
+        return spw_fail(SPW_EARG, "--expert-parallel '%s': an empty place; write a list as in 4,8,16", text);
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;

@@ -72,14 +72,15 @@ static const struct argp_option own_options[] = {
      "max/mean, memory, "
      "traffic of copies and moves, step time (CSV: instead)",
      0},
-    {"output", OPTION_OUTPUT, "FILE.h5", 0, "also write rows, bytes and drops per step, layer and rank", 0},
+    {"output", OPTION_OUTPUT, "FILE.h5", SPW_OPTION_WRITES,
+     "also write rows, bytes and drops per step, layer and rank", 0},
     {"snapshot", OPTION_SNAPSHOT, "FILE.json", 0,
      "what the whole job reserves: a recording of PyTorch's memory of one balanced rank, in which the expert "
      "layers get the trace's rows (megatron-alltoall; docs/snapshot.md)",
      0},
-    {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
+    {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every row as a Chrome trace, which Perfetto opens", 0},
-    {"checkpoint", OPTION_CHECKPOINT, "FILE", 0,
+    {"checkpoint", OPTION_CHECKPOINT, "FILE", SPW_OPTION_WRITES,
      "keep what is done in FILE: after a kill, the same command goes on there, and gives the same bytes", 0},
     {"memory", OPTION_MEMORY, "BYTES", 0,
      "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "

@@ -16,7 +16,7 @@ typedef struct report_options {
 } report_options;
 
 static const struct argp_option options[] = {
-    {"output", OPTION_OUTPUT, "FILE.html", 0, "the page to write", 0},
+    {"output", OPTION_OUTPUT, "FILE.html", SPW_OPTION_WRITES, "the page to write", 0},
     {"replay", OPTION_REPLAY, "RESULT.h5", 0, "beside a plan: a replay of the same job, shown below it", 0},
     {"drop-at-most", OPTION_DROPS, "P", 0,
      "what is called fastest drops at most P percent of the assignments (default: 1)", 0},

@@ -32,7 +32,7 @@ typedef struct import_options {
 } import_options;
 
 static const struct argp_option options[] = {
-    {"output", KEY_OUTPUT, "OUT.h5", 0, "the trace to write (needed)", 1},
+    {"output", KEY_OUTPUT, "OUT.h5", SPW_OPTION_WRITES, "the trace to write (needed)", 1},
     {"experts", KEY_FACT + 0, "E", 0, "experts of a layer", 2},
     {"top-k", KEY_FACT + 1, "K", 0, "experts of a token", 2},
     {"layers", KEY_FACT + 2, "LIST", 0,

@@ -38,7 +38,7 @@ static const struct argp_option options[] = {
      "positions of the source ranks, half open; their numbers stay (default: all)", 0},
     {"max-tokens", OPTION_TOKENS, "N", 0, "the first N tokens of every step (default: all)", 0},
     {"level", OPTION_LEVEL, "1..12", 0, "effort of the compression (default: 6)", 0},
-    {"record", OPTION_RECORD, "FILE", 0,
+    {"record", OPTION_RECORD, "FILE", SPW_OPTION_WRITES,
      "instead of OUT.h5: the choices of one group as text for spillway-verify, with what the simulator "
      "predicts",
      1},

@@ -8,6 +8,7 @@
 #include "tests/unit/check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -266,6 +267,75 @@ static void test_inputs(const char *folder) {
     check_content(path, "read");
 }
 
+/* Two outputs of a run are two files, whether they are there already or not. */
+static void test_two_outputs(const char *folder) {
+    char path[512], hard[512], soft[512], fresh[512], around[600], other[512];
+    snprintf(path, sizeof path, "%s/base_out.txt", folder);
+    snprintf(hard, sizeof hard, "%s/base_out_hard.txt", folder);
+    snprintf(soft, sizeof soft, "%s/base_out_soft.txt", folder);
+    snprintf(fresh, sizeof fresh, "%s/base_out_fresh.txt", folder);
+    snprintf(around, sizeof around, "%s/./../%s/base_out_fresh.txt", folder, strrchr(folder, '/') + 1);
+    snprintf(other, sizeof other, "%s/base_out_other.txt", folder);
+    (void)unlink(hard);
+    (void)unlink(soft);
+    (void)unlink(fresh);
+    write_text(path, "there");
+    CHECK(link(path, hard) == 0 && symlink(path, soft) == 0);
+    spw_file_forget_reads();
+    CHECK_OK(spw_file_writes(path, "--a"));
+    CHECK_STATUS(spw_file_writes(path, "--b"), SPW_EARG);
+    CHECK_STATUS(spw_file_writes(hard, "--b"), SPW_EARG);
+    CHECK_STATUS(spw_file_writes(soft, "--b"), SPW_EARG);
+    CHECK(strstr(spw_last_error(), "--b") != NULL && strstr(spw_last_error(), "--a") != NULL);
+    CHECK_OK(spw_file_writes(fresh, "--c"));
+    CHECK_STATUS(spw_file_writes(around, "--d"), SPW_EARG);
+    CHECK_OK(spw_file_writes(other, "--e"));
+    CHECK_OK(spw_file_writes("/no/such/folder/x", "--f")); /* whoever begins it says what is wrong */
+    spw_file_forget_reads();
+    CHECK_OK(spw_file_writes(path, "--b"));
+    spw_file_forget_reads();
+}
+
+/* What a run of a library notes ends with the run, and no other run may write over it before. */
+static void test_runs(const char *folder) {
+    char path[512];
+    spw_file file;
+    snprintf(path, sizeof path, "%s/base_runs.txt", folder);
+    write_text(path, "read");
+    spw_file_forget_reads();
+    const size_t reader = spw_run_begin();
+    CHECK_OK(spw_file_reads(path));
+    const size_t writer = spw_run_begin();
+    CHECK(writer != reader);
+    CHECK_STATUS(spw_file_begin(path, &file), SPW_EARG);
+    CHECK(strstr(spw_last_error(), "close that reader first") != NULL);
+    CHECK_STATUS(spw_file_writes(path, "--a"), SPW_EARG);
+    spw_run_end(reader);
+    CHECK_OK(spw_file_begin(path, &file));
+    spw_file_discard(&file);
+    CHECK_OK(spw_file_writes(path, "--a"));
+    spw_run_end(writer);
+    (void)spw_run_begin();
+    CHECK_OK(spw_file_writes(path, "--b")); /* an output of a run that has ended */
+    spw_file_forget_reads();
+}
+
+/* What the shell sends standard output to is an output, too. */
+static void test_output_over_stdout(const char *folder) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/base_stdout.txt", folder);
+    (void)fflush(stdout);
+    const int before = dup(STDOUT_FILENO), own = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    CHECK(before >= 0 && own >= 0 && dup2(own, STDOUT_FILENO) >= 0);
+    spw_file file;
+    const spw_status begun = spw_file_begin(path, &file), noted = spw_file_writes(path, "--a");
+    CHECK(dup2(before, STDOUT_FILENO) >= 0);
+    (void)close(before);
+    (void)close(own);
+    CHECK(begun == SPW_EARG && noted == SPW_EARG);
+    CHECK(strstr(spw_last_error(), "standard output") != NULL);
+}
+
 /* A file that a process left which was killed goes when the same output is begun again; that of a living one stays. */
 static void test_stale(const char *folder) {
     char path[512], dead[600] = "", alive[600] = "";
@@ -412,6 +482,9 @@ int main(int argc, char **argv) {
     test_causes();
     test_child(argv[1]);
     test_inputs(argv[1]);
+    test_two_outputs(argv[1]);
+    test_runs(argv[1]);
+    test_output_over_stdout(argv[1]);
     test_stale(argv[1]);
 #ifdef SPW_SANITIZED /* there the work runs unsupervised */
     (void)test_supervise;
