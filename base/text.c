@@ -52,3 +52,8 @@ const char *spw_text_skip_mark(const char *text, size_t *length) {
     *length -= sizeof mark - 1;
     return text + sizeof mark - 1;
 }
+
+bool spw_text_has_gap(const char *list) {
+    const size_t length = strlen(list);
+    return length > 0 && (list[0] == ',' || list[length - 1] == ',' || strstr(list, ",,") != NULL);
+}

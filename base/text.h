@@ -23,4 +23,7 @@ double spw_text_number(const char *text, char **end);
 /* The text without the mark of its byte order that some editors put in front of UTF-8; *length counts what is left. */
 const char *spw_text_skip_mark(const char *text, size_t *length);
 
+/* True when a list between commas has a place with nothing in it, as in "1,,2", ",1" or "1,"; false for "". */
+bool spw_text_has_gap(const char *list);
+
 #endif

@@ -88,7 +88,7 @@ static const struct argp_option own_options[] = {
      "most memory that the process may take, as 4GB: what is needed is said beforehand, and what cannot be "
      "held is refused",
      0},
-    {"chrome-trace", OPTION_CHROME, "FILE.json", 0,
+    {"chrome-trace", OPTION_CHROME, "FILE.json", SPW_OPTION_WRITES,
      "also write the predicted step of every point as a Chrome trace, which Perfetto opens", 0},
     {"all", OPTION_ALL, NULL, 0, "print every point, not only those that no other beats", 0},
     {0},

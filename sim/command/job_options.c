@@ -205,7 +205,7 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
     if (strlen(text) >= sizeof copy)
         return spw_fail(SPW_EARG, "--sequences-per-gpu: a list of more than %zu characters", sizeof copy - 1);
     (void)snprintf(copy, sizeof copy, "%s", text);
-    if (text[0] == ',' || text[strlen(text) - (text[0] != '\0')] == ',' || strstr(text, ",,") != NULL)
+    if (spw_text_has_gap(text))
         return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': an empty place; write a list as in 1,2,4", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;

@@ -52,6 +52,9 @@ static spw_status parse_questions(const char *text, spw_until_line *question, si
     char copy[256], *rest = NULL;
     spw_status status = SPW_OK;
     if (strlen(text) >= sizeof copy) return spw_fail(SPW_EARG, "--until: a list of over 255 characters");
+    if (spw_text_has_gap(text))
+        return spw_fail(SPW_EARG, "--until '%s': an empty place; write oom, step=X or both between commas",
+                        text);
     (void)snprintf(copy, sizeof copy, "%s", text);
     *count = 0;
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {

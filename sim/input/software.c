@@ -1,5 +1,6 @@
 #include "sim/input/software.h"
 
+#include "base/text.h"
 #include "sim/input/preset.h"
 
 #include <stdio.h>
@@ -77,6 +78,8 @@ spw_status spw_software_read(const char *names, spw_software *out) {
     if (strcmp(names, "none") == 0) return SPW_OK;
     if (strlen(names) >= sizeof copy)
         return spw_fail(SPW_EARG, "a list of over %zu characters", sizeof copy - 1);
+    if (spw_text_has_gap(names))
+        return spw_fail(SPW_EARG, "'%s': an empty place; write one stack, or several between commas", names);
     (void)snprintf(copy, sizeof copy, "%s", names);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         const spw_status status = add(part, out);

@@ -54,6 +54,9 @@ spw_status spw_allocator_conf_parse(const char *option, const char *text, spw_jo
     char copy[256], *rest = NULL;
     if (strlen(text) >= sizeof copy)
         return spw_fail(SPW_EARG, "%s: more than %zu characters", option, sizeof copy - 1);
+    if (spw_text_has_gap(text))
+        return spw_fail(SPW_EARG, "%s '%s': an empty place; write KEY:VALUE, several between commas", option,
+                        text);
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         char *value = strchr(part, ':');

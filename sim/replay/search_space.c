@@ -1,5 +1,6 @@
 #include "sim/replay/search_space.h"
 
+#include "base/text.h"
 #include "sim/input/grid.h"
 #include "sim/input/remat_modules.h"
 #include "sim/schemes/traffic.h"
@@ -175,6 +176,8 @@ spw_status spw_search_space_set(spw_search_space *s, const char *text) {
         return spw_fail(
             SPW_EARG, "--over %.60s: a search is over %s; batches are --sequences-per-gpu, schemes --scheme",
             text, known);
+    if (spw_text_has_gap(text + name + 1))
+        return spw_fail(SPW_EARG, "--over %.60s: an empty place; write KEY=LIST, as in pipeline=1,2,4", text);
     s->values[dimension] = 0;
     (void)snprintf(copy, sizeof copy, "%s", text + name + 1);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {

@@ -1,6 +1,7 @@
 #include "sim/routing/balancer.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "sim/routing/eplb.h"
 
 #include <errno.h>
@@ -59,6 +60,8 @@ spw_status spw_balancer_parse(const char *text, spw_balancer_spec *out) {
     (void)snprintf(copy, sizeof copy, "%s", text);
     char *options = strchr(copy, ':');
     if (options != NULL) *options++ = '\0';
+    if (options != NULL && spw_text_has_gap(options))
+        return wrong(text, "a place between its commas is empty");
     out->kind = strcmp(copy, "echo") == 0 ? SPW_BALANCER_ECHO : SPW_BALANCER_EPLB;
     if (out->kind == SPW_BALANCER_EPLB && strcmp(copy, "eplb") != 0) return wrong(text, "it is unknown");
     for (char *part = options != NULL ? strtok_r(options, ",", &rest) : NULL; part != NULL;

@@ -1,0 +1,1 @@
+plan --search --job job.yaml --over micro-batches=1,,2

@@ -1,0 +1,1 @@
+plan --job job.yaml --stack maxtext-rocm-2026-05,,
