@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 typedef struct worker {
     spw_worker_pool *pool;
@@ -19,7 +21,10 @@ struct spw_worker_pool {
     bool stop;
     worker *workers;
     size_t started;
+    pid_t owner; /* a forked child has the pool without its threads, and perhaps with its lock taken */
 };
+
+static bool has_threads(const spw_worker_pool *pool) { return pool->started > 0 && pool->owner == getpid(); }
 
 /* Takes one item and handles it; false when none is there. The lock is held before and after. */
 static bool handle_one(spw_worker_pool *pool, size_t thread) {
@@ -50,6 +55,7 @@ spw_status spw_worker_pool_create(size_t threads, spw_worker_pool **out) {
     *out = NULL;
     if (threads < 1) threads = 1;
     SPW_TRY(SPW_ALLOC(1, &pool));
+    pool->owner = getpid();
     (void)pthread_mutex_init(&pool->lock, NULL);
     (void)pthread_cond_init(&pool->more, NULL);
     (void)pthread_cond_init(&pool->done, NULL);
@@ -69,14 +75,16 @@ cleanup:
 
 void spw_worker_pool_destroy(spw_worker_pool *pool) {
     if (pool == NULL) return;
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->stop = true;
-    (void)pthread_cond_broadcast(&pool->more);
-    (void)pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < pool->started; i++) (void)pthread_join(pool->workers[i].thread, NULL);
-    (void)pthread_cond_destroy(&pool->more);
-    (void)pthread_cond_destroy(&pool->done);
-    (void)pthread_mutex_destroy(&pool->lock);
+    if (pool->owner == getpid()) {
+        (void)pthread_mutex_lock(&pool->lock);
+        pool->stop = true;
+        (void)pthread_cond_broadcast(&pool->more);
+        (void)pthread_mutex_unlock(&pool->lock);
+        for (size_t i = 0; i < pool->started; i++) (void)pthread_join(pool->workers[i].thread, NULL);
+        (void)pthread_cond_destroy(&pool->more);
+        (void)pthread_cond_destroy(&pool->done);
+        (void)pthread_mutex_destroy(&pool->lock);
+    }
     spw_free(pool->workers);
     spw_free(pool);
 }
@@ -85,6 +93,13 @@ size_t spw_worker_pool_threads(const spw_worker_pool *pool) { return pool->start
 
 void spw_worker_pool_run(spw_worker_pool *pool, const spw_work *work) {
     if (work->count == 0) return;
+    if (!has_threads(pool)) {
+        for (size_t item = 0; item < work->count; item++) {
+            work->bring(work->context, item);
+            work->handle(work->context, item, 0);
+        }
+        return;
+    }
     (void)pthread_mutex_lock(&pool->lock);
     pool->work = work;
     pool->brought = pool->taken = pool->handled = 0;

@@ -43,8 +43,8 @@ void spw_answer_destroy(spw_answer *answer) {
     spw_free(answer);
 }
 
-const char *spw_answer_json(const spw_answer *answer) { return answer->json; }
-const char *spw_answer_notes(const spw_answer *answer) { return answer->notes; }
+const char *spw_answer_json(const spw_answer *answer) { return answer != NULL ? answer->json : ""; }
+const char *spw_answer_notes(const spw_answer *answer) { return answer != NULL ? answer->notes : ""; }
 
 /* Runs the command with streams of its own. */
 static spw_status run(size_t which, int argc, char **argv, spw_answer *answer) {
@@ -113,11 +113,19 @@ static spw_status find(const char *command, size_t arguments, size_t *which) {
 spw_code spw_ask(const char *command, size_t arguments, const char *const *argument, spw_answer **out) {
     spw_answer *answer = NULL;
     size_t which = 0;
-    *out = NULL;
-    spw_status status = find(command, arguments, &which);
+    if (out != NULL) *out = NULL;
+    spw_status status =
+        spw_check_given(__func__, (spw_given[]){{"command", command},
+                                                {"argument", spw_array(argument, arguments > 0)},
+                                                {"out", out},
+                                                {NULL, NULL}});
+    if (status == SPW_OK) status = find(command, arguments, &which);
     if (status == SPW_OK) status = SPW_ALLOC(1, &answer);
-    if (status != SPW_OK) return (spw_code)status;
-    spw_gate_enter();
+    if (status == SPW_OK) status = spw_gate_enter();
+    if (status != SPW_OK) {
+        spw_answer_destroy(answer);
+        return (spw_code)status;
+    }
     status = (spw_status)spw_gate_leave(ask(which, arguments, argument, answer));
     const bool there = status == SPW_OK || (status == SPW_EMISMATCH && answer->json_bytes > 0);
     if (there && answer->json_bytes > 0) {
@@ -153,6 +161,9 @@ static const json_t *value_at(const spw_answer *answer, const char *path) {
 }
 
 spw_code spw_answer_real(const spw_answer *answer, const char *path, double *out) {
+    const spw_status given = spw_check_given(
+        __func__, (spw_given[]){{"answer", answer}, {"path", path}, {"out", out}, {NULL, NULL}});
+    if (given != SPW_OK) return (spw_code)given;
     const json_t *value = value_at(answer, path);
     if (value == NULL || !json_is_number(value))
         return (spw_code)spw_fail(SPW_EARG, "the answer has no number '%s'", path);
@@ -161,6 +172,9 @@ spw_code spw_answer_real(const spw_answer *answer, const char *path, double *out
 }
 
 spw_code spw_answer_size(const spw_answer *answer, const char *path, size_t *out) {
+    const spw_status given = spw_check_given(
+        __func__, (spw_given[]){{"answer", answer}, {"path", path}, {"out", out}, {NULL, NULL}});
+    if (given != SPW_OK) return (spw_code)given;
     const json_t *value = value_at(answer, path);
     if (value == NULL || !(json_is_array(value) || json_is_object(value)))
         return (spw_code)spw_fail(SPW_EARG, "the answer has no list '%s'", path);

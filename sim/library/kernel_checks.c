@@ -1,6 +1,7 @@
 #include "base/memory.h"
 #include "kernels/verify/kernel_case.h"
 #include "sim/library/comparison.h"
+#include "sim/library/gate.h"
 
 #include <string.h>
 
@@ -15,7 +16,8 @@ static spw_status read_record(const char *path, spw_record *record, const spw_re
     *use = NULL;
     if (path == NULL) return SPW_OK;
     *use = record;
-    return spw_record_read(path, record);
+    const spw_status status = spw_gate_enter();
+    return status == SPW_OK ? (spw_status)spw_gate_leave(spw_record_read(path, record)) : status;
 }
 
 static spw_status parse_type(const char *name, spw_type *out) {
@@ -32,6 +34,7 @@ spw_code spw_case_count(const char *kernel, const char *record, size_t *out) {
     const spw_record *use = NULL;
     spw_kernel parsed = SPW_KERNELS;
     spw_status status = SPW_OK;
+    SPW_TRY(spw_check_given(__func__, (spw_given[]){{"kernel", kernel}, {"out", out}, {NULL, NULL}}));
     *out = 0;
     SPW_TRY(spw_kernel_parse(kernel, &parsed));
     SPW_TRY(read_record(record, &content, &use));
@@ -50,7 +53,10 @@ spw_code spw_case_create(const char *kernel, const char *type, const char *recor
     spw_type parsed_type = SPW_TYPE_BF16;
     spw_case *made = NULL;
     spw_status status = SPW_OK;
-    *out = NULL;
+    if (out != NULL) *out = NULL;
+    SPW_TRY(spw_check_given(__func__,
+                            (spw_given[]){{"kernel", kernel}, {"type", type}, {"out", out}, {NULL, NULL}}));
+    spw_gate_watch_forks();
     SPW_TRY(spw_kernel_parse(kernel, &parsed));
     SPW_TRY(parse_type(type, &parsed_type));
     SPW_TRY(read_record(record, &content, &use));
@@ -72,6 +78,8 @@ void spw_case_destroy(spw_case *c) {
 }
 
 void spw_case_get_facts(const spw_case *c, spw_case_facts *out) {
+    if (out != NULL) *out = (spw_case_facts){.name = ""};
+    if (spw_check_given(__func__, (spw_given[]){{"c", c}, {"out", out}, {NULL, NULL}}) != SPW_OK) return;
     *out = (spw_case_facts){.name = c->own.name,
                             .call = &c->own.call,
                             .output_bytes = c->own.output_bytes,
@@ -81,6 +89,8 @@ void spw_case_get_facts(const spw_case *c, spw_case_facts *out) {
 
 spw_code spw_case_judge(const spw_case *c, spw_comparison *out) {
     spw_judged judged;
+    const spw_status given = spw_check_given(__func__, (spw_given[]){{"c", c}, {"out", out}, {NULL, NULL}});
+    if (given != SPW_OK) return (spw_code)given;
     const spw_status status = spw_kernel_case_judge(&c->own, &judged);
     spw_comparison_of(&judged, out);
     return (spw_code)status;

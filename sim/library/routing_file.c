@@ -1,10 +1,12 @@
 #include "base/memory.h"
+#include "base/run_files.h"
 #include "sim/library/gate.h"
 #include "traces/trace.h"
 #include "traces/trace_write.h"
 
 #include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 static_assert((int)SPW_NO_EXPERT == (int)SPW_TRACE_MISSING, "a slot without a choice is written alike");
 
@@ -13,16 +15,20 @@ static_assert((int)SPW_NO_EXPERT == (int)SPW_TRACE_MISSING, "a slot without a ch
 struct spw_reader {
     spw_trace *trace;
     const spw_trace_info *info;
+    size_t files; /* the run whose inputs these are: no output replaces them while they are open */
 };
 
 spw_code spw_reader_open(const char *path, spw_reader **out) {
     spw_reader *reader = NULL;
-    *out = NULL;
-    spw_gate_enter();
-    spw_status status = SPW_ALLOC(1, &reader);
+    if (out != NULL) *out = NULL;
+    spw_status status = spw_check_given(__func__, (spw_given[]){{"path", path}, {"out", out}, {NULL, NULL}});
+    if (status == SPW_OK) status = spw_gate_enter();
+    if (status != SPW_OK) return (spw_code)status;
+    status = SPW_ALLOC(1, &reader);
     if (status == SPW_OK) status = spw_trace_open(path, &reader->trace);
     if (status == SPW_OK) {
         reader->info = spw_trace_get_info(reader->trace);
+        reader->files = spw_gate_keep_files();
         *out = reader;
     } else {
         spw_free(reader);
@@ -31,14 +37,21 @@ spw_code spw_reader_open(const char *path, spw_reader **out) {
 }
 
 void spw_reader_close(spw_reader *reader) {
-    if (reader == NULL) return;
-    spw_gate_enter();
+    if (reader == NULL || spw_gate_enter() != SPW_OK) return;
     spw_trace_close(reader->trace);
+    spw_run_end(reader->files);
     (void)spw_gate_leave(SPW_OK);
     spw_free(reader);
 }
 
+static spw_status check_reader(const char *function, const spw_reader *reader, const char *name,
+                               const void *out) {
+    return spw_check_given(function, (spw_given[]){{"reader", reader}, {name, out}, {NULL, NULL}});
+}
+
 spw_code spw_reader_get_shape(const spw_reader *reader, spw_reader_shape *out) {
+    const spw_status given = check_reader(__func__, reader, "out", out);
+    if (given != SPW_OK) return (spw_code)given;
     const spw_trace_info *info = reader->info;
     *out = (spw_reader_shape){.steps = info->steps,
                               .layers = info->layers,
@@ -52,6 +65,8 @@ spw_code spw_reader_get_shape(const spw_reader *reader, spw_reader_shape *out) {
 
 spw_code spw_reader_get_ids(const spw_reader *reader, int64_t *step_id, uint64_t *step_tokens,
                             int32_t *layer_id) {
+    const spw_status given = check_reader(__func__, reader, "reader", reader);
+    if (given != SPW_OK) return (spw_code)given;
     const spw_trace_info *info = reader->info;
     if (step_id != NULL) memcpy(step_id, info->step_id, info->steps * sizeof *step_id);
     if (step_tokens != NULL) memcpy(step_tokens, info->step_tokens, info->steps * sizeof *step_tokens);
@@ -67,9 +82,10 @@ static spw_status check_place(const spw_reader *reader, size_t step, size_t laye
 }
 
 spw_code spw_reader_counts(spw_reader *reader, size_t step, size_t layer, uint32_t *counts) {
-    spw_status status = check_place(reader, step, layer);
+    spw_status status = check_reader(__func__, reader, "counts", counts);
+    if (status == SPW_OK) status = check_place(reader, step, layer);
+    if (status == SPW_OK) status = spw_gate_enter();
     if (status != SPW_OK) return (spw_code)status;
-    spw_gate_enter();
     if (reader->info->has_routed) {
         status = spw_trace_read_routed(reader->trace, step, layer, counts);
     } else {
@@ -103,9 +119,10 @@ cleanup:
 
 spw_code spw_reader_choices(spw_reader *reader, size_t step, size_t layer, size_t capacity, uint16_t *expert,
                             uint16_t *weight) {
-    const spw_status status = check_place(reader, step, layer);
+    spw_status status = check_reader(__func__, reader, "expert", spw_array(expert, capacity > 0));
+    if (status == SPW_OK) status = check_place(reader, step, layer);
+    if (status == SPW_OK) status = spw_gate_enter();
     if (status != SPW_OK) return (spw_code)status;
-    spw_gate_enter();
     return spw_gate_leave(read_choices(reader, step, layer, capacity, expert, weight));
 }
 
@@ -123,9 +140,10 @@ static spw_status read_ranks(spw_reader *reader, size_t step, size_t capacity, u
 }
 
 spw_code spw_reader_source_ranks(spw_reader *reader, size_t step, size_t capacity, uint16_t *rank) {
-    const spw_status status = check_place(reader, step, 0);
+    spw_status status = check_reader(__func__, reader, "rank", spw_array(rank, capacity > 0));
+    if (status == SPW_OK) status = check_place(reader, step, 0);
+    if (status == SPW_OK) status = spw_gate_enter();
     if (status != SPW_OK) return (spw_code)status;
-    spw_gate_enter();
     return spw_gate_leave(read_ranks(reader, step, capacity, rank));
 }
 
@@ -133,6 +151,7 @@ spw_code spw_reader_source_ranks(spw_reader *reader, size_t step, size_t capacit
 
 struct spw_writer {
     spw_trace_writer *writer;
+    pid_t owner; /* a forked child must leave its parent's file alone */
     size_t layers;
     int32_t *layer_id;
     uint32_t *experts, *top_k;
@@ -189,11 +208,15 @@ cleanup:
 
 spw_code spw_writer_create(const char *path, const spw_writer_settings *settings, spw_writer **out) {
     spw_writer *writer = NULL;
-    *out = NULL;
-    spw_gate_enter();
-    spw_status status = SPW_ALLOC(1, &writer);
+    if (out != NULL) *out = NULL;
+    spw_status status = spw_check_given(
+        __func__, (spw_given[]){{"path", path}, {"settings", settings}, {"out", out}, {NULL, NULL}});
+    if (status == SPW_OK) status = spw_gate_enter();
+    if (status != SPW_OK) return (spw_code)status;
+    status = SPW_ALLOC(1, &writer);
     if (status == SPW_OK) status = create(path, settings, writer);
     if (status == SPW_OK) {
+        writer->owner = getpid();
         *out = writer;
     } else if (writer != NULL) {
         writer_destroy(writer);
@@ -201,38 +224,57 @@ spw_code spw_writer_create(const char *path, const spw_writer_settings *settings
     return spw_gate_leave(status);
 }
 
+static spw_status enter(const char *function, const spw_writer *writer) {
+    const spw_status status = spw_check_given(function, (spw_given[]){{"writer", writer}, {NULL, NULL}});
+    if (status != SPW_OK) return status;
+    if (writer->owner != getpid())
+        return spw_fail(SPW_EARG,
+                        "%s: the writer is of the process %ld, from which this one was forked; "
+                        "write there, or create a writer here",
+                        function, (long)writer->owner);
+    return spw_gate_enter();
+}
+
 spw_code spw_writer_begin_step(spw_writer *writer, int64_t id, uint64_t tokens, const uint16_t *source_rank) {
     const spw_trace_write_step step = {
         .id = id, .tokens = tokens, .tokens_kept = true, .source_rank = source_rank};
-    spw_gate_enter();
+    const spw_status status = enter(__func__, writer);
+    if (status != SPW_OK) return (spw_code)status;
     return spw_gate_leave(spw_trace_writer_begin_step(writer->writer, &step));
 }
 
 spw_code spw_writer_put_layer(spw_writer *writer, size_t layer, const uint16_t *expert,
                               const uint16_t *weight) {
+    const spw_status status = enter(__func__, writer);
+    if (status != SPW_OK) return (spw_code)status;
     if (layer >= writer->layers)
-        return (spw_code)spw_fail(SPW_EARG, "layer %zu: the trace has %zu, counted from 0", layer,
-                                  writer->layers);
-    spw_gate_enter();
+        return spw_gate_leave(
+            spw_fail(SPW_EARG, "layer %zu: the trace has %zu, counted from 0", layer, writer->layers));
     return spw_gate_leave(spw_trace_writer_put_layer(writer->writer, layer, expert, weight));
 }
 
 spw_code spw_writer_end_step(spw_writer *writer) {
-    spw_gate_enter();
+    const spw_status status = enter(__func__, writer);
+    if (status != SPW_OK) return (spw_code)status;
     return spw_gate_leave(spw_trace_writer_end_step(writer->writer));
 }
 
 spw_code spw_writer_finish(spw_writer *writer) {
-    spw_gate_enter();
-    const spw_status status = spw_trace_writer_finish(writer->writer);
+    const spw_status status = enter(__func__, writer);
+    if (status != SPW_OK) {
+        if (writer != NULL) writer_destroy(writer);
+        return (spw_code)status;
+    }
+    const spw_code code = spw_gate_leave(spw_trace_writer_finish(writer->writer));
     writer_destroy(writer);
-    return spw_gate_leave(status);
+    return code;
 }
 
 void spw_writer_abandon(spw_writer *writer) {
     if (writer == NULL) return;
-    spw_gate_enter();
-    spw_trace_writer_abandon(writer->writer);
-    (void)spw_gate_leave(SPW_OK);
+    if (enter(__func__, writer) == SPW_OK) {
+        spw_trace_writer_abandon(writer->writer);
+        (void)spw_gate_leave(SPW_OK);
+    }
     writer_destroy(writer);
 }

@@ -2,12 +2,18 @@
  * explanation or a model is asked for and comes back as JSON; the reference's operations say what a kernel of a
  * Mixture-of-Experts layer should compute, and the judge says whether it did.
  *
- * Nothing here prints, ends the program, catches signals or keeps state, but for the message of a thread's latest failure.
+ * Nothing here prints, ends the program, catches signals or keeps state, but for the message of a thread's latest failure:
+ * a process may write again what it wrote or read, once the call has returned or the reader is closed.
  * Every function may be called from any thread; one reader, writer or answer belongs to one thread at a time. Calls that
  * read or write files wait for each other, because HDF5 does not allow more; each uses all cores (OMP_NUM_THREADS). A
  * file that HDF5 does not survive ends a child process that looks at it first, not yours.
  *
- * Functions that can fail return a spw_code; spw_last_error() then says what was found, where, and what would be right.
+ * A forked child may use everything here, with one thread, because OpenMP's threads are not copied: also a reader of its parent,
+ * but not a writer. fork() waits up to 10 s for a call of another thread; when that lasts longer, the child's calls
+ * that meet files return SPW_CODE_IO and say so.
+ *
+ * Functions that can fail return a spw_code; spw_last_error() then says what was found, where, and what would be right. A NULL
+ * that is not allowed below is SPW_CODE_ARGUMENT; an array without elements may be NULL.
  * Arguments are borrowed. Matrices are row-major. */
 #ifndef SPILLWAY_SPILLWAY_H
 #define SPILLWAY_SPILLWAY_H
@@ -44,7 +50,7 @@ const char *spw_last_error(void);
 typedef struct spw_answer spw_answer;
 spw_code spw_ask(const char *command, size_t arguments, const char *const *argument, spw_answer **out);
 void spw_answer_destroy(spw_answer *answer); /* NULL is fine */
-/* Both live as long as the answer. The notes are what the program says on standard error, "" if nothing. */
+/* Both live as long as the answer, "" of NULL. The notes are what the program says on standard error, "" if nothing. */
 const char *spw_answer_json(const spw_answer *answer);
 const char *spw_answer_notes(const spw_answer *answer);
 /* One number of the JSON: keys and positions, joined by dots, as in "rows.0.memory.peak_bytes". SPW_CODE_ARGUMENT: nothing is
@@ -62,6 +68,7 @@ typedef struct spw_reader_shape {
 } spw_reader_shape;
 enum { SPW_NO_EXPERT = 65535 };
 
+/* No output of this process replaces the file before the reader is closed: SPW_CODE_ARGUMENT. */
 spw_code spw_reader_open(const char *path, spw_reader **out);
 void spw_reader_close(spw_reader *reader); /* NULL is fine */
 spw_code spw_reader_get_shape(const spw_reader *reader, spw_reader_shape *out);
@@ -172,7 +179,7 @@ spw_code spw_case_count(const char *kernel, const char *record, size_t *out);
 spw_code spw_case_create(const char *kernel, const char *type, const char *record, size_t number,
                          spw_case **out);
 void spw_case_destroy(spw_case *c); /* NULL is fine */
-/* What it says lives as long as the case. */
+/* What it says lives as long as the case; nothing, and NULL for the call, of a case that is NULL. */
 void spw_case_get_facts(const spw_case *c, spw_case_facts *out);
 /* Of what stands in the output now. SPW_CODE_MISMATCH: an element lies outside of its bound or a guard was written to. */
 spw_code spw_case_judge(const spw_case *c, spw_comparison *out);
