@@ -93,7 +93,9 @@ static spw_status synchronize_folder(char *path) {
 
 spw_status spw_file_commit(spw_file *file) {
     spw_status status = SPW_OK;
-    SPW_TRY(spw_settle(SPW_OK));
+    status = spw_settle(SPW_OK);
+    if (status == SPW_EIO) status = spw_fail_within(status, "%s", file->path);
+    if (status != SPW_OK) goto cleanup;
     SPW_TRY(spw_file_check_output(file->path)); /* which may have been read since the beginning */
     if (!synchronize(file->temporary, 0) || rename(file->temporary, file->path) != 0)
         SPW_TRY(spw_fail(SPW_EIO, "%s: cannot be written: %s", file->path, strerror(errno)));

@@ -72,6 +72,9 @@ static spw_status take_cause(spw_status status, char *message, size_t size) {
     const bool blames = status == SPW_EFORMAT || status == SPW_EIO || status == SPW_ECONFIG;
     if (status == SPW_ENOMEM) keep(&doom, status, message);
     if (library.status == SPW_OK || !blames) return status;
+    const size_t length = strlen(message), text = strlen(library.text);
+    if (length > text + 2 && strcmp(message + length - text, library.text) == 0)
+        return (spw_status)library.status; /* said already, by a message that another one leads in */
     const char *colon = strstr(message, ": ");
     const size_t used = colon != NULL ? (size_t)(colon - message) + 2 : 0;
     (void)snprintf(message + used, size - used, "%s", library.text);
@@ -100,5 +103,8 @@ spw_status spw_fail_within(spw_status status, const char *format, ...) {
     va_start(args, format);
     (void)vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);
+    const size_t length = strlen(prefix);
+    if (strncmp(last_error, prefix, length) == 0 && strncmp(last_error + length, ": ", 2) == 0)
+        return status; /* what is blamed is named already */
     return spw_fail(status, "%s: %s", prefix, last_error);
 }

@@ -54,7 +54,7 @@ void spw_forget_causes(void);
  * become '?'. */
 void spw_plain_text(const char *text, char *out, size_t size);
 
-/* Puts "prefix: " before the message of a status that came from below and returns that status. */
+/* Puts "prefix: " before the message of a status that came from below, unless it begins so, and returns that status. */
 spw_status spw_fail_within(spw_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The only control-flow macro: needs a local `spw_status status` and a label `cleanup`. C only. */

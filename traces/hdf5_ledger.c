@@ -298,6 +298,20 @@ spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path
     return status;
 }
 
+spw_status spw_hdf5_ledger_copy(const spw_hdf5_ledger *ledger, spw_hdf5_ledger *out) {
+    spw_hdf5_entry *larger = NULL;
+    if (out->capacity < ledger->entries) {
+        const spw_status status = SPW_ALLOC(ledger->capacity, &larger);
+        if (status != SPW_OK) return status;
+        spw_free(out->entry);
+        out->entry = larger;
+        out->capacity = ledger->capacity;
+    }
+    out->entries = ledger->entries;
+    if (ledger->entries > 0) memcpy(out->entry, ledger->entry, ledger->entries * sizeof *out->entry);
+    return SPW_OK;
+}
+
 void spw_hdf5_ledger_clear(spw_hdf5_ledger *ledger) {
     spw_free(ledger->entry);
     *ledger = (spw_hdf5_ledger){NULL, 0, 0};

@@ -50,6 +50,9 @@ SPW_MUST_CHECK spw_status spw_hdf5_ledger_note_strings(spw_hdf5_ledger *ledger, 
  * be read. */
 SPW_MUST_CHECK spw_status spw_hdf5_ledger_check(const spw_hdf5_ledger *ledger, const char *path);
 
+/* out = the same entries; what `out` had is freed or used. SPW_ENOMEM. */
+SPW_MUST_CHECK spw_status spw_hdf5_ledger_copy(const spw_hdf5_ledger *ledger, spw_hdf5_ledger *out);
+
 void spw_hdf5_ledger_clear(spw_hdf5_ledger *ledger);
 
 #endif

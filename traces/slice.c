@@ -222,6 +222,7 @@ spw_status spw_trace_slice(const char *in_path, const char *out_path, const spw_
         spw_progress_update(&progress, i + 1);
     }
     status = spw_slice_copy_extra(c.in, c.out, settings, &c.all_rows, &c.all_steps);
+    if (status == SPW_EIO) SPW_TRY(spw_fail_within(status, "%s, copied from %s", out_path, in_path));
     if (status != SPW_OK) SPW_TRY(spw_fail_within(status, "%s", in_path));
     status = spw_trace_writer_finish(c.out);
     c.out = NULL;

@@ -18,7 +18,8 @@ enum {
     SPW_TRACE_TOKEN_FILTER,
     SPW_TRACE_TEXTS
 };
-enum { SPW_TRACE_MAX_STEPS = 1 << 22 };
+enum { SPW_TRACE_MAX_STEPS = 1 << 22, SPW_TRACE_MAX_BY_RANK = 1 << 25 /* ranks x experts */ };
+#define SPW_TRACE_MAX_TOKENS ((uint64_t)1 << 40) /* of a step */
 
 /* A buffer that only grows. */
 typedef struct spw_trace_buffer {
@@ -71,6 +72,8 @@ SPW_MUST_CHECK spw_status spw_trace_read_header(spw_trace *trace);
  * trace may be a link. After it: layers, steps, phases and the axis of experts. SPW_EFORMAT. */
 SPW_MUST_CHECK spw_status spw_trace_check_links(const spw_trace *trace);
 SPW_MUST_CHECK spw_status spw_trace_check_header(const spw_trace *trace);
+/* Layers have numbers of their own, 0 or above; else *at is the position of one that has not. */
+bool spw_trace_layers_differ(const spw_trace_info *info, size_t *at);
 /* Of steps [step, step + steps): not every token is flagged as padding or as of a dummy run; *flagged are. */
 SPW_MUST_CHECK spw_status spw_trace_check_flags(const spw_trace *trace, size_t step, size_t steps,
                                                 const uint8_t *flags, size_t *flagged);

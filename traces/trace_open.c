@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOKENS ((uint64_t)1 << 40)
-#define MAX_BY_RANK ((size_t)1 << 25)
 enum { COLUMN_CACHE = 1 << 20, CHUNK_CACHE = 32 << 20 };
 
 static const struct {
@@ -157,9 +155,10 @@ static spw_status read_steps(spw_trace *trace) {
     SPW_TRY(
         spw_read_array(trace->file, "steps/num_tokens", H5T_NATIVE_INT64, info->steps, trace->step_tokens));
     for (size_t i = 0; i < info->steps; i++) {
-        if (trace->step_tokens[i] > MAX_TOKENS) { /* also what was negative: HDF5 would make 0 of it */
+        if (trace->step_tokens[i] >
+            SPW_TRACE_MAX_TOKENS) { /* also what was negative: HDF5 would make 0 of it */
             SPW_TRY(spw_fail(SPW_EFORMAT, "/steps/num_tokens: %lld at position %zu; must be 0 to %llu",
-                             (long long)trace->step_tokens[i], i, (unsigned long long)MAX_TOKENS));
+                             (long long)trace->step_tokens[i], i, (unsigned long long)SPW_TRACE_MAX_TOKENS));
         }
     }
     memset(trace->step_phase, 4, info->steps); /* not said: mixed */
@@ -308,9 +307,9 @@ static spw_status open_counts(spw_trace *trace) {
     SPW_TRY(open_optional(trace, &trace->routed, "counts/routed", 3, routed, 0, H5T_INTEGER));
     if (info->ranks > 0) {
         size_t size = 0;
-        if (!spw_mul_size(info->ranks, info->experts, &size) || size > MAX_BY_RANK) {
+        if (!spw_mul_size(info->ranks, info->experts, &size) || size > SPW_TRACE_MAX_BY_RANK) {
             SPW_TRY(spw_fail(SPW_EFORMAT, "%zu ranks x %zu experts; their product must be at most %zu",
-                             info->ranks, info->experts, MAX_BY_RANK));
+                             info->ranks, info->experts, (size_t)SPW_TRACE_MAX_BY_RANK));
         }
         SPW_TRY(open_optional(trace, &trace->by_rank, "counts/by_rank", 4, by_rank, 0, H5T_INTEGER));
     } else if (spw_hdf5_exists(trace->file, "counts/by_rank") || trace->source_rank.id >= 0) {

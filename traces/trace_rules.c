@@ -59,21 +59,26 @@ static spw_status check_axes(const spw_trace *trace) {
     return SPW_OK;
 }
 
-/* Layers have numbers of their own. */
-static spw_status check_layers(const spw_trace_info *info) {
+bool spw_trace_layers_differ(const spw_trace_info *info, size_t *at) {
     bool seen[SPW_TRACE_MAX_LAYERS] = {false}; /* of those that small models have */
-    for (size_t i = 0; i < info->layers; i++) {
-        const int32_t id = info->layer_id[i];
+    for (*at = 0; *at < info->layers; ++*at) {
+        const int32_t id = info->layer_id[*at];
         bool twice = id >= 0 && id < SPW_TRACE_MAX_LAYERS && seen[id];
-        for (size_t j = 0; j < i && id >= SPW_TRACE_MAX_LAYERS && !twice; j++)
+        for (size_t j = 0; j < *at && id >= SPW_TRACE_MAX_LAYERS && !twice; j++)
             twice = info->layer_id[j] == id;
-        if (id >= 0 && id < SPW_TRACE_MAX_LAYERS) seen[id] = true;
-        if (id >= 0 && !twice) continue;
-        return spw_fail(SPW_EFORMAT, "/layer: %" PRId32 " at position %zu%s", id, i,
-                        twice ? " stands there twice; a layer must be there once"
-                              : "; must be an index in the model, 0 or above");
+        if (id < 0 || twice) return false;
+        if (id < SPW_TRACE_MAX_LAYERS) seen[id] = true;
     }
-    return SPW_OK;
+    return true;
+}
+
+static spw_status check_layers(const spw_trace_info *info) {
+    size_t at = 0;
+    if (spw_trace_layers_differ(info, &at)) return SPW_OK;
+    const int32_t id = info->layer_id[at];
+    return spw_fail(SPW_EFORMAT, "/layer: %" PRId32 " at position %zu%s", id, at,
+                    id >= 0 ? " stands there twice; a layer must be there once"
+                            : "; must be an index in the model, 0 or above");
 }
 
 /* Steps follow each other: ids rise, or a step is told from the one before by its micro-batch or its phase. */

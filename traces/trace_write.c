@@ -4,30 +4,20 @@
 #include "traces/hdf5_error.h"
 #include "traces/hdf5_read.h"
 #include "traces/trace_write_internal.h"
+#include "traces/trace_write_rules.h"
 
 #include <string.h>
 
 enum { MAX_EXPERTS_OF_BYTE = 255 };
 
-static hid_t create_file(const char *path) {
-    hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
+static hid_t create_file(const char *path, spw_hdf5_disk *disk) {
+    hid_t file = H5I_INVALID_HID, access_list = H5Pcreate(H5P_FILE_ACCESS);
     (void)H5Pset_libver_bounds(access_list, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
     (void)H5Pset_fclose_degree(access_list, H5F_CLOSE_STRONG);
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access_list);
+    if (spw_hdf5_disk_use(access_list, disk) == SPW_OK)
+        file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access_list);
     (void)H5Pclose(access_list);
     return file;
-}
-
-static spw_status check_settings(const spw_trace_info *info) {
-    if (info->layers < 1 || info->layers > SPW_TRACE_MAX_LAYERS || info->experts < 1 ||
-        info->experts > SPW_TRACE_MAX_EXPERTS || info->top_k < 1 || info->top_k > SPW_TRACE_MAX_TOP_K ||
-        info->top_k > info->experts || info->ranks > SPW_TRACE_MAX_RANKS) {
-        return spw_fail(SPW_EARG,
-                        "a trace of %zu layers, %zu experts, top_k %zu, %zu ranks is outside the limits",
-                        info->layers, info->experts, info->top_k, info->ranks);
-    }
-    if (info->has_by_rank && info->ranks == 0) return spw_fail(SPW_EARG, "counts by rank need source ranks");
-    return SPW_OK;
 }
 
 spw_status spw_trace_writer_create(const char *path, const spw_trace_write_settings *settings,
@@ -37,7 +27,7 @@ spw_status spw_trace_writer_create(const char *path, const spw_trace_write_setti
     const spw_trace_info *info = settings->info;
     *out = NULL;
     SPW_TRY(spw_hdf5_listen());
-    SPW_TRY(check_settings(info));
+    SPW_TRY(spw_trace_write_check_settings(info));
     SPW_TRY(SPW_ALLOC(1, &writer));
     hid_t *handles[] = {&writer->file,     &writer->half_type,   &writer->expert_id,
                         &writer->weight,   &writer->source_rank, &writer->sequence,
@@ -47,6 +37,9 @@ spw_status spw_trace_writer_create(const char *path, const spw_trace_write_setti
     writer->has_weights = info->has_tokens && info->has_weights;
     writer->has_sequences = info->has_tokens && info->has_sequences;
     writer->has_by_rank = info->has_by_rank;
+    writer->falls = settings->order != NULL && strcmp(settings->order, "descending_weight") == 0;
+    writer->ids_rise = settings->ids_rise;
+    writer->droppable = settings->droppable;
     writer->layers = info->layers;
     writer->experts = info->experts;
     writer->top_k = info->top_k;
@@ -54,12 +47,14 @@ spw_status spw_trace_writer_create(const char *path, const spw_trace_write_setti
     writer->id_bytes = info->experts <= MAX_EXPERTS_OF_BYTE ? 1 : 2;
     SPW_TRY(SPW_ALLOC(info->layers, &writer->layer_experts));
     memcpy(writer->layer_experts, info->layer_experts, info->layers * sizeof *writer->layer_experts);
+    SPW_TRY(SPW_ALLOC(info->layers, &writer->layer_top_k));
+    memcpy(writer->layer_top_k, info->layer_top_k, info->layers * sizeof *writer->layer_top_k);
     SPW_TRY(SPW_ALLOC(info->layers, &writer->layer_done));
     SPW_TRY(SPW_ALLOC(info->layers * info->experts, &writer->routed_counts));
     if (info->has_by_rank)
         SPW_TRY(SPW_ALLOC(info->ranks * info->layers * info->experts, &writer->by_rank_counts));
     SPW_TRY(spw_file_begin(path, &writer->target));
-    writer->file = create_file(writer->target.temporary);
+    writer->file = create_file(writer->target.temporary, &writer->disk);
     writer->half_type = spw_hdf5_half_type();
     if (writer->file < 0 || writer->half_type < 0)
         SPW_TRY(spw_fail(SPW_EIO, "cannot be created (out of memory?)"));
@@ -96,27 +91,38 @@ void spw_trace_writer_abandon(spw_trace_writer *writer) {
     (void)close_handles(writer);
     spw_file_discard(&writer->target);
     spw_hdf5_ledger_clear(&writer->ledger);
-    void *owned[] = {writer->layer_experts,  writer->layer_done, writer->routed_counts,
-                     writer->by_rank_counts, writer->step_id,    writer->step_tokens,
-                     writer->step_offset,    writer->step_phase};
+    spw_hdf5_ledger_clear(&writer->before);
+    void *owned[] = {writer->layer_experts, writer->layer_top_k,    writer->layer_done,
+                     writer->routed_counts, writer->by_rank_counts, writer->step_id,
+                     writer->step_tokens,   writer->step_offset,    writer->step_phase};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) spw_free(owned[i]);
     spw_free(writer);
 }
 
+/* Whether all that a call wrote is there; a file that cannot be written is named. */
+static spw_status conclude(spw_trace_writer *writer, spw_status status) {
+    if (status == SPW_OK || status == SPW_EIO) {
+        const spw_status written = spw_hdf5_disk_check(&writer->disk);
+        if (written != SPW_OK) status = written, writer->torn = true;
+    }
+    const bool names = status == SPW_EIO && writer->target.path != NULL;
+    return names ? spw_fail_within(status, "%s", writer->target.path) : status;
+}
+
 spw_status spw_trace_writer_finish(spw_trace_writer *writer) {
     spw_status status = SPW_OK;
-    if (writer->in_step) SPW_TRY(spw_fail(SPW_EARG, "a step is not ended"));
+    if (writer->in_step) SPW_TRY(spw_fail(SPW_EARG, "a step is not ended; end it, or drop it"));
     if (writer->steps == 0) SPW_TRY(spw_fail(SPW_EARG, "a trace needs a step"));
     if (writer->ids != NULL) SPW_TRY(spw_chunk_writer_flush(writer->ids));
     if (writer->weights != NULL) SPW_TRY(spw_chunk_writer_flush(writer->weights));
     SPW_TRY(spw_trace_write_steps(writer));
     SPW_TRY(close_handles(writer));
+    SPW_TRY(spw_hdf5_disk_check(&writer->disk));
     SPW_TRY(spw_hdf5_ledger_check(&writer->ledger, writer->target.temporary));
     SPW_TRY(spw_file_commit(&writer->target));
 
 cleanup:
-    if (status == SPW_EIO && writer->target.path != NULL)
-        status = spw_fail_within(status, "%s", writer->target.path);
+    status = conclude(writer, status);
     spw_trace_writer_abandon(writer);
     return status;
 }
@@ -179,47 +185,53 @@ static spw_status append(spw_trace_writer *writer, const char *path, hid_t datas
     return spw_hdf5_ledger_note(&writer->ledger, path, SPW_HDF5_IN_ORDER, type, 0, 0, data, bytes);
 }
 
-spw_status spw_trace_writer_begin_step(spw_trace_writer *writer, const spw_trace_write_step *step) {
+/* Room for the rows of a step whose tokens are kept, and its columns. */
+static spw_status append_columns(spw_trace_writer *writer, const spw_trace_write_step *step) {
     spw_status status = SPW_OK;
-    bool kept = writer->has_tokens && step->tokens_kept;
-    if (writer->in_step) SPW_TRY(spw_fail(SPW_EARG, "the step before is not ended"));
-    if (kept && ((writer->source_rank >= 0 && step->source_rank == NULL) ||
-                 (writer->has_sequences && (step->sequence == NULL || step->position == NULL)))) {
-        SPW_TRY(spw_fail(SPW_EARG, "step %lld lacks a column", (long long)step->id));
+    const hsize_t rows = writer->rows + step->tokens, count = step->tokens;
+    const hsize_t extent[] = {rows, writer->layers, writer->top_k};
+    const struct {
+        const char *path;
+        hid_t dataset;
+        int rank;
+        hid_t type;
+        const void *data;
+    } parts[] = {{"tokens/expert_id", writer->expert_id, 3, H5I_INVALID_HID, NULL},
+                 {"tokens/weight", writer->weight, 3, H5I_INVALID_HID, NULL},
+                 {"tokens/source_rank", writer->source_rank, 1, H5T_NATIVE_UINT16, step->source_rank},
+                 {"tokens/sequence", writer->sequence, 1, H5T_NATIVE_INT32, step->sequence},
+                 {"tokens/position", writer->position, 1, H5T_NATIVE_INT32, step->position}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].dataset < 0) continue; /* the trace has none */
+        SPW_TRY(append(writer, parts[i].path, parts[i].dataset, parts[i].rank, extent, &count, parts[i].type,
+                       parts[i].data));
     }
-    for (uint64_t i = 0; step->source_rank != NULL && i < step->tokens; i++) {
-        if (step->source_rank[i] < writer->ranks) continue;
-        SPW_TRY(spw_fail(SPW_EARG, "step %lld: source rank %u of %zu", (long long)step->id,
-                         step->source_rank[i], writer->ranks));
-    }
-    SPW_TRY(grow_steps(writer));
-    if (kept) {
-        const hsize_t rows = writer->rows + step->tokens, count = step->tokens;
-        const hsize_t extent[] = {rows, writer->layers, writer->top_k};
-        SPW_TRY(
-            append(writer, "tokens/expert_id", writer->expert_id, 3, extent, &count, H5I_INVALID_HID, NULL));
-        if (writer->has_weights)
-            SPW_TRY(
-                append(writer, "tokens/weight", writer->weight, 3, extent, &count, H5I_INVALID_HID, NULL));
-        if (writer->source_rank >= 0) {
-            SPW_TRY(append(writer, "tokens/source_rank", writer->source_rank, 1, &rows, &count,
-                           H5T_NATIVE_UINT16, step->source_rank));
-        }
-        if (writer->has_sequences) {
-            SPW_TRY(append(writer, "tokens/sequence", writer->sequence, 1, &rows, &count, H5T_NATIVE_INT32,
-                           step->sequence));
-            SPW_TRY(append(writer, "tokens/position", writer->position, 1, &rows, &count, H5T_NATIVE_INT32,
-                           step->position));
-        }
-        writer->rows = rows;
-    }
-    writer->step = *step;
-    writer->step.tokens_kept = kept;
-    writer->in_step = true;
-    memset(writer->layer_done, 0, writer->layers * sizeof *writer->layer_done);
+    writer->rows = rows;
 
 cleanup:
     return status;
+}
+
+spw_status spw_trace_writer_begin_step(spw_trace_writer *writer, const spw_trace_write_step *step) {
+    spw_status status = SPW_OK;
+    const bool kept = writer->has_tokens && step->tokens_kept;
+    if (writer->in_step) return spw_fail(SPW_EARG, "the step before is not ended; end it, or drop it");
+    SPW_TRY(spw_trace_write_check_step(writer, step));
+    SPW_TRY(grow_steps(writer));
+    SPW_TRY(spw_trace_writer_mark(writer));
+    writer->step = *step;
+    writer->step.tokens_kept = kept;
+    writer->in_step = writer->torn = true;
+    writer->rows_before = writer->rows;
+    memset(writer->layer_done, 0, writer->layers * sizeof *writer->layer_done);
+    if (kept) SPW_TRY(append_columns(writer, step));
+    writer->torn = false;
+
+cleanup:
+    status = conclude(writer, status);
+    if (status == SPW_OK || !writer->torn || !writer->droppable) return status;
+    const spw_status dropped = spw_trace_writer_drop_step(writer);
+    return dropped == SPW_OK ? status : dropped;
 }
 
 static spw_status check_layer(spw_trace_writer *writer, size_t layer) {
@@ -227,7 +239,7 @@ static spw_status check_layer(spw_trace_writer *writer, size_t layer) {
         return spw_fail(SPW_EARG, "layer position %zu of %zu outside a step", layer, writer->layers);
     }
     if (writer->layer_done[layer]) return spw_fail(SPW_EARG, "layer position %zu written twice", layer);
-    writer->layer_done[layer] = true;
+    if (writer->torn) return spw_fail(SPW_EARG, "the step is half written, by a call that failed; drop it");
     return SPW_OK;
 }
 
@@ -264,18 +276,28 @@ static spw_status count_ids(spw_trace_writer *writer, size_t layer, const uint16
 spw_status spw_trace_writer_put_layer(spw_trace_writer *writer, size_t layer, const uint16_t *expert_id,
                                       const uint16_t *weight) {
     spw_status status = SPW_OK;
+    const uint64_t tokens = writer->step.tokens;
     SPW_TRY(check_layer(writer, layer));
-    if (writer->has_by_rank && writer->step.source_rank == NULL)
+    const bool weighted = writer->step.tokens_kept && writer->has_weights;
+    if (writer->has_by_rank && writer->step.source_rank == NULL && tokens > 0)
         SPW_TRY(spw_fail(SPW_EARG, "no source ranks given"));
+    if (weighted && weight == NULL && tokens > 0)
+        SPW_TRY(spw_fail(SPW_EARG, "layer position %zu: no weights given", layer));
+    if (expert_id == NULL && tokens > 0)
+        SPW_TRY(spw_fail(SPW_EARG, "layer position %zu: no choices given", layer));
+    if (tokens > UINT32_MAX) /* of which an expert may have all */
+        SPW_TRY(spw_fail(SPW_EARG, "step %lld: %llu tokens do not fit a count", (long long)writer->step.id,
+                         (unsigned long long)tokens));
     SPW_TRY(count_ids(writer, layer, expert_id));
-    if (!writer->step.tokens_kept) goto cleanup;
-    SPW_TRY(spw_chunk_writer_append(writer->ids, layer, expert_id, writer->step.tokens));
-    if (!writer->has_weights) goto cleanup;
-    if (weight == NULL) SPW_TRY(spw_fail(SPW_EARG, "layer position %zu: no weights given", layer));
-    SPW_TRY(spw_chunk_writer_append(writer->weights, layer, weight, writer->step.tokens));
+    SPW_TRY(spw_trace_write_check_layer(writer, layer, expert_id, weighted ? weight : NULL));
+    writer->torn = true;
+    if (writer->step.tokens_kept) SPW_TRY(spw_chunk_writer_append(writer->ids, layer, expert_id, tokens));
+    if (weighted) SPW_TRY(spw_chunk_writer_append(writer->weights, layer, weight, tokens));
+    writer->torn = false;
+    writer->layer_done[layer] = true;
 
 cleanup:
-    return status;
+    return conclude(writer, status);
 }
 
 spw_status spw_trace_writer_put_counts(spw_trace_writer *writer, size_t layer, const uint32_t *routed,
@@ -286,11 +308,13 @@ spw_status spw_trace_writer_put_counts(spw_trace_writer *writer, size_t layer, c
     if (writer->step.tokens_kept)
         SPW_TRY(spw_fail(SPW_EARG, "counts alone for a step whose tokens are kept"));
     if (writer->has_by_rank && by_rank == NULL) SPW_TRY(spw_fail(SPW_EARG, "no counts by rank given"));
+    SPW_TRY(spw_trace_write_check_counts(writer, layer, routed));
     memcpy(writer->routed_counts + layer * experts, routed, experts * sizeof *routed);
     for (size_t rank = 0; by_rank != NULL && writer->has_by_rank && rank < writer->ranks; rank++) {
         memcpy(writer->by_rank_counts + (rank * writer->layers + layer) * experts, by_rank + rank * experts,
                experts * sizeof *by_rank);
     }
+    writer->layer_done[layer] = true;
 
 cleanup:
     return status;
@@ -303,6 +327,8 @@ spw_status spw_trace_writer_end_step(spw_trace_writer *writer) {
         if (!writer->in_step || !writer->layer_done[layer])
             SPW_TRY(spw_fail(SPW_EARG, "layer position %zu is not written", layer));
     }
+    if (writer->torn) SPW_TRY(spw_fail(SPW_EARG, "the step is half written, by a call that failed; drop it"));
+    writer->torn = true;
     const hsize_t extent[] = {at + 1, writer->layers, writer->experts},
                   count[] = {1, writer->layers, writer->experts};
     SPW_TRY(append(writer, "counts/routed", writer->routed, 3, extent, count, H5T_NATIVE_UINT32,
@@ -318,8 +344,8 @@ spw_status spw_trace_writer_end_step(spw_trace_writer *writer) {
     writer->step_phase[at] = writer->step.phase;
     writer->step_offset[at + 1] = (int64_t)writer->rows;
     writer->steps = at + 1;
-    writer->in_step = false;
+    writer->in_step = writer->torn = false;
 
 cleanup:
-    return status;
+    return conclude(writer, status);
 }

@@ -20,6 +20,8 @@ typedef struct spw_trace_write_settings {
     uint64_t tokens;   /* rows to come, for the size of the chunks; 0 = not known */
     /* Of libdeflate, 1 to 12, or SPW_TRACE_STORED; 0 = 6. The file is the same kind of file at any level. */
     int level;
+    bool ids_rise;  /* the id of a step is above the one before; else two of one id may be micro-batches */
+    bool droppable; /* spw_trace_writer_drop_step() will be called: a chunk of every layer is kept twice */
 } spw_trace_write_settings;
 
 /* One step. Columns are [tokens]; NULL where the settings do not ask for them. */
@@ -46,7 +48,8 @@ SPW_MUST_CHECK spw_status spw_trace_writer_set_integer(spw_trace_writer *writer,
                                                        const char *name, int64_t value);
 
 /* A step: begin, every layer once in any order by put_layer() or put_counts(), end. The columns must live
- * until spw_trace_writer_end_step(). */
+ * until spw_trace_writer_end_step(). Nothing is written that a reader refuses (trace_write_rules.h): SPW_EARG, and the call has
+ * done nothing. After any other failure the step is half written: it can be dropped, or the writer abandoned. */
 SPW_MUST_CHECK spw_status spw_trace_writer_begin_step(spw_trace_writer *writer,
                                                       const spw_trace_write_step *step);
 /* expert_id [tokens][top_k] uint16, the value SPW_TRACE_MISSING for a missing choice; weight [tokens][top_k]
@@ -58,5 +61,7 @@ SPW_MUST_CHECK spw_status spw_trace_writer_put_layer(spw_trace_writer *writer, s
 SPW_MUST_CHECK spw_status spw_trace_writer_put_counts(spw_trace_writer *writer, size_t layer,
                                                       const uint32_t *routed, const uint32_t *by_rank);
 SPW_MUST_CHECK spw_status spw_trace_writer_end_step(spw_trace_writer *writer);
+/* The step under way never was; the steps before it stay. Nothing to do outside of a step. For a droppable writer. */
+SPW_MUST_CHECK spw_status spw_trace_writer_drop_step(spw_trace_writer *writer);
 
 #endif

@@ -58,6 +58,10 @@ void spw_chunk_writer_destroy(spw_chunk_writer *chunks) {
         spw_free(chunks->queue[i].packed);
     }
     for (size_t i = 0; chunks->filling != NULL && i < chunks->layers; i++) spw_free(chunks->filling[i]);
+    for (size_t i = 0; chunks->marked != NULL && i < chunks->layers; i++) spw_free(chunks->marked[i]);
+    spw_free(chunks->marked);
+    spw_free(chunks->marked_rows);
+    spw_free(chunks->left);
     spw_free(chunks->queue);
     spw_free(chunks->filling);
     spw_free(chunks->rows);
@@ -107,6 +111,24 @@ cleanup:
     return status;
 }
 
+/* Rows of the chunk that a layer was filling at the mark. */
+static size_t rows_before_mark(const spw_chunk_writer *chunks, size_t layer) {
+    return (size_t)(chunks->marked_rows[layer] % chunks->chunk_rows);
+}
+
+/* The chunk that begins at `first_row` leaves: if it was being filled at the mark it is kept. */
+static spw_status keep_marked(spw_chunk_writer *chunks, size_t layer, uint64_t first_row) {
+    spw_status status = SPW_OK;
+    const size_t rows = chunks->left != NULL ? rows_before_mark(chunks, layer) : 0;
+    if (rows == 0 || first_row != chunks->marked_rows[layer] - rows) return SPW_OK;
+    if (chunks->marked[layer] == NULL) SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &chunks->marked[layer]));
+    memcpy(chunks->marked[layer], chunks->filling[layer], rows * chunks->top_k * chunks->element_bytes);
+    chunks->left[layer] = true;
+
+cleanup:
+    return status;
+}
+
 /* Moves the filled chunk of a layer into the queue; the queue's spare buffer takes its place. */
 static spw_status enqueue(spw_chunk_writer *chunks, size_t layer, uint64_t first_row) {
     spw_status status = SPW_OK;
@@ -115,6 +137,7 @@ static spw_status enqueue(spw_chunk_writer *chunks, size_t layer, uint64_t first
     if (job->packed == NULL) SPW_TRY(SPW_ALLOC(packed_bound(chunks), &job->packed));
     if (job->shuffled == NULL && chunks->element_bytes > 1)
         SPW_TRY(SPW_ALLOC(chunks->chunk_bytes, &job->shuffled));
+    SPW_TRY(keep_marked(chunks, layer, first_row));
     chunks->queued++;
     unsigned char *filled = chunks->filling[layer];
     chunks->filling[layer] = job->plain;
@@ -151,6 +174,30 @@ spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer, const
 
 cleanup:
     return status;
+}
+
+spw_status spw_chunk_writer_mark(spw_chunk_writer *chunks) {
+    spw_status status = SPW_OK;
+    if (chunks->marked_rows == NULL) SPW_TRY(SPW_ALLOC(chunks->layers, &chunks->marked_rows));
+    if (chunks->marked == NULL) SPW_TRY(SPW_ALLOC(chunks->layers, &chunks->marked));
+    if (chunks->left == NULL) SPW_TRY(SPW_ALLOC(chunks->layers, &chunks->left));
+    SPW_TRY(drain(chunks));
+    memset(chunks->left, 0, chunks->layers * sizeof *chunks->left);
+    memcpy(chunks->marked_rows, chunks->rows, chunks->layers * sizeof *chunks->rows);
+
+cleanup:
+    return status;
+}
+
+/* Chunks written since are written again, or lie outside of the extent. */
+void spw_chunk_writer_rewind(spw_chunk_writer *chunks) {
+    chunks->queued = 0;
+    for (size_t layer = 0; layer < chunks->layers; layer++) {
+        if (chunks->left[layer])
+            memcpy(chunks->filling[layer], chunks->marked[layer],
+                   rows_before_mark(chunks, layer) * chunks->top_k * chunks->element_bytes);
+        chunks->rows[layer] = chunks->marked_rows[layer];
+    }
 }
 
 spw_status spw_chunk_writer_flush(spw_chunk_writer *chunks) {

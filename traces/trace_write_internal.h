@@ -3,6 +3,7 @@
 #define SPW_TRACES_TRACE_WRITE_INTERNAL_H
 
 #include "base/file.h"
+#include "traces/hdf5_disk.h"
 #include "traces/hdf5_ledger.h"
 #include "traces/trace_write.h"
 
@@ -20,6 +21,10 @@ typedef struct spw_chunk_writer {
     unsigned char **filling; /* [layers] the chunk that a layer is filling; NULL before the first row */
     struct spw_chunk_job *queue;
     size_t queued, capacity;
+    /* from spw_chunk_writer_mark() on, NULL before: */
+    uint64_t *marked_rows;  /* [layers] rows at the mark */
+    unsigned char **marked; /* [layers] a chunk that was being filled at the mark and left `filling` since */
+    bool *left;             /* [layers] it did */
 } spw_chunk_writer;
 
 SPW_MUST_CHECK spw_status spw_chunk_writer_create(hid_t dataset, const char *path, spw_hdf5_ledger *ledger,
@@ -29,21 +34,26 @@ void spw_chunk_writer_destroy(spw_chunk_writer *chunks); /* NULL is fine */
 /* Appends data [rows][top_k], narrowed to uint8_t where element_bytes is 1. */
 SPW_MUST_CHECK spw_status spw_chunk_writer_append(spw_chunk_writer *chunks, size_t layer,
                                                   const uint16_t *data, uint64_t rows);
+/* Writes what waits and notes where every layer stands; spw_chunk_writer_rewind() goes back there. */
+SPW_MUST_CHECK spw_status spw_chunk_writer_mark(spw_chunk_writer *chunks);
+void spw_chunk_writer_rewind(spw_chunk_writer *chunks);
 /* Pads the last chunks with all bits set and writes everything. The extent must be final. */
 SPW_MUST_CHECK spw_status spw_chunk_writer_flush(spw_chunk_writer *chunks);
 
 struct spw_trace_writer {
     spw_file target;
+    spw_hdf5_disk disk;
     spw_hdf5_ledger ledger;
     hid_t file, half_type;
-    bool has_tokens, has_weights, has_sequences, has_by_rank;
+    bool has_tokens, has_weights, has_sequences, has_by_rank, falls, ids_rise, droppable;
     size_t layers, experts, top_k, ranks, id_bytes;
-    uint32_t *layer_experts;
+    uint32_t *layer_experts, *layer_top_k;
     hid_t expert_id, weight, source_rank, sequence, position, routed, by_rank;
     spw_chunk_writer *ids, *weights;
     /* the step under way */
-    bool in_step;
+    bool in_step, torn; /* torn: half written by a call that failed */
     spw_trace_write_step step;
+    spw_hdf5_ledger before;   /* of a droppable writer: the ledger when the step began */
     bool *layer_done;         /* [layers] */
     uint32_t *routed_counts;  /* [layers][experts] */
     uint32_t *by_rank_counts; /* [ranks][layers][experts] */
@@ -51,8 +61,11 @@ struct spw_trace_writer {
     size_t steps, steps_capacity;
     int64_t *step_id, *step_tokens, *step_offset; /* step_offset [steps + 1] */
     uint8_t *step_phase;
-    uint64_t rows;
+    uint64_t rows, rows_before; /* rows_before: without those of the step under way */
 };
+
+/* Before anything of a step is written, for a droppable writer: what spw_trace_writer_drop_step() goes back to. */
+SPW_MUST_CHECK spw_status spw_trace_writer_mark(spw_trace_writer *writer);
 
 /* Groups, scales, attributes and empty datasets of a new file. */
 SPW_MUST_CHECK spw_status spw_trace_write_header(spw_trace_writer *writer,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,7 @@ _FUNCTIONS = {
     "spw_writer_begin_step": (c_int, [c_void_p, c_int64, c_uint64, c_void_p]),
     "spw_writer_put_layer": (c_int, [c_void_p, c_size_t, c_void_p, c_void_p]),
     "spw_writer_end_step": (c_int, [c_void_p]),
+    "spw_writer_drop_step": (c_int, [c_void_p]),
     "spw_writer_finish": (c_int, [c_void_p]),
     "spw_writer_abandon": (None, [c_void_p]),
     "spw_compute_product": (c_int, [c_int, POINTER(ProductShape), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
@@ -115,11 +117,30 @@ def check(code: int, *passes: int) -> int:
     return code
 
 
+def whole(what: str, value: Any, least: int = 0, most: int = 2**63 - 1) -> int:
+    """The value as a whole number from least to most: ctypes would cut what does not fit."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{what}: {value!r} is no whole number") from None
+    if not least <= number <= most:
+        raise ValueError(f"{what}: {number}; a whole number from {least} to {most} would be right")
+    return number
+
+
+def text_of(what: str, value: str | os.PathLike) -> bytes:
+    """A text or a path as the library takes it: it would end at the first NUL character."""
+    text = os.fsencode(value)
+    if b"\0" in text:
+        raise ValueError(f"{what}: {value!r} holds a NUL character; a text without one would be right")
+    return text
+
+
 def answer_of(command: str, arguments: Sequence[str], passes: Sequence[int] = ()) -> tuple[str, str]:
     """What `spillway COMMAND ARGUMENT...` answers, "" where it has no JSON, and its notes."""
-    words = [os.fsencode(argument) for argument in arguments]
+    words = [text_of("an argument", argument) for argument in arguments]
     answer = c_void_p()
-    check(library.spw_ask(command.encode(), len(words), (c_char_p * max(len(words), 1))(*words), ctypes.byref(answer)), *passes)
+    check(library.spw_ask(text_of("command", command), len(words), (c_char_p * max(len(words), 1))(*words), ctypes.byref(answer)), *passes)
     if not answer:
         return "", ""
     try:

@@ -32,7 +32,7 @@ from typing import Any, Callable, Iterator
 import numpy
 
 from ._arrays import BITS, FRAMEWORKS, FULL, framework_of, short_type
-from ._library import MISMATCH, CaseFacts, Comparison, check, library
+from ._library import MISMATCH, CaseFacts, Comparison, check, library, text_of, whole
 
 PASSED, FAILED, LEFT_OUT = "passed", "failed", "left out"
 _NUMBERS = ("experts", "rows", "tokens", "top_k", "ranks", "transposed", "sigmoid", "renormalize")  # that a function may ask for by a parameter's name
@@ -62,9 +62,9 @@ class _Case:
     """One case of the library, as NumPy arrays over its memory."""
 
     def __init__(self, kernel: str, short: str, record: str | None, number: int):
-        self.kernel, self.short, self.number = kernel, short, number
+        self.kernel, self.short, self.number = kernel, short, whole("case", number)
         self._own = ctypes.c_void_p()
-        check(library.spw_case_create(kernel.encode(), short.encode(), os.fsencode(record) if record else None, number,
+        check(library.spw_case_create(text_of("kernel", kernel), short.encode(), text_of("record", record) if record else None, number,
                                       ctypes.byref(self._own)))
         self.facts = CaseFacts()
         library.spw_case_get_facts(self._own, ctypes.byref(self.facts))
@@ -230,7 +230,7 @@ def _run(kernel: str, fn: Callable, dtype: Any, device: Any, arrays: str | None,
     short, framework = short_type(dtype), framework_of(arrays, dtype, device)
     record = os.fspath(record) if record is not None else None
     count = ctypes.c_size_t()
-    check(library.spw_case_count(kernel.encode(), os.fsencode(record) if record else None, ctypes.byref(count)))
+    check(library.spw_case_count(text_of("kernel", kernel), text_of("record", record) if record else None, ctypes.byref(count)))
     if count.value == 0:
         raise ValueError(f"record={record!r}: a routing record has no logits, so no cases of {kernel}")
     half = count.value // 2 if kernel in ("grouped_gemm", "input_gradient", "weight_gradient") else count.value

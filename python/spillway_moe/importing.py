@@ -24,7 +24,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy
 
-from ._library import answer_of, options_of
+from ._library import Error, answer_of, options_of
 
 
 def _package(name: str, path: pathlib.Path, project: str) -> Any:
@@ -46,28 +46,53 @@ def _entry(path: pathlib.Path, entries: Mapping[str, Any], key: str | None) -> A
     return entries[key]
 
 
+_SLACK_BYTES = 1 << 20  # what a list of small tensors may share
+_SAFE_TORCH = (2, 6)  # before, a pickle could run code in spite of weights_only: CVE-2025-32434
+
+
+def _plain(path: pathlib.Path, tensors: Sequence[Any]) -> list[numpy.ndarray]:
+    """The tensors as arrays. All of them together fit the file: a view may claim any number of elements of a few bytes."""
+    for tensor in tensors:
+        if not hasattr(tensor, "untyped_storage"):
+            raise ValueError(f"{path} holds a {type(tensor).__name__} where a tensor would be right; key= (--key) may name one")
+    claimed, there = sum(t.numel() * t.element_size() for t in tensors), path.stat().st_size
+    if claimed > there + _SLACK_BYTES:
+        raise ValueError(f"{path}: its tensors claim {claimed} bytes, but the file has {there}; a file that holds every element "
+                         "(tensor.clone() before torch.save) would be right")
+    return [(t.float() if t.is_floating_point() else t).numpy() for t in tensors]
+
+
 def _torch(path: pathlib.Path, key: str | None) -> Any:
     torch = _package("torch", path, "torch")
+    if tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) < _SAFE_TORCH:
+        raise ImportError(f"{path}: PyTorch {torch.__version__} may run code that the file holds (CVE-2025-32434); "
+                          "pip install 'torch>=2.6' would be right")
     content = torch.load(path, map_location="cpu", weights_only=True)  # tensors and containers of them, nothing that runs
     for part in key.split(".") if key else []:
         content = _entry(path, content, part) if isinstance(content, Mapping) else content[int(part)]
     if isinstance(content, Mapping):
         content = _entry(path, content, None)
-    plain = lambda t: (t.float() if t.is_floating_point() else t).numpy()
-    return [plain(t) for t in content] if isinstance(content, (list, tuple)) else plain(content)
+    several = isinstance(content, (list, tuple))
+    arrays = _plain(path, content if several else [content])
+    return arrays if several else arrays[0]
 
 
 def _safetensors(path: pathlib.Path, key: str | None) -> Any:
     tensors = _package("safetensors.numpy", path, "safetensors").load_file(path)
-    pairs = [re.fullmatch(r"(\d+)_(\d+)", name) for name in tensors]
+    pairs = [re.fullmatch(r"([0-9]+)_([0-9]+)", name) for name in tensors]
     if key is not None or not all(pairs) or len(tensors) < 2:
         return _entry(path, tensors, key)
     # TensorRT-LLM's statistics of experts, a tensor "{iteration}_{layer}"   -> axes steps,layers,experts
-    steps, layers = (sorted({int(pair[i]) for pair in pairs}) for i in (1, 2))
-    missing = [f"{s}_{l}" for s in steps for l in layers if f"{s}_{l}" not in tensors]
+    names: dict[tuple[int, int], str] = {}
+    for pair in pairs:
+        other = names.setdefault((int(pair[1]), int(pair[2])), pair[0])
+        if other != pair[0]:
+            raise ValueError(f"{path}: the tensors {other} and {pair[0]} are of one iteration and layer; one of them would be right")
+    steps, layers = (sorted({place[i] for place in names}) for i in (0, 1))
+    missing = [f"{s}_{l}" for s in steps for l in layers if (s, l) not in names]
     if missing:
         raise ValueError(f"{path}: the tensor {missing[0]} is missing; every iteration must have the layers {layers}")
-    return numpy.stack([[tensors[f"{s}_{l}"] for l in layers] for s in steps])
+    return numpy.stack([[tensors[names[s, l]] for l in layers] for s in steps])
 
 
 def _parquet(path: pathlib.Path, key: str | None) -> Any:
@@ -91,18 +116,39 @@ def _save(path: pathlib.Path, key: str | None, folder: str) -> str:
     if reader is None:
         raise ValueError(f"{path}: files that are read end in {', '.join(_READERS)}; `spillway trace import` reads others")
     content = reader(path, key)
-    if isinstance(content, list):
-        numpy.savez(os.path.join(folder, path.name + ".npz"), *content)
-        return os.path.join(folder, path.name + ".npz")
-    numpy.save(os.path.join(folder, path.name + ".npy"), content)
-    return os.path.join(folder, path.name + ".npy")
+    several = isinstance(content, list)
+    saved = os.path.join(folder, path.name + (".npz" if several else ".npy"))
+    try:
+        numpy.savez(saved, *content) if several else numpy.save(saved, content)
+    except OSError as error:
+        raise OSError(error.errno, f"{path} as an array: {error.strerror or error}; a larger TMPDIR would be right", saved) from None
+    return saved
 
 
 def _run(files: Sequence[str | os.PathLike], output: str | os.PathLike, key: str | None, options: Sequence[str]) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        saved = [_save(pathlib.Path(file), key, folder) for file in files]
-        _, notes = answer_of("trace import", ["array", *saved, "--output", os.fspath(output), *options])
-    return notes.strip()
+    paths = [pathlib.Path(file) for file in files]
+    for number, path in enumerate(paths):
+        if any(path.absolute() == other.absolute() for other in paths[:number]):
+            raise ValueError(f"{path} is given twice")
+        if path.exists() and os.path.exists(output) and os.path.samefile(path, output):
+            raise ValueError(f"{os.fspath(output)} is the input {path} itself; another file would be right")
+    with tempfile.TemporaryDirectory(prefix="spillway-") as folder:
+        saved = {}
+        for number, path in enumerate(paths):  # a folder each: two may have one name
+            own = os.path.join(folder, str(number))
+            os.mkdir(own)
+            saved[_save(path, key, own)] = str(path)
+
+        def named(text: str) -> str:
+            for name, path in saved.items():
+                text = text.replace(name, path)
+            return text
+
+        try:
+            _, notes = answer_of("trace import", ["array", *saved, "--output", os.fspath(output), *options])
+        except Error as error:
+            raise Error(named(str(error)), error.code) from None
+    return named(notes.strip())
 
 
 def import_arrays(inputs: str | os.PathLike | Sequence[str | os.PathLike], output: str | os.PathLike, *, key: str | None = None,

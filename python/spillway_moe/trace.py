@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import numpy
 import pandas
 
-from ._library import MISMATCH, ReaderShape, WriterSettings, check, library, options_of
+from ._library import MISMATCH, ReaderShape, WriterSettings, check, library, options_of, text_of, whole
 from .planner import ask
 
 NO_EXPERT = 65535
@@ -16,6 +16,27 @@ NO_EXPERT = 65535
 
 def _pointer(array: numpy.ndarray | None) -> int | None:
     return None if array is None else array.ctypes.data
+
+
+def _numbers(what: str, values: Any, kind: Any) -> numpy.ndarray:
+    """Whole numbers that `kind` holds, all of them: a cast would cut what does not fit."""
+    array = numpy.asarray(values)
+    least, most = max(0, numpy.iinfo(kind).min), numpy.iinfo(kind).max
+    if array.size and (array.dtype.kind not in "iu" or array.min() < least or array.max() > most):
+        raise ValueError(f"{what}: whole numbers from {least} to {most} would be right")
+    return numpy.ascontiguousarray(array, kind)
+
+
+def _halves(weight: Any) -> numpy.ndarray:
+    """Weights in the format of a trace, fp16."""
+    array = numpy.asarray(weight)
+    if array.dtype.kind in "bcSUOmM":
+        raise ValueError(f"weight: {array.dtype} are no weights; real numbers would be right")
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        halves = numpy.ascontiguousarray(array, numpy.float16)
+    if not numpy.isfinite(halves).all():
+        raise ValueError("weight: NaN, infinity, or above 65504, which fp16 does not hold; the router's weights would be right")
+    return halves
 
 
 class Trace:
@@ -28,7 +49,7 @@ class Trace:
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
         self._reader = ctypes.c_void_p()
-        check(library.spw_reader_open(os.fsencode(self.path), ctypes.byref(self._reader)))
+        check(library.spw_reader_open(text_of("path", self.path), ctypes.byref(self._reader)))
         shape = ReaderShape()
         check(library.spw_reader_get_shape(self._reader, ctypes.byref(shape)))
         self.steps, self.layers, self.experts = shape.steps, shape.layers, shape.experts
@@ -66,8 +87,8 @@ class Trace:
     def counts(self, step: int | None = None, layer: int | None = None) -> numpy.ndarray:
         """Assignments of every expert, uint32: [experts] of one step and layer, or [steps][layers][experts], without the axes
         of what is named."""
-        steps = range(self.steps) if step is None else [step]
-        layers = range(self.layers) if layer is None else [layer]
+        steps = range(self.steps) if step is None else [self._position("step", step, self.steps)]
+        layers = range(self.layers) if layer is None else [self._position("layer", layer, self.layers)]
         out = numpy.zeros((len(steps), len(layers), self.experts), numpy.uint32)
         for i, s in enumerate(steps):
             for j, l in enumerate(layers):
@@ -83,21 +104,27 @@ class Trace:
         """Their weights, float16 [tokens][top_k]."""
         return self._choices(step, layer, True)[1]
 
+    def _position(self, what: str, value: Any, count: int) -> int:
+        position = whole(what, value, -2**63)
+        if position < 0 or (what == "step" and position >= count):
+            raise IndexError(f"{self.path}: {what} {position} of {count}")
+        return position
+
     def _tokens(self, step: int) -> int:
-        if not 0 <= step < self.steps:
-            raise IndexError(f"{self.path}: step {step} of {self.steps}")
-        return int(self.step_tokens[step])
+        return int(self.step_tokens[self._position("step", step, self.steps)])
 
     def _choices(self, step: int, layer: int, weights: bool) -> tuple[numpy.ndarray, numpy.ndarray | None]:
         shape = (self._tokens(step), self.top_k)
         ids = numpy.empty(shape, numpy.uint16)
         weight = numpy.empty(shape, numpy.float16) if weights else None
+        step, layer = whole("step", step), self._position("layer", layer, self.layers)
         check(library.spw_reader_choices(self._open(), step, layer, ids.size, _pointer(ids), _pointer(weight)))
         return numpy.where(ids == NO_EXPERT, -1, ids.astype(numpy.int32)), weight
 
     def source_ranks(self, step: int) -> numpy.ndarray:
         """The rank on which every token of a step was, uint16 [tokens]."""
         out = numpy.empty(self._tokens(step), numpy.uint16)
+        step = whole("step", step)
         check(library.spw_reader_source_ranks(self._open(), step, out.size, _pointer(out)))
         return out
 
@@ -133,18 +160,22 @@ class TraceWriter:
                  layer_ids: Sequence[int] | None = None, weights: bool = False, by_falling_weight: bool = False,
                  hidden: int = 0, model_layers: int = 0, model: str = "", source: str = "", license: str = "",
                  generator: str = "spillway_moe", note: str = ""):
-        self.path, self.layers, self.top_k, self.with_weights, self.ranks = os.fspath(path), layers, top_k, weights, ranks
-        ids = None if layer_ids is None else numpy.ascontiguousarray(layer_ids, numpy.int32)
-        if ids is not None and ids.shape != (layers,):
-            raise ValueError(f"layer_ids: {ids.shape} names for {layers} layers")
-        settings = WriterSettings(layers, experts, top_k, ranks, _pointer(ids), int(weights), int(by_falling_weight), hidden,
-                                  model_layers, *(text.encode() for text in (model, source, license, generator, note)))
+        self.path, self.layers, self.top_k = os.fspath(path), whole("layers", layers), whole("top_k", top_k)
+        self.with_weights, self.ranks = bool(weights), whole("ranks", ranks)
+        ids = None if layer_ids is None else _numbers("layer_ids", layer_ids, numpy.int32)
+        if ids is not None and ids.shape != (self.layers,):
+            raise ValueError(f"layer_ids: {ids.shape} names for {self.layers} layers")
+        texts = {"model": model, "source": source, "license": license, "generator": generator, "note": note}
+        settings = WriterSettings(self.layers, whole("experts", experts), self.top_k, self.ranks, _pointer(ids),
+                                  int(self.with_weights), int(bool(by_falling_weight)), whole("hidden", hidden),
+                                  whole("model_layers", model_layers), *(text_of(what, text) for what, text in texts.items()))
         self._writer = ctypes.c_void_p()
-        check(library.spw_writer_create(os.fsencode(self.path), ctypes.byref(settings), ctypes.byref(self._writer)))
+        check(library.spw_writer_create(text_of("path", self.path), ctypes.byref(settings), ctypes.byref(self._writer)))
 
     def step(self, id: int, expert: Any, weight: Any = None, source_rank: Any = None) -> None:
         """One step. expert [layers][tokens][top_k] of whole numbers, below 0 where a slot is unused; weight of the same shape
-        where the writer was made with weights; source_rank [tokens] where it has ranks."""
+        where the writer was made with weights; source_rank [tokens] where it has ranks. A step that is refused leaves the steps
+        before it as they are."""
         expert = numpy.asarray(expert)
         if expert.ndim != 3 or expert.shape[0] != self.layers or expert.shape[2] != self.top_k:
             raise ValueError(f"expert: {expert.shape} is not [{self.layers}][tokens][{self.top_k}]")
@@ -153,17 +184,21 @@ class TraceWriter:
         if self.with_weights != (weight is not None) or bool(self.ranks) != (source_rank is not None):
             raise ValueError("weight goes with weights=True, source_rank with ranks; both with neither missing")
         ids = numpy.where(expert < 0, NO_EXPERT, expert).astype(numpy.uint16)
-        halves = None if weight is None else numpy.ascontiguousarray(weight, numpy.float16)
-        rank = None if source_rank is None else numpy.ascontiguousarray(source_rank, numpy.uint16)
+        halves = None if weight is None else _halves(weight)
+        rank = None if source_rank is None else _numbers("source_rank", source_rank, numpy.uint16)
         if (halves is not None and halves.shape != ids.shape) or (rank is not None and rank.shape != ids.shape[1:2]):
             raise ValueError("weight has the shape of expert, source_rank one number a token")
         if not self._writer:
             raise ValueError(f"{self.path}: the writer is finished")
-        check(library.spw_writer_begin_step(self._writer, id, ids.shape[1], _pointer(rank)))
-        for layer in range(self.layers):
-            check(library.spw_writer_put_layer(self._writer, layer, ids[layer].ctypes.data,
-                                               None if halves is None else halves[layer].ctypes.data))
-        check(library.spw_writer_end_step(self._writer))
+        check(library.spw_writer_begin_step(self._writer, whole("id", id, -2**63), ids.shape[1], _pointer(rank)))
+        try:
+            for layer in range(self.layers):
+                check(library.spw_writer_put_layer(self._writer, layer, ids[layer].ctypes.data,
+                                                   None if halves is None else halves[layer].ctypes.data))
+            check(library.spw_writer_end_step(self._writer))
+        except BaseException:
+            library.spw_writer_drop_step(self._writer)  # the steps before it stay
+            raise
 
     def finish(self) -> None:
         """Completes the file."""

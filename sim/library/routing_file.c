@@ -5,6 +5,7 @@
 #include "traces/trace_write.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -153,6 +154,7 @@ struct spw_writer {
     spw_trace_writer *writer;
     pid_t owner; /* a forked child must leave its parent's file alone */
     size_t layers;
+    bool weighted;
     int32_t *layer_id;
     uint32_t *experts, *top_k;
 };
@@ -173,6 +175,7 @@ static spw_status create(const char *path, const spw_writer_settings *s, spw_wri
                          s->layers, s->top_k, s->experts, SPW_TRACE_MAX_LAYERS, SPW_TRACE_MAX_TOP_K,
                          SPW_TRACE_MAX_EXPERTS));
     writer->layers = s->layers;
+    writer->weighted = s->with_weights != 0;
     SPW_TRY(SPW_ALLOC(s->layers, &writer->layer_id));
     SPW_TRY(SPW_ALLOC(s->layers, &writer->experts));
     SPW_TRY(SPW_ALLOC(s->layers, &writer->top_k));
@@ -199,7 +202,9 @@ static spw_status create(const char *path, const spw_writer_settings *s, spw_wri
                                  .generator = s->generator,
                                  .note = s->note};
     const spw_trace_write_settings settings = {.info = &info,
-                                               .order = s->by_falling_weight ? "descending_weight" : NULL};
+                                               .order = s->by_falling_weight ? "descending_weight" : NULL,
+                                               .ids_rise = true,
+                                               .droppable = true};
     SPW_TRY(spw_trace_writer_create(path, &settings, &writer->writer));
 
 cleanup:
@@ -250,6 +255,9 @@ spw_code spw_writer_put_layer(spw_writer *writer, size_t layer, const uint16_t *
     if (layer >= writer->layers)
         return spw_gate_leave(
             spw_fail(SPW_EARG, "layer %zu: the trace has %zu, counted from 0", layer, writer->layers));
+    if (weight != NULL && !writer->weighted)
+        return spw_gate_leave(
+            spw_fail(SPW_EARG, "layer %zu: weights, but the settings say with_weights 0", layer));
     return spw_gate_leave(spw_trace_writer_put_layer(writer->writer, layer, expert, weight));
 }
 
@@ -257,6 +265,12 @@ spw_code spw_writer_end_step(spw_writer *writer) {
     const spw_status status = enter(__func__, writer);
     if (status != SPW_OK) return (spw_code)status;
     return spw_gate_leave(spw_trace_writer_end_step(writer->writer));
+}
+
+spw_code spw_writer_drop_step(spw_writer *writer) {
+    const spw_status status = enter(__func__, writer);
+    if (status != SPW_OK) return (spw_code)status;
+    return spw_gate_leave(spw_trace_writer_drop_step(writer->writer));
 }
 
 spw_code spw_writer_finish(spw_writer *writer) {

@@ -85,7 +85,12 @@ spw_code spw_reader_choices(spw_reader *reader, size_t step, size_t layer, size_
 spw_code spw_reader_source_ranks(spw_reader *reader, size_t step, size_t capacity, uint16_t *rank);
 
 /* --- Traces, written ---
- * A step is begun, every layer of it put once, and ended; the file appears under its name when it is finished. */
+ * A step is begun, every layer of it put once, and ended; the file appears under its name when it is finished.
+ *
+ * What a reader would refuse is SPW_CODE_ARGUMENT, and the call has done nothing: layers that stand there twice, ids of steps that do
+ * not rise, 2^32 tokens or more in a step, ranks x experts above 2^25, an expert that is not there or stands there twice in a token,
+ * weights that are no finite numbers of at least 0, or that rise although by_falling_weight. After any other
+ * failure of begin, put or end the step is half written: drop it, or abandon the writer. */
 typedef struct spw_writer spw_writer;
 typedef struct spw_writer_settings {
     size_t layers, experts, top_k;
@@ -93,17 +98,19 @@ typedef struct spw_writer_settings {
     const int32_t *layer_id;     /* [layers] index in the model; NULL: 0, 1, 2 ... */
     int with_weights;            /* weights are put too */
     int by_falling_weight;       /* a token's choices stand by falling weight */
-    size_t hidden, model_layers; /* of the model; 0: not said */
+    size_t hidden, model_layers; /* of the model, below 1e15; 0: not said */
     const char *model, *source, *license, *generator, *note; /* NULL: not said */
 } spw_writer_settings;
 
 spw_code spw_writer_create(const char *path, const spw_writer_settings *settings, spw_writer **out);
 /* source_rank [tokens], NULL when the settings have no ranks; it must live until the step ends. */
 spw_code spw_writer_begin_step(spw_writer *writer, int64_t id, uint64_t tokens, const uint16_t *source_rank);
-/* expert [tokens][top_k], weight [tokens][top_k] half bits or NULL. */
+/* expert [tokens][top_k], weight [tokens][top_k] half bits, NULL when the settings have none. */
 spw_code spw_writer_put_layer(spw_writer *writer, size_t layer, const uint16_t *expert,
                               const uint16_t *weight);
 spw_code spw_writer_end_step(spw_writer *writer);
+/* The step under way never was; the steps before it stay, and its id may be used again. OK outside of a step, too. */
+spw_code spw_writer_drop_step(spw_writer *writer);
 spw_code spw_writer_finish(spw_writer *writer); /* frees the writer, also on failure */
 void spw_writer_abandon(spw_writer *writer);    /* leaves no file; NULL is fine */
 

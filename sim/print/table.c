@@ -152,12 +152,22 @@ void spw_table_interval(spw_table *table, double low, double high) {
     spw_table_real_shown(table, high, "");
 }
 
+/* What a spreadsheet would compute when it opens the file; a number is none. */
+static bool is_formula(const char *text) {
+    char *end = NULL;
+    if (text[0] == '\0' || strchr("=+-@\t\r", text[0]) == NULL || strcmp(text, "-") == 0) return false;
+    (void)strtod(text, &end);
+    return *end != '\0' || end == text;
+}
+
 static void print_csv_text(const char *text, FILE *out) {
-    if (strpbrk(text, ",\"\n\r") == NULL) {
+    const bool formula = is_formula(text);
+    if (!formula && strpbrk(text, ",\"\n\r") == NULL) {
         fputs(text, out);
         return;
     }
     fputc('"', out);
+    if (formula) fputc('\'', out); /* which spreadsheets take for the mark of a text */
     for (; *text != '\0'; text++) {
         if (*text == '"') fputc('"', out);
         fputc(*text, out);

@@ -46,7 +46,8 @@ void spw_table_real_shown(spw_table *table, double value, const char *shown); /*
 void spw_table_interval(spw_table *table, double low, double high);
 void spw_table_none(spw_table *table); /* null, empty, "-" */
 
-/* JSON: an array of objects; CSV: a header line and rows, quoted where needed; table: headings and rows, folded where a
+/* JSON: an array of objects; CSV: a header line and rows, quoted where needed, with ' before a text that a spreadsheet would
+ * take for a formula; table: headings and rows, folded where a
  * line would be too long (table_internal.h). */
 SPW_MUST_CHECK spw_status spw_table_print(const spw_table *table, spw_format format, FILE *out);
 /* Characters of a line of this thread's tables for a person; 120 unless said. SIZE_MAX: no table is folded. */

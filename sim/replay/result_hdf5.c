@@ -3,6 +3,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "sim/replay/result_json.h"
+#include "traces/hdf5_disk.h"
+#include "traces/hdf5_error.h"
 #include "traces/hdf5_ledger.h"
 
 #include <hdf5.h>
@@ -45,6 +47,7 @@ static const char *const axis_names[AXES] = {"result", "step", "layer", "rank"};
 
 struct spw_result_file {
     spw_file target;
+    spw_hdf5_disk disk;
     spw_hdf5_ledger ledger;
     hid_t file, value[VALUES], step, figure[FIGURES], choices, links;
     const spw_run_settings *settings;
@@ -57,6 +60,12 @@ struct spw_result_file {
 
 static spw_status broken(const spw_result_file *f, const char *what) {
     return spw_fail(SPW_EIO, "%s: %s cannot be written; is the disk full, or memory?", f->target.path, what);
+}
+
+/* Whether all that was written is there. */
+static spw_status check_disk(const spw_result_file *f) {
+    const spw_status status = spw_hdf5_disk_check(&f->disk);
+    return status == SPW_OK ? SPW_OK : spw_fail_within(status, "%s", f->target.path);
 }
 
 static spw_status set_text(spw_result_file *f, hid_t object, const char *name, const char *text) {
@@ -134,6 +143,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     spw_status status = SPW_OK;
     spw_result_file *f = NULL;
     char *text = NULL;
+    hid_t access_list = H5I_INVALID_HID;
     *out = NULL;
     SPW_TRY(SPW_ALLOC(1, &f));
     f->file = f->step = f->choices = f->links = H5I_INVALID_HID;
@@ -143,7 +153,10 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     f->scheme = scheme;
     f->results = settings->job->batches * settings->job->schemes;
     SPW_TRY(spw_file_begin(path, &f->target));
-    f->file = H5Fcreate(f->target.temporary, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    SPW_TRY(spw_hdf5_listen());
+    access_list = H5Pcreate(H5P_FILE_ACCESS);
+    SPW_TRY(spw_hdf5_disk_use(access_list, &f->disk));
+    f->file = H5Fcreate(f->target.temporary, H5F_ACC_TRUNC, H5P_DEFAULT, access_list);
     if (f->file < 0) SPW_TRY(broken(f, "the file"));
     SPW_TRY(spw_run_settings_text(settings, &text));
     SPW_TRY(set_text(f, f->file, "format", "spillway-result"));
@@ -153,6 +166,7 @@ spw_status spw_result_file_create(const char *path, const spw_run_settings *sett
     f = NULL;
 
 cleanup:
+    if (access_list >= 0) (void)H5Pclose(access_list);
     free(text);
     spw_result_file_discard(f);
     return status;
@@ -355,6 +369,7 @@ static spw_status take(void *state, const spw_replay_step *step) {
                                      start[1], data[v], f->layers * f->ranks * sizeof *data[v]));
     }
     if (!good) SPW_TRY(broken(f, "a step"));
+    SPW_TRY(check_disk(f));
 
 cleanup:
     return status;
@@ -427,6 +442,7 @@ spw_status spw_result_file_commit(spw_result_file *f, const spw_result *result) 
     free(summary);
     if (status == SPW_OK && !(attach_scales(f) && attach_pairs(f))) status = broken(f, "the axes");
     if (!close_all(f) && status == SPW_OK) status = broken(f, "the file");
+    if (status == SPW_OK) status = check_disk(f);
     if (status == SPW_OK) {
         status = spw_hdf5_ledger_check(&f->ledger, f->target.temporary);
         if (status != SPW_OK) status = spw_fail_within(status, "%s", f->target.path);

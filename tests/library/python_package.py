@@ -3,6 +3,7 @@
 
 python_package.py PACKAGE_FOLDER LIBRARY SPILLWAY SCRATCH SOURCE"""
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -116,6 +117,69 @@ except KeyError:
     check(not (scratch / "none.h5").exists(), "an error in the with statement leaves a file")
 with spillway.Trace.generate(scratch / "made.h5", experts=32, top_k=2, layers=2, ranks=4, tokens_per_rank=64) as trace:
     check(trace.tokens == 256, "generate")
+
+# What ctypes or NumPy would cut, and what no reader takes, is refused; the steps around it stay.
+path = scratch / "refused.h5"
+with spillway.TraceWriter(path, layers=2, experts=8, top_k=1, ranks=8, weights=True) as writer:
+    def step(id, expert=numpy.zeros((2, 3, 1), int), weight=numpy.full((2, 3, 1), 0.5), rank=(0, 1, 7)):
+        writer.step(id, numpy.asarray(expert), weight, rank)
+
+    step(1)
+    nine = numpy.zeros((2, 3, 1), int)
+    nine[1, 0, 0] = 9
+    fails("expert 9 of 8", step, 2, nine)  # the second layer, when the first one is there
+    for rank in ([65536, 0, 0], [-1, 0, 0], [1.9, 0, 0], ["1", "2", "3"]):
+        fails("source_rank", step, 2, rank=rank, kind=ValueError)
+    fails("source rank 8 of 8", step, 2, rank=[8, 0, 0])
+    for value in (numpy.nan, numpy.inf, 1e9):
+        fails("weight", step, 2, weight=numpy.full((2, 3, 1), value), kind=ValueError)
+    fails("a weight below 0", step, 2, weight=numpy.full((2, 3, 1), -1.0))
+    fails("weight", step, 2, weight=numpy.full((2, 3, 1), "1"), kind=ValueError)
+    for name in (2**63, -2**63 - 1, 1.5, "2"):
+        fails("id", step, name, kind=ValueError)
+    fails("must rise", step, 1)
+    step(2)
+with spillway.Trace(path) as trace:
+    check(list(trace.step_ids) == [1, 2] and trace.tokens == 6, f"refused steps: {trace}")
+    for position in (-1, 2):
+        fails(f"step {position}", trace.counts, position, kind=IndexError)
+    fails("layer -1", trace.choices, 0, -1, kind=IndexError)
+    for value in (2**64, 1.5):
+        fails("layer", trace.choices, 0, value, kind=ValueError)
+        fails("step", trace.counts, value, kind=ValueError)
+SIZES = dict(layers=1, experts=8, top_k=1)
+for option, values in {"layers": (-1, 2**64 + 1, 1.5), "experts": (-1, 2**64 + 8), "top_k": (2**64 + 1,), "ranks": (-1, 2.0),
+                       "hidden": (2**64,), "model_layers": (-5,), "layer_ids": ([2**32 + 5], [0.5], [-1])}.items():
+    for value in values:
+        fails(option, spillway.TraceWriter, scratch / "none.h5", **{**SIZES, option: value}, kind=ValueError)
+fails("3 at position 1", spillway.TraceWriter, scratch / "none.h5", **{**SIZES, "layers": 2}, layer_ids=[3, 3])
+for option in ("model", "source", "license", "generator", "note"):
+    fails("NUL", spillway.TraceWriter, scratch / "none.h5", **SIZES, **{option: "a\0b"}, kind=ValueError)
+fails("NUL", spillway.Trace, f"{path}\0x", kind=ValueError)
+fails("NUL", spillway.ask, "trace info", f"{path}\0x", kind=ValueError)
+fails("NUL", spillway.TraceWriter, f"{path}\0x", **SIZES, kind=ValueError)
+check(not (scratch / "none.h5").exists(), "a refused writer leaves a file")
+
+# A notebook's cell that runs twice: each file is written, read and written again.
+for turn in range(2):
+    with spillway.TraceWriter(path, **SIZES) as writer:
+        writer.step(turn, numpy.full((1, 3, 1), turn))
+    with spillway.Trace(path) as trace:
+        check(trace.counts().sum() == 3 and list(trace.step_ids) == [turn], "a file that was written twice")
+    spillway.ask("trace slice", str(path), str(scratch / "again.h5"), "--steps", "0:1")
+    check(spillway.ask("trace info", str(scratch / "again.h5"))["format"], "a slice that was written twice")
+    spillway.replay(data, job=own, output=result)
+    with spillway.Trace.generate(scratch / "made.h5", experts=32, top_k=2, layers=2, ranks=4, tokens_per_rank=64) as trace:
+        check(trace.tokens == 256, "generate")
+        fails("close that reader first", spillway.ask, "trace slice", str(path), str(scratch / "made.h5"), "--steps", "0:1")
+
+# Processes that are forked after a call: OpenMP's threads are not copied.
+def rows_of(sequences):
+    return len(spillway.replay(data, job=own, sequences_per_gpu=[sequences]).rows)
+
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    check(pool.map_async(rows_of, [1, 2]).get(timeout=300) == [1, 1], "forked processes")
 
 # Threads: each has its own error.
 wrong = []

@@ -2,12 +2,14 @@
 """spillway_moe.importing: files that Python alone reads become traces, which `trace verify` and `replay` accept, and whose rows are
 those that are counted here. safetensors and pyarrow come from PyPI; torch is tried by .ci/run long.
 importing.py SPILLWAY SOURCE LIBRARY SCRATCH VENV [torch]"""
+import errno
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import framework_venv
 
@@ -81,6 +83,10 @@ def is_right(inputs, **options):
     check(row["evidence"] == "exact" and row["traffic"]["rows_max"] == np.max(rows), f"{inputs}: {row['evidence']}, {row['traffic']}")
 
 
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 if torch_too:
     import torch
 
@@ -92,6 +98,17 @@ if torch_too:
     refused("holds ids, step", ValueError, scratch / "nested.pth", key="routing", axes="tokens,layers,k")
     torch.save({"run": print}, scratch / "code.pt")  # a pickle that would call something
     refused("", Exception, scratch / "code.pt", axes="tokens,layers,k")
+    torch.save({"step": 3}, scratch / "none.pt")
+    refused("holds a int where a tensor", ValueError, scratch / "none.pt", axes="tokens,layers,k")
+    torch.save(torch.zeros(1, 2, dtype=torch.int64).expand(50_000_000, 2), scratch / "bomb.pt")  # 800 MB of two numbers
+    check((scratch / "bomb.pt").stat().st_size < 4096, "the file is as small as it says")
+    refused("claim 800000000 bytes", ValueError, scratch / "bomb.pt", axes="tokens,k", files="layers")
+    row = torch.zeros(1000, 2, dtype=torch.int64)
+    torch.save([row] * 1000, scratch / "many.pt")  # 16 MB of one tensor
+    refused("claim 16000000 bytes", ValueError, scratch / "many.pt", axes="tokens,k")
+    version, torch.__version__ = torch.__version__, "2.5.1+cpu"
+    refused("CVE-2025-32434", ImportError, scratch / "nested.pth", key="routing.ids", axes="tokens,layers,k")
+    torch.__version__ = version
 else:
     import pyarrow
     import pyarrow.parquet
@@ -110,11 +127,41 @@ else:
     save_file(counts, scratch / "gap.safetensors")
     refused("the tensor 5_3 is missing", ValueError, scratch / "gap.safetensors", axes="steps,layers,experts")
 
+    names = [f"{step}_{layer:03}" for step in (4, 5) for layer in range(LAYERS)]  # with zeros in front, all of them
+    counts["5_3"] = counts["4_3"]
+    save_file(dict(zip(names, (counts[f"{n[0]}_{int(n[2:])}"] for n in names))), scratch / "padded.safetensors")
+    is_right(scratch / "padded.safetensors", axes="steps,layers,experts")
+    save_file({"01_0": counts["4_0"], "1_0": counts["4_1"]}, scratch / "twice.safetensors")
+    refused("01_0 and 1_0 are of one iteration and layer", ValueError, scratch / "twice.safetensors", axes="steps,layers,experts")
+
     files = []  # FLAME-MoE's traces: a table a layer, the ids of a token a row
     for layer in range(LAYERS):
         files.append(scratch / f"layer_{layer:02}.parquet")
         pyarrow.parquet.write_table(pyarrow.table({"token": list(range(len(flat))), "indices": flat[:, layer].tolist()}), files[-1])
     is_right(files, key="indices", axes="tokens,k", files="layers", tokens_per_rank=TOKENS)
+    ranks = []  # files of one name in two folders, which are the user's in every message
+    for number in range(2):
+        (scratch / f"rank{number}").mkdir()
+        ranks.append(scratch / f"rank{number}" / "layer.parquet")
+        part = flat[number * 32:(number + 1) * 32, 0]
+        pyarrow.parquet.write_table(pyarrow.table({"indices": part.tolist()}), ranks[-1])
+    said = import_arrays(ranks, scratch / "two.h5", axes="tokens,k", files="layers", **STATED)
+    with h5py.File(scratch / "two.h5") as h:
+        check((h["tokens/expert_id"][:] == np.stack([flat[:32, 0], flat[32:64, 0]], axis=1)).all(), "two files of one name")
+    refused(f"{ranks[1]}: axis k has 8 elements", Error, ranks[1], top_k=4, axes="tokens,k", files="layers")
+    refused("is given twice", ValueError, [ranks[0], ranks[0]], axes="tokens,k", files="layers")
+    before = ranks[0].read_bytes()
+    try:
+        import_arrays(ranks[0], ranks[0], axes="tokens,k", files="layers", **STATED)
+        check(False, "an output over its input")
+    except ValueError as error:
+        check("is the input" in str(error) and ranks[0].read_bytes() == before, str(error))
+    small = tempfile.tempdir
+    tempfile.tempdir = str(scratch / "full")  # a folder in which nothing can be kept
+    (scratch / "full").mkdir()
+    np_save, np.save = np.save, full_disk
+    refused(f"{ranks[0]} as an array: No space left on device", OSError, ranks[0], axes="tokens,k", files="layers")
+    np.save, tempfile.tempdir = np_save, small
     pyarrow.parquet.write_table(pyarrow.table({"indices": [[1, 2], [3]]}), scratch / "uneven.parquet")
     refused("1 to 2 numbers", ValueError, scratch / "uneven.parquet", axes="tokens,k")
     (scratch / "replay.pt").write_bytes(b"")

@@ -82,6 +82,28 @@ static void test_awkward_cells(void) {
     spw_table_destroy(t);
 }
 
+/* A spreadsheet computes what begins so; numbers are none of it, and a person and JSON see the text as it is. */
+static void test_formulas(void) {
+    static const char *const texts[] = {"=1+1", "+cmd|x", "-2+3", "@SUM(A1)", "=\"a\",b",
+                                        "-0.5", "+2e3",   "-",    "a=b"};
+    static const char *const want[] = {
+        "\"'=1+1\"", "\"'+cmd|x\"", "\"'-2+3\"", "\"'@SUM(A1)\"", "\"'=\"\"a\"\",b\"", "-0.5",
+        "+2e3",      "-",           "a=b"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        spw_table *t = NULL;
+        char csv[128];
+        CHECK_OK(spw_table_create(columns, &t));
+        spw_table_text(t, texts[i]);
+        for (int c = 1; c < 4; c++) spw_table_none(t);
+        (void)snprintf(csv, sizeof csv, "name,count,hidden,share\n%s,,,\n", want[i]);
+        expect(t, SPW_FORMAT_CSV, csv);
+        char *shown = printed(t, SPW_FORMAT_TABLE);
+        CHECK(strstr(shown, texts[i]) != NULL && strchr(shown, '\'') == NULL);
+        free(shown);
+        spw_table_destroy(t);
+    }
+}
+
 static void test_names(void) {
     spw_format format = SPW_FORMAT_CSV;
     CHECK_OK(spw_format_parse("table", &format));
@@ -272,6 +294,7 @@ int main(void) {
     test_folded_text();
     test_wrap();
     test_awkward_cells();
+    test_formulas();
     test_names();
     test_allocations();
     test_json_allocations();

@@ -229,6 +229,8 @@ static void test_writer_refuses(void) {
     CHECK_OK(spw_trace_writer_begin_step(
         writer, &(spw_trace_write_step){.tokens = 1, .tokens_kept = true, .source_rank = zero}));
     CHECK_STATUS(spw_trace_writer_put_layer(writer, 0, bad, NULL), SPW_EARG);
+    CHECK_STATUS(spw_trace_writer_end_step(writer), SPW_EARG); /* a refused layer is not there */
+    CHECK_OK(spw_trace_writer_put_layer(writer, 0, good, NULL));
     CHECK_STATUS(spw_trace_writer_put_layer(writer, 0, good, NULL), SPW_EARG); /* twice */
     CHECK_STATUS(spw_trace_writer_finish(writer), SPW_EARG);                   /* not ended */
     CHECK(access(path, F_OK) != 0);
