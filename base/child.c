@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "base/temporary.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,8 +11,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -44,8 +47,16 @@ static bool put(int pipe, const void *data, size_t bytes) {
 typedef struct listener {
     int pipe;
     pid_t child;
+    unsigned patience_s;
     bool broken, stuck; /* the pipe gave an error; the child sleeps */
 } listener;
+
+/* What a child may take, and what its end means. */
+typedef struct terms {
+    unsigned cpu_seconds, patience_s; /* cpu_seconds 0: as many as it needs */
+    size_t most_bytes;
+    bool own; /* its work is ours: a crash says nothing of a file */
+} terms;
 
 /* Whether a thread of the process could run, waits for a disk, or was stopped: then it does not sleep, however little processor
  * time a busy machine has for it. Where /proc says nothing, none. */
@@ -75,7 +86,7 @@ static bool sleeps(const listener *l) {
     clockid_t clock;
     double used = 0.0, before = 0.0;
     if (clock_getcpuclockid(l->child, &clock) != 0) return false;
-    for (unsigned idle = 0; idle < spw_child_patience_s;) {
+    for (unsigned idle = 0; idle < l->patience_s;) {
         struct pollfd word = {.fd = l->pipe, .events = POLLIN};
         const int heard = poll(&word, 1, 1000);
         if (heard < 0 && errno == EINTR) continue;
@@ -116,6 +127,8 @@ static void be_silent(void) {
     for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) (void)signal(crashes[i], SIG_DFL);
 }
 
+bool spw_child_is_apart(void) { return false; }
+
 static void heed_sanitizer(int state) {
     if (WIFEXITED(state) && WEXITSTATUS(state) != 0 && WEXITSTATUS(state) != EXIT_UNHEARD) abort();
 }
@@ -126,16 +139,29 @@ static void be_silent(void) {
     if (nowhere >= 0) (void)dup2(nowhere, STDERR_FILENO);
 }
 
+bool spw_child_is_apart(void) { return true; }
+
 static void heed_sanitizer(int state) { (void)state; }
 #endif
 
+/* A child that works for its parent ends with it, and by the signals that would end it: handlers of the parent's are not its own. */
+static void be_ended(void) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    struct sigaction action;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            (void)signal(signals[i], SIG_DFL);
+}
+
 /* The exit status of the child. */
-static int answer(int pipe, unsigned cpu_seconds, spw_child_work work, void *context) {
-    const struct rlimit seconds = {cpu_seconds, cpu_seconds}, none = {0, 0};
+static int answer(int pipe, const terms *t, spw_child_work work, void *context) {
+    const struct rlimit seconds = {t->cpu_seconds, t->cpu_seconds}, none = {0, 0};
     reply_head head = {.code = SPW_ENOMEM, .message = "cannot allocate an answer"};
     char *text = NULL;
     be_silent();
-    (void)setrlimit(RLIMIT_CPU, &seconds);
+    if (t->own) be_ended();
+    if (t->cpu_seconds > 0) (void)setrlimit(RLIMIT_CPU, &seconds);
     (void)setrlimit(RLIMIT_CORE, &none);
     FILE *out = open_memstream(&text, &head.bytes);
     if (out != NULL) {
@@ -165,7 +191,7 @@ static bool listen_to(listener *l, size_t most_bytes, reply_head *head, char **r
 static spw_status no_answer(const char *path, int state, const listener *l) {
     if (l->stuck)
         return spw_fail(SPW_EIO, "%s: no answer: what reads it has slept for %u seconds", path,
-                        spw_child_patience_s);
+                        l->patience_s);
     if (l->broken) return spw_fail(SPW_EIO, "%s: no answer from the process that reads it", path);
     if (WIFSIGNALED(state))
         return spw_fail(SPW_EFORMAT, "%s: damaged, or memory ran out: what reads it fails (%s)", path,
@@ -178,34 +204,61 @@ static spw_status no_answer(const char *path, int state, const listener *l) {
                     code);
 }
 
-static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
-                           void *context, char **reply, size_t *bytes, bool *stuck) {
+static bool is_crash(int signal_number) {
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGKILL};
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+        if (crashes[i] == signal_number) return true;
+    return false;
+}
+
+/* Why our own work came to no end. */
+static spw_status no_end(const char *what, int state, const listener *l) {
+    if (l->stuck) return spw_fail(SPW_EIO, "%s: has slept for %u seconds", what, l->patience_s);
+    if (WIFSIGNALED(state) && !is_crash(WTERMSIG(state)))
+        return spw_fail(SPW_EIO, "%s: ended by signal %d (%s)", what, WTERMSIG(state),
+                        strsignal(WTERMSIG(state)));
+    if (WIFSIGNALED(state))
+        return spw_fail(
+            SPW_ENOMEM,
+            "%s: ended by signal %d (%s): out of memory, or an error of the library or of one that "
+            "it uses; no output was replaced",
+            what, WTERMSIG(state), strsignal(WTERMSIG(state)));
+    return spw_fail(SPW_ENOMEM, "%s: a library ended it (exit status %d): memory or threads ran out", what,
+                    WEXITSTATUS(state));
+}
+
+static spw_status run_once(const char *path, const terms *t, spw_child_work work, void *context, char **reply,
+                           size_t *bytes, bool *stuck) {
     spw_status status = SPW_OK;
     reply_head head = {.code = 0};
     int ends[2] = {-1, -1}, state = 0;
     *reply = NULL;
     *bytes = 0;
     if (pipe(ends) != 0) return spw_fail(SPW_EIO, "%s: no pipe: %s", path, strerror(errno));
+    void *files = t->own ? spw_temporary_lend() : NULL;
     (void)fflush(NULL); /* or the child might print what waits in a buffer here */
     const pid_t child = fork();
     if (child == 0) {
         (void)close(ends[0]);
-        _exit(answer(ends[1], cpu_seconds, work, context));
+        spw_temporary_borrow(files);
+        _exit(answer(ends[1], t, work, context));
     }
     (void)close(ends[1]);
     if (child < 0) {
         (void)close(ends[0]);
+        spw_temporary_take_back(files);
         return spw_fail(SPW_EIO, "%s: no child process: %s", path, strerror(errno));
     }
-    listener l = {.pipe = ends[0], .child = child};
-    const bool heard = listen_to(&l, most_bytes, &head, reply, &status);
+    listener l = {.pipe = ends[0], .child = child, .patience_s = t->patience_s};
+    const bool heard = listen_to(&l, t->most_bytes, &head, reply, &status);
     (void)close(ends[0]);
     if (l.stuck) (void)kill(child, SIGKILL);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
     heed_sanitizer(state);
+    spw_temporary_take_back(files);
     if (!heard || !WIFEXITED(state) || WEXITSTATUS(state) != 0) {
-        status = no_answer(path, state, &l);
+        status = t->own ? no_end(path, state, &l) : no_answer(path, state, &l);
     } else if (head.code != SPW_OK) {
         status = spw_fail(status, "%s", head.message);
     }
@@ -222,11 +275,18 @@ static spw_status run_once(const char *path, unsigned cpu_seconds, size_t most_b
  * that a thread held for a moment: the next one is born at another moment. */
 spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes, spw_child_work work,
                          void *context, char **reply, size_t *bytes) {
+    const terms t = {
+        .cpu_seconds = cpu_seconds, .patience_s = spw_child_patience_s, .most_bytes = most_bytes};
     bool stuck = false;
     spw_status status = spw_file_reads(path); /* the child's own list ends with it */
-    if (status == SPW_OK)
-        status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes, &stuck);
-    if (status == SPW_EFORMAT || stuck)
-        status = run_once(path, cpu_seconds, most_bytes, work, context, reply, bytes, &stuck);
+    if (status == SPW_OK) status = run_once(path, &t, work, context, reply, bytes, &stuck);
+    if (status == SPW_EFORMAT || stuck) status = run_once(path, &t, work, context, reply, bytes, &stuck);
     return status;
+}
+
+spw_status spw_child_do(const char *what, spw_child_work work, void *context, char **reply, size_t *bytes) {
+    enum { PATIENCE_S = 600 };
+    const terms t = {.patience_s = PATIENCE_S, .most_bytes = SIZE_MAX - 1, .own = true};
+    bool stuck = false;
+    return run_once(what, &t, work, context, reply, bytes, &stuck);
 }

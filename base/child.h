@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Seconds in each of which a child uses less than 0.01 s of processor time, after which it is stuck; 20, a test takes less. */
@@ -20,5 +21,13 @@ typedef spw_status (*spw_child_work)(void *context, FILE *out);
  * that is held nowhere. */
 SPW_MUST_CHECK spw_status spw_child_run(const char *path, unsigned cpu_seconds, size_t most_bytes,
                                         spw_child_work work, void *context, char **reply, size_t *bytes);
+
+/* Whether work of our own should be done in a child: not under a sanitizer, which allows no threads there and must be heard. */
+bool spw_child_is_apart(void);
+
+/* The same once, for work of our own that may take long and write files: without a limit of processor time; *bytes may be any. A child
+ * that crashes is SPW_ENOMEM: "what: ended by signal 11 ...", one that sleeps for ten minutes SPW_EIO; its temporary files go. */
+SPW_MUST_CHECK spw_status spw_child_do(const char *what, spw_child_work work, void *context, char **reply,
+                                       size_t *bytes);
 
 #endif

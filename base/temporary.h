@@ -21,6 +21,12 @@ void spw_temporary_remove_all(void);
  * alone then removes what it creates. Without memory for that the list stays one of each process. */
 void spw_temporary_share(void);
 
+/* A list for one child: lent before the fork (NULL: no memory), borrowed by the child, whose files stand there from then on, and
+ * taken back when the child has ended: what it left is removed. NULL is fine. */
+void *spw_temporary_lend(void);
+void spw_temporary_borrow(void *list);
+void spw_temporary_take_back(void *list);
+
 /* From now on no signal is caught for their sake, and nothing is done when the program ends: for a library in a program whose
  * signals are its own. What a killed program left goes when the same output is begun again. */
 void spw_temporary_leave_signals(void);

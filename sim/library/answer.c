@@ -1,9 +1,11 @@
+#include "base/child.h"
 #include "base/memory.h"
 #include "sim/command/command.h"
 #include "sim/command/command_trace.h"
 #include "sim/library/gate.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +49,7 @@ const char *spw_answer_json(const spw_answer *answer) { return answer != NULL ? 
 const char *spw_answer_notes(const spw_answer *answer) { return answer != NULL ? answer->notes : ""; }
 
 /* Runs the command with streams of its own. */
-static spw_status run(size_t which, int argc, char **argv, spw_answer *answer) {
+static spw_status run_here(size_t which, int argc, char **argv, spw_answer *answer) {
     spw_command_streams own = {.out = open_memstream(&answer->json, &answer->json_bytes),
                                .notes = open_memstream(&answer->notes, &answer->notes_bytes)};
     spw_status status = SPW_OK;
@@ -61,6 +63,96 @@ static spw_status run(size_t which, int argc, char **argv, spw_answer *answer) {
     const bool whole =
         (own.out == NULL || fclose(own.out) == 0) && (own.notes == NULL || fclose(own.notes) == 0);
     if (status == SPW_OK && !whole) status = spw_fail(SPW_ENOMEM, "cannot keep the answer");
+    return status;
+}
+
+/* --- In a child, which a library that fails takes with it --- */
+
+typedef struct question {
+    size_t which;
+    int argc;
+    char **argv;
+    spw_answer *answer;
+    spw_status status;
+    char message[8192];
+} question;
+
+/* What comes back, before the JSON and the notes. */
+typedef struct answer_head {
+    int status;
+    size_t json_bytes, notes_bytes;
+    char message[8192];
+} answer_head;
+
+static void *work(void *context) {
+    question *q = context;
+    q->status = spw_settle(run_here(q->which, q->argc, q->argv, q->answer));
+    (void)snprintf(q->message, sizeof q->message, "%s", spw_last_error());
+    return NULL;
+}
+
+/* The child's main thread is a copy of one for which OpenMP keeps a team that was not copied; a new one gets a team of its own. */
+static spw_status work_there(void *context, FILE *out) {
+    question *q = context;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, q) != 0) {
+        (void)work(q);
+    } else {
+        (void)pthread_join(thread, NULL);
+    }
+    spw_forget_causes(); /* they are in the status */
+    answer_head head = {
+        .status = (int)q->status, .json_bytes = q->answer->json_bytes, .notes_bytes = q->answer->notes_bytes};
+    memcpy(head.message, q->message, sizeof head.message);
+    const bool said = fwrite(&head, sizeof head, 1, out) == 1 &&
+                      fwrite(q->answer->json, 1, head.json_bytes, out) == head.json_bytes &&
+                      fwrite(q->answer->notes, 1, head.notes_bytes, out) == head.notes_bytes;
+    return said ? SPW_OK : spw_fail(SPW_ENOMEM, "cannot keep the answer");
+}
+
+static spw_status copy_part(const char *from, size_t bytes, char **out, size_t *out_bytes) {
+    *out = malloc(bytes + 1);
+    if (*out == NULL) return spw_fail(SPW_ENOMEM, "cannot keep the answer");
+    memcpy(*out, from, bytes);
+    (*out)[bytes] = '\0';
+    *out_bytes = bytes;
+    return SPW_OK;
+}
+
+static spw_status unpack(const char *reply, size_t bytes, spw_answer *answer) {
+    answer_head head;
+    spw_status status = SPW_OK;
+    const char *at = reply + sizeof head;
+    if (bytes < sizeof head) return spw_fail(SPW_EIO, "half an answer");
+    memcpy(&head, reply, sizeof head);
+    const size_t rest = bytes - sizeof head;
+    if (head.json_bytes > rest || head.notes_bytes != rest - head.json_bytes || head.status < 0 ||
+        head.status >= SPW_STATUS_COUNT)
+        return spw_fail(SPW_EIO, "half an answer");
+    SPW_TRY(copy_part(at, head.json_bytes, &answer->json, &answer->json_bytes));
+    SPW_TRY(copy_part(at + head.json_bytes, head.notes_bytes, &answer->notes, &answer->notes_bytes));
+    status = (spw_status)head.status;
+    head.message[sizeof head.message - 1] = '\0';
+    if (status != SPW_OK) status = spw_fail(status, "%s", head.message);
+
+cleanup:
+    return status;
+}
+
+static spw_status run(size_t which, int argc, char **argv, spw_answer *answer) {
+    if (!spw_child_is_apart()) return run_here(which, argc, argv, answer);
+    question *q = NULL;
+    char *reply = NULL;
+    size_t bytes = 0;
+    spw_status status = SPW_OK;
+    SPW_TRY(SPW_ALLOC(1, &q));
+    *q = (question){.which = which, .argc = argc, .argv = argv, .answer = answer};
+    SPW_TRY(spw_child_do(argv[0], work_there, q, &reply, &bytes));
+    SPW_TRY(unpack(reply, bytes, answer));
+
+cleanup:
+    spw_free(q);
+    spw_free(reply);
     return status;
 }
 

@@ -22,7 +22,8 @@ long spw_gate_patience_ms = 10000;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT, once_forks = PTHREAD_ONCE_INIT;
 static _Thread_local bool inside, held_for_fork;
-static bool torn; /* this process was forked in the middle of another thread's call */
+static bool own_child; /* this process works for its parent's call, in whatever thread */
+static bool torn;      /* this process was forked in the middle of another thread's call */
 static size_t run;
 static bool run_stays;
 
@@ -32,7 +33,7 @@ static bool run_stays;
 static void before_fork(void) {
     struct timespec until;
     held_for_fork = false;
-    if (inside || clock_gettime(CLOCK_REALTIME, &until) != 0) return;
+    if (inside || own_child || clock_gettime(CLOCK_REALTIME, &until) != 0) return;
     until.tv_sec += spw_gate_patience_ms / 1000;
     until.tv_nsec += spw_gate_patience_ms % 1000 * 1000000;
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
@@ -46,7 +47,8 @@ static void after_fork(void) {
 
 static void in_child(void) {
     omp_set_num_threads(1);
-    if (!inside && !held_for_fork) {
+    own_child = own_child || inside;
+    if (!own_child && !held_for_fork) {
         torn = true;
         gate = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     }

@@ -5,8 +5,11 @@
  * Nothing here prints, ends the program, catches signals or keeps state, but for the message of a thread's latest failure:
  * a process may write again what it wrote or read, once the call has returned or the reader is closed.
  * Every function may be called from any thread; one reader, writer or answer belongs to one thread at a time. Calls that
- * read or write files wait for each other, because HDF5 does not allow more; each uses all cores (OMP_NUM_THREADS). A
- * file that HDF5 does not survive ends a child process that looks at it first, not yours.
+ * read or write files wait for each other, because HDF5 does not allow more; each uses all cores (OMP_NUM_THREADS).
+ *
+ * A question (spw_ask) is answered in a child process, which takes a library that fails, for want of memory or by itself, with it; the
+ * call then returns SPW_CODE_MEMORY. A reader's file is first looked at by such a child. Readers and writers themselves work in your
+ * process: where an allocation fails inside of HDF5 or OpenMP, these may end it. A full disk never does.
  *
  * A forked child may use everything here, with one thread, because OpenMP's threads are not copied: also a reader of its parent,
  * but not a writer. fork() waits up to 10 s for a call of another thread; when that lasts longer, the child's calls

@@ -1,13 +1,16 @@
 /* test_library_life SCRATCH TRACE.h5 JOB.yaml: the library in a process that goes on: the same file twice, forked children,
  * arguments that are missing. */
+#include "base/child.h"
 #include "sim/library/gate.h"
 #include "sim/library/spillway.h"
 #include "tests/unit/check.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -203,6 +206,68 @@ static void refuses_torn(const char *scratch) {
     CHECK(child_does(asks_there, NULL));
 }
 
+/* --- What ends the work of a call --- */
+
+typedef struct asking {
+    char path[512];
+    spw_code code;
+    char message[1024];
+} asking;
+
+static void *asks_a_fifo(void *context) {
+    asking *a = context;
+    spw_answer *answer = NULL;
+    a->code = spw_ask("model", 1, (const char *[]){a->path}, &answer);
+    (void)snprintf(a->message, sizeof a->message, "%s", spw_last_error());
+    spw_answer_destroy(answer);
+    return NULL;
+}
+
+/* The child of this process; 0: none. */
+static pid_t worker_of(void) {
+    char path[64], name[64];
+    pid_t found = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
+        (void)snprintf(path, sizeof path, "/proc/self/task/%.16s/children", task->d_name);
+        FILE *list = task->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        if (list == NULL) continue;
+        if (fscanf(list, "%63s", name) == 1) found = (pid_t)strtol(name, NULL, 10);
+        (void)fclose(list);
+    }
+    if (tasks != NULL) (void)closedir(tasks);
+    return found;
+}
+
+/* A signal that ends the work of a call is an error of the call. */
+static void outlives_its_work(const char *scratch) {
+    if (!spw_child_is_apart()) return; /* under a sanitizer */
+    static const struct {
+        int signal_number;
+        spw_code code;
+        const char *says;
+    } ends[] = {{SIGSEGV, SPW_CODE_MEMORY, "ended by signal 11"},
+                {SIGKILL, SPW_CODE_MEMORY, "no output was replaced"},
+                {SIGINT, SPW_CODE_IO, "ended by signal 2"}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        pthread_t thread;
+        asking a = {.code = SPW_CODE_OK};
+        (void)snprintf(a.path, sizeof a.path, "%s/life_fifo_%zu.json", scratch, i);
+        (void)unlink(a.path);
+        CHECK(mkfifo(a.path, 0666) == 0);
+        CHECK(pthread_create(&thread, NULL, asks_a_fifo, &a) == 0);
+        FILE *end = fopen(a.path, "w"); /* returns when the work has opened its end */
+        const pid_t worker = worker_of();
+        CHECK(end != NULL && worker > 0);
+        CHECK(worker > 0 && kill(worker, ends[i].signal_number) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(a.code == ends[i].code && strstr(a.message, ends[i].says) != NULL);
+        if (a.code != ends[i].code) printf("%d: %s\n", (int)a.code, a.message);
+        if (end != NULL) (void)fclose(end);
+    }
+    CHECK(asks_there(NULL));
+}
+
 /* --- Missing arguments --- */
 
 static void needs_arguments(void) {
@@ -322,5 +387,6 @@ int main(int argc, char **argv) {
     needs_arguments();
     stands_forks(argv[1]);
     refuses_torn(argv[1]);
+    outlives_its_work(argv[1]);
     return check_done();
 }
