@@ -12,8 +12,8 @@
 #include "sim/command/plan_search.h"
 #include "sim/command/plan_until.h"
 #include "sim/input/grid.h"
+#include "sim/input/job_check.h"
 #include "sim/input/software.h"
-#include "sim/memory/allocator_conf.h"
 #include "sim/print/plural.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/plan_points.h"
@@ -140,23 +140,6 @@ static spw_status parse_imbalance(const char *text, double *out) {
     return SPW_OK;
 }
 
-/* Names the sizes that do. */
-static spw_status fail_split(const char *text, const char *part, const spw_job *job) {
-    size_t split[SPW_PLAN_SPLITS];
-    const size_t splits = spw_plan_all_splits(job, split);
-    char sizes[256] = "", hint[SPW_EXPERT_TENSOR_HINT];
-    for (size_t i = 0; i < splits; i++) {
-        const size_t used = strlen(sizes);
-        (void)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i > 0 ? ", " : "", split[i]);
-    }
-    return spw_fail(SPW_EARG,
-                    "--expert-parallel %s: %s does not divide the job's %zu expert x fsdp GPUs; sizes that "
-                    "divide them and "
-                    "the %zu experts are %s%s",
-                    text, part, job->expert * job->fsdp, job->model.experts, sizes,
-                    spw_expert_tensor_hint(job, strtoull(part, NULL, 10), hint));
-}
-
 /* The list of --expert-parallel, or all sizes. */
 static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_request *request) {
     char copy[256], *rest = NULL;
@@ -171,9 +154,11 @@ static spw_status parse_splits(const char *text, const spw_job *job, spw_plan_re
     (void)snprintf(copy, sizeof copy, "%s", text);
     for (char *part = strtok_r(copy, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         uint64_t value = 0;
-        const spw_status status = spw_parse_count("--expert-parallel", part, 1 << 20, &value);
+        spw_status status = spw_parse_count("--expert-parallel", part, 1 << 20, &value);
         if (status != SPW_OK) return status;
-        if (value > 0 && job->expert * job->fsdp % value != 0) return fail_split(text, part, job);
+        if (value > 0 && job->expert * job->fsdp % value != 0)
+            status = spw_job_fail_expert_size(job, (size_t)value, job->expert * job->fsdp);
+        if (status != SPW_OK) return spw_fail_within(SPW_EARG, "--expert-parallel %s", text);
         if (value == 0 || request->splits == SPW_PLAN_SPLITS)
             return spw_fail(SPW_EARG,
                             "--expert-parallel %s: write 1 to %d sizes above 0, as in 4,8,16, or all", text,
@@ -195,6 +180,7 @@ static spw_status choose_software(const char *names, const spw_job_options *o, s
     spw_status status = names == NULL ? spw_software_newest(&o->job, compiled, megatron, software)
                                       : spw_software_read(names, software);
     if (status == SPW_OK && names != NULL) status = spw_software_suits(names, &o->job.cluster);
+    if (status == SPW_OK) status = spw_software_measure(&o->job.cluster, software);
     if (status != SPW_OK) return spw_fail_within(status, "--stack (or none)");
     if (software->compiled) request->stack = &software->stack;
     if (software->timed) request->time_stack = &software->time_stack;
@@ -357,6 +343,7 @@ static spw_run_settings settings_of(const plan_options *o, const spw_plan_reques
                               .seed = q->seed,
                               .tokens = tokens,
                               .stack = software->names[0] != '\0' ? software->names : NULL,
+                              .stack_distance = software->distance,
                               .memory_fit = q->stack,
                               .time_fit = q->time_stack,
                               .megatron_fit = q->megatron};
@@ -414,7 +401,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     SPW_TRY(SPW_ALLOC(1, &tries));
     SPW_TRY(SPW_ALLOC(1, &software));
     SPW_TRY(SPW_ALLOC(1, &other));
-    o->job.points_alone = true;
+    o->job.points_alone = o->job.expert_lists = true;
     SPW_TRY(spw_command_parse(&argp, argc, argv, o));
     if (o->trace_path != NULL && o->routing != NULL)
         SPW_TRY(spw_fail(SPW_EARG, "--trace and --routing both say what the routing is; write one"));
@@ -435,7 +422,8 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->layers != NULL)
         SPW_TRY(spw_parse_range("--layers", o->layers, &request.layer_begin, &request.layer_end));
     splits = o->job.expert_parallel;
-    o->job.expert_parallel = NULL;
+    if (o->search.asked && splits == NULL) o->job.expert_parallel = "all"; /* as a search takes them */
+    if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
     SPW_TRY(spw_job_options_finish(&o->job));
     merge_counts(o->job.job.sequences_per_gpu, &o->job.job.batches);
     merge_counts(o->job.left_out, &o->job.left_outs);
@@ -444,11 +432,7 @@ spw_status spw_command_plan(int argc, char **argv) {
     if (o->search.asked)
         spw_search_batches(&o->job.job, o->job.left_out, o->job.left_outs,
                            o->job.sequences != NULL || o->job.job.batches + o->job.left_outs > 1);
-    if (o->allocator != NULL) {
-        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
-        SPW_TRY(spw_job_check(&o->job.job));
-        request.allocator = true;
-    }
+    request.allocator = o->allocator != NULL;
     const spw_job *job = &o->job.job;
     tokens = spw_cost_tokens(job, tokens);
     o->search.splits = splits;

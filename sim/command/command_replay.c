@@ -6,7 +6,6 @@
 #include "sim/command/job_options.h"
 #include "sim/input/memory_snapshot.h"
 #include "sim/input/software.h"
-#include "sim/memory/allocator_conf.h"
 #include "sim/replay/balance.h"
 #include "sim/replay/chrome_trace.h"
 #include "sim/replay/largest_batch.h"
@@ -332,13 +331,10 @@ spw_status spw_command_replay(int argc, char **argv) {
     if (o->fits != NULL) SPW_TRY(spw_parse_percent("--fits-at", o->fits, &fits));
     SPW_TRY(spw_parse_memory(o->memory, &bound, &memory));
     if (o->tokens != NULL) SPW_TRY(spw_parse_amount("--tokens", o->tokens, "tokens", &settings.tokens));
+    if (o->allocator != NULL) SPW_TRY(spw_job_options_put_allocator(&o->job, o->allocator));
     SPW_TRY(spw_job_options_finish(&o->job));
     SPW_TRY(check_together(o));
     if (o->balancer != NULL) SPW_TRY(spw_balancer_parse(o->balancer, &balancer));
-    if (o->allocator != NULL) {
-        SPW_TRY(spw_allocator_conf_parse("--allocator", o->allocator, &o->job.job.allocator));
-        SPW_TRY(spw_job_check(&o->job.job));
-    }
     if (o->snapshot != NULL) {
         SPW_TRY(spw_memory_snapshot_read(o->snapshot, &snapshot));
         o->job.job.snapshot = &snapshot;
@@ -355,6 +351,8 @@ spw_status spw_command_replay(int argc, char **argv) {
     settings.seed = seed;
     settings.balancer = o->balancer;
     settings.stack = software->names[0] != '\0' ? o->stack : NULL;
+    SPW_TRY(spw_software_measure(&settings.job->cluster, software));
+    settings.stack_distance = software->distance;
     settings.memory_fit = software->compiled ? &software->stack : NULL;
     settings.time_fit = software->timed ? &software->time_stack : NULL;
     settings.megatron_fit = software->megatron ? &software->megatron_coefficients : NULL;

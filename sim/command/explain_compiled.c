@@ -83,6 +83,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     printf("%s, %s on %s, expert %zu x fsdp %zu, %zu x %zu tokens a GPU, remat %s, compiled by %s\n",
            scheme->text, job->model.name, job->cluster.name, job->expert, job->fsdp, sequences,
            job->sequence_length, spw_remat_name(job->remat), stack->name);
+    if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_cut(job, sequences);
     const spw_verdict verdict = spw_footprint_verdict(f.peak_bytes, f.budget_bytes);

@@ -100,6 +100,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
            spw_remat_name(job->remat), spw_offload_note(&job->offload),
            job->attention == SPW_ATTENTION_UNFUSED ? ", attention unfused" : "");
     printf("%s (%s)\n", scheme->type->about.summary, scheme->type->about.source);
+    if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     print_finetune(job);
     print_pipeline(job, &f->stage);

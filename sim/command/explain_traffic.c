@@ -63,6 +63,7 @@ static void print_heading(const spw_job *job, const spw_scheme *scheme, size_t s
     spw_grid_print(job, stdout);
     printf(", %zu x %zu tokens %s, remat %s%s\n", sequences, job->sequence_length, spw_grid_tokens_of(job),
            spw_remat_name(job->remat), spw_offload_note(&job->offload));
+    if (job->implied[0] != '\0') printf("split: %s\n", job->implied);
     spw_print_model_doubts(&job->model, "not here: ", stdout);
     for (int p = 0; p < SPW_PURPOSES; p++) {
         const double bytes = spw_step_purpose_wire_bytes(traffic, (spw_purpose)p);

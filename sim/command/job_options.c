@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 #include "sim/command/command.h"
-#include "sim/input/grid.h"
+#include "sim/memory/allocator_conf.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/footprint_check.h"
 
@@ -197,9 +197,24 @@ spw_status spw_parse_range(const char *option, const char *text, size_t *begin, 
     return SPW_OK;
 }
 
+static bool has_key(const spw_job_options *o, const char *key) {
+    for (size_t i = 0; i < o->overrides; i++)
+        if (strcmp(o->override[i].key, key) == 0) return true;
+    return false;
+}
+
+/* A value of a key after all that were given before. `key` and `value` live as long as the options. */
+static spw_status put_override(spw_job_options *o, const char *key, const char *value, const char *option) {
+    if (o->overrides == SPW_JOB_OVERRIDES)
+        return spw_fail(SPW_EARG, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
+    char *label = o->override_text[o->overrides].label;
+    (void)snprintf(label, sizeof o->override_text[0].label, "%s %.100s", option, value);
+    o->override[o->overrides++] = (spw_job_override){key, value, label};
+    return SPW_OK;
+}
+
 /* The batches become the last override, so that all checks of the job see them. */
 static spw_status set_sequences(spw_job_options *o, const char *text) {
-    static const char key[] = "batch.sequences_per_gpu";
     char copy[256], *rest = NULL;
     size_t batches = 0;
     if (strlen(text) >= sizeof copy)
@@ -216,44 +231,70 @@ static spw_status set_sequences(spw_job_options *o, const char *text) {
                             text, SPW_JOB_MAX_BATCHES);
     }
     if (batches == 0) return spw_fail(SPW_EARG, "--sequences-per-gpu '%s': write a list as in 1,2,4", text);
-    if (o->overrides == SPW_JOB_OVERRIDES)
-        return spw_fail(SPW_EARG, "more than %d values of keys", (int)SPW_JOB_OVERRIDES);
-    char *label = o->override_text[o->overrides].label;
-    (void)snprintf(label, sizeof o->override_text[0].label, "--sequences-per-gpu %.100s", text);
-    o->override[o->overrides++] = (spw_job_override){key, text, label};
-    return SPW_OK;
+    return put_override(o, "batch.sequences_per_gpu", text, "--sequences-per-gpu");
 }
 
-const char *spw_expert_tensor_hint(const spw_job *job, uint64_t expert, char out[SPW_EXPERT_TENSOR_HINT]) {
-    const size_t sharers = spw_grid_of(job).expert_tensor, gpus = job->expert * job->fsdp * sharers;
-    out[0] = '\0';
-    if (job->expert_tensor == 0 && sharers > 1 && expert > 0 && gpus % expert == 0)
-        (void)snprintf(
-            out, SPW_EXPERT_TENSOR_HINT,
-            "; expert_tensor is %zu, as tensor is, because nobody gave it: with --expert-tensor 1 these "
-            "are %zu GPUs, and %zu divides them",
-            sharers, gpus, (size_t)expert);
-    return out;
-}
-
-static spw_status set_expert_parallel(spw_job *job, const char *text) {
-    uint64_t value = 0;
-    char hint[SPW_EXPERT_TENSOR_HINT];
-    const size_t data = job->expert * job->fsdp;
-    if (strcmp(text, "all") == 0 || strchr(text, ',') != NULL)
+/* The expert-parallel size, of a list the first, as the last override but for the batches'. */
+static spw_status set_expert_parallel(spw_job_options *o, const char *text) {
+    const bool all = strcmp(text, "all") == 0, several = strchr(text, ',') != NULL;
+    if (!o->expert_lists && (all || several))
         return spw_fail(
             SPW_EARG,
             "--expert-parallel %s: one size at a time here; spillway plan --job JOB.yaml --trace TRACE.h5 "
             "--expert-parallel %s takes several",
             text, text);
-    spw_status status = spw_parse_count("--expert-parallel", text, 1 << 20, &value);
-    if (status != SPW_OK) return status;
-    if (value == 0 || data % value != 0)
-        return spw_fail(SPW_EARG, "--expert-parallel %s does not divide the job's %zu expert x fsdp ranks%s",
-                        text, data, spw_expert_tensor_hint(job, value, hint));
-    job->expert = (size_t)value;
-    job->fsdp = data / job->expert;
-    return SPW_OK;
+    if ((all || several) && has_key(o, "parallel.fsdp"))
+        return spw_fail(SPW_EARG,
+                        "--expert-parallel %s: each size has a number of replicas of its own, so fsdp "
+                        "cannot be given; leave it out, or write one size",
+                        text);
+    if (all) return SPW_OK;
+    (void)snprintf(o->expert_first, sizeof o->expert_first, "%.*s", (int)strcspn(text, ","), text);
+    return put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
+}
+
+/* Each KEY:VALUE of --allocator as an override, whose value stands at the end of its own label. */
+spw_status spw_job_options_put_allocator(spw_job_options *o, const char *text) {
+    spw_job_allocator read = {.expandable_segments = false};
+    char copy[256], key[64], *rest = NULL;
+    spw_status status = spw_allocator_conf_parse("--allocator", text, &read);
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    for (char *part = strtok_r(copy, ",", &rest); part != NULL && status == SPW_OK;
+         part = strtok_r(NULL, ",", &rest)) {
+        const size_t at = o->overrides;
+        char *value = strchr(part, ':');
+        for (char *c = value; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c); /* True */
+        (void)snprintf(key, sizeof key, "allocator.%.*s", (int)(value - part), part);
+        status = put_override(o, key, part, "--allocator");
+        if (status != SPW_OK) break;
+        (void)snprintf(o->override_text[at].key, sizeof o->override_text[at].key, "%s", key);
+        o->override[at].key = o->override_text[at].key;
+        o->override[at].value = strchr(o->override_text[at].label, ':') + 1;
+    }
+    return status;
+}
+
+/* The job with its options, checked once. Of --expert-parallel all a size that can be does: where the job as it is cannot be, the
+ * smallest. */
+static spw_status read_job(spw_job_options *o) {
+    enum { MOST_TRIED = 512 };
+    const bool all = o->expert_parallel != NULL && strcmp(o->expert_parallel, "all") == 0;
+    char refused[1024];
+    spw_status status = SPW_OK;
+    if (o->expert_parallel != NULL) status = set_expert_parallel(o, o->expert_parallel);
+    if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
+    if (status != SPW_ECONFIG || !all) return status;
+    const size_t given = o->overrides;
+    (void)snprintf(refused, sizeof refused, "%s", spw_last_error());
+    for (size_t size = 1; size <= MOST_TRIED; size++) {
+        o->overrides = given;
+        (void)snprintf(o->expert_first, sizeof o->expert_first, "%zu", size);
+        status = put_override(o, "parallel.expert", o->expert_first, "--expert-parallel");
+        if (status == SPW_OK) status = spw_job_read_with(o->job_path, o->override, o->overrides, &o->job);
+        if (status != SPW_ECONFIG) return status;
+    }
+    o->overrides = given;
+    return spw_fail(SPW_ECONFIG, "%s", refused);
 }
 
 /* Keeps the batches that micro_batches divides, if there are any; the others are noted. */
@@ -270,12 +311,6 @@ static void leave_out(spw_job_options *o) {
             sequences;
     }
     job->batches = kept;
-}
-
-static bool has_key(const spw_job_options *o, const char *key) {
-    for (size_t i = 0; i < o->overrides; i++)
-        if (strcmp(o->override[i].key, key) == 0) return true;
-    return false;
 }
 
 /* --set a=b,c=d: the comma is taken as part of the value, which a failure about either says. */
@@ -315,8 +350,7 @@ static spw_status finish(spw_job_options *o) {
         return spw_fail(
             SPW_EARG, "no job given; write --job FILE (examples are in sim/jobs/), or --model and --cluster");
     if (o->sequences != NULL) SPW_TRY(set_sequences(o, o->sequences));
-    SPW_TRY(spw_job_read_with(o->job_path, o->override, o->overrides, job));
-    if (o->expert_parallel != NULL) SPW_TRY(set_expert_parallel(job, o->expert_parallel));
+    SPW_TRY(read_job(o));
     if (o->points_alone) leave_out(o);
     SPW_TRY(spw_job_check(job));
     if (o->scheme_texts > 0) job->schemes = o->scheme_texts;

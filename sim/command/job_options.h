@@ -19,6 +19,7 @@ typedef struct spw_job_options {
         char key[96], label[224];
     } override_text[SPW_JOB_OVERRIDES]; /* what the overrides point to */
     size_t overrides;
+    char expert_first[32]; /* of a list of --expert-parallel */
     /* filled by spw_job_options_finish */
     spw_job job;
     spw_scheme scheme[SPW_JOB_MAX_SCHEMES];
@@ -26,7 +27,9 @@ typedef struct spw_job_options {
     bool
         points_alone; /* a scheme or a batch that does not go with the job is no error of the whole; set before parsing */
     bool schemes_alone; /* so is a scheme, which the command itself looks at; set before parsing */
-    bool batch_unsaid;  /* no file and no option says how many sequences a GPU has: one */
+    bool
+        expert_lists; /* --expert-parallel may be a list, or all, which the command itself looks at; set before parsing */
+    bool batch_unsaid; /* no file and no option says how many sequences a GPU has: one */
     size_t left_out[SPW_JOB_MAX_BATCHES],
         left_outs; /* batches that micro_batches does not divide, where others are */
 } spw_job_options;
@@ -66,7 +69,7 @@ enum {
          SPW_OPTION_EXPERT, \
          "R", \
          0, \
-         "expert-parallel size; fsdp becomes what is left (default: the job's)", \
+         "expert-parallel size; fsdp becomes what is left, unless it is given too (default: the job's)", \
          0}, \
         {"set", \
          SPW_OPTION_SET, \
@@ -83,6 +86,9 @@ extern const struct argp spw_job_argp;
 
 /* Completes the list of options from the table of a job's keys; to be called once, before any arguments are parsed. */
 void spw_job_argp_fill(void);
+
+/* "KEY:VALUE,..." of --allocator as values of the job's keys; before spw_job_options_finish. */
+SPW_MUST_CHECK spw_status spw_job_options_put_allocator(spw_job_options *options, const char *text);
 
 /* Reads and checks the job and the schemes. */
 SPW_MUST_CHECK spw_status spw_job_options_finish(spw_job_options *options);
@@ -103,9 +109,5 @@ SPW_MUST_CHECK spw_status spw_parse_bytes(const char *option, const char *text, 
 /* A bound of so many bytes, which is told to whoever listens; *out is NULL without a text. */
 SPW_MUST_CHECK spw_status spw_parse_memory(const char *text, spw_memory_bound *bound, spw_memory_bound **out);
 SPW_MUST_CHECK spw_status spw_parse_percent(const char *option, const char *text, double *out);
-
-enum { SPW_EXPERT_TENSOR_HINT = 192 };
-/* Where an expert-parallel size does not divide because expert_tensor, which nobody gave, is as large as tensor: that; else "". */
-const char *spw_expert_tensor_hint(const spw_job *job, uint64_t expert, char out[SPW_EXPERT_TENSOR_HINT]);
 
 #endif

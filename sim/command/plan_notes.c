@@ -148,6 +148,7 @@ static void print_software(const spw_plan_view *v, FILE *out) {
     fprintf(out, "software  %s: %s%s%s by its coefficients\n", v->settings->stack,
             arena ? "memory of compiled programs" : "", arena && timed ? " and " : "",
             timed ? "step times" : "");
+    if (v->settings->stack_distance[0] != '\0') fprintf(out, "          %s\n", v->settings->stack_distance);
 }
 
 /* Of the point that is fastest, or else needs least. */

@@ -139,6 +139,8 @@ spw_status spw_search_print_json(const spw_search_view *v, FILE *out) {
     spw_json_put(json, o, "cluster", spw_json_text(v->request->plan->job->cluster.name));
     spw_json_put(json, o, "routing", spw_json_text(v->origin->routing));
     spw_json_put(json, o, "software", spw_json_text(v->origin->settings->stack));
+    const char *far = v->origin->settings->stack_distance;
+    spw_json_put(json, o, "software_distance", far[0] != '\0' ? spw_json_text(far) : json_null());
     spw_json_put(json, o, "assumed", assumed_json(json, v));
     spw_json_put(json, o, "drop_at_most", spw_json_real(v->request->drop_most));
     spw_json_put(json, o, "imbalance",

@@ -415,6 +415,8 @@ static spw_status print_table(const spw_search_view *v, FILE *out) {
     fprintf(out, "routing   %s\n", v->origin->routing);
     print_schemes(v, out);
     if (v->origin->settings->stack != NULL) fprintf(out, "software  %s\n", v->origin->settings->stack);
+    if (v->origin->settings->stack_distance[0] != '\0')
+        fprintf(out, "%*s%s\n", LABEL, "", v->origin->settings->stack_distance);
     print_budgets(v, out);
     fprintf(out, "\n");
     if (!f->found) {

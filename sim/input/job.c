@@ -5,6 +5,7 @@
 #include "sim/input/grid.h"
 #include "sim/input/job_check.h"
 #include "sim/input/job_override.h"
+#include "sim/input/job_split.h"
 #include "sim/input/remat_modules.h"
 #include "sim/input/settings.h"
 
@@ -434,22 +435,6 @@ static void fill_precision(spw_precision *p, spw_optimizer_kind optimizer) {
     }
 }
 
-/* What is 0 of the split is worked out: expert is the most GPUs of a node that divide the experts, fsdp what is left, in
- * which MaxText's axis context must find its groups. */
-static void fill_split(spw_job *job) {
-    const size_t gpus = job->cluster.nodes * job->cluster.gpus_per_node,
-                 others = job->pipeline * spw_grid_of(job).expert_tensor;
-    const size_t data = others > 0 && gpus % others == 0 ? gpus / others : 1;
-    const size_t node = job->cluster.gpus_per_node < data ? job->cluster.gpus_per_node : data;
-    const bool within = spw_grid_is_mesh(job) && job->context > 1 && data % job->context == 0;
-    if (job->expert == 0) {
-        job->expert =
-            spw_largest_common_divisor(job->model.experts, within ? data / job->context : data, node);
-        if (job->expert == 0) job->expert = 1;
-    }
-    if (job->fsdp == 0) job->fsdp = job->expert < data ? data / job->expert : 1;
-}
-
 /* A layout says how many blocks a stage has, unless the job does, and whether there is multi-token prediction. */
 static void fill_layout(spw_job *job) {
     const size_t blocks = job->stage_layout.blocks;
@@ -488,12 +473,13 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     spw_status status = SPW_OK;
     spw_settings *settings = NULL;
     job_text *read = NULL;
+    spw_implied_sizes implied;
     const char *key = NULL; /* whose line a failure belongs to */
     char place[SPW_SETTINGS_PLACE];
     memset(out, 0, sizeof *out);
     SPW_TRY(spw_settings_open(at->where, text, length, &settings));
-    SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides));
     SPW_TRY(SPW_ALLOC(1, &read));
+    SPW_TRY(spw_job_overrides_put(settings, at->override, at->overrides, &implied));
     SPW_TRY(spw_settings_read(settings, rows, read));
     fill_precision(&read->job.precision, read->job.optimizer);
     key = "model";
@@ -508,7 +494,8 @@ spw_status spw_job_parse_at(const spw_job_place *at, const char *text, size_t le
     SPW_TRY(spw_cluster_read(read->cluster, folder_of(at, key), &read->job.cluster));
     key = "gpus";
     if (read->gpus > 0) SPW_TRY(spw_cluster_resize(&read->job.cluster, read->gpus));
-    fill_split(&read->job);
+    SPW_TRY(spw_job_split_fill(&read->job, &key));
+    spw_job_say_implied(&implied, &read->job);
     key = "parallel.pipeline_model_parallel_layout";
     SPW_TRY(spw_stage_layout_parse(&read->job.stage_layout));
     fill_layout(&read->job);

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+enum { SPW_JOB_IMPLIED = 256 };
 enum { SPW_JOB_MAX_SCHEMES = 64, SPW_JOB_MAX_BATCHES = 64, SPW_SCHEME_TEXT = 128 };
 
 /* MaxText's names, then those of Megatron-Core's recompute_modules. What each of them keeps: sim/input/remat.h. */
@@ -157,6 +158,8 @@ typedef struct spw_job {
     double price_per_gpu_hour;                         /* 0: the cluster's */
     char scheme[SPW_JOB_MAX_SCHEMES][SPW_SCHEME_TEXT]; /* as written; parsed by sim/schemes/scheme.h */
     size_t schemes;
+    char implied
+        [SPW_JOB_IMPLIED]; /* sizes of the file's split that options made others: a line for a person; "": none */
 } spw_job;
 
 /* SPW_ECONFIG when the job trains expert layers alone; `what` is said to speak of whole models. */
@@ -176,7 +179,7 @@ typedef struct spw_job_override {
 enum { SPW_JOB_OVERRIDES = 64 };
 
 /* The same as spw_job_read with values in place of the file's. Without a path (NULL) the job is these values and 1 sequence of
- * 4096 tokens a GPU, its split worked out. Where the split or the number of GPUs is given but not fsdp, fsdp is what is left.
+ * 4096 tokens a GPU, its split worked out. Of the split, what the values leave unsaid is worked out (sim/input/job_override.h).
  * Paths among the values are taken from where the program runs. */
 SPW_MUST_CHECK spw_status spw_job_read_with(const char *path, const spw_job_override *override,
                                             size_t overrides, spw_job *out);

@@ -1,4 +1,4 @@
-/* Whether the keys of a job go together: splits, batches, precision, allocator. Private to sim/input; others call spw_job_check. */
+/* Whether the keys of a job go together: splits, batches, precision, allocator. Others than sim/input call spw_job_check. */
 #ifndef SPW_SIM_INPUT_JOB_CHECK_H
 #define SPW_SIM_INPUT_JOB_CHECK_H
 
@@ -7,6 +7,10 @@
 /* all_batches: every batch must go into the micro-batches; else one of them is enough. On failure *key is where the job
  * file is to be changed. SPW_ECONFIG. */
 SPW_MUST_CHECK spw_status spw_job_check_key(const spw_job *job, bool all_batches, const char **key);
+
+/* What to say of an expert-parallel size that does not divide the `gpus` GPUs of expert x fsdp: SPW_ECONFIG, with those that do. In
+ * job_split.c. */
+SPW_MUST_CHECK spw_status spw_job_fail_expert_size(const spw_job *job, size_t expert, size_t gpus);
 
 /* The largest number that divides both and is at most `limit`. */
 size_t spw_largest_common_divisor(size_t a, size_t b, size_t limit);

@@ -1,7 +1,10 @@
 #include "sim/input/job_override.h"
 
+#include "sim/input/grid.h"
+
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { VALUE_SIZE = 2000, PATH_SIZE = 128 };
@@ -47,21 +50,56 @@ static spw_status put(spw_settings *settings, const spw_job_override *o) {
     return spw_settings_put(settings, o->key, list, o->label);
 }
 
-spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override, size_t overrides) {
-    static const char *const sizes[] = {"cluster",         "gpus",
-                                        "parallel.expert", "parallel.pipeline",
-                                        "parallel.tensor", "parallel.expert_tensor"};
-    spw_status status = SPW_OK;
-    const spw_job_override *sized = NULL;
-    bool fsdp = false;
-    for (size_t i = 0; status == SPW_OK && i < overrides; i++) {
-        const char *key = override[i].key;
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-            if (strcmp(key, sizes[k]) == 0) sized = &override[i];
-        fsdp = fsdp || strcmp(key, "parallel.fsdp") == 0 || strcmp(key, "parallel") == 0;
-        status = put(settings, &override[i]);
+/* Sizes that are worked out anew because one of `causes` was given and they were not: what the file says of them was said of
+ * another split. */
+static const struct {
+    const char *size, *causes[7];
+} implied_sizes[SPW_IMPLIED_SIZES] = {
+    {"parallel.fsdp",
+     {"cluster", "gpus", "parallel.expert", "parallel.pipeline", "parallel.tensor",
+      "parallel.expert_tensor"}},
+    {"parallel.expert", {"parallel.fsdp"}},
+    {"parallel.data", {"cluster", "gpus", "parallel.pipeline", "parallel.tensor", "parallel.context"}},
+};
+
+/* The last override of a key, or of a group that it is in; NULL: none. */
+static const spw_job_override *last_of(const spw_job_override *override, size_t overrides, const char *key) {
+    while (overrides-- > 0) {
+        const char *given = override[overrides].key;
+        const size_t length = strlen(given);
+        if (strncmp(given, key, length) == 0 && (key[length] == '\0' || key[length] == '.'))
+            return &override[overrides];
     }
-    if (status == SPW_OK && sized != NULL && !fsdp)
-        status = spw_settings_put(settings, "parallel.fsdp", "0", sized->label);
+    return NULL;
+}
+
+spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override, size_t overrides,
+                                 spw_implied_sizes *implied) {
+    spw_status status = SPW_OK;
+    *implied = (spw_implied_sizes){.given = {0}};
+    for (size_t i = 0; status == SPW_OK && i < overrides; i++) status = put(settings, &override[i]);
+    for (size_t i = 0; status == SPW_OK && i < SPW_IMPLIED_SIZES; i++) {
+        const spw_job_override *cause = NULL;
+        for (const char *const *key = implied_sizes[i].causes; *key != NULL && cause == NULL; key++)
+            cause = last_of(override, overrides, *key);
+        if (cause == NULL || last_of(override, overrides, implied_sizes[i].size) != NULL) continue;
+        const char *given = spw_settings_text(settings, implied_sizes[i].size);
+        implied->given[i] = given != NULL ? strtoull(given, NULL, 10) : 0;
+        implied->label[i] = cause->label;
+        status = spw_settings_put(settings, implied_sizes[i].size, "0", cause->label);
+    }
     return status;
+}
+
+void spw_job_say_implied(const spw_implied_sizes *implied, spw_job *job) {
+    const size_t now[SPW_IMPLIED_SIZES] = {job->fsdp, job->expert, spw_grid_of(job).data};
+    job->implied[0] = '\0';
+    for (size_t i = 0; i < SPW_IMPLIED_SIZES; i++) {
+        const size_t used = strlen(job->implied);
+        if (implied->given[i] == 0 || implied->given[i] == now[i]) continue;
+        (void)snprintf(job->implied + used, sizeof job->implied - used,
+                       "%s%s %zu is what %.60s leaves, not the file's %zu", used > 0 ? "; " : "",
+                       implied_sizes[i].size + strlen("parallel."), now[i], implied->label[i],
+                       implied->given[i]);
+    }
 }

@@ -7,11 +7,21 @@
 #include "sim/input/settings.h"
 #include <stdbool.h>
 
+enum { SPW_IMPLIED_SIZES = 3 };
+/* Of each size of the split that is worked out anew: what the text gave, 0: nothing; and the label of why. */
+typedef struct spw_implied_sizes {
+    size_t given[SPW_IMPLIED_SIZES];
+    const char *label[SPW_IMPLIED_SIZES];
+} spw_implied_sizes;
+
 /* In the order given; the last of a key counts. One word for a group, as in `precision: bf16`, is that word for its first
- * kind of keys. When the cluster, the number of GPUs or a part of the split is among them and fsdp is not, fsdp is set to 0,
- * which is worked out. */
+ * kind of keys. Sizes of the split that are not among them are worked out (set to 0): fsdp when the cluster, the number of GPUs,
+ * expert, pipeline, tensor or expert_tensor is; expert when fsdp is; data when the cluster, the number of GPUs, pipeline, tensor
+ * or context is. */
 SPW_MUST_CHECK spw_status spw_job_overrides_put(spw_settings *settings, const spw_job_override *override,
-                                                size_t overrides);
+                                                size_t overrides, spw_implied_sizes *implied);
+/* Fills job->implied, once the split is worked out: "fsdp 4 is what --expert-parallel 16 leaves, not the file's 8". */
+void spw_job_say_implied(const spw_implied_sizes *implied, spw_job *job);
 
 /* What the text of a job is called, where its paths begin, and what is put in place of its values, whose paths begin where the
  * program runs. */

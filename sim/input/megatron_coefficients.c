@@ -46,6 +46,7 @@ static const spw_setting rows[] = {
     LINE(name, SPW_STACK_NAME, "name of the stack"),
     LINE(tables, SPW_STACK_TEXT, "what it was fitted on"),
     LINE(cluster, SPW_STACK_TEXT, "cluster whose figures the measured machine has"),
+    SPW_STACK_OPTIONAL_LINE(spw_megatron_coefficients, release, SPW_STACK_NAME, "release of Megatron-Core"),
     LINE(expert_parallel, SPW_STACK_TEXT, "expert-parallel sizes of those tables"),
     COUNT(tokens_min, "fewest tokens a rank of those tables"),
     COUNT(tokens_max, "most tokens a rank of those tables"),
@@ -81,8 +82,8 @@ static void scale(spw_megatron_coefficients *c, spw_coefficient *const *list, do
     c->scaled = c->scaled || ratio < 1.0 || ratio > 1.0;
 }
 
-/* What dense products reach in programs that were fitted on AMD's GPUs; of several stacks the last by name. */
-static spw_status find_dense_share(spw_megatron_origin *origin) {
+/* What dense products reach in programs that were fitted on AMD's GPUs. */
+static spw_status find_dense_shares(spw_megatron_origin *origin) {
     for (const char *const *name = spw_time_stack_presets(); *name != NULL; name++) {
         spw_time_stack stack;
         spw_cluster fitted;
@@ -90,15 +91,32 @@ static spw_status find_dense_share(spw_megatron_origin *origin) {
         spw_status status = spw_time_stack_read(*name, NULL, &stack);
         if (status != SPW_OK) return status;
         (void)snprintf(cluster, sizeof cluster, "%.*s", (int)strcspn(stack.clusters, " "), stack.clusters);
-        if (stack.dense_share.evidence != SPW_EVIDENCE_FITTED || strcmp(*name, origin->amd_dense_from) <= 0)
-            continue;
+        if (stack.dense_share.evidence != SPW_EVIDENCE_FITTED) continue;
         status = spw_cluster_read(cluster, NULL, &fitted);
         if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", stack.name);
         if (fitted.gpu_vendor != SPW_VENDOR_AMD) continue;
-        origin->amd_dense_share = stack.dense_share;
-        (void)snprintf(origin->amd_dense_from, sizeof origin->amd_dense_from, "%s", *name);
+        if (origin->amd_stacks == SPW_MEGATRON_AMD_STACKS)
+            return spw_fail(SPW_ECONFIG, "more than %d stacks of compiled programs of AMD's GPUs",
+                            SPW_MEGATRON_AMD_STACKS);
+        (void)snprintf(origin->amd[origin->amd_stacks].name, SPW_STACK_NAME, "%s", *name);
+        origin->amd[origin->amd_stacks].gpu = spw_gpu_of(&fitted);
+        origin->amd[origin->amd_stacks++].dense_share = stack.dense_share;
     }
     return SPW_OK;
+}
+
+/* The share that was fitted on the GPU nearest to the cluster's. */
+static void take_dense_share(spw_megatron_coefficients *c, const spw_cluster *cluster) {
+    const spw_gpu gpu = spw_gpu_of(cluster);
+    spw_stack_claim best = {.name = ""};
+    for (size_t i = 0; i < c->origin.amd_stacks; i++) {
+        spw_stack_claim claim = {.distance = spw_stack_distance_of(&gpu, &c->origin.amd[i].gpu)};
+        (void)snprintf(claim.name, sizeof claim.name, "%s", c->origin.amd[i].name);
+        if (best.name[0] != '\0' && !spw_stack_claim_is_better(&claim, &best)) continue;
+        best = claim;
+        c->dense_flops_share = c->origin.amd[i].dense_share;
+        (void)snprintf(c->dense_from, sizeof c->dense_from, "%s", claim.name);
+    }
 }
 
 spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
@@ -110,7 +128,7 @@ spw_status spw_megatron_coefficients_locate(spw_megatron_coefficients *c) {
                                       .link_bytes_per_s = measured.link_bytes_per_s.value,
                                       .nic_bytes_per_s = measured.nic_bytes_per_s.value,
                                       .vendor = measured.gpu_vendor};
-    status = find_dense_share(&c->origin);
+    status = find_dense_shares(&c->origin);
     c->origin.known = status == SPW_OK;
     return status;
 }
@@ -136,8 +154,7 @@ spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c, c
     scale(out, nics, cluster->nic_bytes_per_s.value / from->nic_bytes_per_s);
     if (link < 1.0 || link > 1.0) out->long_message_share.value = 1.0;
     if (cluster->gpu_vendor != SPW_VENDOR_AMD || from->vendor == SPW_VENDOR_AMD) return SPW_OK;
-    if (from->amd_dense_from[0] != '\0') out->dense_flops_share = from->amd_dense_share;
-    (void)snprintf(out->dense_from, sizeof out->dense_from, "%s", from->amd_dense_from);
+    take_dense_share(out, cluster);
     return SPW_OK;
 }
 
@@ -153,6 +170,7 @@ static spw_status print(FILE *out, const void *what) {
     const spw_megatron_coefficients *c = what;
     fprintf(out, "# Written by spillway calibrate time.\nname: %s\ntables: \"%s\"\ncluster: %s\n", c->name,
             c->tables, c->cluster);
+    if (c->release[0] != '\0') fprintf(out, "release: \"%s\"\n", c->release);
     fprintf(out, "expert_parallel: \"%s\"\ntokens_min: %zu\ntokens_max: %zu\n", c->expert_parallel,
             c->tokens_min, c->tokens_max);
     for (size_t i = 0; i < SPW_MEGATRON_COEFFICIENTS; i++)

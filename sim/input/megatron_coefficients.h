@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "sim/input/cluster.h"
 #include "sim/input/stack.h"
+#include "sim/input/stack_nearest.h"
 
 /* Fitted by `spillway calibrate time`. X(field, before the fit, lowest, highest, spread, help): `spread` is how far the value
  * may lie from where the fit begins, as a logarithm; a fit without data leaves it. */
@@ -62,18 +63,24 @@
 
 /* What scaling needs beside the coefficients: figures of the machine on which they were measured, and what dense products reach on AMD's
  * GPUs. Found once (spw_megatron_coefficients_locate), as it is read from presets. */
+enum { SPW_MEGATRON_AMD_STACKS = 8 };
 typedef struct spw_megatron_origin {
     bool known;
     double bf16_flops, hbm_bytes_per_s, link_bytes_per_s, nic_bytes_per_s;
     spw_gpu_vendor vendor;
-    spw_coefficient amd_dense_share;
-    char amd_dense_from[SPW_STACK_NAME];
+    size_t amd_stacks;
+    struct {
+        char name[SPW_STACK_NAME];
+        spw_gpu gpu;
+        spw_coefficient dense_share;
+    } amd[SPW_MEGATRON_AMD_STACKS];
 } spw_megatron_origin;
 
 typedef struct spw_megatron_coefficients {
     char name[SPW_STACK_NAME];
     char tables[SPW_STACK_TEXT];  /* what it was fitted on */
     char cluster[SPW_STACK_TEXT]; /* whose figures the measured machine has */
+    char release[SPW_STACK_NAME]; /* of Megatron-Core, as in "0.16.0"; "": not said */
     char expert_parallel[SPW_STACK_TEXT];
     size_t tokens_min, tokens_max;   /* of a rank */
     bool scaled;                     /* to a machine with other figures */
@@ -98,8 +105,8 @@ SPW_MUST_CHECK spw_status spw_megatron_coefficients_locate(spw_megatron_coeffici
 
 /* On another machine: what computes by its peak, what moves bytes by its memory's rate, exchanges by its link's or its
  * NIC's, each over that of c->cluster. Latencies and the host's work stay, and long_message_share, seen with one
- * link alone, is 1 where links differ. On AMD's GPUs dense_flops_share is that of the newest stack of compiled programs that was
- * fitted on AMD's GPUs (sim/input/time_stack.h); the shares of expert products and of attention stay. What was not
+ * link alone, is 1 where links differ. On AMD's GPUs dense_flops_share is that of the nearest stack of compiled programs that was
+ * fitted on AMD's GPUs (sim/input/time_stack.h, stack_nearest.h); the shares of expert products and of attention stay. What was not
  * located is read here, each time. SPW_ECONFIG when c->cluster is not known. */
 SPW_MUST_CHECK spw_status spw_megatron_coefficients_scale(const spw_megatron_coefficients *c,
                                                           const spw_cluster *cluster,

@@ -374,19 +374,35 @@ spw_status spw_settings_read(const spw_settings *settings, const spw_setting *ta
     return read_mapping(&at, table, settings->root, true, out);
 }
 
-size_t spw_settings_line(const spw_settings *settings, const char *path) {
+/* The node at `path`, or the last on the way to it; *line is where its key stands. */
+static const yaml_node_t *walk(const spw_settings *settings, const char *path, size_t *line, bool *found) {
     const yaml_node_t *node = settings->root;
-    size_t line = line_of(node);
+    *line = line_of(node);
     while (*path != '\0' && node->type == YAML_MAPPING_NODE) {
         const yaml_node_pair_t *again = NULL;
         size_t length = strcspn(path, ".");
         const yaml_node_pair_t *pair = find_pair(settings, node, path, length, &again);
         if (pair == NULL) break;
-        line = line_of(node_of(settings, pair->key));
+        *line = line_of(node_of(settings, pair->key));
         node = node_of(settings, pair->value);
         path += length + (path[length] == '.');
     }
+    *found = *path == '\0';
+    return node;
+}
+
+size_t spw_settings_line(const spw_settings *settings, const char *path) {
+    size_t line = 0;
+    bool found = false;
+    (void)walk(settings, path, &line, &found);
     return line;
+}
+
+const char *spw_settings_text(const spw_settings *settings, const char *path) {
+    size_t line = 0;
+    bool found = false;
+    const yaml_node_t *node = walk(settings, path, &line, &found);
+    return found && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
 }
 
 const char *spw_settings_place(const spw_settings *settings, const char *path, char out[SPW_SETTINGS_PLACE]) {

@@ -65,6 +65,9 @@ SPW_MUST_CHECK spw_status spw_settings_put(spw_settings *settings, const char *p
 SPW_MUST_CHECK spw_status spw_settings_read(const spw_settings *settings, const spw_setting *table,
                                             void *out);
 
+/* The scalar that was given at `path`, as written; NULL: none, or no scalar. Lives as long as the settings. */
+const char *spw_settings_text(const spw_settings *settings, const char *path);
+
 enum { SPW_SETTINGS_PLACE = 320, SPW_SETTINGS_PUTS = 96 };
 
 /* Where the value of a key was given: "job.yaml:7", or the label of spw_settings_put. Returns `out`. */

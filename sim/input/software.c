@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "sim/input/preset.h"
+#include "sim/input/stack_nearest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,47 +102,77 @@ spw_status spw_software_suits(const char *name, const spw_cluster *cluster) {
 
 /* --- By default --- */
 
-/* Is the cluster among those of the stack, whatever the number of its nodes ("h200-32x8": h200-8x8)? */
-static bool has_cluster(const char *clusters, const char *name) {
-    const char *end = strrchr(name, '-');
-    const size_t length = end != NULL ? (size_t)(end - name) + 1 : strlen(name);
-    for (const char *word = clusters; *word != '\0'; word += strcspn(word, " "), word += strspn(word, " ")) {
-        const char *last = word + strcspn(word, " ");
-        while (last > word && *last != '-') last--;
-        if ((size_t)(last - word) + 1 == length && memcmp(word, name, length) == 0) return true;
-    }
-    return false;
+static void name_claim(spw_stack_claim *claim, const char *name, const char *release) {
+    (void)snprintf(claim->name, sizeof claim->name, "%s", name);
+    (void)snprintf(claim->release, sizeof claim->release, "%s", release);
 }
 
-/* A stack of the cluster; else one that was fitted; of equals the last. */
-static spw_status newest_compiled(const spw_job *job, spw_software *out) {
-    const char *const *names = spw_time_stack_presets();
-    const char *chosen = names[0] != NULL ? names[0] : "";
-    int rank = -1;
-    for (size_t i = 0; names[i] != NULL; i++) {
-        const spw_status status = spw_time_stack_read(names[i], NULL, &out->time_stack);
+/* Of programs that XLA compiles; the release is in the name. */
+static spw_status newest_compiled(const spw_gpu *gpu, spw_software *out) {
+    spw_stack_claim best = {.name = ""};
+    for (const char *const *name = spw_time_stack_presets(); *name != NULL; name++) {
+        spw_stack_claim claim = {.name = ""};
+        spw_gpu nearest;
+        spw_status status = spw_time_stack_read(*name, NULL, &out->time_stack);
+        if (status == SPW_OK)
+            status = spw_stack_distance_of_any(gpu, out->time_stack.clusters, &claim.distance, &nearest);
         if (status != SPW_OK) return status;
-        const int here = 2 * has_cluster(out->time_stack.clusters, job->cluster.name) +
-                         spw_time_stack_is_fitted(&out->time_stack);
-        if (here < rank || (here == rank && strcmp(names[i], chosen) < 0)) continue;
-        chosen = names[i], rank = here;
+        claim.unfitted = !spw_time_stack_is_fitted(&out->time_stack);
+        name_claim(&claim, *name, "");
+        if (best.name[0] == '\0' || spw_stack_claim_is_better(&claim, &best)) best = claim;
     }
-    return add(chosen, out);
+    return add(best.name, out);
 }
 
-static spw_status newest_megatron(spw_software *out) {
-    const char *const *names = spw_megatron_coefficients_presets();
-    const char *chosen = "";
-    for (size_t i = 0; names[i] != NULL; i++) chosen = strcmp(names[i], chosen) > 0 ? names[i] : chosen;
-    return add(chosen, out);
+static spw_status newest_megatron(const spw_gpu *gpu, spw_software *out) {
+    spw_stack_claim best = {.name = ""};
+    for (const char *const *name = spw_megatron_coefficients_presets(); *name != NULL; name++) {
+        spw_stack_claim claim = {.name = ""};
+        spw_cluster measured;
+        const spw_megatron_coefficients *c = &out->megatron_coefficients;
+        spw_status status = spw_megatron_coefficients_read(*name, NULL, &out->megatron_coefficients);
+        if (status != SPW_OK) return status;
+        status = spw_cluster_read(c->cluster, NULL, &measured);
+        if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", c->name);
+        const spw_gpu of = spw_gpu_of(&measured);
+        claim.distance = spw_stack_distance_of(gpu, &of);
+        name_claim(&claim, *name, c->release);
+        if (best.name[0] == '\0' || spw_stack_claim_is_better(&claim, &best)) best = claim;
+    }
+    return add(best.name, out);
+}
+
+spw_status spw_software_measure(const spw_cluster *cluster, spw_software *s) {
+    char note[SPW_STACK_DISTANCE_TEXT];
+    const spw_gpu gpu = spw_gpu_of(cluster);
+    spw_gpu nearest;
+    spw_stack_distance distance;
+    spw_cluster measured;
+    s->distance[0] = '\0';
+    if (s->timed) {
+        const spw_status status =
+            spw_stack_distance_of_any(&gpu, s->time_stack.clusters, &distance, &nearest);
+        if (status != SPW_OK) return status;
+        if (nearest.cluster[0] != '\0' && spw_stack_distance_note(s->time_stack.name, &gpu, &nearest, note))
+            (void)snprintf(s->distance, sizeof s->distance, "%s", note);
+    }
+    if (!s->megatron) return SPW_OK;
+    const spw_status status = spw_cluster_read(s->megatron_coefficients.cluster, NULL, &measured);
+    if (status != SPW_OK) return spw_fail_within(status, "stack %s: cluster", s->megatron_coefficients.name);
+    const size_t used = strlen(s->distance);
+    nearest = spw_gpu_of(&measured);
+    if (spw_stack_distance_note(s->megatron_coefficients.name, &gpu, &nearest, note))
+        (void)snprintf(s->distance + used, sizeof s->distance - used, "%s%s", used > 0 ? "; " : "", note);
+    return SPW_OK;
 }
 
 spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron, spw_software *out) {
+    const spw_gpu gpu = spw_gpu_of(&job->cluster);
     spw_status status = SPW_OK;
     memset(out, 0, sizeof *out);
     if (job->cluster.gpu_generation == SPW_GPU_NONE) return SPW_OK;
-    if (compiled) SPW_TRY(newest_compiled(job, out));
-    if (megatron) SPW_TRY(newest_megatron(out));
+    if (compiled) SPW_TRY(newest_compiled(&gpu, out));
+    if (megatron) SPW_TRY(newest_megatron(&gpu, out));
     name_all(out);
 
 cleanup:

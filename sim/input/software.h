@@ -7,11 +7,12 @@
 #include "sim/input/job.h"
 #include "sim/input/megatron_coefficients.h"
 #include "sim/input/stack.h"
+#include "sim/input/stack_nearest.h"
 #include "sim/input/time_stack.h"
 
 #include <stdbool.h>
 
-enum { SPW_SOFTWARE_TEXT = 256 };
+enum { SPW_SOFTWARE_TEXT = 256, SPW_SOFTWARE_DISTANCE = 2 * SPW_STACK_DISTANCE_TEXT };
 
 typedef struct spw_software {
     char names[SPW_SOFTWARE_TEXT];  /* of the stacks, between commas */
@@ -19,6 +20,8 @@ typedef struct spw_software {
     spw_stack stack;
     spw_time_stack time_stack;
     spw_megatron_coefficients megatron_coefficients;
+    char distance
+        [SPW_SOFTWARE_DISTANCE]; /* how far stacks of times are from the job's GPU; "": they are of the same */
 } spw_software;
 
 /* `names`: presets or YAML files between commas, at most one of each kind; "none": no software. SPW_ECONFIG, SPW_EIO. */
@@ -27,8 +30,11 @@ SPW_MUST_CHECK spw_status spw_software_read(const char *names, spw_software *out
 /* SPW_ECONFIG where the cluster has no GPUs, which all stacks are of. `name`: of the stack. */
 SPW_MUST_CHECK spw_status spw_software_suits(const char *name, const spw_cluster *cluster);
 
-/* Of the kinds asked for, the last preset of the job's cluster (of any number of nodes), else the last that was fitted: names
- * end in a date or a version. None where the cluster has no GPUs. */
+/* Fills software->distance. SPW_ECONFIG when the cluster of a stack is not known. */
+SPW_MUST_CHECK spw_status spw_software_measure(const spw_cluster *cluster, spw_software *software);
+
+/* Of the kinds asked for, the preset that is nearest to the job's GPU, then the newest (sim/input/stack_nearest.h). None
+ * where the cluster has no GPUs. */
 SPW_MUST_CHECK spw_status spw_software_newest(const spw_job *job, bool compiled, bool megatron,
                                               spw_software *out);
 

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]) {
     const size_t gpus = job->expert * job->fsdp;
@@ -55,14 +56,37 @@ static spw_replay_request request_of(const spw_plan_request *q, const spw_job *j
                                 .store = q->store};
 }
 
+/* A refusal of every point of a split that cannot be, for the reason that was left. */
+static spw_status refuse_split(const spw_plan_request *q, size_t expert, spw_result *result) {
+    const size_t batches = q->job->batches;
+    char reason[sizeof result->refusal->reason];
+    (void)snprintf(reason, sizeof reason, "%s", spw_last_error());
+    for (size_t i = 0; i < batches * q->schemes; i++) {
+        spw_refusal *refusal = NULL;
+        const spw_status status = spw_result_append_refusal(result, &refusal);
+        if (status != SPW_OK) return status;
+        *refusal = (spw_refusal){.sequences = q->job->sequences_per_gpu[i / q->schemes], .expert = expert};
+        memcpy(refusal->scheme, q->scheme[i % q->schemes].text, sizeof refusal->scheme);
+        memcpy(refusal->reason, reason, sizeof refusal->reason);
+    }
+    return SPW_OK;
+}
+
 spw_status spw_plan_run(const spw_plan_request *q, spw_result *result) {
     const size_t splits = q->splits > 0 ? q->splits : 1;
+    size_t kept = 0;
     spw_status status = SPW_OK;
     spw_job *job = NULL;
     SPW_TRY(SPW_ALLOC(splits, &job));
-    for (size_t i = 0; i < splits; i++)
-        SPW_TRY(split_job(q->job, q->splits > 0 ? q->expert[i] : q->job->expert, &job[i]));
-    const spw_replay_request request = request_of(q, job, splits);
+    for (size_t i = 0; i < splits; i++) {
+        const size_t expert = q->splits > 0 ? q->expert[i] : q->job->expert;
+        const spw_status split = split_job(q->job, expert, &job[kept]);
+        kept += split == SPW_OK;
+        if (split == SPW_OK) continue;
+        if (split != SPW_ECONFIG || (i + 1 == splits && kept == 0)) SPW_TRY(split);
+        SPW_TRY(refuse_split(q, expert, result));
+    }
+    const spw_replay_request request = request_of(q, job, kept);
     SPW_TRY(spw_replay_run(&request, result));
 
 cleanup:

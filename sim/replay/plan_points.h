@@ -34,8 +34,8 @@ typedef struct spw_plan_request {
 /* The expert-parallel sizes from 1 on that divide both the experts and the job's expert x fsdp GPUs. Returns how many. */
 size_t spw_plan_all_splits(const spw_job *job, size_t out[SPW_PLAN_SPLITS]);
 
-/* Appends a row for every point that can be, and a refusal for every other. SPW_ECONFIG when an expert-parallel size
- * cannot be. */
+/* Appends a row for every point that can be, and a refusal for every other. SPW_ECONFIG when no expert-parallel size
+ * can be. */
 SPW_MUST_CHECK spw_status spw_plan_run(const spw_plan_request *request, spw_result *result);
 
 /* The replay of one scheme on one job of the plan's routing; both are borrowed. */

@@ -257,6 +257,7 @@ typedef struct spw_run_settings {
     double tokens;                                 /* of the training; 0: none were named */
     const char *balancer;                          /* as written; NULL = none */
     const char *stack;                             /* name; NULL = none */
+    const char *stack_distance;                    /* spw_software.distance; NULL as "" */
     const spw_stack *memory_fit;                   /* as read; NULL = none */
     const spw_time_stack *time_fit;                /* as read; NULL = none */
     const spw_megatron_coefficients *megatron_fit; /* the same */

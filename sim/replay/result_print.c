@@ -212,6 +212,7 @@ static spw_status print_times(const spw_result *result, const spw_column *shown,
 
 static void print_formats(const spw_job *job, FILE *out) {
     char text[SPW_PRECISION_TEXT];
+    if (job->implied[0] != '\0') fprintf(out, "split     %s\n", job->implied);
     spw_precision_line(job, text);
     fprintf(out, "precision %s\n", text);
     if (spw_precision_is_least(job))
@@ -252,6 +253,8 @@ static void print_heading(const spw_result *result, const spw_run_settings *s, F
             job->cluster.hbm_gib.value, spw_evidence_name(job->cluster.hbm_gib.evidence),
             (double)f->argument_bytes / GIB, gradients ? ", gradients" : "");
     print_formats(job, out);
+    if (s->stack_distance != NULL && s->stack_distance[0] != '\0')
+        fprintf(out, "software  %s\n", s->stack_distance);
 }
 
 void spw_result_print_precision(const spw_job *job, FILE *out) {

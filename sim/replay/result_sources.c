@@ -1,5 +1,6 @@
 #include "sim/replay/result_sources.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,6 +79,8 @@ json_t *spw_result_sources_json(spw_json *json, const spw_result *result, const 
     if (s->memory_fit != NULL) add_fit(json, fits, "memory", s->memory_fit->name, s->memory_fit->tables);
     if (s->time_fit != NULL) add_fit(json, fits, "time", s->time_fit->name, s->time_fit->tables);
     if (s->megatron_fit != NULL) add_fit(json, fits, "time", s->megatron_fit->name, s->megatron_fit->tables);
-    return json_pack("{s:o, s:o, s:o, s:o}", "figures", figures(json, &s->job->cluster), "schemes",
-                     schemes(json, result), "model", spw_json_text(s->job->model.source), "fits", fits);
+    const bool far = s->stack_distance != NULL && s->stack_distance[0] != '\0';
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "figures", figures(json, &s->job->cluster), "schemes",
+                     schemes(json, result), "model", spw_json_text(s->job->model.source), "fits", fits,
+                     "distance", far ? spw_json_text(s->stack_distance) : json_null());
 }

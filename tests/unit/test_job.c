@@ -1,6 +1,7 @@
 /* Job files: what is accepted, and for everything that is refused the one line a person gets. argv[1]:
  * scratch directory, argv[2]: root of the source tree. */
 #include "sim/input/job.h"
+#include "sim/input/job_override.h"
 #include "sim/input/precision.h"
 #include "sim/input/remat_modules.h"
 
@@ -597,7 +598,12 @@ static void test_overrides(const char *root) {
         {"remat", "full\nbatch: 3", "--set it: several lines; write one value"},
         {"gpus", "63",
          "--set it: 63 GPUs are no whole nodes of 8, as cluster 'mi355x-8x8' has; take 56 or 64"},
-        {"parallel.expert", "7", "expert 7 x fsdp 9 x pipeline 1 x tensor 1 is not the 64 GPUs"},
+        {"parallel.expert", "7",
+         "--set it: expert 7 does not divide the 64 GPUs that are left for the experts; sizes that divide "
+         "them and the 256 "
+         "experts are 1, 2, 4, 8, 16, 32, 64"},
+        {"parallel.fsdp", "5",
+         "--set it: fsdp 5 does not divide the 64 GPUs that are left for the experts; 4 does"},
         {"model", "./nowhere.json", "--set it: ./nowhere.json:"},
     };
     char path[1024];
@@ -621,6 +627,54 @@ static void test_overrides(const char *root) {
         CHECK(status == SPW_OK || status == SPW_ENOMEM);
     }
     CHECK(n > 1 && n < 100);
+}
+
+/* What is worked out where one size of the split is given, or two, over a file that says expert 8 x fsdp 8 on 64 GPUs. */
+static void test_implied_sizes(const char *root) {
+    static const spw_job_override cases[][2] = {
+        {{"parallel.expert", "16", "--expert-parallel 16"}},
+        {{"parallel.fsdp", "4", "--fsdp 4"}},
+        {{"parallel.expert", "16", "--expert-parallel 16"}, {"parallel.fsdp", "4", "--fsdp 4"}},
+        {{"parallel.fsdp", "4", "--fsdp 4"}, {"parallel.expert", "16", "--expert-parallel 16"}},
+        {{"gpus", "128", "--gpus 128"}},
+        {{"gpus", "128", "--gpus 128"}, {"parallel.fsdp", "4", "--fsdp 4"}},
+        {{"gpus", "32", "--gpus 32"}, {"parallel.pipeline", "2", "--pipeline 2"}}};
+    static const struct {
+        size_t expert, fsdp;
+        const char *implied;
+    } want[] = {{16, 4, "fsdp 4 is what --expert-parallel 16 leaves, not the file's 8"},
+                {16, 4, "expert 16 is what --fsdp 4 leaves, not the file's 8"},
+                {16, 4, ""},
+                {16, 4, ""},
+                {8, 16, "fsdp 16 is what --gpus 128 leaves, not the file's 8"},
+                {32, 4, "expert 32 is what --fsdp 4 leaves, not the file's 8"},
+                {8, 2, "fsdp 2 is what --gpus 32 leaves, not the file's 8"}};
+    const spw_job_override wrong[] = {cases[0][0], {"parallel.fsdp", "8", "--fsdp 8"}};
+    char path[1024];
+    spw_job job;
+    (void)snprintf(path, sizeof path, "%s/sim/jobs/deepseek-v3-mi355x.yaml", root);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(spw_job_read_with(path, cases[i], cases[i][1].key != NULL ? 2 : 1, &job));
+        CHECK(job.expert == want[i].expert && job.fsdp == want[i].fsdp);
+        CHECK(strcmp(job.implied, want[i].implied) == 0);
+    }
+    CHECK_STATUS(spw_job_read_with(path, wrong, 2, &job), SPW_ECONFIG);
+    CHECK(strstr(spw_last_error(), "expert 16 x fsdp 8 x pipeline 1 x tensor 1 is not the 64 GPUs") != NULL);
+    /* data is of the file's tensor x context: another tensor leaves another */
+    static const char text[] =
+        "model: qwen3-30b-a3b\ncluster: h200:8x2\nparallel: {expert: 8, fsdp: 2, data: 16}\n"
+        "batch: {sequences_per_gpu: 1, sequence_length: 4096}\noptimizer: distributed\n";
+    const spw_job_override tensor = {"parallel.tensor", "2", "--tensor 2"};
+    spw_job_place at = {.where = "job.yaml", .override = &tensor, .overrides = 1};
+    CHECK_OK(spw_job_parse_at(&at, text, sizeof text - 1,
+                              &job)); /* tensor 2 shares the experts as well: 8 GPUs are left */
+    CHECK(job.fsdp == 1 &&
+          strcmp(job.implied, "fsdp 1 is what --tensor 2 leaves, not the file's 2; data 8 is what "
+                              "--tensor 2 leaves, not the file's 16") == 0);
+    const spw_job_override both[] = {tensor, {"parallel.expert_tensor", "1", "--expert-tensor 1"}};
+    at.override = both, at.overrides = 2;
+    CHECK_OK(spw_job_parse_at(&at, text, sizeof text - 1, &job));
+    CHECK(job.data == 0 && strcmp(job.implied, "data 8 is what --tensor 2 leaves, not the file's 16") == 0);
 }
 
 /* Every set of modules has one name, which is read back, in whatever order and form it is written. */
@@ -686,5 +740,6 @@ int main(int argc, char **argv) {
     test_describe();
     test_bare();
     test_overrides(argv[2]);
+    test_implied_sizes(argv[2]);
     return check_done();
 }

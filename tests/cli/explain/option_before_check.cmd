@@ -1,0 +1,1 @@
+explain --model qwen3-30b-a3b --cluster h200:8x6 --expert-parallel 2 --scheme torchtitan --set fsdp2.replicas=4 --set fsdp2.reshard_after_forward=always
